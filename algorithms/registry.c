@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#define ENTRY(noun) &twill_algorithm_##noun,
-static const struct twill_algorithm *const algorithms[] = {TWILL_ALGORITHMS(ENTRY)};
+#define ALGORITHM_ENTRY(noun) &twill_algorithm_##noun,
+static const struct twill_algorithm *const algorithms[] = {TWILL_ALGORITHMS(ALGORITHM_ENTRY)};
 
 const struct twill_algorithm *twill_algorithm_at(size_t index)
 {
@@ -74,8 +74,8 @@ const char *twill_collective_name(enum twill_collective collective)
                                                          : "?";
 }
 
-static bool holds(enum twill_holder holder, const struct twill_shape *shape, uint32_t rank,
-                  uint32_t shard)
+static bool holder_covers(enum twill_holder holder, const struct twill_shape *shape, uint32_t rank,
+                          uint32_t shard)
 {
     switch (holder) {
     case TWILL_HOLDS_ALL:
@@ -91,12 +91,12 @@ static bool holds(enum twill_holder holder, const struct twill_shape *shape, uin
 
 bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t shard)
 {
-    return holds(twill_collective_facts(shape->collective)->src, shape, rank, shard);
+    return holder_covers(twill_collective_facts(shape->collective)->src, shape, rank, shard);
 }
 
 bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t shard)
 {
-    return holds(twill_collective_facts(shape->collective)->dst, shape, rank, shard);
+    return holder_covers(twill_collective_facts(shape->collective)->dst, shape, rank, shard);
 }
 
 bool twill_shape_knows_all(const struct twill_shape *shape)

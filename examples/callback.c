@@ -9,7 +9,7 @@
 #include <twill.h>
 #include <unistd.h>
 
-struct peer {
+struct socket_peer {
     int rank, socket;
 };
 
@@ -40,7 +40,7 @@ static int receive_all(int socket, char *to, size_t bytes)
 /* An all-gather of two: rank 0 sends first, so that neither waits for the other to read. */
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
 {
-    const struct peer *peer = user;
+    const struct socket_peer *peer = user;
     char *other = (char *)all + (size_t)(1 - peer->rank) * bytes;
     memcpy((char *)all + (size_t)peer->rank * bytes, mine, bytes);
     if (peer->rank == 0)
@@ -48,7 +48,7 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     return receive_all(peer->socket, other, bytes) || send_all(peer->socket, mine, bytes);
 }
 
-static int run(struct peer *peer)
+static int run_peer(struct socket_peer *peer)
 {
     twill_bootstrap bootstrap = {.rank = peer->rank, .size = 2, .exchange = exchange, .user = peer};
     twill_context *context = NULL;
@@ -84,9 +84,9 @@ int main(void)
         perror("callback: fork");
         return 1;
     }
-    struct peer peer = {.rank = child == 0, .socket = sockets[child == 0]};
+    struct socket_peer peer = {.rank = child == 0, .socket = sockets[child == 0]};
     close(sockets[child != 0]);
-    int result = run(&peer);
+    int result = run_peer(&peer);
     if (child == 0)
         return result;
     int status;

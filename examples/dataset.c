@@ -87,7 +87,7 @@ static size_t count_fields(const char *at, const char *end)
     return fields;
 }
 
-static int map(struct example_file *file, char *message, size_t bytes)
+static int map_file(struct example_file *file, char *message, size_t bytes)
 {
     struct stat about;
     int fd = open(file->path, O_RDONLY | O_CLOEXEC);
@@ -188,7 +188,7 @@ int example_file_open(struct example_file *file, const char *path, enum example_
                       char *message, size_t bytes)
 {
     *file = (struct example_file){.path = path, .format = format, .first_line = 1};
-    if (map(file, message, bytes) != 0)
+    if (map_file(file, message, bytes) != 0)
         return -1;
     const char *at = file->text, *end = file->text + file->bytes, *stop = line_end(file, at);
     int header = is_header(at, stop);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <twill.h>
 
-enum { INPUTS = 64, SAMPLES = 32, STEPS = 4 };
+enum { INPUTS = 64, SAMPLES = 32, GRID_STEPS = 4 };
 
 struct grid {
     twill_comm *row, *column;
@@ -32,7 +32,7 @@ static double target(int s)
 
 /* A step on the samples of this row with the weights of this column; exact, since the rate is a
  * power of two and everything else are small integers at first. */
-static twill_status step(const struct grid *grid, double *weights)
+static twill_status step_grid(const struct grid *grid, double *weights)
 {
     int wide = INPUTS / grid->columns, shard = SAMPLES / grid->rows;
     int first = twill_comm_rank(grid->row) * wide, from = twill_comm_rank(grid->column) * shard;
@@ -55,11 +55,11 @@ static twill_status step(const struct grid *grid, double *weights)
     return status;
 }
 
-static twill_status train(const struct grid *grid, double *weights)
+static twill_status train_grid(const struct grid *grid, double *weights)
 {
     twill_status status = TWILL_OK;
-    for (int i = 0; i < STEPS && status == TWILL_OK; i++)
-        status = step(grid, weights);
+    for (int i = 0; i < GRID_STEPS && status == TWILL_OK; i++)
+        status = step_grid(grid, weights);
     return status;
 }
 
@@ -67,10 +67,10 @@ static twill_status train(const struct grid *grid, double *weights)
 static twill_status train_alone(twill_comm *self, double *weights)
 {
     struct grid grid = {.row = self, .column = self, .rows = 1, .columns = 1};
-    return train(&grid, weights);
+    return train_grid(&grid, weights);
 }
 
-static twill_status compare(twill_comm *comm, const struct grid *grid, int *wrong)
+static twill_status compare_grid(twill_comm *comm, const struct grid *grid, int *wrong)
 {
     double mine[INPUTS] = {0}, all[INPUTS] = {0}, alone[INPUTS] = {0};
     int rank = twill_comm_rank(comm);
@@ -80,7 +80,7 @@ static twill_status compare(twill_comm *comm, const struct grid *grid, int *wron
     if (status == TWILL_OK)
         status = train_alone(self, alone);
     if (status == TWILL_OK)
-        status = train(grid, mine);
+        status = train_grid(grid, mine);
     if (status == TWILL_OK)
         status = twill_allgather(grid->row, mine, all, wide, TWILL_F64);
     *wrong = memcmp(all, alone, sizeof(all)) != 0;
@@ -108,7 +108,7 @@ int main(void)
     if (status == TWILL_OK)
         status = twill_comm_split(&grid.column, comm, rank % grid.columns, rank);
     if (status == TWILL_OK)
-        status = compare(comm, &grid, &wrong);
+        status = compare_grid(comm, &grid, &wrong);
     if (status != TWILL_OK)
         fprintf(stderr, "grid: %s: %s\n", twill_strerror(status), twill_comm_message(comm));
     twill_comm_destroy(grid.row);

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <twill.h>
 
-enum { ELEMENTS = 120000, STEPS = 3 };
+enum { SERVERS_ELEMENTS = 120000, SERVERS_STEPS = 3 };
 
-struct job {
+struct servers_job {
     twill_comm *comm;
     int rank, size;
     int workers;              /* ranks 0 .. workers-1 */
@@ -34,19 +34,19 @@ struct job {
             return try_status;                                                                     \
     } while (0)
 
-static size_t shard_begin(const struct job *job, int server)
+static size_t shard_begin(const struct servers_job *job, int server)
 {
-    return (size_t)ELEMENTS * (size_t)server / (size_t)job->servers;
+    return (size_t)SERVERS_ELEMENTS * (size_t)server / (size_t)job->servers;
 }
 
-static size_t shard_count(const struct job *job, int server)
+static size_t shard_count(const struct servers_job *job, int server)
 {
     return shard_begin(job, server + 1) - shard_begin(job, server);
 }
 
 /* Shard `server` between a worker and its server, in either direction; what stays on a rank is
  * copied, not sent. Inside a group: nothing moves before its end. */
-static twill_status move(struct job *job, int worker, int server, bool push)
+static twill_status move_shard(struct servers_job *job, int worker, int server, bool push)
 {
     int at = job->first + server, from = push ? worker : at, to = push ? at : worker;
     size_t count = shard_count(job, server), bytes = count * sizeof(float);
@@ -67,19 +67,19 @@ static twill_status move(struct job *job, int worker, int server, bool push)
     return twill_recv(job->comm, push ? row : mine, count, TWILL_F32, from);
 }
 
-static twill_status move_all(struct job *job, bool push)
+static twill_status move_shards(struct servers_job *job, bool push)
 {
     TRY(twill_group_start(job->comm));
     for (int worker = 0; worker < job->workers; worker++)
         for (int server = 0; server < job->servers; server++)
-            TRY(move(job, worker, server, push));
+            TRY(move_shard(job, worker, server, push));
     return twill_group_end(job->comm);
 }
 
 /* Push, sum in the order of ranks, pull. */
-static twill_status step(struct job *job)
+static twill_status step_servers(struct servers_job *job)
 {
-    TRY(move_all(job, true));
+    TRY(move_shards(job, true));
     int server = job->rank - job->first;
     if (server >= 0 && server < job->servers) {
         size_t count = shard_count(job, server);
@@ -87,43 +87,44 @@ static twill_status step(struct job *job)
             for (size_t i = 0; i < count; i++)
                 job->shard[i] += job->shard[(size_t)worker * count + i];
     }
-    return move_all(job, false);
+    return move_shards(job, false);
 }
 
 /* Small integers: every order of adding gives the same bits. */
-static void fill(struct job *job, int turn)
+static void fill_gradients(struct servers_job *job, int turn)
 {
-    for (size_t i = 0; i < ELEMENTS; i++)
+    for (size_t i = 0; i < SERVERS_ELEMENTS; i++)
         job->gradient[i] = (float)((job->rank * 7 + (int)(i % 97) + turn) % 31 - 15);
 }
 
-static twill_status compare(const struct job *job, twill_comm *workers, int *wrong)
+static twill_status compare_sums(const struct servers_job *job, twill_comm *workers, int *wrong)
 {
-    TRY(twill_allreduce(workers, job->gradient, job->gradient, ELEMENTS, TWILL_F32, TWILL_SUM));
-    *wrong += memcmp(job->gradient, job->summed, ELEMENTS * sizeof(float)) != 0;
+    TRY(twill_allreduce(workers, job->gradient, job->gradient, SERVERS_ELEMENTS, TWILL_F32,
+                        TWILL_SUM));
+    *wrong += memcmp(job->gradient, job->summed, SERVERS_ELEMENTS * sizeof(float)) != 0;
     return TWILL_OK;
 }
 
-static twill_status run(struct job *job, int *wrong)
+static twill_status run_servers(struct servers_job *job, int *wrong)
 {
     twill_comm *workers = NULL;
     bool works = job->rank < job->workers;
     TRY(twill_comm_split(&workers, job->comm, works ? 0 : TWILL_COLOUR_NONE, job->rank));
     twill_status status = TWILL_OK;
-    for (int turn = 0; turn < STEPS && status == TWILL_OK; turn++) {
-        fill(job, turn);
-        status = step(job);
+    for (int turn = 0; turn < SERVERS_STEPS && status == TWILL_OK; turn++) {
+        fill_gradients(job, turn);
+        status = step_servers(job);
         if (status == TWILL_OK && works)
-            status = compare(job, workers, wrong);
+            status = compare_sums(job, workers, wrong);
     }
     twill_comm_destroy(workers);
     return status;
 }
 
 /* What a rank must have sent and received by the table above. */
-static int wrong_bytes(const struct job *job)
+static int wrong_bytes(const struct servers_job *job)
 {
-    size_t n = ELEMENTS * sizeof(float), want = 0;
+    size_t n = SERVERS_ELEMENTS * sizeof(float), want = 0;
     int server = job->rank - job->first;
     bool serves = server >= 0 && server < job->servers, works = job->rank < job->workers;
     size_t own = serves ? shard_count(job, server) * sizeof(float) : 0;
@@ -132,11 +133,12 @@ static int wrong_bytes(const struct job *job)
     if (serves)
         want += own * (size_t)(job->workers - works);
     printf("rank %d: %s%s sent %zu received %zu bytes a step\n", job->rank, works ? "worker" : "",
-           serves ? works ? ", server" : "server" : "", job->sent / STEPS, job->received / STEPS);
-    return job->sent != want * STEPS || job->received != want * STEPS;
+           serves ? works ? ", server" : "server" : "", job->sent / SERVERS_STEPS,
+           job->received / SERVERS_STEPS);
+    return job->sent != want * SERVERS_STEPS || job->received != want * SERVERS_STEPS;
 }
 
-static bool arrange(struct job *job, int argc, char **argv)
+static bool arrange_servers(struct servers_job *job, int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "";
     int servers = argc > 2 ? atoi(argv[2]) : 1;
@@ -152,23 +154,23 @@ static bool arrange(struct job *job, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct job job = {.rank = 0};
+    struct servers_job job = {.rank = 0};
     int wrong = 0;
     if (twill_init(&job.comm) != TWILL_OK)
         return 1;
     job.rank = twill_comm_rank(job.comm);
     job.size = twill_comm_size(job.comm);
-    if (!arrange(&job, argc, argv)) {
+    if (!arrange_servers(&job, argc, argv)) {
         fprintf(stderr, "usage: servers cc|nc|cs|ncs [servers], with a worker at least\n");
         twill_finalize(job.comm);
         return 2;
     }
-    job.gradient = calloc(ELEMENTS, sizeof(float));
-    job.summed = calloc(ELEMENTS, sizeof(float));
-    job.shard = calloc((size_t)ELEMENTS * (size_t)job.workers, sizeof(float));
+    job.gradient = calloc(SERVERS_ELEMENTS, sizeof(float));
+    job.summed = calloc(SERVERS_ELEMENTS, sizeof(float));
+    job.shard = calloc((size_t)SERVERS_ELEMENTS * (size_t)job.workers, sizeof(float));
     twill_status status = TWILL_ERR_MEMORY;
     if (job.gradient != NULL && job.summed != NULL && job.shard != NULL)
-        status = run(&job, &wrong);
+        status = run_servers(&job, &wrong);
     if (status != TWILL_OK)
         fprintf(stderr, "servers: %s: %s\n", twill_strerror(status), twill_comm_message(job.comm));
     else

@@ -19,7 +19,7 @@
 
 enum { LOAD, PREPROCESS, TRAIN, EVALUATE, PHASES };
 
-struct options {
+struct train_options {
     const char *data;
     enum example_format format;
     size_t epochs, batch, hidden, seed;
@@ -27,7 +27,7 @@ struct options {
 };
 
 struct training {
-    struct options options;
+    struct train_options options;
     twill_comm *comm;
     int rank, size;
     struct example_file file;
@@ -51,7 +51,8 @@ static double now(void)
 }
 
 /* In place over all ranks, with the books kept. */
-static int reduce(struct training *t, void *values, size_t count, twill_type type, twill_op op)
+static int reduce_values(struct training *t, void *values, size_t count, twill_type type,
+                         twill_op op)
 {
     double start = now();
     twill_status status = twill_allreduce(t->comm, values, values, count, type, op);
@@ -64,10 +65,10 @@ static int reduce(struct training *t, void *values, size_t count, twill_type typ
 }
 
 /* If one rank failed, none goes on; the one that failed has a message. */
-static int agree(struct training *t, int failed)
+static int agree_failure(struct training *t, int failed)
 {
     int32_t any = failed != 0;
-    if (reduce(t, &any, 1, TWILL_I32, TWILL_MAX) != 0)
+    if (reduce_values(t, &any, 1, TWILL_I32, TWILL_MAX) != 0)
         return -1;
     return failed || any ? -1 : 0;
 }
@@ -110,9 +111,9 @@ static int load_shards(struct training *t, const size_t *order)
                                   sizeof(t->message));
 }
 
-static int load(struct training *t)
+static int load_data(struct training *t)
 {
-    const struct options *options = &t->options;
+    const struct train_options *options = &t->options;
     size_t *order = NULL;
     int failed =
         example_file_open(&t->file, options->data, options->format, t->message, sizeof(t->message));
@@ -122,7 +123,7 @@ static int load(struct training *t)
         failed = order == NULL || load_shards(t, order) != 0;
     }
     free(order);
-    return agree(t, failed);
+    return agree_failure(t, failed);
 }
 
 static void standardise(struct example_set *set, const double *mean, const double *scale)
@@ -143,11 +144,11 @@ static int preprocess(struct training *t)
     int failed = mean == NULL || scale == NULL;
     if (failed)
         snprintf(t->message, sizeof(t->message), "no memory");
-    failed = agree(t, failed);
+    failed = agree_failure(t, failed);
     for (size_t i = 0; !failed && i < set->count; i++)
         for (size_t j = 0; j < features; j++)
             mean[j] += (double)set->values[i * features + j];
-    failed = failed || reduce(t, mean, features, TWILL_F64, TWILL_SUM) != 0;
+    failed = failed || reduce_values(t, mean, features, TWILL_F64, TWILL_SUM) != 0;
     for (size_t j = 0; !failed && j < features; j++)
         mean[j] /= (double)t->samples;
     for (size_t i = 0; !failed && i < set->count; i++)
@@ -155,7 +156,7 @@ static int preprocess(struct training *t)
             double distance = (double)set->values[i * features + j] - mean[j];
             scale[j] += distance * distance;
         }
-    failed = failed || reduce(t, scale, features, TWILL_F64, TWILL_SUM) != 0;
+    failed = failed || reduce_values(t, scale, features, TWILL_F64, TWILL_SUM) != 0;
     for (size_t j = 0; !failed && j < features; j++)
         scale[j] = scale[j] > 0 ? 1 / sqrt(scale[j] / (double)t->samples) : 1;
     if (!failed) {
@@ -176,16 +177,16 @@ static int train_batch(struct training *t, size_t batch, double *loss)
     memset(network->gradient, 0, (network->parameters + 1) * sizeof(double));
     for (size_t i = t->first[batch]; i < t->first[batch + 1]; i++)
         example_network_backward(network, set->values + i * set->features, set->labels[i]);
-    if (reduce(t, network->gradient, network->parameters + 1, TWILL_F64, TWILL_SUM) != 0)
+    if (reduce_values(t, network->gradient, network->parameters + 1, TWILL_F64, TWILL_SUM) != 0)
         return -1;
     example_network_step(network, t->options.rate / (double)batch_samples(t, batch));
     *loss += network->gradient[network->parameters];
     return 0;
 }
 
-static int train(struct training *t)
+static int train_model(struct training *t)
 {
-    const struct options *options = &t->options;
+    const struct train_options *options = &t->options;
     size_t *order = malloc(t->batches * sizeof(*order));
     uint64_t random = options->seed + 1;
     size_t shown = (options->epochs + 9) / 10;
@@ -198,7 +199,7 @@ static int train(struct training *t)
         example_network_create(&t->network, t->file.features, options->hidden, t->gradient);
     if (failed)
         snprintf(t->message, sizeof(t->message), "no memory");
-    failed = agree(t, failed);
+    failed = agree_failure(t, failed);
     t->talking = 0;
     t->calls = t->bytes = 0;
     if (!failed && t->rank == 0)
@@ -249,7 +250,7 @@ static int evaluate(struct training *t, const struct example_set *set, double re
         result[0] += example_network_loss(logit, set->labels[i]);
         result[1] += (logit > 0) == set->labels[i];
     }
-    return reduce(t, result, 2, TWILL_F64, TWILL_SUM);
+    return reduce_values(t, result, 2, TWILL_F64, TWILL_SUM);
 }
 
 /* Are the parameters the same, bit for bit, on every rank? */
@@ -260,8 +261,8 @@ static int compare_parameters(struct training *t)
     for (size_t i = 0; i < t->network.parameters * sizeof(double); i++)
         hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
     int64_t least = (int64_t)hash, most = (int64_t)hash;
-    if (reduce(t, &least, 1, TWILL_I64, TWILL_MIN) != 0 ||
-        reduce(t, &most, 1, TWILL_I64, TWILL_MAX) != 0)
+    if (reduce_values(t, &least, 1, TWILL_I64, TWILL_MIN) != 0 ||
+        reduce_values(t, &most, 1, TWILL_I64, TWILL_MAX) != 0)
         return -1;
     if (t->rank == 0)
         printf("parameters         %s on %d ranks (hash %016llx)\n",
@@ -281,9 +282,9 @@ static int print_phases(struct training *t, const double *seconds, double talkin
     memcpy(least, mine, sizeof(mine));
     memcpy(mean, mine, sizeof(mine));
     memcpy(most, mine, sizeof(mine));
-    if (reduce(t, least, PHASES + 1, TWILL_F64, TWILL_MIN) != 0 ||
-        reduce(t, mean, PHASES + 1, TWILL_F64, TWILL_AVG) != 0 ||
-        reduce(t, most, PHASES + 1, TWILL_F64, TWILL_MAX) != 0)
+    if (reduce_values(t, least, PHASES + 1, TWILL_F64, TWILL_MIN) != 0 ||
+        reduce_values(t, mean, PHASES + 1, TWILL_F64, TWILL_AVG) != 0 ||
+        reduce_values(t, most, PHASES + 1, TWILL_F64, TWILL_MAX) != 0)
         return -1;
     if (t->rank != 0)
         return 0;
@@ -297,9 +298,9 @@ static int print_phases(struct training *t, const double *seconds, double talkin
     return 0;
 }
 
-static void print_start(const struct training *t)
+static void print_settings(const struct training *t)
 {
-    const struct options *options = &t->options;
+    const struct train_options *options = &t->options;
     size_t ones = 0;
     for (size_t i = 0; i < t->file.samples; i++)
         ones += t->file.labels[i];
@@ -313,21 +314,21 @@ static void print_start(const struct training *t)
     fflush(stdout);
 }
 
-static int run(struct training *t)
+static int run_training(struct training *t)
 {
     double start = now(), fitted[2], tested[2];
-    if (load(t) != 0)
+    if (load_data(t) != 0)
         return -1;
     t->seconds[LOAD] = now() - start;
     if (t->rank == 0)
-        print_start(t);
+        print_settings(t);
     start = now();
     if (preprocess(t) != 0)
         return -1;
     t->seconds[PREPROCESS] = now() - start;
 
     start = now();
-    if (train(t) != 0)
+    if (train_model(t) != 0)
         return -1;
     t->seconds[TRAIN] = now() - start;
     double talking = t->talking;
@@ -347,7 +348,7 @@ static int run(struct training *t)
     return compare_parameters(t) || print_phases(t, t->seconds, talking, calls, bytes);
 }
 
-static void release(struct training *t)
+static void release_training(struct training *t)
 {
     example_network_free(&t->network);
     twill_free(twill_comm_context(t->comm), t->gradient);
@@ -405,7 +406,7 @@ static int parse_format(const char *text, enum example_format *format)
 }
 
 /* 0: go on, 1: help was printed, 2: a mistake. */
-static int parse(struct options *options, int argc, char **argv)
+static int parse_options(struct train_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
         {"data", required_argument, NULL, 'd'},
@@ -419,7 +420,8 @@ static int parse(struct options *options, int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     int letter, failed = 0;
-    *options = (struct options){.epochs = 100, .batch = 64, .hidden = 16, .seed = 1, .rate = 0.1};
+    *options =
+        (struct train_options){.epochs = 100, .batch = 64, .hidden = 16, .seed = 1, .rate = 0.1};
     while (!failed && (letter = getopt_long(argc, argv, "h", names, NULL)) != -1) {
         if (letter == 'd')
             options->data = optarg;
@@ -446,7 +448,7 @@ static int parse(struct options *options, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct training t = {0};
-    int mistake = parse(&t.options, argc, argv);
+    int mistake = parse_options(&t.options, argc, argv);
     if (mistake != 0)
         return mistake == 1 ? 0 : 2;
     if (twill_init(&t.comm) != TWILL_OK)
@@ -457,9 +459,9 @@ int main(int argc, char **argv)
         printf("twill %s: training on %d rank%s, %d node%s\n", twill_version(), t.size,
                t.size == 1 ? "" : "s", twill_comm_nodes(t.comm),
                twill_comm_nodes(t.comm) == 1 ? "" : "s");
-    int failed = run(&t);
+    int failed = run_training(&t);
     if (failed && t.message[0] != '\0')
         fprintf(stderr, "train: rank %d: %s\n", t.rank, t.message);
-    release(&t);
+    release_training(&t);
     return failed ? 1 : 0;
 }

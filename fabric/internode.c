@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define NAME 32
+#define PROVIDER_NAME_BYTES 32
 
 /* Does TWILL_PROVIDER say it? TWILL_DOMAIN is a word of libfabric's. */
 static bool is_said(struct twill_transport_params *params, char *why, size_t why_bytes)
@@ -34,10 +34,10 @@ static bool queries_provider(const struct twill_transport_params *params, uint32
 
 /* Ask libfabric for the name of something better than TCP; "" and an error, or none, if there is
  * nothing. Who names a library wants it to be used. */
-static void query_provider(const struct twill_transport_params *params, char name[NAME],
-                           struct twill_error *error)
+static void query_provider(const struct twill_transport_params *params,
+                           char name[PROVIDER_NAME_BYTES], struct twill_error *error)
 {
-    if (twill_ofi_is_better(params, name, NAME, error))
+    if (twill_ofi_is_better(params, name, PROVIDER_NAME_BYTES, error))
         return;
     name[0] = '\0';
     if (error->message[0] != '\0')
@@ -45,9 +45,9 @@ static void query_provider(const struct twill_transport_params *params, char nam
                   "libfabric is not used: %s", error->message);
 }
 
-static void conclude(struct twill_transport_params *params, bool own, const char *who,
-                     const char *name, const struct twill_error *trouble, char *why,
-                     size_t why_bytes)
+static void conclude_provider(struct twill_transport_params *params, bool own, const char *who,
+                              const char *name, const struct twill_error *trouble, char *why,
+                              size_t why_bytes)
 {
     params->own_tcp = own;
     if (own && trouble->message[0] != '\0')
@@ -64,11 +64,11 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
     size_t size = (size_t)params->oob->size;
     const struct twill_world *world = params->world;
     uint32_t rank = (uint32_t)params->oob->rank;
-    char mine[NAME] = "", who[32] = "";
+    char mine[PROVIDER_NAME_BYTES] = "", who[32] = "";
     struct twill_error trouble = {0};
     if (is_said(params, why, why_bytes))
         return TWILL_OK;
-    char *all = calloc(size, NAME);
+    char *all = calloc(size, PROVIDER_NAME_BYTES);
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for the names of %zu providers",
                           size);
@@ -77,25 +77,27 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
         snprintf(mine, sizeof(mine), "(as told)");
     else
         query_provider(params, mine, &trouble);
-    twill_status status = twill_oob_allgather(params->oob, mine, all, NAME, error);
+    twill_status status = twill_oob_allgather(params->oob, mine, all, PROVIDER_NAME_BYTES, error);
     size_t without = 0;
-    while (status == TWILL_OK && without < size && all[without * NAME] != '\0')
+    while (status == TWILL_OK && without < size && all[without * PROVIDER_NAME_BYTES] != '\0')
         without++;
     if (status == TWILL_OK && !queries)
-        memcpy(mine, &all[twill_world_member(world, world->node[rank], 0) * (size_t)NAME], NAME);
+        memcpy(mine,
+               &all[twill_world_member(world, world->node[rank], 0) * (size_t)PROVIDER_NAME_BYTES],
+               PROVIDER_NAME_BYTES);
     if (mine[0] != '\0')
         snprintf(who, sizeof(who), " (rank %zu's)", without);
-    conclude(params, without < size, who, mine, &trouble, why, why_bytes);
+    conclude_provider(params, without < size, who, mine, &trouble, why, why_bytes);
     free(all);
     return status;
 }
 
 void twill_between_guess(struct twill_transport_params *params, char *why, size_t why_bytes)
 {
-    char name[NAME] = "";
+    char name[PROVIDER_NAME_BYTES] = "";
     if (is_said(params, why, why_bytes))
         return;
     struct twill_error trouble = {0};
     query_provider(params, name, &trouble);
-    conclude(params, name[0] == '\0', "", name, &trouble, why, why_bytes);
+    conclude_provider(params, name[0] == '\0', "", name, &trouble, why, why_bytes);
 }

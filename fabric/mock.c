@@ -21,12 +21,12 @@
 
 enum failure { FAIL_NEVER, FAIL_ERROR, FAIL_DROP, FAIL_SIGNATURE, FAIL_SILENT };
 
-struct script {
+struct mock_script {
     uint64_t seed, delay, reorder, again, chunk, fail_after, fail_how, rank;
 };
 
-struct message {
-    struct message *next;
+struct mock_message {
+    struct mock_message *next;
     size_t bytes;
     uint32_t signature;
     uint32_t delay;
@@ -39,27 +39,27 @@ struct inbox {
     _Atomic uint32_t users;
     uint32_t streams;
     struct message_queue {
-        struct message *head, *tail;
+        struct mock_message *head, *tail;
     } queue[];
 };
 
 /* One (peer, lane) as this rank sees it. */
-struct stream {
+struct mock_stream {
     struct twill_transfer_queue send, recv;
-    struct message *current; /* being delivered */
-    uint64_t sent;           /* messages, which number them */
-    uint32_t busy;           /* calls of progress until the network takes the next one */
-    bool drawn;              /* busy has been drawn for the message at the head */
+    struct mock_message *current; /* being delivered */
+    uint64_t sent;                /* messages, which number them */
+    uint32_t busy;                /* calls of progress until the network takes the next one */
+    bool drawn;                   /* busy has been drawn for the message at the head */
 };
 
 struct mock {
     struct twill_transport base;
-    struct script script;
+    struct mock_script script;
     uint32_t rank, size;
     uint64_t chance; /* state of overtaking */
     uint64_t sent;
-    struct inbox **inbox;  /* [size] */
-    struct stream *stream; /* [size * TWILL_LANES] */
+    struct inbox **inbox;       /* [size] */
+    struct mock_stream *stream; /* [size * TWILL_LANES] */
 };
 
 struct mock_peer_info {
@@ -69,7 +69,8 @@ struct mock_peer_info {
 
 /* --- script and chance ----------------------------------------------------------------------- */
 
-static twill_status read_script(struct script *script, const char *text, struct twill_error *error)
+static twill_status read_script(struct mock_script *script, const char *text,
+                                struct twill_error *error)
 {
     struct {
         const char *name;
@@ -80,7 +81,7 @@ static twill_status read_script(struct script *script, const char *text, struct 
         {"chunk", &script->chunk, NULL},     {"fail", &script->fail_after, &script->fail_how},
         {"rank", &script->rank, NULL},
     };
-    *script = (struct script){.rank = UINT64_MAX};
+    *script = (struct mock_script){.rank = UINT64_MAX};
     for (const char *at = text; *at != '\0';) {
         size_t length = strcspn(at, "="), w = 0;
         while (w < TWILL_ARRAY_LENGTH(words) &&
@@ -104,7 +105,7 @@ static twill_status read_script(struct script *script, const char *text, struct 
     return TWILL_OK;
 }
 
-static uint64_t scramble(uint64_t x)
+static uint64_t scramble_bits(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -113,11 +114,11 @@ static uint64_t scramble(uint64_t x)
 }
 
 /* Chance of a message: what tells apart the uses of it. */
-static uint64_t draw(const struct mock *mock, uint32_t peer, uint32_t lane, uint64_t number,
-                     uint32_t what)
+static uint64_t draw_chance(const struct mock *mock, uint32_t peer, uint32_t lane, uint64_t number,
+                            uint32_t what)
 {
     uint64_t place = ((uint64_t)mock->rank << 40) | ((uint64_t)peer << 16) | (lane << 8) | what;
-    return scramble(mock->script.seed ^ scramble(place ^ scramble(number)));
+    return scramble_bits(mock->script.seed ^ scramble_bits(place ^ scramble_bits(number)));
 }
 
 /* --- inboxes --------------------------------------------------------------------------------- */
@@ -140,7 +141,7 @@ static void inbox_drop(struct inbox *inbox, uint32_t users)
         return;
     for (uint32_t s = 0; s < inbox->streams; s++) {
         while (inbox->queue[s].head != NULL) {
-            struct message *message = inbox->queue[s].head;
+            struct mock_message *message = inbox->queue[s].head;
             inbox->queue[s].head = message->next;
             free(message);
         }
@@ -149,7 +150,7 @@ static void inbox_drop(struct inbox *inbox, uint32_t users)
     free(inbox);
 }
 
-static void inbox_put(struct inbox *inbox, size_t stream, struct message *message)
+static void inbox_put(struct inbox *inbox, size_t stream, struct mock_message *message)
 {
     pthread_mutex_lock(&inbox->mutex);
     struct message_queue *queue = &inbox->queue[stream];
@@ -162,10 +163,10 @@ static void inbox_put(struct inbox *inbox, size_t stream, struct message *messag
 }
 
 /* The next message of a stream, if there is one and it has been delayed enough. */
-static struct message *inbox_take(struct inbox *inbox, size_t stream)
+static struct mock_message *inbox_take(struct inbox *inbox, size_t stream)
 {
     pthread_mutex_lock(&inbox->mutex);
-    struct message *message = inbox->queue[stream].head;
+    struct mock_message *message = inbox->queue[stream].head;
     if (message != NULL && message->delay > 0) {
         message->delay--;
         message = NULL;
@@ -181,21 +182,22 @@ static struct message *inbox_take(struct inbox *inbox, size_t stream)
 static twill_status transmit(struct mock *mock, uint32_t peer, uint32_t lane,
                              struct twill_error *error)
 {
-    const struct script *script = &mock->script;
-    struct stream *stream = &mock->stream[peer * (size_t)TWILL_LANES + lane];
+    const struct mock_script *script = &mock->script;
+    struct mock_stream *stream = &mock->stream[peer * (size_t)TWILL_LANES + lane];
     const struct twill_transfer *request = stream->send.head;
     bool fails = script->fail_how != FAIL_NEVER && mock->sent == script->fail_after &&
                  (script->rank == UINT64_MAX || script->rank == mock->rank);
     mock->sent++;
     if (fails && script->fail_how == FAIL_DROP)
         return TWILL_OK;
-    struct message *message = calloc(1, sizeof(*message) + request->bytes);
+    struct mock_message *message = calloc(1, sizeof(*message) + request->bytes);
     if (message == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for %zu bytes", request->bytes);
     message->bytes = request->bytes;
     message->signature =
         request->signature ^ (fails && script->fail_how == FAIL_SIGNATURE ? 1u : 0u);
-    message->delay = (uint32_t)(draw(mock, peer, lane, stream->sent, 'd') % (script->delay + 1));
+    message->delay =
+        (uint32_t)(draw_chance(mock, peer, lane, stream->sent, 'd') % (script->delay + 1));
     if (request->bytes > 0)
         memcpy(message->data, request->buffer, request->bytes);
     inbox_put(mock->inbox[peer], mock->rank * (size_t)TWILL_LANES + lane, message);
@@ -203,10 +205,10 @@ static twill_status transmit(struct mock *mock, uint32_t peer, uint32_t lane,
 }
 
 /* Does the network take the message at the head now? */
-static bool is_taken(struct mock *mock, struct stream *stream, uint32_t peer, uint32_t lane)
+static bool is_taken(struct mock *mock, struct mock_stream *stream, uint32_t peer, uint32_t lane)
 {
     if (!stream->drawn) {
-        uint64_t chance = draw(mock, peer, lane, stream->sent, 'a');
+        uint64_t chance = draw_chance(mock, peer, lane, stream->sent, 'a');
         stream->busy = chance % 100 < mock->script.again ? 1 + (uint32_t)(chance >> 32) % 16 : 0;
         stream->drawn = true;
     }
@@ -220,14 +222,14 @@ static bool is_taken(struct mock *mock, struct stream *stream, uint32_t peer, ui
 /* Has this rank come to the point where it fails in this way for good? */
 static bool has_failed(const struct mock *mock, enum failure how)
 {
-    const struct script *script = &mock->script;
+    const struct mock_script *script = &mock->script;
     return script->fail_how == how && mock->sent >= script->fail_after &&
            (script->rank == UINT64_MAX || script->rank == mock->rank);
 }
 
-static int push(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_error *error)
+static int push_message(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_error *error)
 {
-    struct stream *stream = &mock->stream[peer * (size_t)TWILL_LANES + lane];
+    struct mock_stream *stream = &mock->stream[peer * (size_t)TWILL_LANES + lane];
     if (stream->send.head == NULL || has_failed(mock, FAIL_SILENT) ||
         !is_taken(mock, stream, peer, lane))
         return 0;
@@ -244,10 +246,10 @@ static int push(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_er
 /* --- receiving ------------------------------------------------------------------------------- */
 
 /* Hand over a piece of the current message. */
-static twill_status deliver(const struct mock *mock, struct stream *stream)
+static twill_status deliver_chunk(const struct mock *mock, struct mock_stream *stream)
 {
     struct twill_transfer *request = stream->recv.head;
-    const struct message *message = stream->current;
+    const struct mock_message *message = stream->current;
     if (!twill_transfer_matches(request, message->signature, message->bytes))
         return TWILL_ERR_MISMATCH;
     size_t left = message->bytes - request->moved;
@@ -265,17 +267,17 @@ static twill_status deliver(const struct mock *mock, struct stream *stream)
     return request->moved < request->bytes ? TWILL_PENDING : TWILL_OK;
 }
 
-static int pull(struct mock *mock, uint32_t peer, uint32_t lane)
+static int pull_message(struct mock *mock, uint32_t peer, uint32_t lane)
 {
     size_t at = peer * (size_t)TWILL_LANES + lane;
-    struct stream *stream = &mock->stream[at];
+    struct mock_stream *stream = &mock->stream[at];
     if (stream->recv.head == NULL)
         return 0;
     if (stream->current == NULL)
         stream->current = inbox_take(mock->inbox[mock->rank], at);
     if (stream->current == NULL)
         return 0;
-    int status = deliver(mock, stream);
+    int status = deliver_chunk(mock, stream);
     if (status != TWILL_PENDING) {
         free(stream->current);
         stream->current = NULL;
@@ -294,16 +296,16 @@ static int mock_progress(struct twill_transport *transport, struct twill_error *
         return TWILL_FAIL(error, TWILL_ERR_FABRIC, "mock: rank %u fails after %llu messages",
                           mock->rank, (unsigned long long)mock->script.fail_after);
     if (mock->script.reorder != 0)
-        first = (uint32_t)((mock->chance = scramble(mock->chance)) % streams);
+        first = (uint32_t)((mock->chance = scramble_bits(mock->chance)) % streams);
     int moved = 0;
     for (uint32_t i = 0; i < streams; i++) {
         uint32_t s = (first + i) % streams;
-        if (mock->script.reorder != 0 && ((mock->chance = scramble(mock->chance)) & 1) != 0)
+        if (mock->script.reorder != 0 && ((mock->chance = scramble_bits(mock->chance)) & 1) != 0)
             continue;
-        int rc = push(mock, s / TWILL_LANES, s % TWILL_LANES, error);
+        int rc = push_message(mock, s / TWILL_LANES, s % TWILL_LANES, error);
         if (rc < 0)
             return rc;
-        moved += rc + pull(mock, s / TWILL_LANES, s % TWILL_LANES);
+        moved += rc + pull_message(mock, s / TWILL_LANES, s % TWILL_LANES);
     }
     return moved;
 }
@@ -315,7 +317,7 @@ static twill_status mock_post(struct twill_transport *transport, struct twill_tr
     if (request->peer >= mock->size || request->lane >= TWILL_LANES)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "mock: no stream to rank %u on lane %u",
                           request->peer, request->lane);
-    struct stream *stream = &mock->stream[request->peer * (size_t)TWILL_LANES + request->lane];
+    struct mock_stream *stream = &mock->stream[request->peer * (size_t)TWILL_LANES + request->lane];
     twill_transfer_push(request->kind == TWILL_TRANSFER_SEND ? &stream->send : &stream->recv,
                         request);
     return TWILL_OK;
@@ -387,7 +389,7 @@ static twill_status mock_open(struct twill_transport **transport,
         goto fail;
     }
     TWILL_TRY_OR_FAIL(error, read_script(&mock->script, params->mock, error));
-    mock->chance = scramble(mock->script.seed + mock->rank);
+    mock->chance = scramble_bits(mock->script.seed + mock->rank);
     TWILL_TRY_OR_FAIL(error, find_inboxes(mock, params->oob, error));
     *transport = &mock->base;
     return TWILL_OK;

@@ -29,7 +29,7 @@ static struct features features(void)
     return f;
 }
 
-static bool has(struct features f, unsigned leaf1_ecx, unsigned leaf7_ebx, unsigned state)
+static bool cpu_has(struct features f, unsigned leaf1_ecx, unsigned leaf7_ebx, unsigned state)
 {
     return (f.leaf1_ecx & leaf1_ecx) == leaf1_ecx && (f.leaf7_ebx & leaf7_ebx) == leaf7_ebx &&
            (f.state & state) == state;
@@ -37,13 +37,13 @@ static bool has(struct features f, unsigned leaf1_ecx, unsigned leaf7_ebx, unsig
 
 bool twill_cpu_runs_avx2(void)
 {
-    return has(features(), bit_AVX | bit_F16C, bit_AVX2, XCR0_AVX);
+    return cpu_has(features(), bit_AVX | bit_F16C, bit_AVX2, XCR0_AVX);
 }
 
 /* The compiler takes what -mavx512f implies, hence FMA. */
 bool twill_cpu_runs_avx512f(void)
 {
-    return has(features(), bit_AVX | bit_F16C | bit_FMA, bit_AVX2 | bit_AVX512F, XCR0_AVX512);
+    return cpu_has(features(), bit_AVX | bit_F16C | bit_FMA, bit_AVX2 | bit_AVX512F, XCR0_AVX512);
 }
 #endif
 

@@ -9,9 +9,9 @@ typedef int16_t value_i16;
 typedef int32_t value_i32;
 typedef int64_t value_i64;
 
-#define NEGATIVE(a) (!!__builtin_signbit(a))
+#define IS_NEGATIVE(a) (!!__builtin_signbit(a))
 /* Of two zeros the negative one goes first. */
-#define FLOAT_BEFORE(a, b)   ((a) < (b) || ((a) == (b) && NEGATIVE(a) > NEGATIVE(b)))
+#define FLOAT_BEFORE(a, b)   ((a) < (b) || ((a) == (b) && IS_NEGATIVE(a) > IS_NEGATIVE(b)))
 #define INTEGER_BEFORE(a, b) ((a) < (b))
 #define FLOAT_NAN(a)         ((bool)__builtin_isnan(a))
 #define INTEGER_NAN(a)       ((void)(a), false)

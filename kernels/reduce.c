@@ -4,13 +4,13 @@
 #include "kernels/isa.h"
 #include "kernels/thread_split.h"
 
-#define BIT(type) (1u << (type))
-#define NARROW    (BIT(TWILL_F16) | BIT(TWILL_BF16) | BIT(TWILL_F8E4M3) | BIT(TWILL_F8E5M2))
-#define FLOATS    (NARROW | BIT(TWILL_F32) | BIT(TWILL_F64))
+#define BIT(type)    (1u << (type))
+#define NARROW_TYPES (BIT(TWILL_F16) | BIT(TWILL_BF16) | BIT(TWILL_F8E4M3) | BIT(TWILL_F8E5M2))
+#define FLOAT_TYPES  (NARROW_TYPES | BIT(TWILL_F32) | BIT(TWILL_F64))
 #define IN_PAIRS                                                                                   \
     (BIT(TWILL_F32) | BIT(TWILL_F64) | BIT(TWILL_I16) | BIT(TWILL_I32) | BIT(TWILL_I64))
-#define PAIRS (BIT(TWILL_MINLOC) | BIT(TWILL_MAXLOC))
-#define WIDE  (BIT(TWILL_SUM) | BIT(TWILL_PROD) | BIT(TWILL_AVG)) /* min and max round nothing */
+#define PAIR_TYPES (BIT(TWILL_MINLOC) | BIT(TWILL_MAXLOC))
+#define WIDE       (BIT(TWILL_SUM) | BIT(TWILL_PROD) | BIT(TWILL_AVG)) /* min and max round nothing */
 
 /* Elements of a strip: what is widened of eight sources lies in 15 KiB of stack, and in L1. */
 #define WIDE_COUNT ((size_t)480)
@@ -39,14 +39,14 @@ bool twill_kernels_takes(twill_type type, twill_op op)
         return false;
     if (op <= TWILL_AVG)
         return true;
-    return in(PAIRS, op) ? in(IN_PAIRS, type) : !in(FLOATS, type);
+    return in(PAIR_TYPES, op) ? in(IN_PAIRS, type) : !in(FLOAT_TYPES, type);
 }
 
 size_t twill_kernels_element(twill_type type, twill_op op)
 {
     if (!twill_kernels_takes(type, op))
         return 0;
-    if (in(PAIRS, op)) /* the value, and the index in as much again or in 4 bytes */
+    if (in(PAIR_TYPES, op)) /* the value, and the index in as much again or in 4 bytes */
         return twill_max(2 * size_of(type), 8);
     return size_of(type);
 }
@@ -54,7 +54,7 @@ size_t twill_kernels_element(twill_type type, twill_op op)
 size_t twill_kernels_partial(twill_type type, twill_op op)
 {
     size_t element = twill_kernels_element(type, op);
-    return element && in(NARROW, type) && in(WIDE, op) ? sizeof(float) : element;
+    return element && in(NARROW_TYPES, type) && in(WIDE, op) ? sizeof(float) : element;
 }
 
 /* A caller built with -ffast-math runs with denormals flushed, another may round upwards; ranks and
@@ -65,7 +65,7 @@ size_t twill_kernels_partial(twill_type type, twill_op op)
 static unsigned environment_enter(twill_type type)
 {
     const unsigned modes = 0xe040; /* flush to zero, rounding, denormals are zero */
-    unsigned found = in(FLOATS, type) ? __builtin_ia32_stmxcsr() : 0;
+    unsigned found = in(FLOAT_TYPES, type) ? __builtin_ia32_stmxcsr() : 0;
     if (TWILL_UNLIKELY(found & modes))
         __builtin_ia32_ldmxcsr(found & ~modes);
     return found & modes;
@@ -174,7 +174,7 @@ void twill_kernels_spread(const struct twill_kernels *kernels,
 {
     twill_op op =
         reduction->op == TWILL_AVG && reduction->partial_result ? TWILL_SUM : reduction->op;
-    bool widens = in(NARROW, reduction->type) && in(WIDE, op);
+    bool widens = in(NARROW_TYPES, reduction->type) && in(WIDE, op);
     uint32_t all = (1u << nsrc) - 1, wide = widens ? reduction->partial_sources & all : 0;
     bool wide_result = widens && reduction->partial_result, in_f32 = wide || wide_result;
     twill_type type = in_f32 ? TWILL_F32 : reduction->type;
@@ -199,7 +199,7 @@ void twill_kernels_reduce(const struct twill_kernels *kernels,
 {
     bool partial =
         reduction->partial_result || (reduction->partial_sources & ((1u << nsrc) - 1)) != 0;
-    if (reduction->threads > 1 || (partial && in(NARROW, reduction->type)) ||
+    if (reduction->threads > 1 || (partial && in(NARROW_TYPES, reduction->type)) ||
         (reduction->op == TWILL_AVG && partial)) {
         twill_kernels_spread(kernels, reduction, &dst, 1, src, nsrc, count);
         return;
@@ -224,7 +224,7 @@ struct scale_job {
 static void scale_range(const void *data, size_t first, size_t count)
 {
     const struct scale_job *job = data;
-    const bool narrow = in(NARROW, job->type);
+    const bool narrow = in(NARROW_TYPES, job->type);
     const twill_reduce_fn product =
         job->kernels->reduce[narrow ? TWILL_F32 : job->type][TWILL_PROD];
     unsigned char factors[WIDE_COUNT * sizeof(uint64_t)] TWILL_ALIGNED(64);

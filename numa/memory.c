@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 
 /* One allocation, so that free gives back what alloc took, from where. */
-struct record {
-    struct record *next;
+struct memory_block {
+    struct memory_block *next;
     void *pointer;
     size_t bytes; /* rounded up to the kind's grain */
     bool hbw;
@@ -26,7 +26,7 @@ struct twill_memory {
     uint64_t placed, placed_hbw;
     struct twill_log *log;
     const struct twill_memory_kind_ops *ops;
-    struct record *records;
+    struct memory_block *records;
     struct twill_memory_stats stats;
     struct twill_memory *sibling; /* shares the budget */
     bool said;
@@ -134,7 +134,8 @@ static bool wants_hbw(const struct twill_memory *memory)
 }
 
 static int try_kind(const struct twill_memory_kind_ops *ops,
-                    const struct twill_memory_policy *policy, struct record *record, size_t bytes)
+                    const struct twill_memory_policy *policy, struct memory_block *record,
+                    size_t bytes)
 {
     size_t alignment = bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
     record->ops = ops;
@@ -143,7 +144,7 @@ static int try_kind(const struct twill_memory_kind_ops *ops,
 }
 
 /* Under the policy if that may be, else from the default; an errno if there is nothing at all. */
-static int obtain(struct twill_memory *memory, struct record *record, size_t bytes)
+static int obtain(struct twill_memory *memory, struct memory_block *record, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
     const char *cause = wants_hbw(memory) ? refusal(memory, bytes) : NULL;
@@ -170,7 +171,7 @@ twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, siz
     if (bytes > PTRDIFF_MAX - 2 * (size_t)TWILL_HUGE_PAGE)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%zu bytes are more than can be addressed",
                           bytes);
-    struct record *record = calloc(1, sizeof(*record));
+    struct memory_block *record = calloc(1, sizeof(*record));
     if (record == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for a record");
     int failed = obtain(memory, record, bytes);
@@ -193,10 +194,10 @@ twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, siz
 void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes)
 {
     (void)bytes;
-    struct record **link = &memory->records;
+    struct memory_block **link = &memory->records;
     while (*link != NULL && (*link)->pointer != pointer)
         link = &(*link)->next;
-    struct record *record = *link;
+    struct memory_block *record = *link;
     if (record == NULL)
         return;
     *link = record->next;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct form {
+struct policy_form {
     const char *text;
     bool wants_mcdram;
     bool insists; /* without MCDRAM it is an error */
@@ -16,7 +16,7 @@ struct form {
 
 /* mcdram and hbm are two names of the same: high-bandwidth memory, whatever the machine calls it.
  */
-static const struct form forms[] = {
+static const struct policy_form forms[] = {
     {"auto", true, false, TWILL_MODE_PREFERRED},
     {"ddr", false, false, TWILL_MODE_PREFERRED},
     {"mcdram", true, false, TWILL_MODE_PREFERRED},
@@ -29,7 +29,7 @@ static const struct form forms[] = {
     {"hbm:interleave", true, false, TWILL_MODE_INTERLEAVE},
 };
 
-static const struct form *find_form(const char *text)
+static const struct policy_form *find_form(const char *text)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(forms); i++)
         if (strcmp(text, forms[i].text) == 0)
@@ -151,7 +151,7 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
                                  const struct twill_machine *machine, const char *hbw_nodes,
                                  struct twill_error *error)
 {
-    const struct form *form = find_form(text != NULL && text[0] != '\0' ? text : "auto");
+    const struct policy_form *form = find_form(text != NULL && text[0] != '\0' ? text : "auto");
     if (form == NULL)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "TWILL_MEMORY=%.60s: not a kind of memory; valid are auto, ddr, mcdram, "

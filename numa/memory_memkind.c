@@ -9,20 +9,20 @@
 #include <memkind.h>
 #include <stdlib.h>
 
-#define SONAME "libmemkind.so.0"
+#define MEMKIND_SONAME "libmemkind.so.0"
 
 /* A name of memkind's; NULL: it is not there. Looked up each time, which takes a microsecond where
  * an allocation takes many, so that nothing has to remember it. */
 static void *symbol(const char *name)
 {
-    void *library = dlopen(SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *library = dlopen(MEMKIND_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     void *found = library != NULL ? dlsym(library, name) : NULL;
     if (library != NULL)
         dlclose(library);
     return found;
 }
 
-static memkind_t kind(const char *name)
+static memkind_t symbol_kind(const char *name)
 {
     const memkind_t *found = symbol(name);
     return found != NULL ? *found : NULL;
@@ -32,10 +32,10 @@ static memkind_t kind_for(const struct twill_memory_policy *policy)
 {
     bool many = (policy->nodes & (policy->nodes - 1)) != 0;
     if (policy->mode == TWILL_MODE_INTERLEAVE)
-        return kind("MEMKIND_HBW_INTERLEAVE");
+        return symbol_kind("MEMKIND_HBW_INTERLEAVE");
     if (policy->mode == TWILL_MODE_PREFERRED)
-        return kind("MEMKIND_HBW_PREFERRED");
-    return kind(many ? "MEMKIND_HBW_ALL" : "MEMKIND_HBW");
+        return symbol_kind("MEMKIND_HBW_PREFERRED");
+    return symbol_kind(many ? "MEMKIND_HBW_ALL" : "MEMKIND_HBW");
 }
 
 /* memkind_malloc() aligns to less than it is asked for elsewhere, so always this. */
@@ -43,8 +43,8 @@ static int memkind_alloc(const struct twill_memory_policy *policy, void **pointe
                          size_t alignment)
 {
     __typeof__(memkind_posix_memalign) *align = symbol("memkind_posix_memalign");
-    return align(policy != NULL ? kind_for(policy) : kind("MEMKIND_DEFAULT"), pointer, alignment,
-                 bytes);
+    return align(policy != NULL ? kind_for(policy) : symbol_kind("MEMKIND_DEFAULT"), pointer,
+                 alignment, bytes);
 }
 
 /* NULL: memkind finds the kind itself. It is slower, and never a wrong kind. */
@@ -77,7 +77,7 @@ static bool agrees(const struct twill_memory_policy *policy)
 }
 
 /* Is the library there, with all that is used of it? */
-static bool is_there(void)
+static bool library_is_there(void)
 {
     static const char *const names[] = {
         "memkind_posix_memalign", "memkind_free",          "memkind_check_available",
@@ -92,7 +92,7 @@ static bool is_there(void)
 const struct twill_memory_kind_ops *
 twill_memory_kind_memkind(const struct twill_memory_policy *policy)
 {
-    if (!is_there())
+    if (!library_is_there())
         return NULL;
     if (policy->kind != TWILL_KIND_MCDRAM || policy->nominal || policy->nodes == 0)
         return &memkind_ops; /* DDR: MEMKIND_DEFAULT always works */

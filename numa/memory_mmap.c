@@ -82,13 +82,13 @@ uint64_t twill_memory_bound_to(void *pointer)
     return mask[0];
 }
 
-enum { BATCH = 512 };
+enum { MOVE_BATCH = 512 };
 
 /* Linux 6.1 to 6.4 call pages absent that NUMA balancing has marked for a look. Those that are in
  * memory after all are brought back without a write. Returns whether there were any. */
 static bool bring_back(void *const addresses[], const int nodes[], unsigned long n, size_t page)
 {
-    unsigned char resident[BATCH];
+    unsigned char resident[MOVE_BATCH];
     bool any = false;
     if (mincore(addresses[0], n * page, resident) != 0)
         return false;
@@ -100,8 +100,8 @@ static bool bring_back(void *const addresses[], const int nodes[], unsigned long
 
 long twill_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_MAX_NUMA])
 {
-    void *addresses[BATCH];
-    int nodes[BATCH];
+    void *addresses[MOVE_BATCH];
+    int nodes[MOVE_BATCH];
     long found = 0;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t at = (uintptr_t)pointer & ~(page - 1), end = (uintptr_t)pointer + bytes;
@@ -111,7 +111,7 @@ long twill_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_
         pages[i] = 0;
     while (at < end) {
         unsigned long n = 0;
-        for (; n < BATCH && at < end; n++, at += page)
+        for (; n < MOVE_BATCH && at < end; n++, at += page)
             addresses[n] = (void *)at;
         long failed = syscall(SYS_move_pages, 0, n, addresses, NULL, nodes, 0);
         if (!failed && bring_back(addresses, nodes, n, page))

@@ -139,8 +139,8 @@ static void leave_out_pci(hwloc_topology_t hwloc)
     hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_NONE);
 }
 
-static twill_status load(struct twill_topology *topology, const char *text,
-                         struct twill_error *error)
+static twill_status load_topology(struct twill_topology *topology, const char *text,
+                                  struct twill_error *error)
 {
     bool replaced = text != NULL && text[0] != '\0';
     if (hwloc_topology_init(&topology->hwloc) != 0) {
@@ -180,7 +180,7 @@ twill_status twill_topology_open(struct twill_topology **topology, const char *t
     struct twill_topology *opened = calloc(1, sizeof(*opened));
     if (opened == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the topology");
-    TWILL_TRY_OR_FAIL(error, load(opened, text, error));
+    TWILL_TRY_OR_FAIL(error, load_topology(opened, text, error));
     twill_machine_describe(opened);
     TWILL_TRY_OR_FAIL(error, twill_topology_locate(opened, NULL, error));
     *topology = opened;

@@ -52,8 +52,8 @@ static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_ty
 
 /* Cut a set along the units of a level, into part[] unless that is NULL; PUs of no unit are a part
  * as well. Returns how many parts there are, 0: no memory. */
-static unsigned split(const struct twill_topology *topology, hwloc_const_bitmap_t set,
-                      hwloc_obj_type_t type, hwloc_bitmap_t *subset)
+static unsigned cut_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
+                           hwloc_obj_type_t type, hwloc_bitmap_t *subset)
 {
     unsigned subsets = 0;
     hwloc_bitmap_t left = hwloc_bitmap_dup(set);
@@ -101,14 +101,14 @@ static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
     hwloc_obj_type_t type = HWLOC_OBJ_CORE;
     *subsets = 0;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(levels); i++) {
-        unsigned count = split(topology, set, levels[i], NULL);
+        unsigned count = cut_cpuset(topology, set, levels[i], NULL);
         if (count < 2 || (*subsets > 0 && count >= *subsets))
             continue;
         *subsets = count;
         type = levels[i];
     }
     hwloc_bitmap_t *subset = *subsets > 0 ? new_sets(*subsets) : NULL;
-    if (subset != NULL && split(topology, set, type, subset) != *subsets) {
+    if (subset != NULL && cut_cpuset(topology, set, type, subset) != *subsets) {
         free_sets(subset, *subsets);
         subset = NULL;
     }
@@ -116,8 +116,8 @@ static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
 }
 
 /* Deal a set to ranks, of which there are no more than cores. */
-static bool deal(const struct twill_topology *topology, hwloc_const_bitmap_t set, unsigned ranks,
-                 hwloc_bitmap_t *of_rank)
+static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
+                        unsigned ranks, hwloc_bitmap_t *of_rank)
 {
     unsigned subsets;
     if (ranks == 1)
@@ -129,7 +129,7 @@ static bool deal(const struct twill_topology *topology, hwloc_const_bitmap_t set
         before += walk_cores(topology->hwloc, subset[p], 0, 0, NULL);
         unsigned up_to = (unsigned)(((uint64_t)ranks * before + cores - 1) / cores);
         if (up_to > dealt)
-            good = deal(topology, subset[p], up_to - dealt, of_rank + dealt);
+            good = deal_cpuset(topology, subset[p], up_to - dealt, of_rank + dealt);
         dealt = up_to;
     }
     for (unsigned r = 0; good && ranks < subsets && r < ranks; r++) {
@@ -165,8 +165,8 @@ static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t
 }
 
 /* Add to a set all of `here` that lies in units which it has a part of. */
-static void widen(const struct twill_topology *topology, hwloc_const_bitmap_t here,
-                  enum twill_bound_to to, hwloc_bitmap_t set)
+static void widen_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t here,
+                         enum twill_bound_to to, hwloc_bitmap_t set)
 {
     static const hwloc_obj_type_t type[] = {[TWILL_BOUND_TO_L3] = HWLOC_OBJ_L3CACHE,
                                             [TWILL_BOUND_TO_NUMA] = HWLOC_OBJ_NUMANODE,
@@ -186,7 +186,7 @@ static bool bind_all(const struct twill_topology *topology, hwloc_const_bitmap_t
 {
     unsigned cores = walk_cores(topology->hwloc, here, 0, 0, NULL);
     if (ranks <= cores) {
-        if (!deal(topology, here, ranks, of_rank) ||
+        if (!deal_cpuset(topology, here, ranks, of_rank) ||
             !even_out(topology, here, cores, ranks, of_rank))
             return false;
     }
@@ -195,7 +195,7 @@ static bool bind_all(const struct twill_topology *topology, hwloc_const_bitmap_t
         walk_cores(topology->hwloc, here, core, core + 1, of_rank[r]);
     }
     for (unsigned r = 0; r < ranks; r++)
-        widen(topology, here, to, of_rank[r]);
+        widen_cpuset(topology, here, to, of_rank[r]);
     return true;
 }
 

@@ -123,9 +123,9 @@ static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
     return true;
 }
 
-static enum twill_memory_kind kind_of(const struct twill_machine *machine,
-                                      const struct twill_numa_node *numa, hwloc_obj_t node,
-                                      bool legacy_knl)
+static enum twill_memory_kind node_kind(const struct twill_machine *machine,
+                                        const struct twill_numa_node *numa, hwloc_obj_t node,
+                                        bool legacy_knl)
 {
     unsigned slowest = 0; /* of the nodes with CPUs */
     for (unsigned i = 0; i < machine->numa_nodes; i++) {
@@ -168,10 +168,10 @@ static void describe_numa(struct twill_topology *topology)
      * nodes have no CPUs, and these are MCDRAM. */
     bool legacy = machine->is_knl && without * 2 == machine->numa_nodes;
     for (unsigned i = 0; i < machine->numa_nodes; i++)
-        machine->numa[i].kind = kind_of(machine, &machine->numa[i], numa_at(hwloc, i), legacy);
+        machine->numa[i].kind = node_kind(machine, &machine->numa[i], numa_at(hwloc, i), legacy);
 }
 
-static unsigned count_of(hwloc_topology_t hwloc, hwloc_obj_type_t type)
+static unsigned count_objects(hwloc_topology_t hwloc, hwloc_obj_type_t type)
 {
     int depth = hwloc_get_type_or_below_depth(hwloc, type);
     return depth < 0 ? 0 : hwloc_get_nbobjs_by_depth(hwloc, depth);
@@ -218,8 +218,8 @@ void twill_machine_describe(struct twill_topology *topology)
     copy_info(hwloc, "ClusterMode", machine->cluster_mode, sizeof(machine->cluster_mode));
     int packages = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_PACKAGE);
     machine->packages = packages > 0 ? (unsigned)packages : 0;
-    machine->cores = count_of(hwloc, HWLOC_OBJ_CORE);
-    machine->pus = count_of(hwloc, HWLOC_OBJ_PU);
+    machine->cores = count_objects(hwloc, HWLOC_OBJ_CORE);
+    machine->pus = count_objects(hwloc, HWLOC_OBJ_PU);
     hwloc_obj_t core = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_CORE, 0);
     machine->pus_per_core = core != NULL ? count_inside(hwloc, core, HWLOC_OBJ_PU) : 1;
     hwloc_obj_t l2 = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_L2CACHE, 0);

@@ -40,8 +40,8 @@ static unsigned distance_of(const struct twill_topology *topology, hwloc_obj_t n
     return distance;
 }
 
-static void describe(const struct twill_topology *topology, hwloc_obj_t device,
-                     struct twill_nic *nic)
+static void describe_nic(const struct twill_topology *topology, hwloc_obj_t device,
+                         struct twill_nic *nic)
 {
     memset(nic, 0, sizeof(*nic));
     snprintf(nic->name, sizeof(nic->name), "%s", device->name != NULL ? device->name : "?");
@@ -71,7 +71,7 @@ bool twill_topology_nic(const struct twill_topology *topology, size_t index, str
     while (device != NULL && index-- > 0)
         device = next_nic(topology, device);
     if (device != NULL)
-        describe(topology, device, nic);
+        describe_nic(topology, device, nic);
     return device != NULL;
 }
 
@@ -82,7 +82,7 @@ bool twill_topology_nic_named(const struct twill_topology *topology, const char 
     while (device != NULL && (device->name == NULL || strcmp(device->name, name) != 0))
         device = next_nic(topology, device);
     if (device != NULL)
-        describe(topology, device, nic);
+        describe_nic(topology, device, nic);
     return device != NULL;
 }
 
@@ -107,7 +107,7 @@ static bool nic_of_device(const struct twill_topology *topology, const char *pci
     while (device != NULL && (device->name == NULL || !is_on(device, pci)))
         device = next_nic(topology, device);
     if (device != NULL)
-        describe(topology, device, nic);
+        describe_nic(topology, device, nic);
     return device != NULL;
 }
 
@@ -127,7 +127,7 @@ bool twill_topology_nic_at(const struct twill_topology *topology, unsigned domai
             parent = parent->parent;
         if (parent == NULL)
             continue;
-        describe(topology, o, nic);
+        describe_nic(topology, o, nic);
         return true;
     }
     return false;

@@ -92,7 +92,7 @@ int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_
 }
 
 /* FNV-1a over the indices. */
-static uint64_t hash_of(hwloc_const_bitmap_t set)
+static uint64_t hash_bitmap(hwloc_const_bitmap_t set)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int i = hwloc_bitmap_first(set); i >= 0; i = hwloc_bitmap_next(set, i))
@@ -114,7 +114,7 @@ void twill_topology_place(const struct twill_topology *topology, struct twill_pl
     place->l2 = index_around(hwloc, here, HWLOC_OBJ_L2CACHE);
     place->core = index_around(hwloc, here, HWLOC_OBJ_CORE);
     place->pu = index_around(hwloc, here, HWLOC_OBJ_PU);
-    place->cpuset_hash = hash_of(here);
+    place->cpuset_hash = hash_bitmap(here);
     place->cpus = (unsigned)hwloc_bitmap_weight(here);
     hwloc_bitmap_free(here);
 }

@@ -82,8 +82,8 @@ static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bi
     return -1;
 }
 
-static int find(const struct twill_topology *topology, hwloc_bitmap_t spare, hwloc_bitmap_t taken,
-                const struct twill_cpus *ranks, unsigned me)
+static int pick_core(const struct twill_topology *topology, hwloc_bitmap_t spare,
+                     hwloc_bitmap_t taken, const struct twill_cpus *ranks, unsigned me)
 {
     hwloc_obj_t numa_node = numa_of(topology, &ranks[me]);
     unsigned before = me, count;
@@ -106,7 +106,7 @@ int twill_topology_spare(const struct twill_topology *topology, const struct twi
         for (unsigned r = 0; r < n; r++)
             add_cpus(taken, &ranks[r]);
         hwloc_bitmap_andnot(spare, hwloc_topology_get_allowed_cpuset(topology->hwloc), taken);
-        pu = find(topology, spare, taken, ranks, me);
+        pu = pick_core(topology, spare, taken, ranks, me);
     }
     hwloc_bitmap_free(taken);
     hwloc_bitmap_free(spare);

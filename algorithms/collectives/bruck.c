@@ -16,16 +16,16 @@ static void emit_allgather(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank;
     struct twill_range range[2];
-    twill_emit_copy(e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
+    twill_emit_copy(e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
     for (uint32_t have = 1; have < size; have *= 2) {
         uint32_t count = (uint32_t)twill_min(have, size - have), next = (me + have) % size;
         uint32_t ranges = twill_ring_ranges(range, size, me, count);
         for (uint32_t i = ranges; i-- > 0;) /* what came last first: the WAIT was for it */
-            twill_emit_send(e, (me + size - have) % size, at(TWILL_DST, range[i].first),
+            twill_emit_send(e, (me + size - have) % size, data_at(TWILL_DST, range[i].first),
                             range[i].length, 0);
         ranges = twill_ring_ranges(range, size, next, count);
         for (uint32_t i = ranges; i-- > 0;)
-            twill_emit_recv(e, next, at(TWILL_DST, range[i].first), range[i].length, 0);
+            twill_emit_recv(e, next, data_at(TWILL_DST, range[i].first), range[i].length, 0);
         /* Does the last round give away what this one brings? */
         if (!(2 * have < size && size <= 3 * have))
             twill_emit_wait(e);
@@ -34,12 +34,12 @@ static void emit_allgather(struct twill_emitter *e)
 
 /* The parts whose distance has this bit: out of their places to `packed` (`back`: from there to
  * their places). They are runs of `bit` every 2 * bit. How many they are. */
-static uint32_t pack(struct twill_emitter *e, uint32_t bit, uint32_t packed, bool back)
+static uint32_t pack_blocks(struct twill_emitter *e, uint32_t bit, uint32_t packed, bool back)
 {
     uint32_t size = e->world->size, count = 0;
     for (uint32_t d = bit; d < size; d += 2 * bit) {
         uint32_t run = (uint32_t)twill_min(bit, size - d);
-        twill_operand place = at(TWILL_TMP, d), there = at(TWILL_TMP, packed + count);
+        twill_operand place = data_at(TWILL_TMP, d), there = data_at(TWILL_TMP, packed + count);
         twill_emit_copy(e, back ? place : there, back ? there : place, 0, run, 0);
         count += run;
     }
@@ -53,17 +53,20 @@ static void emit_alltoall(struct twill_emitter *e)
     e->tmp_blocks = 2 * size; /* by distance; half as many each to send and as received */
     uint32_t ranges = twill_ring_ranges(range, size, me, size);
     for (uint32_t i = 0, d = 0; i < ranges; d += range[i++].length)
-        twill_emit_copy(e, at(TWILL_TMP, d), at(TWILL_SRC, range[i].first), 0, range[i].length, 0);
+        twill_emit_copy(e, data_at(TWILL_TMP, d), data_at(TWILL_SRC, range[i].first), 0,
+                        range[i].length, 0);
     for (uint32_t bit = 1; bit < size; bit *= 2) {
         bool packs = 3 * bit < size; /* else they are one run */
-        uint32_t count = packs ? pack(e, bit, size, false) : (uint32_t)twill_min(bit, size - bit);
-        twill_emit_send(e, (me + bit) % size, at(TWILL_TMP, packs ? size : bit), count, 0);
-        twill_emit_recv(e, (me + size - bit) % size, at(TWILL_TMP, size + half), count, 0);
+        uint32_t count =
+            packs ? pack_blocks(e, bit, size, false) : (uint32_t)twill_min(bit, size - bit);
+        twill_emit_send(e, (me + bit) % size, data_at(TWILL_TMP, packs ? size : bit), count, 0);
+        twill_emit_recv(e, (me + size - bit) % size, data_at(TWILL_TMP, size + half), count, 0);
         twill_emit_wait(e);
-        pack(e, bit, size + half, true);
+        pack_blocks(e, bit, size + half, true);
     }
     for (uint32_t d = 0; d < size; d++)
-        twill_emit_copy(e, at(TWILL_DST, (me + size - d) % size), at(TWILL_TMP, d), 0, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, (me + size - d) % size), data_at(TWILL_TMP, d), 0, 1,
+                        0);
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)

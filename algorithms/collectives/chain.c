@@ -11,15 +11,15 @@
  *     0 <- 1 <- 2 <- 3 ' */
 #include "algorithms/schedule/emit.h"
 
-enum { BLOCKS = 16, MOST_BLOCKS = 4096 };
-static uint32_t blocks_of(const struct twill_shape *shape)
+enum { CHAIN_BLOCKS = 16, CHAIN_MOST_BLOCKS = 4096 };
+static uint32_t chain_blocks(const struct twill_shape *shape)
 {
-    return shape->parameter[0] == 0 ? BLOCKS : shape->parameter[0];
+    return shape->parameter[0] == 0 ? CHAIN_BLOCKS : shape->parameter[0];
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    return shape->root < world->size && blocks_of(shape) <= MOST_BLOCKS;
+    return shape->root < world->size && chain_blocks(shape) <= CHAIN_MOST_BLOCKS;
 }
 
 struct chain {
@@ -29,14 +29,14 @@ struct chain {
 };
 
 /* A chain from the position `root` to the right; or, if `left`, from the last to the left. */
-static struct twill_pipe place(const struct twill_group *g, uint32_t root, bool left)
+static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t root, bool left)
 {
     uint32_t depth = left ? g->size - 1 - g->me : (g->me + g->size - root) % g->size;
     uint32_t step = left ? g->size - 1 : 1; /* to the child */
-    struct twill_pipe tree = {.depth = depth,
-                              .height = g->size - 1,
-                              .parent = g->rank[(g->me + g->size - step) % g->size],
-                              .children = depth + 1 < g->size};
+    struct twill_pipe_tree tree = {.depth = depth,
+                                   .height = g->size - 1,
+                                   .parent = g->rank[(g->me + g->size - step) % g->size],
+                                   .children = depth + 1 < g->size};
     tree.child[0].rank = g->rank[(g->me + step) % g->size];
     tree.child[0].first = left;
     tree.child[0].partial = depth + 2 < g->size;
@@ -44,9 +44,9 @@ static struct twill_pipe place(const struct twill_group *g, uint32_t root, bool 
 }
 
 /* From the last rank straight to the root. */
-static struct twill_pipe straight(uint32_t rank, uint32_t last, uint32_t root)
+static struct twill_pipe_tree straight(uint32_t rank, uint32_t last, uint32_t root)
 {
-    struct twill_pipe tree = {
+    struct twill_pipe_tree tree = {
         .depth = rank != last, .height = 1, .parent = last, .children = rank == last};
     tree.child[0].rank = root;
     return tree;
@@ -55,23 +55,23 @@ static struct twill_pipe straight(uint32_t rank, uint32_t last, uint32_t root)
 static void emit_reduce(struct twill_emitter *e, const struct twill_group *g, uint32_t root)
 {
     uint32_t last = g->size - 1;
-    struct twill_pipe up = place(g, 0, true), down = straight(e->rank, last, root);
+    struct twill_pipe_tree up = chain_place(g, 0, true), down = straight(e->rank, last, root);
     bool on = root != last && (e->rank == root || e->rank == last);
     enum twill_space result = root == last ? TWILL_DST : TWILL_TMP;
     twill_emit_pipeline(e, &up, on ? &down : NULL, 0, e->blocks, result);
 }
 
-static void emit_broadcast(struct twill_emitter *e, uint32_t root_rank)
+static void chain_broadcast(struct twill_emitter *e, uint32_t root_rank)
 {
     struct twill_group g = twill_group_world(e, e->blocks);
-    struct twill_pipe down = place(&g, e->world->position[root_rank], false);
+    struct twill_pipe_tree down = chain_place(&g, e->world->position[root_rank], false);
     if (e->rank == root_rank)
         twill_emit_alone(e, &g, TWILL_SRC);
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
 }
 
 /* Who has had what another rank sent, or what was made of it? */
-static bool knows(const void *user, uint32_t rank, uint32_t other)
+static bool chain_delivers(const void *user, uint32_t rank, uint32_t other)
 {
     const struct chain *c = user;
     const struct twill_world *w = c->world;
@@ -86,25 +86,25 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 {
     bool joins = twill_collective_facts(shape->collective)->joins;
     struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, blocks_of(shape));
+    twill_emitter_begin(&e, world, rank, chain_blocks(shape));
     struct twill_group g = twill_group_ranks(&e, e.blocks);
-    struct twill_pipe tree = place(&g, 0, true);
+    struct twill_pipe_tree tree = chain_place(&g, 0, true);
     if (shape->collective != TWILL_BROADCAST)
         e.tmp_blocks = world->size > 2 || (!joins && world->size > 1) ? e.blocks : 0;
     struct chain chain = {
         .world = world, .root = shape->root, .reduces = shape->collective == TWILL_REDUCE};
     if (!joins)
-        twill_emit_join(&e, knows, &chain);
+        twill_emit_join(&e, chain_delivers, &chain);
     if (world->size == 1)
         twill_emit_alone(&e, &g, TWILL_SRC);
     else if (shape->collective == TWILL_BROADCAST)
-        emit_broadcast(&e, shape->root);
+        chain_broadcast(&e, shape->root);
     else if (shape->collective == TWILL_REDUCE)
         emit_reduce(&e, &g, shape->root);
     else
         twill_emit_pipeline(&e, &tree, &tree, 0, e.blocks, TWILL_DST);
     if (!joins)
-        twill_emit_await_join(&e, knows, &chain);
+        twill_emit_await_join(&e, chain_delivers, &chain);
     return twill_emitter_finish(&e, schedule, error);
 }
 

@@ -21,7 +21,7 @@ typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape
 
 void twill_emit_keep_own(struct twill_emitter *e)
 {
-    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+    twill_emit_copy(e, data_at(TWILL_DST, e->rank), data_at(TWILL_SRC, e->rank), 0, 1, 0);
 }
 
 void twill_emit_take_others(struct twill_emitter *e, unsigned space, uint32_t block)
@@ -29,8 +29,9 @@ void twill_emit_take_others(struct twill_emitter *e, unsigned space, uint32_t bl
     uint32_t me = e->rank, size = e->world->size;
     for (uint32_t i = 1; i < size; i++) {
         uint32_t peer = (me + i) % size;
-        twill_emit_copy(e, at(TWILL_DST, peer),
-                        at(space | TWILL_PEER, block == TWILL_OF_OWNER ? peer : block), peer, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, peer),
+                        data_at(space | TWILL_PEER, block == TWILL_OF_OWNER ? peer : block), peer,
+                        1, 0);
     }
 }
 
@@ -40,13 +41,14 @@ static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
     e->uses_peer_src = e->uses_peer_dst = true;
     twill_emit_node_barrier(e, 1);
     for (uint32_t i = 1; i < size && e->rank == root; i++)
-        twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, last), at(TWILL_SRC, last), (root + i) % size,
-                        1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST | TWILL_PEER, last), data_at(TWILL_SRC, last),
+                        (root + i) % size, 1, 0);
     if (e->rank != root)
-        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC | TWILL_PEER, 0), root, last, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC | TWILL_PEER, 0), root, last,
+                        0);
     twill_emit_node_barrier(e, 2);
     if (e->rank == root)
-        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, size, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, size, 0);
 }
 
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
@@ -57,7 +59,7 @@ static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *sh
     }
     twill_emit_node_broadcast(e, shape->protocol, e->world->local[shape->root], TWILL_SRC);
     if (e->rank == shape->root) /* while the others take theirs */
-        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
 }
 
 static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)
@@ -66,11 +68,11 @@ static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shap
     twill_emit_node_barrier(e, 1);
 }
 
-#define IMM     (1u << TWILL_PROTOCOL_IMM)
-#define FLAT    (1u << TWILL_PROTOCOL_FLAT)
-#define STAGED  (1u << TWILL_PROTOCOL_STAGED)
-#define MAPPED  (1u << TWILL_PROTOCOL_MAPPED)
-#define FETCHED (1u << TWILL_PROTOCOL_FETCHED)
+#define BY_IMM     (1u << TWILL_PROTOCOL_IMM)
+#define BY_FLAT    (1u << TWILL_PROTOCOL_FLAT)
+#define BY_STAGED  (1u << TWILL_PROTOCOL_STAGED)
+#define BY_MAPPED  (1u << TWILL_PROTOCOL_MAPPED)
+#define BY_FETCHED (1u << TWILL_PROTOCOL_FETCHED)
 
 /* What there is, and which scratch it takes. Shared and TMP are as large as the message. */
 static const struct direct {
@@ -81,20 +83,27 @@ static const struct direct {
     uint32_t passes;  /* that take TMP to fold more operands than one pass does */
     uint32_t sharded; /* that cut the message into a block for each rank */
 } directs[TWILL_COLLECTIVE_COUNT] = {
-    [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce, IMM | FLAT | STAGED | MAPPED | FETCHED,
-                         FLAT | STAGED, 0, IMM | FLAT | MAPPED | FETCHED,
-                         STAGED | MAPPED | FETCHED},
-    [TWILL_REDUCE] = {twill_emit_direct_reduce, IMM | FLAT | STAGED | MAPPED, FLAT | STAGED, MAPPED,
-                      IMM | FLAT, STAGED | MAPPED},
-    [TWILL_REDUCE_SCATTER] = {twill_emit_direct_reduce_scatter, STAGED | MAPPED | FETCHED, STAGED,
-                              0, MAPPED | FETCHED, STAGED | MAPPED | FETCHED},
-    [TWILL_BROADCAST] = {emit_broadcast, IMM | STAGED | MAPPED | FETCHED, STAGED, 0, 0, MAPPED},
-    [TWILL_BARRIER] = {emit_barrier, IMM | FLAT | STAGED | MAPPED | FETCHED, 0, 0, 0, 0},
-    [TWILL_ALLGATHER] = {twill_emit_direct_allgather, IMM | STAGED | MAPPED | FETCHED, STAGED, 0, 0,
-                         ~0u},
-    [TWILL_GATHER] = {twill_emit_direct_gather, IMM | STAGED | MAPPED | FETCHED, STAGED, 0, 0, ~0u},
-    [TWILL_SCATTER] = {twill_emit_direct_scatter, STAGED | MAPPED | FETCHED, STAGED, 0, 0, ~0u},
-    [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, STAGED | MAPPED | FETCHED, STAGED, 0, 0, ~0u},
+    [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce,
+                         BY_IMM | BY_FLAT | BY_STAGED | BY_MAPPED | BY_FETCHED, BY_FLAT | BY_STAGED,
+                         0, BY_IMM | BY_FLAT | BY_MAPPED | BY_FETCHED,
+                         BY_STAGED | BY_MAPPED | BY_FETCHED},
+    [TWILL_REDUCE] = {twill_emit_direct_reduce, BY_IMM | BY_FLAT | BY_STAGED | BY_MAPPED,
+                      BY_FLAT | BY_STAGED, BY_MAPPED, BY_IMM | BY_FLAT, BY_STAGED | BY_MAPPED},
+    [TWILL_REDUCE_SCATTER] = {twill_emit_direct_reduce_scatter, BY_STAGED | BY_MAPPED | BY_FETCHED,
+                              BY_STAGED, 0, BY_MAPPED | BY_FETCHED,
+                              BY_STAGED | BY_MAPPED | BY_FETCHED},
+    [TWILL_BROADCAST] = {emit_broadcast, BY_IMM | BY_STAGED | BY_MAPPED | BY_FETCHED, BY_STAGED, 0,
+                         0, BY_MAPPED},
+    [TWILL_BARRIER] = {emit_barrier, BY_IMM | BY_FLAT | BY_STAGED | BY_MAPPED | BY_FETCHED, 0, 0, 0,
+                       0},
+    [TWILL_ALLGATHER] = {twill_emit_direct_allgather, BY_IMM | BY_STAGED | BY_MAPPED | BY_FETCHED,
+                         BY_STAGED, 0, 0, ~0u},
+    [TWILL_GATHER] = {twill_emit_direct_gather, BY_IMM | BY_STAGED | BY_MAPPED | BY_FETCHED,
+                      BY_STAGED, 0, 0, ~0u},
+    [TWILL_SCATTER] = {twill_emit_direct_scatter, BY_STAGED | BY_MAPPED | BY_FETCHED, BY_STAGED, 0,
+                       0, ~0u},
+    [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, BY_STAGED | BY_MAPPED | BY_FETCHED, BY_STAGED,
+                        0, 0, ~0u},
 };
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
@@ -127,7 +136,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
         else
             direct->emit(&e, shape);
     } else if (shape->collective != TWILL_BARRIER) {
-        twill_emit_copy(&e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
+        twill_emit_copy(&e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
     }
     return twill_emitter_finish(&e, schedule, error);
 }
@@ -137,7 +146,7 @@ const struct twill_algorithm twill_algorithm_direct = {
     .help = "ranks of one node read and write each other's memory: one to three synchronisations; "
             "allreduce: n(P-1) bytes (@imm, @flat) or 2n(P-1)/P",
     .collectives = (1u << TWILL_COLLECTIVE_COUNT) - 1,
-    .protocols = IMM | FLAT | STAGED | MAPPED | FETCHED,
+    .protocols = BY_IMM | BY_FLAT | BY_STAGED | BY_MAPPED | BY_FETCHED,
     .applies = applies,
     .emit = emit,
 };

@@ -21,9 +21,9 @@ static void reduce_own(struct twill_emitter *e)
     struct twill_group g = twill_group_node(e);
     e->uses_peer_src = true;
     twill_emit_node_barrier(e, 1);
-    twill_emit_reduce_complete(e, &g, at(TWILL_DST, e->rank),
-                               at(g.size > TWILL_STEP_PEERS ? TWILL_TMP : TWILL_DST, e->rank),
-                               at(TWILL_SRC | TWILL_PEER, e->rank), 1, 0);
+    twill_emit_reduce_complete(e, &g, data_at(TWILL_DST, e->rank),
+                               data_at(g.size > TWILL_STEP_PEERS ? TWILL_TMP : TWILL_DST, e->rank),
+                               data_at(TWILL_SRC | TWILL_PEER, e->rank), 1, 0);
     twill_emit_node_barrier(e, 2);
 }
 
@@ -53,11 +53,12 @@ static void emit_from_root(struct twill_emitter *e, const struct twill_shape *sh
     e->uses_peer_src = true;
     twill_emit_node_barrier(e, 1);
     if (e->rank == shape->root) {
-        twill_emit_copy(e, at(TWILL_DST, block), at(TWILL_SRC, block), 0, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, block), data_at(TWILL_SRC, block), 0, 1, 0);
         twill_emit_await(e, &g, 2, 0);
         return;
     }
-    twill_emit_copy(e, at(TWILL_DST, block), at(TWILL_SRC | TWILL_PEER, block), shape->root, 1, 0);
+    twill_emit_copy(e, data_at(TWILL_DST, block), data_at(TWILL_SRC | TWILL_PEER, block),
+                    shape->root, 1, 0);
     twill_emit_signal(e);
 }
 

@@ -16,13 +16,13 @@
  * Broadcast (direct.c): the same in place, (L-1)/L and (L-1)/L on the root too. */
 #include "algorithms/collectives/direct.h"
 
-static void show(struct twill_emitter *e, enum twill_protocol protocol)
+static void show_sources(struct twill_emitter *e, enum twill_protocol protocol)
 {
     if (protocol == TWILL_PROTOCOL_IMM) {
-        twill_emit_put_imm(e, at(TWILL_SRC, e->rank), 0);
+        twill_emit_put_imm(e, data_at(TWILL_SRC, e->rank), 0);
         return;
     }
-    twill_emit_copy(e, at(TWILL_SHARED, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+    twill_emit_copy(e, data_at(TWILL_SHARED, e->rank), data_at(TWILL_SRC, e->rank), 0, 1, 0);
     twill_emit_signal(e);
 }
 
@@ -38,7 +38,7 @@ static void await_and_take(struct twill_emitter *e, enum twill_protocol protocol
 void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape)
 {
     if (shape->protocol != TWILL_PROTOCOL_MAPPED) {
-        show(e, shape->protocol);
+        show_sources(e, shape->protocol);
         await_and_take(e, shape->protocol);
         return;
     }
@@ -59,7 +59,7 @@ void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape 
         return;
     }
     if (shape->protocol != TWILL_PROTOCOL_MAPPED) {
-        show(e, shape->protocol);
+        show_sources(e, shape->protocol);
         return;
     }
     e->uses_peer_dst = true;
@@ -67,8 +67,8 @@ void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape 
         twill_emit_signal(e);
     else
         twill_emit_await_one(e, shape->root, 1, 0);
-    twill_emit_copy(e, at(root ? TWILL_DST : TWILL_DST | TWILL_PEER, e->rank),
-                    at(TWILL_SRC, e->rank), shape->root, 1, 0);
+    twill_emit_copy(e, data_at(root ? TWILL_DST : TWILL_DST | TWILL_PEER, e->rank),
+                    data_at(TWILL_SRC, e->rank), shape->root, 1, 0);
     if (root) /* it hears of them when they have stored their parts */
         twill_emit_await(e, &g, 1, 0);
     else

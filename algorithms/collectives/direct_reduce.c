@@ -46,7 +46,7 @@ void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twil
     enum twill_space final = twill_node_final_space(shape->protocol, g.size);
     twill_emit_node_reduce_scatter(e, shape->protocol, shards, final, TWILL_STEP_FINAL);
     if (final != TWILL_DST)
-        twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, g.me), data_at(final, g.me), 0, 1, 0);
     if (shape->protocol == TWILL_PROTOCOL_MAPPED)
         twill_emit_node_barrier(e, 2);
 }
@@ -64,18 +64,19 @@ static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape
     twill_emit_node_reduce_scatter(e, shape->protocol, shards, final, TWILL_STEP_FINAL);
     if (mapped && !root) {
         e->uses_peer_dst = true;
-        twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, g.me), at(TWILL_TMP, g.me), shape->root, 1,
-                        0);
+        twill_emit_copy(e, data_at(TWILL_DST | TWILL_PEER, g.me), data_at(TWILL_TMP, g.me),
+                        shape->root, 1, 0);
     }
     if (root && final != TWILL_DST)
-        twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, g.me), data_at(final, g.me), 0, 1, 0);
     if (!root || mapped)
         twill_emit_signal(e);
     if (root || mapped) /* MAPPED: SRC is read until then */
         twill_emit_await(e, &g, 2, 0);
     for (uint32_t i = 1; i < g.size && root && !mapped; i++) {
         uint32_t peer = (g.me + i) % g.size;
-        twill_emit_copy(e, at(TWILL_DST, peer), at(TWILL_SHARED | TWILL_PEER, peer), peer, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, peer), data_at(TWILL_SHARED | TWILL_PEER, peer), peer,
+                        1, 0);
     }
 }
 

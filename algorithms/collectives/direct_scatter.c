@@ -12,9 +12,9 @@ static void copy_others_to_shared(struct twill_emitter *e)
 {
     uint32_t me = e->rank, behind = e->world->size - me - 1;
     if (me > 0)
-        twill_emit_copy(e, at(TWILL_SHARED, 0), at(TWILL_SRC, 0), 0, me, 0);
+        twill_emit_copy(e, data_at(TWILL_SHARED, 0), data_at(TWILL_SRC, 0), 0, me, 0);
     if (behind > 0)
-        twill_emit_copy(e, at(TWILL_SHARED, me + 1), at(TWILL_SRC, me + 1), 0, behind, 0);
+        twill_emit_copy(e, data_at(TWILL_SHARED, me + 1), data_at(TWILL_SRC, me + 1), 0, behind, 0);
 }
 
 void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape)
@@ -33,8 +33,8 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
     if (root)
         twill_emit_keep_own(e);
     else
-        twill_emit_copy(e, at(TWILL_DST, e->rank), at(space | TWILL_PEER, e->rank), shape->root, 1,
-                        0);
+        twill_emit_copy(e, data_at(TWILL_DST, e->rank), data_at(space | TWILL_PEER, e->rank),
+                        shape->root, 1, 0);
     if (mapped && root) /* it hears of them when they have their parts */
         twill_emit_await(e, &g, 1, 0);
     else if (mapped)

@@ -20,25 +20,25 @@
  * where the order matters that is what it is, and the bytes are up to 3n if P is even. */
 #include "algorithms/patterns/two_trees.h"
 
-#define BLOCKS      8
-#define MOST_BLOCKS 4096
+#define TREE_BLOCKS      8
+#define TREE_MOST_BLOCKS 4096
 
-static uint32_t blocks_of(const struct twill_shape *shape)
+static uint32_t tree_blocks(const struct twill_shape *shape)
 {
-    return shape->parameter[0] == 0 ? BLOCKS : shape->parameter[0];
+    return shape->parameter[0] == 0 ? TREE_BLOCKS : shape->parameter[0];
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     bool ordered = shape->order == TWILL_ORDER_RANKS;
-    return shape->root < world->size && blocks_of(shape) <= MOST_BLOCKS &&
+    return shape->root < world->size && tree_blocks(shape) <= TREE_MOST_BLOCKS &&
            (shape->order == TWILL_ORDER_ANY || (ordered && shape->root == 0));
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
-    uint32_t blocks = blocks_of(shape), size = world->size;
+    uint32_t blocks = tree_blocks(shape), size = world->size;
     struct twill_two_trees t = twill_two_trees_of(world, shape);
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, 2 * blocks);
@@ -52,7 +52,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     if (size == 1 || (!t.up && rank == shape->root))
         twill_emit_alone(&e, &g, TWILL_SRC);
     for (e.lane = 0; e.lane < 2 && size > 1; e.lane++) {
-        struct twill_pipe pipe = twill_two_place(&t.tree[e.lane], &g, t.root);
+        struct twill_pipe_tree pipe = twill_two_place(&t.tree[e.lane], &g, t.root);
         twill_emit_pipeline(&e, t.up ? &pipe : NULL, t.down ? &pipe : NULL, e.lane * blocks, blocks,
                             t.up ? TWILL_DST : TWILL_SRC);
     }

@@ -16,10 +16,11 @@
 static twill_operand contribution(const struct twill_emitter *e, const struct twill_group *g,
                                   uint32_t distance)
 {
-    return at(TWILL_TMP, distance * e->blocks + g->first);
+    return data_at(TWILL_TMP, distance * e->blocks + g->first);
 }
 
-static void allgather(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
+static void allgather_operands(struct twill_emitter *e, const struct twill_group *g,
+                               unsigned partial)
 {
     uint32_t size = g->size;
     for (uint32_t have = 1; have < size; have *= 2) {
@@ -37,14 +38,14 @@ static void allgather(struct twill_emitter *e, const struct twill_group *g, unsi
 }
 
 /* In the order of the group, into the place of its first member's contribution. */
-static void reduce(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
+static void reduce_operands(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
 {
     uint32_t size = g->size, first = (size - g->me) % size;
     twill_operand sum = contribution(e, g, first);
     for (uint32_t i = 1; i < size; i++)
         twill_emit_accumulate(e, sum, contribution(e, g, (first + i) % size), g->blocks,
                               partial | (i > 1 || partial != 0 ? TWILL_STEP_PARTIAL_OWN : 0));
-    twill_emit_complete(e, at(TWILL_DST, g->first), sum, g->blocks);
+    twill_emit_complete(e, data_at(TWILL_DST, g->first), sum, g->blocks);
 }
 
 bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group *g,
@@ -56,9 +57,9 @@ bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group 
         return false;
     }
     if (g->blocks > 0 && from == TWILL_SRC)
-        twill_emit_copy(e, contribution(e, g, 0), at(from, g->first), 0, g->blocks, 0);
-    allgather(e, g, partial);
+        twill_emit_copy(e, contribution(e, g, 0), data_at(from, g->first), 0, g->blocks, 0);
+    allgather_operands(e, g, partial);
     if (g->blocks > 0)
-        reduce(e, g, partial);
+        reduce_operands(e, g, partial);
     return false;
 }

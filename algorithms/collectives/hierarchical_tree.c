@@ -13,8 +13,8 @@
 
 #include <stdlib.h>
 
-static void broadcast(struct twill_emitter *e, const struct twill_tree *t,
-                      const struct twill_shape *shape)
+static void heads_broadcast(struct twill_emitter *e, const struct twill_tree *t,
+                            const struct twill_shape *shape)
 {
     const struct twill_world *w = e->world;
     const struct twill_group *g = t->group;
@@ -33,8 +33,8 @@ static void broadcast(struct twill_emitter *e, const struct twill_tree *t,
 }
 
 /* What heads bring is a partial, unless every rank has a node of its own. */
-static void reduce(struct twill_emitter *e, const struct twill_tree *t,
-                   const struct twill_shape *shape)
+static void heads_reduce(struct twill_emitter *e, const struct twill_tree *t,
+                         const struct twill_shape *shape)
 {
     const struct twill_world *w = e->world;
     const struct twill_group *g = t->group;
@@ -84,9 +84,9 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
         .rank = heads, .size = world->nodes, .me = world->node[rank], .blocks = e.blocks};
     struct twill_tree t = {.group = &g, .root = root_node, .radix = 2};
     if (reduces)
-        reduce(&e, &t, shape);
+        heads_reduce(&e, &t, shape);
     else
-        broadcast(&e, &t, shape);
+        heads_broadcast(&e, &t, shape);
     free(heads);
     return twill_emitter_finish(&e, schedule, error);
 }

@@ -17,7 +17,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->root < world->size;
 }
 
-static bool knows(const void *root, uint32_t rank, uint32_t other)
+static bool hub_delivers(const void *root, uint32_t rank, uint32_t other)
 {
     (void)other;
     return rank == *(const uint32_t *)root;
@@ -56,7 +56,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_group g = twill_group_ranks(&e, 1);
     e.tmp_blocks = world->size > 2 ? TWILL_INTAKE_COPIES : 0;
     if (!back)
-        twill_emit_join(&e, knows, &shape->root);
+        twill_emit_join(&e, hub_delivers, &shape->root);
     if (world->size == 1)
         twill_emit_alone(&e, &g, TWILL_SRC);
     else if (rank == shape->root)
@@ -64,7 +64,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     else
         emit_spoke(&e, shape->root, back);
     if (!back)
-        twill_emit_await_join(&e, knows, &shape->root);
+        twill_emit_await_join(&e, hub_delivers, &shape->root);
     return twill_emitter_finish(&e, schedule, error);
 }
 

@@ -25,8 +25,8 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 }
 
 /* The ranks in the order of ring number j of k; the position of rank `me`. */
-static uint32_t order(uint32_t *ranks, const struct twill_world *w, uint32_t me, uint32_t j,
-                      uint32_t k)
+static uint32_t order_ring(uint32_t *ranks, const struct twill_world *w, uint32_t me, uint32_t j,
+                           uint32_t k)
 {
     uint32_t mine = 0;
     for (uint32_t at = 0; at < w->size;) {
@@ -61,7 +61,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     for (e.lane = 0; e.lane < rings && size > 1; e.lane++) {
         struct twill_group g = {
             .rank = ranks, .size = size, .first = e.lane * size, .blocks = size};
-        g.me = order(ranks, world, rank, e.lane, rings);
+        g.me = order_ring(ranks, world, rank, e.lane, rings);
         if (twill_emit_ring(&e, &g, TWILL_SRC))
             twill_emit_wait(&e);
     }

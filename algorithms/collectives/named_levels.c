@@ -19,7 +19,7 @@ static const char *const methods[] = {"direct", "ring", "recursive_doubling", "h
 _Static_assert(TWILL_ARRAY_LENGTH(methods) == TWILL_BY_COUNT, "a name for each");
 
 /* Which of the names the text is, or `count`. */
-static uint32_t find(const char *const *names, uint32_t count, const char *text, size_t length)
+static uint32_t name_find(const char *const *names, uint32_t count, const char *text, size_t length)
 {
     uint32_t i = 0;
     while (i < count && (strlen(names[i]) != length || memcmp(names[i], text, length) != 0))
@@ -38,8 +38,8 @@ static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARA
         if (colon == NULL)
             return false;
         size_t name = (size_t)(colon - text);
-        uint32_t level = find(level_names, TWILL_MAX_LEVELS, text, name);
-        uint32_t how = find(methods, TWILL_BY_COUNT, colon + 1, item - name - 1);
+        uint32_t level = name_find(level_names, TWILL_MAX_LEVELS, text, name);
+        uint32_t how = name_find(methods, TWILL_BY_COUNT, colon + 1, item - name - 1);
         if (level < next || level == TWILL_MAX_LEVELS || how == TWILL_BY_COUNT ||
             (how == TWILL_BY_DIRECT && level > TWILL_LEVEL_NODE))
             return false;
@@ -87,7 +87,7 @@ static bool keeps_order(const struct twill_hierarchy *l)
 }
 
 /* A broadcast is one node's, through memory, over levels that there are several of. */
-static bool suits(const struct twill_hierarchy *l, const struct twill_shape *shape)
+static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shape *shape)
 {
     bool gives = shape->collective == TWILL_BROADCAST;
     if (gives && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
@@ -112,7 +112,8 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     bool sharded = twill_collective_facts(shape->collective)->sharded;
     if (shape->vector && shape->protocol == TWILL_PROTOCOL_MAPPED)
         return false;
-    bool does = twill_hierarchy_open(&l, world, 0, sharded, choice, choices) && suits(&l, shape);
+    bool does =
+        twill_hierarchy_open(&l, world, 0, sharded, choice, choices) && levels_suit(&l, shape);
     twill_hierarchy_close(&l);
     return does;
 }

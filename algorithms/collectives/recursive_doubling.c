@@ -23,8 +23,8 @@ static uint32_t position(uint32_t p, uint32_t extra)
 }
 
 /* Fold what a peer sends with what is here; a WAIT is due. */
-static void take(struct twill_emitter *e, const struct twill_group *g, struct doubling *d,
-                 uint32_t peer, bool partial, bool final)
+static void receive_partial(struct twill_emitter *e, const struct twill_group *g,
+                            struct doubling *d, uint32_t peer, bool partial, bool final)
 {
     twill_operand dst = final ? twill_operand_make(TWILL_DST, g->first)
                               : twill_operand_make(TWILL_TMP, g->first + d->copy * e->blocks);
@@ -38,8 +38,8 @@ static void take(struct twill_emitter *e, const struct twill_group *g, struct do
     *d = (struct doubling){.own = dst, .partial = true, .copy = 1 - d->copy};
 }
 
-static void give(struct twill_emitter *e, const struct twill_group *g, const struct doubling *d,
-                 uint32_t peer)
+static void send_partial(struct twill_emitter *e, const struct twill_group *g,
+                         const struct doubling *d, uint32_t peer)
 {
     twill_emit_send(e, g->rank[peer], d->own, g->blocks,
                     d->partial && g->blocks > 0 ? TWILL_STEP_PARTIAL : 0);
@@ -48,7 +48,7 @@ static void give(struct twill_emitter *e, const struct twill_group *g, const str
 /* The rank that only gives, then gets. */
 static void stand_by(struct twill_emitter *e, const struct twill_group *g, const struct doubling *d)
 {
-    give(e, g, d, g->me + 1);
+    send_partial(e, g, d, g->me + 1);
     if (g->blocks > 0 && !d->partial) /* in place the result goes where raw data come from */
         twill_emit_wait(e);
     twill_emit_recv(e, g->rank[g->me + 1], twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
@@ -73,7 +73,7 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
         return true;
     }
     if (paired) {
-        take(e, g, &d, g->me - 1, brings, false);
+        receive_partial(e, g, &d, g->me - 1, brings, false);
         twill_emit_wait(e);
     } else if (power == 2 && !brings && g->blocks > 0) {
         /* The first fold is the last one: in place it would write what is being sent. */
@@ -83,8 +83,8 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
     uint32_t me = paired ? g->me / 2 : g->me - extra;
     for (uint32_t bit = 1; bit < power; bit *= 2) {
         uint32_t peer = position(me ^ bit, extra);
-        give(e, g, &d, peer);
-        take(e, g, &d, peer, brings || bit > 1 || peer < 2 * extra, 2 * bit == power);
+        send_partial(e, g, &d, peer);
+        receive_partial(e, g, &d, peer, brings || bit > 1 || peer < 2 * extra, 2 * bit == power);
         if (paired || 2 * bit < power)
             twill_emit_wait(e);
     }

@@ -16,8 +16,8 @@
 #include "algorithms/schedule/emit.h"
 
 /* final: FINAL into `to`; else a partial into TMP. */
-static bool reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
-                           enum twill_space from, enum twill_space to, bool final)
+static bool ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                enum twill_space from, enum twill_space to, bool final)
 {
     uint32_t n = g->size, each = g->blocks / n;
     uint32_t right = g->rank[(g->me + 1) % n], left = g->rank[(g->me + n - 1) % n];
@@ -43,13 +43,13 @@ static bool reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
 bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                     enum twill_space from, enum twill_space to)
 {
-    return reduce_scatter(e, g, from, to, to == TWILL_DST);
+    return ring_reduce_scatter(e, g, from, to, to == TWILL_DST);
 }
 
 bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct twill_group *g,
                                           enum twill_space from, enum twill_space to)
 {
-    return reduce_scatter(e, g, from, to, true);
+    return ring_reduce_scatter(e, g, from, to, true);
 }
 
 bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,

@@ -15,7 +15,7 @@
 
 /* X and Y: what is asked for, the missing one such as fits, or as square as it gets with the short
  * rows; 0: there is none. */
-static uint32_t columns_of(const struct twill_world *world, const struct twill_shape *shape)
+static uint32_t torus_columns(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint32_t x = shape->parameter[0], y = shape->parameter[1], size = world->size;
     if (x == 0 && y != 0)
@@ -29,13 +29,13 @@ static uint32_t columns_of(const struct twill_world *world, const struct twill_s
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    return shape->order == TWILL_ORDER_ANY && columns_of(world, shape) > 0;
+    return shape->order == TWILL_ORDER_ANY && torus_columns(world, shape) > 0;
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
-    uint32_t x = columns_of(world, shape), y = world->size / x;
+    uint32_t x = torus_columns(world, shape), y = world->size / x;
     uint32_t *column = malloc(y * sizeof(*column));
     if (column == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for a column of %u", rank,

@@ -14,7 +14,7 @@
  * Below a number are the numbers next to it: that keeps a fold in order, and parts together. */
 #include "algorithms/patterns/tree.h"
 
-static void receive(struct twill_emitter *e, const struct twill_tree *t)
+static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
 {
     const struct twill_group *g = t->group;
     uint32_t me = twill_tree_me(t);
@@ -25,7 +25,7 @@ static void receive(struct twill_emitter *e, const struct twill_tree *t)
     twill_emit_wait(e);
 }
 
-static bool send(struct twill_emitter *e, const struct twill_tree *t, enum twill_space from)
+static bool tree_send(struct twill_emitter *e, const struct twill_tree *t, enum twill_space from)
 {
     const struct twill_group *g = t->group;
     uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
@@ -41,20 +41,20 @@ static bool send(struct twill_emitter *e, const struct twill_tree *t, enum twill
 
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root)
 {
-    receive(e, &(struct twill_tree){.group = g, .root = root, .radix = 2});
+    tree_receive(e, &(struct twill_tree){.group = g, .root = root, .radix = 2});
 }
 
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from)
 {
-    return send(e, &(struct twill_tree){.group = g, .root = root, .radix = 2}, from);
+    return tree_send(e, &(struct twill_tree){.group = g, .root = root, .radix = 2}, from);
 }
 
-static void broadcast(struct twill_emitter *e, const struct twill_tree *t)
+static void tree_broadcast(struct twill_emitter *e, const struct twill_tree *t)
 {
     bool root = twill_tree_me(t) == 0;
-    receive(e, t);
-    if (send(e, t, root ? TWILL_SRC : TWILL_DST))
+    tree_receive(e, t);
+    if (tree_send(e, t, root ? TWILL_SRC : TWILL_DST))
         twill_emit_wait(e);
     if (root)
         twill_emit_copy(e, twill_operand_make(TWILL_DST, t->group->first),
@@ -82,7 +82,7 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
         e.tmp_blocks = e.blocks;
     twill_emit_tree_enter(&e, &t, up, last);
     if (shape->collective == TWILL_BROADCAST)
-        broadcast(&e, &t);
+        tree_broadcast(&e, &t);
     else if (shape->collective == TWILL_REDUCE)
         twill_emit_tree_reduce(&e, &t, TWILL_SRC, last);
     else if (shape->collective == TWILL_GATHER)

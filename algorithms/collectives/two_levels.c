@@ -28,7 +28,7 @@ static void emit_between_leaders(struct twill_emitter *e, enum twill_how how, ui
     free(leaders);
 }
 
-static void emit_barrier(struct twill_emitter *e, enum twill_how how)
+static void levels_barrier(struct twill_emitter *e, enum twill_how how)
 {
     bool alone = e->world->node_size[e->world->node[e->rank]] == 1;
     if (!alone)
@@ -63,7 +63,7 @@ twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, twill_how_divides(how) ? world->nodes : 1);
     if (barrier)
-        emit_barrier(&e, how);
+        levels_barrier(&e, how);
     else
         emit_leaders(&e, shape->protocol, how);
     return twill_emitter_finish(&e, schedule, error);

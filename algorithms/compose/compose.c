@@ -125,7 +125,7 @@ static void emit_top(struct twill_compose *c)
 static void emit_all(struct twill_compose *c)
 {
     if (c->hierarchy.count == 0) {
-        twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
+        twill_emit_copy(&c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
         return;
     }
     if (c->gives)
@@ -146,7 +146,7 @@ static void emit_all(struct twill_compose *c)
 }
 
 /* What the schedule needs: the same on all ranks. */
-static void declare(struct twill_compose *c, enum twill_protocol protocol)
+static void declare_schedule(struct twill_compose *c, enum twill_protocol protocol)
 {
     struct twill_hierarchy *l = &c->hierarchy;
     uint32_t messages = 0, shared = 0;
@@ -202,7 +202,7 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
         !twill_hierarchy_open(&c.hierarchy, world, rank, sharded, choice, choices)) {
         c.e.no_memory = true;
     } else {
-        declare(&c, shape->protocol);
+        declare_schedule(&c, shape->protocol);
         emit_all(&c);
     }
     twill_hierarchy_close(&c.hierarchy);

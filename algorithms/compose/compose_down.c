@@ -14,21 +14,21 @@ static uint32_t shared_copy(const struct twill_compose *c, uint32_t level)
 }
 
 /* Where a rung reads shard s of its members from. */
-static twill_operand source_of(const struct twill_compose *c, uint32_t level, uint32_t s)
+static twill_operand shard_source(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
     if (c->hierarchy.level[level].choice.how != TWILL_BY_DIRECT)
-        return at(level == 0 ? TWILL_SRC : TWILL_TMP, twill_compose_block(c, s));
+        return data_at(level == 0 ? TWILL_SRC : TWILL_TMP, twill_compose_block(c, s));
     if (level == 0)
-        return at(c->mapped ? TWILL_SRC : TWILL_SHARED, twill_compose_block(c, s));
-    return at(TWILL_SHARED, shared_copy(c, level) * c->e.blocks + twill_compose_block(c, s));
+        return data_at(c->mapped ? TWILL_SRC : TWILL_SHARED, twill_compose_block(c, s));
+    return data_at(TWILL_SHARED, shared_copy(c, level) * c->e.blocks + twill_compose_block(c, s));
 }
 
 /* Where a rung leaves shard s: where the next one reads it, or complete. */
 static twill_operand target_of(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
     if (level + 1 == c->hierarchy.count)
-        return at(c->final, twill_compose_block(c, s));
-    return source_of(c, level + 1, s);
+        return data_at(c->final, twill_compose_block(c, s));
+    return shard_source(c, level + 1, s);
 }
 
 /* Down a rung, through memory: fold the shards that fall to this rank. */
@@ -53,7 +53,7 @@ static void down_direct(struct twill_compose *c, uint32_t level)
         for (uint32_t m = 0; m < r->fanout; m++)
             c->list[m] = twill_hierarchy_owner_rank(l, level, c->e.rank, m, s);
         twill_emit_reduce(&c->e, &g, target_of(c, level, s),
-                          source_of(c, level, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
+                          shard_source(c, level, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
                           run * c->each, flags);
     }
 }
@@ -73,8 +73,8 @@ static void down_ring(struct twill_compose *c, uint32_t level)
             if (!twill_hierarchy_owns(l, level, s))
                 continue;
             uint32_t from = (twill_hierarchy_owner(l, level, s) + hop) % r->fanout;
-            twill_operand tmp = at(TWILL_TMP, twill_compose_block(c, s)),
-                          source = source_of(c, level, s);
+            twill_operand tmp = data_at(TWILL_TMP, twill_compose_block(c, s)),
+                          source = shard_source(c, level, s);
             if (from == r->me)
                 twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
                                 hop == 1 ? source : tmp, c->each, moved);
@@ -92,9 +92,9 @@ static void down_ring(struct twill_compose *c, uint32_t level)
 static void down_alone(struct twill_compose *c, uint32_t level)
 {
     if (level == 0) /* all shards are this rank's */
-        twill_emit_widen(&c->e, target_of(c, 0, 0), at(TWILL_SRC, 0), c->e.blocks);
+        twill_emit_widen(&c->e, target_of(c, 0, 0), data_at(TWILL_SRC, 0), c->e.blocks);
     for (uint32_t s = 0; s < c->hierarchy.shards && level > 0; s++) {
-        twill_operand to = target_of(c, level, s), from = source_of(c, level, s);
+        twill_operand to = target_of(c, level, s), from = shard_source(c, level, s);
         if (twill_hierarchy_owns(&c->hierarchy, level + 1, s) && to != from)
             twill_emit_copy(&c->e, to, from, 0, c->each, TWILL_STEP_PARTIAL);
     }
@@ -108,8 +108,8 @@ static void copy_to_shared(struct twill_compose *c)
         if (s < shards && !twill_hierarchy_owns(&c->hierarchy, 1, s))
             continue;
         if (s > from)
-            twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, from)),
-                            at(TWILL_SRC, twill_compose_block(c, from)), 0,
+            twill_emit_copy(&c->e, data_at(TWILL_SHARED, twill_compose_block(c, from)),
+                            data_at(TWILL_SRC, twill_compose_block(c, from)), 0,
                             twill_compose_block(c, s - from), 0);
         from = s + 1;
     }
@@ -138,7 +138,7 @@ void twill_compose_end_down(struct twill_compose *c)
     const struct twill_hierarchy_level *low = &l->level[0];
     uint32_t me = c->e.rank;
     if (c->final != TWILL_DST)
-        twill_emit_copy(&c->e, at(TWILL_DST, me), at(c->final, me), 0, 1, 0);
+        twill_emit_copy(&c->e, data_at(TWILL_DST, me), data_at(c->final, me), 0, 1, 0);
     if (!c->mapped || low->fanout == 1 || low->choice.how != TWILL_BY_DIRECT)
         return;
     twill_emit_signal(&c->e);

@@ -23,36 +23,37 @@ static bool is_shown(const struct twill_compose *c, uint32_t level, uint32_t s)
 }
 
 /* Those of the shards that are not shown yet. */
-static void show(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
-                 enum twill_space from)
+static void show_shards(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
+                        enum twill_space from)
 {
     uint32_t first = s, end = s + run;
     for (; s <= end; s++) {
         if (s < end && !is_shown(c, level, s))
             continue;
         if (s > first)
-            twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, first)),
-                            at(from, twill_compose_block(c, first)), 0, (s - first) * c->each, 0);
+            twill_emit_copy(&c->e, data_at(TWILL_SHARED, twill_compose_block(c, first)),
+                            data_at(from, twill_compose_block(c, first)), 0, (s - first) * c->each,
+                            0);
         first = s + 1;
     }
 }
 
 /* Back up a rung, at their owner. */
-static void hand_out(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
-                     enum twill_space from)
+static void distribute_shards(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
+                              enum twill_space from)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     const struct twill_hierarchy_level *r = &l->level[level];
     uint32_t first = twill_compose_block(c, s), blocks = run * c->each;
     unsigned to = (c->mapped ? TWILL_DST : TWILL_SHARED) | TWILL_PEER;
     if (!stores(c))
-        show(c, level, s, run, from);
+        show_shards(c, level, s, run, from);
     if (from != TWILL_DST)
-        twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first), 0, blocks, 0);
+        twill_emit_copy(&c->e, data_at(TWILL_DST, first), data_at(from, first), 0, blocks, 0);
     for (uint32_t i = 1; i < r->fanout && stores(c); i++) {
         uint32_t peer = twill_hierarchy_owner_rank(l, level, c->e.rank, (r->me + i) % r->fanout, s);
         if (!c->gives || peer != c->root) /* who has it from the beginning */
-            twill_emit_copy(&c->e, at(to, first), at(from, first), peer, blocks, 0);
+            twill_emit_copy(&c->e, data_at(to, first), data_at(from, first), peer, blocks, 0);
     }
 }
 
@@ -79,7 +80,7 @@ static void fetch(struct twill_compose *c, uint32_t level)
         run = twill_compose_run(c, level, s);
         uint32_t owner = twill_hierarchy_owner(l, level, s), first = twill_compose_block(c, s);
         if (owner != l->level[level].me)
-            twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first),
+            twill_emit_copy(&c->e, data_at(TWILL_DST, first), data_at(from, first),
                             twill_hierarchy_owner_rank(l, level, c->e.rank, owner, s),
                             run * c->each, 0);
     }
@@ -99,7 +100,7 @@ static void up_direct(struct twill_compose *c, uint32_t level)
         run = twill_compose_run(c, level, s);
         uint32_t owner = twill_hierarchy_owner(l, level, s);
         if (owner == l->level[level].me)
-            hand_out(c, level, s, run, from);
+            distribute_shards(c, level, s, run, from);
         else if (!has_all)
             c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, owner, s)] = true;
     }
@@ -120,7 +121,7 @@ static void up_ring(struct twill_compose *c, uint32_t level)
             if (!twill_hierarchy_owns(l, level, s))
                 continue;
             uint32_t to = (twill_hierarchy_owner(l, level, s) + hop) % r->fanout;
-            twill_operand dst = at(TWILL_DST, twill_compose_block(c, s));
+            twill_operand dst = data_at(TWILL_DST, twill_compose_block(c, s));
             if (to == right)
                 twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
                                 dst, c->each, 0);
@@ -150,7 +151,7 @@ void twill_compose_begin_up(struct twill_compose *c)
     uint32_t me = c->e.rank;
     if (c->mapped && twill_hierarchy_signals(l, me, 0, l->count) > 0)
         twill_emit_signal(&c->e);
-    twill_emit_copy(&c->e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
+    twill_emit_copy(&c->e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
 }
 
 /* A broadcast begins: the root, which all have told that they are there, shows the message, and all
@@ -161,9 +162,10 @@ void twill_compose_give(struct twill_compose *c)
     const struct twill_group node = twill_group_node(&c->e);
     unsigned from = (c->mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
     if (c->e.rank == c->root) {
-        twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, c->e.blocks, 0);
+        twill_emit_copy(&c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, c->e.blocks, 0);
         if (!c->mapped)
-            twill_emit_copy(&c->e, at(TWILL_SHARED, 0), at(TWILL_SRC, 0), 0, c->e.blocks, 0);
+            twill_emit_copy(&c->e, data_at(TWILL_SHARED, 0), data_at(TWILL_SRC, 0), 0, c->e.blocks,
+                            0);
         twill_emit_await(&c->e, &node, 1, 0);
         twill_emit_signal(&c->e);
         return;
@@ -176,8 +178,8 @@ void twill_compose_give(struct twill_compose *c)
             continue;
         while (s + run < l->shards && twill_hierarchy_owns(l, l->scatters, s + run))
             run++;
-        twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)),
-                        at(from, twill_compose_block(c, s)), c->root, run * c->each, 0);
+        twill_emit_copy(&c->e, data_at(TWILL_DST, twill_compose_block(c, s)),
+                        data_at(from, twill_compose_block(c, s)), c->root, run * c->each, 0);
     }
     if (c->mapped)
         twill_emit_signal(&c->e);

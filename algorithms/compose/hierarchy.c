@@ -15,7 +15,7 @@ static const uint32_t *units_of(const struct twill_world *w, unsigned level)
 }
 
 /* A level that is not known: below the node nobody has company, above it all are one. */
-static bool is_known(const struct twill_world *w, unsigned level)
+static bool level_is_known(const struct twill_world *w, unsigned level)
 {
     return level >= TWILL_LEVEL_NODE || w->unit[level] != NULL;
 }
@@ -55,7 +55,7 @@ static bool deal_members(struct twill_hierarchy_level *level,
     return true;
 }
 
-static void release(struct twill_hierarchy_level *level)
+static void release_level(struct twill_hierarchy_level *level)
 {
     free(level->first);
     free(level->member);
@@ -63,9 +63,9 @@ static void release(struct twill_hierarchy_level *level)
 }
 
 /* Which member of its unit is each rank in, and this one? */
-static bool find_places(struct twill_hierarchy_level *level,
-                        const struct twill_hierarchy_level *below, const struct twill_world *w,
-                        uint32_t rank)
+static bool members_find(struct twill_hierarchy_level *level,
+                         const struct twill_hierarchy_level *below, const struct twill_world *w,
+                         uint32_t rank)
 {
     uint32_t *of_member = calloc(w->size, sizeof(*of_member));
     if (of_member == NULL)
@@ -83,7 +83,7 @@ static bool find_places(struct twill_hierarchy_level *level,
 }
 
 /* Into how many shards, and how many of them in a row one member has. */
-static void weigh(struct twill_hierarchy *l)
+static void shards_count(struct twill_hierarchy *l)
 {
     l->shards = 1;
     for (uint32_t j = l->scatters; j-- > 0;) {
@@ -97,7 +97,7 @@ static void weigh(struct twill_hierarchy *l)
 void twill_hierarchy_drop_top(struct twill_hierarchy *l)
 {
     l->scatters--;
-    weigh(l);
+    shards_count(l);
 }
 
 bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,
@@ -109,29 +109,29 @@ bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *w
     for (uint32_t i = 0; i < choices; i++) {
         struct twill_hierarchy_level *level = &l->level[l->count];
         const struct twill_hierarchy_level *below = l->count > 0 ? level - 1 : NULL;
-        if (!is_known(world, choice[i].level))
+        if (!level_is_known(world, choice[i].level))
             continue;
         *level = (struct twill_hierarchy_level){.choice = choice[i],
                                                 .unit = units_of(world, choice[i].level)};
-        if (!deal_members(level, below, world) || !find_places(level, below, world, rank)) {
+        if (!deal_members(level, below, world) || !members_find(level, below, world, rank)) {
             l->count++;
             return false;
         }
         if (level->widest < 2)
-            release(level);
+            release_level(level);
         else
             l->count++;
     }
     bool all = l->count == 0 || l->sharded || l->level[l->count - 1].choice.how == TWILL_BY_DIRECT;
     l->scatters = l->count - !all;
-    weigh(l);
+    shards_count(l);
     return true;
 }
 
 void twill_hierarchy_close(struct twill_hierarchy *l)
 {
     for (uint32_t j = 0; j < l->count; j++)
-        release(&l->level[j]);
+        release_level(&l->level[j]);
 }
 
 /* Which of `fan` members at a rung has shard s. */

@@ -48,7 +48,7 @@ static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
 }
 
 /* Skips by number: 0 is P, then each half of the one before, rounded up, down to 1. */
-static uint32_t skip(uint32_t size, uint32_t number)
+static uint32_t skip_length(uint32_t size, uint32_t number)
 {
     for (; number > 0; number--)
         size = (size + 1) / 2;
@@ -87,10 +87,10 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g)
 {
     uint32_t size = g->size, rounds = 0;
-    while (skip(size, rounds) > 1)
+    while (skip_length(size, rounds) > 1)
         rounds++;
     for (uint32_t k = rounds; k > 0; k--) {
-        uint32_t s = skip(size, k), next = skip(size, k - 1);
+        uint32_t s = skip_length(size, k), next = skip_length(size, k - 1);
         struct shard_range out = {
             .base = g->me, .to = next - s, .peer = g->rank[(g->me + size - s) % size], .out = true};
         struct shard_range in = {

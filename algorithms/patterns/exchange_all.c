@@ -8,7 +8,7 @@
 
 static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
 {
-    return (by_rank ? g->me + k + (k >= g->me) : k) / TWILL_WINDOW;
+    return (by_rank ? g->me + k + (k >= g->me) : k) / TWILL_EXCHANGE_WINDOW;
 }
 
 struct twill_turn twill_turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
@@ -43,15 +43,16 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
 }
 
 /* Where operand number i waits; the accumulator comes before. */
-static twill_operand place_of(const struct twill_intake *in, uint32_t i)
+static twill_operand intake_operand(const struct twill_intake *in, uint32_t i)
 {
-    return twill_operand_make(TWILL_TMP, in->tmp + (1 + i % (2 * TWILL_WINDOW)) * in->stride);
+    return twill_operand_make(TWILL_TMP,
+                              in->tmp + (1 + i % (2 * TWILL_EXCHANGE_WINDOW)) * in->stride);
 }
 
 /* Receive operand number i. With one of the first two here already, the other is folded with it as
  * it comes; with two in all that is the result. */
-static void receive(struct twill_emitter *e, const struct twill_group *g,
-                    const struct twill_intake *in, uint32_t own, uint32_t i, uint32_t from)
+static void receive_intake(struct twill_emitter *e, const struct twill_group *g,
+                           const struct twill_intake *in, uint32_t own, uint32_t i, uint32_t from)
 {
     twill_operand acc = twill_operand_make(TWILL_TMP, in->tmp);
     unsigned first = i < own ? TWILL_STEP_FIRST : 0;
@@ -63,7 +64,7 @@ static void receive(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_recv_reduce(e, from, acc, twill_operand_make(TWILL_SRC, in->first), in->blocks,
                                first);
     else
-        twill_emit_recv(e, from, i == 0 ? acc : place_of(in, i), in->blocks, 0);
+        twill_emit_recv(e, from, i == 0 ? acc : intake_operand(in, i), in->blocks, 0);
 }
 
 /* Does operand number i come folded, or where it is to be? */
@@ -80,7 +81,8 @@ static void reduce_operands(struct twill_emitter *e, const struct twill_group *g
     twill_operand acc = twill_operand_make(TWILL_TMP, in->tmp);
     twill_operand dst = twill_operand_make(TWILL_DST, in->first);
     for (; *i < end && g->size > 2; ++*i) {
-        twill_operand src = *i == own ? twill_operand_make(TWILL_SRC, in->first) : place_of(in, *i);
+        twill_operand src =
+            *i == own ? twill_operand_make(TWILL_SRC, in->first) : intake_operand(in, *i);
         if (comes_reduced(own, *i))
             continue;
         if (most-- == 0)
@@ -112,7 +114,7 @@ void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
         uint32_t out = in->give == TWILL_GIVE_ALL ? g->first : twill_group_block(g, turn.to);
         if (in->give != TWILL_GIVE_NOTHING)
             twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), given, 0);
-        receive(e, g, in, own, turn.operand, g->rank[turn.from]);
+        receive_intake(e, g, in, own, turn.operand, g->rank[turn.from]);
         /* A window that there is nothing to fold of goes with the next. */
         uint32_t ends = turn.operand + 1 + (turn.operand + 1 == own);
         if (k + 2 < g->size && (!turn.last || comes_reduced(own, ends - 1)))

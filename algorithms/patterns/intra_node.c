@@ -58,8 +58,8 @@ static void copy_others(struct twill_emitter *e, const struct twill_group *g,
         if (s < shards.count && s % g->size != g->me)
             continue;
         if (s > first)
-            twill_emit_copy(e, at(to, first * shards.each), at(from, first * shards.each), 0,
-                            (s - first) * shards.each, 0);
+            twill_emit_copy(e, data_at(to, first * shards.each), data_at(from, first * shards.each),
+                            0, (s - first) * shards.each, 0);
         first = s + 1;
     }
 }
@@ -83,20 +83,21 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol
         copy_others(e, &g, shards, TWILL_SHARED, TWILL_SRC);
     twill_emit_node_barrier(e, 1);
     for (uint32_t s = g.me; s < shards.count; s += g.size)
-        twill_emit_reduce(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
-                          flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
+        twill_emit_reduce(e, &g, data_at(to, s * shards.each), data_at(source, s * shards.each),
+                          shards.each, flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
 }
 
 /* The own shards into DST, and into `to` of everybody else; right behind the REDUCE, so that it is
  * done while they are in the cache. */
-static void hand_out(struct twill_emitter *e, const struct twill_group *g,
-                     struct twill_shards shards, enum twill_space to, enum twill_space from)
+static void distribute_result(struct twill_emitter *e, const struct twill_group *g,
+                              struct twill_shards shards, enum twill_space to,
+                              enum twill_space from)
 {
     for (uint32_t i = from == TWILL_DST; i < g->size; i++)
         for (uint32_t s = g->me; s < shards.count; s += g->size)
-            twill_emit_copy(e, at(i == 0 ? TWILL_DST : (unsigned)to | TWILL_PEER, s * shards.each),
-                            at(from, s * shards.each), g->rank[(g->me + i) % g->size], shards.each,
-                            0);
+            twill_emit_copy(
+                e, data_at(i == 0 ? TWILL_DST : (unsigned)to | TWILL_PEER, s * shards.each),
+                data_at(from, s * shards.each), g->rank[(g->me + i) % g->size], shards.each, 0);
 }
 
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol protocol,
@@ -105,20 +106,20 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol prot
     struct twill_group g = twill_group_node(e);
     bool mapped = protocol == TWILL_PROTOCOL_MAPPED;
     e->uses_peer_dst = e->uses_peer_dst || mapped;
-    hand_out(e, &g, shards, mapped ? TWILL_DST : TWILL_SHARED, from);
+    distribute_result(e, &g, shards, mapped ? TWILL_DST : TWILL_SHARED, from);
     twill_emit_node_barrier(e, 2);
     if (!mapped)
         copy_others(e, &g, shards, TWILL_DST, TWILL_SHARED);
 }
 
 /* IMM and FLAT: show what is in `space` to the node; and where others read it. */
-static void show(struct twill_emitter *e, enum twill_protocol protocol, unsigned space)
+static void show_space(struct twill_emitter *e, enum twill_protocol protocol, unsigned space)
 {
     if (protocol == TWILL_PROTOCOL_IMM) {
-        twill_emit_put_imm(e, at(space, 0), 0);
+        twill_emit_put_imm(e, data_at(space, 0), 0);
         return;
     }
-    twill_emit_copy(e, at(TWILL_SHARED, 0), at(space, 0), 0, e->blocks, 0);
+    twill_emit_copy(e, data_at(TWILL_SHARED, 0), data_at(space, 0), 0, e->blocks, 0);
     twill_emit_signal(e);
 }
 
@@ -127,31 +128,31 @@ static unsigned shown(enum twill_protocol protocol)
     return (protocol == TWILL_PROTOCOL_IMM ? TWILL_IMM : TWILL_SHARED) | TWILL_PEER;
 }
 
-static unsigned awaited(enum twill_protocol protocol)
+static unsigned await_flags(enum twill_protocol protocol)
 {
     return protocol == TWILL_PROTOCOL_IMM ? TWILL_STEP_IMM : 0;
 }
 
 /* Lines of IMM are not counted: their ordinal is 0. */
-static uint32_t first_of(enum twill_protocol protocol)
+static uint32_t first_ordinal(enum twill_protocol protocol)
 {
     return protocol == TWILL_PROTOCOL_IMM ? 0 : 1;
 }
 
-static void take(struct twill_emitter *e, enum twill_protocol protocol, uint32_t peer)
+static void fetch_result(struct twill_emitter *e, enum twill_protocol protocol, uint32_t peer)
 {
-    twill_emit_await_one(e, peer, first_of(protocol), awaited(protocol));
-    twill_emit_copy(e, at(TWILL_DST, 0), at(shown(protocol), 0), peer, e->blocks, 0);
+    twill_emit_await_one(e, peer, first_ordinal(protocol), await_flags(protocol));
+    twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(shown(protocol), 0), peer, e->blocks, 0);
 }
 
 void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
-    show(e, protocol, TWILL_SRC);
-    twill_emit_await(e, &g, first_of(protocol), awaited(protocol));
+    show_space(e, protocol, TWILL_SRC);
+    twill_emit_await(e, &g, first_ordinal(protocol), await_flags(protocol));
     /* What this rank has shown may be on its way to the others: it takes its own from SRC. */
-    twill_emit_reduce_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(protocol), 0),
-                               e->blocks, TWILL_STEP_OWN_SRC);
+    twill_emit_reduce_complete(e, &g, data_at(TWILL_DST, 0), data_at(TWILL_TMP, 0),
+                               data_at(shown(protocol), 0), e->blocks, TWILL_STEP_OWN_SRC);
 }
 
 void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol protocol,
@@ -160,13 +161,13 @@ void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol pr
     struct twill_group g = twill_group_node(e);
     e->eager = true;
     if (e->rank != root) {
-        show(e, protocol, TWILL_SRC);
+        show_space(e, protocol, TWILL_SRC);
         return;
     }
-    twill_emit_await(e, &g, first_of(protocol), awaited(protocol));
-    twill_operand shown_at = at(shown(protocol), 0), tmp = at(TWILL_TMP, 0);
+    twill_emit_await(e, &g, first_ordinal(protocol), await_flags(protocol));
+    twill_operand shown_at = data_at(shown(protocol), 0), tmp = data_at(TWILL_TMP, 0);
     if ((flags & TWILL_STEP_FINAL) != 0)
-        twill_emit_reduce_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks,
+        twill_emit_reduce_complete(e, &g, data_at(TWILL_DST, 0), tmp, shown_at, e->blocks,
                                    TWILL_STEP_OWN_SRC);
     else
         twill_emit_reduce(e, &g, tmp, shown_at, e->blocks, TWILL_STEP_OWN_SRC);
@@ -189,8 +190,8 @@ void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protoco
     for (uint32_t i = 1; i < g.size && gets; i++) {
         uint32_t peer = (g.me + i) % g.size;
         for (uint32_t s = peer; s < shards.count; s += g.size)
-            twill_emit_copy(e, at(TWILL_TMP, s * shards.each),
-                            at(TWILL_SHARED | TWILL_PEER, s * shards.each), g.rank[peer],
+            twill_emit_copy(e, data_at(TWILL_TMP, s * shards.each),
+                            data_at(TWILL_SHARED | TWILL_PEER, s * shards.each), g.rank[peer],
                             shards.each, TWILL_STEP_PARTIAL);
     }
 }
@@ -199,11 +200,11 @@ void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol 
 {
     struct twill_group g = twill_group_node(e);
     if (g.me != 0) {
-        show(e, protocol, TWILL_SRC);
+        show_space(e, protocol, TWILL_SRC);
         return;
     }
-    twill_emit_await(e, &g, first_of(protocol), awaited(protocol));
-    twill_emit_reduce(e, &g, at(TWILL_TMP, 0), at(shown(protocol), 0), e->blocks,
+    twill_emit_await(e, &g, first_ordinal(protocol), await_flags(protocol));
+    twill_emit_reduce(e, &g, data_at(TWILL_TMP, 0), data_at(shown(protocol), 0), e->blocks,
                       TWILL_STEP_OWN_SRC);
 }
 
@@ -211,9 +212,9 @@ void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_protocol prot
 {
     struct twill_group g = twill_group_node(e);
     if (g.me == 0)
-        show(e, protocol, TWILL_DST);
+        show_space(e, protocol, TWILL_DST);
     else
-        take(e, protocol, g.rank[0]);
+        fetch_result(e, protocol, g.rank[0]);
 }
 
 void twill_emit_node_gather_signals(struct twill_emitter *e)
@@ -235,13 +236,13 @@ void twill_emit_node_release(struct twill_emitter *e)
 }
 
 /* The giver shows the data; MAPPED is it done when the others have them. */
-static void give(struct twill_emitter *e, const struct twill_group *g, enum twill_protocol protocol,
-                 enum twill_space from)
+static void show_group(struct twill_emitter *e, const struct twill_group *g,
+                       enum twill_protocol protocol, enum twill_space from)
 {
     if (protocol == TWILL_PROTOCOL_STAGED)
-        twill_emit_copy(e, at(TWILL_SHARED, 0), at(from, 0), 0, e->blocks, 0);
+        twill_emit_copy(e, data_at(TWILL_SHARED, 0), data_at(from, 0), 0, e->blocks, 0);
     if (protocol == TWILL_PROTOCOL_IMM)
-        twill_emit_put_imm(e, at(from, 0), 0);
+        twill_emit_put_imm(e, data_at(from, 0), 0);
     else
         twill_emit_signal(e);
     if (protocol == TWILL_PROTOCOL_MAPPED)
@@ -261,15 +262,16 @@ void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_protocol prot
     else if (mapped)
         e->uses_peer_dst = true;
     if (g.me == from_local) {
-        give(e, &g, protocol, from);
+        show_group(e, &g, protocol, from);
         return;
     }
     uint32_t giver = g.rank[from_local];
     if (!mapped) {
-        take(e, protocol, giver);
+        fetch_result(e, protocol, giver);
         return;
     }
     twill_emit_await_one(e, giver, 1, 0);
-    twill_emit_copy(e, at(TWILL_DST, 0), at((unsigned)from | TWILL_PEER, 0), giver, e->blocks, 0);
+    twill_emit_copy(e, data_at(TWILL_DST, 0), data_at((unsigned)from | TWILL_PEER, 0), giver,
+                    e->blocks, 0);
     twill_emit_signal(e);
 }

@@ -8,7 +8,7 @@
 #include "algorithms/schedule/emit.h"
 
 struct pipeline {
-    const struct twill_pipe *up, *down;
+    const struct twill_pipe_tree *up, *down;
     uint32_t first, blocks;
     enum twill_space result;
 };
@@ -70,8 +70,8 @@ static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_
                         twill_operand_make(depth == 0 ? p->result : TWILL_DST, block), 1, 0);
 }
 
-void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
-                         const struct twill_pipe *down, uint32_t first, uint32_t blocks,
+void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe_tree *up,
+                         const struct twill_pipe_tree *down, uint32_t first, uint32_t blocks,
                          enum twill_space result)
 {
     struct pipeline p = {

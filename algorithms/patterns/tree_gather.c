@@ -5,8 +5,8 @@
 #include "algorithms/patterns/tree.h"
 
 /* The blocks of v and of those below it, as one message or two. */
-static void exchange(struct twill_emitter *e, const struct twill_tree *t, uint32_t v, uint32_t peer,
-                     bool sends, enum twill_space space)
+static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t, uint32_t v,
+                            uint32_t peer, bool sends, enum twill_space space)
 {
     const struct twill_group *g = t->group;
     uint32_t each = g->blocks / g->size, first = (v + t->root) % g->size;
@@ -40,7 +40,7 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
             twill_emit_tree_credit(e, t, i, twill_tree_window(t));
         }
         uint32_t child = twill_tree_child(t, me, i);
-        exchange(e, t, child, child, false, to);
+        exchange_blocks(e, t, child, child, false, to);
     }
     if (me > 0 || own == TWILL_SRC)
         copy_own(e, t->group, to, own);
@@ -48,7 +48,7 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_wait(e);
     if (me > 0) {
         twill_emit_tree_await_credit(e, t);
-        exchange(e, t, me, twill_tree_parent(t, me), true, to);
+        exchange_blocks(e, t, me, twill_tree_parent(t, me), true, to);
         twill_emit_wait(e);
     }
 }
@@ -58,14 +58,14 @@ bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t
     uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
     enum twill_space from = me == 0 ? TWILL_SRC : children > 0 ? TWILL_TMP : TWILL_DST;
     if (me > 0) {
-        exchange(e, t, me, twill_tree_parent(t, me), false, from);
+        exchange_blocks(e, t, me, twill_tree_parent(t, me), false, from);
         twill_emit_wait(e);
     }
     for (uint32_t i = 0; i < children; i++) {
         if (i > 0 && i % twill_tree_window(t) == 0)
             twill_emit_wait(e);
         uint32_t child = twill_tree_child(t, me, children - 1 - i);
-        exchange(e, t, child, child, true, from);
+        exchange_blocks(e, t, child, child, true, from);
     }
     copy_own(e, t->group, TWILL_DST, from);
     return children > 0;

@@ -7,7 +7,7 @@
 #include "algorithms/patterns/tree.h"
 
 /* Is the message of number v a partial, or just what it has itself, raw? */
-static unsigned kind(const struct twill_tree *t, enum twill_space from, uint32_t v)
+static unsigned message_kind(const struct twill_tree *t, enum twill_space from, uint32_t v)
 {
     return from == TWILL_TMP || twill_subtree_size(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
 }
@@ -23,7 +23,7 @@ static void reduce_children(struct twill_emitter *e, const struct twill_tree *t,
     for (uint32_t i = 0; i < children; i++) {
         uint32_t child = twill_tree_child(t, me, i);
         bool final = me == 0 && i + 1 == children;
-        unsigned flags = kind(t, from, child) | (final ? TWILL_STEP_FINAL : 0);
+        unsigned flags = message_kind(t, from, child) | (final ? TWILL_STEP_FINAL : 0);
         if (own == tmp)
             flags |= TWILL_STEP_PARTIAL_OWN;
         twill_emit_recv_reduce(e, twill_tree_rank(t, child),
@@ -36,7 +36,7 @@ static void reduce_children(struct twill_emitter *e, const struct twill_tree *t,
     if (me > 0) {
         twill_emit_tree_await_credit(e, t);
         twill_emit_send(e, twill_tree_rank(t, twill_tree_parent(t, me)), own, g->blocks,
-                        kind(t, from, me));
+                        message_kind(t, from, me));
         twill_emit_wait(e);
     } else if (children == 0) {
         twill_emit_copy(e, twill_operand_make(to, g->first), own, 0, g->blocks, 0);

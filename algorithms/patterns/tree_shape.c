@@ -49,7 +49,8 @@ uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v)
 }
 
 /* Has number a, once it ends, heard of number b by messages? */
-static bool knows(const struct twill_tree *t, bool up, uint32_t last, uint32_t a, uint32_t b)
+static bool number_delivers(const struct twill_tree *t, bool up, uint32_t last, uint32_t a,
+                            uint32_t b)
 {
     if (up && (a + t->root) % t->group->size == last)
         return true;
@@ -65,7 +66,7 @@ void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, 
     uint32_t me = twill_tree_me(t);
     for (uint32_t v = 0; v < g->size; v++) {
         uint32_t rank = twill_tree_rank(t, v);
-        if (node[rank] == node[e->rank] && !knows(t, up, last, v, me)) {
+        if (node[rank] == node[e->rank] && !number_delivers(t, up, last, v, me)) {
             twill_emit_signal(e);
             return;
         }
@@ -82,7 +83,7 @@ void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, 
     /* Begin behind this rank: not all of a node should read the same line at once. */
     for (uint32_t i = 1; i <= g->size; i++) {
         uint32_t v = (me + i) % g->size, rank = twill_tree_rank(t, v);
-        if (v != me && node[rank] == node[e->rank] && !knows(t, up, last, me, v))
+        if (v != me && node[rank] == node[e->rank] && !number_delivers(t, up, last, me, v))
             some[n++] = rank;
         if (n == TWILL_ARRAY_LENGTH(some) || (v == me && n > 1)) {
             twill_emit_await(e, &(struct twill_group){.rank = some, .size = n}, 1, 0);

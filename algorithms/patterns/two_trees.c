@@ -43,12 +43,12 @@ static uint32_t children_of(const struct twill_two_shape *t, uint32_t node, uint
     return count;
 }
 
-struct twill_pipe twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
-                                  uint32_t root)
+struct twill_pipe_tree twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
+                                       uint32_t root)
 {
     uint32_t position = (g->me + g->size - root) % g->size, child[2];
     uint32_t node = node_at(t, position);
-    struct twill_pipe tree = {.children = children_of(t, node, child)};
+    struct twill_pipe_tree tree = {.children = children_of(t, node, child)};
     while ((1u << tree.height) < t->size)
         tree.height++;
     for (uint32_t up = node; up != 0; up = parent_of(t, up))

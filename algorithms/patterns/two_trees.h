@@ -27,8 +27,8 @@ struct twill_two_trees twill_two_trees_of(const struct twill_world *w,
 /* Position of a rank, counted from the root's. */
 uint32_t twill_two_position(const struct twill_two_trees *t, uint32_t rank);
 /* The place of the group's own member in a tree from position `root`. */
-struct twill_pipe twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
-                                  uint32_t root);
+struct twill_pipe_tree twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
+                                       uint32_t root);
 /* A twill_emit_knows_fn: by the messages of either tree. */
 bool twill_two_knows(const void *user, uint32_t rank, uint32_t other);
 

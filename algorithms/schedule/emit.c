@@ -62,7 +62,7 @@ void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *worl
     e->blocks = blocks;
 }
 
-static void append(struct twill_emitter *e, struct twill_step step)
+static void append_step(struct twill_emitter *e, struct twill_step step)
 {
     struct twill_step_list *list = &e->lanes[e->lane];
     if (list->count == list->capacity) {
@@ -129,7 +129,7 @@ static void append_split(struct twill_emitter *e, struct twill_step step, uint32
         step.dst = step.src = 0;
     do {
         step.blocks = (uint16_t)twill_min(blocks, UINT16_MAX);
-        append(e, step);
+        append_step(e, step);
         step.dst += step.op == TWILL_STEP_SEND ? 0 : step.blocks;
         step.src += step.op == TWILL_STEP_RECV ? 0 : step.blocks;
         blocks -= step.blocks;
@@ -245,18 +245,18 @@ void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum
 
 void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned flags)
 {
-    append(e, (struct twill_step){
-                  .op = TWILL_STEP_PUT_IMM, .flags = (uint8_t)flags, .blocks = 1, .src = src});
+    append_step(e, (struct twill_step){
+                       .op = TWILL_STEP_PUT_IMM, .flags = (uint8_t)flags, .blocks = 1, .src = src});
 }
 
 void twill_emit_wait(struct twill_emitter *e)
 {
-    append(e, (struct twill_step){.op = TWILL_STEP_WAIT});
+    append_step(e, (struct twill_step){.op = TWILL_STEP_WAIT});
 }
 
 void twill_emit_signal(struct twill_emitter *e)
 {
-    append(e, (struct twill_step){.op = TWILL_STEP_SIGNAL});
+    append_step(e, (struct twill_step){.op = TWILL_STEP_SIGNAL});
 }
 
 void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint32_t ordinal,
@@ -268,7 +268,7 @@ void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint
     for (uint32_t i = 1; i < g->size; i++) {
         step.peer[step.nsrc++] = (uint16_t)g->rank[(g->me + i) % g->size];
         if (step.nsrc == TWILL_STEP_PEERS || i + 1 == g->size) {
-            append(e, step);
+            append_step(e, step);
             memset(step.peer, 0, sizeof(step.peer));
             step.nsrc = 0;
         }
@@ -277,11 +277,11 @@ void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint
 
 void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags)
 {
-    append(e, (struct twill_step){.op = TWILL_STEP_AWAIT,
-                                  .nsrc = 1,
-                                  .flags = (uint8_t)flags,
-                                  .ordinal = (uint16_t)ordinal,
-                                  .peer = {(uint16_t)peer}});
+    append_step(e, (struct twill_step){.op = TWILL_STEP_AWAIT,
+                                       .nsrc = 1,
+                                       .flags = (uint8_t)flags,
+                                       .ordinal = (uint16_t)ordinal,
+                                       .peer = {(uint16_t)peer}});
 }
 
 void twill_emit_enter(struct twill_emitter *e)

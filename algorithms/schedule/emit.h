@@ -67,7 +67,7 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
                                   struct twill_error *error);
 
 /* Short, because every step has some. */
-static inline twill_operand at(unsigned space, uint32_t block)
+static inline twill_operand data_at(unsigned space, uint32_t block)
 {
     return twill_operand_make(space, block);
 }
@@ -167,7 +167,7 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
 
 /* A rank's place in a tree that chunks travel along. */
-struct twill_pipe {
+struct twill_pipe_tree {
     uint32_t depth, height; /* of this rank, 0: the root; of the deepest rank */
     uint32_t parent;        /* its rank, unless depth is 0 */
     uint32_t children;
@@ -181,15 +181,15 @@ struct twill_pipe {
  * which may be NULL. The root of `up`, which has one child at most, leaves FINAL in `result`, and
  * the root of `down` sends what is in `result`; all others get it in DST. TMP: one copy of the
  * blocks, two where a rank has two children. Ends with nothing posted. */
-void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
-                         const struct twill_pipe *down, uint32_t first, uint32_t blocks,
+void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe_tree *up,
+                         const struct twill_pipe_tree *down, uint32_t first, uint32_t blocks,
                          enum twill_space result);
 
 /* Everybody with everybody: the turns of a rank, each with a peer to send to and one to receive
  * from, in windows that are under way at once. By rank: with 0, 1, 2, ..., x and y in window
- * (x + y) / TWILL_WINDOW, so that the same go together on all ranks. Else k to the right and from k
- * to the left in turn k - 1. */
-#define TWILL_WINDOW 4
+ * (x + y) / TWILL_EXCHANGE_WINDOW, so that the same go together on all ranks. Else k to the right
+ * and from k to the left in turn k - 1. */
+#define TWILL_EXCHANGE_WINDOW 4
 struct twill_turn {
     uint32_t to, from; /* positions in the group */
     uint32_t operand;  /* number of what comes from there, if the own is in its place, or is 0 */
@@ -209,7 +209,7 @@ struct twill_intake {
     /* Where to work in TMP, TWILL_INTAKE_COPIES times the blocks and a `stride` apart. */
     uint32_t tmp, stride;
 };
-#define TWILL_INTAKE_COPIES (2u * TWILL_WINDOW + 1)
+#define TWILL_INTAKE_COPIES (2u * TWILL_EXCHANGE_WINDOW + 1)
 void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
                        const struct twill_intake *in);
 

@@ -7,29 +7,29 @@
 #include <string.h>
 
 /* Blocks of this rank that a step touches through one operand. */
-struct touch {
+struct step_touch {
     unsigned space;
     uint32_t first, blocks;
     bool write;
 };
 
-static bool conflict(const struct touch *a, const struct touch *b)
+static bool touches_overlap(const struct step_touch *a, const struct step_touch *b)
 {
     return a->space == b->space && (a->write || b->write) && a->first < b->first + b->blocks &&
            b->first < a->first + a->blocks;
 }
 
 /* In place SRC is DST. */
-static struct touch touch_of(const struct twill_step *step, twill_operand operand, bool write)
+static struct step_touch touch_of(const struct twill_step *step, twill_operand operand, bool write)
 {
     unsigned space = twill_operand_space(operand);
-    return (struct touch){.space = space == TWILL_SRC ? TWILL_DST : space,
-                          .first = twill_operand_block(operand),
-                          .blocks = twill_operand_is_peer(operand) ? 0 : step->blocks,
-                          .write = write};
+    return (struct step_touch){.space = space == TWILL_SRC ? TWILL_DST : space,
+                               .first = twill_operand_block(operand),
+                               .blocks = twill_operand_is_peer(operand) ? 0 : step->blocks,
+                               .write = write};
 }
 
-static unsigned touches(const struct twill_step *step, struct touch touch[2])
+static unsigned step_touches(const struct twill_step *step, struct step_touch touch[2])
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);
     unsigned count = 0;
@@ -42,11 +42,11 @@ static unsigned touches(const struct twill_step *step, struct touch touch[2])
 
 static bool steps_conflict(const struct twill_step *a, const struct twill_step *b)
 {
-    struct touch x[2], y[2];
-    unsigned n = touches(a, x), m = touches(b, y);
+    struct step_touch x[2], y[2];
+    unsigned n = step_touches(a, x), m = step_touches(b, y);
     for (unsigned i = 0; i < n; i++)
         for (unsigned k = 0; k < m; k++)
-            if (conflict(&x[i], &y[k]))
+            if (touches_overlap(&x[i], &y[k]))
                 return true;
     return false;
 }

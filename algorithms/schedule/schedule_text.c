@@ -31,12 +31,12 @@ static const struct flag_name {
                   {"partial_own", TWILL_STEP_PARTIAL_OWN}};
 
 /* Text under construction; counts on when it is full, as snprintf does. */
-struct text {
+struct text_buffer {
     char *at;
     size_t capacity, length;
 };
 
-static void TWILL_PRINTF(2, 3) put(struct text *text, const char *format, ...)
+static void TWILL_PRINTF(2, 3) print_text(struct text_buffer *text, const char *format, ...)
 {
     size_t left = text->capacity > text->length ? text->capacity - text->length : 0;
     va_list arguments;
@@ -46,47 +46,47 @@ static void TWILL_PRINTF(2, 3) put(struct text *text, const char *format, ...)
     text->length += length > 0 ? (size_t)length : 0;
 }
 
-static void put_operand(struct text *text, twill_operand operand)
+static void put_operand(struct text_buffer *text, twill_operand operand)
 {
-    put(text, " %s%s[%u]", twill_operand_is_peer(operand) ? "@" : "",
-        twill_space_name(twill_operand_space(operand)), twill_operand_block(operand));
+    print_text(text, " %s%s[%u]", twill_operand_is_peer(operand) ? "@" : "",
+               twill_space_name(twill_operand_space(operand)), twill_operand_block(operand));
 }
 
-static void put_step(struct text *text, const struct twill_step *step)
+static void put_step(struct text_buffer *text, const struct twill_step *step)
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);
     unsigned peers = twill_step_peers(step);
-    put(text, "%s", shape->name);
+    print_text(text, "%s", shape->name);
     if (shape->dst != 0)
         put_operand(text, step->dst);
     if ((shape->dst != 0 || shape->src != 0) && step->blocks != 1 && shape->dst != 0)
-        put(text, "x%u", step->blocks);
+        print_text(text, "x%u", step->blocks);
     if (shape->dst != 0 && shape->src != 0)
-        put(text, " =");
+        print_text(text, " =");
     if (shape->src != 0)
         put_operand(text, step->src);
     if (shape->dst == 0 && shape->src != 0 && step->blocks != 1)
-        put(text, "x%u", step->blocks);
+        print_text(text, "x%u", step->blocks);
     if (step->ordinal != 0)
-        put(text, " %u", step->ordinal);
+        print_text(text, " %u", step->ordinal);
     if (peers > 0)
-        put(text, " %s", shape->peers);
+        print_text(text, " %s", shape->peers);
     for (unsigned i = 0; i < peers; i++)
-        put(text, " %u", step->peer[i]);
+        print_text(text, " %u", step->peer[i]);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(flag_names); i++)
         if ((step->flags & flag_names[i].flag) != 0)
-            put(text, " %s", flag_names[i].name);
-    put(text, "\n");
+            print_text(text, " %s", flag_names[i].name);
+    print_text(text, "\n");
 }
 
 size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity)
 {
-    struct text out = {.at = text, .capacity = capacity};
-    put(&out, "schedule parts %u blocks %u tmp %u shared %u peer_src %d peer_dst %d%s\n",
-        schedule->shards, schedule->blocks, schedule->tmp_blocks, schedule->shared_blocks,
-        schedule->uses_peer_src, schedule->uses_peer_dst, schedule->eager ? " eager" : "");
+    struct text_buffer out = {.at = text, .capacity = capacity};
+    print_text(&out, "schedule parts %u blocks %u tmp %u shared %u peer_src %d peer_dst %d%s\n",
+               schedule->shards, schedule->blocks, schedule->tmp_blocks, schedule->shared_blocks,
+               schedule->uses_peer_src, schedule->uses_peer_dst, schedule->eager ? " eager" : "");
     for (uint32_t l = 0; l < schedule->lanes; l++) {
-        put(&out, "lane\n");
+        print_text(&out, "lane\n");
         for (uint32_t i = schedule->lane_first[l]; i < schedule->lane_first[l + 1]; i++)
             put_step(&out, &schedule->steps[i]);
     }
@@ -101,7 +101,7 @@ struct reading {
     unsigned peers;
 };
 
-static bool read_number(const char *word, uint32_t most, uint32_t *value)
+static bool number_read(const char *word, uint32_t most, uint32_t *value)
 {
     char *end;
     if (word[0] < '0' || word[0] > '9')
@@ -120,7 +120,7 @@ static bool read_operand(struct reading *r, const char *word)
     if (sscanf(word + peer, "%15[A-Z][%u]%n", name, &block, &used) != 2 || used == 0)
         return false;
     const char *rest = word + peer + used;
-    if (*rest == 'x' ? !read_number(rest + 1, UINT16_MAX, &blocks) : *rest != '\0')
+    if (*rest == 'x' ? !number_read(rest + 1, UINT16_MAX, &blocks) : *rest != '\0')
         return false;
     unsigned space = 0;
     while (space < TWILL_SPACE_COUNT && strcmp(twill_space_name(space), name) != 0)
@@ -141,7 +141,7 @@ static bool read_operand(struct reading *r, const char *word)
     return !again;
 }
 
-static bool read_word(struct reading *r, const char *word)
+static bool word_read(struct reading *r, const char *word)
 {
     uint32_t number;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(flag_names); i++) {
@@ -156,7 +156,7 @@ static bool read_word(struct reading *r, const char *word)
         return r->have_dst && !r->have_src;
     if (r->shape->peers != NULL && strcmp(word, r->shape->peers) == 0)
         return r->in_peers ? false : (r->in_peers = true);
-    if (!read_number(word, UINT16_MAX, &number))
+    if (!number_read(word, UINT16_MAX, &number))
         return false;
     if (!r->in_peers) {
         r->step.ordinal = (uint16_t)number;
@@ -182,7 +182,7 @@ static bool read_step(struct twill_step *step, char *line)
     if (r.shape == NULL)
         return false;
     while ((word = strtok_r(NULL, " ", &rest)) != NULL)
-        if (!read_word(&r, word))
+        if (!word_read(&r, word))
             return false;
     if (r.step.op == TWILL_STEP_REDUCE && r.peers == 0)
         r.step.nsrc = 1;
@@ -210,7 +210,7 @@ static bool read_head(struct twill_schedule *schedule, const char *line)
 }
 
 /* One line into the schedule, which has room. */
-static bool read_line(struct twill_schedule *schedule, char *line)
+static bool line_read(struct twill_schedule *schedule, char *line)
 {
     if (schedule->blocks == 0)
         return read_head(schedule, line) && schedule->blocks > 0;
@@ -248,7 +248,7 @@ twill_status twill_schedule_parse(struct twill_schedule *schedule, const char *t
         number++;
         char shown[64];
         snprintf(shown, sizeof(shown), "%s", line);
-        if (!read_line(schedule, line))
+        if (!line_read(schedule, line))
             status = TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                                 "schedule text, line %zu cannot be read: %s", number, shown);
     }

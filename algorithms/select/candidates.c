@@ -9,7 +9,7 @@
 static const size_t steps_at[] = {0,         512,     8 << 10,  64 << 10,
                                   512 << 10, 4 << 20, 64 << 20, (size_t)1 << 30};
 enum {
-    STEPS = TWILL_ARRAY_LENGTH(steps_at),
+    CURVE_STEPS = TWILL_ARRAY_LENGTH(steps_at),
     MEASURED_MOST = TWILL_CURVE_POINTS - TWILL_ARRAY_LENGTH(steps_at) - 1
 };
 /* In gather, scatter and alltoall with vector nobody knows how much there is: what a part is taken
@@ -61,7 +61,7 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
 }
 
 /* Rates between the points; beyond the last it goes on as before. */
-static void draw(struct twill_candidate *c)
+static void compute_rates(struct twill_candidate *c)
 {
     for (unsigned i = 0; i + 1 < c->points; i++) {
         struct twill_curve_point *a = &c->point[i], *b = &c->point[i + 1];
@@ -75,7 +75,7 @@ static void draw(struct twill_candidate *c)
         c->point[c->points - 1].rate = c->point[c->points - 2].rate;
 }
 
-static void add(struct twill_candidate *c, size_t bytes, uint64_t picoseconds)
+static void add_point(struct twill_candidate *c, size_t bytes, uint64_t picoseconds)
 {
     c->point[c->points++] = (struct twill_curve_point){.bytes = bytes, .picoseconds = picoseconds};
 }
@@ -88,30 +88,31 @@ static uint64_t scaled(uint64_t price, uint64_t measured, uint64_t priced)
 }
 
 /* The prices below the least measured size, what was measured, the prices above. */
-static void blend(struct twill_candidate *c, const uint64_t price[STEPS], unsigned steps,
+static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], unsigned steps,
                   const struct twill_measured *measured, size_t count)
 {
     struct twill_candidate priced = {.points = 0};
     for (unsigned i = 0; i < steps; i++)
-        add(&priced, steps_at[i], price[i]);
-    draw(&priced);
+        add_point(&priced, steps_at[i], price[i]);
+    compute_rates(&priced);
     /* So many that they do not fit are thinned out. */
     size_t every = count / MEASURED_MOST + 1;
     c->measured = count;
     for (unsigned i = 0; i < steps && (count == 0 || steps_at[i] < measured[0].bytes); i++)
-        add(c, steps_at[i],
-            count == 0 ? price[i]
-                       : scaled(price[i], measured[0].picoseconds,
-                                twill_candidate_cost(&priced, measured[0].bytes)));
+        add_point(c, steps_at[i],
+                  count == 0 ? price[i]
+                             : scaled(price[i], measured[0].picoseconds,
+                                      twill_candidate_cost(&priced, measured[0].bytes)));
     for (size_t i = 0; i < count; i++)
         if (i % every == 0 || i + 1 == count)
-            add(c, measured[i].bytes, measured[i].picoseconds);
+            add_point(c, measured[i].bytes, measured[i].picoseconds);
     const struct twill_measured *last = count > 0 ? &measured[count - 1] : NULL;
     for (unsigned i = 0; i < steps && last != NULL; i++)
         if (steps_at[i] > last->bytes)
-            add(c, steps_at[i],
+            add_point(
+                c, steps_at[i],
                 scaled(price[i], last->picoseconds, twill_candidate_cost(&priced, last->bytes)));
-    draw(c);
+    compute_rates(c);
 }
 
 /* --- which ------------------------------------------------------------------------------------ */
@@ -134,7 +135,10 @@ struct priced {
     uint64_t small, large;         /* prices at these sizes */
     struct twill_pricing *pricing; /* of what was measured, else NULL */
 };
-enum { SMALL = 1, LARGE = 4 }; /* of steps_at: where latency counts, and where bandwidth does */
+enum {
+    SMALL_STEP = 1,
+    LARGE_STEP = 4
+}; /* of steps_at: where latency counts, and where bandwidth does */
 
 struct gathering {
     struct twill_candidates *all;
@@ -198,7 +202,7 @@ static bool is_hopeless(const struct gathering *g, const struct twill_algorithm 
     return own != NULL && own->small / 2 > small && own->large / 2 > large;
 }
 
-static bool is_known(const struct gathering *g, const struct twill_pricing *pricing)
+static bool candidate_is_known(const struct gathering *g, const struct twill_pricing *pricing)
 {
     for (size_t i = 0; i < g->all->count; i++)
         if (g->priced[i].fingerprint == twill_pricing_fingerprint(pricing) &&
@@ -207,7 +211,7 @@ static bool is_known(const struct gathering *g, const struct twill_pricing *pric
     return false;
 }
 
-static twill_status reserve(struct gathering *g, struct twill_error *error)
+static twill_status grow_candidates(struct gathering *g, struct twill_error *error)
 {
     size_t count = g->all->count + 1;
     struct twill_candidate *c = realloc(g->all->candidate, count * sizeof(*c));
@@ -222,16 +226,16 @@ static twill_status reserve(struct gathering *g, struct twill_error *error)
 }
 
 /* Prices at the sizes that it can be chosen for, and a little beyond; how many. */
-static unsigned price(uint64_t price[STEPS], const struct priced *priced,
+static unsigned price(uint64_t price[CURVE_STEPS], const struct priced *priced,
                       struct twill_pricing *pricing, const struct twill_candidate *c,
                       const struct twill_machine_model *model,
                       const struct twill_select_request *like)
 {
     unsigned steps = 0;
-    while (steps < STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
+    while (steps < CURVE_STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
            (steps == 0 || steps_at[steps - 1] < c->most)) {
-        price[steps] = steps == SMALL ? priced->small
-                       : steps == LARGE
+        price[steps] = steps == SMALL_STEP ? priced->small
+                       : steps == LARGE_STEP
                            ? priced->large
                            : twill_pricing_at(pricing, model, steps_at[steps], like->type);
         steps++;
@@ -245,7 +249,7 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_shape *shape, struct twill_error *error)
 {
-    uint64_t prices[STEPS];
+    uint64_t prices[CURVE_STEPS];
     const struct twill_measured *measured;
     struct twill_pricing *pricing;
     struct twill_error why = {.status = TWILL_OK};
@@ -256,13 +260,13 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
     if (status != TWILL_OK)
         return TWILL_FAIL(error, status, "%s", why.message);
     struct priced priced = {.fingerprint = twill_pricing_fingerprint(pricing)};
-    bool idle = is_known(g, pricing);
+    bool idle = candidate_is_known(g, pricing);
     if (!idle && like->collective != TWILL_BARRIER) {
-        priced.small = twill_pricing_at(pricing, &tuning->model, steps_at[SMALL], like->type);
-        priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE], like->type);
+        priced.small = twill_pricing_at(pricing, &tuning->model, steps_at[SMALL_STEP], like->type);
+        priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE_STEP], like->type);
         idle = is_beaten(g, algorithm, shape, &priced);
     }
-    status = idle ? TWILL_PENDING : reserve(g, error);
+    status = idle ? TWILL_PENDING : grow_candidates(g, error);
     if (status != TWILL_OK) {
         twill_pricing_destroy(pricing);
         return status == TWILL_PENDING ? TWILL_OK : status;
@@ -313,7 +317,7 @@ static void correct(const struct gathering *g, const struct twill_machine_model 
                 scaled(c->point[p].picoseconds / 8 * 9, twill_candidate_cost(known, bytes),
                        twill_pricing_at(pricing, model, bytes, type));
         }
-        draw(c);
+        compute_rates(c);
     }
 }
 
@@ -342,7 +346,7 @@ static twill_status add_algorithm(struct gathering *g, const struct twill_world 
     return TWILL_OK;
 }
 
-static size_t place_of(const struct twill_candidate *c)
+static size_t algorithm_index(const struct twill_candidate *c)
 {
     size_t place = 0;
     while (twill_algorithm_at(place) != c->algorithm)
@@ -351,12 +355,12 @@ static size_t place_of(const struct twill_candidate *c)
 }
 
 /* Those of one algorithm stay as they are. */
-static void put_in_order(struct twill_candidates *all)
+static void sort_candidates(struct twill_candidates *all)
 {
     for (size_t i = 1; i < all->count; i++) {
         struct twill_candidate c = all->candidate[i];
         size_t at = i;
-        for (; at > 0 && place_of(&all->candidate[at - 1]) > place_of(&c); at--)
+        for (; at > 0 && algorithm_index(&all->candidate[at - 1]) > algorithm_index(&c); at--)
             all->candidate[at] = all->candidate[at - 1];
         all->candidate[at] = c;
     }
@@ -389,7 +393,7 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
     for (size_t i = 0; i < all->count; i++)
         twill_pricing_destroy(gathering.priced[i].pricing);
     free(gathering.priced);
-    put_in_order(all);
+    sort_candidates(all);
     if (status != TWILL_OK) {
         twill_candidates_destroy(all);
         *candidates = NULL;

@@ -15,9 +15,9 @@ struct writer {
     bool no_memory;
 };
 
-static void put(struct writer *w, const char *format, ...) TWILL_PRINTF(2, 3);
+static void print_why(struct writer *w, const char *format, ...) TWILL_PRINTF(2, 3);
 
-static void put(struct writer *w, const char *format, ...)
+static void print_why(struct writer *w, const char *format, ...)
 {
     va_list list;
     if (w->capacity - w->length < 512) {
@@ -37,8 +37,8 @@ static void put(struct writer *w, const char *format, ...)
 }
 
 /* "torus=4x6@staged" */
-static const char *name_of(const struct twill_algorithm *a, const struct twill_shape *shape,
-                           char text[TWILL_WHY_NAME])
+static const char *variant_name(const struct twill_algorithm *a, const struct twill_shape *shape,
+                                char text[TWILL_WHY_NAME])
 {
     size_t used = (size_t)snprintf(text, TWILL_WHY_NAME, "%s", a->name);
     for (unsigned i = 0; i < a->parameters && i < TWILL_PARAMETERS; i++)
@@ -52,7 +52,7 @@ static const char *name_of(const struct twill_algorithm *a, const struct twill_s
 
 const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME])
 {
-    return name_of(choice->algorithm, &choice->shape, text);
+    return variant_name(choice->algorithm, &choice->shape, text);
 }
 
 static bool takes_in_any_protocol(const struct twill_algorithm *a, const struct twill_world *world,
@@ -97,16 +97,16 @@ static void put_limits(struct writer *w, const struct twill_candidate *c, const 
                        uint32_t nodes)
 {
     if (c->price_most != SIZE_MAX)
-        put(w, "small\t%s\tflat: at most %zu bytes unless it is asked for or measured\n", name,
-            c->price_most);
+        print_why(w, "small\t%s\tflat: at most %zu bytes unless it is asked for or measured\n",
+                  name, c->price_most);
     else if (c->most != SIZE_MAX)
-        put(w, "small\t%s\tat most %zu bytes\n", name, c->most);
+        print_why(w, "small\t%s\tat most %zu bytes\n", name, c->most);
     else if (c->shape.protocol == TWILL_PROTOCOL_FETCHED)
-        put(w, "small\t%s\tfrom %zu bytes, peers whose memory can be read (TWILL_REACH)\n", name,
-            c->least);
+        print_why(w, "small\t%s\tfrom %zu bytes, peers whose memory can be read (TWILL_REACH)\n",
+                  name, c->least);
     else
-        put(w, "small\t%s\tfrom %zu bytes, all buffers from twill_alloc%s\n", name, c->least,
-            nodes > 1 ? ": in place of @staged" : "");
+        print_why(w, "small\t%s\tfrom %zu bytes, all buffers from twill_alloc%s\n", name, c->least,
+                  nodes > 1 ? ": in place of @staged" : "");
 }
 
 struct ranked {
@@ -144,8 +144,9 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
         uint64_t price;
         status = twill_price(&price, c->algorithm, world, &c->shape, &tuning->model, bytes,
                              all->type, error);
-        put(w, "candidate\t%s\t%llu\t%llu\t%zu\n", name_of(c->algorithm, &c->shape, name),
-            (unsigned long long)price, (unsigned long long)ranked[i].cost, c->measured);
+        print_why(w, "candidate\t%s\t%llu\t%llu\t%zu\n",
+                  variant_name(c->algorithm, &c->shape, name), (unsigned long long)price,
+                  (unsigned long long)ranked[i].cost, c->measured);
     }
     free(ranked);
     return status;
@@ -166,8 +167,8 @@ static twill_status put_instead(struct writer *w, const struct twill_world *worl
             continue;
         TWILL_TRY(error, twill_price(&price, c->algorithm, world, &c->shape, &tuning->model, bytes,
                                      all->type, error));
-        put(w, "instead\t%s\t%llu\n", name_of(c->algorithm, &c->shape, name),
-            (unsigned long long)price);
+        print_why(w, "instead\t%s\t%llu\n", variant_name(c->algorithm, &c->shape, name),
+                  (unsigned long long)price);
     }
     return TWILL_OK;
 }
@@ -182,7 +183,7 @@ static void put_small(struct writer *w, const struct twill_world *world,
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];
         if (!twill_candidate_competes(c, bytes, access) && !is_instead(c, world, request, bytes))
-            put_limits(w, c, name_of(c->algorithm, &c->shape, name), world->nodes);
+            put_limits(w, c, variant_name(c->algorithm, &c->shape, name), world->nodes);
     }
 }
 
@@ -196,7 +197,7 @@ static void put_others(struct writer *w, const struct twill_world *world,
         for (size_t c = 0; c < all->count; c++)
             is_candidate = is_candidate || all->candidate[c].algorithm == a;
         if (!is_candidate)
-            put(w, "other\t%s\t%s\n", a->name, reason(a, world, request));
+            print_why(w, "other\t%s\t%s\n", a->name, reason(a, world, request));
     }
 }
 
@@ -215,8 +216,8 @@ static twill_status put_moves(struct writer *w, const struct twill_world *world,
     }
     for (unsigned link = 0; link < TWILL_LINK_COUNT; link++)
         if (moved[link] > 0)
-            put(w, "moves\t%s\t%llu\n", twill_link_class_name((enum twill_link_class)link),
-                (unsigned long long)moved[link]);
+            print_why(w, "moves\t%s\t%llu\n", twill_link_class_name((enum twill_link_class)link),
+                      (unsigned long long)moved[link]);
     return TWILL_OK;
 }
 
@@ -243,10 +244,11 @@ static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
     TWILL_TRY(error, twill_select(&choice, chooser, request, error));
     TWILL_TRY(error, twill_price(&price, choice.algorithm, world, &choice.shape, &tuning->model,
                                  twill_request_bytes(world, request), request->type, error));
-    put(w, "chosen\t%s\t%llu\t%s%s\n", name_of(choice.algorithm, &choice.shape, name),
-        (unsigned long long)price, requested != NULL && *requested != '\0' ? requested : "auto",
-        choice.substituted ? " (which does not do this call)" : "");
-    put(w, "decided\t%s\n", decided_by(all, &choice, tuning));
+    print_why(w, "chosen\t%s\t%llu\t%s%s\n", variant_name(choice.algorithm, &choice.shape, name),
+              (unsigned long long)price,
+              requested != NULL && *requested != '\0' ? requested : "auto",
+              choice.substituted ? " (which does not do this call)" : "");
+    print_why(w, "decided\t%s\n", decided_by(all, &choice, tuning));
     return put_moves(w, world, &choice, twill_request_bytes(world, request), request->type, error);
 }
 
@@ -262,11 +264,12 @@ twill_status twill_why(char **text, const struct twill_world *world,
     TWILL_TRY(error, twill_chooser_create(&chooser, world, tuning, requested, error));
     twill_status status = twill_chooser_candidates(chooser, request, &all, error);
     if (status == TWILL_OK) {
-        put(&w, "call\t%s\t%zu\t%s\t%ux%u\t%u\t%s\n", twill_collective_name(request->collective),
-            request->bytes, type != NULL ? type : "?", world->nodes, twill_world_widest(world),
-            world->size, tuning->model.name);
+        print_why(&w, "call\t%s\t%zu\t%s\t%ux%u\t%u\t%s\n",
+                  twill_collective_name(request->collective), request->bytes,
+                  type != NULL ? type : "?", world->nodes, twill_world_widest(world), world->size,
+                  tuning->model.name);
         if (twill_world_summarize(world, levels, sizeof(levels)))
-            put(&w, "hierarchy\t%s\n", levels);
+            print_why(&w, "hierarchy\t%s\n", levels);
         status = put_candidates(&w, world, tuning, all, request, error);
         if (status == TWILL_OK)
             status = put_instead(&w, world, tuning, all, request, error);
@@ -322,6 +325,6 @@ void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
                                  tuning->model.name);
     if (next != NULL && used < bytes)
         snprintf(text + used, bytes - used, "; next is %s: %.4g us",
-                 name_of(next->algorithm, &next->shape, name),
+                 variant_name(next->algorithm, &next->shape, name),
                  (double)twill_candidate_cost(next, size) * 1e-6);
 }

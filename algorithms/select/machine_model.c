@@ -45,7 +45,7 @@
 
 /* Bytes a second hardly depend on the type where memory is what limits; narrow floats are widened
  * and narrowed, 64-bit integers multiply slowly but add fast. */
-#define REDUCE(wide, integer, narrow, tiny)                                                        \
+#define REDUCE_RATES(wide, integer, narrow, tiny)                                                  \
     {                                                                                              \
         [TWILL_F32] = (wide), [TWILL_F64] = (wide), [TWILL_I32] = (integer),                       \
         [TWILL_I64] = (integer), [TWILL_F16] = (narrow), [TWILL_BF16] = (narrow),                  \
@@ -85,7 +85,7 @@ static const struct twill_machine_model
                 .bounce = GB_S / 40,
                 .moves = 1,
                 .interface = MB_S / 4500,
-                .reduce = REDUCE(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),
+                .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),
                 .segment = 256 << 10,
                 .segment_rank = 64 << 10,
                 .segment_net = 4 << 20,
@@ -118,7 +118,7 @@ static const struct twill_machine_model
                 .copy = GB_S / 5,
                 .bounce = GB_S / 5,
                 .interface = MB_S / 7800,
-                .reduce = REDUCE(GB_S / 5, GB_S / 5, GB_S / 3, GB_S),
+                .reduce = REDUCE_RATES(GB_S / 5, GB_S / 5, GB_S / 3, GB_S),
                 .segment = 256 << 10,
                 .segment_rank = 64 << 10,
                 .segment_net = 4 << 20,
@@ -184,12 +184,12 @@ unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_clas
     return TWILL_LEVEL_COUNT;
 }
 
-struct field {
+struct model_field {
     const char *name;
     size_t offset;
 };
 
-static const struct field of_link[] = {
+static const struct model_field of_link[] = {
     {"overhead", offsetof(struct twill_link_cost, overhead)},
     {"latency", offsetof(struct twill_link_cost, latency)},
     {"gap", offsetof(struct twill_link_cost, gap)},
@@ -200,7 +200,7 @@ static const struct field of_link[] = {
     {"port", offsetof(struct twill_link_cost, port)},
 };
 
-static const struct field of_model[] = {
+static const struct model_field of_model[] = {
     {"start", offsetof(struct twill_machine_model, start)},
     {"vote", offsetof(struct twill_machine_model, addresses)},
     {"fetch", offsetof(struct twill_machine_model, fetch)},
@@ -217,7 +217,7 @@ static const struct field of_model[] = {
     {"window", offsetof(struct twill_machine_model, window)},
 };
 
-static uint64_t *at(void *of, size_t offset)
+static uint64_t *field_at(void *of, size_t offset)
 {
     return (uint64_t *)(void *)((char *)of + offset);
 }
@@ -228,16 +228,16 @@ bool twill_machine_model_field(struct twill_machine_model *model, size_t index, 
     const size_t links = TWILL_LINK_COUNT * TWILL_ARRAY_LENGTH(of_link);
     if (index < links) {
         unsigned link = (unsigned)(index / TWILL_ARRAY_LENGTH(of_link));
-        const struct field *field = &of_link[index % TWILL_ARRAY_LENGTH(of_link)];
+        const struct model_field *field = &of_link[index % TWILL_ARRAY_LENGTH(of_link)];
         snprintf(name, 40, "link.%s.%s", twill_link_class_name((enum twill_link_class)link),
                  field->name);
-        *value = at(&model->link[link], field->offset);
+        *value = field_at(&model->link[link], field->offset);
         return true;
     }
     index -= links;
     if (index < TWILL_ARRAY_LENGTH(of_model)) {
         snprintf(name, 40, "%s", of_model[index].name);
-        *value = at(model, of_model[index].offset);
+        *value = field_at(model, of_model[index].offset);
         return true;
     }
     index -= TWILL_ARRAY_LENGTH(of_model);

@@ -8,7 +8,7 @@
 
 enum { SLIP = 5 }; /* letters off: from here on it is no slip of the hand */
 
-struct text {
+struct text_view {
     const char *at;
     size_t length;
 };
@@ -38,7 +38,7 @@ static unsigned algorithms(void)
     return n;
 }
 
-static int lookup(struct text text, const char *(*name)(unsigned), unsigned count)
+static int lookup(struct text_view text, const char *(*name)(unsigned), unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
         if (strlen(name(i)) == text.length && memcmp(name(i), text.at, text.length) == 0)
@@ -63,13 +63,16 @@ const char *twill_name_nearest(const char *text, size_t length, const char *(*na
 
 /* --- complaints ------------------------------------------------------------------------------- */
 
-#define REFUSE(error, override, ...) refuse((error), (override), __FILE__, __LINE__, __VA_ARGS__)
+#define OVERRIDE_REFUSE(error, override, ...)                                                      \
+    refuse_override((error), (override), __FILE__, __LINE__, __VA_ARGS__)
 
-static twill_status refuse(struct twill_error *error, const struct twill_override *override,
-                           const char *file, int line, const char *format, ...) TWILL_PRINTF(5, 6);
+static twill_status refuse_override(struct twill_error *error,
+                                    const struct twill_override *override, const char *file,
+                                    int line, const char *format, ...) TWILL_PRINTF(5, 6);
 
-static twill_status refuse(struct twill_error *error, const struct twill_override *override,
-                           const char *file, int line, const char *format, ...)
+static twill_status refuse_override(struct twill_error *error,
+                                    const struct twill_override *override, const char *file,
+                                    int line, const char *format, ...)
 {
     char text[400];
     va_list list;
@@ -82,8 +85,8 @@ static twill_status refuse(struct twill_error *error, const struct twill_overrid
 
 /* Text that is none of the names: what it might be, and what there is. */
 static twill_status refuse_name(struct twill_error *error, const struct twill_override *override,
-                                struct text text, const char *what, const char *(*name)(unsigned),
-                                unsigned count)
+                                struct text_view text, const char *what,
+                                const char *(*name)(unsigned), unsigned count)
 {
     char names[320] = "";
     const char *nearest = twill_name_nearest(text.at, text.length, name, count);
@@ -92,10 +95,11 @@ static twill_status refuse_name(struct twill_error *error, const struct twill_ov
         used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
                                  name(i));
     if (nearest != NULL)
-        return REFUSE(error, override, "\"%.*s\" is not the name of %s, did you mean \"%s\"?",
-                      (int)text.length, text.at, what, nearest);
-    return REFUSE(error, override, "\"%.*s\" is not the name of %s; there are: %s",
-                  (int)text.length, text.at, what, names);
+        return OVERRIDE_REFUSE(error, override,
+                               "\"%.*s\" is not the name of %s, did you mean \"%s\"?",
+                               (int)text.length, text.at, what, nearest);
+    return OVERRIDE_REFUSE(error, override, "\"%.*s\" is not the name of %s; there are: %s",
+                           (int)text.length, text.at, what, names);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -122,7 +126,7 @@ size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes)
 }
 
 /* What is between the brackets. */
-static twill_status read_range(struct twill_override *override, struct text text,
+static twill_status read_range(struct twill_override *override, struct text_view text,
                                struct twill_error *error)
 {
     size_t from = twill_bytes_parse(text.at, text.length, &override->least);
@@ -130,21 +134,23 @@ static twill_status read_range(struct twill_override *override, struct text text
     size_t rest = dash ? text.length - from - 1 : 0;
     size_t to = dash ? twill_bytes_parse(text.at + from + 1, rest, &override->most) : 0;
     if (!dash || to != rest || from + to == 0)
-        return REFUSE(error, override,
-                      "\"[%.*s]\" is not a range of bytes such as [0-64K], [64K-] or [-4096]",
-                      (int)text.length, text.at);
+        return OVERRIDE_REFUSE(
+            error, override,
+            "\"[%.*s]\" is not a range of bytes such as [0-64K], [64K-] or [-4096]",
+            (int)text.length, text.at);
     if (from == 0)
         override->least = 0;
     if (to == 0)
         override->most = SIZE_MAX;
     if (override->least > override->most)
-        return REFUSE(error, override, "the range [%.*s] is empty: it ends before it begins",
-                      (int)text.length, text.at);
+        return OVERRIDE_REFUSE(error, override,
+                               "the range [%.*s] is empty: it ends before it begins",
+                               (int)text.length, text.at);
     return TWILL_OK;
 }
 
 /* "COLLECTIVE" or "COLLECTIVE[RANGE]" before the colon, if it is that. */
-static twill_status read_collective(struct twill_override *override, struct text *rest,
+static twill_status read_collective(struct twill_override *override, struct text_view *rest,
                                     struct twill_error *error)
 {
     const char *equals = memchr(rest->at, '=', rest->length);
@@ -153,7 +159,7 @@ static twill_status read_collective(struct twill_override *override, struct text
     const char *bracket = memchr(rest->at, '[', head);
     if (colon == NULL && bracket == NULL)
         return TWILL_OK;
-    struct text name = {rest->at, (size_t)((bracket != NULL ? bracket : colon) - rest->at)};
+    struct text_view name = {rest->at, (size_t)((bracket != NULL ? bracket : colon) - rest->at)};
     override->collective = lookup(name, collective_name, TWILL_COLLECTIVE_COUNT);
     if (bracket != NULL) {
         const char *end = memchr(bracket, ']', head - (size_t)(bracket - rest->at));
@@ -161,14 +167,14 @@ static twill_status read_collective(struct twill_override *override, struct text
             return refuse_name(error, override, name, "a collective", collective_name,
                                TWILL_COLLECTIVE_COUNT);
         if (end == NULL || end + 1 == rest->at + rest->length || end[1] != ':')
-            return REFUSE(error, override, "after the range \"]:\" is missing");
-        TWILL_TRY(
-            error,
-            read_range(override, (struct text){bracket + 1, (size_t)(end - bracket - 1)}, error));
+            return OVERRIDE_REFUSE(error, override, "after the range \"]:\" is missing");
+        TWILL_TRY(error,
+                  read_range(override, (struct text_view){bracket + 1, (size_t)(end - bracket - 1)},
+                             error));
         colon = end + 1;
     } else if (override->collective < 0) {
         /* Names of algorithms may have a colon; a slip in a collective's must be told apart. */
-        struct text whole = {rest->at, head};
+        struct text_view whole = {rest->at, head};
         if (lookup(whole, algorithm_name, algorithms()) < 0 &&
             twill_name_nearest(name.at, name.length, collective_name, TWILL_COLLECTIVE_COUNT) &&
             !twill_name_nearest(whole.at, whole.length, algorithm_name, algorithms()))
@@ -182,13 +188,13 @@ static twill_status read_collective(struct twill_override *override, struct text
 }
 
 /* "@FLAVOUR" at the end. */
-static twill_status read_protocol(struct twill_override *override, struct text *rest,
+static twill_status read_protocol(struct twill_override *override, struct text_view *rest,
                                   struct twill_error *error)
 {
     const char *at = memrchr(rest->at, '@', rest->length);
     if (at == NULL)
         return TWILL_OK;
-    struct text name = {at + 1, (size_t)(rest->at + rest->length - at - 1)};
+    struct text_view name = {at + 1, (size_t)(rest->at + rest->length - at - 1)};
     override->protocol = lookup(name, protocol_name, TWILL_PROTOCOL_COUNT);
     if (override->protocol < 0)
         return refuse_name(error, override, name, "a flavour", protocol_name, TWILL_PROTOCOL_COUNT);
@@ -196,7 +202,8 @@ static twill_status read_protocol(struct twill_override *override, struct text *
     return TWILL_OK;
 }
 
-static bool read_numbers(struct text text, uint32_t most, uint16_t parameter[TWILL_PARAMETERS])
+static bool parameters_read(struct text_view text, uint32_t most,
+                            uint16_t parameter[TWILL_PARAMETERS])
 {
     for (uint32_t n = 0; n < most; n++) {
         unsigned long value = 0;
@@ -211,34 +218,35 @@ static bool read_numbers(struct text text, uint32_t most, uint16_t parameter[TWI
             return true;
         if (text.at[used] != 'x')
             return false;
-        text = (struct text){text.at + used + 1, text.length - used - 1};
+        text = (struct text_view){text.at + used + 1, text.length - used - 1};
     }
     return false;
 }
 
-static twill_status read_parameters(struct twill_override *override, struct text text,
+static twill_status read_parameters(struct twill_override *override, struct text_view text,
                                     struct twill_error *error)
 {
     const struct twill_algorithm *a = override->algorithm;
     if (a->parameters == 0 && a->parse == NULL)
-        return REFUSE(error, override, "%s takes no parameters", a->name);
+        return OVERRIDE_REFUSE(error, override, "%s takes no parameters", a->name);
     if (a->parse != NULL ? !a->parse(text.at, text.length, override->parameter)
-                         : !read_numbers(text, a->parameters, override->parameter))
-        return REFUSE(error, override,
-                      "\"%.*s\" is no parameter of %s, which takes %s%u number%s from 1 to 65535, "
-                      "with x between them",
-                      (int)text.length, text.at, a->name, a->parse != NULL ? "words, or " : "",
-                      a->parameters, a->parameters == 1 ? "" : "s");
+                         : !parameters_read(text, a->parameters, override->parameter))
+        return OVERRIDE_REFUSE(
+            error, override,
+            "\"%.*s\" is no parameter of %s, which takes %s%u number%s from 1 to 65535, "
+            "with x between them",
+            (int)text.length, text.at, a->name, a->parse != NULL ? "words, or " : "", a->parameters,
+            a->parameters == 1 ? "" : "s");
     return TWILL_OK;
 }
 
 static twill_status read_entry(struct twill_override *override, struct twill_error *error)
 {
-    struct text rest = {override->text, (size_t) override->length};
+    struct text_view rest = {override->text, (size_t) override->length};
     TWILL_TRY(error, read_collective(override, &rest, error));
     TWILL_TRY(error, read_protocol(override, &rest, error));
     const char *equals = memchr(rest.at, '=', rest.length);
-    struct text name = {rest.at, equals != NULL ? (size_t)(equals - rest.at) : rest.length};
+    struct text_view name = {rest.at, equals != NULL ? (size_t)(equals - rest.at) : rest.length};
     if (override->protocol < 0 && equals == NULL && name.length == 4 &&
         memcmp(name.at, "auto", 4) == 0)
         return TWILL_OK;
@@ -247,11 +255,11 @@ static twill_status read_entry(struct twill_override *override, struct twill_err
         return refuse_name(error, override, name, "an algorithm", algorithm_name, algorithms());
     override->algorithm = twill_algorithm_at((size_t)index);
     if (override->protocol >= 0 && override->algorithm->protocols == 0)
-        return REFUSE(error, override, "%s has no flavours", override->algorithm->name);
+        return OVERRIDE_REFUSE(error, override, "%s has no flavours", override->algorithm->name);
     if (equals == NULL)
         return TWILL_OK;
     size_t before = (size_t)(equals + 1 - rest.at);
-    return read_parameters(override, (struct text){equals + 1, rest.length - before}, error);
+    return read_parameters(override, (struct text_view){equals + 1, rest.length - before}, error);
 }
 
 twill_status twill_overrides_parse(struct twill_override **overrides, size_t *count,

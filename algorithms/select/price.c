@@ -13,7 +13,7 @@ static uint64_t per_kib(uint64_t rate, uint64_t bytes)
 }
 
 /* Bytes of a step's blocks; a partial of narrow floats is kept in 32 bits. */
-static uint64_t bytes_of(const struct twill_pricing *p, const struct twill_step *step)
+static uint64_t operand_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
     uint64_t more = p->rest > 0 ? (p->rest * step->blocks + p->blocks - 1) / p->blocks : 0;
     uint64_t bytes = p->each * step->blocks + more;
@@ -26,7 +26,7 @@ static uint64_t later(uint64_t a, uint64_t b)
 }
 
 /* The lane has its rank's core for so long. */
-static void work(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
+static void core_occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
 {
     lane->time = later(lane->time, p->core[lane->rank]) + time;
     p->core[lane->rank] = lane->time;
@@ -80,15 +80,15 @@ static bool moves(const struct twill_pricing *p, uint32_t at)
     return p->link[at] < TWILL_LINK_NETWORK || p->model->moves != 0;
 }
 
-static void send(struct twill_pricing *p, struct twill_price_lane *lane,
-                 const struct twill_step *step)
+static void message_send(struct twill_pricing *p, struct twill_price_lane *lane,
+                         const struct twill_step *step)
 {
     uint32_t from = lane->rank, to = step->peer[0];
     const struct twill_link_cost *link = link_of(p, lane->at);
-    uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes), there = 0;
+    uint64_t bytes = operand_bytes(p, step), time = per_kib(link->gap, bytes), there = 0;
     bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
     uint64_t moved = moves(p, lane->at) ? time : 0;
-    work(p, lane, link->overhead + moved);
+    core_occupy(p, lane, link->overhead + moved);
     lane->moved += moved;
     p->sent[lane->at] = lane->time;
     p->when[lane->at] = lane->time + link->latency;
@@ -113,7 +113,7 @@ static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane 
                          const struct twill_step *step)
 {
     const struct twill_link_cost *link = link_of(p, lane->at);
-    uint64_t bytes = bytes_of(p, step), sent = lane->time;
+    uint64_t bytes = operand_bytes(p, step), sent = lane->time;
     bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
     if (lane->posted == lane->at || p->step[lane->posted].op != TWILL_STEP_SEND)
         sent += link->overhead + (remote ? 0 : per_kib(link->gap, bytes));
@@ -160,8 +160,9 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
         }
         bool reduces = step->op == TWILL_STEP_RECV_REDUCE;
         if (!sends)
-            work(p, lane,
-                 link_of(p, i)->overhead + (reduces ? reduce_cost(p, bytes_of(p, step)) : 0));
+            core_occupy(p, lane,
+                        link_of(p, i)->overhead +
+                            (reduces ? reduce_cost(p, operand_bytes(p, step)) : 0));
     }
     lane->posted = lane->at + 1;
     lane->moved = 0;
@@ -195,9 +196,9 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
 }
 
 /* How long the core takes; *until: not before that. */
-static uint64_t touch(struct twill_pricing *p, const struct twill_price_lane *lane,
-                      twill_operand operand, uint32_t peer, bool writes, uint64_t bytes,
-                      uint64_t *until)
+static uint64_t memory_time(struct twill_pricing *p, const struct twill_price_lane *lane,
+                            twill_operand operand, uint32_t peer, bool writes, uint64_t bytes,
+                            uint64_t *until)
 {
     unsigned space = twill_operand_space(operand);
     bool shared = space == TWILL_SHARED;
@@ -218,22 +219,22 @@ static uint64_t touch(struct twill_pricing *p, const struct twill_price_lane *la
 static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
                        const struct twill_step *step)
 {
-    uint64_t bytes = bytes_of(p, step), time = 0, until = 0;
+    uint64_t bytes = operand_bytes(p, step), time = 0, until = 0;
     unsigned operands = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
     for (unsigned i = 0; i < operands; i++)
-        time += touch(p, lane, step->src, step->peer[i], false, bytes, &until);
+        time += memory_time(p, lane, step->src, step->peer[i], false, bytes, &until);
     if (step->op == TWILL_STEP_REDUCE) {
         operands += (step->flags & TWILL_STEP_ACC) != 0;
         time += (operands - 1) * reduce_cost(p, bytes);
     } else { /* of a copy the dearer end */
-        time = later(time, touch(p, lane, step->dst, step->peer[0], true, bytes, &until));
+        time = later(time, memory_time(p, lane, step->dst, step->peer[0], true, bytes, &until));
     }
-    work(p, lane, time);
+    core_occupy(p, lane, time);
     lane->time = p->core[lane->rank] = later(lane->time, until);
 }
 
 /* The step that raises what peer i of an AWAIT is awaited for, or TWILL_PRICE_NONE. */
-static int32_t awaited(const struct twill_pricing *p, const struct twill_step *step, unsigned i)
+static int32_t signal_step(const struct twill_pricing *p, const struct twill_step *step, unsigned i)
 {
     uint32_t lane = step->peer[i] * TWILL_SCHEDULE_LANES + step->lane;
     if ((step->flags & TWILL_STEP_IMM) != 0)
@@ -246,15 +247,15 @@ static int32_t awaited(const struct twill_pricing *p, const struct twill_step *s
 
 /* TWILL_PRICE_NONE if all have raised their flag and the lane has seen it; LATER, as above; else a
  * step to wait for. */
-static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
-                     const struct twill_step *step)
+static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *lane,
+                            const struct twill_step *step)
 {
     uint64_t time = later(lane->time, lane->until);
     for (unsigned i = lane->seen; i < step->nsrc && !lane->awaited; i++) {
         const struct twill_link_cost *link = &p->model->link[class_to(p, lane, step->peer[i])];
         uint64_t when = lane->time;
         if (p->whole && step->peer[i] != lane->rank) {
-            int32_t raised = awaited(p, step, i);
+            int32_t raised = signal_step(p, step, i);
             if (raised != TWILL_PRICE_NONE && p->when[raised] == TWILL_PRICE_NOT_YET) {
                 lane->seen = i;
                 lane->until = time;
@@ -270,7 +271,7 @@ static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
     lane->time = time;
     if (lane->awaited)
         return TWILL_PRICE_LATER;
-    work(p, lane, step->nsrc * p->model->poll);
+    core_occupy(p, lane, step->nsrc * p->model->poll);
     return TWILL_PRICE_NONE;
 }
 
@@ -323,13 +324,13 @@ static void wake(struct twill_pricing *p, uint32_t step)
 }
 
 /* One step of a lane; TWILL_PRICE_NONE, LATER, or the step that it has to wait for. */
-static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
+static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     const struct twill_step *step = &p->step[lane->at];
     int32_t missing = TWILL_PRICE_NONE;
     switch (step->op) {
     case TWILL_STEP_SEND:
-        send(p, lane, step);
+        message_send(p, lane, step);
         wake(p, lane->at);
         break;
     case TWILL_STEP_RECV:
@@ -344,12 +345,12 @@ static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
         break;
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
-        work(p, lane, p->model->raise + per_kib(p->model->bounce, bytes_of(p, step)));
+        core_occupy(p, lane, p->model->raise + per_kib(p->model->bounce, operand_bytes(p, step)));
         p->when[lane->at] = lane->time;
         wake(p, lane->at);
         break;
     case TWILL_STEP_AWAIT:
-        missing = await(p, lane, step);
+        missing = wait_signals(p, lane, step);
         break;
     default:
         local_work(p, lane, step);
@@ -376,7 +377,7 @@ static void reset(struct twill_pricing *p)
 }
 
 /* A lane is left where it waits, ends, or is no longer the earliest. */
-static bool goes_on(const struct twill_pricing *p, uint32_t l, int32_t missing)
+static bool lane_goes_on(const struct twill_pricing *p, uint32_t l, int32_t missing)
 {
     const struct twill_price_lane *lane = &p->lane[l];
     const struct twill_price_next next = {lane->time, l};
@@ -384,7 +385,7 @@ static bool goes_on(const struct twill_pricing *p, uint32_t l, int32_t missing)
 }
 
 /* When the last lane ends; TWILL_PRICE_NEVER if some never do. */
-static uint64_t run(struct twill_pricing *p, size_t bytes)
+static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
 {
     uint64_t end = 0;
     uint32_t ended = 0;
@@ -398,8 +399,8 @@ static uint64_t run(struct twill_pricing *p, size_t bytes)
         struct twill_price_lane *lane = &p->lane[l];
         int32_t missing = TWILL_PRICE_NONE;
         do
-            missing = lane->at < lane->end ? advance(p, lane) : TWILL_PRICE_NONE;
-        while (goes_on(p, l, missing));
+            missing = lane->at < lane->end ? lane_run_step(p, lane) : TWILL_PRICE_NONE;
+        while (lane_goes_on(p, l, missing));
         if (missing >= 0) {
             lane->next = p->waiter[missing];
             p->waiter[missing] = (int32_t)l;
@@ -437,8 +438,8 @@ static size_t segment_bytes(const struct twill_pricing *p, const struct twill_ma
     return (size_t)(all > 0 && all < model->segment ? all : model->segment);
 }
 
-static void set_up(struct twill_pricing *p, const struct twill_machine_model *model,
-                   twill_type type)
+static void set_up_pricing(struct twill_pricing *p, const struct twill_machine_model *model,
+                           twill_type type)
 {
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
@@ -449,8 +450,8 @@ static void set_up(struct twill_pricing *p, const struct twill_machine_model *mo
 uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_model *model,
                          size_t bytes, twill_type type)
 {
-    set_up(p, model, type);
-    return run(p, bytes);
+    set_up_pricing(p, model, type);
+    return run_lanes(p, bytes);
 }
 
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
@@ -459,13 +460,13 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     if (p->mode == TWILL_PRICE_SCALED)
         return twill_price_scaled_at(&p->scale, model, bytes, type);
     size_t segment = segment_bytes(p, model);
-    set_up(p, model, type);
+    set_up_pricing(p, model, type);
     uint64_t entry = model->start + (p->exchanges ? model->addresses : 0);
     if (bytes < segment || segment == 0)
-        return entry + run(p, bytes);
+        return entry + run_lanes(p, bytes);
     struct twill_price_segmented *segmented = &p->segmented;
     if (segmented->model != model || segmented->type != p->type) {
-        segmented->one = run(p, segment);
+        segmented->one = run_lanes(p, segment);
         segmented->each = later(busiest(p), segmented->one / later(model->window, 1));
         segmented->model = model;
         segmented->type = p->type;

@@ -25,20 +25,20 @@ static void link_flags(struct twill_pricing *p)
 }
 
 /* Messages of one (from, to, lane), FOLDED also of one hop. */
-struct channel {
+struct message_channel {
     uint64_t key; /* plus 1; 0: free */
     int32_t first;
     uint32_t sends;
     uint64_t sent, received; /* blocks, up to the end of `first`; and up to now */
 };
 
-struct table {
-    struct channel *channel;
+struct channel_table {
+    struct message_channel *channel;
     size_t mask;
 };
 
-static struct channel *channel_of(const struct table *t, uint32_t from, uint32_t to, uint32_t hop,
-                                  uint32_t lane)
+static struct message_channel *channel_of(const struct channel_table *t, uint32_t from, uint32_t to,
+                                          uint32_t hop, uint32_t lane)
 {
     uint64_t key =
         ((uint64_t)from << 48 | (uint64_t)to << 32 | (uint64_t)hop << 8 | (uint64_t)lane) + 1;
@@ -46,19 +46,19 @@ static struct channel *channel_of(const struct table *t, uint32_t from, uint32_t
     while (t->channel[at].key != 0 && t->channel[at].key != key)
         at = (at + 1) & t->mask;
     if (t->channel[at].key == 0)
-        t->channel[at] = (struct channel){.key = key, .first = TWILL_PRICE_NONE};
+        t->channel[at] = (struct message_channel){.key = key, .first = TWILL_PRICE_NONE};
     return &t->channel[at];
 }
 
 /* Where rank r gets message i from. Folded: from the node so far back on the other side. Where that
  * sends nothing there, the two nodes exchange: what comes is what this one sends. */
-static struct channel *source_of(const struct twill_pricing *p, const struct table *t, uint32_t r,
-                                 uint32_t i)
+static struct message_channel *channel_source(const struct twill_pricing *p,
+                                              const struct channel_table *t, uint32_t r, uint32_t i)
 {
     uint32_t from = p->step[i].peer[0], lane = p->step[i].lane;
     if (p->mode != TWILL_PRICE_ONE_NODE)
         return channel_of(t, from, r, 0, lane);
-    struct channel *c = channel_of(t, from, r, p->hop[i], lane);
+    struct message_channel *c = channel_of(t, from, r, p->hop[i], lane);
     return c->sends > 0
                ? c
                : channel_of(t, from, r, (p->truth->nodes - p->hop[i]) % p->truth->nodes, lane);
@@ -70,19 +70,19 @@ static uint32_t weight_of(const struct twill_pricing *p, uint32_t i)
     return p->step[i].blocks > 0 ? p->step[i].blocks : 1;
 }
 
-static bool receives(const struct twill_pricing *p, uint32_t i)
+static bool step_receives(const struct twill_pricing *p, uint32_t i)
 {
     return p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts;
 }
 
-static void list_sends(struct twill_pricing *p, const struct table *t)
+static void list_sends(struct twill_pricing *p, const struct channel_table *t)
 {
     for (uint32_t r = p->world->size; r-- > 0;) {
         for (uint32_t i = p->base[r + 1]; i-- > p->base[r];) {
             if (p->step[i].op != TWILL_STEP_SEND)
                 continue;
-            struct channel *c = channel_of(t, r, p->step[i].peer[0], p->hop != NULL ? p->hop[i] : 0,
-                                           p->step[i].lane);
+            struct message_channel *c = channel_of(t, r, p->step[i].peer[0],
+                                                   p->hop != NULL ? p->hop[i] : 0, p->step[i].lane);
             p->match[i] = c->first;
             c->first = (int32_t)i;
             c->sends++;
@@ -93,14 +93,14 @@ static void list_sends(struct twill_pricing *p, const struct table *t)
 
 /* Which SEND each RECV gets: the first to the first of a channel, and so on. Folded, a node may
  * send in one message what another sends in two: the one that brings the last of its blocks. */
-static bool match_receives(struct twill_pricing *p, const struct table *t)
+static bool match_receives(struct twill_pricing *p, const struct channel_table *t)
 {
     bool all = true;
     for (uint32_t r = 0; r < p->world->size; r++) {
         for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++) {
-            if (!receives(p, i))
+            if (!step_receives(p, i))
                 continue;
-            struct channel *c = source_of(p, t, r, i);
+            struct message_channel *c = channel_source(p, t, r, i);
             c->received += weight_of(p, i);
             while (c->first != TWILL_PRICE_NONE && c->sent < c->received) {
                 c->first = p->match[c->first];
@@ -115,7 +115,7 @@ static bool match_receives(struct twill_pricing *p, const struct table *t)
 
 twill_status twill_price_match(struct twill_pricing *p)
 {
-    struct table t = {.mask = 63};
+    struct channel_table t = {.mask = 63};
     while (t.mask < 2 * (size_t)p->base[p->world->size])
         t.mask = 2 * t.mask + 1;
     t.channel = calloc(t.mask + 1, sizeof(*t.channel));

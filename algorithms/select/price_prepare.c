@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Where not even a few nodes can be run with the steps that are allowed, as many times more are. */
-#define PATIENCE 32u
+#define PRICE_PATIENCE 32u
 /* Ranks that tell how long the schedules are. */
 #define SAMPLE 13u
 
@@ -121,7 +121,7 @@ static twill_status emit_whole(struct twill_pricing *p, const struct twill_price
 
 /* --- everything else -------------------------------------------------------------------------- */
 
-static bool allocate(struct twill_pricing *p)
+static bool allocate_steps(struct twill_pricing *p)
 {
     size_t size = p->world->size, nodes = p->world->nodes, steps = 0;
     p->base = calloc(size + 1, sizeof(*p->base));
@@ -190,7 +190,7 @@ static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
 }
 
 /* Steps and lanes, and what is to be known of the schedules without them. */
-static void take_apart(struct twill_pricing *p)
+static void unpack_schedules(struct twill_pricing *p)
 {
     uint32_t lanes = 0;
     uint64_t hash = mix(mix(mix(1, p->mode), p->segments), (uint64_t)p->blocks << 1 | p->fetches);
@@ -214,7 +214,8 @@ static void take_apart(struct twill_pricing *p)
 }
 
 /* To all peers that a step names but its own rank. */
-static uint8_t class_of(const struct twill_pricing *p, uint32_t rank, const struct twill_step *step)
+static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
+                          const struct twill_step *step)
 {
     uint8_t class = TWILL_LINK_NODE;
     bool found = false;
@@ -236,7 +237,7 @@ static void classify_links(struct twill_pricing *p)
         uint32_t rank =
             p->mode == TWILL_PRICE_ONE_NODE ? twill_world_member(p->truth, p->node, r) : r;
         for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++)
-            p->link[i] = class_of(p, rank, &p->step[i]);
+            p->link[i] = step_class(p, rank, &p->step[i]);
     }
     if (p->mode == TWILL_PRICE_ONE_NODE)
         twill_price_map_peers(p);
@@ -267,8 +268,8 @@ static enum twill_price_segments segments_of(const struct twill_algorithm *algor
 }
 
 /* From schedules to what can be run. PENDING: folded, it would not end. */
-static twill_status finish(struct twill_pricing *p, const struct twill_price_query *a,
-                           const struct twill_world *of)
+static twill_status finish_pricing(struct twill_pricing *p, const struct twill_price_query *a,
+                                   const struct twill_world *of)
 {
     p->blocks = p->schedule[0].blocks;
     p->whole = p->mode != TWILL_PRICE_ALONE;
@@ -276,10 +277,10 @@ static twill_status finish(struct twill_pricing *p, const struct twill_price_que
     p->fetches = a->algorithm->protocols != 0 && a->shape->protocol == TWILL_PROTOCOL_FETCHED &&
                  (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
     p->exchanges = exchanges(p);
-    if (!allocate(p))
+    if (!allocate_steps(p))
         return TWILL_ERR_MEMORY;
     divide_memory(p);
-    take_apart(p);
+    unpack_schedules(p);
     classify_links(p);
     twill_status status = twill_price_match(p);
     if (status == TWILL_OK && p->mode == TWILL_PRICE_ONE_NODE &&
@@ -288,8 +289,8 @@ static twill_status finish(struct twill_pricing *p, const struct twill_price_que
     return status;
 }
 
-static twill_status fail(struct twill_pricing **pricing, const struct twill_price_query *a,
-                         twill_status status)
+static twill_status fail_pricing(struct twill_pricing **pricing, const struct twill_price_query *a,
+                                 twill_status status)
 {
     twill_pricing_destroy(*pricing);
     *pricing = NULL;
@@ -300,8 +301,9 @@ static twill_status fail(struct twill_pricing **pricing, const struct twill_pric
 }
 
 /* On world, or if that is NULL on a part of `of`. */
-static twill_status begin(struct twill_pricing **pricing, const struct twill_world *world,
-                          const struct twill_world *of, uint32_t units, struct twill_error *error)
+static twill_status begin_pricing(struct twill_pricing **pricing, const struct twill_world *world,
+                                  const struct twill_world *of, uint32_t units,
+                                  struct twill_error *error)
 {
     struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
     if (p == NULL)
@@ -319,7 +321,7 @@ twill_status twill_price_prepare(struct twill_pricing **pricing,
 {
     const struct twill_price_query query = {algorithm, shape, steps, error};
     struct twill_pricing *p;
-    twill_status status = begin(&p, world, of, units, error);
+    twill_status status = begin_pricing(&p, world, of, units, error);
     bool applies = status == TWILL_OK && twill_algorithm_applies(algorithm, p->truth, shape);
     *pricing = p;
     of = world != NULL ? world : of;
@@ -327,14 +329,14 @@ twill_status twill_price_prepare(struct twill_pricing **pricing,
         status =
             applies && steps < UINT64_MAX ? twill_price_emit_one_node(p, &query) : TWILL_PENDING;
     if (status == TWILL_OK)
-        status = finish(p, &query, of);
+        status = finish_pricing(p, &query, of);
     if (status == TWILL_PENDING && applies) {
         unmake(p);
         status = emit_whole(p, &query);
         if (status == TWILL_OK)
-            status = finish(p, &query, of);
+            status = finish_pricing(p, &query, of);
     }
-    return status == TWILL_OK ? status : fail(pricing, &query, status);
+    return status == TWILL_OK ? status : fail_pricing(pricing, &query, status);
 }
 
 twill_status twill_price_prepare_alone(struct twill_pricing **pricing,
@@ -345,13 +347,13 @@ twill_status twill_price_prepare_alone(struct twill_pricing **pricing,
 {
     const struct twill_price_query query = {algorithm, shape, 0, error};
     struct twill_pricing *p;
-    twill_status status = begin(&p, world, of, units, error);
+    twill_status status = begin_pricing(&p, world, of, units, error);
     *pricing = p;
     if (status == TWILL_OK)
         status = twill_price_emit_alone(p, &query);
     if (status == TWILL_OK)
-        status = finish(p, &query, world != NULL ? world : of);
-    return status == TWILL_OK ? status : fail(pricing, &query, status);
+        status = finish_pricing(p, &query, world != NULL ? world : of);
+    return status == TWILL_OK ? status : fail_pricing(pricing, &query, status);
 }
 
 /* Can it be emitted at all, and could one rank at least be run? PENDING: its schedule alone is too
@@ -381,13 +383,13 @@ twill_status twill_pricing_create_within(struct twill_pricing **pricing,
         status = twill_price_prepare_scaled(pricing, algorithm, world, shape,
                                             i == 1   ? 0
                                             : i == 0 ? steps
-                                                     : steps * PATIENCE,
+                                                     : steps * PRICE_PATIENCE,
                                             error);
     if (status == TWILL_PENDING)
         status = twill_price_prepare_alone(pricing, algorithm, world, NULL, 0, shape, error);
     if (status == TWILL_PENDING)
-        status =
-            twill_price_prepare(pricing, algorithm, world, NULL, 0, shape, steps * PATIENCE, error);
+        status = twill_price_prepare(pricing, algorithm, world, NULL, 0, shape,
+                                     steps * PRICE_PATIENCE, error);
     return status != TWILL_PENDING
                ? status
                : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "%s has no price", algorithm->name);

@@ -175,12 +175,20 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
 /* Rates of growth, in 256ths: by how much more with each doubling than with the one before. How
  * things grow is known, only which it is: prices of small worlds are too uneven to say it exactly.
  */
-enum { LESS = 128, LITTLE_LESS = 181, SAME = 256, SQUARE = 362, TWICE = 512 };
+enum {
+    GROWTH_LESS = 128,
+    GROWTH_LITTLE_LESS = 181,
+    GROWTH_SAME = 256,
+    GROWTH_SQUARE = 362,
+    GROWTH_TWICE = 512
+};
 
 /* Of what no bytes cost: a chain takes twice as long where there are twice as many. */
 static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
 {
-    return 5 * now > 8 * before ? TWICE : 10 * now > 13 * before ? SQUARE : SAME;
+    return 5 * now > 8 * before     ? GROWTH_TWICE
+           : 10 * now > 13 * before ? GROWTH_SQUARE
+                                    : GROWTH_SAME;
 }
 
 /* Of what bytes add: `last` with the last doubling, `before` with the one before (0: not known). */
@@ -188,11 +196,12 @@ static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
 {
     static const struct {
         unsigned below, rate;
-    } rates[] = {{152, LESS}, {215, LITTLE_LESS}, {304, SAME}, {431, SQUARE}};
+    } rates[] = {
+        {152, GROWTH_LESS}, {215, GROWTH_LITTLE_LESS}, {304, GROWTH_SAME}, {431, GROWTH_SQUARE}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rates) && before > 0; i++)
         if (last < before / 256 * rates[i].below + before % 256 * rates[i].below / 256)
-            return rates[i].rate < rounds || rounds > SAME ? rates[i].rate : rounds;
-    return before > 0 ? rounds : SAME;
+            return rates[i].rate < rounds || rounds > GROWTH_SAME ? rates[i].rate : rounds;
+    return before > 0 ? rounds : GROWTH_SAME;
 }
 
 static uint64_t more(uint64_t a, uint64_t b)
@@ -204,9 +213,9 @@ static uint64_t more(uint64_t a, uint64_t b)
 static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
 {
     uint64_t sum = 0, last = more(at[0], at[1]);
-    if (rate == SAME && scale->samples == 3)
+    if (rate == GROWTH_SAME && scale->samples == 3)
         last = more(at[0], at[2]) / 2;
-    if (rate == TWICE) /* by each unit the same */
+    if (rate == GROWTH_TWICE) /* by each unit the same */
         return last / (scale->of[0] - scale->of[1]) * (scale->units - scale->of[0]);
     for (unsigned i = 0; i < scale->halvings; i++) {
         last = last / 256 * rate + last % 256 * rate / 256;
@@ -229,7 +238,9 @@ uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
     }
     scale->model = model;
     scale->type = type;
-    uint64_t rounds = three ? rate_of_rounds(empty[0], empty[1]) : scale->by_unit ? TWICE : SAME;
+    uint64_t rounds = three            ? rate_of_rounds(empty[0], empty[1])
+                      : scale->by_unit ? GROWTH_TWICE
+                                       : GROWTH_SAME;
     uint64_t rate = rate_of_bytes(more(at[0], at[1]), three ? more(at[1], at[2]) : 0, rounds);
     uint64_t price = empty[0] + growth(scale, empty, rounds) + at[0] + growth(scale, at, rate);
     uint64_t least = model->interface * (bytes / 1024) / 1024 * scale->leaving;

@@ -159,9 +159,9 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
 /* --- what is wanted --------------------------------------------------------------------------- */
 
 /* List the algorithms that apply here. */
-static twill_status refuse(const struct twill_override *override, const struct twill_world *world,
-                           enum twill_collective collective, const char *why,
-                           struct twill_error *error)
+static twill_status refuse_choice(const struct twill_override *override,
+                                  const struct twill_world *world, enum twill_collective collective,
+                                  const char *why, struct twill_error *error)
 {
     char names[256] = "";
     size_t used = 0;
@@ -225,16 +225,17 @@ static bool has_parameters(const struct twill_override *override)
 }
 
 /* TWILL_PENDING: it does not do this call. */
-static twill_status apply(struct twill_choice *choice, struct twill_chooser *chooser,
-                          const struct twill_override *override,
-                          const struct twill_select_request *request, struct twill_error *error)
+static twill_status apply_choice(struct twill_choice *choice, struct twill_chooser *chooser,
+                                 const struct twill_override *override,
+                                 const struct twill_select_request *request,
+                                 struct twill_error *error)
 {
     const struct twill_candidates *all;
     const struct twill_world *world = chooser->world;
     size_t bytes = twill_request_bytes(world, request);
     bool protocols = override->algorithm->protocols != 0 && request->collective != TWILL_BARRIER;
     if (!does_at_all(override, world, request->collective))
-        return refuse(override, world, request->collective, "does not apply", error);
+        return refuse_choice(override, world, request->collective, "does not apply", error);
     if (override->protocol < 0 && !has_parameters(override) &&
         (protocols || override->algorithm->parameters > 0)) {
         TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
@@ -250,17 +251,17 @@ static twill_status apply(struct twill_choice *choice, struct twill_chooser *cho
         return TWILL_PENDING;
     if (protocols && override->protocol == TWILL_PROTOCOL_IMM &&
         bytes > twill_imm_most(world, request))
-        return refuse(override, world, request->collective,
-                      "@imm takes at most " TEXT(TWILL_IMM_BYTES) " bytes", error);
+        return refuse_choice(override, world, request->collective,
+                             "@imm takes at most " TEXT(TWILL_IMM_BYTES) " bytes", error);
     bool unmapped = protocols && override->protocol == TWILL_PROTOCOL_MAPPED && !request->mapped;
     if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
         choice->shape.protocol = TWILL_PROTOCOL_STAGED;
     else if (unmapped)
-        return refuse(override, world, request->collective,
-                      "@mapped needs buffers from twill_alloc on all ranks", error);
+        return refuse_choice(override, world, request->collective,
+                             "@mapped needs buffers from twill_alloc on all ranks", error);
     if (protocols && override->protocol == TWILL_PROTOCOL_FETCHED && !request->fetched)
-        return refuse(override, world, request->collective,
-                      "@fetched needs peers whose memory can be read (TWILL_REACH)", error);
+        return refuse_choice(override, world, request->collective,
+                             "@fetched needs peers whose memory can be read (TWILL_REACH)", error);
     return TWILL_OK;
 }
 
@@ -275,7 +276,7 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                                               .vector = request->vector,
                                               .order = request->order}};
     if (override != NULL && override->algorithm != NULL) {
-        twill_status status = apply(choice, chooser, override, request, error);
+        twill_status status = apply_choice(choice, chooser, override, request, error);
         choice->requested = status == TWILL_OK;
         if (status != TWILL_PENDING)
             return status;

@@ -18,12 +18,12 @@ struct reader {
     struct twill_error *error;
 };
 
-#define REFUSE(r, format, ...)                                                                     \
+#define ENTRY_REFUSE(r, format, ...)                                                               \
     TWILL_FAIL((r)->error, TWILL_ERR_CONFIG, "%s:%u: " format, (r)->file, (r)->line, __VA_ARGS__)
 
 /* --- words ------------------------------------------------------------------------------------ */
 
-static twill_status split(struct reader *r, const char *line, size_t length)
+static twill_status split_line(struct reader *r, const char *line, size_t length)
 {
     r->words = 0;
     for (size_t i = 0; i < length;) {
@@ -31,7 +31,7 @@ static twill_status split(struct reader *r, const char *line, size_t length)
         while (i < length && strchr(" \t\r", line[i]) == NULL)
             i++;
         if (i > begin && (r->words == WORDS || i - begin >= WORD_BYTES))
-            return REFUSE(r, "\"%.*s\" is too much", (int)(i - begin), line + begin);
+            return ENTRY_REFUSE(r, "\"%.*s\" is too much", (int)(i - begin), line + begin);
         if (i > begin)
             snprintf(r->word[r->words++], WORD_BYTES, "%.*s", (int)(i - begin), line + begin);
         else
@@ -41,7 +41,7 @@ static twill_status split(struct reader *r, const char *line, size_t length)
 }
 
 /* A decimal number, in bytes perhaps with K, M or G. */
-static bool read_number(const char *text, bool bytes, uint64_t *value)
+static bool read_quantity(const char *text, bool bytes, uint64_t *value)
 {
     size_t length = strlen(text), number = 0;
     size_t used = twill_bytes_parse(text, length, &number);
@@ -54,7 +54,7 @@ static twill_status expect_words(struct reader *r, unsigned words, const char *w
 {
     if (r->words == words)
         return TWILL_OK;
-    return REFUSE(r, "%s takes %u words, here are %u", what, words - 1, r->words - 1);
+    return ENTRY_REFUSE(r, "%s takes %u words, here are %u", what, words - 1, r->words - 1);
 }
 
 /* --- lines ------------------------------------------------------------------------------------ */
@@ -65,8 +65,8 @@ static twill_status read_machine(struct reader *r)
     const struct twill_machine_model *model = twill_machine_model_find(r->word[1]);
     char known[128];
     if (model == NULL)
-        return REFUSE(r, "\"%s\" is not the name of a machine; known are %s", r->word[1],
-                      twill_machine_model_names(known, sizeof(known)));
+        return ENTRY_REFUSE(r, "\"%s\" is not the name of a machine; known are %s", r->word[1],
+                            twill_machine_model_names(known, sizeof(known)));
     r->tuning->model = *model;
     return TWILL_OK;
 }
@@ -79,12 +79,12 @@ static twill_status read_model(struct reader *r)
     for (size_t i = 0; twill_machine_model_field(&r->tuning->model, i, name, &field); i++) {
         if (strcmp(name, r->word[1]) != 0)
             continue;
-        if (!read_number(r->word[2], true, &value) || value > UINT64_C(1000000000000))
-            return REFUSE(r, "\"%s\" is not a number from 0 to 10^12", r->word[2]);
+        if (!read_quantity(r->word[2], true, &value) || value > UINT64_C(1000000000000))
+            return ENTRY_REFUSE(r, "\"%s\" is not a number from 0 to 10^12", r->word[2]);
         *field = value;
         return TWILL_OK;
     }
-    return REFUSE(r, "\"%s\" is not a field of a machine", r->word[1]);
+    return ENTRY_REFUSE(r, "\"%s\" is not a field of a machine", r->word[1]);
 }
 
 /* "ring", "torus=4x6@staged": what TWILL_ALGORITHM says, too. */
@@ -106,8 +106,8 @@ static twill_status read_candidate(struct reader *r, struct twill_measured *m)
     }
     free(override);
     if (!good)
-        return REFUSE(r, "\"%s %s\" is not a collective and an algorithm%s%s", r->word[1],
-                      r->word[2], why.message[0] != '\0' ? ": " : "", why.message);
+        return ENTRY_REFUSE(r, "\"%s %s\" is not a collective and an algorithm%s%s", r->word[1],
+                            r->word[2], why.message[0] != '\0' ? ": " : "", why.message);
     return TWILL_OK;
 }
 
@@ -121,12 +121,12 @@ static twill_status read_measured(struct reader *r)
     TWILL_TRY(r->error, read_candidate(r, &m));
     if (sscanf(r->word[3], "%5ux%5u%c", &m.nodes, &m.ranks, &rest) != 2 || m.nodes == 0 ||
         m.ranks == 0)
-        return REFUSE(r, "\"%s\" is not nodes x ranks such as 2x4", r->word[3]);
-    if (!read_number(r->word[4], true, &bytes))
-        return REFUSE(r, "\"%s\" is not a size such as 64K", r->word[4]);
-    if (!read_number(r->word[5], false, &m.picoseconds) || m.picoseconds == 0 ||
+        return ENTRY_REFUSE(r, "\"%s\" is not nodes x ranks such as 2x4", r->word[3]);
+    if (!read_quantity(r->word[4], true, &bytes))
+        return ENTRY_REFUSE(r, "\"%s\" is not a size such as 64K", r->word[4]);
+    if (!read_quantity(r->word[5], false, &m.picoseconds) || m.picoseconds == 0 ||
         m.picoseconds > UINT64_C(1000000000000000))
-        return REFUSE(r, "\"%s\" is not a time in picoseconds", r->word[5]);
+        return ENTRY_REFUSE(r, "\"%s\" is not a time in picoseconds", r->word[5]);
     m.bytes = (size_t)bytes;
     if (t->count == r->capacity) {
         size_t capacity = r->capacity > 0 ? 2 * r->capacity : 64;
@@ -140,9 +140,9 @@ static twill_status read_measured(struct reader *r)
     return TWILL_OK;
 }
 
-static twill_status read_line(struct reader *r, const char *line, size_t length)
+static twill_status entry_read(struct reader *r, const char *line, size_t length)
 {
-    TWILL_TRY(r->error, split(r, line, length));
+    TWILL_TRY(r->error, split_line(r, line, length));
     if (r->words == 0)
         return TWILL_OK;
     if (strcmp(r->word[0], "machine") == 0)
@@ -151,7 +151,7 @@ static twill_status read_line(struct reader *r, const char *line, size_t length)
         return read_model(r);
     if (strcmp(r->word[0], "measured") == 0)
         return read_measured(r);
-    return REFUSE(r, "\"%s\" is none of machine, model and measured", r->word[0]);
+    return ENTRY_REFUSE(r, "\"%s\" is none of machine, model and measured", r->word[0]);
 }
 
 static twill_status read_text(struct reader *r, const char *text, bool headed)
@@ -160,18 +160,19 @@ static twill_status read_text(struct reader *r, const char *text, bool headed)
     for (r->line = 1; *text != '\0'; r->line++) {
         size_t length = strcspn(text, "\n"), said = strcspn(text, "#\n");
         if (!headed || r->line > 1)
-            TWILL_TRY(r->error, read_line(r, text, said));
+            TWILL_TRY(r->error, entry_read(r, text, said));
         else if (strncmp(text, heading, strlen(heading)) != 0 ||
                  strspn(text + strlen(heading), " \t\r") + strlen(heading) != said)
-            return REFUSE(r, "the first line is not \"%s\"", heading);
+            return ENTRY_REFUSE(r, "the first line is not \"%s\"", heading);
         text += length + (text[length] == '\n');
     }
-    return headed && r->line == 1 ? REFUSE(r, "the first line is not \"%s\"", heading) : TWILL_OK;
+    return headed && r->line == 1 ? ENTRY_REFUSE(r, "the first line is not \"%s\"", heading)
+                                  : TWILL_OK;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static int compare(const void *left, const void *right)
+static int compare_entries(const void *left, const void *right)
 {
     const struct twill_measured *a = left, *b = right;
     int names = strcmp(a->algorithm->name, b->algorithm->name);
@@ -189,13 +190,13 @@ static int compare(const void *left, const void *right)
 }
 
 /* Sort, and of entries of the same keep the quickest. */
-static void put_in_order(struct twill_tuning *t)
+static void sort_entries(struct twill_tuning *t)
 {
     size_t kept = 0;
     if (t->count > 0)
-        qsort(t->measured, t->count, sizeof(*t->measured), compare);
+        qsort(t->measured, t->count, sizeof(*t->measured), compare_entries);
     for (size_t i = 0; i < t->count; i++) {
-        bool again = kept > 0 && compare(&t->measured[kept - 1], &t->measured[i]) == 0;
+        bool again = kept > 0 && compare_entries(&t->measured[kept - 1], &t->measured[i]) == 0;
         if (!again)
             t->measured[kept++] = t->measured[i];
         else if (t->measured[i].picoseconds < t->measured[kept - 1].picoseconds)
@@ -221,7 +222,7 @@ size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_a
     *first = NULL;
     for (size_t i = 0; i < tuning->count; i++) {
         like.bytes = tuning->measured[i].bytes;
-        if (compare(&like, &tuning->measured[i]) == 0 && n++ == 0)
+        if (compare_entries(&like, &tuning->measured[i]) == 0 && n++ == 0)
             *first = &tuning->measured[i];
     }
     return n;
@@ -250,7 +251,7 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
         twill_tuning_destroy(t);
         return status;
     }
-    put_in_order(t);
+    sort_entries(t);
     *tuning = t;
     return TWILL_OK;
 }
@@ -262,7 +263,7 @@ twill_status twill_tuning_add(struct twill_tuning *tuning,
         .tuning = tuning, .file = "built-in", .capacity = tuning->count, .error = error};
     TWILL_TRY(error, read_text(&reader, machine->text, false));
     snprintf(tuning->source, sizeof(tuning->source), "built-in timings of %s", machine->name);
-    put_in_order(tuning);
+    sort_entries(tuning);
     return TWILL_OK;
 }
 

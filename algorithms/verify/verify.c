@@ -7,19 +7,19 @@
 
 #include <string.h>
 
-static uint32_t *started(const struct twill_machine *m, uint32_t run, uint32_t rank)
+static uint32_t *run_started(const struct twill_verifier *m, uint32_t run, uint32_t rank)
 {
     return &m->started[run * m->world->size + rank];
 }
 
-static twill_status no_memory(const struct twill_machine *m)
+static twill_status schedules_no_memory(const struct twill_verifier *m)
 {
     return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify schedules of %u ranks",
                       m->world->size);
 }
 
 /* What the first lane of a rank knows all of them do. */
-static bool join_lanes(struct twill_machine *m, struct twill_process *first)
+static bool join_lanes(struct twill_verifier *m, struct twill_process *first)
 {
     for (uint32_t l = 1; l < m->schedules[first->rank].lanes; l++)
         if (!twill_machine_join(m, first + l, first->clock, first->clock_size, first->known))
@@ -29,7 +29,7 @@ static bool join_lanes(struct twill_machine *m, struct twill_process *first)
 
 /* The caller writes what this rank holds of SRC and DST: nobody may still be, or already be, at it.
  * Then it has contents: inputs in SRC if `fresh`. */
-static twill_status caller_writes(struct twill_machine *m, struct twill_process *p, bool fresh)
+static twill_status caller_writes(struct twill_verifier *m, struct twill_process *p, bool fresh)
 {
     uint32_t other = TWILL_NO_RANK;
     for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
@@ -55,7 +55,8 @@ static twill_status caller_writes(struct twill_machine *m, struct twill_process 
 
 /* Who runs an eager schedule waits, before it begins, until all of its node have begun the run that
  * is as much before as there are copies ahead; and knows of it then. OK, PENDING or no memory. */
-static twill_status follow(const struct twill_machine *m, struct twill_process *first, uint32_t run)
+static twill_status follow(const struct twill_verifier *m, struct twill_process *first,
+                           uint32_t run)
 {
     uint32_t ahead = m->copies - m->window;
     if (!m->schedules[first->rank].eager || run < ahead || ahead == 0) /* 0: no copy is reused */
@@ -69,13 +70,13 @@ static twill_status follow(const struct twill_machine *m, struct twill_process *
             !twill_machine_join(m, first,
                                 m->begin[(size_t)(run - ahead) * m->processes + other].clock[0],
                                 first->clock_size, NULL))
-            return no_memory(m);
+            return schedules_no_memory(m);
     }
     return TWILL_OK;
 }
 
 /* Begin the next run of a rank if its slot is free. */
-static twill_status begin(struct twill_machine *m, uint32_t rank)
+static twill_status begin_process(struct twill_verifier *m, uint32_t rank)
 {
     uint32_t run = m->next_run[rank], slot = run % m->window;
     if (run == m->runs || m->lanes_left[slot * m->world->size + rank] > 0)
@@ -92,11 +93,11 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
         /* Runs begin one after the other, though they overlap. */
         uint32_t before =
             m->process[twill_machine_process(m, (run - 1) % m->window, rank, 0)].position;
-        uint32_t time = *started(m, run - 1, rank);
+        uint32_t time = *run_started(m, run - 1, rank);
         if (first->clock[before] < time)
             first->clock[before] = time;
     }
-    *started(m, run, rank) = ++first->clock[first->position];
+    *run_started(m, run, rank) = ++first->clock[first->position];
     for (uint32_t l = 0; l < schedule->lanes; l++) {
         struct twill_process *p = first + l;
         p->run = run;
@@ -107,13 +108,13 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
     return twill_machine_begin(m, first) && join_lanes(m, first) &&
                    twill_machine_snapshot(m, &m->begin[(size_t)run * m->processes + number], first)
                ? TWILL_OK
-               : no_memory(m);
+               : schedules_no_memory(m);
 }
 
 /* Who must have begun before this rank may end: everybody where the collective means that, and
  * unless the schedule is eager all ranks of the node (copies of SHARED are reused on the strength
  * of it). */
-static twill_status check_started(const struct twill_machine *m, const struct twill_process *p)
+static twill_status check_started(const struct twill_verifier *m, const struct twill_process *p)
 {
     bool all = twill_collective_facts(m->shape->collective)->joins;
     for (uint32_t r = 0; r < m->world->size; r++) {
@@ -129,8 +130,8 @@ static twill_status check_started(const struct twill_machine *m, const struct tw
 }
 
 /* What is wrong with the value in a block of a rank's DST at the end? */
-static const char *judge(const struct twill_machine *m, const struct twill_process *p,
-                         uint32_t block, uint32_t number)
+static const char *judge_value(const struct twill_verifier *m, const struct twill_process *p,
+                               uint32_t block, uint32_t number)
 {
     const struct twill_value *value = &m->values.value[number];
     bool reduces = twill_collective_facts(m->shape->collective)->reduces && m->world->size > 1;
@@ -156,13 +157,13 @@ static const char *judge(const struct twill_machine *m, const struct twill_proce
     return NULL;
 }
 
-static twill_status check_values(struct twill_machine *m, const struct twill_process *p)
+static twill_status values_check(struct twill_verifier *m, const struct twill_process *p)
 {
     for (uint32_t b = 0; b < m->blocks; b++) {
         if (!twill_shape_holds_dst(m->shape, p->rank, b / m->shard_blocks))
             continue;
         size_t cell = twill_machine_cell(m, p, p->rank, TWILL_DST, b);
-        const char *why = judge(m, p, b, m->memory.cell[cell].value);
+        const char *why = judge_value(m, p, b, m->memory.cell[cell].value);
         if (why != NULL)
             return twill_machine_fail(m, p, why, TWILL_DST, b, p->rank, TWILL_NO_RANK);
     }
@@ -170,23 +171,23 @@ static twill_status check_values(struct twill_machine *m, const struct twill_pro
 }
 
 /* A lane is through; with the last one the run ends, and the next may begin. */
-static twill_status end_lane(struct twill_machine *m, struct twill_process *p)
+static twill_status end_lane(struct twill_verifier *m, struct twill_process *p)
 {
     struct twill_process *first = p - p->lane;
     uint32_t *left = &m->lanes_left[p->slot * m->world->size + p->rank];
     if (p != first && !twill_machine_join(m, first, p->clock, p->clock_size, p->known))
-        return no_memory(m);
+        return schedules_no_memory(m);
     if (--*left > 0)
         return TWILL_OK;
     ++first->clock[first->position];
-    TWILL_TRY(m->error, check_values(m, first));
+    TWILL_TRY(m->error, values_check(m, first));
     TWILL_TRY(m->error, caller_writes(m, first, false));
     TWILL_TRY(m->error, check_started(m, first));
-    return join_lanes(m, first) ? TWILL_OK : no_memory(m);
+    return join_lanes(m, first) ? TWILL_OK : schedules_no_memory(m);
 }
 
 /* Run a process as far as it gets; *moved if that is at all. */
-static twill_status advance(struct twill_machine *m, struct twill_process *p, bool *moved)
+static twill_status advance_process(struct twill_verifier *m, struct twill_process *p, bool *moved)
 {
     while (p->at < p->end) {
         ++p->clock[p->position];
@@ -207,26 +208,26 @@ static bool is_through(const struct twill_process *p)
     return p->at == p->end && p->end != UINT32_MAX;
 }
 
-static twill_status round_of_all(struct twill_machine *m, bool *moved)
+static twill_status round_of_all(struct twill_verifier *m, bool *moved)
 {
     for (uint32_t i = 0; i < m->processes; i++) {
         struct twill_process *p = &m->process[i];
         if (p->end != UINT32_MAX)
-            TWILL_TRY(m->error, advance(m, p, moved));
+            TWILL_TRY(m->error, advance_process(m, p, moved));
         if (is_through(p)) {
             TWILL_TRY(m->error, end_lane(m, p));
             p->at = p->end = UINT32_MAX;
             *moved = true;
         }
         uint32_t run = m->next_run[p->rank];
-        TWILL_TRY(m->error, begin(m, p->rank));
+        TWILL_TRY(m->error, begin_process(m, p->rank));
         *moved = *moved || run != m->next_run[p->rank];
     }
     return TWILL_OK;
 }
 
 /* Nothing moves any more: is everything done? */
-static twill_status check_rest(const struct twill_machine *m)
+static twill_status check_rest(const struct twill_verifier *m)
 {
     for (uint32_t i = 0; i < m->processes; i++)
         if (m->process[i].end != UINT32_MAX)
@@ -251,7 +252,7 @@ static twill_status check_rest(const struct twill_machine *m)
     return TWILL_OK;
 }
 
-static twill_status run_all(struct twill_machine *m)
+static twill_status run_processes(struct twill_verifier *m)
 {
     for (uint32_t i = 0; i < m->processes; i++)
         m->process[i].at = m->process[i].end = UINT32_MAX;
@@ -265,7 +266,7 @@ static twill_status run_all(struct twill_machine *m)
 /* Runs to see all there is to see: until every copy of what ranks of a node share has been used
  * again. Where they share nothing, runs have nothing to do with each other: messages that are left
  * over are found at the end of any, and what is posted ends with its run. */
-static uint32_t runs_of(const struct twill_machine *m)
+static uint32_t runs_of(const struct twill_verifier *m)
 {
     for (uint32_t r = 0; r < m->world->size && !m->fingerprint; r++) {
         const struct twill_schedule *schedule = &m->schedules[r];
@@ -276,7 +277,7 @@ static uint32_t runs_of(const struct twill_machine *m)
     return m->window;
 }
 
-static twill_status verify(struct twill_machine *m)
+static twill_status verifier_run(struct twill_verifier *m)
 {
     const struct twill_schedule *schedules = m->schedules;
     m->blocks = schedules[0].blocks;
@@ -298,7 +299,7 @@ static twill_status verify(struct twill_machine *m)
     m->shard_blocks = m->blocks / schedules[0].shards;
     /* Blocks of an alltoall do not correspond: the library stages it. */
     m->in_place = m->in_place && m->shape->collective != TWILL_ALLTOALL;
-    twill_status status = twill_machine_open(m) ? run_all(m) : no_memory(m);
+    twill_status status = twill_machine_open(m) ? run_processes(m) : schedules_no_memory(m);
     twill_machine_close(m);
     return status;
 }
@@ -308,14 +309,14 @@ twill_status twill_schedule_verify_window(const struct twill_schedule *schedules
                                           const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error)
 {
-    struct twill_machine m = {.schedules = schedules,
-                              .world = world,
-                              .shape = shape,
-                              .error = error,
-                              .in_place = in_place,
-                              .window = window,
-                              .copies = TWILL_SHARED_COPIES(window)};
-    return verify(&m);
+    struct twill_verifier m = {.schedules = schedules,
+                               .world = world,
+                               .shape = shape,
+                               .error = error,
+                               .in_place = in_place,
+                               .window = window,
+                               .copies = TWILL_SHARED_COPIES(window)};
+    return verifier_run(&m);
 }
 
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
@@ -330,13 +331,13 @@ twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *sche
                                                const struct twill_shape *shape, bool in_place,
                                                struct twill_error *error)
 {
-    struct twill_machine m = {.schedules = schedules,
-                              .world = world,
-                              .shape = shape,
-                              .error = error,
-                              .in_place = in_place,
-                              .fingerprint = true,
-                              .window = 1,
-                              .copies = 1};
-    return verify(&m);
+    struct twill_verifier m = {.schedules = schedules,
+                               .world = world,
+                               .shape = shape,
+                               .error = error,
+                               .in_place = in_place,
+                               .fingerprint = true,
+                               .window = 1,
+                               .copies = 1};
+    return verifier_run(&m);
 }

@@ -13,7 +13,7 @@
 
 /* Values: number 0 is "never written". A value is an input of a rank, or a fold of values; equal
  * expressions have equal numbers, so that equal numbers mean equal bits. */
-enum twill_state {
+enum twill_value_state {
     TWILL_STATE_RAW,     /* somebody's input */
     TWILL_STATE_PARTIAL, /* folded, perhaps wider than an element */
     TWILL_STATE_FINAL    /* FINAL was applied */
@@ -27,7 +27,7 @@ struct twill_value {
     uint32_t left, right; /* left 0: an input; right 0: left in another state */
     uint32_t chain;       /* next with the same hash */
     uint64_t sum;         /* of a random number for each input */
-    enum twill_state state;
+    enum twill_value_state state;
     bool ordered;   /* the inputs are consecutive ranks */
     bool from_left; /* the same, from rank 0 on, folded from the left one by one */
 };
@@ -128,7 +128,7 @@ struct twill_process {
 
 /* By fingerprint there is one run, and a clock has the processes of a node only: these know of each
  * other by what happens between them; what they hear through other nodes is who has begun. */
-struct twill_machine {
+struct twill_verifier {
     const struct twill_schedule *schedules;
     const struct twill_world *world;
     const struct twill_shape *shape;
@@ -151,40 +151,40 @@ struct twill_machine {
     uint32_t *result;               /* [runs * blocks] what all must have of a reduction */
 };
 
-bool twill_machine_open(struct twill_machine *m);
-void twill_machine_close(struct twill_machine *m);
-static inline uint32_t twill_machine_process(const struct twill_machine *m, uint32_t slot,
+bool twill_machine_open(struct twill_verifier *m);
+void twill_machine_close(struct twill_verifier *m);
+static inline uint32_t twill_machine_process(const struct twill_verifier *m, uint32_t slot,
                                              uint32_t rank, uint32_t lane)
 {
     return (slot * m->world->size + rank) * m->lanes + lane;
 }
 /* Cell of an operand of `rank`, as the process sees it, plus i blocks. */
-size_t twill_machine_cell(const struct twill_machine *m, const struct twill_process *p,
+size_t twill_machine_cell(const struct twill_verifier *m, const struct twill_process *p,
                           uint32_t rank, unsigned space, uint32_t block);
 /* The channel of the process's lane; NULL: no memory. Others may move when one is made. */
-struct twill_channel *twill_machine_channel(struct twill_machine *m, const struct twill_process *p,
+struct twill_channel *twill_machine_channel(struct twill_verifier *m, const struct twill_process *p,
                                             uint32_t from, uint32_t to);
 /* Record the process's clock. */
-bool twill_machine_snapshot(const struct twill_machine *m, struct twill_snapshots *snapshots,
+bool twill_machine_snapshot(const struct twill_verifier *m, struct twill_snapshots *snapshots,
                             const struct twill_process *p);
-struct twill_message *twill_machine_message(const struct twill_machine *m,
+struct twill_message *twill_machine_message(const struct twill_verifier *m,
                                             const struct twill_process *p, uint32_t to,
                                             uint32_t blocks);
 void twill_machine_message_free(struct twill_message *message);
 /* Learn what a process knew: the first `span` times of a clock, and whom it had heard of. */
-bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
+bool twill_machine_join(const struct twill_verifier *m, struct twill_process *p,
                         const uint32_t *clock, uint32_t clock_size,
                         const struct twill_known_ranks *known);
 /* Does a process know that this rank has begun the run that it is in? */
-bool twill_machine_knows(const struct twill_machine *m, const struct twill_process *p,
+bool twill_machine_knows(const struct twill_verifier *m, const struct twill_process *p,
                          uint32_t rank);
 /* A process knows that its own rank has begun. */
-bool twill_machine_begin(const struct twill_machine *m, struct twill_process *p);
+bool twill_machine_begin(const struct twill_verifier *m, struct twill_process *p);
 /* Record the failure of a process at its present step. */
-twill_status twill_machine_fail(const struct twill_machine *m, const struct twill_process *p,
+twill_status twill_machine_fail(const struct twill_verifier *m, const struct twill_process *p,
                                 const char *why, unsigned space, uint32_t block, uint32_t rank,
                                 uint32_t other);
 /* Do the step the process is at, if it can be done: TWILL_OK, TWILL_PENDING or an error. */
-twill_status twill_machine_step(struct twill_machine *m, struct twill_process *p);
+twill_status twill_machine_step(struct twill_verifier *m, struct twill_process *p);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* Cells of a space of a rank, all copies: SRC, DST and TMP of each instance in flight are memory of
  * their own, SHARED and IMM alternate. */
-static size_t cells_of(const struct twill_machine *m, uint32_t rank, unsigned space)
+static size_t space_cells(const struct twill_verifier *m, uint32_t rank, unsigned space)
 {
     switch (space) {
     case TWILL_TMP:
@@ -23,7 +23,7 @@ static size_t cells_of(const struct twill_machine *m, uint32_t rank, unsigned sp
     }
 }
 
-static bool open_processes(struct twill_machine *m)
+static bool open_processes(struct twill_verifier *m)
 {
     for (uint32_t i = 0; i < m->processes; i++) {
         struct twill_process *p = &m->process[i];
@@ -43,7 +43,7 @@ static bool open_processes(struct twill_machine *m)
     return true;
 }
 
-bool twill_machine_open(struct twill_machine *m)
+bool twill_machine_open(struct twill_verifier *m)
 {
     size_t ranks = m->world->size, cells = 0;
     bool reduces = twill_collective_facts(m->shape->collective)->reduces;
@@ -66,7 +66,7 @@ bool twill_machine_open(struct twill_machine *m)
     for (uint32_t r = 0; r < ranks; r++) {
         for (unsigned space = 0; space < TWILL_SPACE_COUNT; space++) {
             m->base[(size_t)r * TWILL_SPACE_COUNT + space] = cells;
-            cells += cells_of(m, r, space);
+            cells += space_cells(m, r, space);
         }
     }
     return twill_cells_open(&m->memory, cells) &&
@@ -74,18 +74,18 @@ bool twill_machine_open(struct twill_machine *m)
                              reduces ? m->shape->order : TWILL_ORDER_ANY, m->fingerprint);
 }
 
-static void leave(struct twill_known_ranks *known)
+static void release_ranks(struct twill_known_ranks *known)
 {
     if (known != NULL && --known->users == 0)
         free(known);
 }
 
-static void close_snapshots(struct twill_machine *m, struct twill_snapshots *snapshots)
+static void close_snapshots(struct twill_verifier *m, struct twill_snapshots *snapshots)
 {
     for (size_t i = 0; snapshots != NULL && i < (size_t)m->runs * m->processes; i++) {
         for (uint32_t k = 0; k < snapshots[i].count; k++) {
             free(snapshots[i].clock[k]);
-            leave(snapshots[i].known[k]);
+            release_ranks(snapshots[i].known[k]);
         }
         free(snapshots[i].clock);
         free(snapshots[i].known);
@@ -95,11 +95,11 @@ static void close_snapshots(struct twill_machine *m, struct twill_snapshots *sna
 
 void twill_machine_message_free(struct twill_message *message)
 {
-    leave(message->known);
+    release_ranks(message->known);
     free(message);
 }
 
-void twill_machine_close(struct twill_machine *m)
+void twill_machine_close(struct twill_verifier *m)
 {
     for (size_t i = 0; m->channel != NULL && i < m->channel_slots; i++) {
         for (struct twill_message *next, *at = m->channel[i].first; at != NULL; at = next) {
@@ -110,7 +110,7 @@ void twill_machine_close(struct twill_machine *m)
     for (uint32_t i = 0; m->process != NULL && i < m->processes; i++) {
         free(m->process[i].clock);
         free(m->process[i].ticket);
-        leave(m->process[i].known);
+        release_ranks(m->process[i].known);
     }
     close_snapshots(m, m->signal);
     close_snapshots(m, m->imm);
@@ -126,7 +126,7 @@ void twill_machine_close(struct twill_machine *m)
     free(m->result);
 }
 
-size_t twill_machine_cell(const struct twill_machine *m, const struct twill_process *p,
+size_t twill_machine_cell(const struct twill_verifier *m, const struct twill_process *p,
                           uint32_t rank, unsigned space, uint32_t block)
 {
     uint32_t copy = p->run % m->copies, blocks = m->blocks;
@@ -148,7 +148,7 @@ size_t twill_machine_cell(const struct twill_machine *m, const struct twill_proc
     return base + (size_t)p->slot * blocks + block;
 }
 
-static struct twill_channel *slot_of(struct twill_channel *channel, size_t slots, uint64_t key)
+static struct twill_channel *channel_slot(struct twill_channel *channel, size_t slots, uint64_t key)
 {
     size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (slots - 1);
     while (channel[at].key != 0 && channel[at].key != key)
@@ -156,7 +156,7 @@ static struct twill_channel *slot_of(struct twill_channel *channel, size_t slots
     return &channel[at];
 }
 
-static bool more_channels(struct twill_machine *m)
+static bool more_channels(struct twill_verifier *m)
 {
     size_t slots = 4 * m->channel_slots;
     struct twill_channel *channel = calloc(slots, sizeof(*channel));
@@ -164,25 +164,25 @@ static bool more_channels(struct twill_machine *m)
         return false;
     for (size_t i = 0; i < m->channel_slots; i++)
         if (m->channel[i].key != 0)
-            *slot_of(channel, slots, m->channel[i].key) = m->channel[i];
+            *channel_slot(channel, slots, m->channel[i].key) = m->channel[i];
     free(m->channel);
     m->channel = channel;
     m->channel_slots = slots;
     return true;
 }
 
-struct twill_channel *twill_machine_channel(struct twill_machine *m, const struct twill_process *p,
+struct twill_channel *twill_machine_channel(struct twill_verifier *m, const struct twill_process *p,
                                             uint32_t from, uint32_t to)
 {
     uint64_t ranks = m->world->size;
     uint64_t key = ((p->slot * (uint64_t)m->lanes + p->lane) * ranks + from) * ranks + to + 1;
-    struct twill_channel *channel = slot_of(m->channel, m->channel_slots, key);
+    struct twill_channel *channel = channel_slot(m->channel, m->channel_slots, key);
     if (channel->key == key)
         return channel;
     if (2 * m->channels >= m->channel_slots) {
         if (!more_channels(m))
             return NULL;
-        channel = slot_of(m->channel, m->channel_slots, key);
+        channel = channel_slot(m->channel, m->channel_slots, key);
     }
     m->channels++;
     channel->key = key;
@@ -196,7 +196,7 @@ static struct twill_known_ranks *join_in(struct twill_known_ranks *known)
     return known;
 }
 
-struct twill_message *twill_machine_message(const struct twill_machine *m,
+struct twill_message *twill_machine_message(const struct twill_verifier *m,
                                             const struct twill_process *p, uint32_t to,
                                             uint32_t blocks)
 {
@@ -214,7 +214,7 @@ struct twill_message *twill_machine_message(const struct twill_machine *m,
     return message;
 }
 
-bool twill_machine_snapshot(const struct twill_machine *m, struct twill_snapshots *snapshots,
+bool twill_machine_snapshot(const struct twill_verifier *m, struct twill_snapshots *snapshots,
                             const struct twill_process *p)
 {
     (void)m;
@@ -237,7 +237,8 @@ bool twill_machine_snapshot(const struct twill_machine *m, struct twill_snapshot
 }
 
 /* A set of its own, to add to: all that is in one. */
-static struct twill_known_ranks *own(const struct twill_machine *m, struct twill_known_ranks *known)
+static struct twill_known_ranks *unshare_ranks(const struct twill_verifier *m,
+                                               struct twill_known_ranks *known)
 {
     size_t words = (m->world->size + 63) / 64, bytes = sizeof(*known) + words * 8;
     if (known != NULL && known->users == 1)
@@ -246,13 +247,13 @@ static struct twill_known_ranks *own(const struct twill_machine *m, struct twill
     if (made != NULL && known != NULL)
         memcpy(made, known, bytes);
     if (made != NULL) {
-        leave(known);
+        release_ranks(known);
         made->users = 1;
     }
     return made;
 }
 
-static bool learn_ranks(const struct twill_machine *m, struct twill_process *p,
+static bool learn_ranks(const struct twill_verifier *m, struct twill_process *p,
                         const struct twill_known_ranks *known)
 {
     size_t words = (m->world->size + 63) / 64, w = 0;
@@ -260,7 +261,7 @@ static bool learn_ranks(const struct twill_machine *m, struct twill_process *p,
         w++;
     if (w == words)
         return true;
-    struct twill_known_ranks *mine = own(m, p->known);
+    struct twill_known_ranks *mine = unshare_ranks(m, p->known);
     if (mine == NULL)
         return false;
     p->known = mine;
@@ -269,12 +270,12 @@ static bool learn_ranks(const struct twill_machine *m, struct twill_process *p,
     return true;
 }
 
-bool twill_machine_begin(const struct twill_machine *m, struct twill_process *p)
+bool twill_machine_begin(const struct twill_verifier *m, struct twill_process *p)
 {
     if (!m->fingerprint)
         return true;
     for (uint32_t l = 0; l < m->schedules[p->rank].lanes; l++) {
-        p[l].known = own(m, NULL);
+        p[l].known = unshare_ranks(m, NULL);
         if (p[l].known == NULL)
             return false;
         p[l].known->bits[p->rank / 64] |= (uint64_t)1 << p->rank % 64;
@@ -282,7 +283,7 @@ bool twill_machine_begin(const struct twill_machine *m, struct twill_process *p)
     return true;
 }
 
-bool twill_machine_knows(const struct twill_machine *m, const struct twill_process *p,
+bool twill_machine_knows(const struct twill_verifier *m, const struct twill_process *p,
                          uint32_t rank)
 {
     uint32_t time = m->started[p->run * m->world->size + rank];
@@ -291,7 +292,7 @@ bool twill_machine_knows(const struct twill_machine *m, const struct twill_proce
     return time != 0 && p->clock[twill_machine_process(m, p->slot, rank, 0)] >= time;
 }
 
-bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
+bool twill_machine_join(const struct twill_verifier *m, struct twill_process *p,
                         const uint32_t *clock, uint32_t clock_size,
                         const struct twill_known_ranks *known)
 {
@@ -301,7 +302,7 @@ bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
 }
 
 /* The process that another one knows as number `position`. */
-static const struct twill_process *known_as(const struct twill_machine *m,
+static const struct twill_process *known_as(const struct twill_verifier *m,
                                             const struct twill_process *p, uint32_t position)
 {
     for (uint32_t i = 0; i < m->processes; i++)
@@ -311,7 +312,7 @@ static const struct twill_process *known_as(const struct twill_machine *m,
     return NULL;
 }
 
-twill_status twill_machine_fail(const struct twill_machine *m, const struct twill_process *p,
+twill_status twill_machine_fail(const struct twill_verifier *m, const struct twill_process *p,
                                 const char *why, unsigned space, uint32_t block, uint32_t rank,
                                 uint32_t other)
 {

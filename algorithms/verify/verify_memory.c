@@ -30,8 +30,8 @@ static const char *check_write(const struct twill_cell *cell, const uint32_t *cl
     return "is not ordered after the write";
 }
 
-static struct twill_read *find(const struct twill_cells *m, const struct twill_cell *cell,
-                               uint32_t process)
+static struct twill_read *find_read(const struct twill_cells *m, const struct twill_cell *cell,
+                                    uint32_t process)
 {
     for (uint32_t i = cell->reads; i != 0; i = m->read[i].next)
         if (m->read[i].reader == process)
@@ -40,7 +40,7 @@ static struct twill_read *find(const struct twill_cells *m, const struct twill_c
 }
 
 /* A free entry for a read, or 0. */
-static uint32_t take(struct twill_cells *m)
+static uint32_t alloc_read(struct twill_cells *m)
 {
     uint32_t i = m->free;
     if (i != 0) {
@@ -65,13 +65,13 @@ const char *twill_cells_read(struct twill_cells *m, size_t cell, uint32_t proces
     const char *why = check_write(c, clock, other);
     if (why != NULL)
         return why;
-    struct twill_read *read = find(m, c, process);
+    struct twill_read *read = find_read(m, c, process);
     if (read != NULL) {
         if (time > read->time)
             read->time = time;
         return NULL;
     }
-    uint32_t i = take(m);
+    uint32_t i = alloc_read(m);
     if (i == 0)
         return "no memory to verify";
     m->read[i] = (struct twill_read){.reader = process, .time = time, .next = c->reads};
@@ -105,7 +105,7 @@ const char *twill_cells_write(struct twill_cells *m, size_t cell, uint32_t proce
 void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t process, uint32_t time)
 {
     struct twill_cell *c = &m->cell[cell];
-    struct twill_read *read = find(m, c, process);
+    struct twill_read *read = find_read(m, c, process);
     if (read != NULL && read->time == TWILL_OPEN)
         read->time = time;
     if (c->writer == process && c->written == TWILL_OPEN)

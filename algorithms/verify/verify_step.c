@@ -6,82 +6,83 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct twill_step *step_at(const struct twill_machine *m,
+static const struct twill_step *step_at(const struct twill_verifier *m,
                                         const struct twill_process *p, uint32_t at)
 {
     return &m->schedules[p->rank].steps[at];
 }
 
 /* The place of block i of an operand that peer number k of the step may own. */
-struct place {
+struct cell_place {
     unsigned space;
     uint32_t rank, block;
 };
 
-static struct place place_of(const struct twill_process *p, const struct twill_step *step,
-                             twill_operand operand, unsigned k, uint32_t i)
+static struct cell_place operand_place(const struct twill_process *p, const struct twill_step *step,
+                                       twill_operand operand, unsigned k, uint32_t i)
 {
     bool peer = twill_operand_is_peer(operand);
-    struct place place = {.space = twill_operand_space(operand),
-                          .rank = peer ? step->peer[k] : p->rank,
-                          .block = twill_operand_block(operand) + i};
+    struct cell_place place = {.space = twill_operand_space(operand),
+                               .rank = peer ? step->peer[k] : p->rank,
+                               .block = twill_operand_block(operand) + i};
     if (peer && (step->flags & TWILL_STEP_OWN_SRC) != 0 && place.rank == p->rank)
         place.space = TWILL_SRC;
     return place;
 }
 
-static twill_status fail(const struct twill_machine *m, const struct twill_process *p,
-                         const struct place *place, const char *why, uint32_t other)
+static twill_status fail_step(const struct twill_verifier *m, const struct twill_process *p,
+                              const struct cell_place *place, const char *why, uint32_t other)
 {
     return twill_machine_fail(m, p, why, place->space, place->block, place->rank, other);
 }
 
 /* Does the value have the state that the step says? */
-static twill_status expect(const struct twill_machine *m, const struct twill_process *p,
-                           const struct place *place, uint32_t value, bool partial)
+static twill_status expect_value(const struct twill_verifier *m, const struct twill_process *p,
+                                 const struct cell_place *place, uint32_t value, bool partial)
 {
     if ((m->values.value[value].state == TWILL_STATE_PARTIAL) == partial)
         return TWILL_OK;
-    return fail(m, p, place,
-                partial ? "is no partial, as the step says"
-                        : "is a partial, which the step does not say",
-                TWILL_NO_RANK);
+    return fail_step(m, p, place,
+                     partial ? "is no partial, as the step says"
+                             : "is a partial, which the step does not say",
+                     TWILL_NO_RANK);
 }
 
 /* Read a place until `time`, its value into *value. */
-static twill_status load(struct twill_machine *m, const struct twill_process *p,
-                         const struct place *place, bool partial, uint32_t time, uint32_t *value)
+static twill_status load_cell(struct twill_verifier *m, const struct twill_process *p,
+                              const struct cell_place *place, bool partial, uint32_t time,
+                              uint32_t *value)
 {
     uint32_t other = TWILL_NO_RANK;
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
-        return fail(m, p, place, "is beyond the end", TWILL_NO_RANK);
+        return fail_step(m, p, place, "is beyond the end", TWILL_NO_RANK);
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
     const char *why = twill_cells_read(&m->memory, cell, p->position, p->clock, time, &other);
     if (why != NULL)
-        return fail(m, p, place, why, other);
+        return fail_step(m, p, place, why, other);
     *value = m->memory.cell[cell].value;
     if (*value == 0)
-        return fail(m, p, place, "is read, but was never written", TWILL_NO_RANK);
+        return fail_step(m, p, place, "is read, but was never written", TWILL_NO_RANK);
     if (m->values.value[*value].run != p->run)
-        return fail(m, p, place, "is read, but is left over from another run", TWILL_NO_RANK);
-    return expect(m, p, place, *value, partial);
+        return fail_step(m, p, place, "is read, but is left over from another run", TWILL_NO_RANK);
+    return expect_value(m, p, place, *value, partial);
 }
 
 /* Claim a place for writing until `time`. */
-static twill_status claim(struct twill_machine *m, const struct twill_process *p,
-                          const struct place *place, uint32_t time)
+static twill_status claim_cell(struct twill_verifier *m, const struct twill_process *p,
+                               const struct cell_place *place, uint32_t time)
 {
     uint32_t other = TWILL_NO_RANK;
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
-        return fail(m, p, place, "is beyond the end", TWILL_NO_RANK);
+        return fail_step(m, p, place, "is beyond the end", TWILL_NO_RANK);
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
     const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock, time, &other);
-    return why == NULL ? TWILL_OK : fail(m, p, place, why, other);
+    return why == NULL ? TWILL_OK : fail_step(m, p, place, why, other);
 }
 
 /* Is the block of another size than the value? Pieces of one number are alike in all parts, unless
  * parts differ; what a rank gets in an alltoall is as large as the sender's part for it. */
-static bool fits(const struct twill_machine *m, const struct place *place,
+static bool fits(const struct twill_verifier *m, const struct cell_place *place,
                  const struct twill_value *value)
 {
     uint32_t shard = place->block % m->blocks / m->shard_blocks;
@@ -96,47 +97,47 @@ static bool fits(const struct twill_machine *m, const struct place *place,
     return shard == value->block / m->shard_blocks;
 }
 
-static twill_status store(struct twill_machine *m, const struct twill_process *p,
-                          const struct place *place, uint32_t value)
+static twill_status store_cell(struct twill_verifier *m, const struct twill_process *p,
+                               const struct cell_place *place, uint32_t value)
 {
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
     const struct twill_value *v = &m->values.value[value];
     m->memory.cell[cell].value = value;
     if (!fits(m, place, v))
-        return fail(m, p, place, "gets a block of another place", TWILL_NO_RANK);
+        return fail_step(m, p, place, "gets a block of another place", TWILL_NO_RANK);
     if (v->state == TWILL_STATE_PARTIAL && (place->space == TWILL_SRC || place->space == TWILL_DST))
-        return fail(m, p, place, "gets a partial", TWILL_NO_RANK);
+        return fail_step(m, p, place, "gets a partial", TWILL_NO_RANK);
     return TWILL_OK;
 }
 
-static twill_status reduce_values(struct twill_machine *m, const struct twill_process *p,
-                                  const struct place *place, const uint32_t *operand,
+static twill_status reduce_values(struct twill_verifier *m, const struct twill_process *p,
+                                  const struct cell_place *place, const uint32_t *operand,
                                   uint32_t length, bool final, uint32_t *result)
 {
     const char *why = twill_values_reduce(&m->values, operand, length, final, result);
-    return why == NULL ? TWILL_OK : fail(m, p, place, why, TWILL_NO_RANK);
+    return why == NULL ? TWILL_OK : fail_step(m, p, place, why, TWILL_NO_RANK);
 }
 
-static bool has(const struct twill_step *step, unsigned flag)
+static bool step_has(const struct twill_step *step, unsigned flag)
 {
     return (step->flags & flag) != 0;
 }
 
-static twill_status no_memory(const struct twill_machine *m)
+static twill_status step_no_memory(const struct twill_verifier *m)
 {
     return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
 }
 
-static twill_status post_send(struct twill_machine *m, struct twill_process *p,
+static twill_status send_post(struct twill_verifier *m, struct twill_process *p,
                               const struct twill_step *step)
 {
     struct twill_channel *channel = twill_machine_channel(m, p, p->rank, step->peer[0]);
     if (channel == NULL)
-        return no_memory(m);
+        return step_no_memory(m);
     struct twill_message *message = twill_machine_message(m, p, step->peer[0], step->blocks);
     if (message == NULL)
-        return no_memory(m);
-    message->partial = has(step, TWILL_STEP_PARTIAL);
+        return step_no_memory(m);
+    message->partial = step_has(step, TWILL_STEP_PARTIAL);
     if (channel->first == NULL)
         channel->first = message;
     else
@@ -144,38 +145,38 @@ static twill_status post_send(struct twill_machine *m, struct twill_process *p,
     channel->last = message;
     p->ticket[p->tickets++] = channel->sent++;
     for (uint32_t i = 0; i < step->blocks; i++) {
-        struct place src = place_of(p, step, step->src, 0, i);
-        TWILL_TRY(m->error, load(m, p, &src, message->partial, TWILL_OPEN, &message->word[i]));
+        struct cell_place src = operand_place(p, step, step->src, 0, i);
+        TWILL_TRY(m->error, load_cell(m, p, &src, message->partial, TWILL_OPEN, &message->word[i]));
     }
     return TWILL_OK;
 }
 
-static twill_status post_recv(struct twill_machine *m, struct twill_process *p,
+static twill_status recv_post(struct twill_verifier *m, struct twill_process *p,
                               const struct twill_step *step)
 {
     uint32_t unused;
     bool reduces = step->op == TWILL_STEP_RECV_REDUCE;
     struct twill_channel *channel = twill_machine_channel(m, p, step->peer[0], p->rank);
     if (channel == NULL)
-        return no_memory(m);
+        return step_no_memory(m);
     p->ticket[p->tickets++] = channel->received++;
     for (uint32_t i = 0; i < step->blocks; i++) {
-        struct place dst = place_of(p, step, step->dst, 0, i);
-        struct place src = place_of(p, step, step->src, 0, i);
+        struct cell_place dst = operand_place(p, step, step->dst, 0, i);
+        struct cell_place src = operand_place(p, step, step->src, 0, i);
         bool same = reduces && twill_machine_cell(m, p, p->rank, src.space, src.block) ==
                                    twill_machine_cell(m, p, p->rank, dst.space, dst.block);
         /* The source is ordered first; where it is the destination it ends here. */
         if (reduces)
-            TWILL_TRY(m->error, load(m, p, &src, has(step, TWILL_STEP_PARTIAL_OWN),
-                                     same ? p->clock[p->position] : TWILL_OPEN, &unused));
-        TWILL_TRY(m->error, claim(m, p, &dst, TWILL_OPEN));
+            TWILL_TRY(m->error, load_cell(m, p, &src, step_has(step, TWILL_STEP_PARTIAL_OWN),
+                                          same ? p->clock[p->position] : TWILL_OPEN, &unused));
+        TWILL_TRY(m->error, claim_cell(m, p, &dst, TWILL_OPEN));
     }
     return TWILL_OK;
 }
 
 /* Can everything posted be done? A SEND is done when the other side has posted its RECV, as if
  * there were no buffers at all: what ends so ends with any buffering. */
-static bool can_complete(struct twill_machine *m, const struct twill_process *p)
+static bool can_complete(struct twill_verifier *m, const struct twill_process *p)
 {
     uint32_t ticket = 0;
     for (uint32_t at = p->posted; at < p->at; at++) {
@@ -192,43 +193,44 @@ static bool can_complete(struct twill_machine *m, const struct twill_process *p)
     return true;
 }
 
-static void close_blocks(struct twill_machine *m, const struct twill_process *p,
+static void close_blocks(struct twill_verifier *m, const struct twill_process *p,
                          const struct twill_step *step, twill_operand operand)
 {
     for (uint32_t i = 0; i < step->blocks; i++) {
-        struct place place = place_of(p, step, operand, 0, i);
+        struct cell_place place = operand_place(p, step, operand, 0, i);
         size_t cell = twill_machine_cell(m, p, place.rank, place.space, place.block);
         twill_cells_close_access(&m->memory, cell, p->position, p->clock[p->position]);
     }
 }
 
 /* Store what a message brought. */
-static twill_status deliver(struct twill_machine *m, struct twill_process *p,
-                            const struct twill_step *step, const struct twill_message *message)
+static twill_status deliver_message(struct twill_verifier *m, struct twill_process *p,
+                                    const struct twill_step *step,
+                                    const struct twill_message *message)
 {
-    struct place dst = place_of(p, step, step->dst, 0, 0);
+    struct cell_place dst = operand_place(p, step, step->dst, 0, 0);
     if (message->run != p->run)
-        return fail(m, p, &dst, "gets a message of another run", TWILL_NO_RANK);
+        return fail_step(m, p, &dst, "gets a message of another run", TWILL_NO_RANK);
     if (message->blocks != step->blocks)
-        return fail(m, p, &dst, "gets a message of another length", TWILL_NO_RANK);
-    if (message->partial != has(step, TWILL_STEP_PARTIAL))
-        return fail(m, p, &dst,
-                    message->partial ? "gets a message of a partial, which it does not say"
-                                     : "gets a message that is no partial, as it says",
-                    TWILL_NO_RANK);
+        return fail_step(m, p, &dst, "gets a message of another length", TWILL_NO_RANK);
+    if (message->partial != step_has(step, TWILL_STEP_PARTIAL))
+        return fail_step(m, p, &dst,
+                         message->partial ? "gets a message of a partial, which it does not say"
+                                          : "gets a message that is no partial, as it says",
+                         TWILL_NO_RANK);
     for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t value = message->word[i];
-        dst = place_of(p, step, step->dst, 0, i);
+        dst = operand_place(p, step, step->dst, 0, i);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
-            struct place src = place_of(p, step, step->src, 0, i);
-            bool first = has(step, TWILL_STEP_FIRST);
+            struct cell_place src = operand_place(p, step, step->src, 0, i);
+            bool first = step_has(step, TWILL_STEP_FIRST);
             uint32_t mine =
                 m->memory.cell[twill_machine_cell(m, p, src.rank, src.space, src.block)].value;
             uint32_t operand[2] = {first ? value : mine, first ? mine : value};
-            TWILL_TRY(m->error,
-                      reduce_values(m, p, &dst, operand, 2, has(step, TWILL_STEP_FINAL), &value));
+            TWILL_TRY(m->error, reduce_values(m, p, &dst, operand, 2,
+                                              step_has(step, TWILL_STEP_FINAL), &value));
         }
-        TWILL_TRY(m->error, store(m, p, &dst, value));
+        TWILL_TRY(m->error, store_cell(m, p, &dst, value));
     }
     close_blocks(m, p, step, step->dst);
     if (step->op == TWILL_STEP_RECV_REDUCE)
@@ -236,7 +238,7 @@ static twill_status deliver(struct twill_machine *m, struct twill_process *p,
     return TWILL_OK;
 }
 
-static twill_status wait(struct twill_machine *m, struct twill_process *p)
+static twill_status wait_posts(struct twill_verifier *m, struct twill_process *p)
 {
     if (!can_complete(m, p))
         return (twill_status)TWILL_PENDING;
@@ -251,8 +253,8 @@ static twill_status wait(struct twill_machine *m, struct twill_process *p)
         channel->first = message->next;
         twill_status status = twill_machine_join(m, p, message->word + message->blocks,
                                                  message->clock_size, message->known)
-                                  ? deliver(m, p, step, message)
-                                  : no_memory(m);
+                                  ? deliver_message(m, p, step, message)
+                                  : step_no_memory(m);
         twill_machine_message_free(message);
         if (status != TWILL_OK)
             return status;
@@ -262,10 +264,10 @@ static twill_status wait(struct twill_machine *m, struct twill_process *p)
     return TWILL_OK;
 }
 
-static twill_status await(struct twill_machine *m, struct twill_process *p,
-                          const struct twill_step *step)
+static twill_status await_signals(struct twill_verifier *m, struct twill_process *p,
+                                  const struct twill_step *step)
 {
-    bool imm = has(step, TWILL_STEP_IMM);
+    bool imm = step_has(step, TWILL_STEP_IMM);
     uint32_t ordinal = imm ? 1 : step->ordinal;
     struct twill_snapshots *snapshots = (imm ? m->imm : m->signal) + (size_t)p->run * m->processes;
     for (unsigned i = 0; i < step->nsrc; i++)
@@ -275,67 +277,68 @@ static twill_status await(struct twill_machine *m, struct twill_process *p,
         uint32_t peer = twill_machine_process(m, p->slot, step->peer[i], p->lane);
         if (!twill_machine_join(m, p, snapshots[peer].clock[ordinal - 1], p->clock_size,
                                 snapshots[peer].known[ordinal - 1]))
-            return no_memory(m);
+            return step_no_memory(m);
     }
     return TWILL_OK;
 }
 
-static twill_status snapshot(struct twill_machine *m, struct twill_process *p,
+static twill_status snapshot(struct twill_verifier *m, struct twill_process *p,
                              struct twill_snapshots *snapshots)
 {
     size_t process = (size_t)(p - m->process);
     if (!twill_machine_snapshot(m, &snapshots[(size_t)p->run * m->processes + process], p))
-        return no_memory(m);
+        return step_no_memory(m);
     return TWILL_OK;
 }
 
-static twill_status put_imm(struct twill_machine *m, struct twill_process *p,
-                            const struct twill_step *step)
+static twill_status store_imm(struct twill_verifier *m, struct twill_process *p,
+                              const struct twill_step *step)
 {
     uint32_t value = 0, now = p->clock[p->position];
-    struct place src = place_of(p, step, step->src, 0, 0);
-    struct place dst = {.space = TWILL_IMM, .rank = p->rank};
+    struct cell_place src = operand_place(p, step, step->src, 0, 0);
+    struct cell_place dst = {.space = TWILL_IMM, .rank = p->rank};
     if (m->imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
-        return fail(m, p, &dst, "is put twice in a run", TWILL_NO_RANK);
-    TWILL_TRY(m->error, load(m, p, &src, has(step, TWILL_STEP_PARTIAL), now, &value));
-    TWILL_TRY(m->error, claim(m, p, &dst, now));
-    TWILL_TRY(m->error, store(m, p, &dst, value));
+        return fail_step(m, p, &dst, "is put twice in a run", TWILL_NO_RANK);
+    TWILL_TRY(m->error, load_cell(m, p, &src, step_has(step, TWILL_STEP_PARTIAL), now, &value));
+    TWILL_TRY(m->error, claim_cell(m, p, &dst, now));
+    TWILL_TRY(m->error, store_cell(m, p, &dst, value));
     return snapshot(m, p, m->imm);
 }
 
 /* Values that a REDUCE or COPY takes for block i, in order; *count of them. */
-static twill_status load_operands(struct twill_machine *m, const struct twill_process *p,
+static twill_status load_operands(struct twill_verifier *m, const struct twill_process *p,
                                   const struct twill_step *step, uint32_t i, uint32_t *operand,
                                   uint32_t *count)
 {
     uint32_t now = p->clock[p->position];
     unsigned sources = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
-    bool accumulates = has(step, TWILL_STEP_ACC), partial = has(step, TWILL_STEP_PARTIAL_OWN);
-    bool last = has(step, TWILL_STEP_FIRST); /* the accumulator is the last operand */
-    struct place dst = place_of(p, step, step->dst, 0, i);
+    bool accumulates = step_has(step, TWILL_STEP_ACC),
+         partial = step_has(step, TWILL_STEP_PARTIAL_OWN);
+    bool last = step_has(step, TWILL_STEP_FIRST); /* the accumulator is the last operand */
+    struct cell_place dst = operand_place(p, step, step->dst, 0, i);
     if (accumulates && !last)
-        TWILL_TRY(m->error, load(m, p, &dst, partial, now, &operand[(*count)++]));
+        TWILL_TRY(m->error, load_cell(m, p, &dst, partial, now, &operand[(*count)++]));
     for (unsigned k = 0; k < sources; k++) {
-        struct place src = place_of(p, step, step->src, k, i);
+        struct cell_place src = operand_place(p, step, step->src, k, i);
         /* The own SRC that stands for another space is raw. */
         bool raw = src.space != twill_operand_space(step->src);
-        TWILL_TRY(m->error, load(m, p, &src, !raw && has(step, TWILL_STEP_PARTIAL), now,
-                                 &operand[(*count)++]));
+        TWILL_TRY(m->error, load_cell(m, p, &src, !raw && step_has(step, TWILL_STEP_PARTIAL), now,
+                                      &operand[(*count)++]));
     }
     if (accumulates && last)
-        TWILL_TRY(m->error, load(m, p, &dst, partial, now, &operand[(*count)++]));
+        TWILL_TRY(m->error, load_cell(m, p, &dst, partial, now, &operand[(*count)++]));
     return TWILL_OK;
 }
 
 /* REDUCE and COPY. */
-static twill_status combine(struct twill_machine *m, struct twill_process *p,
-                            const struct twill_step *step)
+static twill_status combine_step(struct twill_verifier *m, struct twill_process *p,
+                                 const struct twill_step *step)
 {
     uint32_t now = p->clock[p->position];
     for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t operand[TWILL_STEP_PEERS + 1] = {0}, count = 0;
-        struct place dst = place_of(p, step, step->dst, 0, i);
-        struct place src = place_of(p, step, step->src, 0, i);
+        struct cell_place dst = operand_place(p, step, step->dst, 0, i);
+        struct cell_place src = operand_place(p, step, step->src, 0, i);
         TWILL_TRY(m->error, load_operands(m, p, step, i, operand, &count));
         /* In place, what is there already is not written. */
         if (step->op == TWILL_STEP_COPY &&
@@ -345,32 +348,32 @@ static twill_status combine(struct twill_machine *m, struct twill_process *p,
         uint32_t value = operand[0];
         if (step->op == TWILL_STEP_REDUCE)
             TWILL_TRY(m->error, reduce_values(m, p, &dst, operand, count,
-                                              has(step, TWILL_STEP_FINAL), &value));
-        TWILL_TRY(m->error, claim(m, p, &dst, now));
-        TWILL_TRY(m->error, store(m, p, &dst, value));
+                                              step_has(step, TWILL_STEP_FINAL), &value));
+        TWILL_TRY(m->error, claim_cell(m, p, &dst, now));
+        TWILL_TRY(m->error, store_cell(m, p, &dst, value));
     }
     return TWILL_OK;
 }
 
-twill_status twill_machine_step(struct twill_machine *m, struct twill_process *p)
+twill_status twill_machine_step(struct twill_verifier *m, struct twill_process *p)
 {
     const struct twill_step *step = step_at(m, p, p->at);
     switch (step->op) {
     case TWILL_STEP_SEND:
-        return post_send(m, p, step);
+        return send_post(m, p, step);
     case TWILL_STEP_RECV:
     case TWILL_STEP_RECV_REDUCE:
-        return post_recv(m, p, step);
+        return recv_post(m, p, step);
     case TWILL_STEP_REDUCE:
     case TWILL_STEP_COPY:
-        return combine(m, p, step);
+        return combine_step(m, p, step);
     case TWILL_STEP_PUT_IMM:
-        return put_imm(m, p, step);
+        return store_imm(m, p, step);
     case TWILL_STEP_WAIT:
-        return wait(m, p);
+        return wait_posts(m, p);
     case TWILL_STEP_SIGNAL:
         return snapshot(m, p, m->signal);
     default:
-        return await(m, p, step);
+        return await_signals(m, p, step);
     }
 }

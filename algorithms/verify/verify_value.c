@@ -28,7 +28,7 @@ void twill_values_close(struct twill_values *v)
 }
 
 /* A new value with an empty set, or 0. */
-static uint32_t add(struct twill_values *v, struct twill_value value)
+static uint32_t add_value(struct twill_values *v, struct twill_value value)
 {
     if (v->count >= v->capacity) {
         uint32_t capacity = 2 * v->count + 64;
@@ -67,21 +67,21 @@ static bool is_whole(const struct twill_values *v, const struct twill_value *val
 
 uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank, uint32_t block)
 {
-    uint32_t id = add(v, (struct twill_value){.run = run,
-                                              .block = block,
-                                              .members = 1,
-                                              .expression = v->count,
-                                              .sum = number_of(rank, block),
-                                              .first = rank,
-                                              .last = rank,
-                                              .ordered = true,
-                                              .from_left = rank == 0});
+    uint32_t id = add_value(v, (struct twill_value){.run = run,
+                                                    .block = block,
+                                                    .members = 1,
+                                                    .expression = v->count,
+                                                    .sum = number_of(rank, block),
+                                                    .first = rank,
+                                                    .last = rank,
+                                                    .ordered = true,
+                                                    .from_left = rank == 0});
     if (id != 0 && v->words > 0)
         v->set[(size_t)id * v->words + rank / 64] = (uint64_t)1 << rank % 64;
     return id;
 }
 
-static uint32_t hash(uint32_t left, uint32_t right, unsigned state)
+static uint32_t hash_value(uint32_t left, uint32_t right, unsigned state)
 {
     uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u + state;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
@@ -89,7 +89,7 @@ static uint32_t hash(uint32_t left, uint32_t right, unsigned state)
 }
 
 /* More buckets, if there are more values than buckets. */
-static bool widen(struct twill_values *v)
+static bool rehash_values(struct twill_values *v)
 {
     if (v->count <= v->buckets)
         return true;
@@ -101,7 +101,8 @@ static bool widen(struct twill_values *v)
         struct twill_value *value = &v->value[id];
         if (value->left == 0)
             continue;
-        uint32_t *head = &bucket[hash(value->left, value->right, value->state) & (buckets - 1)];
+        uint32_t *head =
+            &bucket[hash_value(value->left, value->right, value->state) & (buckets - 1)];
         value->chain = *head;
         *head = id;
     }
@@ -112,15 +113,16 @@ static bool widen(struct twill_values *v)
 }
 
 /* The value of that making (right 0: of one operand), an old one or a new one; or 0. */
-static uint32_t make(struct twill_values *v, uint32_t left, uint32_t right, enum twill_state state)
+static uint32_t make_value(struct twill_values *v, uint32_t left, uint32_t right,
+                           enum twill_value_state state)
 {
-    if (!widen(v))
+    if (!rehash_values(v))
         return 0;
-    uint32_t slot = hash(left, right, state) & (v->buckets - 1);
+    uint32_t slot = hash_value(left, right, state) & (v->buckets - 1);
     for (uint32_t id = v->bucket[slot]; id != 0; id = v->value[id].chain)
         if (v->value[id].left == left && v->value[id].right == right && v->value[id].state == state)
             return id;
-    uint32_t id = add(v, v->value[left]);
+    uint32_t id = add_value(v, v->value[left]);
     if (id == 0)
         return 0;
     struct twill_value *value = &v->value[id];
@@ -146,7 +148,7 @@ static uint32_t make(struct twill_values *v, uint32_t left, uint32_t right, enum
 }
 
 /* Why these two must not be folded, or NULL. */
-static const char *refuse(const struct twill_values *v, uint32_t left, uint32_t right)
+static const char *operands_conflict(const struct twill_values *v, uint32_t left, uint32_t right)
 {
     const struct twill_value *l = &v->value[left], *r = &v->value[right];
     if (l->run != r->run || l->block != r->block)
@@ -167,10 +169,10 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
             return "folds what is complete already";
         if (i == 0)
             continue;
-        const char *why = refuse(v, all, one);
+        const char *why = operands_conflict(v, all, one);
         if (why != NULL)
             return why;
-        if ((all = make(v, all, one, TWILL_STATE_PARTIAL)) == 0)
+        if ((all = make_value(v, all, one, TWILL_STATE_PARTIAL)) == 0)
             return "no memory to verify";
         const struct twill_value *value = &v->value[all];
         if (v->order == TWILL_ORDER_RANKS ? !value->ordered
@@ -180,7 +182,7 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
     if (final && !is_whole(v, &v->value[all]))
         return "divides what is not complete (FINAL)";
     if (final || v->value[all].state == TWILL_STATE_RAW)
-        all = make(v, all, 0, final ? TWILL_STATE_FINAL : TWILL_STATE_PARTIAL);
+        all = make_value(v, all, 0, final ? TWILL_STATE_FINAL : TWILL_STATE_PARTIAL);
     *result = all;
     return all != 0 ? NULL : "no memory to verify";
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static twill_status no_memory(uint32_t size, struct twill_error *error)
+static twill_status world_no_memory(uint32_t size, struct twill_error *error)
 {
     return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
 }
@@ -15,7 +15,7 @@ struct labelled {
     uint32_t rank;
 };
 
-static int compare(const void *a, const void *b)
+static int compare_ranks(const void *a, const void *b)
 {
     const struct labelled *x = a, *y = b;
     if (x->label != y->label)
@@ -26,7 +26,7 @@ static int compare(const void *a, const void *b)
 /* For each rank the lowest rank with the same label, into leader. Sorts. */
 static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size)
 {
-    qsort(ranks, size, sizeof(*ranks), compare);
+    qsort(ranks, size, sizeof(*ranks), compare_ranks);
     uint32_t first = 0;
     for (uint32_t i = 0; i < size; i++) {
         if (i == 0 || ranks[i].label != ranks[i - 1].label)
@@ -36,7 +36,7 @@ static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size
 }
 
 /* Number the nodes by lowest rank and place every rank; world->node holds leaders on entry. */
-static void place(struct twill_world *world)
+static void ranks_number(struct twill_world *world)
 {
     world->nodes = 0;
     for (uint32_t r = 0; r < world->size; r++) {
@@ -69,7 +69,7 @@ static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t
 
 /* Neighbours in `order` are as near as can be: no unit of any level is left before all of it has
  * been, so that a ring enters and leaves each once. */
-static bool arrange(struct twill_world *world)
+static bool arrange_ranks(struct twill_world *world)
 {
     uint32_t *first = malloc(((size_t)world->size + 1) * sizeof(*first));
     if (first == NULL)
@@ -114,16 +114,16 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
         world->order == NULL || world->position == NULL) {
         free(sorted);
         twill_world_destroy(world);
-        return no_memory(size, error);
+        return world_no_memory(size, error);
     }
     for (uint32_t r = 0; r < size; r++)
         sorted[r] = (struct labelled){.label = label[r], .rank = r};
     find_leaders(world->node, sorted, size);
-    place(world);
+    ranks_number(world);
     free(sorted);
-    if (!arrange(world)) {
+    if (!arrange_ranks(world)) {
         twill_world_destroy(world);
-        return no_memory(size, error);
+        return world_no_memory(size, error);
     }
     return TWILL_OK;
 }
@@ -166,7 +166,7 @@ twill_status twill_world_set_level(struct twill_world *world, twill_level level,
         free(sorted);
         free(unit);
         free(spare);
-        return no_memory(world->size, error);
+        return world_no_memory(world->size, error);
     }
     number_units(world, (unsigned)level, label, sorted, unit);
     free(world->unit[level]);
@@ -182,7 +182,7 @@ twill_status twill_world_set_level(struct twill_world *world, twill_level level,
     }
     free(sorted);
     free(spare);
-    return arrange(world) ? TWILL_OK : no_memory(world->size, error);
+    return arrange_ranks(world) ? TWILL_OK : world_no_memory(world->size, error);
 }
 
 void twill_world_destroy(struct twill_world *world)
@@ -219,7 +219,7 @@ uint32_t twill_world_narrowest(const struct twill_world *world)
 }
 
 /* Read a number of ranks or nodes; moves *text past it. 0: there is none, or it is too big. */
-static uint32_t read_number(const char **text)
+static uint32_t count_read(const char **text)
 {
     uint64_t value = 0;
     for (; **text >= '0' && **text <= '9'; ++*text)
@@ -237,11 +237,11 @@ static twill_status parse_shape(const char *variable, const char *container, con
     const char *at = text;
     uint64_t total = 0;
     for (uint32_t node = 0;;) {
-        uint32_t times = 1, ranks = read_number(&at);
+        uint32_t times = 1, ranks = count_read(&at);
         if (node == 0 && *at == 'x') {
             at++;
             times = ranks;
-            ranks = read_number(&at);
+            ranks = count_read(&at);
         }
         bool only = times != 1 || (at != text && memchr(text, 'x', (size_t)(at - text)) != NULL);
         if (ranks == 0 || times == 0 || (*at != '\0' && (only || *at != '+')))

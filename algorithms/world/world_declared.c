@@ -6,14 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = TWILL_LEVEL_COUNT, KEYS }; /* beyond the levels: the ranks of the smallest part */
+enum {
+    DECLARED_RANKS = TWILL_LEVEL_COUNT,
+    KEYS
+}; /* beyond the levels: the ranks of the smallest part */
 
 /* How many there are of each in one of what is next above it, 0: not said. */
 struct declared {
     uint32_t count[KEYS];
 };
 
-static twill_status refuse(const char *text, const char *at, struct twill_error *error)
+static twill_status refuse_declaration(const char *text, const char *at, struct twill_error *error)
 {
     const char *quote = *at != '\0' ? "\"" : "";
     return TWILL_FAIL(
@@ -35,12 +38,12 @@ static uint32_t read_count(const char *text, const char **end)
 }
 
 /* "48x2x4x8" */
-static bool read_numbers(struct declared *d, const char *text, const char **at)
+static bool read_sizes(struct declared *d, const char *text, const char **at)
 {
     static const unsigned keys[3][4] = {
-        {TWILL_LEVEL_NODE, RANKS},
-        {TWILL_LEVEL_NODE, TWILL_LEVEL_PACKAGE, RANKS},
-        {TWILL_LEVEL_NODE, TWILL_LEVEL_PACKAGE, TWILL_LEVEL_L3, RANKS},
+        {TWILL_LEVEL_NODE, DECLARED_RANKS},
+        {TWILL_LEVEL_NODE, TWILL_LEVEL_PACKAGE, DECLARED_RANKS},
+        {TWILL_LEVEL_NODE, TWILL_LEVEL_PACKAGE, TWILL_LEVEL_L3, DECLARED_RANKS},
     };
     uint32_t number[4] = {0};
     unsigned numbers = 0;
@@ -62,10 +65,10 @@ static bool read_numbers(struct declared *d, const char *text, const char **at)
 }
 
 /* The part that a name stands for, which may be a plural; PARTS: none. */
-static unsigned find_key(const char *name, size_t length)
+static unsigned find_shape_key(const char *name, size_t length)
 {
     for (unsigned key = 0; key < KEYS; key++) {
-        const char *known = key == RANKS ? "rank" : twill_level_name((twill_level)key);
+        const char *known = key == DECLARED_RANKS ? "rank" : twill_level_name((twill_level)key);
         size_t whole = strlen(known);
         if (strncmp(known, name, whole) == 0 &&
             (length == whole || (length == whole + 1 && name[whole] == 's')))
@@ -79,7 +82,7 @@ static bool read_names(struct declared *d, const char *text, const char **at)
 {
     for (*at = text;;) {
         size_t length = strcspn(*at, "=");
-        unsigned key = (*at)[length] == '=' ? find_key(*at, length) : KEYS;
+        unsigned key = (*at)[length] == '=' ? find_shape_key(*at, length) : KEYS;
         const char *end = *at + length + 1;
         if (key == KEYS || d->count[key] != 0)
             return false;
@@ -102,10 +105,10 @@ static twill_status create_uneven(struct twill_world *world, const char *text,
         uint32_t more = read_count(at, &at);
         ranks += more;
         if (more == 0 || (*at != '+' && *at != '\0') || ranks > TWILL_WORLD_MAX_RANKS)
-            return refuse(text, at, error);
+            return refuse_declaration(text, at, error);
     }
     if (ranks == 0)
-        return refuse(text, text, error);
+        return refuse_declaration(text, text, error);
     uint32_t *label = calloc(ranks, sizeof(*label));
     if (label == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks",
@@ -117,11 +120,11 @@ static twill_status create_uneven(struct twill_world *world, const char *text,
     return status;
 }
 
-static twill_status create(struct twill_world *world, const struct declared *d, uint32_t ranks,
-                           uint32_t *label, struct twill_error *error)
+static twill_status create_declared(struct twill_world *world, const struct declared *d,
+                                    uint32_t ranks, uint32_t *label, struct twill_error *error)
 {
     uint32_t in[TWILL_LEVEL_COUNT]; /* ranks in one of each */
-    uint32_t below = twill_max(d->count[RANKS], 1);
+    uint32_t below = twill_max(d->count[DECLARED_RANKS], 1);
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
         in[level] = below;
         below *= (uint32_t)twill_max(d->count[level], 1);
@@ -149,17 +152,17 @@ twill_status twill_world_declare(struct twill_world *world, const char *text,
     memset(world, 0, sizeof(*world));
     if (!names && strchr(text, 'x') == NULL)
         return create_uneven(world, text, error);
-    if (!(names ? read_names(&d, text, &at) : read_numbers(&d, text, &at)))
-        return refuse(text, at, error);
+    if (!(names ? read_names(&d, text, &at) : read_sizes(&d, text, &at)))
+        return refuse_declaration(text, at, error);
     for (unsigned key = 0; key < KEYS && ranks <= TWILL_WORLD_MAX_RANKS; key++)
         ranks *= twill_max(d.count[key], 1);
     if (ranks > TWILL_WORLD_MAX_RANKS)
-        return refuse(text, text, error);
+        return refuse_declaration(text, text, error);
     uint32_t *label = calloc(ranks, sizeof(*label));
     if (label == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks",
                           (unsigned)ranks);
-    twill_status status = create(world, &d, (uint32_t)ranks, label, error);
+    twill_status status = create_declared(world, &d, (uint32_t)ranks, label, error);
     free(label);
     if (status != TWILL_OK)
         twill_world_destroy(world);

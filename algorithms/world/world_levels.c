@@ -20,7 +20,7 @@ struct tree {
     size_t bytes, used, lines;
 };
 
-static void TWILL_PRINTF(2, 3) put(struct tree *t, const char *format, ...)
+static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -101,23 +101,23 @@ static void put_units(struct tree *t, unsigned depth, uint32_t number, uint32_t 
 {
     char list[LIST_BYTES], last[LIST_BYTES];
     const char *name = names[t->level[depth]];
-    put(t, "%*s", 2 * (int)depth, "");
+    print_tree(t, "%*s", 2 * (int)depth, "");
     if (same == 1)
-        put(t, "%s %u", name, number);
+        print_tree(t, "%s %u", name, number);
     else
-        put(t, "%u %ss", same, name);
+        print_tree(t, "%u %ss", same, name);
     if (depth + 1 == t->levels) {
         list_ranks(t, first, end, list);
         list_ranks(t, final, final + (end - first), last);
         if (same == 1)
-            put(t, " (rank%s %s)", end - first > 1 ? "s" : "", list);
+            print_tree(t, " (rank%s %s)", end - first > 1 ? "s" : "", list);
         else
-            put(t, " of %u rank%s each (%s to %s)", end - first, end - first > 1 ? "s" : "", list,
-                last);
+            print_tree(t, " of %u rank%s each (%s to %s)", end - first, end - first > 1 ? "s" : "",
+                       list, last);
     } else if (same > 1) {
-        put(t, ", each");
+        print_tree(t, ", each");
     }
-    put(t, "\n");
+    print_tree(t, "\n");
 }
 
 /* The units of a range, and what is in them. Recursive: as deep as there are levels. */
@@ -135,7 +135,7 @@ static void put_range(struct tree *t, unsigned depth, uint32_t first, uint32_t l
             same++;
         }
         if (t->lines++ == MOST_LINES - 1)
-            put(t, "...\n");
+            print_tree(t, "...\n");
         if (t->lines >= MOST_LINES)
             return;
         bool node = t->level[depth] == TWILL_LEVEL_NODE;
@@ -152,7 +152,7 @@ void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD
 }
 
 /* How many units of a depth (ranks at the last) are in those of the depth above. */
-static void count(const struct tree *t, unsigned depth, uint32_t *least, uint32_t *most)
+static void count_units(const struct tree *t, unsigned depth, uint32_t *least, uint32_t *most)
 {
     uint32_t here = 0;
     *least = UINT32_MAX;
@@ -173,11 +173,12 @@ bool twill_world_summarize(const struct twill_world *world, char *text, size_t b
     struct tree t = open_tree(world, text, bytes);
     for (unsigned depth = 0; depth <= t.levels; depth++) {
         uint32_t least, most;
-        count(&t, depth, &least, &most);
-        put(&t, depth > 0 ? " x %u" : "%u", least);
+        count_units(&t, depth, &least, &most);
+        print_tree(&t, depth > 0 ? " x %u" : "%u", least);
         if (most > least)
-            put(&t, "-%u", most);
-        put(&t, " %s%s", depth < t.levels ? names[t.level[depth]] : "rank", most > 1 ? "s" : "");
+            print_tree(&t, "-%u", most);
+        print_tree(&t, " %s%s", depth < t.levels ? names[t.level[depth]] : "rank",
+                   most > 1 ? "s" : "");
     }
     return t.levels > 1;
 }

@@ -15,7 +15,7 @@ static void clear_progress(const struct twill_bench_run *run)
         fprintf(stderr, "\r\033[K");
 }
 
-static int fail(const struct twill_bench_run *run, twill_status status)
+static int fail_run(const struct twill_bench_run *run, twill_status status)
 {
     const char *message = run->comm != NULL ? twill_comm_message(run->comm) : "";
     if (message[0] == '\0' && run->context != NULL)
@@ -26,7 +26,7 @@ static int fail(const struct twill_bench_run *run, twill_status status)
 }
 
 /* Two buffers with room for the largest size, the alignment and the offset of -u. */
-static twill_status allocate(struct twill_bench_run *run)
+static twill_status allocate_buffers(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
     size_t offset = options->unalign * 8;
@@ -54,7 +54,7 @@ static twill_status allocate(struct twill_bench_run *run)
     return TWILL_OK;
 }
 
-static void release(struct twill_bench_run *run)
+static void release_buffers(struct twill_bench_run *run)
 {
     for (int i = 0; i < 2; i++)
         if (run->options.placed && run->context != NULL)
@@ -75,7 +75,7 @@ static void release(struct twill_bench_run *run)
     twill_context_destroy(run->context);
 }
 
-static struct twill_bench_columns columns_of(const struct twill_bench_run *run)
+static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
 {
     return (struct twill_bench_columns){.each = run->options.each,
                                         .overlap = run->options.overlap,
@@ -87,7 +87,7 @@ static void print_start(struct twill_bench_run *run)
     const struct twill_bench_options *options = &run->options;
     bool factor = options->step_factor > 1;
     if (options->csv) {
-        twill_bench_csv_header(stdout, columns_of(run));
+        twill_bench_csv_header(stdout, run_columns(run));
         return;
     }
     printf("# twill-bench version %s: %s\n", twill_version(),
@@ -108,18 +108,18 @@ static void print_start(struct twill_bench_run *run)
     if (options->list != NULL)
         twill_bench_print_step_header(stdout, options->each);
     else
-        twill_bench_print_header(stdout, columns_of(run));
+        twill_bench_print_header(stdout, run_columns(run));
 }
 
-static void report(struct twill_bench_run *run, const struct twill_bench_row *row)
+static void report_row(struct twill_bench_run *run, const struct twill_bench_row *row)
 {
     if (run->world_rank != 0)
         return;
     clear_progress(run);
     if (run->options.csv)
-        twill_bench_csv_row(stdout, row, columns_of(run));
+        twill_bench_csv_row(stdout, row, run_columns(run));
     else
-        twill_bench_print_row(stdout, row, columns_of(run));
+        twill_bench_print_row(stdout, row, run_columns(run));
     fflush(stdout);
     twill_bench_json_row(run, row);
 }
@@ -174,7 +174,7 @@ static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twil
          bytes = twill_bench_next_size(bytes, options->step_bytes, options->step_factor)) {
         status = twill_bench_measure(run, type, op, root, bytes, &row);
         if (status == TWILL_OK)
-            report(run, &row);
+            report_row(run, &row);
     }
     return status;
 }
@@ -197,7 +197,7 @@ static twill_status run_table(struct twill_bench_run *run)
     if (options->collective == TWILL_BENCH_BARRIER) {
         twill_status status = twill_bench_measure_barrier(run, &row);
         if (status == TWILL_OK)
-            report(run, &row);
+            report_row(run, &row);
         return status;
     }
     const struct twill_bench_facts *facts = twill_bench_facts(options->collective);
@@ -226,7 +226,7 @@ static int run_cycles(struct twill_bench_run *run)
     for (size_t cycle = 0; run->options.cycles == 0 || cycle < run->options.cycles; cycle++) {
         twill_status status = run_table(run);
         if (status != TWILL_OK)
-            return fail(run, status);
+            return fail_run(run, status);
     }
     clear_progress(run);
     if (run->world_rank == 0 && run->options.csv && run->failures > 0)
@@ -245,7 +245,7 @@ static int run_cycles(struct twill_bench_run *run)
 }
 
 /* --split: measure in groups, all of them at once. */
-static twill_status split(struct twill_bench_run *run)
+static twill_status split_groups(struct twill_bench_run *run)
 {
     int level = twill_bench_level(run->options.split), rank = twill_comm_rank(run->world);
     if (level >= 0)
@@ -272,7 +272,7 @@ static twill_status connect_strictly(struct twill_bench_run *run, const char *co
     return status == TWILL_OK ? twill_comm_create(&run->strict, run->strict_context) : status;
 }
 
-static twill_status connect_ranks(struct twill_bench_run *run)
+static twill_status ranks_connect(struct twill_bench_run *run)
 {
     char timeout[48], algorithm[512];
     const char *settings[] = {NULL, NULL, NULL, NULL};
@@ -293,7 +293,7 @@ static twill_status connect_ranks(struct twill_bench_run *run)
     if (status == TWILL_OK && run->options.reproducible)
         status = connect_strictly(run, settings);
     if (status == TWILL_OK && run->options.split != NULL)
-        status = split(run);
+        status = split_groups(run);
     if (status != TWILL_OK)
         return status;
     run->rank = twill_comm_rank(run->comm);
@@ -305,7 +305,8 @@ static twill_status connect_ranks(struct twill_bench_run *run)
 }
 
 /* What rank 0 alone can say; the others follow it. */
-static twill_status agree(struct twill_bench_run *run, int argc, char **argv, int32_t *outcome)
+static twill_status agree_options(struct twill_bench_run *run, int argc, char **argv,
+                                  int32_t *outcome)
 {
     *outcome = STATUS_GOOD;
     if (run->options.root >= run->size) {
@@ -338,15 +339,15 @@ int main(int argc, char **argv)
 
     int32_t outcome = STATUS_GOOD;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    twill_status status = connect_ranks(&run);
+    twill_status status = ranks_connect(&run);
     if (status == TWILL_OK && run.options.list != NULL)
         status = twill_bench_share_list(&run, &outcome);
     if (status == TWILL_OK && outcome == STATUS_GOOD)
-        status = allocate(&run);
+        status = allocate_buffers(&run);
     if (status == TWILL_OK && outcome == STATUS_GOOD)
-        status = agree(&run, argc, argv, &outcome);
+        status = agree_options(&run, argc, argv, &outcome);
     if (status != TWILL_OK) {
-        outcome = fail(&run, status);
+        outcome = fail_run(&run, status);
     } else if (outcome == STATUS_GOOD) {
         if (run.world_rank == 0)
             print_start(&run);
@@ -354,6 +355,6 @@ int main(int argc, char **argv)
         if (!twill_bench_json_close(&run))
             outcome = STATUS_FAILED;
     }
-    release(&run);
+    release_buffers(&run);
     return outcome;
 }

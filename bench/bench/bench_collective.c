@@ -63,7 +63,7 @@ double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks)
     }
 }
 
-static const struct twill_bench_facts *facts_of(const struct twill_bench_subject *subject)
+static const struct twill_bench_facts *subject_facts(const struct twill_bench_subject *subject)
 {
     return twill_bench_facts(subject->collective);
 }
@@ -77,7 +77,7 @@ static int parity(const struct twill_bench_subject *subject, int rank, int shard
 size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard)
 {
     size_t half = subject->count / 2;
-    if (!facts_of(subject)->vector)
+    if (!subject_facts(subject)->vector)
         return subject->count;
     return parity(subject, rank, shard) == 0 ? subject->count + half : subject->count - half;
 }
@@ -86,7 +86,7 @@ size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int ra
 {
     size_t first = (size_t)shard * subject->count;
     /* a large part and a small one make two even ones */
-    if (facts_of(subject)->vector && shard % 2 == 1)
+    if (subject_facts(subject)->vector && shard % 2 == 1)
         first += parity(subject, rank, shard - 1) == 0 ? subject->count / 2
                                                        : (size_t)0 - subject->count / 2;
     return first;
@@ -104,13 +104,13 @@ static size_t element_of(const struct twill_bench_subject *subject)
 
 static bool is_root(const struct twill_bench_subject *subject)
 {
-    return subject->rank == subject->root || !facts_of(subject)->rooted;
+    return subject->rank == subject->root || !subject_facts(subject)->rooted;
 }
 
 struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subject *subject,
                                                  char *src, char *dst)
 {
-    const struct twill_bench_facts *facts = facts_of(subject);
+    const struct twill_bench_facts *facts = subject_facts(subject);
     size_t own =
         twill_bench_shard_first(subject, subject->rank, subject->rank) * element_of(subject);
     if (!subject->in_place || facts->out_of_place)
@@ -124,8 +124,8 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
     return (struct twill_bench_pointers){dst, dst};
 }
 
-static bool holds(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
-                  int shard)
+static bool subject_holds(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
+                          int shard)
 {
     switch (holder) {
     case TWILL_BENCH_EVERYTHING:
@@ -161,20 +161,20 @@ static struct twill_bench_payload payload_of(const struct twill_bench_subject *s
 void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twill_bench_pointers at,
                           unsigned round)
 {
-    const struct twill_bench_facts *facts = facts_of(subject);
+    const struct twill_bench_facts *facts = subject_facts(subject);
     struct twill_bench_payload payload =
         payload_of(subject, facts->reduces ? -1 : subject->rank, round);
     for (int shard = 0; shard < (facts->sharded ? subject->ranks : 1); shard++)
-        if (holds(subject, facts->src, shard))
+        if (subject_holds(subject, facts->src, shard))
             twill_bench_fill(&payload, subject->rank, (uint64_t)shard * STRIDE,
                              shard_at(subject, facts->src, at.src, shard),
                              twill_bench_shard_count(subject, subject->rank, shard));
 }
 
 /* Whose values make part `part` of the result here, and from which position on. */
-static int source_of(const struct twill_bench_subject *subject, int shard, uint64_t *first)
+static int element_source(const struct twill_bench_subject *subject, int shard, uint64_t *first)
 {
-    const struct twill_bench_facts *facts = facts_of(subject);
+    const struct twill_bench_facts *facts = subject_facts(subject);
     bool exchanges = facts->sharded && facts->src == TWILL_BENCH_EVERYTHING && !facts->reduces;
     *first = (uint64_t)(exchanges ? subject->rank : shard) * STRIDE;
     if (facts->reduces)
@@ -187,13 +187,13 @@ static int source_of(const struct twill_bench_subject *subject, int shard, uint6
 size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
                              struct twill_bench_pointers at, unsigned round)
 {
-    const struct twill_bench_facts *facts = facts_of(subject);
+    const struct twill_bench_facts *facts = subject_facts(subject);
     size_t wrong = 0;
     for (int shard = 0; shard < (facts->sharded ? subject->ranks : 1); shard++) {
         uint64_t first;
-        if (!holds(subject, facts->dst, shard))
+        if (!subject_holds(subject, facts->dst, shard))
             continue;
-        int from = source_of(subject, shard, &first);
+        int from = element_source(subject, shard, &first);
         struct twill_bench_payload payload = payload_of(subject, from, round);
         wrong +=
             twill_bench_count_wrong(&payload, first, shard_at(subject, facts->dst, at.dst, shard),
@@ -214,37 +214,38 @@ void twill_bench_describe(const struct twill_bench_subject *subject,
 }
 
 /* A call in the form that is wanted. */
-#define FORM(name, ...)                                                                            \
+#define COLLECTIVE_FORM(name, ...)                                                                 \
     (form == TWILL_BENCH_BLOCKING      ? twill_##name(__VA_ARGS__)                                 \
      : form == TWILL_BENCH_NONBLOCKING ? twill_##name##_start(__VA_ARGS__, request)                \
                                        : twill_##name##_init(__VA_ARGS__, request))
 
-static twill_status begin_even(const struct twill_bench_subject *s, twill_comm *comm,
+static twill_status even_start(const struct twill_bench_subject *s, twill_comm *comm,
                                struct twill_bench_pointers at, enum twill_bench_form form,
                                twill_request **request)
 {
     int next = (s->rank + 1) % s->ranks, before = (s->rank + s->ranks - 1) % s->ranks;
     switch (s->collective) {
     case TWILL_BENCH_ALLREDUCE:
-        return FORM(allreduce, comm, at.src, at.dst, s->count, s->type, s->op);
+        return COLLECTIVE_FORM(allreduce, comm, at.src, at.dst, s->count, s->type, s->op);
     case TWILL_BENCH_BROADCAST:
-        return FORM(broadcast, comm, at.src, at.dst, s->count, s->type, s->root);
+        return COLLECTIVE_FORM(broadcast, comm, at.src, at.dst, s->count, s->type, s->root);
     case TWILL_BENCH_REDUCE:
-        return FORM(reduce, comm, at.src, at.dst, s->count, s->type, s->op, s->root);
+        return COLLECTIVE_FORM(reduce, comm, at.src, at.dst, s->count, s->type, s->op, s->root);
     case TWILL_BENCH_ALLGATHER:
-        return FORM(allgather, comm, at.src, at.dst, s->count, s->type);
+        return COLLECTIVE_FORM(allgather, comm, at.src, at.dst, s->count, s->type);
     case TWILL_BENCH_REDUCE_SCATTER:
-        return FORM(reduce_scatter, comm, at.src, at.dst, s->count, s->type, s->op);
+        return COLLECTIVE_FORM(reduce_scatter, comm, at.src, at.dst, s->count, s->type, s->op);
     case TWILL_BENCH_GATHER:
-        return FORM(gather, comm, at.src, at.dst, s->count, s->type, s->root);
+        return COLLECTIVE_FORM(gather, comm, at.src, at.dst, s->count, s->type, s->root);
     case TWILL_BENCH_SCATTER:
-        return FORM(scatter, comm, at.src, at.dst, s->count, s->type, s->root);
+        return COLLECTIVE_FORM(scatter, comm, at.src, at.dst, s->count, s->type, s->root);
     case TWILL_BENCH_ALLTOALL:
-        return FORM(alltoall, comm, at.src, at.dst, s->count, s->type);
+        return COLLECTIVE_FORM(alltoall, comm, at.src, at.dst, s->count, s->type);
     case TWILL_BENCH_SENDRECV:
-        return FORM(sendrecv, comm, at.src, s->count, next, at.dst, s->count, before, s->type);
+        return COLLECTIVE_FORM(sendrecv, comm, at.src, s->count, next, at.dst, s->count, before,
+                               s->type);
     default:
-        return FORM(barrier, comm);
+        return COLLECTIVE_FORM(barrier, comm);
     }
 }
 
@@ -255,19 +256,20 @@ twill_status twill_bench_begin(const struct twill_bench_subject *s, twill_comm *
     size_t own = twill_bench_shard_count(s, s->rank, s->rank);
     switch (s->collective) {
     case TWILL_BENCH_ALLGATHERV:
-        return FORM(allgatherv, comm, at.src, at.dst, v->dst_count, v->dst_first, s->type);
+        return COLLECTIVE_FORM(allgatherv, comm, at.src, at.dst, v->dst_count, v->dst_first,
+                               s->type);
     case TWILL_BENCH_REDUCE_SCATTERV:
-        return FORM(reduce_scatterv, comm, at.src, at.dst, v->src_count, s->type, s->op);
+        return COLLECTIVE_FORM(reduce_scatterv, comm, at.src, at.dst, v->src_count, s->type, s->op);
     case TWILL_BENCH_GATHERV:
-        return FORM(gatherv, comm, at.src, own, at.dst, v->dst_count, v->dst_first, s->type,
-                    s->root);
+        return COLLECTIVE_FORM(gatherv, comm, at.src, own, at.dst, v->dst_count, v->dst_first,
+                               s->type, s->root);
     case TWILL_BENCH_SCATTERV:
-        return FORM(scatterv, comm, at.src, v->src_count, v->src_first, at.dst, own, s->type,
-                    s->root);
+        return COLLECTIVE_FORM(scatterv, comm, at.src, v->src_count, v->src_first, at.dst, own,
+                               s->type, s->root);
     case TWILL_BENCH_ALLTOALLV:
-        return FORM(alltoallv, comm, at.src, v->src_count, v->src_first, at.dst, v->dst_count,
-                    v->dst_first, s->type);
+        return COLLECTIVE_FORM(alltoallv, comm, at.src, v->src_count, v->src_first, at.dst,
+                               v->dst_count, v->dst_first, s->type);
     default:
-        return begin_even(s, comm, at, form, request);
+        return even_start(s, comm, at, form, request);
     }
 }

@@ -142,7 +142,7 @@ static void name_option(int letter, char *text, size_t bytes)
             snprintf(text, bytes, "--%s", option->name);
 }
 
-static bool complain(bool speak, int letter, const char *text, const char *expected)
+static bool complain_bench(bool speak, int letter, const char *text, const char *expected)
 {
     char name[64] = "?";
     name_option(letter, name, sizeof(name));
@@ -152,8 +152,8 @@ static bool complain(bool speak, int letter, const char *text, const char *expec
 }
 
 /* Options that are a number: where it goes and what it may be. */
-static bool set_number(struct twill_bench_options *options, int letter, const char *text,
-                       bool speak)
+static bool set_bench_number(struct twill_bench_options *options, int letter, const char *text,
+                             bool speak)
 {
     const struct {
         int letter;
@@ -174,20 +174,20 @@ static bool set_number(struct twill_bench_options *options, int letter, const ch
         if (numbers[i].letter == letter)
             return twill_bench_parse_number(text, numbers[i].min, numbers[i].max,
                                             numbers[i].field) ||
-                   complain(speak, letter, text, numbers[i].expected);
+                   complain_bench(speak, letter, text, numbers[i].expected);
     return false;
 }
 
 static bool set_size(size_t *field, int letter, const char *text, bool speak)
 {
     return twill_bench_parse_size(text, field) ||
-           complain(speak, letter, text, "a size such as 8, 64K, 1.5M or 2G");
+           complain_bench(speak, letter, text, "a size such as 8, 64K, 1.5M or 2G");
 }
 
 static bool set_flag(bool *field, int letter, const char *text, bool speak)
 {
     *field = strcmp(text, "1") == 0;
-    return *field || strcmp(text, "0") == 0 || complain(speak, letter, text, "0 or 1");
+    return *field || strcmp(text, "0") == 0 || complain_bench(speak, letter, text, "0 or 1");
 }
 
 static bool set_type(struct twill_bench_options *options, const char *text, bool speak)
@@ -195,7 +195,8 @@ static bool set_type(struct twill_bench_options *options, const char *text, bool
     int type = twill_bench_type_parse(text);
     options->type = type < 0 ? TWILL_BENCH_ALL : type;
     return options->type != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
-           complain(speak, 'd', text, "a type such as float, f64, int8, bfloat16, f8e4m3, or all");
+           complain_bench(speak, 'd', text,
+                          "a type such as float, f64, int8, bfloat16, f8e4m3, or all");
 }
 
 static bool set_op(struct twill_bench_options *options, const char *text, bool speak)
@@ -205,8 +206,8 @@ static bool set_op(struct twill_bench_options *options, const char *text, bool s
         if (op <= TWILL_LXOR && strcmp(text, twill_op_name((twill_op)op)) == 0)
             options->op = op;
     return options->op != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
-           complain(speak, 'o', text,
-                    "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
+           complain_bench(speak, 'o', text,
+                          "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
 }
 
 static bool set_root(struct twill_bench_options *options, const char *text, bool speak)
@@ -216,7 +217,7 @@ static bool set_root(struct twill_bench_options *options, const char *text, bool
     if (strcmp(text, "all") == 0)
         return true;
     if (!twill_bench_parse_number(text, 0, 1 << 30, &root))
-        return complain(speak, 'r', text, "a rank or all");
+        return complain_bench(speak, 'r', text, "a rank or all");
     options->root = (int)root;
     return true;
 }
@@ -225,7 +226,7 @@ static bool set_memory(struct twill_bench_options *options, const char *text, bo
 {
     options->placed = strcmp(text, "twill") == 0;
     return options->placed || strcmp(text, "malloc") == 0 ||
-           complain(speak, OPTION_MEMORY, text, "malloc or twill");
+           complain_bench(speak, OPTION_MEMORY, text, "malloc or twill");
 }
 
 static bool set_align(struct twill_bench_options *options, const char *text, bool speak)
@@ -234,7 +235,7 @@ static bool set_align(struct twill_bench_options *options, const char *text, boo
     if (twill_bench_parse_size(text, align) && *align >= 8 && *align <= (1 << 30) &&
         (*align & (*align - 1)) == 0)
         return true;
-    return complain(speak, OPTION_ALIGN, text, "a power of two from 8 to 1G");
+    return complain_bench(speak, OPTION_ALIGN, text, "a power of two from 8 to 1G");
 }
 
 static bool set_form(struct twill_bench_options *options, const char *text, bool speak)
@@ -245,7 +246,7 @@ static bool set_form(struct twill_bench_options *options, const char *text, bool
             options->form = (enum twill_bench_form)i;
             return true;
         }
-    return complain(speak, OPTION_FORM, text, "blocking, begun or prepared");
+    return complain_bench(speak, OPTION_FORM, text, "blocking, begun or prepared");
 }
 
 static bool set_overlap(struct twill_bench_options *options, const char *text, bool speak)
@@ -253,7 +254,7 @@ static bool set_overlap(struct twill_bench_options *options, const char *text, b
     options->overlap = true;
     options->tests = strcmp(text, "test") == 0;
     return options->tests || strcmp(text, "none") == 0 ||
-           complain(speak, OPTION_OVERLAP, text, "test or none");
+           complain_bench(speak, OPTION_OVERLAP, text, "test or none");
 }
 
 static bool set_split(struct twill_bench_options *options, const char *text, bool speak)
@@ -261,21 +262,22 @@ static bool set_split(struct twill_bench_options *options, const char *text, boo
     size_t groups;
     options->split = text;
     return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0 ||
-           complain(speak, OPTION_SPLIT, text,
-                    "a number of groups, or tile, l3, numa, package, node or group");
+           complain_bench(speak, OPTION_SPLIT, text,
+                          "a number of groups, or tile, l3, numa, package, node or group");
 }
 
 static bool set_average(struct twill_bench_options *options, const char *text, bool speak)
 {
     size_t average;
     if (!twill_bench_parse_number(text, 0, 3, &average))
-        return complain(speak, 'a', text, "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)");
+        return complain_bench(speak, 'a', text,
+                              "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)");
     options->average = (enum twill_bench_average)average;
     return true;
 }
 
-static bool set_option(struct twill_bench_options *options, int letter, const char *text,
-                       bool speak)
+static bool set_bench_option(struct twill_bench_options *options, int letter, const char *text,
+                             bool speak)
 {
     switch (letter) {
     case 'b':
@@ -284,7 +286,7 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
         return set_size(&options->max_bytes, letter, text, speak);
     case 'i':
         return set_size(&options->step_bytes, letter, text, speak) &&
-               (options->step_bytes > 0 || complain(speak, letter, text, "above zero"));
+               (options->step_bytes > 0 || complain_bench(speak, letter, text, "above zero"));
     case 'a':
         return set_average(options, text, speak);
     case 'o':
@@ -320,13 +322,13 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
         return set_split(options, text, speak);
     case OPTION_CALIBRATE:
         options->calibration = text;
-        return *text != '\0' || complain(speak, letter, text, "a file to write");
+        return *text != '\0' || complain_bench(speak, letter, text, "a file to write");
     case OPTION_MEMORY:
         return set_memory(options, text, speak);
     case OPTION_ALIGN:
         return set_align(options, text, speak);
     default:
-        return set_number(options, letter, text, speak);
+        return set_bench_number(options, letter, text, speak);
     }
 }
 
@@ -416,7 +418,7 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
                 printf("\n");
             return TWILL_BENCH_DONE;
         }
-        if (letter == '?' || !set_option(options, letter, optarg, speak))
+        if (letter == '?' || !set_bench_option(options, letter, optarg, speak))
             return TWILL_BENCH_USAGE;
         options->ranged |= letter < 256 && strchr("beif", letter) != NULL;
     }

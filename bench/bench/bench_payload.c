@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define BATCH 512
+#define PAYLOAD_BATCH 512
 
 static const struct type_facts {
     bool integer, is_signed;
@@ -46,7 +46,7 @@ bool twill_bench_op_takes(twill_op op, twill_type type)
     return op <= TWILL_AVG || (is_bitwise(op) && facts[type].integer);
 }
 
-static uint64_t mix(unsigned round, int rank, uint64_t position)
+static uint64_t mix_position(unsigned round, int rank, uint64_t position)
 {
     uint64_t x =
         position + UINT64_C(0x9E3779B97F4A7C15) * ((uint64_t)round * 65537 + (uint64_t)rank + 1);
@@ -69,10 +69,10 @@ static int64_t wrap(const struct type_facts *fact, uint64_t bits)
 }
 
 /* A rank's value as an integer; for a floating-point product it is the exponent of two. */
-static int64_t value(const struct twill_bench_payload *payload, int rank, uint64_t position)
+static int64_t rank_value(const struct twill_bench_payload *payload, int rank, uint64_t position)
 {
     const struct type_facts *fact = &facts[payload->type];
-    uint64_t bits = mix(payload->round, rank, position);
+    uint64_t bits = mix_position(payload->round, rank, position);
     bool reduces = is_reduction(payload);
     if (reduces && payload->op >= TWILL_LAND && payload->op <= TWILL_LXOR)
         return bits % 3 == 0 ? 0 : (int64_t)(bits % 100 + 1);
@@ -86,7 +86,7 @@ static int64_t value(const struct twill_bench_payload *payload, int rank, uint64
 
 /* The bits of a small float nearest to x (ties to even), for any layout; what is too large becomes
  * the layout's largest pattern, which no check expects. */
-static uint64_t encode(const struct type_facts *fact, double x)
+static uint64_t encode_float(const struct type_facts *fact, double x)
 {
     int bias = (1 << (fact->exponent - 1)) - 1, exponent;
     uint64_t sign = signbit(x) ? UINT64_C(1) << (fact->bits - 1) : 0;
@@ -99,13 +99,13 @@ static uint64_t encode(const struct type_facts *fact, double x)
     return sign | (biased + units); /* the hidden bit adds one to the exponent */
 }
 
-static void store(const struct type_facts *fact, void *buffer, size_t i, uint64_t bits)
+static void store_bits(const struct type_facts *fact, void *buffer, size_t i, uint64_t bits)
 {
     size_t size = fact->bits / 8;
     memcpy((char *)buffer + i * size, &bits, size); /* little endian */
 }
 
-static uint64_t load(const struct type_facts *fact, const void *buffer, size_t i)
+static uint64_t load_bits(const struct type_facts *fact, const void *buffer, size_t i)
 {
     uint64_t bits = 0;
     size_t size = fact->bits / 8;
@@ -113,7 +113,7 @@ static uint64_t load(const struct type_facts *fact, const void *buffer, size_t i
     return bits;
 }
 
-static double real(const struct twill_bench_payload *payload, int64_t v)
+static double real_value(const struct twill_bench_payload *payload, int64_t v)
 {
     return is_reduction(payload) && payload->op == TWILL_PROD ? ldexp(1, (int)v) : (double)v;
 }
@@ -123,12 +123,13 @@ void twill_bench_fill(const struct twill_bench_payload *payload, int rank, uint6
 {
     const struct type_facts *fact = &facts[payload->type];
     for (size_t i = 0; i < count; i++) {
-        int64_t v = value(payload, rank, first + i);
-        store(fact, buffer, i, fact->integer ? (uint64_t)v : encode(fact, real(payload, v)));
+        int64_t v = rank_value(payload, rank, first + i);
+        store_bits(fact, buffer, i,
+                   fact->integer ? (uint64_t)v : encode_float(fact, real_value(payload, v)));
     }
 }
 
-static int64_t combine(const struct twill_bench_payload *payload, int64_t a, int64_t b)
+static int64_t combine_operands(const struct twill_bench_payload *payload, int64_t a, int64_t b)
 {
     const struct type_facts *fact = &facts[payload->type];
     bool wide = !fact->is_signed && fact->bits == 64;
@@ -160,19 +161,19 @@ static int64_t combine(const struct twill_bench_payload *payload, int64_t a, int
 }
 
 /* The result at n positions from `first`, before an average divides. */
-static void expect(const struct twill_bench_payload *payload, uint64_t first, size_t n,
-                   int64_t *want)
+static void expect_results(const struct twill_bench_payload *payload, uint64_t first, size_t n,
+                           int64_t *want)
 {
     int from = is_reduction(payload) ? 0 : payload->from;
     for (size_t i = 0; i < n; i++)
-        want[i] = value(payload, from, first + i);
+        want[i] = rank_value(payload, from, first + i);
     for (int rank = 1; is_reduction(payload) && rank < payload->ranks; rank++)
         for (size_t i = 0; i < n; i++)
-            want[i] = combine(payload, want[i], value(payload, rank, first + i));
+            want[i] = combine_operands(payload, want[i], rank_value(payload, rank, first + i));
 }
 
 /* The element that `want` makes, divided in the precision that the library promises. */
-static uint64_t element(const struct twill_bench_payload *payload, int64_t want)
+static uint64_t result_element(const struct twill_bench_payload *payload, int64_t want)
 {
     const struct type_facts *fact = &facts[payload->type];
     int divisor = is_reduction(payload) && payload->op == TWILL_AVG ? payload->ranks : 1;
@@ -180,10 +181,10 @@ static uint64_t element(const struct twill_bench_payload *payload, int64_t want)
         return (uint64_t)(wrap(fact, (uint64_t)want) / divisor);
     if (fact->integer)
         return (uint64_t)want;
-    double x = real(payload, want);
+    double x = real_value(payload, want);
     if (divisor > 1)
         x = payload->type == TWILL_F64 ? x / divisor : (double)((float)x / (float)divisor);
-    return encode(fact, x);
+    return encode_float(fact, x);
 }
 
 /* Is no partial sum ever rounded, in whatever order? */
@@ -195,7 +196,7 @@ static bool is_exact(const struct twill_bench_payload *payload)
     return fact->integer || !sums || (double)fact->magnitude * payload->ranks <= ldexp(1, bits);
 }
 
-static double decode(const struct type_facts *fact, uint64_t bits)
+static double decode_float(const struct type_facts *fact, uint64_t bits)
 {
     uint64_t biased = bits >> fact->mantissa & ((UINT64_C(1) << fact->exponent) - 1);
     uint64_t units = bits & ((UINT64_C(1) << fact->mantissa) - 1);
@@ -213,7 +214,7 @@ static bool is_wrong(const struct twill_bench_payload *payload, bool exact, uint
 {
     const struct type_facts *fact = &facts[payload->type];
     uint64_t mask = fact->bits == 64 ? UINT64_MAX : (UINT64_C(1) << fact->bits) - 1;
-    uint64_t expected = element(payload, want) & mask;
+    uint64_t expected = result_element(payload, want) & mask;
     uint64_t sign = fact->integer ? 0 : UINT64_C(1) << (fact->bits - 1);
     if (got == expected || ((got | expected) & ~sign) == 0) /* a zero has a sign of no meaning */
         return false;
@@ -222,7 +223,8 @@ static bool is_wrong(const struct twill_bench_payload *payload, bool exact, uint
     /* half a unit in the last place of the largest partial sum, for each of them */
     double each = ldexp((double)fact->magnitude * payload->ranks, -fact->mantissa - 1);
     double allowed = each * (payload->ranks + 1) / (payload->op == TWILL_AVG ? payload->ranks : 1);
-    return !(fabs(decode(fact, got) - decode(fact, expected)) <= allowed); /* a NaN is wrong */
+    return !(fabs(decode_float(fact, got) - decode_float(fact, expected)) <=
+             allowed); /* a NaN is wrong */
 }
 
 size_t twill_bench_count_wrong(const struct twill_bench_payload *payload, uint64_t first,
@@ -230,13 +232,13 @@ size_t twill_bench_count_wrong(const struct twill_bench_payload *payload, uint64
 {
     const struct type_facts *fact = &facts[payload->type];
     bool exact = is_exact(payload);
-    int64_t want[BATCH];
+    int64_t want[PAYLOAD_BATCH];
     size_t wrong = 0;
-    for (size_t done = 0; done < count; done += BATCH) {
-        size_t n = count - done < BATCH ? count - done : BATCH;
-        expect(payload, first + done, n, want);
+    for (size_t done = 0; done < count; done += PAYLOAD_BATCH) {
+        size_t n = count - done < PAYLOAD_BATCH ? count - done : PAYLOAD_BATCH;
+        expect_results(payload, first + done, n, want);
         for (size_t i = 0; i < n; i++)
-            wrong += is_wrong(payload, exact, load(fact, buffer, done + i), want[i]);
+            wrong += is_wrong(payload, exact, load_bits(fact, buffer, done + i), want[i]);
     }
     return wrong;
 }

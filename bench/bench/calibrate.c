@@ -13,12 +13,12 @@ enum { STATUS_GOOD = 0, STATUS_FAILED = 1, NAMES = 48, NAME_BYTES = 96, CHANCE =
 
 static const size_t sizes[] = {8,     64,     256,     1024,    4096,     16384,
                                65536, 262144, 1048576, 4194304, 16777216, 67108864};
-enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+enum { CALIBRATE_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
 /* Bytes that the buffers need. */
 static size_t largest(const struct twill_bench_calibration *c)
 {
-    size_t i = SIZES - 1;
+    size_t i = CALIBRATE_SIZES - 1;
     while (i > 0 && sizes[i] > c->max_bytes)
         i--;
     return sizes[i];
@@ -89,7 +89,7 @@ static const struct collective {
     {"scatter", scatter, true, false, NOT_IN_PLACE},
     {"alltoall", alltoall, true, true, NOT_IN_PLACE},
 };
-enum { COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
+enum { CALIBRATE_COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
 
 /* --- what to measure -------------------------------------------------------------------------- */
 
@@ -97,7 +97,7 @@ enum { COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
 struct plan {
     size_t count;
     char name[NAMES][NAME_BYTES];
-    bool selected[NAMES][SIZES];
+    bool selected[NAMES][CALIBRATE_SIZES];
 };
 
 static size_t find_name(struct plan *plan, const char *name, size_t length)
@@ -164,13 +164,13 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     return 0;
 }
 
-struct session {
+struct calibration_session {
     twill_context *context;
     twill_comm *comm;
     void *src, *dst;
 };
 
-static void end_session(struct session *s)
+static void end_session(struct calibration_session *s)
 {
     if (s->src != NULL)
         twill_free(s->context, s->src);
@@ -181,12 +181,12 @@ static void end_session(struct session *s)
 }
 
 static twill_status begin_session(struct twill_bench_calibration *c, const char *override,
-                                  struct session *s)
+                                  struct calibration_session *s)
 {
-    char setting[COLLECTIVES * (NAME_BYTES + 24)];
+    char setting[CALIBRATE_COLLECTIVES * (NAME_BYTES + 24)];
     const char *settings[] = {setting, "TWILL_TUNING=", "TWILL_LOG=none", NULL};
     twill_bootstrap bootstrap = {c->rank, c->size, exchange, c};
-    *s = (struct session){.context = NULL};
+    *s = (struct calibration_session){.context = NULL};
     snprintf(setting, sizeof(setting), "TWILL_ALGORITHM=%s", override);
     twill_status status = twill_context_create(&s->context, &bootstrap, settings);
     if (status == TWILL_OK)
@@ -241,7 +241,8 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
 }
 
 /* Out of place, and in place where there is such a thing: the mean of both. */
-static twill_status time_both(struct twill_bench_calibration *c, const struct session *s,
+static twill_status time_both(struct twill_bench_calibration *c,
+                              const struct calibration_session *s,
                               const struct collective *collective, size_t count, double *seconds)
 {
     size_t own = (size_t)c->rank * count * sizeof(float);
@@ -260,13 +261,14 @@ static twill_status time_both(struct twill_bench_calibration *c, const struct se
     return status;
 }
 
-static twill_status measure_candidate(struct twill_bench_calibration *c, struct session *s,
+static twill_status measure_candidate(struct twill_bench_calibration *c,
+                                      struct calibration_session *s,
                                       const struct collective *collective, const struct plan *plan,
                                       size_t index)
 {
     int nodes = twill_comm_nodes(c->comm), widest = twill_comm_local_size(c->comm);
     twill_status status = twill_allreduce(c->comm, &widest, &widest, 1, TWILL_I32, TWILL_MAX);
-    for (size_t i = 0; i < SIZES && status == TWILL_OK; i++) {
+    for (size_t i = 0; i < CALIBRATE_SIZES && status == TWILL_OK; i++) {
         size_t count = sizes[i] / sizeof(float) / (collective->sharded ? (size_t)c->size : 1);
         bool nothing = collective->call == barrier;
         double seconds;
@@ -288,15 +290,15 @@ static twill_status measure_candidate(struct twill_bench_calibration *c, struct 
 static twill_status measure_together(struct twill_bench_calibration *c, const struct plan *plans,
                                      size_t index)
 {
-    char override[COLLECTIVES * (NAME_BYTES + 24)] = "";
+    char override[CALIBRATE_COLLECTIVES * (NAME_BYTES + 24)] = "";
     size_t used = 0;
-    struct session session;
-    for (size_t i = 0; i < COLLECTIVES; i++)
+    struct calibration_session session;
+    for (size_t i = 0; i < CALIBRATE_COLLECTIVES; i++)
         if (index < plans[i].count)
             used += (size_t)snprintf(override + used, sizeof(override) - used, "%s:%s;",
                                      collectives[i].name, plans[i].name[index]);
     twill_status status = begin_session(c, override, &session);
-    for (size_t i = 0; i < COLLECTIVES && status == TWILL_OK; i++)
+    for (size_t i = 0; i < CALIBRATE_COLLECTIVES && status == TWILL_OK; i++)
         if (index < plans[i].count)
             status = measure_candidate(c, &session, &collectives[i], &plans[i], index);
     end_session(&session);
@@ -305,14 +307,14 @@ static twill_status measure_together(struct twill_bench_calibration *c, const st
 
 static twill_status measure_tables(struct twill_bench_calibration *c)
 {
-    struct plan *plans = calloc(COLLECTIVES, sizeof(*plans));
+    struct plan *plans = calloc(CALIBRATE_COLLECTIVES, sizeof(*plans));
     size_t most = 0;
     twill_status status = plans != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
-    for (size_t i = 0; i < COLLECTIVES && status == TWILL_OK; i++) {
-        for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes; s++)
+    for (size_t i = 0; i < CALIBRATE_COLLECTIVES && status == TWILL_OK; i++) {
+        for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes; s++)
             query_plan(c, collectives[i].name, s, " mapped", &plans[i]);
         /* What is fetched has its chance against what is staged. */
-        for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
+        for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
             query_plan(c, collectives[i].name, s, " fetched", &plans[i]);
         most = plans[i].count > most ? plans[i].count : most;
     }

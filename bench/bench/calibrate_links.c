@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGE = 1 << 20, BURST = 64, TURNS = 200 };
+enum { CALIBRATE_LINKS_LARGE = 1 << 20, BURST = 64, CALIBRATE_LINKS_TURNS = 200 };
 
-static void say(const struct twill_bench_calibration *c, const char *link, const char *field,
-                double seconds)
+static void print_field(const struct twill_bench_calibration *c, const char *link,
+                        const char *field, double seconds)
 {
     if (c->rank == 0)
         fprintf(c->file, "model link.%s.%s %.0f\n", link, field,
@@ -21,7 +21,7 @@ static void say(const struct twill_bench_calibration *c, const char *link, const
 static twill_status ping_pong(struct twill_bench_calibration *c, int other, void *buffer,
                               size_t bytes, double *seconds)
 {
-    size_t turns = bytes > 4096 ? 20 : TURNS;
+    size_t turns = bytes > 4096 ? 20 : CALIBRATE_LINKS_TURNS;
     twill_status status = twill_barrier(c->comm);
     *seconds = 0;
     for (size_t i = 0; i < turns && status == TWILL_OK; i++) {
@@ -64,7 +64,7 @@ static twill_status burst(struct twill_bench_calibration *c, int other, char *bu
 static twill_status measure_link(struct twill_bench_calibration *c, const char *link, int other)
 {
     double small = 0, large = 0, overhead = 0;
-    char *buffer = calloc(1, LARGE);
+    char *buffer = calloc(1, CALIBRATE_LINKS_LARGE);
     twill_status status = buffer != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     if (status == TWILL_OK)
         status = ping_pong(c, other, buffer, 8, &small);
@@ -74,12 +74,13 @@ static twill_status measure_link(struct twill_bench_calibration *c, const char *
         overhead = i == 0 || once < overhead ? once : overhead;
     }
     if (status == TWILL_OK)
-        status = ping_pong(c, other, buffer, LARGE, &large);
+        status = ping_pong(c, other, buffer, CALIBRATE_LINKS_LARGE, &large);
     overhead = overhead < small / 2 ? overhead : small / 2;
-    say(c, link, "overhead", overhead);
-    say(c, link, "latency", small - 2 * overhead);
+    print_field(c, link, "overhead", overhead);
+    print_field(c, link, "latency", small - 2 * overhead);
     /* On a busy machine the small one may have taken longer. */
-    say(c, link, "gap", (large > small ? large - small : large) / (LARGE / 1024));
+    print_field(c, link, "gap",
+                (large > small ? large - small : large) / (CALIBRATE_LINKS_LARGE / 1024));
     free(buffer);
     return status;
 }
@@ -90,7 +91,7 @@ static twill_status barrier(twill_comm *comm, void *src, void *dst, size_t count
     return twill_barrier(comm);
 }
 
-static twill_status sum(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+static twill_status sum_call(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
 {
     return twill_allreduce(comm, src, dst, count, type, TWILL_SUM);
 }
@@ -100,16 +101,16 @@ static twill_status sum(twill_comm *comm, void *src, void *dst, size_t count, tw
 static twill_status measure_types(struct twill_bench_calibration *c)
 {
     const double plain = 1024 / 100e9; /* f32 at 100 GB/s: what the model of "auto" says */
-    void *src = calloc(1, LARGE), *dst = calloc(1, LARGE);
+    void *src = calloc(1, CALIBRATE_LINKS_LARGE), *dst = calloc(1, CALIBRATE_LINKS_LARGE);
     double seconds, base = 0;
     twill_status status = src != NULL && dst != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     for (int type = 0; type < TWILL_TYPE_COUNT && status == TWILL_OK && c->size > 1; type++) {
-        size_t count = LARGE / twill_type_size((twill_type)type);
-        status = twill_bench_time_calls(c, c->comm, sum, src, dst, count, (twill_type)type, true,
-                                        &seconds);
+        size_t count = CALIBRATE_LINKS_LARGE / twill_type_size((twill_type)type);
+        status = twill_bench_time_calls(c, c->comm, sum_call, src, dst, count, (twill_type)type,
+                                        true, &seconds);
         if (type == TWILL_F32)
             base = seconds;
-        double reduced = (double)(LARGE / 1024) * (c->size - 1) / c->size;
+        double reduced = (double)(CALIBRATE_LINKS_LARGE / 1024) * (c->size - 1) / c->size;
         double more = (seconds - base) / reduced;
         if (status == TWILL_OK && c->rank == 0)
             fprintf(c->file, "model reduce.%s %.0f\n", twill_type_name((twill_type)type),
@@ -143,7 +144,7 @@ twill_status twill_bench_calibrate_links(struct twill_bench_calibration *c)
     if (status == TWILL_OK && near > 0 && remote == 0) {
         status =
             twill_bench_time_calls(c, c->comm, barrier, NULL, NULL, 0, TWILL_F32, true, &seconds);
-        say(c, "node", "signal", seconds * 0.8); /* the rest is the call, and looking */
+        print_field(c, "node", "signal", seconds * 0.8); /* the rest is the call, and looking */
     }
     if (status == TWILL_OK)
         status = measure_types(c);

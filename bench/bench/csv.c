@@ -29,7 +29,7 @@ void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns)
     fprintf(out, "\n");
 }
 
-static void print_half(FILE *out, const struct twill_bench_timing *timing)
+static void csv_print_half(FILE *out, const struct twill_bench_timing *timing)
 {
     if (timing->missing) {
         fprintf(out, ",,,,");
@@ -41,7 +41,7 @@ static void print_half(FILE *out, const struct twill_bench_timing *timing)
         fprintf(out, "%lld", (long long)timing->wrong);
 }
 
-static void print_each(FILE *out, const struct twill_bench_statistics *each)
+static void csv_print_each(FILE *out, const struct twill_bench_statistics *each)
 {
     fprintf(out, ",%.6g,%.6g,%.6g,%.6g", each->min * 1e6, each->max * 1e6, each->p99 * 1e6,
             each->cv);
@@ -52,11 +52,11 @@ void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
 {
     const struct twill_bench_timing *timing = &row->out_of_place;
     fprintf(out, "%zu,%zu,%s,%s,%d", row->bytes, row->count, row->type, row->op, row->root);
-    print_half(out, timing);
-    print_half(out, &row->in_place);
+    csv_print_half(out, timing);
+    csv_print_half(out, &row->in_place);
     if (columns.each) {
-        print_each(out, &timing->each);
-        print_each(out, &row->in_place.each);
+        csv_print_each(out, &timing->each);
+        csv_print_each(out, &row->in_place.each);
     }
     if (columns.overlap)
         fprintf(out, ",%.6g,%.6g,%.6g,%.6g", timing->overall * 1e6, timing->compute * 1e6,

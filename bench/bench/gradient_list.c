@@ -51,7 +51,7 @@ static uint64_t parse_elements(const char *line)
 }
 
 /* One more key. False: memory is out. */
-static bool append(struct twill_bench_list *list, uint64_t elements)
+static bool append_size(struct twill_bench_list *list, uint64_t elements)
 {
     bool full = (list->keys & (list->keys - 1)) == 0; /* room grows at powers of two */
     if (full && !twill_bench_list_reserve(list, list->keys == 0 ? 1 : 2 * list->keys))
@@ -72,7 +72,7 @@ static bool read_lines(struct twill_bench_list *list, FILE *file, const char *pa
         if (line[strspn(line, " \t\r")] == '\0')
             continue;
         uint64_t elements = parse_elements(line);
-        good = elements > 0 && append(list, elements);
+        good = elements > 0 && append_size(list, elements);
         if (elements == 0)
             snprintf(message, bytes, "%s:%zu: '%.40s' is not a number of elements from 1", path,
                      number, line);

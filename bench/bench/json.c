@@ -38,7 +38,7 @@ static struct json_object *truth(bool value)
     return string(value ? "true" : "false");
 }
 
-static struct json_object *now(void)
+static struct json_object *time_json(void)
 {
     char text[32];
     struct tm local_time;
@@ -76,7 +76,7 @@ static struct json_object *environment(void)
     return list;
 }
 
-static struct json_object *machine(struct twill_bench_run *run)
+static struct json_object *run_machine_json(struct twill_bench_run *run)
 {
     struct json_object *object = json_object_new_object();
     struct utsname names;
@@ -170,13 +170,13 @@ bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
         json_object_array_add(args, string(argv[i]));
     run->json = json_object_new_object();
     put(run->json, "version", json_object_new_int(1));
-    put(run->json, "start_time", now());
+    put(run->json, "start_time", time_json());
     put(run->json, "args", args);
     put(run->json, "env", environment());
     put(run->json, "twill_version", string(twill_version()));
     put(run->json, "ranks", json_object_new_int(run->world_size));
     put(run->json, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
-    put(run->json, "machine", machine(run));
+    put(run->json, "machine", run_machine_json(run));
     put(run->json, "config", config(run));
     put(run->json, "results", json_object_new_array());
     return true;
@@ -277,7 +277,7 @@ bool twill_bench_json_close(struct twill_bench_run *run)
     put(run->json, "out_of_bounds", bounds);
     put(run->json, "average_bus_bandwidth", bandwidth);
     put(run->json, "errors", errors);
-    put(run->json, "end_time", now());
+    put(run->json, "end_time", time_json());
     const char *text = json_object_to_json_string_ext(run->json, JSON_C_TO_STRING_PRETTY);
     bool good = fputs(text, run->json_file) >= 0 && fputc('\n', run->json_file) != EOF;
     good = fclose(run->json_file) == 0 && good;

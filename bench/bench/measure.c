@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 /* The buffers wander through their space, so that caches and address tables earn nothing. */
-static char *place(const struct twill_bench_run *run, const struct twill_bench_subject *subject,
-                   int buffer, size_t iteration)
+static char *place_buffer(const struct twill_bench_run *run,
+                          const struct twill_bench_subject *subject, int buffer, size_t iteration)
 {
     size_t stride = (subject->bytes + 63) & ~(size_t)63;
     size_t places = stride > 0 ? run->options.max_bytes / stride : 0;
@@ -22,8 +22,8 @@ struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
                                               const struct twill_bench_subject *subject,
                                               size_t iteration)
 {
-    return twill_bench_pointers(subject, place(run, subject, 0, iteration),
-                                place(run, subject, 1, iteration));
+    return twill_bench_pointers(subject, place_buffer(run, subject, 0, iteration),
+                                place_buffer(run, subject, 1, iteration));
 }
 
 /* One call in one form, from nothing to nothing. */
@@ -132,7 +132,7 @@ void twill_bench_prepare(const struct twill_bench_run *run,
                          const struct twill_bench_subject *subject, unsigned round)
 {
     size_t bytes = twill_bench_buffer_bytes(twill_bench_facts(subject->collective), subject->bytes);
-    memset(place(run, subject, 1, 0), 0xFF, bytes);
+    memset(place_buffer(run, subject, 1, 0), 0xFF, bytes);
     twill_bench_fill_src(subject, twill_bench_place(run, subject, 0), round);
 }
 
@@ -147,8 +147,8 @@ twill_status twill_bench_count(struct twill_bench_run *run,
 void twill_bench_clear(const struct twill_bench_run *run, const struct twill_bench_subject *subject)
 {
     size_t bytes = twill_bench_buffer_bytes(twill_bench_facts(subject->collective), subject->bytes);
-    memset(place(run, subject, subject->in_place ? 1 : 0, 0), 0, bytes);
-    memset(place(run, subject, 1, 0), 0, bytes);
+    memset(place_buffer(run, subject, subject->in_place ? 1 : 0, 0), 0, bytes);
+    memset(place_buffer(run, subject, 1, 0), 0, bytes);
 }
 
 /* --verify checks every form of the call, else the one that is timed. */
@@ -161,8 +161,9 @@ static twill_status check_form(struct twill_bench_run *run,
     return twill_bench_count(run, subject, run->round, timing);
 }
 
-static twill_status check(struct twill_bench_run *run, const struct twill_bench_subject *subject,
-                          struct twill_bench_timing *timing)
+static twill_status check_result(struct twill_bench_run *run,
+                                 const struct twill_bench_subject *subject,
+                                 struct twill_bench_timing *timing)
 {
     timing->wrong = 0;
     for (size_t i = 0; i < run->options.checks && timing->wrong == 0; i++) {
@@ -236,7 +237,7 @@ static twill_status measure_half(struct twill_bench_run *run,
         TWILL_BENCH_TRY(time_strict(run, subject, timing));
     twill_bench_rate(run, subject->bytes, timing);
     if (run->options.checks > 0)
-        TWILL_BENCH_TRY(check(run, subject, timing));
+        TWILL_BENCH_TRY(check_result(run, subject, timing));
     run->failures += timing->wrong > 0;
     run->bandwidth += timing->bus_bandwidth;
     run->measured++;

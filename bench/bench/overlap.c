@@ -37,8 +37,9 @@ static size_t turns_for(double seconds)
 }
 
 /* One call with `turns` of computing between its begin and the wait. */
-static twill_status once(struct twill_bench_run *run, const struct twill_bench_subject *subject,
-                         size_t iteration, size_t turns)
+static twill_status overlap_once(struct twill_bench_run *run,
+                                 const struct twill_bench_subject *subject, size_t iteration,
+                                 size_t turns)
 {
     twill_request *request = NULL;
     int done = 0;
@@ -59,7 +60,7 @@ static twill_status average(struct twill_bench_run *run, const struct twill_benc
     TWILL_BENCH_TRY(twill_barrier(run->comm));
     double start = twill_bench_now();
     for (size_t i = 0; i < run->options.iterations; i++)
-        TWILL_BENCH_TRY(once(run, subject, i, turns));
+        TWILL_BENCH_TRY(overlap_once(run, subject, i, turns));
     *seconds = (twill_bench_now() - start) / (double)run->options.iterations;
     return twill_bench_combine(run, seconds, 1);
 }

@@ -43,14 +43,14 @@ twill_status twill_bench_locate(struct twill_bench_run *run)
 
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run)
 {
-    enum { SHOWN = 64 };
+    enum { PLACES_SHOWN = 64 };
     fprintf(out, "# Ranks %d on %d node%s\n", run->world_size, twill_comm_nodes(run->world),
             twill_comm_nodes(run->world) == 1 ? "" : "s");
-    for (int rank = 0; rank < run->world_size && rank < SHOWN; rank++) {
+    for (int rank = 0; rank < run->world_size && rank < PLACES_SHOWN; rank++) {
         const struct twill_bench_place *place = &run->places[rank];
         fprintf(out, "#  Rank %2d Pid %6d on %10s node %2d local rank %2d\n", place->rank,
                 place->pid, place->host, place->node, place->local_rank);
     }
-    if (run->world_size > SHOWN)
-        fprintf(out, "#  ... and %d more\n", run->world_size - SHOWN);
+    if (run->world_size > PLACES_SHOWN)
+        fprintf(out, "#  ... and %d more\n", run->world_size - PLACES_SHOWN);
 }

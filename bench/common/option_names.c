@@ -7,13 +7,13 @@
 #include <stddef.h>
 #include <string.h>
 
-#define MOST 32
+#define WORDS_MOST 32
 
 /* In small letters, without '_' and '-', and without the "_perf" of nccl-tests' programs. */
-static bool normalise(const char *text, char plain[MOST])
+static bool normalise(const char *text, char plain[WORDS_MOST])
 {
     size_t used = 0;
-    for (; *text != '\0' && used + 1 < MOST; text++)
+    for (; *text != '\0' && used + 1 < WORDS_MOST; text++)
         if (*text != '_' && *text != '-')
             plain[used++] = (char)tolower((unsigned char)*text);
     plain[used] = '\0';
@@ -29,7 +29,7 @@ const char *twill_bench_collective_name(const char *text)
         "gather",    "scatter",   "alltoall",  "reduce_scatter",  "sendrecv",
         "gatherv",   "scatterv",  "alltoallv", "reduce_scatterv", "allgatherv",
     };
-    char plain[MOST], own[MOST];
+    char plain[WORDS_MOST], own[WORDS_MOST];
     if (!normalise(text, plain))
         return text;
     if (strcmp(plain, "bcast") == 0)
@@ -55,7 +55,7 @@ int twill_bench_type_parse(const char *text)
         {"uint64", TWILL_U64},     {"fp8e4m3", TWILL_F8E4M3},    {"float8e4m3", TWILL_F8E4M3},
         {"fp8e5m2", TWILL_F8E5M2}, {"float8e5m2", TWILL_F8E5M2},
     };
-    char plain[MOST];
+    char plain[WORDS_MOST];
     if (!normalise(text, plain))
         return -1;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++)

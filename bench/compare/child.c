@@ -118,7 +118,7 @@ static void kill_all(struct twill_compare_contender *contender)
 }
 
 /* It is out: say why and leave nothing behind. */
-static bool give_up(struct twill_compare_contender *contender, const char *what)
+static bool give_up_contender(struct twill_compare_contender *contender, const char *what)
 {
     char said[TWILL_COMPARE_TEXT] = "";
     twill_compare_write(said, sizeof(said), "%.*s", TWILL_COMPARE_TEXT - 1,
@@ -137,8 +137,8 @@ static bool give_up(struct twill_compare_contender *contender, const char *what)
 /* Sleep until all ranks are done, the launcher is gone, or the time is over: time in which this
  * process does not run (stopped, or the machine asleep) does not count, the ranks stood still too.
  */
-static bool await(struct twill_compare_run *run, struct twill_compare_contender *contender,
-                  const char *what)
+static bool await_contender(struct twill_compare_run *run,
+                            struct twill_compare_contender *contender, const char *what)
 {
     struct twill_compare_board *board = contender->board;
     char text[96];
@@ -152,26 +152,26 @@ static bool await(struct twill_compare_run *run, struct twill_compare_contender 
         if (run->options.n_hosts == 0)
             twill_compare_sleep(&board->done, done, step);
         else if (!twill_compare_hearken(run, contender, step))
-            return give_up(contender, "a rank has gone");
+            return give_up_contender(contender, "a rank has gone");
         double slept = twill_compare_now() - from;
         waited += slept < 2 * step ? slept : step;
         if (waitpid(contender->pid, &status, WNOHANG) == contender->pid) {
             contender->pid = 0;
             twill_compare_write(text, sizeof(text), "it ended during %s with status %d", what,
                                 WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-            return give_up(contender, text);
+            return give_up_contender(contender, text);
         }
         if (twill_compare_interrupted(run))
-            return give_up(contender, "interrupted");
+            return give_up_contender(contender, "interrupted");
         if (waited > run->options.timeout) {
             twill_compare_write(text, sizeof(text), "it hangs: %s took more than %g s", what,
                                 run->options.timeout);
-            return give_up(contender, text);
+            return give_up_contender(contender, text);
         }
     }
     for (int rank = 0; rank < board->ranks; rank++)
         if (board->error[rank])
-            return give_up(contender, "a call failed");
+            return give_up_contender(contender, "a call failed");
     return true;
 }
 
@@ -235,10 +235,10 @@ bool twill_compare_start(struct twill_compare_run *run, struct twill_compare_con
     contender->pid = spawn(run, contender->command, contender->settings, contender->log);
     if (contender->pid < 0) {
         contender->pid = 0;
-        return give_up(contender, "it could not be started");
+        return give_up_contender(contender, "it could not be started");
     }
     setpgid(contender->pid, contender->pid);
-    if (!await(run, contender, "its start"))
+    if (!await_contender(run, contender, "its start"))
         return false;
     twill_compare_write(contender->library, sizeof(contender->library), "%.*s",
                         TWILL_COMPARE_TEXT - 1, contender->board->library);
@@ -260,7 +260,7 @@ bool twill_compare_turn(struct twill_compare_run *run, struct twill_compare_cont
     twill_compare_write(what, sizeof(what), "%s of %zu bytes",
                         twill_compare_name((enum twill_compare_collective)order->collective),
                         (size_t)order->bytes);
-    return await(run, contender, what);
+    return await_contender(run, contender, what);
 }
 
 void twill_compare_end(struct twill_compare_run *run, struct twill_compare_contender *contender)

@@ -17,7 +17,7 @@ static const char *const tuned_settings[] = {
     "MALLOC_TOP_PAD_=67108864",
 };
 
-static void append(char **list, int most, const char *text)
+static void append_argument(char **list, int most, const char *text)
 {
     int n = 0;
     while (list[n] != NULL)
@@ -32,23 +32,23 @@ static void append_arguments(struct twill_compare_contender *contender, const ch
     while (*(text += strspn(text, " ")) != '\0') {
         size_t length = strcspn(text, " ");
         twill_compare_write(word, sizeof(word), "%.*s", (int)length, text);
-        append(contender->command, TWILL_COMPARE_ARGUMENTS, word);
+        append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, word);
         text += length;
     }
 }
 
 static void append_setting(struct twill_compare_contender *contender, const char *text)
 {
-    append(contender->settings, TWILL_COMPARE_SETTINGS, text);
+    append_argument(contender->settings, TWILL_COMPARE_SETTINGS, text);
 }
 
 static void append_program(struct twill_compare_contender *contender,
                            const struct twill_compare_entry *entry,
                            const struct twill_compare_built *built)
 {
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, built->path);
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, contender->path);
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, contender->memory);
+    append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, built->path);
+    append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, contender->path);
+    append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, contender->memory);
     append_arguments(contender, entry->arguments);
 }
 
@@ -73,7 +73,7 @@ static void on_one_host(const struct twill_compare_run *run,
 {
     char ranks[16];
     twill_compare_write(ranks, sizeof(ranks), "%d", run->options.ranks);
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, built->launcher);
+    append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, built->launcher);
     append_arguments(contender,
                      entry->program == OPENMPI ? "--oversubscribe --bind-to none -np" : "-n");
     append_arguments(contender, ranks);
@@ -114,7 +114,7 @@ static void by_launcher(const struct twill_compare_run *run,
 {
     char hosts[TWILL_COMPARE_PATH], arguments[4 * TWILL_COMPARE_PATH];
     list_hosts(run, hosts, sizeof(hosts));
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, built->launcher);
+    append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, built->launcher);
     if (entry->program == MPICH)
         twill_compare_write(arguments, sizeof(arguments),
                             "-launcher rsh -launcher-exec %s -localhost %.*s -hosts %s "
@@ -160,9 +160,9 @@ static void by_agent(const struct twill_compare_run *run, const struct twill_com
         }
     fprintf(out, "wait");
     fclose(out);
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, "sh");
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, "-c");
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, script);
+    append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, "sh");
+    append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, "-c");
+    append_argument(contender->command, TWILL_COMPARE_ARGUMENTS, script);
     free(script);
 }
 

@@ -40,7 +40,7 @@ static bool make_folder(const char *const *parents, char *path)
 }
 
 /* Installed next to the tools, or where the build has it. */
-static void locate(const char *bin, const char *installed, const char *built, char *path)
+static void locate_tool(const char *bin, const char *installed, const char *built, char *path)
 {
     twill_compare_write(path, TWILL_COMPARE_PATH, "%.*s/%s", TWILL_COMPARE_PATH / 2, bin,
                         installed);
@@ -48,7 +48,7 @@ static void locate(const char *bin, const char *installed, const char *built, ch
         twill_compare_write(path, TWILL_COMPARE_PATH, "%s", built);
 }
 
-static bool find_places(struct twill_compare_run *run)
+static bool find_programs(struct twill_compare_run *run)
 {
     const char *temporary = getenv("TMPDIR");
     const char *const memory[] = {"/dev/shm", "/tmp", NULL};
@@ -60,8 +60,8 @@ static bool find_places(struct twill_compare_run *run)
     }
     run->bin[length] = '\0';
     *strrchr(run->bin, '/') = '\0';
-    locate(run->bin, TWILL_COMPARE_LIBEXEC, TWILL_COMPARE_BUILT_PROGRAMS, run->programs);
-    locate(run->bin, TWILL_COMPARE_SHARE, TWILL_COMPARE_BUILT_SOURCES, run->sources);
+    locate_tool(run->bin, TWILL_COMPARE_LIBEXEC, TWILL_COMPARE_BUILT_PROGRAMS, run->programs);
+    locate_tool(run->bin, TWILL_COMPARE_SHARE, TWILL_COMPARE_BUILT_SOURCES, run->sources);
     if (run->options.work == NULL)
         return make_folder(disk, run->work) && make_folder(memory, run->boards);
     if (mkdir(run->options.work, 0777) != 0 && errno != EEXIST) {
@@ -121,7 +121,7 @@ static void print_results(const struct twill_compare_run *run)
         twill_compare_print_least(run, stdout);
 }
 
-static bool compare(struct twill_compare_run *run)
+static bool compare_contenders(struct twill_compare_run *run)
 {
     run->started = twill_compare_now();
     if (!twill_compare_gather(run))
@@ -153,7 +153,7 @@ static bool compare(struct twill_compare_run *run)
 }
 
 /* Did every contender of twill and the bound stay to the end? An MPI need not be there. */
-static bool complete(const struct twill_compare_run *run)
+static bool comparison_is_complete(const struct twill_compare_run *run)
 {
     for (int i = 0; i < run->n_contenders; i++)
         if (run->contenders[i].kind <= TWILL_COMPARE_TWILL &&
@@ -185,10 +185,10 @@ int main(int argc, char **argv)
         find_cores(run);
         block_signals(run);
         bool hosts = run->options.n_hosts > 0;
-        if (find_places(run) &&
+        if (find_programs(run) &&
             (!hosts || (twill_compare_make_agent(run) && twill_compare_listen(run) &&
                         twill_compare_congestion(run))) &&
-            compare(run) && complete(run))
+            compare_contenders(run) && comparison_is_complete(run))
             status = STATUS_GOOD;
         twill_compare_congestion_back(run);
         twill_compare_hang_up(run);

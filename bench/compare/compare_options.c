@@ -137,7 +137,7 @@ const char *twill_compare_of_what(enum twill_compare_collective collective)
     return sharded ? " (bytes: the part of a rank)" : "";
 }
 
-static bool complain(const char *option, const char *text, const char *expected)
+static bool complain_option(const char *option, const char *text, const char *expected)
 {
     fprintf(stderr, "twill-compare: %s: '%s' is not %s\n", option, text, expected);
     return false;
@@ -164,8 +164,8 @@ static bool set_sizes(struct twill_compare_options *options, const char *text)
     }
     free(copy);
     return (good && options->n_sizes > 0) ||
-           complain("--sizes", text,
-                    "a list of sizes from 4 to 4G, multiples of 4, such as 8,64K,1M");
+           complain_option("--sizes", text,
+                           "a list of sizes from 4 to 4G, multiples of 4, such as 8,64K,1M");
 }
 
 static bool set_only(struct twill_compare_options *options, const char *text)
@@ -183,7 +183,7 @@ static bool set_only(struct twill_compare_options *options, const char *text)
                 good = options->selected[i] = true;
     }
     free(copy);
-    return good || complain("--only", text, "a list of collectives, see --help");
+    return good || complain_option("--only", text, "a list of collectives, see --help");
 }
 
 /* NAME:RANKS,NAME:RANKS */
@@ -210,8 +210,8 @@ static bool set_hosts(struct twill_compare_options *options, const char *text)
     }
     free(copy);
     return (good && options->n_hosts > 1) ||
-           complain("--hosts", text,
-                    "a list of two hosts or more, such as a:1,b:1, of 64 ranks at most");
+           complain_option("--hosts", text,
+                           "a list of two hosts or more, such as a:1,b:1, of 64 ranks at most");
 }
 
 static bool set_congestion(struct twill_compare_options *options, const char *text)
@@ -219,7 +219,7 @@ static bool set_congestion(struct twill_compare_options *options, const char *te
     options->congestion = text;
     return (text[0] != '\0' && strlen(text) < 16 &&
             strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(text)) ||
-           complain("--congestion", text, "the name of a congestion control");
+           complain_option("--congestion", text, "the name of a congestion control");
 }
 
 static bool set_bind(struct twill_compare_options *options, const char *text)
@@ -227,13 +227,14 @@ static bool set_bind(struct twill_compare_options *options, const char *text)
     options->shared = strcmp(text, "shared") == 0;
     options->bind = options->shared ? -1 : strcmp(text, "core") == 0;
     return options->bind != 0 || strcmp(text, "none") == 0 ||
-           complain("--bind", text, "core, none or shared");
+           complain_option("--bind", text, "core, none or shared");
 }
 
-static bool set_number(const char *option, const char *text, size_t min, size_t max,
+static bool number_set(const char *option, const char *text, size_t min, size_t max,
                        const char *expected, size_t *number)
 {
-    return twill_bench_parse_number(text, min, max, number) || complain(option, text, expected);
+    return twill_bench_parse_number(text, min, max, number) ||
+           complain_option(option, text, expected);
 }
 
 static bool set_counted(struct twill_compare_options *options, int letter, const char *text)
@@ -241,28 +242,28 @@ static bool set_counted(struct twill_compare_options *options, int letter, const
     size_t number = 0;
     bool good = true;
     if (letter == 'n') {
-        good = set_number("-n/--ranks", text, 2, TWILL_COMPARE_RANKS, "2 to 64", &number);
+        good = number_set("-n/--ranks", text, 2, TWILL_COMPARE_RANKS, "2 to 64", &number);
         options->ranks = (int)number;
     } else if (letter == OPTION_ROUNDS) {
-        good = set_number("--rounds", text, 1, TWILL_COMPARE_ROUNDS, "1 to 100", &number);
+        good = number_set("--rounds", text, 1, TWILL_COMPARE_ROUNDS, "1 to 100", &number);
         options->rounds = (int)number;
     } else if (letter == OPTION_TIMEOUT) {
-        good = set_number("--timeout", text, 1, 100000, "a number of seconds from 1", &number);
+        good = number_set("--timeout", text, 1, 100000, "a number of seconds from 1", &number);
         options->timeout = (double)number;
     } else if (letter == OPTION_TURN) {
-        good = set_number("--turn", text, 1, 10000, "1 to 10000 ms", &number);
+        good = number_set("--turn", text, 1, 10000, "1 to 10000 ms", &number);
         options->turn_seconds = (double)number / 1e3;
     }
     return good;
 }
 
-static bool set_option(struct twill_compare_options *options, int letter, const char *text)
+static bool set_compare_option(struct twill_compare_options *options, int letter, const char *text)
 {
     switch (letter) {
     case OPTION_MAX:
         return (twill_bench_parse_size(text, &options->max_bytes) && options->max_bytes >= 8 &&
                 options->max_bytes <= (size_t)4 << 30) ||
-               complain("--max", text, "a size from 8 to 4G");
+               complain_option("--max", text, "a size from 8 to 4G");
     case OPTION_SIZES:
         return set_sizes(options, text);
     case OPTION_ONLY:
@@ -326,12 +327,12 @@ static bool complete_selection(struct twill_compare_options *options)
     for (int i = 0; i < TWILL_COMPARE_COLLECTIVES && !any; i++)
         options->selected[i] = options->mpi || i < TWILL_COMPARE_COMMON;
     if (options->mpi && options->plot != NULL)
-        return complain("--plot", options->plot, "to be had with --mpi");
-    return !self || options->mpi || complain("--only", "self", "to be had without --mpi");
+        return complain_option("--plot", options->plot, "to be had with --mpi");
+    return !self || options->mpi || complain_option("--only", "self", "to be had without --mpi");
 }
 
 /* Sizes that were not given, and --quick. */
-static void complete(struct twill_compare_options *options)
+static void complete_options(struct twill_compare_options *options)
 {
     static const size_t quick[] = {8, 4 << 10, 256 << 10, 4 << 20};
     if (options->quick) {
@@ -362,13 +363,13 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
                    letter == 'h' ? "" : twill_version(), letter == 'h' ? "" : "\n");
             return TWILL_COMPARE_DONE;
         }
-        if (letter == '?' || !set_option(options, letter, optarg))
+        if (letter == '?' || !set_compare_option(options, letter, optarg))
             return TWILL_COMPARE_USAGE;
     }
     if (optind < argc) {
         fprintf(stderr, "twill-compare: no argument is wanted: '%s'\n", argv[optind]);
         return TWILL_COMPARE_USAGE;
     }
-    complete(options);
+    complete_options(options);
     return complete_selection(options) ? TWILL_COMPARE_RUN : TWILL_COMPARE_USAGE;
 }

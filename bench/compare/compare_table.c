@@ -37,7 +37,7 @@ double twill_compare_bus_bandwidth(const struct twill_compare_run *run,
     return factor * twill_bench_bandwidth(row->bytes, seconds);
 }
 
-static int find(const struct twill_compare_run *run, const char *name)
+static int find_contender(const struct twill_compare_run *run, const char *name)
 {
     for (int i = 0; i < run->n_contenders; i++)
         if (strcmp(run->contenders[i].name, name) == 0)
@@ -95,7 +95,8 @@ static void print_summary(const struct twill_compare_run *run, FILE *out,
     int bound = twill_compare_best(run, row, TWILL_COMPARE_BOUND, 0);
     int installed = twill_compare_best(run, row, TWILL_COMPARE_PEER, 0);
     int tuned = twill_compare_best(run, row, TWILL_COMPARE_PEER, 1);
-    double plain = median(row, find(run, "twill")), own = median(row, find(run, "twill-alloc"));
+    double plain = median(row, find_contender(run, "twill")),
+           own = median(row, find_contender(run, "twill-alloc"));
     double limit = median(row, bound);
     fprintf(out, "%11zu", row->bytes);
     if (run->options.n_hosts > 0)

@@ -55,14 +55,15 @@ static const struct twill_compare_entry between_hosts[] = {
 };
 
 /* With and without twill, on one host or several. */
-#define PAIR(name, program, setting, arguments, memory)                                            \
+#define PAIR_CONTENDER(name, program, setting, arguments, memory)                                  \
     {name, program, "", arguments, setting, false, false, memory},                                 \
     {                                                                                              \
         name "+twill", program, "", arguments, setting, false, false, memory                       \
     }
 #define MPI(name, program)                                                                         \
-    PAIR(name, program, NULL, "", "plain"), PAIR(name "-alloc", program, NULL, "", "own"),         \
-        PAIR(name "-begun", program, NULL, "begun", "plain"),                                      \
+    PAIR_CONTENDER(name, program, NULL, "", "plain"),                                              \
+        PAIR_CONTENDER(name "-alloc", program, NULL, "", "own"),                                   \
+        PAIR_CONTENDER(name "-begun", program, NULL, "begun", "plain"),                            \
     {                                                                                              \
         name "+off", program, "", "", "TWILL_MPI=0", false, false, "plain"                         \
     }
@@ -189,7 +190,8 @@ static void build_mpi(struct twill_compare_run *run, struct twill_compare_built 
 }
 
 /* twill's program and the bound came with the tools. */
-static void take(struct twill_compare_run *run, struct twill_compare_built *built, const char *name)
+static void take_program(struct twill_compare_run *run, struct twill_compare_built *built,
+                         const char *name)
 {
     twill_compare_write(built->path, sizeof(built->path), "%s/compare-%s", run->programs, name);
     if (access(built->path, X_OK) != 0)
@@ -203,13 +205,13 @@ static void build(struct twill_compare_run *run, enum twill_compare_program prog
     twill_compare_write(built->launcher, sizeof(built->launcher), "%s/twillrun", run->bin);
     switch (program) {
     case BOUND:
-        take(run, built, "bound");
+        take_program(run, built, "bound");
         break;
     case TWILL:
-        take(run, built, "twill");
+        take_program(run, built, "twill");
         break;
     case RAW:
-        take(run, built, "raw");
+        take_program(run, built, "raw");
         break;
     case PINGPONG:
         if (!find_command("fi_pingpong", built->path, sizeof(built->path)))
@@ -236,7 +238,7 @@ static void build(struct twill_compare_run *run, enum twill_compare_program prog
 }
 
 /* The contender that is compared with this one: its name up to the plus. */
-static int find_below(const struct twill_compare_run *run, const char *name)
+static int find_base(const struct twill_compare_run *run, const char *name)
 {
     size_t length = strcspn(name, "+");
     for (int i = 0; name[length] != '\0' && i < run->n_contenders; i++)
@@ -246,7 +248,7 @@ static int find_below(const struct twill_compare_run *run, const char *name)
     return -1;
 }
 
-static enum twill_compare_kind kind_of(const struct twill_compare_entry *entry)
+static enum twill_compare_kind entry_kind(const struct twill_compare_entry *entry)
 {
     if (entry->program == BOUND)
         return TWILL_COMPARE_BOUND;
@@ -257,16 +259,16 @@ static enum twill_compare_kind kind_of(const struct twill_compare_entry *entry)
     return strstr(entry->arguments, "pingpong") == NULL ? TWILL_COMPARE_BOUND : TWILL_COMPARE_TRIP;
 }
 
-static void add(struct twill_compare_run *run, const struct twill_compare_entry *entry,
-                const struct twill_compare_built *built, bool tuned)
+static void add_contender(struct twill_compare_run *run, const struct twill_compare_entry *entry,
+                          const struct twill_compare_built *built, bool tuned)
 {
     if (run->n_contenders == TWILL_COMPARE_CONTENDERS)
         return;
     struct twill_compare_contender *contender = &run->contenders[run->n_contenders++];
     twill_compare_write(contender->name, sizeof(contender->name), "%s%s", entry->name,
                         tuned ? "-tuned" : "");
-    contender->kind = kind_of(entry);
-    contender->below = find_below(run, entry->name);
+    contender->kind = entry_kind(entry);
+    contender->below = find_base(run, entry->name);
     contender->self_only = strstr(entry->name, "+off") != NULL;
     contender->pingpong = entry->program == PINGPONG ? entry->arguments : NULL;
     contender->tuned = tuned;
@@ -321,7 +323,7 @@ bool twill_compare_gather(struct twill_compare_run *run)
     for (int tuned = 0; tuned < 2; tuned++)
         for (size_t i = 0; i < n; i++)
             if (participates(run, &entries[i], tuned))
-                add(run, &entries[i], &built[entries[i].program], tuned);
+                add_contender(run, &entries[i], &built[entries[i].program], tuned);
     free(built);
     return !twill_compare_interrupted(run);
 }

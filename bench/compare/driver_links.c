@@ -48,7 +48,7 @@ static void add_route(struct list *list, const char *host)
 
 /* Addresses that other hosts may know us by, the likely ones first; loopback last, for ranks that
  * are here. */
-static void addresses(const struct twill_compare_options *options, struct list *list)
+static void addresses_list(const struct twill_compare_options *options, struct list *list)
 {
     struct ifaddrs *all = NULL;
     list->text[0] = '\0';
@@ -85,7 +85,7 @@ bool twill_compare_listen(struct twill_compare_run *run)
     if (run->options.address != NULL)
         twill_compare_write(run->addresses, sizeof(run->addresses), "%s", run->options.address);
     else
-        addresses(&run->options, &(struct list){run->addresses, sizeof(run->addresses)});
+        addresses_list(&run->options, &(struct list){run->addresses, sizeof(run->addresses)});
     return true;
 }
 
@@ -141,7 +141,7 @@ static void deal_cores(struct twill_compare_run *run, const struct twill_compare
 }
 
 /* All are there: now they can be told where to run. */
-static void welcome(struct twill_compare_run *run, struct twill_compare_contender *contender)
+static void welcome_link(struct twill_compare_run *run, struct twill_compare_contender *contender)
 {
     struct twill_compare_board *board = contender->board;
     if (!run->dealt)
@@ -183,7 +183,7 @@ static void accept_rank(struct twill_compare_run *run, struct twill_compare_cont
     run->hellos[frame.rank] = hello;
     contender->link[frame.rank] = link;
     if (++contender->greeted == run->options.ranks)
-        welcome(run, contender);
+        welcome_link(run, contender);
 }
 
 /* --- what ranks say --------------------------------------------------------------------------- */

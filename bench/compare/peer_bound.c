@@ -24,10 +24,10 @@
 #define TARGET(features) __attribute__((target(features)))
 #endif
 
-enum { VECTOR = 16 }; /* floats of a cache line */
+enum { BOUND_VECTOR = 16 }; /* floats of a cache line */
 
 /* A fold: sources are added, the sum goes to all destinations, for elements lo .. hi-1. */
-struct reduction {
+struct bound_reduction {
     int sources, destinations;
     const float *source[TWILL_COMPARE_RANKS];
     float *destination[TWILL_COMPARE_RANKS];
@@ -35,19 +35,19 @@ struct reduction {
     bool stream;
 };
 
-struct state {
+struct bound_state {
     char *memory; /* of all ranks: [rank][buffer] */
     size_t capacity;
     struct twill_compare_line *flags; /* a rank's barriers so far */
     uint64_t barriers;
     int patience; /* looks before the core is given up */
-    void (*run)(const struct reduction *reduction);
+    void (*run)(const struct bound_reduction *reduction);
     const char *isa;
-    struct reduction reduction; /* of the calls that follow */
+    struct bound_reduction reduction; /* of the calls that follow */
 };
 
-static inline __attribute__((always_inline)) void reduce_elements(const struct reduction *reduction,
-                                                                  size_t lo, size_t hi)
+static inline __attribute__((always_inline)) void
+reduce_elements(const struct bound_reduction *reduction, size_t lo, size_t hi)
 {
     for (size_t i = lo; i < hi; i++) {
         float sum = reduction->source[0][i];
@@ -64,7 +64,7 @@ static inline void stream_fence(void)
     _mm_sfence();
 }
 
-static inline void rest(void)
+static inline void relax_core(void)
 {
     _mm_pause();
 }
@@ -90,7 +90,7 @@ static inline void stream_fence(void)
 {
 }
 
-static inline void rest(void)
+static inline void relax_core(void)
 {
 #if defined(__aarch64__)
     __asm__ volatile("yield" ::: "memory");
@@ -101,7 +101,7 @@ static inline void rest(void)
 /* The fold in vectors of an instruction set; the numbers of operands are constants where called. */
 #define DEFINE_REDUCE(isa, target, vector, width, load, add, store, stream_store)                  \
     static inline __attribute__((always_inline)) target void isa##_loop(                           \
-        const struct reduction *reduction, int sources, int destinations, bool stream)             \
+        const struct bound_reduction *reduction, int sources, int destinations, bool stream)       \
     {                                                                                              \
         const float *source[TWILL_COMPARE_RANKS];                                                  \
         float *destination[TWILL_COMPARE_RANKS];                                                   \
@@ -124,9 +124,9 @@ static inline void rest(void)
         if (stream)                                                                                \
             stream_fence();                                                                        \
     }                                                                                              \
-    static target void isa##_reduce(const struct reduction *reduction)                             \
+    static target void isa##_reduce(const struct bound_reduction *reduction)                       \
     {                                                                                              \
-        bool stream = reduction->stream && reduction->lo % VECTOR == 0;                            \
+        bool stream = reduction->stream && reduction->lo % BOUND_VECTOR == 0;                      \
         int shape = reduction->sources * 4 + reduction->destinations;                              \
         if (reduction->sources > 2 || reduction->destinations > 2 || shape < 5)                    \
             isa##_loop(reduction, reduction->sources, reduction->destinations, stream);            \
@@ -148,7 +148,7 @@ DEFINE_REDUCE(middle, TARGET("avx2"), __m256, 8, _mm256_loadu_ps, _mm256_add_ps,
 DEFINE_REDUCE(narrow, TARGET("sse2"), __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps,
               _mm_stream_ps)
 
-static void choose(struct state *state)
+static void choose_kernel(struct bound_state *state)
 {
     bool wide = __builtin_cpu_supports("avx512f"), middle = __builtin_cpu_supports("avx2");
     state->run = wide ? wide_reduce : middle ? middle_reduce : narrow_reduce;
@@ -157,25 +157,25 @@ static void choose(struct state *state)
 #else
 DEFINE_REDUCE(narrow, , lanes, 4, lanes_load, lanes_add, lanes_store, lanes_store)
 
-static void choose(struct state *state)
+static void choose_kernel(struct bound_state *state)
 {
     state->run = narrow_reduce;
     state->isa = "vectors of 16 bytes, ordinary stores";
 }
 #endif
 
-static struct state *of(struct peer *peer)
+static struct bound_state *of(struct peer *peer)
 {
-    return (struct state *)peer->own;
+    return (struct bound_state *)peer->own;
 }
 
-static int number(const char *name)
+static int number_collective(const char *name)
 {
     return getenv(name) != NULL ? atoi(getenv(name)) : -1;
 }
 
 /* Memory of all ranks, and the flags, in a file next to the board. */
-static int map_memory(struct peer *peer, struct state *state)
+static int map_memory(struct peer *peer, struct bound_state *state)
 {
     char path[4096];
     size_t flags = TWILL_COMPARE_RANKS * sizeof(struct twill_compare_line);
@@ -197,14 +197,14 @@ static int map_memory(struct peer *peer, struct state *state)
 
 static int begin(struct peer *peer)
 {
-    struct state *state = calloc(1, sizeof(*state));
-    peer->rank = number("RANK");
-    peer->size = number("WORLD_SIZE");
+    struct bound_state *state = calloc(1, sizeof(*state));
+    peer->rank = number_collective("RANK");
+    peer->size = number_collective("WORLD_SIZE");
     if (state == NULL || peer->rank < 0 || peer->size < 1 || map_memory(peer, state) != 0)
         return 1;
     peer->own = state;
     state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 1 << 20;
-    choose(state);
+    choose_kernel(state);
     if (peer->rank == 0)
         snprintf(peer->board->library, sizeof(peer->board->library), "bound, %s", state->isa);
     return 0;
@@ -217,12 +217,12 @@ static void end(struct peer *peer)
 
 static int barrier(struct peer *peer)
 {
-    struct state *state = of(peer);
+    struct bound_state *state = of(peer);
     uint64_t mine = ++state->barriers;
     __atomic_store_n(&state->flags[peer->rank].value, mine, __ATOMIC_RELEASE);
     for (int rank = 0; rank < peer->size; rank++)
         for (int polls = 0; __atomic_load_n(&state->flags[rank].value, __ATOMIC_ACQUIRE) < mine;) {
-            rest();
+            relax_core();
             if (++polls % state->patience == 0)
                 sched_yield();
         }
@@ -231,15 +231,16 @@ static int barrier(struct peer *peer)
 
 static float *buffer_of(struct peer *peer, int rank, int which)
 {
-    struct state *state = of(peer);
+    struct bound_state *state = of(peer);
     return (float *)(state->memory + ((size_t)rank * 2 + (size_t)which) * state->capacity);
 }
 
 /* This rank's share of n elements, in whole lines. */
-static void own_lines(const struct peer *peer, size_t n, struct reduction *reduction)
+static void own_lines(const struct peer *peer, size_t n, struct bound_reduction *reduction)
 {
     size_t size = (size_t)peer->size, rank = (size_t)peer->rank;
-    size_t lines = (n + VECTOR - 1) / VECTOR, each = (lines + size - 1) / size * VECTOR;
+    size_t lines = (n + BOUND_VECTOR - 1) / BOUND_VECTOR,
+           each = (lines + size - 1) / size * BOUND_VECTOR;
     reduction->lo = rank * each < n ? rank * each : n;
     reduction->hi = reduction->lo + each < n ? reduction->lo + each : n;
 }
@@ -250,7 +251,7 @@ static void add_all(struct peer *peer, float **list, int which, size_t offset)
         list[rank] = buffer_of(peer, rank, which) + offset;
 }
 
-static void plan(struct peer *peer, const struct peer_call *call, struct reduction *reduction)
+static void plan(struct peer *peer, const struct peer_call *call, struct bound_reduction *reduction)
 {
     int size = peer->size, result = call->src == call->dst ? 0 : 1;
     size_t n = call->count, mine = (size_t)peer->rank * n;
@@ -285,7 +286,7 @@ static void plan(struct peer *peer, const struct peer_call *call, struct reducti
 
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
-    struct reduction *reduction = &of(peer)->reduction;
+    struct bound_reduction *reduction = &of(peer)->reduction;
     if (call->collective == TWILL_COMPARE_BARRIER)
         return 0;
     plan(peer, call, reduction);
@@ -297,7 +298,7 @@ static int prepare(struct peer *peer, const struct peer_call *call)
 
 static int run(struct peer *peer, const struct peer_call *call)
 {
-    struct state *state = of(peer);
+    struct bound_state *state = of(peer);
     barrier(peer);
     if (call->collective == TWILL_COMPARE_BARRIER)
         return 0;

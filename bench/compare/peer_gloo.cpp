@@ -26,7 +26,7 @@
 namespace
 {
 
-struct state {
+struct gloo_state {
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::unique_ptr<gloo::Algorithm> persistent;
     std::string way;
@@ -82,9 +82,9 @@ class ExchangeStore : public gloo::rendezvous::Store
     std::map<std::string, std::vector<char>> values_;
 };
 
-state *of(struct peer *peer)
+gloo_state *of(struct peer *peer)
 {
-    return static_cast<state *>(peer->own);
+    return static_cast<gloo_state *>(peer->own);
 }
 
 int number(const char *name)
@@ -97,7 +97,7 @@ int begin(struct peer *peer)
     peer->rank = number("RANK");
     peer->size = number("WORLD_SIZE");
     try {
-        std::unique_ptr<state> made(new state);
+        std::unique_ptr<gloo_state> made(new gloo_state);
         const bool hosts = peer->link.socket >= 0;
         gloo::transport::tcp::attr address(hosts ? peer->link.here : "127.0.0.1");
         auto device = gloo::transport::tcp::CreateDevice(address);
@@ -141,7 +141,7 @@ int barrier(struct peer *peer)
 /* Objects of the older interface are made once for many calls. */
 int prepare(struct peer *peer, const struct peer_call *call)
 {
-    state *own = of(peer);
+    gloo_state *own = of(peer);
     std::vector<float *> buffers(1, call->dst);
     int count = static_cast<int>(call->count);
     try {
@@ -175,7 +175,7 @@ int can(struct peer *peer, enum twill_compare_collective collective)
     return collective < TWILL_COMPARE_COMMON && collective != TWILL_COMPARE_REDUCE_SCATTER;
 }
 
-void allreduce(state *own, const struct peer_call *call)
+void allreduce(gloo_state *own, const struct peer_call *call)
 {
     gloo::AllreduceOptions options(own->context);
     options.setAlgorithm(own->way == "bcube" ? gloo::AllreduceOptions::Algorithm::BCUBE
@@ -188,7 +188,7 @@ void allreduce(state *own, const struct peer_call *call)
     gloo::allreduce(options);
 }
 
-void broadcast(state *own, const struct peer_call *call)
+void broadcast(gloo_state *own, const struct peer_call *call)
 {
     gloo::BroadcastOptions options(own->context);
     options.setRoot(0);
@@ -196,7 +196,7 @@ void broadcast(state *own, const struct peer_call *call)
     gloo::broadcast(options);
 }
 
-void allgather(state *own, const struct peer_call *call, size_t size)
+void allgather(gloo_state *own, const struct peer_call *call, size_t size)
 {
     gloo::AllgatherOptions options(own->context);
     options.setInput(const_cast<float *>(call->src), call->count);
@@ -206,7 +206,7 @@ void allgather(state *own, const struct peer_call *call, size_t size)
 
 int run(struct peer *peer, const struct peer_call *call)
 {
-    state *own = of(peer);
+    gloo_state *own = of(peer);
     size_t size = static_cast<size_t>(peer->size);
     try {
         if (own->persistent) {

@@ -62,11 +62,11 @@ static int message(void)
     return MPI_Waitall(2, both, MPI_STATUSES_IGNORE) != MPI_SUCCESS || take != give;
 }
 
-#define FORM(Blocking, Nonblocking, ...)                                                           \
+#define PEER_MPI_FORM(Blocking, Nonblocking, ...)                                                  \
     (request != NULL ? MPI_##Nonblocking(__VA_ARGS__, request) : MPI_##Blocking(__VA_ARGS__))
 
 /* A call, or with a request one that is begun. */
-static int make(struct peer *peer, const struct peer_call *call, MPI_Request *request)
+static int make_mpi_call(struct peer *peer, const struct peer_call *call, MPI_Request *request)
 {
     int n = (int)call->count;
     float *dst = call->dst;
@@ -74,30 +74,31 @@ static int make(struct peer *peer, const struct peer_call *call, MPI_Request *re
     const MPI_Comm world = MPI_COMM_WORLD, self = MPI_COMM_SELF;
     switch (call->collective) {
     case TWILL_COMPARE_BROADCAST:
-        return FORM(Bcast, Ibcast, dst, n, MPI_FLOAT, 0, world);
+        return PEER_MPI_FORM(Bcast, Ibcast, dst, n, MPI_FLOAT, 0, world);
     case TWILL_COMPARE_ALLGATHER:
-        return FORM(Allgather, Iallgather, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, world);
+        return PEER_MPI_FORM(Allgather, Iallgather, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, world);
     case TWILL_COMPARE_REDUCE_SCATTER:
-        return FORM(Reduce_scatter_block, Ireduce_scatter_block, src, dst, n, MPI_FLOAT, MPI_SUM,
-                    world);
+        return PEER_MPI_FORM(Reduce_scatter_block, Ireduce_scatter_block, src, dst, n, MPI_FLOAT,
+                             MPI_SUM, world);
     case TWILL_COMPARE_BARRIER:
-        return FORM(Barrier, Ibarrier, world);
+        return PEER_MPI_FORM(Barrier, Ibarrier, world);
     case TWILL_COMPARE_REDUCE:
-        return FORM(Reduce, Ireduce, src, dst, n, MPI_FLOAT, MPI_SUM, 0, world);
+        return PEER_MPI_FORM(Reduce, Ireduce, src, dst, n, MPI_FLOAT, MPI_SUM, 0, world);
     case TWILL_COMPARE_GATHER:
-        return FORM(Gather, Igather, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, 0, world);
+        return PEER_MPI_FORM(Gather, Igather, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, 0, world);
     case TWILL_COMPARE_SCATTER:
-        return FORM(Scatter, Iscatter, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, 0, world);
+        return PEER_MPI_FORM(Scatter, Iscatter, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, 0, world);
     case TWILL_COMPARE_ALLTOALL:
-        return FORM(Alltoall, Ialltoall, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, world);
+        return PEER_MPI_FORM(Alltoall, Ialltoall, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, world);
     case TWILL_COMPARE_SELF_BARRIER:
-        return FORM(Barrier, Ibarrier, self);
+        return PEER_MPI_FORM(Barrier, Ibarrier, self);
     case TWILL_COMPARE_SELF_ALLREDUCE:
-        return FORM(Allreduce, Iallreduce, MPI_IN_PLACE, peer->own, 1, MPI_FLOAT, MPI_SUM, self);
+        return PEER_MPI_FORM(Allreduce, Iallreduce, MPI_IN_PLACE, peer->own, 1, MPI_FLOAT, MPI_SUM,
+                             self);
     case TWILL_COMPARE_SELF_MESSAGE:
         return message();
     default:
-        return FORM(Allreduce, Iallreduce, src, dst, n, MPI_FLOAT, MPI_SUM, world);
+        return PEER_MPI_FORM(Allreduce, Iallreduce, src, dst, n, MPI_FLOAT, MPI_SUM, world);
     }
 }
 
@@ -105,8 +106,8 @@ static int run(struct peer *peer, const struct peer_call *call)
 {
     MPI_Request request = MPI_REQUEST_NULL;
     if (peer->arguments[0] == NULL)
-        return make(peer, call, NULL);
-    return make(peer, call, &request) || MPI_Wait(&request, MPI_STATUS_IGNORE);
+        return make_mpi_call(peer, call, NULL);
+    return make_mpi_call(peer, call, &request) || MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
 static void *have(struct peer *peer, int which, size_t bytes)

@@ -10,14 +10,14 @@
 namespace
 {
 
-struct state {
+struct oneccl_state {
     ccl::shared_ptr_class<ccl::kvs> store;
     ccl::communicator comm;
 };
 
-state *of(struct peer *peer)
+oneccl_state *of(struct peer *peer)
 {
-    return static_cast<state *>(peer->own);
+    return static_cast<oneccl_state *>(peer->own);
 }
 
 int number(const char *name)
@@ -42,7 +42,7 @@ int connect(struct peer *peer)
         sched_yield();
     if (peer->rank != 0)
         store = ccl::create_kvs(all[0]);
-    peer->own = new state{store, ccl::create_communicator(peer->size, peer->rank, store)};
+    peer->own = new oneccl_state{store, ccl::create_communicator(peer->size, peer->rank, store)};
     return 0;
 }
 

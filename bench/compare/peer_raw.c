@@ -18,7 +18,7 @@
 
 enum { CHUNK = 128 << 10 };
 
-struct state {
+struct raw_state {
     int hosts, places; /* places: ranks of a host */
     int next, before;  /* sockets; the same one between two hosts */
     size_t step;
@@ -28,17 +28,17 @@ struct state {
     size_t capacity;
 };
 
-struct address {
+struct raw_address {
     char host[INET_ADDRSTRLEN];
     int port;
 };
 
-static struct state *of(struct peer *peer)
+static struct raw_state *of(struct peer *peer)
 {
-    return (struct state *)peer->own;
+    return (struct raw_state *)peer->own;
 }
 
-static int fail(struct peer *peer, const char *what)
+static int fail_peer(struct peer *peer, const char *what)
 {
     char text[128];
     snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
@@ -54,7 +54,7 @@ static int configure_socket(int link)
     return link;
 }
 
-static int listen_on(struct peer *peer, struct address *mine)
+static int listen_on(struct peer *peer, struct raw_address *mine)
 {
     struct sockaddr_in here = {.sin_family = AF_INET};
     socklen_t length = sizeof(here);
@@ -70,17 +70,17 @@ static int listen_on(struct peer *peer, struct address *mine)
 
 static int connect_ring(struct peer *peer)
 {
-    struct state *state = of(peer);
-    struct address mine = {.port = 0}, all[TWILL_COMPARE_RANKS];
+    struct raw_state *state = of(peer);
+    struct raw_address mine = {.port = 0}, all[TWILL_COMPARE_RANKS];
     int listener = listen_on(peer, &mine);
     if (listener < 0)
-        return fail(peer, "listen");
+        return fail_peer(peer, "listen");
     if (peer_exchange_post(peer, &mine, sizeof(mine)) != 0)
         return 1;
     while (!peer_exchange_test(peer, all, sizeof(mine)))
         usleep(1000);
     bool last = peer->rank + state->places >= peer->size;
-    const struct address *to = &all[(peer->rank + state->places) % peer->size];
+    const struct raw_address *to = &all[(peer->rank + state->places) % peer->size];
     if (state->hosts > 2 || !last)
         state->next = configure_socket(peer_link_dial(to->host, to->port));
     if (state->hosts > 2 || last)
@@ -90,12 +90,12 @@ static int connect_ring(struct peer *peer)
     else if (state->hosts == 2)
         state->before = state->next;
     close(listener);
-    return state->next < 0 || state->before < 0 ? fail(peer, "connect") : 0;
+    return state->next < 0 || state->before < 0 ? fail_peer(peer, "connect") : 0;
 }
 
 static int begin(struct peer *peer)
 {
-    struct state *state = calloc(1, sizeof(*state));
+    struct raw_state *state = calloc(1, sizeof(*state));
     const char *size = getenv("WORLD_SIZE");
     if (state == NULL || size == NULL || peer->arguments[0] == NULL || peer->arguments[1] == NULL)
         return peer_say(peer, "no memory, or not as it is started");
@@ -118,7 +118,7 @@ static int begin(struct peer *peer)
 
 static void end(struct peer *peer)
 {
-    struct state *state = of(peer);
+    struct raw_state *state = of(peer);
     if (state->landing != NULL)
         munmap(state->landing, state->capacity);
     close(state->next);
@@ -128,7 +128,7 @@ static void end(struct peer *peer)
 }
 
 /* Has something moved? 1: nothing, -1: a failure. */
-static int count(ssize_t n, size_t *moved)
+static int count_moved(ssize_t n, size_t *moved)
 {
     if (n == 0 || (n < 0 && errno != EAGAIN))
         return -1;
@@ -138,21 +138,23 @@ static int count(ssize_t n, size_t *moved)
 
 static int send_some(int link, const char *data, size_t bytes, size_t *sent)
 {
-    return *sent == bytes ? 1 : count(send(link, data + *sent, bytes - *sent, MSG_NOSIGNAL), sent);
+    return *sent == bytes
+               ? 1
+               : count_moved(send(link, data + *sent, bytes - *sent, MSG_NOSIGNAL), sent);
 }
 
-static int receive_some(int link, const struct state *state, size_t bytes, size_t *received)
+static int receive_some(int link, const struct raw_state *state, size_t bytes, size_t *received)
 {
     size_t at = *received % state->window, most = bytes - *received;
     if (*received == bytes)
         return 1;
     most = most > state->window - at ? state->window - at : most;
-    return count(recv(link, state->landing + at, most, 0), received);
+    return count_moved(recv(link, state->landing + at, most, 0), received);
 }
 
-static int land(struct peer *peer, size_t bytes)
+static int land_buffer(struct peer *peer, size_t bytes)
 {
-    struct state *state = of(peer);
+    struct raw_state *state = of(peer);
     if (state->capacity >= bytes || state->capacity >= state->window)
         return 0;
     if (state->landing != NULL)
@@ -165,16 +167,16 @@ static int land(struct peer *peer, size_t bytes)
 }
 
 /* So much to one, and so much from another. */
-static int move(struct peer *peer, int to, int from, const float *src, size_t out, size_t in)
+static int move_links(struct peer *peer, int to, int from, const float *src, size_t out, size_t in)
 {
     size_t sent = 0, received = 0;
-    if (land(peer, in) != 0)
+    if (land_buffer(peer, in) != 0)
         return 1;
     while (sent < out || received < in) {
         int a = send_some(to, (const char *)src, out, &sent);
         int b = receive_some(from, of(peer), in, &received);
         if (a < 0 || b < 0)
-            return fail(peer, "send or recv");
+            return fail_peer(peer, "send or recv");
         if (a > 0 && b > 0 && !peer->board->bind)
             sched_yield();
     }
@@ -184,11 +186,11 @@ static int move(struct peer *peer, int to, int from, const float *src, size_t ou
 /* So much to the next host, and so much from the one before. */
 static int shift(struct peer *peer, const float *src, size_t out, size_t in)
 {
-    const struct state *state = of(peer);
+    const struct raw_state *state = of(peer);
     const size_t most = state->step;
     do {
         size_t give = out < most ? out : most, take = in < most ? in : most;
-        if (move(peer, state->next, state->before, src, give, take) != 0)
+        if (move_links(peer, state->next, state->before, src, give, take) != 0)
             return 1;
         src += give / sizeof(float);
         out -= give;
@@ -208,9 +210,9 @@ static int barrier(struct peer *peer)
 }
 
 /* What a host must send, and hear, at least: a rank's share of it. */
-static int exchange(struct peer *peer, const struct peer_call *call)
+static int exchange_call(struct peer *peer, const struct peer_call *call)
 {
-    const struct state *state = of(peer);
+    const struct raw_state *state = of(peer);
     size_t bytes = call->count * sizeof(float), hosts = (size_t)state->hosts;
     size_t places = (size_t)state->places, host = (size_t)(peer->rank / state->places);
     size_t whole = (bytes + places - 1) / places;
@@ -239,16 +241,16 @@ static int exchange(struct peer *peer, const struct peer_call *call)
 
 static int run(struct peer *peer, const struct peer_call *call)
 {
-    struct state *state = of(peer);
+    struct raw_state *state = of(peer);
     if (!state->pingpong)
-        return exchange(peer, call);
+        return exchange_call(peer, call);
     if (peer->rank / state->places > 1 || peer->rank % state->places > 0)
         return 0;
     size_t bytes = call->count * sizeof(float);
     int link = peer->rank == 0 ? state->next : state->before;
     bool out = state->turned == (peer->rank > 0);
     state->turned = !state->turned;
-    return move(peer, link, link, call->src, out ? bytes : 0, out ? 0 : bytes);
+    return move_links(peer, link, link, call->src, out ? bytes : 0, out ? 0 : bytes);
 }
 
 static int can(struct peer *peer, enum twill_compare_collective collective)

@@ -6,15 +6,15 @@
 
 #include <stdbool.h>
 
-struct state {
+struct twill_peer_state {
     twill_comm *comm;
     twill_request *request;
     bool persistent;
 };
 
-static struct state *of(struct peer *peer)
+static struct twill_peer_state *of(struct peer *peer)
 {
-    return (struct state *)peer->own;
+    return (struct twill_peer_state *)peer->own;
 }
 
 static int report_status(struct peer *peer, twill_status status)
@@ -28,7 +28,7 @@ static int report_status(struct peer *peer, twill_status status)
 static int begin(struct peer *peer)
 {
     static const char library[] = "twill ";
-    struct state *state = calloc(1, sizeof(*state));
+    struct twill_peer_state *state = calloc(1, sizeof(*state));
     if (state == NULL || twill_init(&state->comm) != TWILL_OK)
         return peer_say(peer, "twill_init");
     state->persistent = peer->arguments[0] != NULL && strcmp(peer->arguments[0], "prepared") == 0;
@@ -53,33 +53,34 @@ static int barrier(struct peer *peer)
 }
 
 /* A call, or with a request one that is prepared. */
-#define FORM(name, ...)                                                                            \
+#define PEER_TWILL_FORM(name, ...)                                                                 \
     (request != NULL ? twill_##name##_init(__VA_ARGS__, request) : twill_##name(__VA_ARGS__))
 
-static twill_status make(twill_comm *comm, const struct peer_call *call, twill_request **request)
+static twill_status twill_call_make(twill_comm *comm, const struct peer_call *call,
+                                    twill_request **request)
 {
     const float *src = call->src;
     float *dst = call->dst;
     size_t n = call->count;
     switch (call->collective) {
     case TWILL_COMPARE_BROADCAST:
-        return FORM(broadcast, comm, src, dst, n, TWILL_F32, 0);
+        return PEER_TWILL_FORM(broadcast, comm, src, dst, n, TWILL_F32, 0);
     case TWILL_COMPARE_ALLGATHER:
-        return FORM(allgather, comm, src, dst, n, TWILL_F32);
+        return PEER_TWILL_FORM(allgather, comm, src, dst, n, TWILL_F32);
     case TWILL_COMPARE_REDUCE_SCATTER:
-        return FORM(reduce_scatter, comm, src, dst, n, TWILL_F32, TWILL_SUM);
+        return PEER_TWILL_FORM(reduce_scatter, comm, src, dst, n, TWILL_F32, TWILL_SUM);
     case TWILL_COMPARE_BARRIER:
-        return FORM(barrier, comm);
+        return PEER_TWILL_FORM(barrier, comm);
     case TWILL_COMPARE_REDUCE:
-        return FORM(reduce, comm, src, dst, n, TWILL_F32, TWILL_SUM, 0);
+        return PEER_TWILL_FORM(reduce, comm, src, dst, n, TWILL_F32, TWILL_SUM, 0);
     case TWILL_COMPARE_GATHER:
-        return FORM(gather, comm, src, dst, n, TWILL_F32, 0);
+        return PEER_TWILL_FORM(gather, comm, src, dst, n, TWILL_F32, 0);
     case TWILL_COMPARE_SCATTER:
-        return FORM(scatter, comm, src, dst, n, TWILL_F32, 0);
+        return PEER_TWILL_FORM(scatter, comm, src, dst, n, TWILL_F32, 0);
     case TWILL_COMPARE_ALLTOALL:
-        return FORM(alltoall, comm, src, dst, n, TWILL_F32);
+        return PEER_TWILL_FORM(alltoall, comm, src, dst, n, TWILL_F32);
     default:
-        return FORM(allreduce, comm, src, dst, n, TWILL_F32, TWILL_SUM);
+        return PEER_TWILL_FORM(allreduce, comm, src, dst, n, TWILL_F32, TWILL_SUM);
     }
 }
 
@@ -91,8 +92,10 @@ static int can(struct peer *peer, enum twill_compare_collective collective)
 
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
-    struct state *state = of(peer);
-    return state->persistent ? report_status(peer, make(state->comm, call, &state->request)) : 0;
+    struct twill_peer_state *state = of(peer);
+    return state->persistent
+               ? report_status(peer, twill_call_make(state->comm, call, &state->request))
+               : 0;
 }
 
 static void forget(struct peer *peer)
@@ -102,9 +105,9 @@ static void forget(struct peer *peer)
 
 static int run(struct peer *peer, const struct peer_call *call)
 {
-    struct state *state = of(peer);
+    struct twill_peer_state *state = of(peer);
     if (state->request == NULL)
-        return report_status(peer, make(state->comm, call, NULL));
+        return report_status(peer, twill_call_make(state->comm, call, NULL));
     twill_status status = twill_request_start(state->request);
     return report_status(peer, status == TWILL_OK ? twill_wait(&state->request) : status);
 }

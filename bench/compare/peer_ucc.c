@@ -5,7 +5,7 @@
 
 #include <ucc/api/ucc.h>
 
-struct state {
+struct ucc_state {
     struct peer *peer;
     ucc_lib_h lib;
     ucc_context_h context;
@@ -14,9 +14,9 @@ struct state {
     size_t bytes;
 };
 
-static struct state *of(struct peer *peer)
+static struct ucc_state *of(struct peer *peer)
 {
-    return (struct state *)peer->own;
+    return (struct ucc_state *)peer->own;
 }
 
 static int report_status(struct peer *peer, ucc_status_t status)
@@ -26,7 +26,7 @@ static int report_status(struct peer *peer, ucc_status_t status)
 
 static ucc_status_t exchange(void *mine, void *all, size_t bytes, void *user, void **request)
 {
-    struct state *state = (struct state *)user;
+    struct ucc_state *state = (struct ucc_state *)user;
     state->all = all;
     state->bytes = bytes;
     *request = state;
@@ -35,7 +35,7 @@ static ucc_status_t exchange(void *mine, void *all, size_t bytes, void *user, vo
 
 static ucc_status_t exchange_test(void *request)
 {
-    struct state *state = (struct state *)request;
+    struct ucc_state *state = (struct ucc_state *)request;
     return peer_exchange_test(state->peer, state->all, state->bytes) ? UCC_OK : UCC_INPROGRESS;
 }
 
@@ -45,7 +45,7 @@ static ucc_status_t exchange_free(void *request)
     return UCC_OK;
 }
 
-static ucc_oob_coll_t oob_of(struct state *state)
+static ucc_oob_coll_t oob_of(struct ucc_state *state)
 {
     ucc_oob_coll_t oob;
     memset(&oob, 0, sizeof(oob));
@@ -58,7 +58,7 @@ static ucc_oob_coll_t oob_of(struct state *state)
     return oob;
 }
 
-static ucc_status_t make_context(struct state *state)
+static ucc_status_t make_context(struct ucc_state *state)
 {
     ucc_lib_params_t lib;
     ucc_lib_config_h lib_config;
@@ -85,7 +85,7 @@ static ucc_status_t make_context(struct state *state)
     return status;
 }
 
-static ucc_status_t make_team(struct state *state)
+static ucc_status_t make_team(struct ucc_state *state)
 {
     ucc_team_params_t team;
     memset(&team, 0, sizeof(team));
@@ -103,7 +103,7 @@ static ucc_status_t make_team(struct state *state)
 
 static int begin(struct peer *peer)
 {
-    struct state *state = (struct state *)calloc(1, sizeof(*state));
+    struct ucc_state *state = (struct ucc_state *)calloc(1, sizeof(*state));
     if (state == NULL || getenv("RANK") == NULL || getenv("WORLD_SIZE") == NULL)
         return peer_say(peer, "no rank");
     peer->rank = atoi(getenv("RANK"));
@@ -119,7 +119,7 @@ static int begin(struct peer *peer)
 
 static void end(struct peer *peer)
 {
-    struct state *state = of(peer);
+    struct ucc_state *state = of(peer);
     while (ucc_team_destroy(state->team) == UCC_INPROGRESS)
         ucc_context_progress(state->context);
     ucc_context_destroy(state->context);
@@ -127,7 +127,7 @@ static void end(struct peer *peer)
     free(state);
 }
 
-static ucc_coll_buffer_info_t buffer(const float *memory, size_t count)
+static ucc_coll_buffer_info_t ucc_buffer(const float *memory, size_t count)
 {
     ucc_coll_buffer_info_t info;
     memset(&info, 0, sizeof(info));
@@ -138,13 +138,14 @@ static ucc_coll_buffer_info_t buffer(const float *memory, size_t count)
     return info;
 }
 
-static void arguments(const struct peer *peer, const struct peer_call *call, ucc_coll_args_t *args)
+static void ucc_arguments(const struct peer *peer, const struct peer_call *call,
+                          ucc_coll_args_t *args)
 {
     size_t n = call->count, all = n * (size_t)peer->size;
     memset(args, 0, sizeof(*args));
     args->op = UCC_OP_SUM;
-    args->src.info = buffer(call->src, n);
-    args->dst.info = buffer(call->dst, n);
+    args->src.info = ucc_buffer(call->src, n);
+    args->dst.info = ucc_buffer(call->dst, n);
     switch (call->collective) {
     case TWILL_COMPARE_BROADCAST:
         args->coll_type = UCC_COLL_TYPE_BCAST;
@@ -174,7 +175,7 @@ static int run(struct peer *peer, const struct peer_call *call)
 {
     ucc_coll_args_t args;
     ucc_coll_req_h request;
-    arguments(peer, call, &args);
+    ucc_arguments(peer, call, &args);
     ucc_status_t status = ucc_collective_init(&args, &request, of(peer)->team);
     if (status != UCC_OK)
         return report_status(peer, status);

@@ -21,8 +21,8 @@ bool twill_compare_make_agent(struct twill_compare_run *run)
 }
 
 /* Run something on a host; the first line it prints that says something. */
-static bool ask(struct twill_compare_run *run, const char *host, const char *text, char *said,
-                size_t bytes)
+static bool host_run(struct twill_compare_run *run, const char *host, const char *text, char *said,
+                     size_t bytes)
 {
     char log[TWILL_COMPARE_PATH + 32], name[TWILL_COMPARE_PATH], line[TWILL_COMPARE_PATH];
     char *command[] = {run->agent, name, line, NULL};
@@ -43,7 +43,7 @@ bool twill_compare_congestion(struct twill_compare_run *run)
         struct twill_compare_host *host = &run->options.hosts[i];
         twill_compare_write(text, sizeof(text), "cat " CONGESTION " && echo %s > " CONGESTION,
                             run->options.congestion);
-        bool good = ask(run, host->name, text, said, sizeof(said));
+        bool good = host_run(run, host->name, text, said, sizeof(said));
         if (!good) {
             fprintf(stderr, "twill-compare: --congestion %s: %s: %s\n", run->options.congestion,
                     host->name, said);
@@ -61,7 +61,7 @@ void twill_compare_congestion_back(struct twill_compare_run *run)
     for (int i = 0; i < run->options.n_hosts; i++) {
         struct twill_compare_host *host = &run->options.hosts[i];
         twill_compare_write(text, sizeof(text), "echo %s > " CONGESTION, host->congestion);
-        if (host->congestion[0] != '\0' && !ask(run, host->name, text, said, sizeof(said)))
+        if (host->congestion[0] != '\0' && !host_run(run, host->name, text, said, sizeof(said)))
             fprintf(stderr, "twill-compare: %s keeps %s as its congestion control: %s\n",
                     host->name, run->options.congestion, said);
         host->congestion[0] = '\0';

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Bytes that a contender's buffers need for a row. */
-static size_t needs(const struct twill_compare_run *run, const struct twill_compare_row *row)
+static size_t row_bytes(const struct twill_compare_run *run, const struct twill_compare_row *row)
 {
     size_t ranks = (size_t)run->options.ranks;
     return row->bytes * ranks *
@@ -132,7 +132,7 @@ static bool take_turn(struct twill_compare_run *run, struct twill_compare_row *r
     return take_samples(contender->board, cell);
 }
 
-static void conclude(const struct twill_compare_run *run, struct twill_compare_row *row)
+static void conclude_row(const struct twill_compare_run *run, struct twill_compare_row *row)
 {
     double lines[TWILL_COMPARE_ROUNDS];
     for (int i = 0; i < run->n_contenders; i++) {
@@ -154,7 +154,7 @@ static void conclude(const struct twill_compare_run *run, struct twill_compare_r
 
 static bool measure_row(struct twill_compare_run *run, struct twill_compare_row *row)
 {
-    size_t free_bytes = available(), need = needs(run, row);
+    size_t free_bytes = available(), need = row_bytes(run, row);
     double from = twill_compare_now();
     bool good = true;
     int there = 0;
@@ -175,7 +175,7 @@ static bool measure_row(struct twill_compare_run *run, struct twill_compare_row 
             int index = (i + round) % run->n_contenders;
             good = !twill_compare_interrupted(run) && take_turn(run, row, index, round);
         }
-    conclude(run, row);
+    conclude_row(run, row);
     row->seconds = twill_compare_now() - from;
     return good;
 }

@@ -33,7 +33,7 @@ static struct json_object *real(double value)
 }
 
 /* What a file says after a key, to the end of that line: "model name : Intel ...". */
-static struct json_object *line_of(const char *path, const char *key)
+static struct json_object *row_line(const char *path, const char *key)
 {
     char line[512];
     struct json_object *found = NULL;
@@ -50,7 +50,7 @@ static struct json_object *line_of(const char *path, const char *key)
     return found;
 }
 
-static struct json_object *machine(const struct twill_compare_run *run)
+static struct json_object *machine_json(const struct twill_compare_run *run)
 {
     static const char pages[] = "/sys/kernel/mm/transparent_hugepage/";
     char path[128];
@@ -60,13 +60,13 @@ static struct json_object *machine(const struct twill_compare_run *run)
         put_text(object, "kernel", names.release);
         put_text(object, "architecture", names.machine);
     }
-    put(object, "processor", line_of("/proc/cpuinfo", "model name"));
-    put(object, "memory", line_of("/proc/meminfo", "MemTotal:"));
+    put(object, "processor", row_line("/proc/cpuinfo", "model name"));
+    put(object, "memory", row_line("/proc/meminfo", "MemTotal:"));
     put(object, "cores", json_object_new_int(run->cores));
     twill_compare_write(path, sizeof(path), "%senabled", pages);
-    put(object, "huge_pages", line_of(path, ""));
+    put(object, "huge_pages", row_line(path, ""));
     twill_compare_write(path, sizeof(path), "%sshmem_enabled", pages);
-    put(object, "shared_huge_pages", line_of(path, ""));
+    put(object, "shared_huge_pages", row_line(path, ""));
     return object;
 }
 
@@ -78,7 +78,7 @@ static struct json_object *strings(char *const *list)
     return array;
 }
 
-static struct json_object *name_of(const struct twill_compare_run *run, int index)
+static struct json_object *contender_json(const struct twill_compare_run *run, int index)
 {
     return index < 0 ? NULL : json_object_new_string(run->contenders[index].name);
 }
@@ -90,7 +90,7 @@ static struct json_object *contender(const struct twill_compare_run *run,
     struct json_object *object = json_object_new_object();
     put_text(object, "name", one->name);
     put_text(object, "kind", kinds[one->kind]);
-    put(object, "below", name_of(run, one->below));
+    put(object, "below", contender_json(run, one->below));
     put(object, "tuned", json_object_new_boolean(one->tuned));
     put_text(object, "memory", one->memory);
     put_text(object, "library", one->library);
@@ -100,8 +100,8 @@ static struct json_object *contender(const struct twill_compare_run *run,
     return object;
 }
 
-static struct json_object *time_of(const struct twill_compare_run *run,
-                                   const struct twill_compare_row *row, int index)
+static struct json_object *row_time_json(const struct twill_compare_run *run,
+                                         const struct twill_compare_row *row, int index)
 {
     const struct twill_compare_cell *cell = &row->cells[index];
     struct json_object *object = json_object_new_object();
@@ -158,19 +158,19 @@ static struct json_object *result(const struct twill_compare_run *run,
     for (int i = 0; i < row->n_lines; i++)
         json_object_array_add(lines, real(row->lines[i] * 1e9));
     put(object, "line_ns_rounds", lines);
-    put(object, "bound", name_of(run, bound));
-    put(object, "best_installed", name_of(run, installed));
-    put(object, "best_tuned", name_of(run, tuned));
+    put(object, "bound", contender_json(run, bound));
+    put(object, "best_installed", contender_json(run, installed));
+    put(object, "best_tuned", contender_json(run, tuned));
     put(object, "twill", ratios(run, row, bound, installed, tuned));
     for (int i = 0; i < run->n_contenders; i++)
         if (row->cells[i].n_samples > 0)
-            json_object_array_add(times, time_of(run, row, i));
+            json_object_array_add(times, row_time_json(run, row, i));
     put(object, "times", times);
     return object;
 }
 
 /* The hosts, in the order of ranks; of one host none are told. */
-static struct json_object *hosts(const struct twill_compare_run *run)
+static struct json_object *hosts_json(const struct twill_compare_run *run)
 {
     struct json_object *array = json_object_new_array();
     for (int i = 0, rank = 0; i < run->options.n_hosts; rank += run->options.hosts[i++].ranks) {
@@ -190,9 +190,9 @@ static struct json_object *whole(const struct twill_compare_run *run)
     struct json_object *contenders = json_object_new_array(), *results = json_object_new_array();
     put(object, "version", json_object_new_int(1));
     put_text(object, "date", run->date);
-    put(object, "machine", machine(run));
+    put(object, "machine", machine_json(run));
     put(object, "ranks", json_object_new_int(run->options.ranks));
-    put(object, "hosts", hosts(run));
+    put(object, "hosts", hosts_json(run));
     put(object, "bound_to_cores", json_object_new_boolean(run->bind));
     put(object, "rounds", json_object_new_int(run->options.rounds));
     put(object, "seconds", real(run->seconds));

@@ -57,17 +57,17 @@ enum { QUESTION_WORLD, QUESTION_TOPOLOGY, QUESTION_MACHINE, QUESTION_NAMED };
 
 enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
 
-struct field {
+struct info_field {
     const char *text;
     int length;
 };
 
 /* Cut a line of the variable table at its tabs; what is missing is empty. */
-static void split(const char *line, struct field fields[FIELD_COUNT])
+static void split_fields(const char *line, struct info_field fields[FIELD_COUNT])
 {
     for (int i = 0; i < FIELD_COUNT; i++) {
         size_t length = i == FIELD_HELP ? strlen(line) : strcspn(line, "\t");
-        fields[i] = (struct field){line, (int)length};
+        fields[i] = (struct info_field){line, (int)length};
         line += length;
         if (*line == '\t')
             line++;
@@ -76,15 +76,15 @@ static void split(const char *line, struct field fields[FIELD_COUNT])
 
 static void print_environment(twill_context *context)
 {
-    static const struct field titles[FIELD_COUNT] = {
+    static const struct info_field titles[FIELD_COUNT] = {
         {"variable", 8}, {"value", 5}, {"default", 7}, {"source", 6}, {"help", 4}};
-    struct field fields[FIELD_COUNT];
+    struct info_field fields[FIELD_COUNT];
     int widths[FIELD_COUNT];
     const char *line;
     for (int i = 0; i < FIELD_COUNT; i++)
         widths[i] = titles[i].length;
     for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
-        split(line, fields);
+        split_fields(line, fields);
         for (int i = 0; i < FIELD_COUNT; i++)
             if (fields[i].length > widths[i])
                 widths[i] = fields[i].length < 40 ? fields[i].length : 40;
@@ -97,7 +97,7 @@ static void print_environment(twill_context *context)
         printf("%.*s\n", fields[FIELD_HELP].length, fields[FIELD_HELP].text);
         line = twill_context_variable(context, n);
         if (line != NULL)
-            split(line, fields);
+            split_fields(line, fields);
     }
 }
 
@@ -130,10 +130,10 @@ struct asked {
 static struct asked what_is_asked(twill_context *context)
 {
     struct asked asked = {"?", false, false};
-    struct field fields[FIELD_COUNT];
+    struct info_field fields[FIELD_COUNT];
     const char *line;
     for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
-        split(line, fields);
+        split_fields(line, fields);
         if (fields[FIELD_NAME].length == 12 &&
             memcmp(fields[FIELD_NAME].text, "TWILL_MEMORY", 12) == 0)
             snprintf(asked.value, sizeof(asked.value), "%.*s", fields[FIELD_VALUE].length,
@@ -246,7 +246,8 @@ static void add_usual(struct request *request, const char *word, bool first)
 }
 
 /* Put the question together. Variables that shape this job shape the other world instead. */
-static int ask(struct request *request, char **words, const char *const named[QUESTION_NAMED])
+static int compose_question(struct request *request, char **words,
+                            const char *const named[QUESTION_NAMED])
 {
     static const char *const names[QUESTION_NAMED] = {"world=", "topology=", "machine="};
     for (int i = 0; words[i] != NULL; i++)
@@ -270,7 +271,7 @@ static int ask(struct request *request, char **words, const char *const named[QU
     return 2;
 }
 
-static int parse(struct request *request, int argc, char **argv)
+static int parse_info(struct request *request, int argc, char **argv)
 {
     enum { OPTION_ENV = 256, OPTION_MEMORY, OPTION_WHY, OPTION_NAMED };
     static const struct option options[] = {
@@ -316,7 +317,7 @@ static int parse(struct request *request, int argc, char **argv)
         }
     }
     if (request->why)
-        return ask(request, argv + optind, named);
+        return compose_question(request, argv + optind, named);
     if (any)
         fprintf(stderr, "twill-info: --world, --topology and --machine go with --why\n");
     else if (optind < argc)
@@ -325,7 +326,7 @@ static int parse(struct request *request, int argc, char **argv)
 }
 
 /* With a communicator there is more to tell (transports); under a launcher one rank tells it. */
-static int show(twill_context *context, const struct request *request)
+static int show_context(twill_context *context, const struct request *request)
 {
     twill_comm *comm;
     twill_status status = twill_comm_create(&comm, context);
@@ -348,7 +349,7 @@ static int show(twill_context *context, const struct request *request)
 int main(int argc, char **argv)
 {
     struct request request = {.bytes = 64 << 20};
-    int mistake = parse(&request, argc, argv);
+    int mistake = parse_info(&request, argc, argv);
     if (mistake != 0)
         return mistake;
     static const char *const as_it_is[] = {"TWILL_NODES=", "TWILL_GROUPS=", "TWILL_UNITS=", NULL};
@@ -356,7 +357,7 @@ int main(int argc, char **argv)
     twill_status status = twill_context_create(&context, NULL, request.elsewhere ? as_it_is : NULL);
     int result = 1;
     if (status == TWILL_OK)
-        result = show(context, &request);
+        result = show_context(context, &request);
     else
         fprintf(stderr, "twill-info: %s\n",
                 context != NULL ? twill_context_message(context) : twill_strerror(status));

@@ -31,16 +31,16 @@ static void read_policy(const void *memory, struct twill_bench_pages *pages)
 
 int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_pages *pages)
 {
-    enum { BATCH = 512 };
-    void *addresses[BATCH];
-    int status[BATCH];
+    enum { PAGES_BATCH = 512 };
+    void *addresses[PAGES_BATCH];
+    int status[PAGES_BATCH];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)memory & ~(uintptr_t)(page - 1);
     size_t total = ((uintptr_t)memory + bytes - from + page - 1) / page;
     *pages = (struct twill_bench_pages){.total = total, .page_bytes = page};
     read_policy(memory, pages);
     for (size_t done = 0; done < total;) {
-        size_t n = total - done < BATCH ? total - done : BATCH;
+        size_t n = total - done < PAGES_BATCH ? total - done : PAGES_BATCH;
         for (size_t i = 0; i < n; i++)
             addresses[i] = (void *)(from + (done + i) * page);
         if (syscall(SYS_move_pages, 0, n, addresses, NULL, status, 0) != 0)
@@ -58,7 +58,8 @@ int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_
     return 0;
 }
 
-static void add(struct twill_bench_pages *sum, const struct twill_bench_pages *one, bool first)
+static void add_pages(struct twill_bench_pages *sum, const struct twill_bench_pages *one,
+                      bool first)
 {
     if (first)
         sum->bound = sum->policy_known = true;
@@ -92,7 +93,7 @@ int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pag
             continue;
         struct twill_bench_pages one;
         error = twill_bench_pages_find((const void *)from, to - from, &one);
-        add(pages, &one, (*ranges)++ == 0);
+        add_pages(pages, &one, (*ranges)++ == 0);
     }
     fclose(maps);
     return error;

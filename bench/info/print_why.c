@@ -14,7 +14,7 @@ struct line {
     const char *field[FIELDS]; /* "" where there is none */
 };
 
-static void split(struct line *line, const char *text)
+static void cut_fields(struct line *line, const char *text)
 {
     char *at = line->text;
     snprintf(line->text, sizeof(line->text), "%s", text);
@@ -27,7 +27,7 @@ static void split(struct line *line, const char *text)
 }
 
 /* Microseconds, losing decimals as they grow. */
-static const char *time_of(const char *picoseconds, char text[32])
+static const char *format_time(const char *picoseconds, char text[32])
 {
     double us = strtod(picoseconds, NULL) / 1e6;
     if (strcmp(picoseconds, "18446744073709551615") == 0)
@@ -49,14 +49,14 @@ static void print_candidate(const struct line *l, bool first)
     bool measured = strcmp(l->field[4], "0") != 0;
     if (first)
         printf("\n  %-44s %12s %12s\n", "candidate", "price (us)", "measured");
-    printf("  %-44s %12s %12s\n", l->field[1], time_of(l->field[2], price),
-           measured ? time_of(l->field[3], cost) : "-");
+    printf("  %-44s %12s %12s\n", l->field[1], format_time(l->field[2], price),
+           measured ? format_time(l->field[3], cost) : "-");
 }
 
 static void print_choice(const struct line *l)
 {
     char price[32];
-    printf("\n%s is chosen (price %s us), by: %s\n", l->field[1], time_of(l->field[2], price),
+    printf("\n%s is chosen (price %s us), by: %s\n", l->field[1], format_time(l->field[2], price),
            l->field[3]);
 }
 
@@ -76,7 +76,7 @@ static void print_listed(const struct line *l, bool first)
     if (first)
         printf("\n  %s\n", title_of(l->field[0]));
     if (strcmp(l->field[0], "instead") == 0)
-        printf("  %-44s %12s\n", l->field[1], time_of(l->field[2], price));
+        printf("  %-44s %12s\n", l->field[1], format_time(l->field[2], price));
     else
         printf("  %-44s %s\n", l->field[1], l->field[2]);
 }
@@ -91,7 +91,7 @@ int twill_bench_print_why(twill_context *context, const char *question)
         return 2;
     }
     for (size_t i = 0; text != NULL; text = twill_context_why(context, question, ++i)) {
-        split(&line, text);
+        cut_fields(&line, text);
         const char *kind = line.field[0];
         bool first = strcmp(kind, before) != 0;
         if (strcmp(kind, "call") == 0)

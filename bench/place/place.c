@@ -23,14 +23,14 @@ static const char usage[] =
     "line.\n";
 
 enum { TRIAD, COPY, ALLREDUCE, WORKS };
-enum { RESULT, LEFT, RIGHT, ARRAYS };
+enum { RESULT, PLACE_LEFT, PLACE_RIGHT, ARRAYS };
 
-struct options {
+struct place_options {
     size_t bytes, repeats, threads;
 };
 
 /* One kind of memory, measured. Rates in GB/s. */
-struct kind {
+struct memory_kind {
     const char *name, *memory; /* "ddr", the setting TWILL_MEMORY=... */
     twill_context *context;
     twill_comm *comm;
@@ -39,18 +39,18 @@ struct kind {
     int64_t fallbacks; /* allocations of all ranks that were not placed so */
 };
 
-struct run {
-    struct options options;
+struct place_run {
+    struct place_options options;
     twill_comm *comm; /* of the first kind: the ranks' way to talk */
     int rank, size;
     double *samples;
     int64_t wrong; /* elements over all ranks */
 };
 
-static twill_status triad(const struct run *run, const struct kind *kind)
+static twill_status triad(const struct place_run *run, const struct memory_kind *kind)
 {
     double *restrict a = kind->array[RESULT];
-    const double *restrict b = kind->array[LEFT], *restrict c = kind->array[RIGHT];
+    const double *restrict b = kind->array[PLACE_LEFT], *restrict c = kind->array[PLACE_RIGHT];
     size_t n = run->options.bytes / sizeof(*a);
 #if defined(_OPENMP)
 #pragma omp parallel for num_threads((int)run->options.threads) if (run->options.threads > 1)
@@ -60,10 +60,10 @@ static twill_status triad(const struct run *run, const struct kind *kind)
     return TWILL_OK;
 }
 
-static twill_status copy(const struct run *run, const struct kind *kind)
+static twill_status copy(const struct place_run *run, const struct memory_kind *kind)
 {
     char *to = kind->array[RESULT];
-    const char *from = kind->array[LEFT];
+    const char *from = kind->array[PLACE_LEFT];
     size_t threads = run->options.threads, each = run->options.bytes / threads;
 #if defined(_OPENMP)
 #pragma omp parallel for num_threads((int)threads) if (threads > 1)
@@ -74,61 +74,62 @@ static twill_status copy(const struct run *run, const struct kind *kind)
     return TWILL_OK;
 }
 
-static twill_status reduce(const struct run *run, const struct kind *kind)
+static twill_status reduce(const struct place_run *run, const struct memory_kind *kind)
 {
-    return twill_allreduce(kind->comm, kind->array[LEFT], kind->array[RESULT],
+    return twill_allreduce(kind->comm, kind->array[PLACE_LEFT], kind->array[RESULT],
                            run->options.bytes / sizeof(float), TWILL_F32, TWILL_SUM);
 }
 
-static const struct work {
-    twill_status (*run)(const struct run *run, const struct kind *kind);
+static const struct place_work {
+    twill_status (*run)(const struct place_run *run, const struct memory_kind *kind);
     double traffic; /* bytes moved for each byte of an array, as STREAM counts them */
 } works[WORKS] = {{triad, 3}, {copy, 2}, {reduce, 1}};
 
 /* Small whole numbers, exact in float, which no neighbour shares. */
-static double value(size_t i, int factor)
+static double input_value(size_t i, int factor)
 {
     return (double)(1 + i % 7) * factor;
 }
 
 /* Inputs of a work; threads touch first what they will use. */
-static void fill(const struct run *run, const struct kind *kind, int work)
+static void fill_inputs(const struct place_run *run, const struct memory_kind *kind, int work)
 {
-    double *a = kind->array[RESULT], *b = kind->array[LEFT], *c = kind->array[RIGHT];
-    float *floats = kind->array[LEFT];
+    double *a = kind->array[RESULT], *b = kind->array[PLACE_LEFT], *c = kind->array[PLACE_RIGHT];
+    float *floats = kind->array[PLACE_LEFT];
     size_t n = run->options.bytes / sizeof(*a);
 #if defined(_OPENMP)
 #pragma omp parallel for num_threads((int)run->options.threads) if (run->options.threads > 1)
 #endif
     for (size_t i = 0; i < n; i++) {
         a[i] = -1;
-        b[i] = value(i, 1);
-        c[i] = value(i, 2);
+        b[i] = input_value(i, 1);
+        c[i] = input_value(i, 2);
     }
     for (size_t i = 0; work == ALLREDUCE && i < run->options.bytes / sizeof(*floats); i++)
-        floats[i] = (float)value(i, run->rank + 1);
+        floats[i] = (float)input_value(i, run->rank + 1);
 }
 
-static twill_status check(struct run *run, const struct kind *kind, int work)
+static twill_status check_work(struct place_run *run, const struct memory_kind *kind, int work)
 {
     int64_t wrong = 0;
     int sum = run->size * (run->size + 1) / 2;
     size_t n = run->options.bytes / (work == ALLREDUCE ? sizeof(float) : sizeof(double));
     for (size_t i = 0; i < n; i++)
         if (work == ALLREDUCE)
-            wrong += ((const float *)kind->array[RESULT])[i] != (float)value(i, sum);
+            wrong += ((const float *)kind->array[RESULT])[i] != (float)input_value(i, sum);
         else
-            wrong += ((const double *)kind->array[RESULT])[i] != value(i, work == TRIAD ? 7 : 1);
+            wrong +=
+                ((const double *)kind->array[RESULT])[i] != input_value(i, work == TRIAD ? 7 : 1);
     TWILL_BENCH_TRY(twill_allreduce(run->comm, &wrong, &wrong, 1, TWILL_I64, TWILL_SUM));
     run->wrong += wrong;
     return TWILL_OK;
 }
 
 /* Once untimed, then the median of the slowest rank's times. */
-static twill_status measure_work(struct run *run, struct kind *kind, int work)
+static twill_status measure_work(struct place_run *run, struct memory_kind *kind, int work)
 {
     size_t repeats = run->options.repeats;
-    fill(run, kind, work);
+    fill_inputs(run, kind, work);
     for (size_t i = 0; i <= repeats; i++) {
         TWILL_BENCH_TRY(twill_barrier(run->comm));
         double start = twill_bench_now();
@@ -142,10 +143,10 @@ static twill_status measure_work(struct run *run, struct kind *kind, int work)
     double ranks = work == ALLREDUCE ? 1 : run->size;
     kind->rates[work] =
         twill_bench_bandwidth(run->options.bytes, median) * works[work].traffic * ranks;
-    return check(run, kind, work);
+    return check_work(run, kind, work);
 }
 
-static twill_status measure_kind(struct run *run, struct kind *kind)
+static twill_status measure_kind(struct place_run *run, struct memory_kind *kind)
 {
     twill_counters counters;
     for (int i = 0; i < ARRAYS; i++)
@@ -157,7 +158,7 @@ static twill_status measure_kind(struct run *run, struct kind *kind)
     return twill_allreduce(run->comm, &kind->fallbacks, &kind->fallbacks, 1, TWILL_I64, TWILL_SUM);
 }
 
-static void close_kind(struct kind *kind)
+static void close_kind(struct memory_kind *kind)
 {
     for (int i = 0; kind->context != NULL && i < ARRAYS; i++)
         twill_free(kind->context, kind->array[i]);
@@ -167,7 +168,7 @@ static void close_kind(struct kind *kind)
     kind->context = NULL;
 }
 
-static twill_status open_kind(struct kind *kind, const struct run *run,
+static twill_status open_kind(struct memory_kind *kind, const struct place_run *run,
                               const twill_bootstrap *bootstrap)
 {
     char threads[48];
@@ -182,7 +183,7 @@ static twill_status open_kind(struct kind *kind, const struct run *run,
  * else's part is zero gathers. */
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
 {
-    const struct run *run = user;
+    const struct place_run *run = user;
     size_t total = (size_t)run->size * bytes, words = total / sizeof(int32_t) + 1;
     int32_t *sum = calloc(words, sizeof(*sum));
     if (sum == NULL)
@@ -195,10 +196,11 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
 }
 
 /* Is this kind here, on every rank? A context of one rank tells, before any waits for another. */
-static twill_status find_kind(const struct run *run, const struct kind *kind, bool *found)
+static twill_status find_kind(const struct place_run *run, const struct memory_kind *kind,
+                              bool *found)
 {
     static const twill_bootstrap alone = {.rank = 0, .size = 1};
-    struct kind probe = {.memory = kind->memory};
+    struct memory_kind probe = {.memory = kind->memory};
     int32_t mine = open_kind(&probe, run, &alone) == TWILL_OK, all = mine;
     if (!mine && run->rank == 0)
         printf("# no MCDRAM on this machine: MEMKIND_HBW_NODES=N pretends (%s)\n",
@@ -211,9 +213,9 @@ static twill_status find_kind(const struct run *run, const struct kind *kind, bo
     return TWILL_OK;
 }
 
-static void print_header(const struct run *run)
+static void print_header(const struct place_run *run)
 {
-    const struct options *options = &run->options;
+    const struct place_options *options = &run->options;
     int nodes = twill_comm_nodes(run->comm);
     if (run->rank != 0)
         return;
@@ -230,7 +232,8 @@ static void print_header(const struct run *run)
            "(GB/s)", "to ddr");
 }
 
-static void print_kind(const struct run *run, const struct kind *kind, const struct kind *base)
+static void print_kind(const struct place_run *run, const struct memory_kind *kind,
+                       const struct memory_kind *base)
 {
     if (run->rank != 0)
         return;
@@ -251,7 +254,7 @@ static void print_kind(const struct run *run, const struct kind *kind, const str
     fflush(stdout);
 }
 
-static int fail(const struct kind *kind, twill_status status)
+static int kind_fail(const struct memory_kind *kind, twill_status status)
 {
     const char *message = kind->comm != NULL ? twill_comm_message(kind->comm) : "";
     if (message[0] == '\0' && kind->context != NULL)
@@ -261,7 +264,8 @@ static int fail(const struct kind *kind, twill_status status)
     return 1;
 }
 
-static twill_status compare(struct run *run, struct kind *ddr, struct kind *mcdram)
+static twill_status compare_kinds(struct place_run *run, struct memory_kind *ddr,
+                                  struct memory_kind *mcdram)
 {
     bool found;
     run->comm = ddr->comm;
@@ -280,7 +284,7 @@ static twill_status compare(struct run *run, struct kind *ddr, struct kind *mcdr
     return TWILL_OK;
 }
 
-static bool set_option(struct options *options, int letter, const char *text)
+static bool set_place_option(struct place_options *options, int letter, const char *text)
 {
     const char *expected = "a size from 4K";
     bool good = false;
@@ -303,7 +307,7 @@ static bool set_option(struct options *options, int letter, const char *text)
     return good;
 }
 
-static int parse(struct options *options, int argc, char **argv)
+static int parse_place(struct place_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
         {"bytes", required_argument, NULL, 'b'},   {"repeats", required_argument, NULL, 'n'},
@@ -318,7 +322,7 @@ static int parse(struct options *options, int argc, char **argv)
             printf("twill-place %s\n", twill_version());
         if (letter == 'h' || letter == 'V')
             exit(0);
-        if (!set_option(options, letter, optarg))
+        if (!set_place_option(options, letter, optarg))
             return 2;
     }
     if (optind < argc)
@@ -328,19 +332,20 @@ static int parse(struct options *options, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct run run = {.options = {.bytes = 64 << 20, .repeats = 7, .threads = 1}};
-    struct kind ddr = {.name = "ddr", .memory = "TWILL_MEMORY=ddr,ddr"};
-    struct kind mcdram = {.name = "mcdram", .memory = "TWILL_MEMORY=mcdram:bind,mcdram:bind"};
-    int mistake = parse(&run.options, argc, argv);
+    struct place_run run = {.options = {.bytes = 64 << 20, .repeats = 7, .threads = 1}};
+    struct memory_kind ddr = {.name = "ddr", .memory = "TWILL_MEMORY=ddr,ddr"};
+    struct memory_kind mcdram = {.name = "mcdram",
+                                 .memory = "TWILL_MEMORY=mcdram:bind,mcdram:bind"};
+    int mistake = parse_place(&run.options, argc, argv);
     if (mistake != 0)
         return mistake;
     int result = 0;
     run.samples = calloc(run.options.repeats, sizeof(*run.samples));
     twill_status status = run.samples == NULL ? TWILL_ERR_MEMORY : open_kind(&ddr, &run, NULL);
     if (status == TWILL_OK)
-        status = compare(&run, &ddr, &mcdram);
+        status = compare_kinds(&run, &ddr, &mcdram);
     if (status != TWILL_OK)
-        result = fail(mcdram.context != NULL ? &mcdram : &ddr, status);
+        result = kind_fail(mcdram.context != NULL ? &mcdram : &ddr, status);
     if (run.wrong > 0) {
         fprintf(stderr, "twill-place: %lld values are wrong\n", (long long)run.wrong);
         result = 1;

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum step { STEP_CALL, STEP_ANSWER, STEP_REPLY };
+enum hello_step { STEP_CALL, STEP_ANSWER, STEP_REPLY };
 
-static bool draw(uint8_t nonce[TWILL_HELLO_NONCE])
+static bool draw_nonce(uint8_t nonce[TWILL_HELLO_NONCE])
 {
     ssize_t got;
     do
@@ -35,7 +35,7 @@ bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secr
     call->to = identity->to;
     call->size = identity->size;
     call->argument = identity->argument;
-    if (!draw(call->nonce))
+    if (!draw_nonce(call->nonce))
         return false;
     twill_secret_prove(secret, "call", call, offsetof(struct twill_hello_call, proof), call->proof);
     return true;
@@ -48,17 +48,17 @@ bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *se
     hello->secret = *secret;
     hello->self = (struct twill_hello_identity){.role = role, .rank = rank, .size = size};
     hello->events = POLLIN;
-    return draw(hello->said.answer.nonce);
+    return draw_nonce(hello->said.answer.nonce);
 }
 
-static enum twill_wire_moved give_up(struct twill_hello *hello, enum twill_fault fault)
+static enum twill_wire_moved give_up_hello(struct twill_hello *hello, enum twill_fault fault)
 {
     hello->fault = fault;
     twill_secret_wipe(&hello->secret, sizeof(hello->secret));
     return TWILL_WIRE_GONE;
 }
 
-static enum twill_wire_moved finish(struct twill_hello *hello, struct twill_session *session)
+static enum twill_wire_moved finish_hello(struct twill_hello *hello, struct twill_session *session)
 {
     twill_secret_derive(&hello->secret, "session", &hello->said, sizeof(hello->said),
                         &session->key);
@@ -125,9 +125,9 @@ static enum twill_wire_moved receive_call(struct twill_hello *hello, int fd)
         (void)!send(fd, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     if (fault != TWILL_FAULT_NONE)
-        return give_up(hello, fault);
+        return give_up_hello(hello, fault);
     if (outcome != TWILL_WIRE_DONE)
-        return outcome == TWILL_WIRE_GONE ? give_up(hello, TWILL_FAULT_CLOSED) : outcome;
+        return outcome == TWILL_WIRE_GONE ? give_up_hello(hello, TWILL_FAULT_CLOSED) : outcome;
     if (is_one_way(hello)) {
         memset(answer, 0, sizeof(*answer));
         return outcome;
@@ -145,37 +145,37 @@ static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
     enum twill_wire_moved outcome =
         twill_wire_read(fd, hello->reply, sizeof(hello->reply), &hello->done);
     if (outcome == TWILL_WIRE_GONE)
-        return give_up(hello, TWILL_FAULT_CLOSED);
+        return give_up_hello(hello, TWILL_FAULT_CLOSED);
     if (outcome == TWILL_WIRE_DONE &&
         !twill_secret_check(&hello->secret, "reply", &hello->said, proven, hello->reply))
-        return give_up(hello, TWILL_FAULT_REPLAYED);
+        return give_up_hello(hello, TWILL_FAULT_REPLAYED);
     return outcome;
 }
 
 /* --- the caller ------------------------------------------------------------------------------ */
 
-static enum twill_wire_moved receive_answer(struct twill_hello *hello, int fd)
+static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;
     enum twill_wire_moved outcome = twill_wire_read(fd, answer, sizeof(*answer), &hello->done);
     if (hello->done >= sizeof(answer->magic) && answer->magic != TWILL_WIRE_MAGIC)
-        return give_up(hello, TWILL_FAULT_MALFORMED);
+        return give_up_hello(hello, TWILL_FAULT_MALFORMED);
     if (outcome != TWILL_WIRE_DONE)
-        return outcome == TWILL_WIRE_GONE ? give_up(hello, TWILL_FAULT_CLOSED) : outcome;
+        return outcome == TWILL_WIRE_GONE ? give_up_hello(hello, TWILL_FAULT_CLOSED) : outcome;
     hello->refused = answer->refusal != 0;
     if (answer->version != TWILL_WIRE_VERSION || answer->refusal == TWILL_FAULT_VERSION)
-        return give_up(hello, TWILL_FAULT_VERSION);
+        return give_up_hello(hello, TWILL_FAULT_VERSION);
     if (hello->refused || !twill_secret_check(&hello->secret, "answer", &hello->said,
                                               proven - sizeof(answer->proof), answer->proof))
-        return give_up(hello, TWILL_FAULT_KEY);
+        return give_up_hello(hello, TWILL_FAULT_KEY);
     twill_secret_prove(&hello->secret, "reply", &hello->said, proven, hello->reply);
     return outcome;
 }
 
 /* --- both ------------------------------------------------------------------------------------ */
 
-static enum twill_wire_moved say(struct twill_hello *hello, int fd, const void *message,
-                                 size_t bytes)
+static enum twill_wire_moved hello_send(struct twill_hello *hello, int fd, const void *message,
+                                        size_t bytes)
 {
     while (hello->done < bytes) {
         ssize_t n = send(fd, (const char *)message + hello->done, bytes - hello->done,
@@ -183,7 +183,7 @@ static enum twill_wire_moved say(struct twill_hello *hello, int fd, const void *
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return TWILL_WIRE_LATER;
         if (n < 0)
-            return give_up(hello, TWILL_FAULT_CLOSED);
+            return give_up_hello(hello, TWILL_FAULT_CLOSED);
         hello->done += (size_t)n;
     }
     return TWILL_WIRE_DONE;
@@ -192,14 +192,15 @@ static enum twill_wire_moved say(struct twill_hello *hello, int fd, const void *
 static enum twill_wire_moved move_message(struct twill_hello *hello, int fd)
 {
     const struct twill_hello_answer *answer = &hello->said.answer;
-    switch ((enum step)hello->step) {
+    switch ((enum hello_step)hello->step) {
     case STEP_CALL:
-        return hello->caller ? say(hello, fd, &hello->said.call, sizeof(hello->said.call))
+        return hello->caller ? hello_send(hello, fd, &hello->said.call, sizeof(hello->said.call))
                              : receive_call(hello, fd);
     case STEP_ANSWER:
-        return hello->caller ? receive_answer(hello, fd) : say(hello, fd, answer, sizeof(*answer));
+        return hello->caller ? hello_answer_read(hello, fd)
+                             : hello_send(hello, fd, answer, sizeof(*answer));
     case STEP_REPLY:
-        return hello->caller ? say(hello, fd, hello->reply, sizeof(hello->reply))
+        return hello->caller ? hello_send(hello, fd, hello->reply, sizeof(hello->reply))
                              : receive_reply(hello, fd);
     }
     return TWILL_WIRE_GONE;
@@ -215,7 +216,7 @@ enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
         if (outcome != TWILL_WIRE_DONE)
             return outcome;
         if (hello->step == STEP_REPLY || is_one_way(hello))
-            return finish(hello, session);
+            return finish_hello(hello, session);
         proceed(hello);
     }
 }

@@ -52,7 +52,7 @@ static bool write_key(const char *path, struct twill_error *error)
 }
 
 /* Make the file unless somebody else has just done so. */
-static twill_status make(const char *folder, const char *path, struct twill_error *error)
+static twill_status make_keyfile(const char *folder, const char *path, struct twill_error *error)
 {
     char own[320];
     struct twill_secret nonce;
@@ -80,6 +80,6 @@ twill_status twill_secret_of_user(struct twill_secret *secret, char *path, size_
     snprintf(whole, sizeof(whole), "%s/key", folder);
     snprintf(path, path_bytes, "%s", whole);
     if (access(whole, F_OK) != 0 && errno == ENOENT)
-        TWILL_TRY(error, make(folder, whole, error));
+        TWILL_TRY(error, make_keyfile(folder, whole, error));
     return twill_secret_read(secret, whole, error);
 }

@@ -41,7 +41,7 @@ twill_bootstrap_detect(const struct twill_bootstrap_params *params)
 }
 
 /* This rank as its launcher wrote it, or NULL. */
-static const char *rank_of(const struct twill_bootstrap_params *params)
+static const char *rank_variable(const struct twill_bootstrap_params *params)
 {
     const char *rank = params->rank && *params->rank ? params->rank : NULL;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rank_names) && !rank; i++)
@@ -52,7 +52,7 @@ static const char *rank_of(const struct twill_bootstrap_params *params)
 /* Among the output of many ranks, each is to say which it is. */
 static void prefix_rank(const struct twill_bootstrap_params *params, struct twill_error *error)
 {
-    const char *rank = rank_of(params);
+    const char *rank = rank_variable(params);
     if (error && rank && strncmp(error->message, "rank ", 5) != 0)
         twill_error_prefix(error, "rank %.16s: ", rank);
 }

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CONTACT_KEY "twill-card"
+#define PMI_CONTACT_KEY "twill-card"
 
 /* What is set decides, and for PMI_FD what it is: a launcher's variables also reach processes that
  * its descriptor does not, such as the ranks of another launcher that it has started. */
@@ -49,7 +49,7 @@ static bool is_one_host(const char *mapping)
     return one;
 }
 
-static const char *name_of(const struct twill_bootstrap_params *params)
+static const char *pmi_job_name(const struct twill_bootstrap_params *params)
 {
     if (twill_launch_variable(params, "HYDI_CONTROL_FD") ||
         twill_launch_variable(params, "MPI_LOCALNRANKS"))
@@ -57,8 +57,9 @@ static const char *name_of(const struct twill_bootstrap_params *params)
     return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "PMI";
 }
 
-static twill_status exchange(struct twill_pmi *pmi, struct twill_job *job,
-                             const struct twill_bootstrap_params *params, struct twill_error *error)
+static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
+                                 const struct twill_bootstrap_params *params,
+                                 struct twill_error *error)
 {
     char contact[TWILL_JOB_CONTACT], mapping[TWILL_PMI_LINE];
     TWILL_TRY(error, twill_launch_ranks(job, "PMI_RANK", pmi->rank, "PMI_SIZE", pmi->size, error));
@@ -68,12 +69,12 @@ static twill_status exchange(struct twill_pmi *pmi, struct twill_job *job,
         TWILL_TRY(error, twill_launch_listen(job, params, is_one_host(mapping), error));
         TWILL_TRY(error, twill_launch_write_contact(
                              job, contact, twill_min(sizeof(contact), pmi->most_value), error));
-        TWILL_TRY(error, twill_pmi_put(pmi, CONTACT_KEY, contact, error));
+        TWILL_TRY(error, twill_pmi_put(pmi, PMI_CONTACT_KEY, contact, error));
     }
     TWILL_TRY(error, twill_pmi_barrier(pmi, error));
     if (job->rank == 0)
         return TWILL_OK;
-    TWILL_TRY(error, twill_pmi_get(pmi, CONTACT_KEY, contact, sizeof(contact), error));
+    TWILL_TRY(error, twill_pmi_get(pmi, PMI_CONTACT_KEY, contact, sizeof(contact), error));
     return twill_launch_read_contact(job, params, contact, error);
 }
 
@@ -111,12 +112,12 @@ static twill_status pmi_open(struct twill_oob **oob, const struct twill_bootstra
     snprintf(pmi.size, sizeof(pmi.size), "%s", size ? size : "");
     twill_status status = twill_pmi_open(&pmi, fd, port, id, error);
     if (status == TWILL_OK)
-        status = exchange(&pmi, &job, params, error);
+        status = exchange_pmi(&pmi, &job, params, error);
     twill_pmi_close(&pmi);
     if (status != TWILL_OK && job.listener >= 0)
         close(job.listener);
     TWILL_TRY(error, status);
-    snprintf(job.how, sizeof(job.how), "%s: %s, rank %d of %d", name_of(params),
+    snprintf(job.how, sizeof(job.how), "%s: %s, rank %d of %d", pmi_job_name(params),
              fd >= 0 ? "PMI_FD" : "PMI_PORT", job.rank, job.size);
     return twill_bootstrap_tcp_open(oob, &twill_bootstrap_pmi, &job, params, error);
 }

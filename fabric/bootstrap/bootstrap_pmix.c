@@ -22,10 +22,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LIBRARY     "libpmix.so.2"
-#define CONTACT_KEY "twill.card"
+#define PMIX_SONAME      "libpmix.so.2"
+#define PMIX_CONTACT_KEY "twill.card"
 
-struct library {
+struct pmix_library {
     void *handle;
     __typeof__(PMIx_Init) *init;
     __typeof__(PMIx_Finalize) *finalize;
@@ -37,8 +37,8 @@ struct library {
 };
 
 /* One process's part in set-up. */
-struct session {
-    struct library library;
+struct pmix_session {
+    struct pmix_library library;
     pmix_proc_t me;
     uint64_t deadline;
 };
@@ -51,9 +51,9 @@ struct fence {
 };
 
 /* Never closed again for good: threads of it may still be on their way out. */
-static bool load(struct library *l)
+static bool load_pmix(struct pmix_library *l)
 {
-    l->handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    l->handle = dlopen(PMIX_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!l->handle)
         return false;
     l->init = (__typeof__(l->init))dlsym(l->handle, "PMIx_Init");
@@ -71,12 +71,12 @@ static bool load(struct library *l)
 
 const char *twill_pmix_missing(const struct twill_bootstrap_params *params)
 {
-    struct library library;
+    struct pmix_library library;
     if (!twill_launch_variable(params, "PMIX_NAMESPACE") ||
         !twill_launch_variable(params, "PMIX_RANK"))
         return "PMIX_NAMESPACE and PMIX_RANK are not set";
-    if (!load(&library))
-        return LIBRARY " cannot be loaded (Debian's package: libpmix2)";
+    if (!load_pmix(&library))
+        return PMIX_SONAME " cannot be loaded (Debian's package: libpmix2)";
     dlclose(library.handle);
     return NULL;
 }
@@ -86,8 +86,8 @@ static bool pmix_applies(const struct twill_bootstrap_params *params)
     return twill_pmix_missing(params) == NULL;
 }
 
-static twill_status check(const struct session *s, pmix_status_t outcome, const char *what,
-                          struct twill_error *error)
+static twill_status check_pmix(const struct pmix_session *s, pmix_status_t outcome,
+                               const char *what, struct twill_error *error)
 {
     if (outcome != PMIX_SUCCESS)
         return TWILL_FAIL(error,
@@ -96,15 +96,15 @@ static twill_status check(const struct session *s, pmix_status_t outcome, const 
     return TWILL_OK;
 }
 
-static int seconds_left(const struct session *s)
+static int seconds_left(const struct pmix_session *s)
 {
     uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
     return (int)twill_min(left / 1000000000 + 1, INT_MAX);
 }
 
 /* A value of a rank, or of the job with PMIX_RANK_WILDCARD; to be freed. */
-static twill_status get(const struct session *s, pmix_rank_t rank, const char *key,
-                        pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
+static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, const char *key,
+                             pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
 {
     pmix_proc_t whose = s->me;
     pmix_info_t patience;
@@ -116,7 +116,7 @@ static twill_status get(const struct session *s, pmix_rank_t rank, const char *k
     patience.value.data.integer = seconds_left(s);
     snprintf(what, sizeof(what), "PMIx_Get of %s", key);
     *value = NULL;
-    TWILL_TRY(error, check(s, s->library.get(&whose, key, &patience, 1, value), what, error));
+    TWILL_TRY(error, check_pmix(s, s->library.get(&whose, key, &patience, 1, value), what, error));
     if (!*value || (*value)->type != type) {
         free(*value);
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %u: %s: a value of another type",
@@ -125,11 +125,11 @@ static twill_status get(const struct session *s, pmix_rank_t rank, const char *k
     return TWILL_OK;
 }
 
-static twill_status get_number(const struct session *s, const char *key, uint32_t *number,
+static twill_status get_number(const struct pmix_session *s, const char *key, uint32_t *number,
                                struct twill_error *error)
 {
     pmix_value_t *value;
-    TWILL_TRY(error, get(s, PMIX_RANK_WILDCARD, key, PMIX_UINT32, &value, error));
+    TWILL_TRY(error, get_pmix(s, PMIX_RANK_WILDCARD, key, PMIX_UINT32, &value, error));
     *number = value->data.uint32;
     free(value);
     return TWILL_OK;
@@ -152,7 +152,7 @@ static void fence_done(pmix_status_t status, void *user)
 }
 
 /* All ranks have come to here, and have each other's cards. PMIx_Fence() would wait for ever. */
-static twill_status fence(const struct session *s, struct twill_error *error)
+static twill_status fence(const struct pmix_session *s, struct twill_error *error)
 {
     pmix_proc_t all = s->me;
     pmix_info_t collect;
@@ -172,7 +172,7 @@ static twill_status fence(const struct session *s, struct twill_error *error)
     if (outcome != PMIX_SUCCESS) {
         release_fence(fence); /* nobody will call back */
         release_fence(fence);
-        return check(s, outcome, "PMIx_Fence", error);
+        return check_pmix(s, outcome, "PMIx_Fence", error);
     }
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += seconds_left(s);
@@ -182,11 +182,11 @@ static twill_status fence(const struct session *s, struct twill_error *error)
     while (waited != 0 && errno == EINTR);
     outcome = waited == 0 ? fence->status : PMIX_ERR_TIMEOUT;
     release_fence(fence);
-    return check(s, outcome, "PMIx_Fence: not all ranks have come to twill's set-up", error);
+    return check_pmix(s, outcome, "PMIx_Fence: not all ranks have come to twill's set-up", error);
 }
 
-static twill_status publish(const struct session *s, const struct twill_job *job,
-                            struct twill_error *error)
+static twill_status publish_pmix(const struct pmix_session *s, const struct twill_job *job,
+                                 struct twill_error *error)
 {
     char contact[TWILL_JOB_CONTACT];
     pmix_value_t value;
@@ -194,12 +194,14 @@ static twill_status publish(const struct session *s, const struct twill_job *job
     memset(&value, 0, sizeof(value));
     value.type = PMIX_STRING;
     value.data.string = contact;
-    TWILL_TRY(error, check(s, s->library.put(PMIX_GLOBAL, CONTACT_KEY, &value), "PMIx_Put", error));
-    return check(s, s->library.commit(), "PMIx_Commit", error);
+    TWILL_TRY(error, check_pmix(s, s->library.put(PMIX_GLOBAL, PMIX_CONTACT_KEY, &value),
+                                "PMIx_Put", error));
+    return check_pmix(s, s->library.commit(), "PMIx_Commit", error);
 }
 
-static twill_status exchange(const struct session *s, struct twill_job *job,
-                             const struct twill_bootstrap_params *params, struct twill_error *error)
+static twill_status exchange_pmix(const struct pmix_session *s, struct twill_job *job,
+                                  const struct twill_bootstrap_params *params,
+                                  struct twill_error *error)
 {
     uint32_t size = 0, local = 0;
     char rank_text[16], size_text[16];
@@ -212,19 +214,19 @@ static twill_status exchange(const struct session *s, struct twill_job *job,
                                         size_text, error));
     if (job->rank == 0) {
         TWILL_TRY(error, twill_launch_listen(job, params, local == size, error));
-        TWILL_TRY(error, publish(s, job, error));
+        TWILL_TRY(error, publish_pmix(s, job, error));
     }
     TWILL_TRY(error, fence(s, error));
     if (job->rank == 0)
         return TWILL_OK;
-    TWILL_TRY(error, get(s, 0, CONTACT_KEY, PMIX_STRING, &value, error));
+    TWILL_TRY(error, get_pmix(s, 0, PMIX_CONTACT_KEY, PMIX_STRING, &value, error));
     twill_status status = twill_launch_read_contact(job, params, value->data.string, error);
     free(value->data.string);
     free(value);
     return status;
 }
 
-static const char *name_of(const struct twill_bootstrap_params *params)
+static const char *pmix_job_name(const struct twill_bootstrap_params *params)
 {
     if (twill_launch_variable(params, "OMPI_COMM_WORLD_SIZE"))
         return "Open MPI's mpirun";
@@ -235,23 +237,23 @@ static twill_status pmix_open(struct twill_oob **oob, const struct twill_bootstr
                               struct twill_error *error)
 {
     struct twill_job job = {.listener = -1, .source = "PMIx"};
-    struct session s = {.deadline = twill_wire_deadline(params->timeout_ns)};
+    struct pmix_session s = {.deadline = twill_wire_deadline(params->timeout_ns)};
     const char *missing = twill_pmix_missing(params);
-    if (missing || !load(&s.library))
+    if (missing || !load_pmix(&s.library))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=pmix, but %s",
                           missing ? missing : "the library has gone");
     pmix_status_t outcome = s.library.init(&s.me, NULL, 0);
-    twill_status status = check(&s, outcome, "PMIx_Init", error);
+    twill_status status = check_pmix(&s, outcome, "PMIx_Init", error);
     if (status == TWILL_OK) {
-        status = exchange(&s, &job, params, error);
+        status = exchange_pmix(&s, &job, params, error);
         (void)s.library.finalize(NULL, 0);
     }
     dlclose(s.library.handle);
     if (status != TWILL_OK && job.listener >= 0)
         close(job.listener);
     TWILL_TRY(error, status);
-    snprintf(job.how, sizeof(job.how), "PMIx: PMIX_NAMESPACE of %s, rank %d of %d", name_of(params),
-             job.rank, job.size);
+    snprintf(job.how, sizeof(job.how), "PMIx: PMIX_NAMESPACE of %s, rank %d of %d",
+             pmix_job_name(params), job.rank, job.size);
     return twill_bootstrap_tcp_open(oob, &twill_bootstrap_pmix, &job, params, error);
 }
 

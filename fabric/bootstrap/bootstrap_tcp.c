@@ -44,7 +44,7 @@ static twill_status find_key(struct twill_bootstrap_tcp *tcp,
 
 /* "fe80::1%eth0" names an interface of rank 0's host: where there is none of that name, it is the
  * one that TWILL_INTERFACE says. */
-static void localise(const struct twill_bootstrap_tcp *tcp, char *host, size_t bytes)
+static void localise_host(const struct twill_bootstrap_tcp *tcp, char *host, size_t bytes)
 {
     struct sockaddr_storage as_it_is;
     socklen_t length;
@@ -60,7 +60,7 @@ static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const cha
     char port[16], host[TWILL_JOB_HOSTS + 32];
     snprintf(port, sizeof(port), "%u", tcp->job->port);
     snprintf(host, sizeof(host), "%s", name);
-    localise(tcp, host, sizeof(host));
+    localise_host(tcp, host, sizeof(host));
     int code = getaddrinfo(host, port, &hints, &list);
     /* A name server may be late at the start of a job, but not for long. */
     uint64_t give_up = twill_wire_deadline(twill_min(tcp->oob.timeout_ns, RESOLVE_NS));

@@ -11,10 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HELLO_NS    UINT64_C(5000000000) /* time that connections have to say who they are */
-#define COMEBACK_NS UINT64_C(5000000000) /* time a rank that came and went has */
-#define LAST_NS     UINT64_C(2000000000) /* and once more: the machine may have been stopped */
-#define PAUSE_NS    UINT64_C(50000000)   /* until connections that could not be had are tried for */
+#define PENDING_HELLO_NS UINT64_C(5000000000) /* time that connections have to say who they are */
+#define COMEBACK_NS      UINT64_C(5000000000) /* time a rank that came and went has */
+#define PENDING_LAST_NS  UINT64_C(2000000000) /* and once more: the machine may have been stopped  \
+                                               */
+#define PAUSE_NS UINT64_C(50000000) /* until connections that could not be had are tried for */
 
 struct pending {
     int fd;
@@ -34,7 +35,7 @@ struct rendezvous {
 };
 
 /* The others keep their order, which is their age. */
-static void forget(struct rendezvous *m, size_t i)
+static void forget_pending(struct rendezvous *m, size_t i)
 {
     m->count--;
     memmove(&m->pending[i], &m->pending[i + 1], (m->count - i) * sizeof(*m->pending));
@@ -44,7 +45,7 @@ static void turn_away(struct rendezvous *m, size_t i, enum twill_fault fault)
 {
     m->tcp->oob.rejected.count[fault]++;
     close(m->pending[i].fd);
-    forget(m, i);
+    forget_pending(m, i);
 }
 
 /* Has the other end of a rank's connection gone? */
@@ -56,7 +57,7 @@ static bool is_gone(int fd)
 }
 
 /* A rank that waits says nothing: whatever is heard of it means that it has gone. */
-static void leave(struct rendezvous *m, struct twill_bootstrap_peer *peer)
+static void leave_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
 {
     /* The kernel has waited for an answer of its host already. */
     peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
@@ -78,12 +79,12 @@ static const char *objection(struct rendezvous *m, const struct twill_hello_call
         return NULL;
     if (!is_gone(m->tcp->peer[call->rank].fd))
         return "RANK is taken by another process";
-    leave(m, &m->tcp->peer[call->rank]);
+    leave_rank(m, &m->tcp->peer[call->rank]);
     return NULL;
 }
 
 /* Somebody of this job: let the rank in, or tell it why not. */
-static void judge(struct rendezvous *m, size_t i, struct twill_session *session)
+static void judge_pending(struct rendezvous *m, size_t i, struct twill_session *session)
 {
     const struct twill_hello_call *call = &m->pending[i].hello.said.call;
     struct twill_wire_header answer;
@@ -97,7 +98,7 @@ static void judge(struct rendezvous *m, size_t i, struct twill_session *session)
         m->absent--;
         /* Give up before the most impatient does, so that it hears who was missing. */
         m->deadline = twill_min(m->deadline, twill_wire_deadline(patience));
-        forget(m, i);
+        forget_pending(m, i);
         return;
     }
     snprintf(text, sizeof(text), "%s (rank 0 expects %d ranks)", reason, m->tcp->oob.size);
@@ -115,11 +116,11 @@ static void receive_calls(struct rendezvous *m, size_t i)
     if (outcome == TWILL_WIRE_GONE)
         turn_away(m, i, p->hello.fault);
     else if (outcome == TWILL_WIRE_DONE)
-        judge(m, i, &session);
+        judge_pending(m, i, &session);
 }
 
 /* Has it begun to prove anything? */
-static bool is_silent(const struct pending *pending)
+static bool pending_is_silent(const struct pending *pending)
 {
     return pending->hello.step == 0;
 }
@@ -128,20 +129,20 @@ static size_t count_silent(const struct rendezvous *m)
 {
     size_t silent = 0;
     for (size_t i = 0; i < m->count; i++)
-        silent += is_silent(&m->pending[i]);
+        silent += pending_is_silent(&m->pending[i]);
     return silent;
 }
 
 /* When all places are taken and somebody is at the door, the older half of those who have not even
  * begun to prove anything makes room, at once: strangers may come by the thousand, and a rank among
  * them calls again. */
-static void make_room(struct rendezvous *m)
+static void evict_pending(struct rendezvous *m)
 {
     if (m->count < m->places || m->tcp->polls[m->tcp->oob.size].revents == 0)
         return;
     size_t leave = (count_silent(m) + 1) / 2;
     for (size_t i = 0; i < m->count && leave > 0;) {
-        if (is_silent(&m->pending[i])) {
+        if (pending_is_silent(&m->pending[i])) {
             turn_away(m, i, TWILL_FAULT_SLOW);
             leave--;
         } else {
@@ -170,7 +171,7 @@ static twill_status check_accept(struct rendezvous *m, struct twill_error *error
         m->tcp->oob.size - m->absent, m->tcp->oob.size, strerror(errno));
 }
 
-static twill_status admit(struct rendezvous *m, struct twill_error *error)
+static twill_status accept_pending(struct rendezvous *m, struct twill_error *error)
 {
     while (m->count < m->places && twill_now() >= m->pause) {
         struct pending *p = &m->pending[m->count];
@@ -197,7 +198,7 @@ static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct t
     for (int r = 1; r < tcp->oob.size; r++) {
         struct twill_bootstrap_peer *peer = &tcp->peer[r];
         if (peer->fd >= 0 && tcp->polls[r].fd == peer->fd && tcp->polls[r].revents != 0)
-            leave(m, peer);
+            leave_rank(m, peer);
         if (peer->fd >= 0 || peer->back_by == 0)
             continue;
         if (twill_now() >= peer->back_by && peer->overdue)
@@ -206,7 +207,7 @@ static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct t
                                             peer->silent ? "its host stopped answering" : "ended");
         if (twill_now() >= peer->back_by) {
             peer->overdue = true;
-            peer->back_by = twill_wire_deadline(LAST_NS);
+            peer->back_by = twill_wire_deadline(PENDING_LAST_NS);
         }
         *wake = twill_min(*wake, peer->back_by);
     }
@@ -245,7 +246,7 @@ static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_e
     for (size_t i = 0; i < m->count; i++) {
         const struct pending *p = &m->pending[i];
         tcp->polls[used++] = (struct pollfd){.fd = p->fd, .events = p->hello.events};
-        wake = twill_min(wake, p->since + HELLO_NS);
+        wake = twill_min(wake, p->since + PENDING_HELLO_NS);
     }
     if (twill_wire_poll(tcp->polls, used, wake) < 0)
         return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));
@@ -253,7 +254,7 @@ static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_e
 }
 
 /* Where others reach this host: what a connection from elsewhere came to, if there is one. */
-static void find_address(struct twill_bootstrap_tcp *tcp)
+static void find_own_address(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_endpoint endpoint = {.loopback = true};
     for (int r = 1; r < tcp->oob.size && endpoint.loopback; r++)
@@ -263,7 +264,7 @@ static void find_address(struct twill_bootstrap_tcp *tcp)
 
 /* All are there. A rank that dies right now is noticed by the first all-gather. A fresh socket
  * takes this at once, but where the kernel is short of memory. */
-static void welcome(struct twill_bootstrap_tcp *tcp)
+static void welcome_ranks(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_wire_header header;
     struct twill_bootstrap_welcome body;
@@ -283,7 +284,7 @@ static bool is_absent(const struct twill_bootstrap_peer *peer)
 }
 
 /* One turn of the loop. */
-static twill_status turn(struct rendezvous *m, struct twill_error *error)
+static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
     uint64_t wake = m->deadline;
@@ -306,11 +307,11 @@ static twill_status turn(struct rendezvous *m, struct twill_error *error)
     for (size_t i = m->count; i-- > 0;) {
         if (polls[i].revents != 0)
             receive_calls(m, i);
-        else if (twill_now() >= m->pending[i].since + HELLO_NS)
+        else if (twill_now() >= m->pending[i].since + PENDING_HELLO_NS)
             turn_away(m, i, TWILL_FAULT_SLOW);
     }
-    make_room(m);
-    return m->absent > 0 ? admit(m, error) : TWILL_OK;
+    evict_pending(m);
+    return m->absent > 0 ? accept_pending(m, error) : TWILL_OK;
 }
 
 twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
@@ -326,7 +327,7 @@ twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const ch
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank 0: no memory for %d connections",
                           TWILL_BOOTSTRAP_PENDING);
     while (m.absent > 0 && status == TWILL_OK)
-        status = turn(&m, error);
+        status = rendezvous_turn(&m, error);
     /* Whoever has not said who it is by now is not of this job: all its ranks are here. */
     while (m.count > 0)
         turn_away(&m, m.count - 1, TWILL_FAULT_SLOW);
@@ -334,7 +335,7 @@ twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const ch
     free(m.pending);
     TWILL_TRY(error, status);
     twill_bootstrap_tcp_stop_listening(tcp);
-    find_address(tcp);
-    welcome(tcp);
+    find_own_address(tcp);
+    welcome_ranks(tcp);
     return TWILL_OK;
 }

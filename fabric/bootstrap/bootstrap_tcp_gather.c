@@ -69,7 +69,7 @@ static bool is_unfinished(const struct twill_bootstrap_peer *peer)
 }
 
 /* Rank r has died, or closed its side. */
-static twill_status lost(struct gather *g, int r)
+static twill_status rank_lost(struct gather *g, int r)
 {
     int why = errno;
     return twill_bootstrap_tcp_fail(
@@ -81,7 +81,7 @@ static twill_status lost(struct gather *g, int r)
 static twill_status account(struct gather *g, int r, enum twill_wire_moved outcome)
 {
     if (outcome == TWILL_WIRE_GONE)
-        return lost(g, r);
+        return rank_lost(g, r);
     if (outcome == TWILL_WIRE_DONE) {
         g->tcp->peer[r].done = SIZE_MAX;
         g->waiting--;
@@ -90,7 +90,7 @@ static twill_status account(struct gather *g, int r, enum twill_wire_moved outco
 }
 
 /* The header of rank r's part: may what follows be taken? */
-static twill_status judge(struct gather *g, int r)
+static twill_status check_header(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
     const struct twill_wire_header *header = &peer->header;
@@ -115,7 +115,7 @@ static twill_status judge(struct gather *g, int r)
 }
 
 /* Take what has come from rank r. */
-static twill_status take(struct gather *g, int r)
+static twill_status receive_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
     enum twill_wire_moved outcome = TWILL_WIRE_DONE;
@@ -123,7 +123,7 @@ static twill_status take(struct gather *g, int r)
     if (peer->done < head) {
         outcome = twill_wire_read(peer->fd, &peer->header, head, &peer->done);
         if (outcome == TWILL_WIRE_DONE)
-            TWILL_TRY(g->error, judge(g, r));
+            TWILL_TRY(g->error, check_header(g, r));
     }
     if (outcome == TWILL_WIRE_DONE) {
         char *shard = g->all + (size_t)r * g->bytes;
@@ -142,7 +142,7 @@ static twill_status take(struct gather *g, int r)
 }
 
 /* Give rank r more of the result. */
-static twill_status give(struct gather *g, int r)
+static twill_status send_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
     enum twill_wire_moved outcome = twill_wire_write(
@@ -151,8 +151,8 @@ static twill_status give(struct gather *g, int r)
 }
 
 /* Move every rank until all are done. */
-static twill_status move_all(struct gather *g, twill_status (*move)(struct gather *, int),
-                             short events, const char *what)
+static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gather *, int),
+                               short events, const char *what)
 {
     struct twill_bootstrap_tcp *tcp = g->tcp;
     int size = tcp->oob.size;
@@ -181,14 +181,14 @@ static twill_status move_all(struct gather *g, twill_status (*move)(struct gathe
         for (int r = 1; r < size; r++) {
             errno = 0;
             if (tcp->polls[r].revents != 0)
-                TWILL_TRY(g->error, is_unfinished(&tcp->peer[r]) ? move(g, r) : lost(g, r));
+                TWILL_TRY(g->error, is_unfinished(&tcp->peer[r]) ? move(g, r) : rank_lost(g, r));
         }
     }
     return TWILL_OK;
 }
 
-static twill_status serve(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
-                          size_t bytes, struct twill_error *error)
+static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
+                                 size_t bytes, struct twill_error *error)
 {
     struct gather g = {.tcp = tcp, .error = error, .all = all, .bytes = bytes};
     uint8_t digest[TWILL_DIGEST_BYTES];
@@ -198,19 +198,19 @@ static twill_status serve(struct twill_bootstrap_tcp *tcp, const void *mine, voi
         memmove(all, mine, bytes);
     for (int r = 1; r < tcp->oob.size; r++)
         tcp->peer[r].header.kind = TWILL_WIRE_GATHER;
-    TWILL_TRY(error, move_all(&g, take, POLLIN, "reach"));
+    TWILL_TRY(error, move_ranks(&g, receive_rank, POLLIN, "reach"));
     twill_secret_digest(all, whole, digest); /* once: it is much, and the same for all */
     for (int r = 1; r < tcp->oob.size; r++)
         twill_wire_seal(&tcp->peer[r].session, &tcp->peer[r].header, TWILL_WIRE_RESULT,
                         tcp->sequence, all, whole, digest);
-    return move_all(&g, give, POLLOUT, "take the result of");
+    return move_ranks(&g, send_rank, POLLOUT, "take the result of");
 }
 
 /* --- the others ------------------------------------------------------------------------------ */
 
 /* Rank 0 cannot be written to or read from: what is the reason? */
-static twill_status cut_off(struct twill_bootstrap_tcp *tcp, enum twill_wire_moved outcome,
-                            struct twill_error *error)
+static twill_status root_lost(struct twill_bootstrap_tcp *tcp, enum twill_wire_moved outcome,
+                              struct twill_error *error)
 {
     struct twill_wire_header header;
     /* It may have said why before it closed. */
@@ -239,7 +239,7 @@ static twill_status send_shard(struct twill_bootstrap_tcp *tcp, const void *mine
     if (outcome == TWILL_WIRE_DONE)
         outcome = twill_wire_read_by(tcp->root, &header, sizeof(header), until);
     if (outcome != TWILL_WIRE_DONE)
-        return cut_off(tcp, outcome, error);
+        return root_lost(tcp, outcome, error);
     bool good = twill_wire_check(&tcp->session, &header) == TWILL_FAULT_NONE;
     if (good && header.kind == TWILL_WIRE_FAIL)
         return twill_bootstrap_tcp_read_failure(tcp, &header, error);
@@ -247,7 +247,7 @@ static twill_status send_shard(struct twill_bootstrap_tcp *tcp, const void *mine
         header.length == whole) {
         outcome = twill_wire_read_by(tcp->root, all, whole, until);
         if (outcome != TWILL_WIRE_DONE)
-            return cut_off(tcp, outcome, error);
+            return root_lost(tcp, outcome, error);
         if (twill_wire_is_body(&header, all))
             return TWILL_OK;
     }
@@ -264,7 +264,7 @@ twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mi
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %d: set-up has already failed",
                           oob->rank);
     tcp->sequence++;
-    twill_status status = oob->rank == 0 ? serve(tcp, mine, all, bytes, error)
+    twill_status status = oob->rank == 0 ? serve_gather(tcp, mine, all, bytes, error)
                                          : send_shard(tcp, mine, all, bytes, error);
     tcp->broken = status != TWILL_OK;
     return status;

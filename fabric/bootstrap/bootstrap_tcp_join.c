@@ -144,7 +144,7 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
 }
 
 /* The header of rank 0's answer. It hears twillrun's word too, and tells all the same. */
-static enum twill_wire_moved receive_answer(struct search *s, struct twill_wire_header *header)
+static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wire_header *header)
 {
     uint64_t until = twill_wire_later(s->deadline, TWILL_BOOTSTRAP_SLACK_NS);
     enum twill_wire_moved outcome;
@@ -157,14 +157,14 @@ static enum twill_wire_moved receive_answer(struct search *s, struct twill_wire_
 }
 
 /* Greet, and wait for the answer. *final: the answer is rank 0's; else look on. */
-static twill_status greet(struct search *s, bool *final, struct twill_error *error)
+static twill_status greet_root(struct search *s, bool *final, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
     struct twill_wire_header header;
     *final = false;
     if (say_hello(s) != TWILL_WIRE_DONE)
         return TWILL_OK;
-    enum twill_wire_moved outcome = receive_answer(s, &header);
+    enum twill_wire_moved outcome = root_answer_read(s, &header);
     if (outcome == TWILL_WIRE_DONE && twill_wire_check(&tcp->session, &header) != TWILL_FAULT_NONE)
         outcome = TWILL_WIRE_GONE;
     *final = outcome == TWILL_WIRE_DONE;
@@ -193,7 +193,7 @@ static twill_status attempt(struct search *s, const struct twill_bootstrap_addre
         tcp->root = try_address(s, &found->at[i]);
         if (tcp->root < 0)
             continue;
-        twill_status status = greet(s, final, error);
+        twill_status status = greet_root(s, final, error);
         if (*final)
             return status;
         close(tcp->root);

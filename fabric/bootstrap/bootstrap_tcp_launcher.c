@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define LEAVE_NS UINT64_C(1000000000) /* for twillrun to make room */
+#define PORT_LEAVE_NS UINT64_C(1000000000) /* for twillrun to make room */
 
-static bool is_ours(int fd)
+static bool socket_is_ours(int fd)
 {
     int type = 0, domain = 0;
     socklen_t length = sizeof(type);
@@ -29,12 +29,13 @@ void twill_bootstrap_tcp_open_launcher(struct twill_bootstrap_tcp *tcp, const ch
     if (!text || !*text)
         return;
     long fd = strtol(text, &end, 10);
-    if (*end != '\0' || fd < 0 || fd > 1 << 20 || !is_ours((int)fd))
+    if (*end != '\0' || fd < 0 || fd > 1 << 20 || !socket_is_ours((int)fd))
         return;
     tcp->launcher = (int)fd;
     (void)fcntl(tcp->launcher, F_SETFD, FD_CLOEXEC);
     if (send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
-        twill_wire_wait(tcp->launcher, POLLOUT, twill_wire_deadline(LEAVE_NS)) == TWILL_WIRE_DONE)
+        twill_wire_wait(tcp->launcher, POLLOUT, twill_wire_deadline(PORT_LEAVE_NS)) ==
+            TWILL_WIRE_DONE)
         (void)!send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

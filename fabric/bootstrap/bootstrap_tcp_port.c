@@ -21,7 +21,7 @@ static void share_port(int fd, int shared)
 /* twillrun's socket: believed only if it has our port. A duplicate, as the original keeps the port
  * for a later context of this process; but not for programs that this one begins. An earlier
  * context has stopped it (twill_bootstrap_tcp_stop_listening). */
-static int adopt(const char *text, uint16_t port, int backlog)
+static int adopt_listener(const char *text, uint16_t port, int backlog)
 {
     struct twill_endpoint endpoint;
     char *end;
@@ -39,7 +39,7 @@ static int adopt(const char *text, uint16_t port, int backlog)
     return fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
 }
 
-static int listen_at(const struct twill_bootstrap_address *at, int backlog)
+static int listen_address(const struct twill_bootstrap_address *at, int backlog)
 {
     return twill_socket_listen((const struct sockaddr *)&at->address, at->length, backlog);
 }
@@ -62,12 +62,12 @@ static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstr
                                &endpoint) ||
             !endpoint.loopback)
             continue;
-        int fd = listen_at(&found->at[i], backlog);
+        int fd = listen_address(&found->at[i], backlog);
         if (fd >= 0 || i + 1 == found->count)
             return fd;
     }
     if (numeric) {
-        int fd = listen_at(&found->at[0], backlog);
+        int fd = listen_address(&found->at[0], backlog);
         if (fd >= 0 || errno != EADDRNOTAVAIL)
             return fd;
     }
@@ -113,7 +113,8 @@ twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, cons
     TWILL_TRY(error, twill_bootstrap_resolve(tcp, &found, error));
     TWILL_TRY(error, check_place(tcp, &found, error));
     if (listen_fd && *listen_fd)
-        tcp->listener = adopt(listen_fd, tcp->job->port, tcp->oob.size + TWILL_BOOTSTRAP_PENDING);
+        tcp->listener =
+            adopt_listener(listen_fd, tcp->job->port, tcp->oob.size + TWILL_BOOTSTRAP_PENDING);
     uint64_t give_up = twill_min(deadline, twill_wire_deadline(PORT_IN_USE_NS));
     while (tcp->listener < 0) {
         tcp->listener = bind_port(tcp, &found);

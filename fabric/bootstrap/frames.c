@@ -152,7 +152,7 @@ enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header
     }
 }
 
-#define SILENT_MS 15000 /* as long as keep-alive takes */
+#define KEEPALIVE_SILENT_MS 15000 /* as long as keep-alive takes */
 
 /* A peer whose host vanished is noticed in about 15 s. Best effort: without, only by timeout. Linux
  * keeps alive only what has nothing under way: see twill_socket_is_silent(). */
@@ -188,7 +188,7 @@ bool twill_socket_is_silent(int fd)
     memset(&info, 0, sizeof(info));
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
            (info.tcpi_retransmits > 1 || info.tcpi_probes > 1) &&
-           info.tcpi_last_ack_recv > SILENT_MS;
+           info.tcpi_last_ack_recv > KEEPALIVE_SILENT_MS;
 }
 
 int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog)

@@ -78,7 +78,7 @@ twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstr
 /* --- the card -------------------------------------------------------------------------------- */
 
 /* On that address; NULL: on all. */
-static int listen_at(const char *address, int backlog)
+static int listen_host(const char *address, int backlog)
 {
     struct sockaddr_storage at;
     socklen_t length;
@@ -122,7 +122,7 @@ twill_status twill_launch_listen(struct twill_job *job, const struct twill_boots
     job->has_key = !is_given(params);
     if (job->has_key)
         TWILL_TRY(error, twill_secret_random(&job->key, error));
-    job->listener = listen_at(alone || requested ? job->hosts : NULL, job->size + 64);
+    job->listener = listen_host(alone || requested ? job->hosts : NULL, job->size + 64);
     if (job->listener < 0 || !twill_socket_name(job->listener, false, &here))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "rank 0 cannot listen: %s", strerror(errno));
     job->port = here.port;

@@ -14,10 +14,10 @@
 
 #define GOODBYE_NS UINT64_C(2000000000) /* for an answer that nobody needs */
 
-static twill_status fail(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
-                         const char *format, ...) TWILL_PRINTF(4, 5);
-static twill_status fail(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
-                         const char *format, ...)
+static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
+                             const char *format, ...) TWILL_PRINTF(4, 5);
+static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
+                             const char *format, ...)
 {
     char text[512];
     va_list list;
@@ -54,15 +54,16 @@ bool twill_pmi_value(const struct twill_pmi *pmi, const char *name, char *value,
 static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, const char *asked,
                            int why)
 {
-    return fail(pmi, error, TWILL_ERR_BOOTSTRAP,
-                "the launcher closed the connection before it answered \"%.*s\"%s%s. It serves one "
-                "set-up of a process: after another by twill or by MPI_Init, lend twill a callback "
-                "(twill_bootstrap)",
-                (int)strcspn(asked, "\n "), asked, why ? ": " : "", why ? strerror(why) : "");
+    return fail_pmi(
+        pmi, error, TWILL_ERR_BOOTSTRAP,
+        "the launcher closed the connection before it answered \"%.*s\"%s%s. It serves one "
+        "set-up of a process: after another by twill or by MPI_Init, lend twill a callback "
+        "(twill_bootstrap)",
+        (int)strcspn(asked, "\n "), asked, why ? ": " : "", why ? strerror(why) : "");
 }
 
 /* The next whole line into pmi->line. What follows it stays. */
-static twill_status read_line(struct twill_pmi *pmi, const char *asked, struct twill_error *error)
+static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct twill_error *error)
 {
     for (;;) {
         char *end = memchr(pmi->next, '\n', pmi->used);
@@ -75,17 +76,17 @@ static twill_status read_line(struct twill_pmi *pmi, const char *asked, struct t
             return TWILL_OK;
         }
         if (pmi->used == sizeof(pmi->next))
-            return fail(pmi, error, TWILL_ERR_BOOTSTRAP,
-                        "the launcher answers \"%s\" with a line "
-                        "that does not end",
-                        asked);
+            return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
+                            "the launcher answers \"%s\" with a line "
+                            "that does not end",
+                            asked);
         struct pollfd one = {.fd = pmi->fd, .events = POLLIN};
         if (twill_wire_poll(&one, 1, pmi->deadline) <= 0)
-            return fail(pmi, error, TWILL_ERR_TIMEOUT,
-                        "the launcher did not answer \"%s\" in time%s", asked,
-                        strncmp(asked, "cmd=barrier_in", 14) == 0
-                            ? ": some rank has not come to twill's set-up"
-                            : "");
+            return fail_pmi(pmi, error, TWILL_ERR_TIMEOUT,
+                            "the launcher did not answer \"%s\" in time%s", asked,
+                            strncmp(asked, "cmd=barrier_in", 14) == 0
+                                ? ": some rank has not come to twill's set-up"
+                                : "");
         ssize_t n =
             recv(pmi->fd, pmi->next + pmi->used, sizeof(pmi->next) - pmi->used, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -96,7 +97,7 @@ static twill_status read_line(struct twill_pmi *pmi, const char *asked, struct t
     }
 }
 
-static twill_status write_line(struct twill_pmi *pmi, const char *line, struct twill_error *error)
+static twill_status write_pmi(struct twill_pmi *pmi, const char *line, struct twill_error *error)
 {
     size_t done = 0, bytes = strlen(line);
     while (done < bytes) {
@@ -107,16 +108,16 @@ static twill_status write_line(struct twill_pmi *pmi, const char *line, struct t
         else if (errno != EAGAIN && errno != EINTR)
             return closed(pmi, error, line, errno);
         else if (twill_wire_poll(&one, 1, pmi->deadline) <= 0)
-            return fail(pmi, error, TWILL_ERR_TIMEOUT, "the launcher did not read in time");
+            return fail_pmi(pmi, error, TWILL_ERR_TIMEOUT, "the launcher did not read in time");
     }
     return TWILL_OK;
 }
 
 /* Ask, and expect this kind of answer. */
-static twill_status ask(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
-                        const char *format, ...) TWILL_PRINTF(4, 5);
-static twill_status ask(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
-                        const char *format, ...)
+static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
+                            const char *format, ...) TWILL_PRINTF(4, 5);
+static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
+                            const char *format, ...)
 {
     char line[TWILL_PMI_LINE + 2], asked[48], command[48];
     va_list list;
@@ -129,11 +130,11 @@ static twill_status ask(struct twill_pmi *pmi, const char *answer, struct twill_
     asked[strcspn(asked, "\n")] = '\0';
     line[length] = '\n';
     line[length + 1] = '\0';
-    TWILL_TRY(error, write_line(pmi, line, error));
-    TWILL_TRY(error, read_line(pmi, asked, error));
+    TWILL_TRY(error, write_pmi(pmi, line, error));
+    TWILL_TRY(error, read_pmi(pmi, asked, error));
     if (!twill_pmi_value(pmi, "cmd", command, sizeof(command)) || strcmp(command, answer) != 0)
-        return fail(pmi, error, TWILL_ERR_BOOTSTRAP, "the launcher answers \"%s\" with \"%.100s\"",
-                    asked, pmi->line);
+        return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
+                        "the launcher answers \"%s\" with \"%.100s\"", asked, pmi->line);
     return TWILL_OK;
 }
 
@@ -147,27 +148,28 @@ static bool is_fine(const struct twill_pmi *pmi)
 static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const char *line,
                              struct twill_error *error)
 {
-    TWILL_TRY(error, ask(pmi, answer, error, "%s", line));
+    TWILL_TRY(error, ask_pmi(pmi, answer, error, "%s", line));
     if (!is_fine(pmi))
-        return fail(pmi, error, TWILL_ERR_BOOTSTRAP,
-                    "the launcher answers \"%.40s\" with \"%.100s\"", line, pmi->line);
+        return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
+                        "the launcher answers \"%.40s\" with \"%.100s\"", line, pmi->line);
     return TWILL_OK;
 }
 
 /* The variant of PMI_PORT=host:port and PMI_ID. */
-static twill_status dial(struct twill_pmi *pmi, const char *where, const char *id,
-                         struct twill_error *error)
+static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const char *id,
+                             struct twill_error *error)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found;
     char host[256];
     const char *colon = strrchr(where, ':');
     if (!colon || colon == where || (size_t)(colon - where) >= sizeof(host))
-        return fail(pmi, error, TWILL_ERR_CONFIG, "PMI_PORT=%.64s is not host:port", where);
+        return fail_pmi(pmi, error, TWILL_ERR_CONFIG, "PMI_PORT=%.64s is not host:port", where);
     memcpy(host, where, (size_t)(colon - where));
     host[colon - where] = '\0';
     int code = getaddrinfo(host, colon + 1, &hints, &found), why = 0;
     if (code != 0)
-        return fail(pmi, error, TWILL_ERR_CONFIG, "PMI_PORT=%.64s: %s", where, gai_strerror(code));
+        return fail_pmi(pmi, error, TWILL_ERR_CONFIG, "PMI_PORT=%.64s: %s", where,
+                        gai_strerror(code));
     for (const struct addrinfo *a = found; a && pmi->fd < 0; a = a->ai_next) {
         struct pollfd one = {.fd = twill_socket_new(a->ai_family), .events = POLLOUT};
         why = one.fd < 0 || twill_socket_connect(one.fd, a->ai_addr, a->ai_addrlen) < 0 ? errno : 0;
@@ -181,13 +183,13 @@ static twill_status dial(struct twill_pmi *pmi, const char *where, const char *i
     }
     freeaddrinfo(found);
     if (pmi->fd < 0)
-        return fail(pmi, error, TWILL_ERR_BOOTSTRAP, "PMI_PORT=%.64s: connect: %s", where,
-                    strerror(why));
+        return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP, "PMI_PORT=%.64s: connect: %s", where,
+                        strerror(why));
     pmi->own = true;
     /* Answered by four lines: itself, then cmd=set with size, rank and debug. */
-    TWILL_TRY(error, ask(pmi, "initack", error, "cmd=initack pmiid=%.32s", id));
+    TWILL_TRY(error, ask_pmi(pmi, "initack", error, "cmd=initack pmiid=%.32s", id));
     for (int i = 0; i < 3; i++) {
-        TWILL_TRY(error, read_line(pmi, "cmd=initack", error));
+        TWILL_TRY(error, read_pmi(pmi, "cmd=initack", error));
         (void)twill_pmi_value(pmi, "size", pmi->size, sizeof(pmi->size));
         (void)twill_pmi_value(pmi, "rank", pmi->rank, sizeof(pmi->rank));
     }
@@ -200,19 +202,19 @@ twill_status twill_pmi_open(struct twill_pmi *pmi, int fd, const char *port, con
     char number[32] = "";
     pmi->fd = fd;
     if (fd < 0)
-        TWILL_TRY(error, dial(pmi, port, id, error));
+        TWILL_TRY(error, dial_pmi(pmi, port, id, error));
     TWILL_TRY(error,
               ask_fine(pmi, "response_to_init", "cmd=init pmi_version=1 pmi_subversion=1", error));
     TWILL_TRY(error, ask_fine(pmi, "maxes", "cmd=get_maxes", error));
     long most = twill_pmi_value(pmi, "vallen_max", number, sizeof(number)) ? atol(number) : 0;
     if (most < 1)
-        return fail(pmi, error, TWILL_ERR_BOOTSTRAP,
-                    "the launcher answers \"cmd=get_maxes\" with \"%.100s\"", pmi->line);
+        return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
+                        "the launcher answers \"cmd=get_maxes\" with \"%.100s\"", pmi->line);
     pmi->most_value = (size_t)twill_min(most, TWILL_PMI_LINE);
     TWILL_TRY(error, ask_fine(pmi, "my_kvsname", "cmd=get_my_kvsname", error));
     if (!twill_pmi_value(pmi, "kvsname", pmi->kvs, sizeof(pmi->kvs)) || !pmi->kvs[0])
-        return fail(pmi, error, TWILL_ERR_BOOTSTRAP,
-                    "the launcher answers \"cmd=get_my_kvsname\" with \"%.100s\"", pmi->line);
+        return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
+                        "the launcher answers \"cmd=get_my_kvsname\" with \"%.100s\"", pmi->line);
     /* What a line of a value has besides it: cmd=put kvsname= key= value= and a key of ours. */
     size_t frame = strlen(pmi->kvs) + 64;
     pmi->most_value = twill_min(pmi->most_value, TWILL_PMI_LINE - frame);
@@ -222,13 +224,13 @@ twill_status twill_pmi_open(struct twill_pmi *pmi, int fd, const char *port, con
 twill_status twill_pmi_put(struct twill_pmi *pmi, const char *key, const char *value,
                            struct twill_error *error)
 {
-    TWILL_TRY(error, ask(pmi, "put_result", error, "cmd=put kvsname=%s key=%s value=%s", pmi->kvs,
-                         key, value));
+    TWILL_TRY(error, ask_pmi(pmi, "put_result", error, "cmd=put kvsname=%s key=%s value=%s",
+                             pmi->kvs, key, value));
     if (!is_fine(pmi)) /* the value may be a secret: not in the sentence */
-        return fail(pmi, error, TWILL_ERR_BOOTSTRAP,
-                    "the launcher answers \"cmd=put\" with "
-                    "\"%.100s\"",
-                    pmi->line);
+        return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
+                        "the launcher answers \"cmd=put\" with "
+                        "\"%.100s\"",
+                        pmi->line);
     return TWILL_OK;
 }
 
@@ -241,11 +243,11 @@ twill_status twill_pmi_get(struct twill_pmi *pmi, const char *key, char *value, 
                            struct twill_error *error)
 {
     value[0] = '\0';
-    TWILL_TRY(error, ask(pmi, "get_result", error, "cmd=get kvsname=%s key=%s", pmi->kvs, key));
+    TWILL_TRY(error, ask_pmi(pmi, "get_result", error, "cmd=get kvsname=%s key=%s", pmi->kvs, key));
     if (is_fine(pmi) && !twill_pmi_value(pmi, "value", value, bytes))
-        return fail(pmi, error, TWILL_ERR_BOOTSTRAP,
-                    "the launcher answers \"cmd=get\" of %s with no value, or one that is too long",
-                    key);
+        return fail_pmi(
+            pmi, error, TWILL_ERR_BOOTSTRAP,
+            "the launcher answers \"cmd=get\" of %s with no value, or one that is too long", key);
     return TWILL_OK;
 }
 
@@ -256,7 +258,7 @@ void twill_pmi_close(struct twill_pmi *pmi)
         return;
     pmi->deadline = twill_wire_deadline(GOODBYE_NS);
     if (!pmi->broken)
-        (void)ask(pmi, "finalize_ack", &ignored, "cmd=finalize");
+        (void)ask_pmi(pmi, "finalize_ack", &ignored, "cmd=finalize");
     if (pmi->own)
         close(pmi->fd);
     pmi->fd = -1;

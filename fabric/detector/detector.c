@@ -26,7 +26,7 @@
 #define NOTIFY_WIDTH   256                  /* connections of twill_detector_notify() at a time */
 
 static twill_status listen_here(struct twill_detector *detector, const struct twill_oob *oob,
-                                struct twill_place *mine, struct twill_error *error)
+                                struct twill_listen_address *mine, struct twill_error *error)
 {
     struct sockaddr_storage address;
     struct twill_endpoint endpoint;
@@ -51,7 +51,7 @@ static twill_status listen_here(struct twill_detector *detector, const struct tw
     return TWILL_OK;
 }
 
-static twill_status make_room(struct twill_detector *detector, struct twill_error *error)
+static twill_status allocate_links(struct twill_detector *detector, struct twill_error *error)
 {
     size_t size = (size_t)detector->size;
     detector->capacity = size + TWILL_DETECTOR_HANDSHAKES;
@@ -72,7 +72,7 @@ static twill_status make_room(struct twill_detector *detector, struct twill_erro
 twill_status twill_detector_open(struct twill_detector **out, struct twill_oob *oob,
                                  struct twill_error *error)
 {
-    struct twill_place mine;
+    struct twill_listen_address mine;
     twill_status status;
     struct twill_detector *detector = calloc(1, sizeof(*detector));
     *out = NULL;
@@ -84,7 +84,7 @@ twill_status twill_detector_open(struct twill_detector **out, struct twill_oob *
     detector->secret = oob->secret;
     for (size_t i = 0; i < TWILL_DETECTOR_HANDSHAKES; i++)
         detector->handshake[i].fd = -1;
-    TWILL_TRY_OR_FAIL(error, make_room(detector, error));
+    TWILL_TRY_OR_FAIL(error, allocate_links(detector, error));
     if (oob->size > 1) {
         TWILL_TRY_OR_FAIL(error, listen_here(detector, oob, &mine, error));
         TWILL_TRY_OR_FAIL(error,
@@ -124,7 +124,7 @@ void twill_detector_close(struct twill_detector *detector)
 
 /* --- outward --------------------------------------------------------------------------------- */
 
-static void hang_up(struct twill_link *link, enum twill_link_state state)
+static void hang_up_link(struct twill_detector_link *link, enum twill_link_state state)
 {
     if (link->fd >= 0)
         close(link->fd);
@@ -136,23 +136,23 @@ static void hang_up(struct twill_link *link, enum twill_link_state state)
 /* Connecting failed: what does that say about the peer? */
 static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
 {
-    struct twill_link *link = &detector->link[peer];
+    struct twill_detector_link *link = &detector->link[peer];
     bool gone = why == ECONNREFUSED || why == ECONNRESET || why == EPIPE;
     bool suspected = link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT);
     /* Out of descriptors here, or unreachable: no evidence, unless it was seen to leave. */
     bool local = why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM ||
                  why == EADDRNOTAVAIL || why == EAGAIN; /* of ports */
-    hang_up(link, gone || (suspected && !local) ? LINK_DEAD : LINK_IDLE);
+    hang_up_link(link, gone || (suspected && !local) ? LINK_DEAD : LINK_IDLE);
     if (gone || !local)
         twill_hosts_decide(detector, peer, gone);
 }
 
 /* A connection ended. */
-static void lose(struct twill_link *link)
+static void link_lose(struct twill_detector_link *link)
 {
     if (twill_now() >= link->point + STEADY_NS)
         link->suspected = false;
-    hang_up(link, link->suspected ? LINK_DEAD : LINK_IDLE);
+    hang_up_link(link, link->suspected ? LINK_DEAD : LINK_IDLE);
     link->suspected = true;
     link->point = 0;
 }
@@ -175,28 +175,28 @@ enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint
 
 /* Connected: show the key. A fresh socket's buffer takes that at once; where the kernel has no
  * memory for it, that says nothing about the peer. */
-static void greet(struct twill_detector *detector, uint32_t peer)
+static void greet_peer(struct twill_detector *detector, uint32_t peer)
 {
-    struct twill_link *link = &detector->link[peer];
+    struct twill_detector_link *link = &detector->link[peer];
     link->state = LINK_OPEN;
     link->point = twill_now();
     link->done = 0;
     twill_hosts_decide(detector, peer, true);
     enum twill_wire_moved outcome = twill_detector_greet(detector, peer, link->fd, &link->session);
     if (outcome == TWILL_WIRE_GONE) {
-        lose(link);
+        link_lose(link);
     } else if (outcome == TWILL_WIRE_LATER) {
-        hang_up(link, LINK_IDLE);
+        hang_up_link(link, LINK_IDLE);
         link->point = 0;
     }
 }
 
-static void begin(struct twill_detector *detector, uint32_t peer)
+static void begin_link(struct twill_detector *detector, uint32_t peer)
 {
-    struct twill_link *link = &detector->link[peer];
+    struct twill_detector_link *link = &detector->link[peer];
     struct sockaddr_storage address;
     socklen_t length;
-    struct twill_place *place = &detector->place[peer];
+    struct twill_listen_address *place = &detector->place[peer];
     if (!twill_endpoint_address(place->address, (uint16_t)place->port, &address, &length)) {
         fail_to_connect(detector, peer, EADDRNOTAVAIL);
         return;
@@ -207,7 +207,7 @@ static void begin(struct twill_detector *detector, uint32_t peer)
     if (outcome < 0) {
         fail_to_connect(detector, peer, errno);
     } else if (outcome == 0) {
-        greet(detector, peer);
+        greet_peer(detector, peer);
     } else {
         link->state = LINK_CONNECTING;
         link->point = twill_wire_deadline(CONFIRM_NS);
@@ -216,12 +216,12 @@ static void begin(struct twill_detector *detector, uint32_t peer)
 
 static void check_connecting(struct twill_detector *detector, uint32_t peer)
 {
-    struct twill_link *link = &detector->link[peer];
+    struct twill_detector_link *link = &detector->link[peer];
     struct pollfd one = {.fd = link->fd, .events = POLLOUT};
     if (poll(&one, 1, 0) > 0) {
         int why = twill_socket_connected(link->fd);
         if (why == 0)
-            greet(detector, peer);
+            greet_peer(detector, peer);
         else
             fail_to_connect(detector, peer, why);
     } else if ((link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT)) &&
@@ -231,25 +231,25 @@ static void check_connecting(struct twill_detector *detector, uint32_t peer)
 }
 
 /* Peers say nothing on a connection that we made: all that can come is its end. */
-static void check_open(struct twill_link *link)
+static void check_open(struct twill_detector_link *link)
 {
     char byte;
     ssize_t n = recv(link->fd, &byte, 1, MSG_DONTWAIT);
     if (n < 0 && errno == ETIMEDOUT) /* keep-alive: the host does not answer any more */
-        hang_up(link, LINK_DEAD);
+        hang_up_link(link, LINK_DEAD);
     else if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) ||
              twill_socket_is_silent(link->fd)) /* reports under way keep keep-alive off */
-        lose(link);
+        link_lose(link);
 }
 
 /* Move a link along without waiting. A loss is followed up at once. */
-static void step(struct twill_detector *detector, uint32_t peer)
+static void step_link(struct twill_detector *detector, uint32_t peer)
 {
-    struct twill_link *link = &detector->link[peer];
+    struct twill_detector_link *link = &detector->link[peer];
     if (link->state == LINK_OPEN)
         check_open(link);
     if (link->state == LINK_IDLE && twill_now() >= link->point)
-        begin(detector, peer);
+        begin_link(detector, peer);
     if (link->state == LINK_CONNECTING)
         check_connecting(detector, peer);
 }
@@ -260,9 +260,9 @@ bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
         return false;
     twill_hosts_poll(detector);
     if (twill_hosts_is(detector, peer, HOST_SUSPECT)) /* was begun when it became one */
-        step(detector, detector->hosts.lowest[detector->hosts.of[peer]]);
+        step_link(detector, detector->hosts.lowest[detector->hosts.of[peer]]);
     if (!twill_hosts_is(detector, peer, HOST_LOST))
-        step(detector, peer);
+        step_link(detector, peer);
     return detector->link[peer].state == LINK_DEAD || twill_hosts_is(detector, peer, HOST_LOST);
 }
 
@@ -274,17 +274,17 @@ const char *twill_detector_lost_host(const struct twill_detector *detector, uint
 void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host)
 {
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
-        struct twill_link *link = &detector->link[r];
+        struct twill_detector_link *link = &detector->link[r];
         if (detector->hosts.of[r] != host || link->state == LINK_DEAD)
             continue;
-        hang_up(link, LINK_IDLE); /* also attempts, which may be old */
+        hang_up_link(link, LINK_IDLE); /* also attempts, which may be old */
         link->point = 0;
     }
-    step(detector, detector->hosts.lowest[host]);
+    step_link(detector, detector->hosts.lowest[host]);
 }
 
 /* Make the news the next frame of a link. */
-static void seal(struct twill_link *link, const struct twill_notice_body *body)
+static void seal(struct twill_detector_link *link, const struct twill_notice_body *body)
 {
     twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NOTICE, 0, body, sizeof(*body), NULL);
 }
@@ -293,9 +293,9 @@ static void seal(struct twill_link *link, const struct twill_notice_body *body)
 static void notify_one(struct twill_detector *detector, uint32_t peer,
                        const struct twill_notice_body *body)
 {
-    struct twill_link *link = &detector->link[peer];
+    struct twill_detector_link *link = &detector->link[peer];
     if (link->state != LINK_OPEN)
-        step(detector, peer);
+        step_link(detector, peer);
     if (link->state == LINK_OPEN) {
         if (link->done == 0)
             seal(link, body);
@@ -303,13 +303,13 @@ static void notify_one(struct twill_detector *detector, uint32_t peer,
             twill_wire_write(link->fd, &link->header, body, sizeof(*body), &link->done);
         link->session.sent -= link->done == 0; /* not begun: its place is free */
         if (outcome == TWILL_WIRE_GONE)
-            lose(link);
+            link_lose(link);
         link->notified = outcome == TWILL_WIRE_DONE;
     }
     link->notified = link->notified || link->state == LINK_DEAD;
     if (link->notified && link->temporary &&
         link->state == LINK_OPEN) { /* make room for the next ones */
-        hang_up(link, LINK_IDLE);
+        hang_up_link(link, LINK_IDLE);
         link->point = 0;
     }
 }
@@ -322,7 +322,7 @@ static bool notify_some(struct twill_detector *detector, const struct twill_noti
     bool left = false;
     *waiting = 0;
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
-        struct twill_link *link = &detector->link[r];
+        struct twill_detector_link *link = &detector->link[r];
         bool fresh = link->fd < 0;
         if (link->notified)
             continue;
@@ -340,7 +340,7 @@ static bool notify_some(struct twill_detector *detector, const struct twill_noti
     return left;
 }
 
-static void fill(struct twill_notice_body *body, const struct twill_notice *notice)
+static void fill_notice(struct twill_notice_body *body, const struct twill_notice *notice)
 {
     memset(body, 0, sizeof(*body));
     body->comm = notice->comm;
@@ -352,21 +352,21 @@ static void fill(struct twill_notice_body *body, const struct twill_notice *noti
 void twill_detector_send(struct twill_detector *detector, uint32_t peer,
                          const struct twill_notice *notice)
 {
-    struct twill_link *link = &detector->link[peer];
+    struct twill_detector_link *link = &detector->link[peer];
     struct twill_notice_body body;
     size_t done = 0;
     if (peer == (uint32_t)detector->rank)
         return;
-    step(detector, peer);
+    step_link(detector, peer);
     if (link->state != LINK_OPEN)
         return;
-    fill(&body, notice);
+    fill_notice(&body, notice);
     seal(link, &body);
     if (twill_wire_write(link->fd, &link->header, &body, sizeof(body), &done) == TWILL_WIRE_DONE)
         return;
     link->session.sent -= done == 0;
     if (done > 0) /* half a frame is of no use */
-        hang_up(link, LINK_IDLE);
+        hang_up_link(link, LINK_IDLE);
 }
 
 void twill_detector_notify(struct twill_detector *detector, const struct twill_notice *notice,
@@ -375,7 +375,7 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
     uint64_t deadline = twill_wire_deadline(patience_ns);
     struct twill_notice_body body;
     size_t waiting;
-    fill(&body, notice);
+    fill_notice(&body, notice);
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
         detector->link[r].notified = true;
         detector->link[r].temporary = false;
@@ -391,5 +391,5 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++)
         if (!detector->link[r].notified &&
             detector->link[r].fd >= 0) /* half a frame is of no use */
-            hang_up(&detector->link[r], LINK_IDLE);
+            hang_up_link(&detector->link[r], LINK_IDLE);
 }

@@ -140,9 +140,9 @@ static void keep_alive(int fd)
 }
 
 /* A connection under way, or -1. */
-static int dial(const struct twill_detector *detector, uint32_t peer)
+static int dial_host(const struct twill_detector *detector, uint32_t peer)
 {
-    const struct twill_place *place = &detector->place[peer];
+    const struct twill_listen_address *place = &detector->place[peer];
     struct sockaddr_storage address;
     socklen_t length;
     if (!twill_endpoint_address(place->address, (uint16_t)place->port, &address, &length))
@@ -175,7 +175,7 @@ static bool has_connected(struct twill_detector *detector, uint32_t h)
 }
 
 /* Hosts that are not connected yet; what is waited for is in watch->polls. */
-static uint32_t go_on(struct twill_detector *detector, bool *open, size_t *polls)
+static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_t *polls)
 {
     struct twill_hosts *hosts = &detector->hosts;
     uint32_t own = own_host(detector), left = 0;
@@ -229,7 +229,7 @@ static void dial_all(struct twill_detector *detector, struct omitted *mine)
     for (uint32_t h = 0; is_lowest(detector) && h < hosts->count && omitted < OMITTED; h++) {
         if (!are_connected(hosts, own_host(detector), h) || !calls(hosts, own_host(detector), h))
             continue;
-        hosts->fd[h] = dial(detector, hosts->lowest[h]);
+        hosts->fd[h] = dial_host(detector, hosts->lowest[h]);
         if (hosts->fd[h] < 0)
             mine->host[omitted++] = h;
     }
@@ -255,7 +255,7 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
                           detector->rank, hosts->count);
     for (uint32_t h = 0; h < hosts->count; h++)
         open[h] = !calls(hosts, own, h) && omits(&omitted[hosts->lowest[h]], own);
-    while (go_on(detector, open, &polls) > 0 && twill_now() < deadline)
+    while (hosts_connect(detector, open, &polls) > 0 && twill_now() < deadline)
         (void)twill_wire_poll(detector->polls, polls,
                               twill_min(deadline, twill_wire_deadline(TURN_NS)));
     put_into_set(detector, open);
@@ -399,7 +399,7 @@ size_t twill_detector_describe(const struct twill_detector *detector, char *text
 
 /* Where hosts are not all connected, each tells its neighbours: rank by rank, so that it comes
  * round by those that are in the library, whichever they are. */
-static void pass_on(struct twill_detector *detector, uint32_t host)
+static void forward_loss(struct twill_detector *detector, uint32_t host)
 {
     const struct twill_hosts *hosts = &detector->hosts;
     struct twill_notice notice = {.from = (uint32_t)detector->rank, .comm = TWILL_HOSTS_COMM};
@@ -420,7 +420,7 @@ void twill_hosts_suspect(struct twill_detector *detector, uint32_t host)
         return;
     detector->hosts.state[host] = HOST_SUSPECT;
     twill_detector_recheck_host(detector, host);
-    pass_on(detector, host);
+    forward_loss(detector, host);
 }
 
 void twill_hosts_poll(struct twill_detector *detector)

@@ -17,7 +17,7 @@ static struct twill_handshake *handshake_of(struct twill_detector *detector, int
 }
 
 /* fault: NONE if it is no stranger's. */
-static void drop(struct twill_detector *detector, size_t i, enum twill_fault fault)
+static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fault fault)
 {
     struct twill_caller *caller = &detector->caller[i];
     if (fault != TWILL_FAULT_NONE)
@@ -37,7 +37,7 @@ static bool is_full(const struct twill_detector *detector)
 }
 
 /* Who does not fit stays in the listener's queue, and its connection alive. */
-static void admit(struct twill_detector *detector)
+static void admit_callers(struct twill_detector *detector)
 {
     while (!is_full(detector)) {
         struct twill_handshake *handshake = handshake_of(detector, -1);
@@ -86,7 +86,7 @@ static enum twill_wire_moved authenticate(struct twill_detector *detector, size_
     else if (outcome == TWILL_WIRE_DONE && !is_new(&detector->taken[call->rank], call->argument))
         fault = TWILL_FAULT_REPLAYED;
     if (fault != TWILL_FAULT_NONE) {
-        drop(detector, i, fault);
+        drop_caller(detector, i, fault);
         return TWILL_WIRE_GONE;
     }
     if (outcome == TWILL_WIRE_DONE) {
@@ -120,8 +120,8 @@ static enum twill_wire_moved peek(struct twill_detector *detector, size_t i, boo
     return *fault == TWILL_FAULT_NONE ? TWILL_WIRE_DONE : TWILL_WIRE_GONE;
 }
 
-static void take(struct twill_notice *notice, const struct twill_caller *caller,
-                 struct twill_notice_frame *frame)
+static void take_notice(struct twill_notice *notice, const struct twill_caller *caller,
+                        struct twill_notice_frame *frame)
 {
     struct twill_notice_body *body = &frame->body;
     size_t done = 0;
@@ -151,15 +151,15 @@ static enum twill_wire_moved receive_from(struct twill_detector *detector, size_
     }
     enum twill_wire_moved outcome = peek(detector, i, ended, &frame, &fault);
     if (outcome == TWILL_WIRE_DONE)
-        take(notice, &detector->caller[i], &frame);
+        take_notice(notice, &detector->caller[i], &frame);
     else if (outcome == TWILL_WIRE_GONE)
-        drop(detector, i, fault);
+        drop_caller(detector, i, fault);
     return outcome;
 }
 
 void twill_detector_admit(struct twill_detector *detector)
 {
-    admit(detector);
+    admit_callers(detector);
     for (size_t i = detector->callers; i-- > 0;) /* downwards: drop() moves the last one here */
         if (detector->caller[i].rank < 0)
             (void)authenticate(detector, i);
@@ -179,7 +179,7 @@ int twill_detector_adopt(struct twill_detector *detector, uint32_t peer)
 
 static bool receive_one(struct twill_detector *detector, struct twill_notice *notice)
 {
-    admit(detector);
+    admit_callers(detector);
     for (size_t i = 0; i < detector->callers; i++)
         detector->polls[i] =
             (struct pollfd){.fd = detector->caller[i].fd, .events = POLLIN | POLLRDHUP};

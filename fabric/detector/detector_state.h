@@ -13,7 +13,7 @@
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
 
 /* Outward, to a peer. */
-struct twill_link {
+struct twill_detector_link {
     int fd;
     uint8_t state;
     bool suspected;                  /* a connection was lost just before */
@@ -47,7 +47,7 @@ struct twill_taken {
 };
 
 /* Where a peer listens. */
-struct twill_place {
+struct twill_listen_address {
     char address[TWILL_ADDRESS_TEXT];
     uint64_t port;
 };
@@ -97,11 +97,11 @@ struct twill_detector {
     int rank, size;
     int listener;
     size_t callers, handshakes, capacity;
-    struct twill_link *link;     /* [size] */
-    struct twill_place *place;   /* [size] */
-    struct twill_taken *taken;   /* [size] */
-    struct twill_caller *caller; /* [capacity] */
-    struct pollfd *polls;        /* [capacity] */
+    struct twill_detector_link *link;   /* [size] */
+    struct twill_listen_address *place; /* [size] */
+    struct twill_taken *taken;          /* [size] */
+    struct twill_caller *caller;        /* [capacity] */
+    struct pollfd *polls;               /* [capacity] */
     struct twill_handshake handshake[TWILL_DETECTOR_HANDSHAKES];
     struct twill_hosts hosts;
 };

@@ -55,7 +55,7 @@ static int query_link(int fd, const char *name, unsigned long request, void *dat
     return answer;
 }
 
-static enum twill_link_kind kind_of(int fd, const char *name, unsigned flags)
+static enum twill_link_kind interface_kind(int fd, const char *name, unsigned flags)
 {
     static const char *const tunnels[] = {"tun",       "vxlan", "geneve", "ipip",  "ip6tnl",
                                           "gre",       "sit",   "dummy",  "ifb",   "openvswitch",
@@ -124,7 +124,7 @@ static bool read_link(int fd, const struct ifaddrs *entry, struct twill_link *li
     memcpy(link->address, at.address, sizeof(link->address));
     snprintf(link->name, sizeof(link->name), "%s", entry->ifa_name);
     link->link_local = link->six && strncmp(at.address, "fe80:", 5) == 0;
-    link->kind = kind_of(fd, link->name, entry->ifa_flags);
+    link->kind = interface_kind(fd, link->name, entry->ifa_flags);
     link->mbits = speed_of(fd, link->name);
     if (entry->ifa_netmask != NULL)
         link->network = network_of(entry->ifa_addr, entry->ifa_netmask);

@@ -18,7 +18,7 @@ struct choice {
     size_t why_bytes;
 };
 
-static void take(struct choice *choice, const struct twill_link *link)
+static void take_link(struct choice *choice, const struct twill_link *link)
 {
     memcpy(choice->address, link->address, TWILL_ADDRESS_TEXT);
     memcpy(choice->interface, link->name, sizeof(link->name));
@@ -37,11 +37,11 @@ static bool take_best(struct choice *choice, const char *name, int family)
             best = link;
     }
     if (best != NULL)
-        take(choice, best);
+        take_link(choice, best);
     return best != NULL;
 }
 
-static const struct twill_link *find_address(const struct choice *choice, const char *address)
+static const struct twill_link *find_link(const struct choice *choice, const char *address)
 {
     size_t plain = strcspn(address, "%");
     for (size_t i = 0; i < choice->count; i++) {
@@ -68,15 +68,15 @@ static const struct twill_link *find_route(const struct choice *choice, const ch
     bool found = connect(fd, (struct sockaddr *)&address, length) == 0 &&
                  twill_socket_name(fd, false, &source);
     close(fd);
-    return found ? find_address(choice, source.address) : NULL;
+    return found ? find_link(choice, source.address) : NULL;
 }
 
 /* One name or address of TWILL_INTERFACE. */
 static bool take_requested(struct choice *choice, const char *requested, int family)
 {
-    const struct twill_link *link = find_address(choice, requested);
+    const struct twill_link *link = find_link(choice, requested);
     if (link != NULL)
-        take(choice, link);
+        take_link(choice, link);
     return link != NULL || take_best(choice, requested, family) ||
            take_best(choice, requested, AF_UNSPEC);
 }
@@ -118,7 +118,7 @@ static twill_status choose_route(struct choice *choice, const char *peer, struct
      * default route may lead over a bridge, as where virtual machines share the host's wire. */
     bool inside = link != NULL && link->kind >= TWILL_LINK_TUNNEL;
     if (link != NULL && (named || (!inside && link->kind != TWILL_LINK_LOOPBACK))) {
-        take(choice, link);
+        take_link(choice, link);
         snprintf(choice->why, choice->why_bytes, "%s%s%s%s",
                  named ? "the route to " : "the default route", named ? peer : "",
                  inside ? ", although it is " : "", inside ? twill_link_kind_name(link->kind) : "");
@@ -155,7 +155,7 @@ void twill_interface_of(char interface[32], const char *address)
     interface[0] = '\0';
     if (twill_links_read(&choice.links, &choice.count, &ignored) != TWILL_OK)
         return;
-    const struct twill_link *link = find_address(&choice, address);
+    const struct twill_link *link = find_link(&choice, address);
     if (link != NULL)
         memcpy(interface, link->name, sizeof(link->name));
     free(choice.links);

@@ -6,7 +6,7 @@
 
 #include "fabric/launcher/launcher.h"
 
-enum twill_host_state {
+enum twill_agent_state {
     TWILL_HOST_IDLE,     /* no ranks there, or gone */
     TWILL_HOST_CALLED,   /* its agent runs */
     TWILL_HOST_ANSWERED, /* its twillrun has the job */
@@ -17,7 +17,7 @@ enum twill_host_state {
 
 struct twill_agent {
     const char *name;
-    enum twill_host_state state;
+    enum twill_agent_state state;
     int alive;  /* ranks there that have not ended */
     pid_t pid;  /* of the agent, which leads a session; 0: none */
     bool local; /* it is the server itself */

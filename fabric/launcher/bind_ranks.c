@@ -29,7 +29,7 @@ static size_t add_unit(char *text, size_t bytes, size_t used, const char *name, 
     return used + (size_t)snprintf(text + used, bytes - used, ", %s %d", name, unit);
 }
 
-static void report(const struct twill_launch *launch, const struct twill_topology *topology)
+static void report_binding(const struct twill_launch *launch, const struct twill_topology *topology)
 {
     char host[256] = "", list[512], where[128];
     (void)gethostname(host, sizeof(host) - 1);
@@ -49,7 +49,7 @@ static void report(const struct twill_launch *launch, const struct twill_topolog
     }
 }
 
-static void choose(struct twill_launch *launch, const struct twill_topology *topology)
+static void choose_binding(struct twill_launch *launch, const struct twill_topology *topology)
 {
     static const enum twill_bound_to to[] = {
         [TWILL_BIND_L3] = TWILL_BOUND_TO_L3,
@@ -93,9 +93,9 @@ void twill_launch_bind(struct twill_launch *launch)
         return;
     }
     if (binds)
-        choose(launch, topology);
+        choose_binding(launch, topology);
     if (options->report)
-        report(launch, topology);
+        report_binding(launch, topology);
     twill_topology_close(topology);
 }
 

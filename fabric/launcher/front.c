@@ -11,8 +11,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define ANSWER_NS UINT64_C(5000000000) /* beyond what ending takes anyway */
-#define LEAVE_NS  UINT64_C(5000000000) /* for an agent to end, or a server: over TWILL_TERM_NS */
+#define ANSWER_NS    UINT64_C(5000000000) /* beyond what ending takes anyway */
+#define AGENT_END_NS UINT64_C(5000000000) /* for an agent to end, or a server: over TWILL_TERM_NS  \
+                                           */
 
 struct front {
     const struct twill_options *options;
@@ -35,14 +36,14 @@ struct front {
 /* --- ends ------------------------------------------------------------------------------------ */
 
 /* At once: the next turn may have to wait for who reads our output. */
-static void send_frame(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
+static void send_agent(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
 {
     (void)twill_pipe_put(&agent->pipe, kind, 0, value, NULL, 0);
     (void)twill_pipe_flush(&agent->pipe);
 }
 
 /* All ranks are to end; who was not told to start has none. */
-static void end_all(struct front *front, uint64_t grace_ns)
+static void end_agents(struct front *front, uint64_t grace_ns)
 {
     if (front->ending)
         return;
@@ -51,14 +52,14 @@ static void end_all(struct front *front, uint64_t grace_ns)
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
         if (agent->state >= TWILL_HOST_STARTING)
-            send_frame(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
+            send_agent(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
         else if (agent->state != TWILL_HOST_IDLE)
-            twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : LEAVE_NS);
+            twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : AGENT_END_NS);
     }
 }
 
 /* Ranks that were told to end do so, or are ended by their servers. */
-static void await_ends(struct front *front)
+static void await_agents(struct front *front)
 {
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
     front->stop_request.until_ns = last_ns;
@@ -67,7 +68,7 @@ static void await_ends(struct front *front)
 }
 
 /* The first failure decides about the exit code. true: this is it. */
-static bool fail(struct front *front, int code)
+static bool fail_front(struct front *front, int code)
 {
     bool first = !front->failed;
     front->failed = true;
@@ -77,19 +78,20 @@ static bool fail(struct front *front, int code)
 }
 
 /* A host that is of no more use, for a reason. */
-static void lose(struct front *front, struct twill_agent *agent, const char *why, const char *how)
+static void lose_agent(struct front *front, struct twill_agent *agent, const char *why,
+                       const char *how)
 {
     if (!front->ending || agent->alive > 0)
         twill_complain("host %s: %s%s", agent->name, why, how);
-    (void)fail(front, 1);
+    (void)fail_front(front, 1);
     /* Without its agent a server on another host ends; the one here must not die before its ranks.
      */
-    twill_agent_end(agent, agent->local ? LEAVE_NS : 0);
-    end_all(front, front->options->grace_ns);
+    twill_agent_end(agent, agent->local ? AGENT_END_NS : 0);
+    end_agents(front, front->options->grace_ns);
 }
 
 /* Its agent's output has ended, although it was not done. */
-static void lost(struct front *front, struct twill_agent *agent)
+static void agent_lost(struct front *front, struct twill_agent *agent)
 {
     static const char *const during[] = {
         [TWILL_HOST_CALLED] = "no answer from a twillrun there: ",
@@ -100,7 +102,7 @@ static void lost(struct front *front, struct twill_agent *agent)
     };
     char how[256];
     twill_agent_how(agent, front->options, how, sizeof(how));
-    lose(front, agent, during[agent->state], how);
+    lose_agent(front, agent, during[agent->state], how);
 }
 
 static int hosts_left(const struct front *front)
@@ -112,7 +114,7 @@ static int hosts_left(const struct front *front)
 }
 
 /* Is there nothing of it to be read? We may have been kept by who reads our output. */
-static bool is_silent(const struct twill_agent *agent)
+static bool agent_is_silent(const struct twill_agent *agent)
 {
     struct pollfd one = {.fd = agent->pipe.in, .events = POLLIN};
     return poll(&one, 1, 0) <= 0;
@@ -126,17 +128,17 @@ static void check_deadlines(struct front *front)
     snprintf(after, sizeof(after), "%g s", (double)timeout_ns / 1e9);
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
-        if (agent->state == TWILL_HOST_IDLE || !is_silent(agent))
+        if (agent->state == TWILL_HOST_IDLE || !agent_is_silent(agent))
             continue;
         if (front->ending && now >= front->end_ns)
-            lose(front, agent, "no answer about the end of its ranks: they may still be running",
-                 "");
+            lose_agent(front, agent,
+                       "no answer about the end of its ranks: they may still be running", "");
         else if (!front->ending && agent->state < TWILL_HOST_RUNNING &&
                  agent->state != TWILL_HOST_READY && now >= front->start_ns + timeout_ns)
-            lose(front, agent,
-                 agent->state == TWILL_HOST_CALLED ? "no answer from a twillrun there within "
-                                                   : "its ranks were not started within ",
-                 after);
+            lose_agent(front, agent,
+                       agent->state == TWILL_HOST_CALLED ? "no answer from a twillrun there within "
+                                                         : "its ranks were not started within ",
+                       after);
     }
 }
 
@@ -144,7 +146,7 @@ static void check_deadlines(struct front *front)
 
 static void broken(struct front *front, struct twill_agent *agent)
 {
-    lose(front, agent, "what came from there is not of a twillrun", "");
+    lose_agent(front, agent, "what came from there is not of a twillrun", "");
 }
 
 static void hello(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
@@ -155,15 +157,15 @@ static void hello(struct front *front, struct twill_agent *agent, const struct t
              frame->data, frame->value);
     if (strcmp(version, TWILL_VERSION_TEXT " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) ")") !=
         0) {
-        lose(front, agent,
-             "there is another version of twillrun than " TWILL_VERSION_TEXT
-             " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
-             version);
+        lose_agent(front, agent,
+                   "there is another version of twillrun than " TWILL_VERSION_TEXT
+                   " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
+                   version);
         return;
     }
     char *job = twill_job_write(front->options, (int)(agent - front->agent), front->key, &bytes);
     if (!job || !twill_pipe_put(&agent->pipe, TWILL_FRAME_JOB, 0, 0, job, bytes)) {
-        lose(front, agent, "cannot be told its part of the job", "");
+        lose_agent(front, agent, "cannot be told its part of the job", "");
     } else {
         agent->state = TWILL_HOST_ANSWERED;
     }
@@ -190,7 +192,8 @@ static void ready(struct front *front, struct twill_agent *agent, const struct t
 }
 
 /* Of all hosts where ranks are not bound the first is told of. */
-static void started(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+static void agent_started(struct front *front, struct twill_agent *agent,
+                          const struct twill_frame *frame)
 {
     agent->state = TWILL_HOST_RUNNING;
     if (frame->bytes > 0 && !front->unbound)
@@ -205,12 +208,12 @@ static void ended(struct front *front, struct twill_agent *agent, const struct t
     agent->alive--;
     for (int i = 0; i < front->options->sites; i++)
         alive += front->agent[i].alive;
-    if (code == 0 || !fail(front, code))
+    if (code == 0 || !fail_front(front, code))
         return;
     twill_complain("rank %u on %s %.*s%s", frame->rank, agent->name,
                    (int)twill_min(frame->bytes, 200), frame->data,
                    alive > 0 ? "; ending the others" : "");
-    end_all(front, front->options->grace_ns);
+    end_agents(front, front->options->grace_ns);
 }
 
 /* Who cannot write it, as nobody reads any more, ends the job. */
@@ -220,43 +223,45 @@ static void output(struct front *front, const struct twill_frame *frame)
     front->mute = front->mute || !twill_stream_add(stream, frame->data, frame->bytes);
     if (!front->mute)
         return;
-    (void)fail(front, 1);
-    end_all(front, 0);
+    (void)fail_front(front, 1);
+    end_agents(front, 0);
 }
 
 /* Does a host tell of a rank that is there? */
-static bool is_there(const struct front *front, const struct twill_agent *agent, uint32_t rank)
+static bool agent_has_rank(const struct front *front, const struct twill_agent *agent,
+                           uint32_t rank)
 {
     return rank < (uint32_t)front->options->ranks &&
            front->options->place[rank] == (int)(agent - front->agent);
 }
 
-static void take(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+static void frame_take(struct front *front, struct twill_agent *agent,
+                       const struct twill_frame *frame)
 {
-    enum twill_host_state state = agent->state;
+    enum twill_agent_state state = agent->state;
     if (frame->kind == TWILL_FRAME_HELLO && state == TWILL_HOST_CALLED) {
         hello(front, agent, frame);
     } else if (frame->kind == TWILL_FRAME_READY && state == TWILL_HOST_ANSWERED) {
         ready(front, agent, frame);
     } else if (frame->kind == TWILL_FRAME_STARTED && state == TWILL_HOST_STARTING) {
-        started(front, agent, frame);
-    } else if (frame->kind == TWILL_FRAME_OUTPUT && is_there(front, agent, frame->rank) &&
+        agent_started(front, agent, frame);
+    } else if (frame->kind == TWILL_FRAME_OUTPUT && agent_has_rank(front, agent, frame->rank) &&
                frame->value < 2) {
         output(front, frame);
     } else if (frame->kind == TWILL_FRAME_CREDIT && frame->value <= TWILL_INPUT_WINDOW) {
         front->window = (uint32_t)twill_min(front->window + frame->value, TWILL_INPUT_WINDOW);
-    } else if (frame->kind == TWILL_FRAME_ENDED && is_there(front, agent, frame->rank) &&
+    } else if (frame->kind == TWILL_FRAME_ENDED && agent_has_rank(front, agent, frame->rank) &&
                frame->value < 256) {
         ended(front, agent, frame);
-    } else if (frame->kind == TWILL_FRAME_GONE && is_there(front, agent, frame->rank)) {
+    } else if (frame->kind == TWILL_FRAME_GONE && agent_has_rank(front, agent, frame->rank)) {
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
                 (void)twill_pipe_put(&front->agent[i].pipe, TWILL_FRAME_GONE, frame->rank, 0,
                                      frame->data, frame->bytes);
     } else if (frame->kind == TWILL_FRAME_FAILED) { /* it says why itself */
         agent->alive = 0;
-        (void)fail(front, frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
-        end_all(front, 0);
+        (void)fail_front(front, frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
+        end_agents(front, 0);
     } else if (frame->kind == TWILL_FRAME_DONE) {
         agent->state = TWILL_HOST_IDLE; /* the agent itself is waited for when all are done */
         twill_pipe_close(&agent->pipe);
@@ -276,16 +281,16 @@ static void receive_frames(struct front *front, struct twill_agent *agent)
     }
     while (got > 0 && agent->state != TWILL_HOST_IDLE &&
            (got = twill_pipe_next(&agent->pipe, &frame)) > 0)
-        take(front, agent, &frame);
+        frame_take(front, agent, &frame);
     if (agent->state != TWILL_HOST_IDLE && got < 0)
         broken(front, agent);
     else if (agent->state != TWILL_HOST_IDLE && !there)
-        lost(front, agent);
+        agent_lost(front, agent);
 }
 
 /* --- the loop -------------------------------------------------------------------------------- */
 
-static void read_signals(struct front *front)
+static void read_front_signals(struct front *front)
 {
     struct signalfd_siginfo info;
     while (read(front->signals, &info, sizeof(info)) == sizeof(info)) {
@@ -295,19 +300,19 @@ static void read_signals(struct front *front)
         front->stop_request.times += interrupt;
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
-                send_frame(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
+                send_agent(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
             else if (front->agent[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
-                     info.ssi_signo != SIGUSR2 && fail(front, 128 + (int)info.ssi_signo))
-                end_all(front, 0);
+                     info.ssi_signo != SIGUSR2 && fail_front(front, 128 + (int)info.ssi_signo))
+                end_agents(front, 0);
         if (info.ssi_signo == SIGTERM && !front->ending) /* servers end their ranks by themselves */
-            await_ends(front);
+            await_agents(front);
         else if (interrupt && front->stop_request.times > 1)
-            end_all(front, 0);
+            end_agents(front, 0);
     }
 }
 
 /* Standard input, to the host of rank 0. */
-static void relay(struct front *front, struct twill_agent *root)
+static void forward_stdin(struct front *front, struct twill_agent *root)
 {
     char data[16384];
     ssize_t n = read(STDIN_FILENO, data, twill_min(sizeof(data), front->window));
@@ -335,7 +340,7 @@ static int time_left(const struct front *front)
 }
 
 /* Of agents that are there: poll() takes no more entries than there may be descriptors. */
-static nfds_t fill_polls(struct front *front, nfds_t used)
+static nfds_t fill_agent_polls(struct front *front, nfds_t used)
 {
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
@@ -352,14 +357,14 @@ static nfds_t fill_polls(struct front *front, nfds_t used)
     return used;
 }
 
-static bool turn(struct front *front)
+static bool front_turn(struct front *front)
 {
     struct twill_agent *root = &front->agent[front->options->place[0]];
     struct pollfd *polls = front->polls;
     bool reading = front->input && front->window > 0 && root->state == TWILL_HOST_RUNNING;
     polls[0] = (struct pollfd){.fd = front->signals, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = reading ? STDIN_FILENO : -1, .events = POLLIN};
-    if (poll(polls, fill_polls(front, 2), time_left(front)) < 0)
+    if (poll(polls, fill_agent_polls(front, 2), time_left(front)) < 0)
         return errno == EINTR;
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
@@ -373,9 +378,9 @@ static bool turn(struct front *front)
             receive_frames(front, agent);
     }
     if (polls[1].revents != 0 && root->state == TWILL_HOST_RUNNING)
-        relay(front, root);
+        forward_stdin(front, root);
     if (polls[0].revents != 0)
-        read_signals(front);
+        read_front_signals(front);
     check_deadlines(front);
     return true;
 }
@@ -400,18 +405,18 @@ static bool open_front(struct front *front)
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;
 }
 
-static void run(struct front *front)
+static void run_front(struct front *front)
 {
     const struct twill_options *options = front->options;
     front->start_ns = twill_now();
     for (int i = 0; i < options->sites && !front->failed; i++)
         if (options->site[i].ranks > 0 &&
             !twill_agent_start(&front->agent[i], options, &options->site[i], &front->mask))
-            lose(front, &front->agent[i], "cannot be reached", "");
+            lose_agent(front, &front->agent[i], "cannot be reached", "");
     while (hosts_left(front) > 0)
-        if (!turn(front)) {
+        if (!front_turn(front)) {
             twill_complain("cannot wait for the hosts: %s", strerror(errno));
-            (void)fail(front, 1);
+            (void)fail_front(front, 1);
             break;
         }
 }
@@ -421,10 +426,10 @@ int twill_front_run(const struct twill_options *options)
     struct front front = {.options = options};
     int code = 1;
     if (open_front(&front)) {
-        run(&front);
+        run_front(&front);
         code = front.code;
         for (int i = 0; i < options->sites; i++)
-            twill_agent_end(&front.agent[i], LEAVE_NS);
+            twill_agent_end(&front.agent[i], AGENT_END_NS);
         for (int i = 0; i < 2 * options->ranks; i++)
             twill_stream_end(&front.child[i / 2].out[i % 2]);
     }

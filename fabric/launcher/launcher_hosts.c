@@ -18,7 +18,7 @@
 
 /* What may stand in a name, an address or user@name; not first a dash, which an agent would take
  * for an option. */
-static bool is_name(const char *text, size_t bytes)
+static bool host_name_is_valid(const char *text, size_t bytes)
 {
     static const char good[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%@";
@@ -26,7 +26,7 @@ static bool is_name(const char *text, size_t bytes)
 }
 
 /* "fe80::1%eth0" is another one than that of eth1; without a scope it is any of them. */
-static bool is_same(const struct sockaddr_in6 *wanted, const struct sockaddr_in6 *own)
+static bool address_is_same(const struct sockaddr_in6 *wanted, const struct sockaddr_in6 *own)
 {
     return memcmp(&wanted->sin6_addr, &own->sin6_addr, sizeof(own->sin6_addr)) == 0 &&
            (wanted->sin6_scope_id == 0 || wanted->sin6_scope_id == own->sin6_scope_id);
@@ -39,8 +39,8 @@ static bool is_here(const struct sockaddr *address, const struct ifaddrs *list)
     for (const struct ifaddrs *entry = list; entry; entry = entry->ifa_next) {
         if (!entry->ifa_addr || entry->ifa_addr->sa_family != address->sa_family)
             continue;
-        if (six ? is_same((const struct sockaddr_in6 *)address,
-                          (const struct sockaddr_in6 *)entry->ifa_addr)
+        if (six ? address_is_same((const struct sockaddr_in6 *)address,
+                                  (const struct sockaddr_in6 *)entry->ifa_addr)
                 : ((const struct sockaddr_in *)address)->sin_addr.s_addr ==
                       ((const struct sockaddr_in *)entry->ifa_addr)->sin_addr.s_addr)
             return true;
@@ -101,7 +101,7 @@ static pid_t begin_look_up(const struct twill_options *options, int *answers)
 }
 
 /* Which hosts are this one? Who is not known in time is taken for another one. */
-static void look_up(struct twill_options *options)
+static void look_up_hosts(struct twill_options *options)
 {
     struct pollfd answers = {.fd = -1, .events = POLLIN};
     uint64_t until = twill_now() + options->timeout_ns;
@@ -137,7 +137,7 @@ static void find_local(struct twill_options *options)
         left = left || is_to_look_up(&options->site[i]);
     }
     if (left)
-        look_up(options);
+        look_up_hosts(options);
     for (int i = 0; i < options->sites; i++) { /* all that are local are one */
         if (!options->site[i].local)
             continue;
@@ -151,7 +151,8 @@ static void find_local(struct twill_options *options)
 }
 
 /* Named twice: it has the places of both. most: 0, or what it may have with --oversubscribe. */
-static bool add(struct twill_options *options, const char *name, size_t bytes, int slots, int most)
+static bool add_host(struct twill_options *options, const char *name, size_t bytes, int slots,
+                     int most)
 {
     for (int i = 0; i < options->sites; i++)
         if (strlen(options->site[i].name) == bytes &&
@@ -196,13 +197,13 @@ static bool add_entry(struct twill_options *options, const char *where, const ch
     }
     if (colon)
         snprintf(number, sizeof(number), "%.*s", (int)(text + bytes - colon - 1), colon + 1);
-    if (!is_name(name, length) || (colon && *colon != ':') ||
+    if (!host_name_is_valid(name, length) || (colon && *colon != ':') ||
         !twill_read_number(number, 1, TWILL_MAX_RANKS, &slots)) {
         twill_complain("%shost %.*s: not NAME or NAME:RANKS with 1 to %d ranks", where, (int)bytes,
                        text, TWILL_MAX_RANKS);
         return false;
     }
-    return add(options, name, length, slots, 0);
+    return add_host(options, name, length, slots, 0);
 }
 
 bool twill_sites_add(struct twill_options *options, const char *list)
@@ -239,7 +240,7 @@ static bool add_line(struct twill_options *options, const char *where, char *lin
         return true;
     if (!word)
         return add_entry(options, where, name, strlen(name));
-    if (!is_name(name, strlen(name))) {
+    if (!host_name_is_valid(name, strlen(name))) {
         twill_complain("%shost %s: that is no name of a host", where, name);
         return false;
     }
@@ -251,7 +252,7 @@ static bool add_line(struct twill_options *options, const char *where, char *lin
         }
     slots = slots > 0 ? slots : 1;
     if (most == 0 || most >= slots)
-        return add(options, name, strlen(name), slots, most);
+        return add_host(options, name, strlen(name), slots, most);
     twill_complain("%shost %s: max_slots=%d is less than its %d slots", where, name, most, slots);
     return false;
 }
@@ -298,7 +299,7 @@ static long count_places(const struct twill_options *options, bool oversubscribe
 }
 
 /* One rank after the other: fill a host, or go round; what is too many goes round. */
-static void place_ranks(struct twill_options *options, long slots)
+static void ranks_place(struct twill_options *options, long slots)
 {
     for (int rank = 0, at = 0; rank < options->ranks; rank++) {
         bool over = rank >= slots;
@@ -329,7 +330,7 @@ bool twill_sites_place(struct twill_options *options)
         twill_complain("no memory for %d ranks", options->ranks);
         return false;
     }
-    place_ranks(options, slots);
+    ranks_place(options, slots);
     find_local(options);
     return true;
 }

@@ -26,7 +26,7 @@ enum item {
     ITEM_ARGUMENT = 'a',
 };
 
-static void put(FILE *file, enum item item, const char *text)
+static void write_item(FILE *file, enum item item, const char *text)
 {
     fprintf(file, "%c%s", item, text);
     fputc('\0', file);
@@ -36,7 +36,7 @@ static void put_number(FILE *file, enum item item, int number)
 {
     char text[16];
     snprintf(text, sizeof(text), "%d", number);
-    put(file, item, text);
+    write_item(file, item, text);
 }
 
 /* Variables that decide how ranks talk are to be the same on all hosts; the others are a host's
@@ -49,7 +49,7 @@ static bool is_common(const char *variable)
 }
 
 /* How others may call a host. */
-static const char *name_of(const struct twill_site *site, char mine[256])
+static const char *site_name(const struct twill_site *site, char mine[256])
 {
     const char *at = strchr(site->name, '@');
     if (!site->local || strcmp(site->name, "localhost") != 0)
@@ -66,30 +66,30 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
     put_number(file, ITEM_RANKS, options->ranks);
     put_number(file, ITEM_BIND, (int)options->bind);
     if (options->report)
-        put(file, ITEM_REPORT, "");
+        write_item(file, ITEM_REPORT, "");
     if (options->oversubscribe)
-        put(file, ITEM_OVERSUBSCRIBE, "");
+        write_item(file, ITEM_OVERSUBSCRIBE, "");
     put_number(file, ITEM_GRACE, (int)(options->grace_ns / 1000000));
-    put(file, ITEM_KEY, key);
-    put(file, ITEM_DIRECTORY, directory);
+    write_item(file, ITEM_KEY, key);
+    write_item(file, ITEM_DIRECTORY, directory);
     if (options->site[site].ranks == options->ranks)
-        put(file, ITEM_ALONE, "");
+        write_item(file, ITEM_ALONE, "");
     for (int rank = 0; rank < options->ranks; rank++)
         if (options->place[rank] == site)
             put_number(file, ITEM_RANK, rank);
     for (int i = 0, others = 0; i < options->sites && others < MOST_OTHERS; i++) {
         if (i == site || options->site[i].ranks == 0)
             continue;
-        put(file, ITEM_OTHER, name_of(&options->site[i], mine));
+        write_item(file, ITEM_OTHER, site_name(&options->site[i], mine));
         others++;
     }
     for (char **variable = environ; *variable; variable++)
         if (is_common(*variable))
-            put(file, ITEM_ASSIGNMENT, *variable);
+            write_item(file, ITEM_ASSIGNMENT, *variable);
     for (int i = 0; i < options->assigned; i++)
-        put(file, ITEM_ASSIGNMENT, options->assignments[i]);
+        write_item(file, ITEM_ASSIGNMENT, options->assignments[i]);
     for (char **argument = options->command; *argument; argument++)
-        put(file, ITEM_ARGUMENT, *argument);
+        write_item(file, ITEM_ARGUMENT, *argument);
 }
 
 char *twill_job_write(const struct twill_options *options, int site, const char *key, size_t *bytes)
@@ -116,7 +116,7 @@ char *twill_job_write(const struct twill_options *options, int site, const char 
     return NULL;
 }
 
-static bool take(struct twill_job *job, char *text)
+static bool item_read(struct twill_host_job *job, char *text)
 {
     struct twill_options *options = &job->options;
     int number;
@@ -168,10 +168,10 @@ static bool take(struct twill_job *job, char *text)
     }
 }
 
-bool twill_job_read(struct twill_job *job, const char *data, size_t bytes)
+bool twill_job_read(struct twill_host_job *job, const char *data, size_t bytes)
 {
     size_t strings = 0;
-    *job = (struct twill_job){.bytes = malloc(bytes + 1)};
+    *job = (struct twill_host_job){.bytes = malloc(bytes + 1)};
     for (size_t i = 0; i < bytes; i++)
         strings += data[i] == '\0';
     job->rank = calloc(strings + 1, sizeof(*job->rank));
@@ -183,18 +183,18 @@ bool twill_job_read(struct twill_job *job, const char *data, size_t bytes)
         return false;
     memcpy(job->bytes, data, bytes);
     for (char *text = job->bytes; text < job->bytes + bytes; text += strlen(text) + 1)
-        if (!take(job, text))
+        if (!item_read(job, text))
             return false;
     return job->options.ranks > 0 && job->here > 0 && job->key && job->directory &&
            job->options.command[0];
 }
 
-void twill_job_free(struct twill_job *job)
+void twill_job_free(struct twill_host_job *job)
 {
     free(job->bytes);
     free(job->rank);
     free(job->other);
     free(job->options.assignments);
     free(job->options.command);
-    *job = (struct twill_job){.bytes = NULL};
+    *job = (struct twill_host_job){.bytes = NULL};
 }

@@ -6,7 +6,7 @@
 
 #include "fabric/launcher/launcher.h"
 
-struct twill_job {
+struct twill_host_job {
     struct twill_options options; /* ranks, bind, report, assignments, command */
     const char *key;              /* TWILL_JOB */
     const char *directory;        /* where ranks are to begin */
@@ -23,7 +23,7 @@ struct twill_job {
 char *twill_job_write(const struct twill_options *options, int site, const char *key,
                       size_t *bytes);
 /* false: that is no job. Free in either case. */
-bool twill_job_read(struct twill_job *job, const char *data, size_t bytes);
-void twill_job_free(struct twill_job *job);
+bool twill_job_read(struct twill_host_job *job, const char *data, size_t bytes);
+void twill_job_free(struct twill_host_job *job);
 
 #endif

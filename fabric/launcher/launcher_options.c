@@ -229,7 +229,7 @@ static bool read_option(struct twill_options *options, int option, int *code)
 }
 
 /* mpirun has words behind one dash: -np 4. */
-static void translate(char **argument)
+static void translate_option(char **argument)
 {
     static const struct {
         const char *theirs, *ours;
@@ -272,7 +272,7 @@ static int next_option(int argc, char **argv)
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
-    translate(&argv[optind]);
+    translate_option(&argv[optind]);
     return getopt_long(argc, argv, "+n:lx:H:hV", names, NULL);
 }
 

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIBRARY "libtwill-heap.so"
+#define HEAP_LIBRARY "libtwill-heap.so"
 
 /* Its path, from where this program is. false: not there, or not to be named in LD_PRELOAD. */
-static bool find(char path[PATH_MAX], const char *folder)
+static bool library_find(char path[PATH_MAX], const char *folder)
 {
     char self[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -23,7 +23,7 @@ static bool find(char path[PATH_MAX], const char *folder)
     if (name == NULL)
         return false;
     *name = '\0';
-    int n = snprintf(path, PATH_MAX, "%s/%s/" LIBRARY, self, folder);
+    int n = snprintf(path, PATH_MAX, "%s/%s/" HEAP_LIBRARY, self, folder);
     return n > 0 && n < PATH_MAX && strpbrk(path, " :") == NULL && access(path, R_OK) == 0;
 }
 
@@ -32,9 +32,9 @@ bool twill_preload_set(void)
     char path[PATH_MAX];
     const char *setting = getenv("TWILL_HEAP"), *others = getenv("LD_PRELOAD");
     if (setting == NULL || strncmp(setting, "shared", 6) != 0 ||
-        (others != NULL && strstr(others, LIBRARY) != NULL))
+        (others != NULL && strstr(others, HEAP_LIBRARY) != NULL))
         return true;
-    if (!find(path, TWILL_LIBRARY_FOLDER) && !find(path, "../lib"))
+    if (!library_find(path, TWILL_LIBRARY_FOLDER) && !library_find(path, "../lib"))
         return true; /* the library says so */
     if (others == NULL || *others == '\0')
         return setenv("LD_PRELOAD", path, 1) == 0;

@@ -11,17 +11,17 @@
 #define READ_BYTES 65536
 
 /* Host byte order: hosts of another one cannot be of the job anyway, and are told by the magic. */
-struct header {
+struct frame_header {
     uint16_t magic;
     uint16_t kind;
     uint32_t rank;
     uint32_t value;
     uint32_t bytes;
 };
-_Static_assert(sizeof(struct header) == 16, "the same everywhere");
+_Static_assert(sizeof(struct frame_header) == 16, "the same everywhere");
 
 /* Room for so many bytes behind what is used. */
-static bool reserve(char **buffer, size_t used, size_t *capacity, size_t bytes)
+static bool grow_buffer(char **buffer, size_t used, size_t *capacity, size_t bytes)
 {
     size_t needed = *capacity ? *capacity : 4096;
     while (needed - used < bytes)
@@ -39,11 +39,11 @@ static bool reserve(char **buffer, size_t used, size_t *capacity, size_t bytes)
 bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_t rank,
                     uint32_t value, const void *data, size_t bytes)
 {
-    struct header header = {.magic = MAGIC,
-                            .kind = (uint16_t)kind,
-                            .rank = rank,
-                            .value = value,
-                            .bytes = (uint32_t)bytes};
+    struct frame_header header = {.magic = MAGIC,
+                                  .kind = (uint16_t)kind,
+                                  .rank = rank,
+                                  .value = value,
+                                  .bytes = (uint32_t)bytes};
     if (pipe->out < 0)
         return false;
     if (pipe->sent > pipe->out_used / 2) {
@@ -51,7 +51,7 @@ bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_
         pipe->out_used -= pipe->sent;
         pipe->sent = 0;
     }
-    if (!reserve(&pipe->outbox, pipe->out_used, &pipe->out_capacity, sizeof(header) + bytes)) {
+    if (!grow_buffer(&pipe->outbox, pipe->out_used, &pipe->out_capacity, sizeof(header) + bytes)) {
         close(pipe->out);
         pipe->out = -1;
         pipe->sent = pipe->out_used = 0;
@@ -90,7 +90,7 @@ bool twill_pipe_fill(struct twill_pipe *pipe)
         pipe->in_used -= pipe->taken;
         pipe->taken = 0;
     }
-    if (!reserve(&pipe->inbox, pipe->in_used, &pipe->in_capacity, READ_BYTES + 1))
+    if (!grow_buffer(&pipe->inbox, pipe->in_used, &pipe->in_capacity, READ_BYTES + 1))
         return false;
     ssize_t n = read(pipe->in, pipe->inbox + pipe->in_used, READ_BYTES);
     if (n > 0)
@@ -100,7 +100,7 @@ bool twill_pipe_fill(struct twill_pipe *pipe)
 
 int twill_pipe_next(struct twill_pipe *pipe, struct twill_frame *frame)
 {
-    struct header header;
+    struct frame_header header;
     size_t there = pipe->in_used - pipe->taken;
     if (there < sizeof(header))
         return 0;

@@ -20,7 +20,7 @@
 /* --- what a server waits for ----------------------------------------------------------------- */
 
 /* One round of reading and writing. false: the other side has gone, or the time is over. */
-static bool exchange(struct twill_pipe *link, uint64_t deadline)
+static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
 {
     uint64_t now = twill_now();
     struct pollfd polls[2] = {
@@ -37,12 +37,13 @@ static bool exchange(struct twill_pipe *link, uint64_t deadline)
 }
 
 /* The next frame, which must be of this kind. */
-static bool expect(struct twill_pipe *link, enum twill_frame_kind kind, struct twill_frame *frame)
+static bool expect_frame(struct twill_pipe *link, enum twill_frame_kind kind,
+                         struct twill_frame *frame)
 {
     uint64_t deadline = twill_now() + WAIT_NS;
     int got;
     while ((got = twill_pipe_next(link, frame)) == 0)
-        if (!exchange(link, deadline))
+        if (!exchange_pipe(link, deadline))
             return false; /* nobody is there to be told */
     if (got > 0 && frame->kind == kind)
         return true;
@@ -89,7 +90,7 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
 }
 
 /* To rank 0 what it takes; the other side may send so much more. */
-static void feed(struct twill_launch *launch)
+static void feed_stdin(struct twill_launch *launch)
 {
     ssize_t n = 0;
     if (launch->input_used > 0)
@@ -134,7 +135,7 @@ void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TW
     if (link->in >= 0 && (!there || got < 0))
         lose_link(launch);
     if (launch->stdin_to >= 0 && (launch->input_used > 0 || launch->input_ended))
-        feed(launch);
+        feed_stdin(launch);
     (void)twill_pipe_flush(link); /* when nobody reads there, input ends as well */
 }
 
@@ -167,13 +168,13 @@ static bool open_link(struct twill_pipe *link)
                           strlen(TWILL_VERSION_TEXT));
 }
 
-static bool is_loopback(const char *address)
+static bool name_is_loopback(const char *address)
 {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
 /* The address of this host on the way to another one: the first that can be resolved. */
-static bool find_address(const struct twill_job *job, char address[TWILL_ADDRESS_TEXT])
+static bool find_host_address(const struct twill_host_job *job, char address[TWILL_ADDRESS_TEXT])
 {
     char interface[32], why[128], peer[TWILL_ADDRESS_TEXT] = "";
     struct twill_error error = {0};
@@ -183,7 +184,7 @@ static bool find_address(const struct twill_job *job, char address[TWILL_ADDRESS
             continue;
         if (getnameinfo(found->ai_addr, found->ai_addrlen, peer, sizeof(peer), NULL, 0,
                         NI_NUMERICHOST) != 0 ||
-            is_loopback(peer))
+            name_is_loopback(peer))
             peer[0] = '\0';
         freeaddrinfo(found);
     }
@@ -191,15 +192,15 @@ static bool find_address(const struct twill_job *job, char address[TWILL_ADDRESS
                                        sizeof(why), &error) == TWILL_OK;
     if (!good)
         twill_complain("%s", error.message);
-    else if (is_loopback(address))
+    else if (name_is_loopback(address))
         twill_complain(
             "rank 0 is to be here, but other hosts do not reach %s, the address of %s (%s)",
             address, interface, why);
-    return good && !is_loopback(address);
+    return good && !name_is_loopback(address);
 }
 
 /* What must be there before ranks can be started anywhere. */
-static bool prepare(struct twill_launch *launch, struct twill_job *job)
+static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
     char address[TWILL_ADDRESS_TEXT] = "127.0.0.1", where[80] = "";
     int ends[2];
@@ -213,7 +214,8 @@ static bool prepare(struct twill_launch *launch, struct twill_job *job)
     for (int i = 0; i < launch->here; i++)
         twill_child_name(launch->options, &launch->child[i], job->rank[i], &launch->stop_request);
     if (job->rank[0] == 0) {
-        if ((!job->alone && !find_address(job, address)) || !twill_launch_listen(launch, address))
+        if ((!job->alone && !find_host_address(job, address)) ||
+            !twill_launch_listen(launch, address))
             return false;
         snprintf(where, sizeof(where), "%s %s", launch->address, launch->port);
         launch->input = malloc(TWILL_INPUT_WINDOW);
@@ -229,14 +231,14 @@ static bool prepare(struct twill_launch *launch, struct twill_job *job)
 }
 
 /* The ranks, from their start to their end. */
-static bool serve(struct twill_launch *launch, struct twill_job *job)
+static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
     const struct pollfd nothing[TWILL_SERVER_POLLS] = {{.fd = -1}};
     struct twill_frame frame;
     char where[80];
-    if (!prepare(launch, job))
+    if (!prepare_launch(launch, job))
         return false;
-    if (!expect(launch->link, TWILL_FRAME_START, &frame))
+    if (!expect_frame(launch->link, TWILL_FRAME_START, &frame))
         return true;
     snprintf(where, sizeof(where), "%.*s", (int)frame.bytes, frame.data);
     if (sscanf(where, "%63s %7s", launch->address, launch->port) != 2)
@@ -259,8 +261,8 @@ int twill_server_run(void)
     struct twill_pipe link = {.in = -1, .out = -1};
     struct twill_frame frame;
     struct twill_launch launch;
-    struct twill_job job = {.key = NULL};
-    if (!open_link(&link) || !expect(&link, TWILL_FRAME_JOB, &frame))
+    struct twill_host_job job = {.key = NULL};
+    if (!open_link(&link) || !expect_frame(&link, TWILL_FRAME_JOB, &frame))
         return 1;
     bool good = twill_job_read(&job, frame.data, frame.bytes);
     if (!good)
@@ -269,14 +271,14 @@ int twill_server_run(void)
     twill_files_allow(&job.options);
     if (good && twill_launch_open(&launch, &job.options, job.here)) {
         launch.link = &link;
-        good = serve(&launch, &job);
+        good = serve_launch(&launch, &job);
         twill_launch_close(&launch);
     }
     (void)(good ? twill_pipe_put(&link, TWILL_FRAME_DONE, 0, 0, NULL, 0)
                 : twill_pipe_put(&link, TWILL_FRAME_FAILED, 0, 1, NULL, 0));
     /* The last output waits for its reader as all of it does, unless the other side has gone. */
     uint64_t deadline = link.in >= 0 ? UINT64_MAX : twill_now() + LAST_NS;
-    while (twill_pipe_waiting(&link) > 0 && exchange(&link, deadline))
+    while (twill_pipe_waiting(&link) > 0 && exchange_pipe(&link, deadline))
         continue;
     twill_pipe_close(&link);
     twill_job_free(&job);

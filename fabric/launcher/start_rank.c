@@ -17,12 +17,12 @@ struct trouble {
     int where; /* enum step */
 };
 
-enum step { STEP_SETUP, STEP_BIND, STEP_EXEC };
+enum child_step { STEP_SETUP, STEP_BIND, STEP_EXEC };
 
 /* How many peers libfabric's providers expect unless told otherwise. */
 #define UNIVERSE_SIZE 256
 
-static bool set_number(const char *name, int value, bool replace)
+static bool set_variable(const char *name, int value, bool replace)
 {
     char text[16];
     snprintf(text, sizeof(text), "%d", value);
@@ -38,15 +38,15 @@ static bool set_environment(const struct twill_launch *launch, int index)
             return false;
     if (!twill_preload_set())
         return false;
-    if (rank == 0 ? !set_number("TWILL_LISTEN_FD", launch->listener, true)
+    if (rank == 0 ? !set_variable("TWILL_LISTEN_FD", launch->listener, true)
                   : unsetenv("TWILL_LISTEN_FD") != 0)
         return false;
     int ranks = options->ranks;
-    return set_number("TWILL_LAUNCHER_FD", launch->rank_socket[1], true) &&
-           set_number("RANK", rank, true) && set_number("WORLD_SIZE", ranks, true) &&
-           set_number("LOCAL_RANK", index, true) &&
-           set_number("LOCAL_WORLD_SIZE", launch->here, true) &&
-           set_number("FI_UNIVERSE_SIZE", ranks > UNIVERSE_SIZE ? ranks : UNIVERSE_SIZE, false) &&
+    return set_variable("TWILL_LAUNCHER_FD", launch->rank_socket[1], true) &&
+           set_variable("RANK", rank, true) && set_variable("WORLD_SIZE", ranks, true) &&
+           set_variable("LOCAL_RANK", index, true) &&
+           set_variable("LOCAL_WORLD_SIZE", launch->here, true) &&
+           set_variable("FI_UNIVERSE_SIZE", ranks > UNIVERSE_SIZE ? ranks : UNIVERSE_SIZE, false) &&
            /* Libraries that libfabric loads (PSM) catch crashes and signals when they are loaded,
             * and turn them into exit status 1: ask them not to. */
            setenv("IPATH_NO_BACKTRACE", "1", 0) == 0 && setenv("HFI_NO_BACKTRACE", "1", 0) == 0 &&

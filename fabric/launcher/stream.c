@@ -49,7 +49,7 @@ static void write_all(struct twill_stream *stream, const char *data, size_t byte
 }
 
 /* Label and line in one write where possible, so that lines of others stay apart. */
-static void write_line(struct twill_stream *stream, const char *line, size_t bytes)
+static void line_write(struct twill_stream *stream, const char *line, size_t bytes)
 {
     char small[2048];
     size_t head = strlen(stream->label), prefix = strlen(TWILL_COMPLAINT);
@@ -78,19 +78,19 @@ static void write_lines(struct twill_stream *stream)
     size_t left = stream->used;
     while ((end = memchr(begin, '\n', left)) != NULL) {
         size_t bytes = (size_t)(end + 1 - begin);
-        write_line(stream, begin, bytes);
+        line_write(stream, begin, bytes);
         begin += bytes;
         left -= bytes;
     }
     if (left == MAX_CAPACITY) {
-        write_line(stream, begin, left);
+        line_write(stream, begin, left);
         left = 0;
     }
     memmove(stream->line, begin, left);
     stream->used = left;
 }
 
-static bool reserve(struct twill_stream *stream)
+static bool grow_stream(struct twill_stream *stream)
 {
     if (stream->used < stream->capacity)
         return true;
@@ -107,7 +107,7 @@ static bool reserve(struct twill_stream *stream)
 
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes)
 {
-    while (bytes > 0 && reserve(stream)) {
+    while (bytes > 0 && grow_stream(stream)) {
         size_t chunk = twill_min(bytes, stream->capacity - stream->used);
         memcpy(stream->line + stream->used, data, chunk);
         stream->used += chunk;
@@ -142,7 +142,7 @@ bool twill_stream_move(struct twill_stream *stream)
 void twill_stream_end(struct twill_stream *stream)
 {
     if (stream->used > 0)
-        write_line(stream, stream->line, stream->used);
+        line_write(stream, stream->line, stream->used);
     if (stream->from >= 0)
         close(stream->from);
     free(stream->line);

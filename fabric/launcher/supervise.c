@@ -79,8 +79,8 @@ static void notify_others(struct twill_launch *launch, const struct twill_child 
 }
 
 /* A rank has ended; it is still to be reaped, so its process group is certainly its own. */
-static void rank_ended(struct twill_launch *launch, struct twill_child *child,
-                       const siginfo_t *info)
+static void child_ended(struct twill_launch *launch, struct twill_child *child,
+                        const siginfo_t *info)
 {
     bool left = info->si_code == CLD_EXITED;
     int code = left ? info->si_status : 128 + info->si_status;
@@ -119,7 +119,7 @@ static bool has_ended(const struct twill_child *child, siginfo_t *info)
 /* Of several that have ended since the last look, those that were killed come first: the others may
  * have ended because of them, and the first failure decides. Who was killed before one of those
  * that were seen to have ended is seen then. */
-static void reap(struct twill_launch *launch)
+static void reap_children(struct twill_launch *launch)
 {
     siginfo_t info;
     twill_rank_socket_receive(launch); /* what those have said who end */
@@ -127,15 +127,15 @@ static void reap(struct twill_launch *launch)
         launch->child[i].seen = has_ended(&launch->child[i], &info);
     for (int i = 0; i < launch->here; i++)
         if (has_ended(&launch->child[i], &info) && info.si_code != CLD_EXITED)
-            rank_ended(launch, &launch->child[i], &info);
+            child_ended(launch, &launch->child[i], &info);
     for (int i = 0; i < launch->here; i++)
         if (launch->child[i].seen && has_ended(&launch->child[i], &info))
-            rank_ended(launch, &launch->child[i], &info);
+            child_ended(launch, &launch->child[i], &info);
 }
 
 /* SIGTERM has been passed on: ranks may take the time of grace to end in order, unless this is not
  * the first time. One that is stopped would not notice. */
-static void await_ends(struct twill_launch *launch)
+static void await_children(struct twill_launch *launch)
 {
     uint64_t grace_ns = launch->stop_request.times > 1 ? 0 : launch->options->grace_ns;
     uint64_t next_ns = twill_now() + grace_ns + TWILL_TERM_NS;
@@ -154,23 +154,23 @@ void twill_launch_signal(struct twill_launch *launch, int number)
     launch->stop_request.times += stop_request;
     /* A program may have a use for SIGINT of its own; who asks twice means it. */
     if (number == SIGTERM)
-        await_ends(launch);
+        await_children(launch);
     else if (stop_request && launch->stop_request.times > 1)
         twill_launch_end(launch, 0);
 }
 
-static void read_signals(struct twill_launch *launch)
+static void read_launch_signals(struct twill_launch *launch)
 {
     struct signalfd_siginfo info;
     while (read(launch->signals, &info, sizeof(info)) == sizeof(info)) {
         if (info.ssi_signo != SIGCHLD)
             twill_launch_signal(launch, (int)info.ssi_signo);
     }
-    reap(launch);
+    reap_children(launch);
 }
 
 /* From the terminal to rank 0; called when there is something, or room for it again. */
-static void relay(struct twill_launch *launch)
+static void forward_terminal(struct twill_launch *launch)
 {
     char data[4096];
     struct pollfd writable = {.fd = launch->stdin_to, .events = POLLOUT};
@@ -202,7 +202,7 @@ static struct pollfd relay_poll(const struct twill_launch *launch)
 
 /* Those that are open, in their order: poll() takes no more entries than there may be descriptors.
  */
-static nfds_t fill_polls(const struct twill_launch *launch, struct pollfd *polls)
+static nfds_t fill_launch_polls(const struct twill_launch *launch, struct pollfd *polls)
 {
     nfds_t used = 0;
     /* Somebody does not read: ranks are to wait rather than memory to be filled. */
@@ -227,7 +227,7 @@ static void read_output(struct twill_launch *launch, const struct pollfd *polls,
     }
 }
 
-static bool turn(struct twill_launch *launch, struct pollfd *polls)
+static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
 {
     int timeout = -1;
     uint64_t now = twill_now();
@@ -239,7 +239,7 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
     polls[1] = relay_poll(launch);
     polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};
     twill_server_polls(launch, polls + 3);
-    nfds_t streams = fill_polls(launch, polls + OTHER_POLLS);
+    nfds_t streams = fill_launch_polls(launch, polls + OTHER_POLLS);
     if (poll(polls, OTHER_POLLS + streams, timeout) < 0)
         return errno == EINTR;
     read_output(launch, polls + OTHER_POLLS, streams);
@@ -247,14 +247,14 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
     if (polls[2].revents != 0)
         twill_rank_socket_receive(launch);
     if (polls[1].revents != 0)
-        relay(launch);
+        forward_terminal(launch);
     if (polls[0].revents != 0)
-        read_signals(launch);
+        read_launch_signals(launch);
     return true;
 }
 
 /* Ranks have ended; somebody they left behind may hold a pipe open, and is not waited for. */
-static void drain(struct twill_launch *launch)
+static void drain_outputs(struct twill_launch *launch)
 {
     for (int i = 0; i < 2 * launch->here; i++) {
         struct twill_stream *stream = &launch->child[i / 2].out[i % 2];
@@ -271,15 +271,15 @@ int twill_launch_supervise(struct twill_launch *launch)
 {
     struct pollfd *polls = calloc(OTHER_POLLS + 2 * (size_t)launch->here, sizeof(*polls));
     bool going = polls != NULL;
-    reap(launch);
+    reap_children(launch);
     while (going && launch->alive > 0)
-        going = turn(launch, polls);
+        going = launch_turn(launch, polls);
     if (!going) {
         twill_complain("cannot wait for the ranks: %s", strerror(errno));
         signal_all(launch, SIGKILL);
         launch->code = 1;
     }
-    drain(launch);
+    drain_outputs(launch);
     free(polls);
     return launch->code;
 }

@@ -25,7 +25,7 @@ void twill_complain(const char *format, ...)
 }
 
 /* A socket with this address, which another one of ours may have, too. */
-static int bind_to(const struct sockaddr *address, socklen_t length)
+static int bind_socket(const struct sockaddr *address, socklen_t length)
 {
     int on = 1, fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
@@ -44,9 +44,9 @@ static int bind_to(const struct sockaddr *address, socklen_t length)
 static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
                      socklen_t *length)
 {
-    int first = bind_to(found->ai_addr, found->ai_addrlen), fd = -1, off = 0;
+    int first = bind_socket(found->ai_addr, found->ai_addrlen), fd = -1, off = 0;
     if (first >= 0 && getsockname(first, (struct sockaddr *)bound, length) == 0)
-        fd = bind_to((struct sockaddr *)bound, *length);
+        fd = bind_socket((struct sockaddr *)bound, *length);
     if (fd >= 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &off, sizeof(off));
     int why = errno;
@@ -200,7 +200,7 @@ int twill_launch_start(struct twill_launch *launch)
 }
 
 /* All ranks are on this host. */
-static int run(const struct twill_options *options)
+static int run_local(const struct twill_options *options)
 {
     struct twill_launch launch;
     int code = 1;
@@ -243,7 +243,7 @@ int main(int argc, char **argv)
         if (options.serve)
             code = twill_server_run();
         else if (options.sites == 0 || (only >= 0 && options.site[only].local))
-            code = run(&options);
+            code = run_local(&options);
         else
             code = twill_front_run(&options);
     }

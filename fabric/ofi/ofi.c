@@ -11,8 +11,8 @@ static bool reaches(const struct twill_transport_params *params, uint32_t from, 
     return from != to;
 }
 
-static twill_status set_up(struct twill_ofi *t, const struct twill_transport_params *params,
-                           const struct twill_ofi_options *options, struct twill_error *error)
+static twill_status set_up_ofi(struct twill_ofi *t, const struct twill_transport_params *params,
+                               const struct twill_ofi_options *options, struct twill_error *error)
 {
     t->base.ops = &twill_ofi_transport;
     t->comm = params->comm;
@@ -33,7 +33,7 @@ twill_status twill_ofi_open(struct twill_transport **transport,
     struct twill_ofi *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory");
-    twill_status status = set_up(t, params, options, error);
+    twill_status status = set_up_ofi(t, params, options, error);
     if (status != TWILL_OK) {
         twill_ofi_destroy(t);
         return status;
@@ -49,7 +49,7 @@ static twill_status ofi_open(struct twill_transport **transport,
 }
 
 /* May this communicator go on? The lock is held. */
-static twill_status check(const struct twill_ofi *t, struct twill_error *error)
+static twill_status check_ofi(const struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)
         return TWILL_FAIL(error, TWILL_ERR_BROKEN, "ofi: the transport failed earlier");
@@ -64,17 +64,17 @@ static twill_status ofi_connect(struct twill_transport *transport, uint32_t rank
     struct twill_ofi *t = (struct twill_ofi *)transport;
     struct twill_ofi_peer *peer;
     pthread_mutex_lock(&t->endpoint->lock);
-    twill_status status = check(t, error);
+    twill_status status = check_ofi(t, error);
     if (status == TWILL_OK)
         status = twill_ofi_peer(t, rank, &peer, error);
     pthread_mutex_unlock(&t->endpoint->lock);
     return status;
 }
 
-static twill_status post(struct twill_ofi *t, struct twill_transfer *request,
-                         struct twill_error *error)
+static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *request,
+                               struct twill_error *error)
 {
-    TWILL_TRY(error, check(t, error));
+    TWILL_TRY(error, check_ofi(t, error));
     if (request->lane >= TWILL_OFI_LANES || request->peer >= t->size ||
         t->peers[request->peer] == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: rank %u, lane %u is not connected",
@@ -100,7 +100,7 @@ static twill_status ofi_post(struct twill_transport *transport, struct twill_tra
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;
     pthread_mutex_lock(&t->endpoint->lock);
-    twill_status status = post(t, request, error);
+    twill_status status = ofi_submit(t, request, error);
     pthread_mutex_unlock(&t->endpoint->lock);
     return status;
 }

@@ -47,8 +47,8 @@ static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned ch
                       endpoint->info->fabric_attr->prov_name);
 }
 
-static void describe(struct twill_ofi_endpoint *endpoint, const unsigned char *address,
-                     size_t bytes)
+static void describe_address(struct twill_ofi_endpoint *endpoint, const unsigned char *address,
+                             size_t bytes)
 {
     char text[TWILL_ADDRESS_TEXT];
     twill_ofi_address_text(endpoint->info, address, bytes, text, sizeof(text));
@@ -133,7 +133,7 @@ static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
 }
 
 /* A link-local address names an interface of the host that said it: put ours there. */
-static void localise(const struct fi_info *info, unsigned char *address, size_t bytes)
+static void localise_address(const struct fi_info *info, unsigned char *address, size_t bytes)
 {
     struct sockaddr_in6 own, theirs;
     if (info->addr_format != FI_SOCKADDR_IN6 || bytes < sizeof(theirs) ||
@@ -153,7 +153,7 @@ static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
 {
     size_t rank = (size_t)(contact - endpoint->contacts);
     unsigned char *address = endpoint->addresses + rank * endpoint->address_bytes;
-    localise(endpoint->info, address, endpoint->address_length[rank]);
+    localise_address(endpoint->info, address, endpoint->address_length[rank]);
     int rc = fi_av_insert(endpoint->av, address, 1, &contact->address, 0, NULL);
     if (rc != 1) {
         char text[TWILL_ADDRESS_TEXT];
@@ -178,9 +178,9 @@ static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill
     return TWILL_OK;
 }
 
-static twill_status agree(struct twill_ofi_endpoint *endpoint, const struct ofi_peer_info *mine,
-                          struct ofi_peer_info *all, const unsigned char *address,
-                          struct twill_error *error)
+static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
+                                    const struct ofi_peer_info *mine, struct ofi_peer_info *all,
+                                    const unsigned char *address, struct twill_error *error)
 {
     TWILL_TRY(error, twill_oob_allgather(endpoint->params.oob, mine, all, sizeof(*mine), error));
     if (mine->status != TWILL_OK)
@@ -206,14 +206,14 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
         local = own_address(endpoint, &address, &bytes, error);
     fill_peer_info(endpoint, &mine, bytes, local, error);
     if (local == TWILL_OK)
-        describe(endpoint, address, bytes);
+        describe_address(endpoint, address, bytes);
     struct ofi_peer_info *all = calloc(endpoint->size, sizeof(*all));
     endpoint->address_length = calloc(endpoint->size, sizeof(*endpoint->address_length));
     twill_status status;
     if (all == NULL || endpoint->address_length == NULL)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", endpoint->size);
     else
-        status = agree(endpoint, &mine, all, address, error);
+        status = agree_addresses(endpoint, &mine, all, address, error);
     free(all);
     free(address);
     return status;

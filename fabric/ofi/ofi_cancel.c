@@ -8,10 +8,10 @@
 #include <stdio.h>
 
 /* What sends are given to leave the process by themselves when a transport is closed. */
-#define FLUSH_NS 1000000000ull
+#define OFI_FLUSH_NS 1000000000ull
 /* Segments that both sides have with their providers may still meet: a SEND can seldom be
  * cancelled, and one whose RECV is cancelled stays for ever. */
-#define GRACE_NS 250000000ull
+#define CANCEL_GRACE_NS 250000000ull
 /* Then the provider is given this long to give back what is cancelled. */
 #define CANCEL_NS 1000000000ull
 
@@ -41,22 +41,22 @@ static void forget_lane(struct twill_ofi_lane *lane)
     }
 }
 
-static void each_lane(struct twill_ofi *t, void (*what)(struct twill_ofi_endpoint *endpoint,
-                                                        struct twill_ofi_lane *lane))
+static void visit_lanes(struct twill_ofi *t, void (*what)(struct twill_ofi_endpoint *endpoint,
+                                                          struct twill_ofi_lane *lane))
 {
     for (uint32_t r = 0; r < t->size; r++)
         for (uint32_t l = 0; t->peers[r] != NULL && l < TWILL_OFI_LANES; l++)
             what(t->endpoint, &t->peers[r]->lanes[l]);
 }
 
-static void forget(struct twill_ofi_endpoint *endpoint, struct twill_ofi_lane *lane)
+static void lane_forget(struct twill_ofi_endpoint *endpoint, struct twill_ofi_lane *lane)
 {
     (void)endpoint;
     forget_lane(lane);
 }
 
 /* Others may use the endpoint in between. */
-static void wait_for(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
+static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     for (unsigned turn = 0;
@@ -79,11 +79,11 @@ static void take_back(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     char message[200];
-    wait_for(t, &t->chunks_busy, twill_now() + GRACE_NS);
-    each_lane(t, cancel_lane);
+    wait_operations(t, &t->chunks_busy, twill_now() + CANCEL_GRACE_NS);
+    visit_lanes(t, cancel_lane);
     uint64_t limit = twill_now() + CANCEL_NS;
-    wait_for(t, &t->chunks_busy, limit);
-    wait_for(t, &t->headers_busy, limit);
+    wait_operations(t, &t->chunks_busy, limit);
+    wait_operations(t, &t->headers_busy, limit);
     if (t->chunks_busy == 0 || endpoint->ep == NULL)
         return;
     snprintf(message, sizeof(message),
@@ -117,7 +117,7 @@ void twill_ofi_cancel(struct twill_transport *transport)
         disown_sends(t);
         take_back(t);
         twill_ofi_release_all(t);
-        each_lane(t, forget);
+        visit_lanes(t, lane_forget);
         t->stuck_head = t->stuck_tail = NULL;
         t->sent = t->sent_last = NULL;
         if (t->failed == TWILL_OK)
@@ -131,7 +131,7 @@ void twill_ofi_close(struct twill_transport *transport)
     struct twill_ofi *t = (struct twill_ofi *)transport;
     if (t == NULL)
         return;
-    uint64_t limit = twill_now() + FLUSH_NS;
+    uint64_t limit = twill_now() + OFI_FLUSH_NS;
     bool busy = true;
     for (unsigned turn = 0;
          busy && !t->cancelled && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit); turn++) {

@@ -182,7 +182,7 @@ static bool is_link_local(const struct fi_info *info)
            IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)bytes);
 }
 
-static bool is_loopback(const struct fi_info *info)
+static bool info_is_loopback(const struct fi_info *info)
 {
     return at_address(info, "127.0.0.1") || at_address(info, "::1");
 }
@@ -231,7 +231,7 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
             return UINT32_MAX;
         penalty += there ? 0 : 1;
     } else {
-        penalty += is_loopback(info) ? 4 : 0;
+        penalty += info_is_loopback(info) ? 4 : 0;
     }
     return provider * 16 + penalty;
 }

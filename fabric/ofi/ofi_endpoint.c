@@ -81,7 +81,7 @@ static size_t queue_bytes(const struct fi_info *info)
 }
 
 /* One block for all send buffers and control receives, registered once. */
-static twill_status open_memory(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
+static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
     size_t bytes = TWILL_OFI_BUFFERS * stride + (size_t)TWILL_OFI_CONTROLS * TWILL_CACHE_LINE;
@@ -185,7 +185,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct
     twill_ofi_monitor(endpoint);
     TWILL_TRY(error, set_limits(endpoint, error));
     TWILL_TRY(error, open_fids(endpoint, error));
-    TWILL_TRY(error, open_memory(endpoint, error));
+    TWILL_TRY(error, open_buffers(endpoint, error));
     return twill_ofi_controls_post(endpoint, error);
 }
 
@@ -215,7 +215,7 @@ static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
 }
 
 /* Memory that is bound to the endpoint goes before it, and nothing may be under way in it. */
-static void drain(struct twill_ofi_endpoint *endpoint)
+static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
 {
     uint64_t limit = twill_now() + DRAIN_NS;
     endpoint->closing = true;
@@ -237,7 +237,7 @@ void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
 {
     bool bound = twill_ofi_binds_memory(endpoint);
     if (bound) {
-        drain(endpoint);
+        drain_endpoint(endpoint);
         unregister_all(endpoint);
     }
     if (endpoint->ep != NULL && fi_close(&endpoint->ep->fid) == 0)

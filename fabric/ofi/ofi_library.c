@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#define SONAME "libfabric.so.1"
+#define OFI_SONAME "libfabric.so.1"
 
 #ifndef NSIG
 #define NSIG 65
@@ -59,7 +59,7 @@ static twill_status find_functions(struct twill_libfabric *library, void *handle
  * twill was built with. */
 static void *open_any(const char *path, char *why, size_t bytes)
 {
-    const char *const places[] = {path != NULL ? path : SONAME, TWILL_LIBFABRIC_BUILT_WITH};
+    const char *const places[] = {path != NULL ? path : OFI_SONAME, TWILL_LIBFABRIC_BUILT_WITH};
     void *handle = NULL;
     for (size_t i = 0; handle == NULL && i < (path != NULL ? 1 : 2); i++) {
         /* Not unloaded again: its providers have threads and handlers that would outlive it. */

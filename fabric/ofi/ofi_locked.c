@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE 4096u
+#define PINNED_PAGE 4096u
 
 #ifndef MADV_COLD
 #define MADV_COLD 20
@@ -28,7 +28,7 @@ enum lock { UNLOCKED, LOCKED, UNKNOWN };
 
 static enum lock lock_of(void *page)
 {
-    if (madvise(page, PAGE, MADV_COLD) == 0)
+    if (madvise(page, PINNED_PAGE, MADV_COLD) == 0)
         return UNLOCKED;
     return errno == EINVAL ? LOCKED : UNKNOWN;
 }
@@ -37,11 +37,11 @@ static enum lock lock_of(void *page)
  * cannot be done; where nothing is it can: then the page is given back. */
 static bool is_one(void *start, size_t bytes)
 {
-    if (bytes <= PAGE)
+    if (bytes <= PINNED_PAGE)
         return true;
-    if (mremap(start, bytes - PAGE, bytes, 0) == MAP_FAILED)
+    if (mremap(start, bytes - PINNED_PAGE, bytes, 0) == MAP_FAILED)
         return errno == ENOMEM || errno == EAGAIN;
-    (void)munmap((unsigned char *)start + bytes - PAGE, PAGE);
+    (void)munmap((unsigned char *)start + bytes - PINNED_PAGE, PINNED_PAGE);
     return false;
 }
 
@@ -50,7 +50,8 @@ bool twill_locked_still(const void *start, size_t bytes)
     void *range = (void *)(uintptr_t)start;
     int before = errno;
     bool still = lock_of(range) == LOCKED &&
-                 lock_of((unsigned char *)range + bytes - PAGE) == LOCKED && is_one(range, bytes);
+                 lock_of((unsigned char *)range + bytes - PINNED_PAGE) == LOCKED &&
+                 is_one(range, bytes);
     errno = before;
     return still;
 }
@@ -104,17 +105,18 @@ size_t twill_locked_bytes(void)
 bool twill_locked_works(void)
 {
     unsigned char *p =
-        mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, 4 * PINNED_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return false;
-    bool works = twill_locked_take(p, 3 * PAGE, false) && !twill_locked_still(p, 4 * PAGE);
+    bool works =
+        twill_locked_take(p, 3 * PINNED_PAGE, false) && !twill_locked_still(p, 4 * PINNED_PAGE);
     if (works) {
-        unsigned char *hole = p + PAGE;
-        works = mmap(hole, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                     -1, 0) == hole &&
-                !twill_locked_still(p, 3 * PAGE) && !twill_locked_still(hole, PAGE) &&
-                twill_locked_still(p, PAGE);
+        unsigned char *hole = p + PINNED_PAGE;
+        works = mmap(hole, PINNED_PAGE, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == hole &&
+                !twill_locked_still(p, 3 * PINNED_PAGE) && !twill_locked_still(hole, PINNED_PAGE) &&
+                twill_locked_still(p, PINNED_PAGE);
     }
-    (void)munmap(p, 4 * PAGE);
+    (void)munmap(p, 4 * PINNED_PAGE);
     return works;
 }

@@ -77,8 +77,8 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
 }
 
 /* A post's answer: 1, 0 for later, or a status. */
-static int answer(struct twill_ofi *t, ssize_t rc, const char *what,
-                  const struct twill_ofi_lane *lane, struct twill_error *error)
+static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
+                       const struct twill_ofi_lane *lane, struct twill_error *error)
 {
     if (rc == 0)
         return 1;
@@ -104,7 +104,7 @@ static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void
                      ? -FI_EAGAIN
                      : fi_tsend(t->endpoint->ep, data, bytes, desc, lane->peer->contact->address,
                                 tag, &op->context);
-    int done = answer(t, rc, "fi_tsend", lane, error);
+    int done = post_result(t, rc, "fi_tsend", lane, error);
     op->posted = done == 1;
     op->bytes = bytes;
     return done;
@@ -128,7 +128,7 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     ssize_t rc = pretend_busy(t->endpoint)
                      ? -FI_EAGAIN
                      : fi_trecv(t->endpoint->ep, data, bytes, desc, from, tag, 0, &op->context);
-    int done = answer(t, rc, "fi_trecv", op->lane, error);
+    int done = post_result(t, rc, "fi_trecv", op->lane, error);
     op->posted = done == 1;
     op->done = false;
     op->bytes = bytes;
@@ -150,7 +150,7 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
             ? -FI_EAGAIN
             : fi_tinject(t->endpoint->ep, line, sizeof(*header) + more,
                          lane->peer->contact->address, tag_of(t, lane->lane, t->rank, channel));
-    return answer(t, rc, "fi_tinject", lane, error);
+    return post_result(t, rc, "fi_tinject", lane, error);
 }
 
 /* Out of a send buffer: 0 too while there is none, or while the peer has its part of them. */

@@ -43,7 +43,7 @@ static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
 }
 
 /* The operation is no longer the provider's. true: its owner still wants to know. */
-static bool give_back(struct twill_ofi_op *op)
+static bool return_operation(struct twill_ofi_op *op)
 {
     struct twill_ofi *t = op->owner;
     op->posted = false;
@@ -89,7 +89,7 @@ static twill_status completed(struct twill_ofi_endpoint *endpoint,
     struct twill_ofi_op *op = entry->op_context;
     if (op == NULL)
         return TWILL_OK;
-    bool awaited = give_back(op);
+    bool awaited = return_operation(op);
     if (op->kind == TWILL_OFI_OP_RECV_CONTROL)
         return control_arrived(endpoint, op, entry, error);
     if (op->kind == TWILL_OFI_OP_SEND_BUFFER) {
@@ -112,7 +112,7 @@ static twill_status completed(struct twill_ofi_endpoint *endpoint,
     return TWILL_OK;
 }
 
-static struct twill_transfer *find(struct twill_transfer *request, uint32_t sequence)
+static struct twill_transfer *find_transfer(struct twill_transfer *request, uint32_t sequence)
 {
     while (request != NULL && twill_ofi_private(request)->sequence != sequence)
         request = request->next;
@@ -123,7 +123,7 @@ static struct twill_transfer *find(struct twill_transfer *request, uint32_t sequ
 static bool is_sending(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_lane *lane = op->lane;
-    bool found = find(lane->payload_out.head, op->sequence) != NULL;
+    bool found = find_transfer(lane->payload_out.head, op->sequence) != NULL;
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS && !found; i++) {
         struct twill_transfer *request = lane->chunk_out[i].request;
         found = request != NULL && twill_ofi_private(request)->sequence == op->sequence;
@@ -135,7 +135,7 @@ static bool is_sending(const struct twill_ofi_op *op)
 static bool is_waiting(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_lane *lane = op->lane;
-    const struct twill_transfer *request = find(lane->in.head, op->sequence);
+    const struct twill_transfer *request = find_transfer(lane->in.head, op->sequence);
     bool came = request == NULL || request->moved > 0;
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS && !came; i++)
         came = lane->chunk_in[i].request == request && lane->chunk_in[i].done;
@@ -168,7 +168,7 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
         return twill_ofi_fail(endpoint, error, "fi_cq_readerr", (int)rc, NULL);
     struct twill_ofi_op *op = entry.op_context;
     int code = abs(entry.err);
-    bool awaited = op != NULL && give_back(op);
+    bool awaited = op != NULL && return_operation(op);
     char text[128], what[192];
     const char *more =
         fi_cq_strerror(endpoint->cq, entry.prov_errno, entry.err_data, text, sizeof(text));
@@ -259,7 +259,7 @@ static int retry_lanes(struct twill_ofi *t, struct twill_error *error)
     return moved;
 }
 
-static int advance(struct twill_ofi *t, struct twill_error *error)
+static int advance_ofi(struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)
         return TWILL_FAIL(error, t->failed, "%s",
@@ -281,7 +281,7 @@ int twill_ofi_progress(struct twill_transport *transport, struct twill_error *er
     struct twill_ofi *t = (struct twill_ofi *)transport;
     if (pthread_mutex_trylock(&t->endpoint->lock) != 0)
         return 0;
-    int moved = advance(t, error);
+    int moved = advance_ofi(t, error);
     if (moved < 0 && t->failed == TWILL_OK)
         t->failed = (twill_status)moved;
     pthread_mutex_unlock(&t->endpoint->lock);

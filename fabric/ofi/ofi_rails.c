@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void locate(struct twill_rail *rail, const struct fi_info *info,
-                   const struct twill_topology *topology)
+static void locate_rail(struct twill_rail *rail, const struct fi_info *info,
+                        const struct twill_topology *topology)
 {
     struct twill_nic nic;
     const struct fid_nic *fid = info->nic;
@@ -33,16 +33,16 @@ static void locate(struct twill_rail *rail, const struct fi_info *info,
     snprintf(rail->label + used, sizeof(rail->label) - used, ", NUMA node %d", nic.numa);
 }
 
-static void fill(struct twill_rail *rail, const struct fi_info *info,
-                 const struct twill_transport_params *params)
+static void rail_from_info(struct twill_rail *rail, const struct fi_info *info,
+                           const struct twill_transport_params *params)
 {
     memset(rail, 0, sizeof(*rail));
     snprintf(rail->name, sizeof(rail->name), "%s", info->domain_attr->name);
     snprintf(rail->label, sizeof(rail->label), "%.60s", info->domain_attr->name);
-    locate(rail, info, params->topology);
+    locate_rail(rail, info, params->topology);
 }
 
-static bool is_known(const struct twill_rail *rails, size_t count, const char *domain)
+static bool domain_is_known(const struct twill_rail *rails, size_t count, const char *domain)
 {
     for (size_t i = 0; i < count; i++)
         if (strcmp(rails[i].name, domain) == 0)
@@ -68,9 +68,9 @@ static twill_status list_domains(const struct twill_libfabric *library,
     for (const struct fi_info *i = list; i != NULL && *count < most; i = i->next) {
         const char *domain = i->domain_attr->name;
         if (strcmp(i->fabric_attr->prov_name, chosen->fabric_attr->prov_name) != 0 ||
-            is_known(rails, *count, domain))
+            domain_is_known(rails, *count, domain))
             continue;
-        fill(&rails[(*count)++], i, params);
+        rail_from_info(&rails[(*count)++], i, params);
     }
     library->freeinfo(list);
     twill_rails_order(rails, *count, local_of(params));
@@ -97,7 +97,7 @@ twill_status twill_ofi_rails(const struct twill_transport_params *params, const 
     if (twill_ofi_is_ip(chosen)) {
         status = twill_links_rails(params, name, rails, most, count, error);
     } else if (alone || name != NULL || (params->interface != NULL && params->interface[0])) {
-        fill(&rails[0], chosen, params);
+        rail_from_info(&rails[0], chosen, params);
         if (name != NULL) /* may be an interface or address, and decides */
             snprintf(rails[0].name, sizeof(rails[0].name), "%s", name);
         rails[0].usual = name == NULL;

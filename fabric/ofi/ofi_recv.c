@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static bool is_large(const struct twill_ofi *t, const struct twill_transfer *request)
+static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     return request->bytes > t->endpoint->eager;
 }
@@ -14,7 +14,7 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
 {
     twill_ofi_private(request)->sequence = lane->received++;
     twill_transfer_push(&lane->in, request);
-    if (is_large(t, request) && lane->next_large == NULL)
+    if (transfer_is_large(t, request) && lane->next_large == NULL)
         lane->next_large = request;
 }
 
@@ -53,8 +53,8 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
 }
 
 /* Post receives for the segments of a large RECV, as far as there are operations. */
-static int post_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                       struct twill_transfer *request, struct twill_error *error)
+static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                            struct twill_transfer *request, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
     if (private->chunk == 0) {
@@ -113,7 +113,7 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct 
         struct twill_ofi_private *private = twill_ofi_private(request);
         if (!private->cleared && lane->cleared == TWILL_OFI_CLEAR)
             return 1;
-        int done = post_chunks(t, lane, request, error);
+        int done = recv_post_chunks(t, lane, request, error);
         if (done < 0)
             return done;
         if (!private->cleared && private->posted > 0) {
@@ -125,15 +125,16 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct 
             return done;
         do
             request = request->next;
-        while (request != NULL && !is_large(t, request));
+        while (request != NULL && !transfer_is_large(t, request));
         lane->next_large = request;
     }
     return 1;
 }
 
 /* The header that has come against the RECV it is for. 1: they agree, 0: they do not. */
-static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_transfer *request,
-                   const struct twill_ofi_header *header, size_t bytes, struct twill_error *error)
+static int compare_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                          struct twill_transfer *request, const struct twill_ofi_header *header,
+                          size_t bytes, struct twill_error *error)
 {
     bool large = header->kind == TWILL_OFI_LARGE;
     size_t follows = large ? 0 : (size_t)header->bytes;
@@ -147,7 +148,7 @@ static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twil
     return twill_transfer_matches(request, header->signature, header->bytes);
 }
 
-static void deliver(struct twill_transfer *request, const unsigned char *data, size_t bytes)
+static void deliver_payload(struct twill_transfer *request, const unsigned char *data, size_t bytes)
 {
     if (request->reduce != NULL)
         request->reduce(request, request->moved, data, bytes);
@@ -156,8 +157,8 @@ static void deliver(struct twill_transfer *request, const unsigned char *data, s
     request->moved += bytes;
 }
 
-static void finish(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_transfer *request,
-                   twill_status status)
+static void finish_recv(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                        struct twill_transfer *request, twill_status status)
 {
     twill_ofi_release(t, &twill_ofi_private(request)->memory);
     twill_transfer_pop(&lane->in, status);
@@ -181,27 +182,27 @@ static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane,
     }
     if (lane->orphan != NULL)
         twill_ofi_private(request)->memory = NULL;
-    finish(t, lane, request, TWILL_ERR_MISMATCH);
+    finish_recv(t, lane, request, TWILL_ERR_MISMATCH);
 }
 
 /* Take the header of the first RECV: 1 if that finished it. */
-static int take_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
+static int header_take(struct twill_ofi *t, struct twill_ofi_lane *lane,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {
     struct twill_ofi_op *op = &lane->header_in[lane->consumed % TWILL_OFI_HEADERS];
     struct twill_ofi_header header = {0};
     if (!op->done || lane->consumed == lane->awaited)
         return 0;
-    if (is_large(t, request) && !twill_ofi_private(request)->cleared)
+    if (transfer_is_large(t, request) && !twill_ofi_private(request)->cleared)
         return 0; /* the sender must hear of it, whatever it says */
     memcpy(&header, op->buffer, twill_min(op->bytes, sizeof(header)));
-    int same = compare(t, lane, request, &header, op->bytes, error);
+    int same = compare_header(t, lane, request, &header, op->bytes, error);
     if (same < 0)
         return same;
     *moved = true;
-    bool eager = same == 1 && !is_large(t, request);
+    bool eager = same == 1 && !transfer_is_large(t, request);
     if (eager && request->bytes > 0) {
-        deliver(request, op->buffer + sizeof(header), request->bytes);
+        deliver_payload(request, op->buffer + sizeof(header), request->bytes);
         t->base.counters.copied += request->bytes;
     }
     op->done = false;
@@ -210,21 +211,21 @@ static int take_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
     if (same == 1 && !eager)
         return 0;
     if (same == 1)
-        finish(t, lane, request, TWILL_OK);
+        finish_recv(t, lane, request, TWILL_OK);
     else
         abandon(t, lane, request);
     return 1;
 }
 
 /* Take what has arrived for the first RECV, in order: 1 if that finished it. */
-static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
-                struct twill_error *error)
+static int take_recv(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
+                     struct twill_error *error)
 {
     struct twill_transfer *request = lane->in.head;
     if (request == NULL)
         return 0;
     if (!twill_ofi_private(request)->verified) {
-        int finished = take_header(t, lane, request, moved, error);
+        int finished = header_take(t, lane, request, moved, error);
         if (finished != 0 || !twill_ofi_private(request)->verified)
             return finished;
     }
@@ -233,7 +234,7 @@ static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
         if (!op->done || op->request != request)
             break;
         if (request->reduce != NULL)
-            deliver(request, landing(request) + request->moved, op->bytes);
+            deliver_payload(request, landing(request) + request->moved, op->bytes);
         else
             request->moved += op->bytes;
         op->done = false;
@@ -244,7 +245,7 @@ static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
     if (request->moved < request->bytes)
         return 0;
     lane->cleared--;
-    finish(t, lane, request, TWILL_OK);
+    finish_recv(t, lane, request, TWILL_OK);
     return 1;
 }
 
@@ -270,7 +271,7 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
             return clears;
         if (headers == 0 || clears == 0)
             twill_ofi_stuck(t, lane);
-        int finished = take(t, lane, &moved, error);
+        int finished = take_recv(t, lane, &moved, error);
         if (finished < 0)
             return finished;
         total += finished;

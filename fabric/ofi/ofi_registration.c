@@ -19,13 +19,13 @@
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 
-#define PAGE 4096u
+#define PINNED_PAGE 4096u
 
-enum kind {
-    ONCE,       /* for one request */
-    CACHED,     /* for as long as the memory is what it was */
-    PERSISTENT, /* until it is forgotten */
-    DEAD        /* taken out, but in use */
+enum registration_kind {
+    ONCE,            /* for one request */
+    CACHED,          /* for as long as the memory is what it was */
+    KEEP_PERSISTENT, /* until it is forgotten */
+    DEAD             /* taken out, but in use */
 };
 
 struct twill_ofi_registration {
@@ -34,7 +34,7 @@ struct twill_ofi_registration {
     unsigned char *start;
     size_t bytes;
     uint32_t users;
-    enum kind kind;
+    enum registration_kind kind;
 };
 
 twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void *start,
@@ -71,7 +71,7 @@ void *twill_ofi_desc(const struct twill_ofi_registration *memory)
     return memory == NULL ? NULL : fi_mr_desc(memory->mr);
 }
 
-static void end(struct twill_ofi_registration *r)
+static void end_registration(struct twill_ofi_registration *r)
 {
     twill_ofi_unregister(&r->mr);
     free(r);
@@ -115,7 +115,8 @@ static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, uns
 }
 
 /* Out of the list; it ends with its last user. true: at once. */
-static bool take_out(struct twill_ofi_endpoint *endpoint, struct twill_ofi_registration **at)
+static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
+                                struct twill_ofi_registration **at)
 {
     struct twill_ofi_registration *r = *at;
     *at = r->next;
@@ -129,7 +130,7 @@ static bool take_out(struct twill_ofi_endpoint *endpoint, struct twill_ofi_regis
     r->kind = DEAD;
     if (r->users > 0)
         return false;
-    end(r);
+    end_registration(r);
     return true;
 }
 
@@ -140,7 +141,7 @@ void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, si
     while (*at != NULL) {
         uintptr_t own = (uintptr_t)(*at)->start;
         if (start == NULL || (own < from + bytes && from < own + (*at)->bytes))
-            (void)take_out(endpoint, at);
+            (void)unlink_registration(endpoint, at);
         else
             at = &(*at)->next;
     }
@@ -158,7 +159,7 @@ static struct twill_ofi_registration **oldest(struct twill_ofi_endpoint *endpoin
 }
 
 /* Keep `more` bytes, one piece, within what may be cached; false: they do not fit. */
-static bool make_room(struct twill_ofi *t, size_t more)
+static bool evict_cache(struct twill_ofi *t, size_t more)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     uint32_t most = endpoint->options.cached != 0 ? endpoint->options.cached : TWILL_OFI_CACHED;
@@ -166,7 +167,7 @@ static bool make_room(struct twill_ofi *t, size_t more)
         struct twill_ofi_registration **at = oldest(endpoint);
         if (at == NULL)
             return false;
-        t->base.counters.deregistrations += take_out(endpoint, at) ? 1 : 0;
+        t->base.counters.deregistrations += unlink_registration(endpoint, at) ? 1 : 0;
     }
     return true;
 }
@@ -188,7 +189,7 @@ static void drop_cached(struct twill_ofi *t)
     struct twill_ofi_registration **at = &t->endpoint->registrations;
     while (*at != NULL) {
         if ((*at)->kind == CACHED)
-            t->base.counters.deregistrations += take_out(t->endpoint, at) ? 1 : 0;
+            t->base.counters.deregistrations += unlink_registration(t->endpoint, at) ? 1 : 0;
         else
             at = &(*at)->next;
     }
@@ -211,8 +212,8 @@ static bool is_clear(struct twill_ofi *t)
 }
 
 /* The one that has all of it and can be relied on, as the first of the list. */
-static struct twill_ofi_registration *look_up(struct twill_ofi *t, const unsigned char *start,
-                                              size_t bytes)
+static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
+                                                           const unsigned char *start, size_t bytes)
 {
     struct twill_ofi_registration **at = &t->endpoint->registrations;
     while (*at != NULL) {
@@ -233,8 +234,9 @@ static struct twill_ofi_registration *look_up(struct twill_ofi *t, const unsigne
     return NULL;
 }
 
-static twill_status make(struct twill_ofi *t, enum kind kind, void *start, size_t bytes,
-                         struct twill_ofi_registration **made, struct twill_error *error)
+static twill_status make_registration(struct twill_ofi *t, enum registration_kind kind, void *start,
+                                      size_t bytes, struct twill_ofi_registration **made,
+                                      struct twill_error *error)
 {
     struct twill_ofi_registration *r = calloc(1, sizeof(*r));
     if (r == NULL)
@@ -259,7 +261,7 @@ static twill_status make(struct twill_ofi *t, enum kind kind, void *start, size_
 }
 
 /* Is this page pinned for another piece of memory? */
-static bool is_ours(const struct twill_ofi_endpoint *endpoint, const unsigned char *page)
+static bool page_is_pinned(const struct twill_ofi_endpoint *endpoint, const unsigned char *page)
 {
     for (const struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next)
         if (r->kind == CACHED && page >= r->start && (size_t)(page - r->start) < r->bytes)
@@ -268,8 +270,8 @@ static bool is_ours(const struct twill_ofi_endpoint *endpoint, const unsigned ch
 }
 
 /* One that is kept; false: it cannot be. */
-static bool keep(struct twill_ofi *t, const void *start, size_t bytes,
-                 struct twill_ofi_registration **made)
+static bool keep_registration(struct twill_ofi *t, const void *start, size_t bytes,
+                              struct twill_ofi_registration **made)
 {
     const struct twill_persistent *persistent = t->endpoint->params.persistent;
     void *region;
@@ -277,17 +279,17 @@ static bool keep(struct twill_ofi *t, const void *start, size_t bytes,
     if (!t->endpoint->caches)
         return false;
     if (persistent != NULL && persistent->find(persistent->user, start, bytes, &region, &all))
-        return make(t, PERSISTENT, region, all, made, NULL) == TWILL_OK;
+        return make_registration(t, KEEP_PERSISTENT, region, all, made, NULL) == TWILL_OK;
     if (!t->endpoint->monitors)
         return false;
-    uintptr_t from = (uintptr_t)start & ~(uintptr_t)(PAGE - 1);
-    all = twill_round_up((uintptr_t)start + bytes, PAGE) - from;
+    uintptr_t from = (uintptr_t)start & ~(uintptr_t)(PINNED_PAGE - 1);
+    all = twill_round_up((uintptr_t)start + bytes, PINNED_PAGE) - from;
     region = (void *)from;
-    if (!make_room(t, all) || !is_clear(t))
+    if (!evict_cache(t, all) || !is_clear(t))
         return false;
     count_pinned(t->endpoint, all, 0);
-    if (twill_locked_take(region, all, is_ours(t->endpoint, region))) {
-        if (make(t, CACHED, region, all, made, NULL) == TWILL_OK)
+    if (twill_locked_take(region, all, page_is_pinned(t->endpoint, region))) {
+        if (make_registration(t, CACHED, region, all, made, NULL) == TWILL_OK)
             return true;
         unpin(t->endpoint, region, (unsigned char *)region + all);
     }
@@ -301,11 +303,12 @@ twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes
     *memory = NULL;
     if (!t->endpoint->registers || bytes == 0)
         return TWILL_OK;
-    *memory = look_up(t, start, bytes);
+    *memory = look_up_registration(t, start, bytes);
     if (*memory != NULL)
         t->base.counters.registration_hits++;
-    else if (!keep(t, start, bytes, memory))
-        TWILL_TRY(error, make(t, ONCE, (void *)(uintptr_t)start, bytes, memory, error));
+    else if (!keep_registration(t, start, bytes, memory))
+        TWILL_TRY(error,
+                  make_registration(t, ONCE, (void *)(uintptr_t)start, bytes, memory, error));
     (*memory)->users++;
     return TWILL_OK;
 }
@@ -314,10 +317,10 @@ void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memo
 {
     struct twill_ofi_registration *r = *memory;
     *memory = NULL;
-    if (r == NULL || --r->users > 0 || r->kind == CACHED || r->kind == PERSISTENT)
+    if (r == NULL || --r->users > 0 || r->kind == CACHED || r->kind == KEEP_PERSISTENT)
         return;
     t->base.counters.deregistrations++;
-    end(r);
+    end_registration(r);
 }
 
 static void release_queue(struct twill_ofi *t, const struct twill_transfer_queue *queue)

@@ -42,7 +42,7 @@ void twill_ofi_destroy(struct twill_ofi *t)
 }
 
 /* Closed communicators whose last operation the provider has given back. */
-static void sweep(struct twill_ofi_endpoint *endpoint, bool all)
+static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
 {
     struct twill_ofi **at = &endpoint->deferred;
     while (*at != NULL) {
@@ -63,7 +63,7 @@ static void shared_endpoint_close(struct twill_common *common)
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
     if (!twill_ofi_endpoint_free(endpoint))
         return;
-    sweep(endpoint, true);
+    sweep_closed(endpoint, true);
     pthread_mutex_destroy(&endpoint->lock);
     free(endpoint->addresses);
     free(endpoint->address_length);
@@ -79,7 +79,7 @@ static void shared_endpoint_forget(struct twill_common *common, const void *star
     pthread_mutex_unlock(&endpoint->lock);
 }
 
-static twill_status set_up(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
+static twill_status set_up_endpoint(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     endpoint->contacts = calloc(endpoint->size, sizeof(*endpoint->contacts));
     if (endpoint->contacts == NULL)
@@ -117,7 +117,7 @@ static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
     draw_secret(endpoint);
     if (options != NULL)
         endpoint->options = *options;
-    twill_status status = twill_ofi_agree(endpoint, set_up(endpoint, error), error);
+    twill_status status = twill_ofi_agree(endpoint, set_up_endpoint(endpoint, error), error);
     if (status != TWILL_OK) {
         shared_endpoint_close(&endpoint->common);
         return status;
@@ -137,8 +137,9 @@ static twill_status check_number(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
-static twill_status enter(struct twill_ofi *t, struct twill_ofi_endpoint *endpoint,
-                          const struct twill_transport_params *params, struct twill_error *error)
+static twill_status enter_endpoint(struct twill_ofi *t, struct twill_ofi_endpoint *endpoint,
+                                   const struct twill_transport_params *params,
+                                   struct twill_error *error)
 {
     for (uint32_t r = 0; t->job != NULL && r < t->size; r++)
         if (t->job[r] >= endpoint->size)
@@ -150,7 +151,7 @@ static twill_status enter(struct twill_ofi *t, struct twill_ofi_endpoint *endpoi
     if (twill_ofi_find(endpoint, params->comm) != NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: communicator %u is open already",
                           params->comm);
-    sweep(endpoint, false);
+    sweep_closed(endpoint, false);
     t->endpoint = endpoint;
     t->next = endpoint->open;
     endpoint->open = t;
@@ -173,7 +174,7 @@ twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_pa
             twill_common_put(params->common, &endpoint->common);
     }
     pthread_mutex_lock(&endpoint->lock);
-    twill_status status = enter(t, endpoint, params, error);
+    twill_status status = enter_endpoint(t, endpoint, params, error);
     pthread_mutex_unlock(&endpoint->lock);
     if (status != TWILL_OK && made && endpoint->exclusive)
         shared_endpoint_close(&endpoint->common);
@@ -191,7 +192,7 @@ void twill_ofi_leave(struct twill_ofi *t)
         *at = t->next;
     t->next = endpoint->deferred;
     endpoint->deferred = t;
-    sweep(endpoint, endpoint->ep == NULL);
+    sweep_closed(endpoint, endpoint->ep == NULL);
     pthread_mutex_unlock(&endpoint->lock);
     if (endpoint->exclusive)
         shared_endpoint_close(&endpoint->common);

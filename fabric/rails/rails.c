@@ -26,29 +26,29 @@
 
 struct chunk {
     struct twill_transfer transfer;
-    const struct slot *slot;
+    const struct rails_slot *slot;
     size_t offset;
 };
 
 /* A large message. */
-struct slot {
-    struct slot *next;      /* of those under way */
-    struct slot *next_done; /* of those just finished: they may be under way again by then */
-    struct stream *stream;
+struct rails_slot {
+    struct rails_slot *next;      /* of those under way */
+    struct rails_slot *next_done; /* of those just finished: they may be under way again by then */
+    struct rails_stream *stream;
     struct twill_transfer *whole; /* NULL: free, or nobody waits for it any more */
     struct chunk *chunk;          /* [count] */
     bool busy;
 };
 
 /* One direction of one lane with one peer. */
-struct stream {
+struct rails_stream {
     struct twill_transfer_queue waiting;
     uint32_t number; /* of the next message */
-    struct slot slot[DEPTH];
+    struct rails_slot slot[DEPTH];
 };
 
-struct peer {
-    struct stream stream[TWILL_LANES][2]; /* by enum twill_transfer_kind */
+struct rails_peer {
+    struct rails_stream stream[TWILL_LANES][2]; /* by enum twill_transfer_kind */
     struct chunk chunk[];
 };
 
@@ -59,12 +59,12 @@ struct rails {
     size_t split_bytes;
     uint64_t weight[TWILL_RAILS_MOST + 1]; /* of all rails before this one */
     struct twill_transport *rail[TWILL_RAILS_MOST];
-    struct peer **peer; /* [size] */
-    struct slot *active;
+    struct rails_peer **peer; /* [size] */
+    struct rails_slot *active;
     char description[256];
 };
 
-static struct rails *rails_of(const struct twill_transport *transport)
+static struct rails *rails_from(const struct twill_transport *transport)
 {
     return (struct rails *)(uintptr_t)transport;
 }
@@ -126,7 +126,7 @@ static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
     return at / EDGE * EDGE;
 }
 
-static void make_chunk(const struct rails *t, const struct slot *slot, uint32_t rail)
+static void make_chunk(const struct rails *t, const struct rails_slot *slot, uint32_t rail)
 {
     struct chunk *chunk = &slot->chunk[rail];
     struct twill_transfer *whole = slot->whole;
@@ -162,7 +162,7 @@ static void explain_mismatch(struct twill_transfer *whole, const struct twill_tr
 
 /* Finish a large message whose parts are through, or one of whose parts failed: the others may
  * never come. true: the slot is free again. */
-static bool complete_slot(const struct rails *t, struct slot *slot, int *finished)
+static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *finished)
 {
     bool pending = false;
     for (uint32_t r = 0; r < t->count; r++) {
@@ -187,7 +187,7 @@ static bool complete_slot(const struct rails *t, struct slot *slot, int *finishe
     return true;
 }
 
-static struct slot *idle_slot(struct stream *stream)
+static struct rails_slot *idle_slot(struct rails_stream *stream)
 {
     for (uint32_t i = 0; i < DEPTH; i++)
         if (!stream->slot[i].busy)
@@ -195,8 +195,8 @@ static struct slot *idle_slot(struct stream *stream)
     return NULL;
 }
 
-static twill_status post_chunks(struct rails *t, struct slot *slot, struct twill_transfer *whole,
-                                struct twill_error *error)
+static twill_status post_chunks(struct rails *t, struct rails_slot *slot,
+                                struct twill_transfer *whole, struct twill_error *error)
 {
     slot->busy = true;
     slot->whole = whole;
@@ -216,7 +216,7 @@ static twill_status post_chunks(struct rails *t, struct slot *slot, struct twill
 
 /* --- streams --------------------------------------------------------------------------------- */
 
-static bool can_start(const struct rails *t, struct stream *stream,
+static bool can_start(const struct rails *t, struct rails_stream *stream,
                       const struct twill_transfer *request)
 {
     return request->bytes < t->split_bytes || idle_slot(stream) != NULL;
@@ -228,8 +228,8 @@ static uint32_t first_rail(const struct rails *t, uint32_t peer)
     return t->rank + peer;
 }
 
-static twill_status start(struct rails *t, struct stream *stream, struct twill_transfer *request,
-                          struct twill_error *error)
+static twill_status start_message(struct rails *t, struct rails_stream *stream,
+                                  struct twill_transfer *request, struct twill_error *error)
 {
     uint32_t rail = (first_rail(t, request->peer) + stream->number++) % t->count;
     if (request->bytes >= t->split_bytes)
@@ -238,12 +238,13 @@ static twill_status start(struct rails *t, struct stream *stream, struct twill_t
     return status == TWILL_OK ? status : prefix_rail(rail, status, error);
 }
 
-static twill_status start_waiting(struct rails *t, struct stream *stream, struct twill_error *error)
+static twill_status start_waiting(struct rails *t, struct rails_stream *stream,
+                                  struct twill_error *error)
 {
     struct twill_transfer *request;
     while ((request = stream->waiting.head) != NULL && can_start(t, stream, request)) {
         stream->waiting.head = request->next;
-        TWILL_TRY(error, start(t, stream, request, error));
+        TWILL_TRY(error, start_message(t, stream, request, error));
     }
     return TWILL_OK;
 }
@@ -252,8 +253,8 @@ static twill_status start_waiting(struct rails *t, struct stream *stream, struct
 static int complete_slots(struct rails *t, struct twill_error *error)
 {
     int finished = 0;
-    struct slot *left = NULL, *next, *done = NULL;
-    for (struct slot *slot = t->active; slot != NULL; slot = next) {
+    struct rails_slot *left = NULL, *next, *done = NULL;
+    for (struct rails_slot *slot = t->active; slot != NULL; slot = next) {
         next = slot->next;
         if (complete_slot(t, slot, &finished)) {
             slot->next_done = done;
@@ -264,7 +265,7 @@ static int complete_slots(struct rails *t, struct twill_error *error)
         }
     }
     t->active = left;
-    for (struct slot *slot = done; slot != NULL; slot = slot->next_done)
+    for (struct rails_slot *slot = done; slot != NULL; slot = slot->next_done)
         TWILL_TRY(error, start_waiting(t, slot->stream, error));
     return finished;
 }
@@ -274,24 +275,24 @@ static int complete_slots(struct rails *t, struct twill_error *error)
 static twill_status rails_post(struct twill_transport *transport, struct twill_transfer *request,
                                struct twill_error *error)
 {
-    struct rails *t = rails_of(transport);
+    struct rails *t = rails_from(transport);
     if (request->peer >= t->size || request->lane >= TWILL_LANES || t->peer[request->peer] == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rails: rank %u, lane %u is not connected",
                           request->peer, request->lane);
-    struct stream *stream = &t->peer[request->peer]->stream[request->lane][request->kind];
+    struct rails_stream *stream = &t->peer[request->peer]->stream[request->lane][request->kind];
     if (stream->waiting.head != NULL || !can_start(t, stream, request)) {
         twill_transfer_push(&stream->waiting, request);
         return TWILL_OK;
     }
     request->status = TWILL_PENDING;
-    TWILL_TRY(error, start(t, stream, request, error));
+    TWILL_TRY(error, start_message(t, stream, request, error));
     count_up(t);
     return TWILL_OK;
 }
 
 static int rails_progress(struct twill_transport *transport, struct twill_error *error)
 {
-    struct rails *t = rails_of(transport);
+    struct rails *t = rails_from(transport);
     int moved = 0;
     for (uint32_t r = 0; r < t->count; r++) {
         int answer = t->rail[r]->ops->progress(t->rail[r], error);
@@ -310,13 +311,13 @@ static int rails_progress(struct twill_transport *transport, struct twill_error 
     return moved;
 }
 
-static void lay_out(const struct rails *t, struct peer *peer)
+static void lay_out_peer(const struct rails *t, struct rails_peer *peer)
 {
     struct chunk *chunk = peer->chunk;
     for (uint32_t l = 0; l < TWILL_LANES; l++)
         for (uint32_t kind = 0; kind < 2; kind++)
             for (uint32_t i = 0; i < DEPTH; i++) {
-                struct stream *stream = &peer->stream[l][kind];
+                struct rails_stream *stream = &peer->stream[l][kind];
                 stream->slot[i].stream = stream;
                 stream->slot[i].chunk = chunk;
                 chunk += t->count;
@@ -326,7 +327,7 @@ static void lay_out(const struct rails *t, struct peer *peer)
 static twill_status rails_connect(struct twill_transport *transport, uint32_t rank,
                                   struct twill_error *error)
 {
-    struct rails *t = rails_of(transport);
+    struct rails *t = rails_from(transport);
     if (rank >= t->size || rank == t->rank)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rails: rank %u is no peer of rank %u of %u",
                           rank, t->rank, t->size);
@@ -339,21 +340,23 @@ static twill_status rails_connect(struct twill_transport *transport, uint32_t ra
     }
     if (t->peer[rank] != NULL)
         return TWILL_OK;
-    size_t bytes = sizeof(struct peer) + 2 * TWILL_LANES * DEPTH * t->count * sizeof(struct chunk);
-    struct peer *peer = aligned_alloc(TWILL_CACHE_LINE, twill_round_up(bytes, TWILL_CACHE_LINE));
+    size_t bytes =
+        sizeof(struct rails_peer) + 2 * TWILL_LANES * DEPTH * t->count * sizeof(struct chunk);
+    struct rails_peer *peer =
+        aligned_alloc(TWILL_CACHE_LINE, twill_round_up(bytes, TWILL_CACHE_LINE));
     if (peer == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for the link to rank %u",
                           rank);
     memset(peer, 0, bytes);
-    lay_out(t, peer);
+    lay_out_peer(t, peer);
     t->peer[rank] = peer;
     return TWILL_OK;
 }
 
-static void forget(struct peer *peer)
+static void forget_peer(struct rails_peer *peer)
 {
     for (uint32_t s = 0; s < 2 * TWILL_LANES; s++) {
-        struct stream *stream = &peer->stream[s / 2][s % 2];
+        struct rails_stream *stream = &peer->stream[s / 2][s % 2];
         stream->waiting = (struct twill_transfer_queue){NULL, NULL};
         for (uint32_t i = 0; i < DEPTH; i++) {
             stream->slot[i].whole = NULL;
@@ -364,19 +367,19 @@ static void forget(struct peer *peer)
 
 static void rails_cancel(struct twill_transport *transport)
 {
-    struct rails *t = rails_of(transport);
+    struct rails *t = rails_from(transport);
     for (uint32_t r = 0; r < t->count; r++)
         t->rail[r]->ops->cancel(t->rail[r]);
     for (uint32_t p = 0; p < t->size; p++)
         if (t->peer[p] != NULL)
-            forget(t->peer[p]);
+            forget_peer(t->peer[p]);
     t->active = NULL;
 }
 
 /* The parts go last: a rail may touch its requests until it is closed. */
 static void rails_close(struct twill_transport *transport)
 {
-    struct rails *t = rails_of(transport);
+    struct rails *t = rails_from(transport);
     for (uint32_t r = 0; r < t->count; r++)
         t->rail[r]->ops->close(t->rail[r]);
     for (uint32_t p = 0; t->peer != NULL && p < t->size; p++)
@@ -387,16 +390,16 @@ static void rails_close(struct twill_transport *transport)
 
 static const char *rails_describe(const struct twill_transport *transport)
 {
-    return rails_of(transport)->description;
+    return rails_from(transport)->description;
 }
 
 static struct twill_transport *rails_rail(const struct twill_transport *transport, size_t index)
 {
-    const struct rails *t = rails_of(transport);
+    const struct rails *t = rails_from(transport);
     return index < t->count ? t->rail[index] : NULL;
 }
 
-static void describe(struct rails *t, const uint32_t *weight)
+static void describe_weights(struct rails *t, const uint32_t *weight)
 {
     size_t used = (size_t)snprintf(t->description, sizeof(t->description),
                                    "%s over %u rails, messages from %zu KiB in parts of ",
@@ -413,7 +416,7 @@ twill_status twill_rails_join(struct twill_transport **transport,
                               struct twill_error *error)
 {
     struct rails *t = calloc(1, sizeof(*t));
-    struct peer **peer = calloc((size_t)params->oob->size, sizeof(struct peer *));
+    struct rails_peer **peer = calloc((size_t)params->oob->size, sizeof(struct rails_peer *));
     *transport = NULL;
     if (t == NULL || peer == NULL) {
         free(t);
@@ -445,7 +448,7 @@ twill_status twill_rails_join(struct twill_transport **transport,
         t->rail[r] = rail[r];
         t->weight[r + 1] = t->weight[r] + weight[r];
     }
-    describe(t, weight);
+    describe_weights(t, weight);
     *transport = &t->base;
     return TWILL_OK;
 }

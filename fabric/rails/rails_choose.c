@@ -168,7 +168,7 @@ static void fill_info(struct own *own, twill_status status, const struct twill_e
 
 /* --- what all have --------------------------------------------------------------------------- */
 
-static twill_status check_infos(const struct twill_rails_info *infos, uint32_t ranks,
+static twill_status check_rails(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
 {
     static const char *const settings[] = {"TWILL_RAILS=auto", "a number in TWILL_RAILS",
@@ -235,8 +235,8 @@ static uint32_t pair(const struct twill_rails_info *infos, uint32_t ranks,
 
 /* Shares of large messages by speed: a rail is as fast as its slowest end. Equal where a speed is
  * not known. */
-static void weigh(const struct twill_rails_info *infos, uint32_t ranks,
-                  uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
+static void weigh_rails(const struct twill_rails_info *infos, uint32_t ranks,
+                        uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
 {
     uint32_t least = UINT32_MAX;
     for (uint32_t k = 0; k < count; k++) {
@@ -258,7 +258,7 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error)
 {
-    TWILL_TRY(error, check_infos(infos, ranks, error));
+    TWILL_TRY(error, check_rails(infos, ranks, error));
     uint8_t(*places)[TWILL_RAILS_MOST] = calloc(ranks, sizeof(*places));
     if (places == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);
@@ -278,7 +278,7 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
                 places[r][k] = places[r][k % have];
         *count = requested;
     }
-    weigh(infos, ranks, places, *count, weight);
+    weigh_rails(infos, ranks, places, *count, weight);
     for (uint32_t k = 0; k < *count; k++)
         place[k] = places[rank][k];
     free(places);
@@ -353,10 +353,10 @@ static void forget_memory(struct twill_common *common, const void *start, size_t
         twill_common_forget(&choice->way[k].common, start, bytes);
 }
 
-static twill_status open_ways(struct twill_rails_choice *choice, struct twill_transport **rail,
-                              uint32_t *opened, const struct twill_transport_ops *ops,
-                              const struct twill_transport_params *params,
-                              struct twill_error *error)
+static twill_status rails_open(struct twill_rails_choice *choice, struct twill_transport **rail,
+                               uint32_t *opened, const struct twill_transport_ops *ops,
+                               const struct twill_transport_params *params,
+                               struct twill_error *error)
 {
     for (*opened = 0; *opened < choice->count; ++*opened) {
         struct twill_rails_way *way = &choice->way[*opened];
@@ -379,7 +379,7 @@ static twill_status open_chosen(struct twill_transport **transport,
 {
     struct twill_transport *rail[TWILL_RAILS_MOST];
     uint32_t opened, weight[TWILL_RAILS_MOST];
-    twill_status status = open_ways(choice, rail, &opened, ops, params, error);
+    twill_status status = rails_open(choice, rail, &opened, ops, params, error);
     if (status != TWILL_OK) {
         while (opened-- > 0)
             ops->close(rail[opened]);

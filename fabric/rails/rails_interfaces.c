@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fill(struct twill_rail *rail, const struct twill_link *link,
-                 const struct twill_topology *topology)
+static void rail_from_link(struct twill_rail *rail, const struct twill_link *link,
+                           const struct twill_topology *topology)
 {
     struct twill_nic nic;
     memset(rail, 0, sizeof(*rail));
@@ -39,7 +39,7 @@ static void fill_main(struct twill_rail *rail, const struct twill_link *links, s
         if (strcmp(links[i].address, reached) == 0)
             *main = &links[i];
     if (*main != NULL)
-        fill(rail, *main, params->topology);
+        rail_from_link(rail, *main, params->topology);
     else
         *rail = (struct twill_rail){.modest = true};
     snprintf(rail->name, sizeof(rail->name), "%s", reached);
@@ -47,8 +47,8 @@ static void fill_main(struct twill_rail *rail, const struct twill_link *links, s
 }
 
 /* The best address of each other interface, of the family that is used already. */
-static const struct twill_link *best_of(const struct twill_link *links, size_t count, size_t first,
-                                        bool six)
+static const struct twill_link *link_best(const struct twill_link *links, size_t count,
+                                          size_t first, bool six)
 {
     const struct twill_link *best = NULL;
     for (size_t i = 0; i < count; i++) {
@@ -72,8 +72,8 @@ static bool shares_network(const struct twill_rail *rails, size_t count, uint64_
 }
 
 /* In the order of nearness behind the first, which is where other ranks reach this host. */
-static void insert(struct twill_rail *rails, size_t *count, size_t most,
-                   const struct twill_rail *rail)
+static void insert_rail(struct twill_rail *rails, size_t *count, size_t most,
+                        const struct twill_rail *rail)
 {
     size_t at = *count;
     while (at > 1 &&
@@ -99,7 +99,7 @@ static twill_status fill_named(struct twill_rail *rail, const struct twill_link 
                                             sizeof(why), error));
     for (size_t i = 0; i < count; i++)
         if (strcmp(links[i].address, address) == 0)
-            fill(rail, &links[i], params->topology);
+            rail_from_link(rail, &links[i], params->topology);
     return TWILL_OK;
 }
 
@@ -121,13 +121,13 @@ twill_status twill_links_rails(const struct twill_transport_params *params, cons
                  (params->interface != NULL && params->interface[0] != '\0');
     for (size_t i = 0; i < n && !alone; i++) {
         struct twill_rail rail;
-        const struct twill_link *link = best_of(links, n, i, main->six);
+        const struct twill_link *link = link_best(links, n, i, main->six);
         if (link == NULL || strcmp(link->name, main->name) == 0 ||
             link->kind == TWILL_LINK_LOOPBACK || link->kind >= TWILL_LINK_TUNNEL)
             continue;
-        fill(&rail, link, params->topology);
+        rail_from_link(&rail, link, params->topology);
         rail.modest = rail.modest || shares_network(rails, *count, rail.network);
-        insert(rails, count, most, &rail);
+        insert_rail(rails, count, most, &rail);
     }
     free(links);
     return status;

@@ -160,7 +160,7 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
 }
 
 /* The bytes of a message, and its descriptor in *fd. */
-static ssize_t receive(int from, void *bytes, size_t capacity, int flags, int *fd)
+static ssize_t receive_descriptor(int from, void *bytes, size_t capacity, int flags, int *fd)
 {
     union {
         struct cmsghdr header;
@@ -190,14 +190,14 @@ static ssize_t receive(int from, void *bytes, size_t capacity, int flags, int *f
 /* What a message brought: its descriptor in *fd, and whether it was whole. */
 static ssize_t receive_hello(int from, struct hello *hello, int *fd)
 {
-    return receive(from, hello, sizeof(*hello), 0, fd);
+    return receive_descriptor(from, hello, sizeof(*hello), 0, fd);
 }
 
 int twill_fds_peek(int from)
 {
     char byte;
     int fd;
-    (void)receive(from, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, &fd);
+    (void)receive_descriptor(from, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, &fd);
     return fd;
 }
 

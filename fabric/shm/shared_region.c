@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
+#define SEGMENT_RANK_NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
 
 /* This rank's view of one rank. */
-struct view {
+struct rank_view {
     void *at;
     struct twill_mapping *mapping; /* of a thread of this process */
     int fd;                        /* of another process: kept for its lock */
@@ -32,7 +32,7 @@ struct twill_shm_region {
     char why[TWILL_RANK_TEXT + 96]; /* memory is not shared */
     struct twill_mapping *mine;
     struct twill_shm_region_placer placer; /* of mine; all NULL: none */
-    struct view *view;                     /* [size] */
+    struct rank_view *view;                /* [size] */
 };
 
 /* What a rank tells all others first. */
@@ -115,7 +115,7 @@ static void drop_mine(const struct twill_shm_region *region, int64_t users)
         twill_mapping_drop(region->mine, users);
 }
 
-static void view_close(struct view *view, size_t bytes)
+static void view_close(struct rank_view *view, size_t bytes)
 {
     if (view->mapping != NULL)
         twill_mapping_drop(view->mapping, 1);
@@ -123,7 +123,7 @@ static void view_close(struct view *view, size_t bytes)
         munmap(view->at, bytes);
     if (view->fd >= 0)
         close(view->fd);
-    *view = (struct view){.fd = -1};
+    *view = (struct rank_view){.fd = -1};
 }
 
 /* Where nothing is known two containers look alike in this; then threads share as processes do, and
@@ -135,7 +135,7 @@ static bool in_one_process(const struct twill_host *a, const struct twill_host *
 
 /* --- who with whom --------------------------------------------------------------------------- */
 
-static bool is_ours(const struct share *share, uint32_t rank)
+static bool label_is_ours(const struct share *share, uint32_t rank)
 {
     return share->first[rank] == share->first[share->region->rank];
 }
@@ -157,8 +157,8 @@ static void found(struct share *share, uint32_t rank, int32_t cause)
 {
     share->cause[share->first[rank]] = cause;
     if (cause != TWILL_SHARE_FINE)
-        snprintf(share->region->why, sizeof(share->region->why), "%s: %s", NAME(share, rank),
-                 twill_share_cause_text(cause));
+        snprintf(share->region->why, sizeof(share->region->why), "%s: %s",
+                 SEGMENT_RANK_NAME(share, rank), twill_share_cause_text(cause));
 }
 
 /* From the first records: the same conclusions on every rank, errors included. */
@@ -171,13 +171,13 @@ static twill_status check_infos(struct share *share)
             return TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
                               "%s (%s) could not map %llu bytes of address space: %s (ulimit -v? "
                               "TWILL_HEAP_LIMIT says how much is reserved for twill_alloc)",
-                              NAME(share, r), info[r].host.name, (unsigned long long)info[r].bytes,
-                              strerror(info[r].error));
+                              SEGMENT_RANK_NAME(share, r), info[r].host.name,
+                              (unsigned long long)info[r].bytes, strerror(info[r].error));
         if (info[r].bytes != info[f].bytes)
             return TWILL_FAIL(share->error, TWILL_ERR_MISMATCH,
                               "%s asks for %llu bytes of shared memory, %s of its node for %llu",
-                              NAME(share, r), (unsigned long long)info[r].bytes, NAME(share, f),
-                              (unsigned long long)info[f].bytes);
+                              SEGMENT_RANK_NAME(share, r), (unsigned long long)info[r].bytes,
+                              SEGMENT_RANK_NAME(share, f), (unsigned long long)info[f].bytes);
         if (!in_one_process(&info[r].host, &info[f].host))
             share->crosses[f] = true;
     }
@@ -194,11 +194,11 @@ static void adopt_threads(struct share *share)
     const struct twill_host *host = &share->info[region->rank].host;
     int64_t users = 1;
     for (int r = 0; r < region->size; r++) {
-        if (r == region->rank || !is_ours(share, (uint32_t)r) ||
+        if (r == region->rank || !label_is_ours(share, (uint32_t)r) ||
             !in_one_process(&share->info[r].host, host))
             continue;
         users++;
-        struct view *view = &region->view[r];
+        struct rank_view *view = &region->view[r];
         view->mapping = (struct twill_mapping *)(uintptr_t)share->info[r].mapping;
         view->at = view->mapping->at;
     }
@@ -217,7 +217,8 @@ static twill_status list_peers(struct share *share)
         return TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "no memory to list %d ranks",
                           region->size);
     for (int r = 0; r < region->size; r++)
-        if (r != region->rank && is_ours(share, (uint32_t)r) && region->view[r].mapping == NULL)
+        if (r != region->rank && label_is_ours(share, (uint32_t)r) &&
+            region->view[r].mapping == NULL)
             fd_passing->peers[fd_passing->peer_count++] =
                 (struct twill_fd_passing_peer){.rank = (uint32_t)r,
                                                .name = share->info[r].name,
@@ -228,7 +229,7 @@ static twill_status list_peers(struct share *share)
 }
 
 /* Tell how it went here; learn why labels cannot share. */
-static twill_status agree(struct share *share, enum twill_share_cause cause)
+static twill_status agree_segment(struct share *share, enum twill_share_cause cause)
 {
     const struct twill_fd_passing *fd_passing = &share->fd_passing;
     struct share_result mine = {.cause = (int32_t)cause,
@@ -241,14 +242,15 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
         return twill_fd_passing_fail(fd_passing, why.message, share->error);
     if (status < 0)
         return TWILL_FAIL(share->error, status, "%s, sharing memory: %s",
-                          NAME(share, share->oob->rank), why.message);
+                          SEGMENT_RANK_NAME(share, share->oob->rank), why.message);
     for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) {
         const struct share_result *v = &share->result[r];
         if (v->late)
-            return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
-                              "%s waited %llu s for the memory of %s (%s)", NAME(share, r),
-                              (unsigned long long)(share->oob->timeout_ns / 1000000000u),
-                              NAME(share, v->lost), twill_fd_passing_phase_text(v->phase));
+            return TWILL_FAIL(
+                share->error, TWILL_ERR_TIMEOUT, "%s waited %llu s for the memory of %s (%s)",
+                SEGMENT_RANK_NAME(share, r),
+                (unsigned long long)(share->oob->timeout_ns / 1000000000u),
+                SEGMENT_RANK_NAME(share, v->lost), twill_fd_passing_phase_text(v->phase));
         int32_t ours = share->cause[share->first[r]];
         /* Who gives up hangs up, and is lost to others: they know less. */
         if (ours == TWILL_SHARE_FINE || (ours == TWILL_SHARE_LOST && v->cause > 0))
@@ -268,7 +270,7 @@ static enum twill_share_cause map_peers(struct share *share)
     struct twill_shm_region *region = share->region;
     for (size_t i = 0; i < share->fd_passing.peer_count; i++) {
         struct twill_fd_passing_peer *peer = &share->fd_passing.peers[i];
-        struct view *view = &region->view[peer->rank];
+        struct rank_view *view = &region->view[peer->rank];
         view->fd = peer->fd;
         peer->fd = -1;
         struct stat about;
@@ -302,14 +304,14 @@ static twill_status share_processes(struct share *share)
         TWILL_TRY(share->error, list_peers(share));
         cause = twill_fd_passing_connect(fd_passing);
     }
-    TWILL_TRY(share->error, agree(share, cause));
+    TWILL_TRY(share->error, agree_segment(share, cause));
     if (crosses && *ours == TWILL_SHARE_FINE) {
         cause = twill_fd_passing_exchange(fd_passing);
         if (cause == TWILL_SHARE_FINE)
             cause = map_peers(share);
     }
     twill_fd_passing_close(fd_passing);
-    return agree(share, cause);
+    return agree_segment(share, cause);
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -354,7 +356,7 @@ static twill_status share_memory(struct share *share, uint32_t *label, const cha
     find_first(share->first, label, size);
     bool shared = false;
     for (uint32_t r = 0; r < size; r++)
-        shared = shared || (r != (uint32_t)region->rank && is_ours(share, r));
+        shared = shared || (r != (uint32_t)region->rank && label_is_ours(share, r));
     make_memory(share, shared, &mine);
     if (region->fd >= 0) {
         mine.cause = (int32_t)twill_fd_passing_listen(&share->fd_passing, share->oob);

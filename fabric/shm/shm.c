@@ -15,12 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SLOTS      8
+#define SHM_SLOTS  8
 #define SLOT_BYTES 16384
 #define STREAMED                                                                                   \
     0x80000000u /* in line->bytes: data is in the slot, the message's size in payload */
 
-_Static_assert((SLOTS & (SLOTS - 1)) == 0, "slot numbers wrap by masking");
+_Static_assert((SHM_SLOTS & (SHM_SLOTS - 1)) == 0, "slot numbers wrap by masking");
 _Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "pieces keep element boundaries and lines");
 
 /* Written by the consumer, read by the producer when the ring looks full. */
@@ -29,7 +29,7 @@ struct credit_line {
 } TWILL_ALIGNED(64);
 
 /* One direction of one lane with one peer, as this rank sees it. */
-struct channel {
+struct shm_channel {
     struct twill_transfer_queue queue;
     struct twill_line *line;    /* [SLOTS] */
     unsigned char *data;        /* [SLOTS][SLOT_BYTES] */
@@ -47,8 +47,8 @@ struct shm {
     const struct twill_world *world;
     const uint32_t *job; /* as in twill_rank_text() */
     struct twill_node *node;
-    struct channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
-    struct channel **active; /* those with something to do */
+    struct shm_channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
+    struct shm_channel **active; /* those with something to do */
     uint32_t active_count;
     char text[96];
 };
@@ -61,15 +61,15 @@ static size_t channels_of(uint32_t node_size)
 size_t twill_shm_channel_bytes(uint32_t node_size)
 {
     return channels_of(node_size) *
-           (sizeof(struct credit_line) + SLOTS * (sizeof(struct twill_line) + SLOT_BYTES));
+           (sizeof(struct credit_line) + SHM_SLOTS * (sizeof(struct twill_line) + SLOT_BYTES));
 }
 
 /* --- the ring -------------------------------------------------------------------------------- */
 
-static void produce(struct channel *channel, const struct twill_transfer *request, size_t chunk,
+static void produce(struct shm_channel *channel, const struct twill_transfer *request, size_t chunk,
                     struct twill_transport_counters *counters)
 {
-    uint64_t slot = channel->index % SLOTS;
+    uint64_t slot = channel->index % SHM_SLOTS;
     struct twill_line *line = &channel->line[slot];
     const unsigned char *from = (const unsigned char *)request->buffer + request->moved;
     line->signature = request->signature;
@@ -91,14 +91,14 @@ static void produce(struct channel *channel, const struct twill_transfer *reques
 }
 
 /* Send as much as the ring takes. How many slots went. */
-static int push(struct channel *channel, struct twill_transport_counters *counters)
+static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
     while (channel->queue.head != NULL) {
         struct twill_transfer *request = channel->queue.head;
-        if (channel->index - channel->seen == SLOTS) {
+        if (channel->index - channel->seen == SHM_SLOTS) {
             channel->seen = atomic_load_explicit(channel->consumed, memory_order_acquire);
-            if (channel->index - channel->seen == SLOTS) {
+            if (channel->index - channel->seen == SHM_SLOTS) {
                 counters->again++;
                 break;
             }
@@ -116,13 +116,13 @@ static int push(struct channel *channel, struct twill_transport_counters *counte
     return moved;
 }
 
-static void consumed(struct channel *channel)
+static void consumed(struct shm_channel *channel)
 {
     channel->index++;
     atomic_store_explicit(channel->consumed, channel->index, memory_order_release);
 }
 
-static void deliver(struct twill_transfer *request, const void *data, size_t chunk)
+static void deliver_slot(struct twill_transfer *request, const void *data, size_t chunk)
 {
     if (chunk == 0)
         return;
@@ -133,9 +133,9 @@ static void deliver(struct twill_transfer *request, const void *data, size_t chu
 }
 
 /* Take one slot that has come. False: it makes no sense. */
-static bool take(struct channel *channel)
+static bool take_slot(struct shm_channel *channel)
 {
-    uint64_t slot = channel->index % SLOTS;
+    uint64_t slot = channel->index % SHM_SLOTS;
     const struct twill_line *line = &channel->line[slot];
     uint32_t said = line->bytes;
     size_t chunk = said & ~STREAMED;
@@ -159,7 +159,7 @@ static bool take(struct channel *channel)
     }
     if (chunk > request->bytes - request->moved)
         return false;
-    deliver(request, streamed ? channel->data + slot * SLOT_BYTES : line->payload, chunk);
+    deliver_slot(request, streamed ? channel->data + slot * SLOT_BYTES : line->payload, chunk);
     consumed(channel);
     request->moved += chunk;
     if (request->moved == request->bytes)
@@ -168,14 +168,14 @@ static bool take(struct channel *channel)
 }
 
 /* Receive as much as has come and is wanted. How many slots, or -1: nonsense. */
-static int pull(struct channel *channel)
+static int pull_channel(struct shm_channel *channel)
 {
     int moved = 0;
     while (channel->queue.head != NULL || channel->to_discard > 0) {
-        const struct twill_line *line = &channel->line[channel->index % SLOTS];
+        const struct twill_line *line = &channel->line[channel->index % SHM_SLOTS];
         if (atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1)
             break;
-        if (!take(channel))
+        if (!take_slot(channel))
             return -1;
         moved++;
     }
@@ -184,12 +184,12 @@ static int pull(struct channel *channel)
 
 /* --- what there is to do --------------------------------------------------------------------- */
 
-static bool is_idle(const struct channel *channel)
+static bool channel_is_idle(const struct shm_channel *channel)
 {
     return channel->queue.head == NULL && channel->to_discard == 0;
 }
 
-static void activate(struct shm *shm, struct channel *channel)
+static void activate_channel(struct shm *shm, struct shm_channel *channel)
 {
     if (channel->active != 0)
         return;
@@ -197,19 +197,19 @@ static void activate(struct shm *shm, struct channel *channel)
     channel->active = shm->active_count;
 }
 
-static void deactivate(struct shm *shm, struct channel *channel)
+static void deactivate(struct shm *shm, struct shm_channel *channel)
 {
     if (channel->active == 0)
         return;
-    struct channel *last = shm->active[--shm->active_count];
+    struct shm_channel *last = shm->active[--shm->active_count];
     shm->active[channel->active - 1] = last;
     last->active = channel->active;
     channel->active = 0;
 }
 
-static int advance(struct shm *shm, struct channel *channel, struct twill_error *error)
+static int advance_channels(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
 {
-    int moved = channel->sends ? push(channel, &shm->base.counters) : pull(channel);
+    int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
     if (moved < 0)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "shm: a message from %s makes no sense at slot %llu",
@@ -217,7 +217,7 @@ static int advance(struct shm *shm, struct channel *channel, struct twill_error 
                           (unsigned long long)channel->index);
     if (moved > 0)
         twill_node_ring_doorbell(shm->node, channel->local);
-    if (is_idle(channel))
+    if (channel_is_idle(channel))
         deactivate(shm, channel);
     return moved;
 }
@@ -228,7 +228,7 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
     int moved = 0;
     /* Downwards: deactivating moves one that has been looked at already. */
     for (uint32_t i = shm->active_count; i-- > 0;) {
-        int rc = advance(shm, shm->active[i], error);
+        int rc = advance_channels(shm, shm->active[i], error);
         if (rc < 0)
             return rc;
         moved += rc;
@@ -247,18 +247,18 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "shm: no channel to rank %u on lane %u",
                           request->peer, request->lane);
     size_t direction = request->kind == TWILL_TRANSFER_SEND ? 0 : channels_of(node->size);
-    struct channel *channel =
+    struct shm_channel *channel =
         &shm->channel[direction + local * (size_t)TWILL_LANES + request->lane];
     bool first = channel->queue.head == NULL;
     twill_transfer_push(&channel->queue, request);
     /* Mostly it can be done at once; folding is promised to happen in progress only. */
     if (first && request->reduce == NULL) {
-        int rc = advance(shm, channel, error);
+        int rc = advance_channels(shm, channel, error);
         if (rc < 0)
             return rc;
     }
-    if (!is_idle(channel))
-        activate(shm, channel);
+    if (!channel_is_idle(channel))
+        activate_channel(shm, channel);
     return TWILL_OK;
 }
 
@@ -266,7 +266,7 @@ static void shm_cancel(struct twill_transport *transport)
 {
     struct shm *shm = (struct shm *)transport;
     while (shm->active_count > 0) {
-        struct channel *channel = shm->active[shm->active_count - 1];
+        struct shm_channel *channel = shm->active[shm->active_count - 1];
         channel->queue.head = NULL;
         channel->to_discard = 0;
         deactivate(shm, channel);
@@ -290,18 +290,18 @@ static void shm_close(struct twill_transport *transport)
 }
 
 /* Where in the region of `owner` the channel with `other` lies: credits | lines | data. */
-static void place(const struct twill_node *node, struct channel *channel, uint32_t sender,
-                  uint32_t receiver, uint32_t lane)
+static void place_channel(const struct twill_node *node, struct shm_channel *channel,
+                          uint32_t sender, uint32_t receiver, uint32_t lane)
 {
     size_t all = channels_of(node->size);
     size_t in_sender = receiver * (size_t)TWILL_LANES + lane;
     size_t in_receiver = sender * (size_t)TWILL_LANES + lane;
     struct credit_line *credits = (struct credit_line *)node->channels[receiver];
     unsigned char *lines = node->channels[sender] + all * sizeof(struct credit_line);
-    unsigned char *data = lines + all * SLOTS * sizeof(struct twill_line);
+    unsigned char *data = lines + all * SHM_SLOTS * sizeof(struct twill_line);
     channel->consumed = &credits[in_receiver].consumed;
-    channel->line = (struct twill_line *)lines + in_sender * SLOTS;
-    channel->data = data + in_sender * SLOTS * SLOT_BYTES;
+    channel->line = (struct twill_line *)lines + in_sender * SHM_SLOTS;
+    channel->data = data + in_sender * SHM_SLOTS * SLOT_BYTES;
 }
 
 static void place_all(struct shm *shm)
@@ -309,10 +309,10 @@ static void place_all(struct shm *shm)
     const struct twill_node *node = shm->node;
     for (uint32_t l = 0; l < node->size; l++) {
         for (uint32_t lane = 0; lane < TWILL_LANES; lane++) {
-            struct channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
-            struct channel *from = to + channels_of(node->size);
-            place(node, to, node->me, l, lane);
-            place(node, from, l, node->me, lane);
+            struct shm_channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
+            struct shm_channel *from = to + channels_of(node->size);
+            place_channel(node, to, node->me, l, lane);
+            place_channel(node, from, l, node->me, lane);
             to->local = from->local = l;
             to->sends = true;
         }
@@ -347,7 +347,7 @@ static twill_status shm_open(struct twill_transport **transport,
     shm->node = params->node;
     place_all(shm);
     snprintf(shm->text, sizeof(shm->text),
-             "shm: %u ranks, %u slots of %u KiB per lane and direction", size, SLOTS,
+             "shm: %u ranks, %u slots of %u KiB per lane and direction", size, SHM_SLOTS,
              SLOT_BYTES / 1024);
     *transport = &shm->base;
     return TWILL_OK;

@@ -10,11 +10,11 @@
 static const struct twill_single_copy_way *const ways[] = {&twill_single_copy_cma,
                                                            &twill_single_copy_xpmem};
 _Static_assert(TWILL_ARRAY_LENGTH(ways) == 2, "cma is the first: twill_single_copy_derive()");
-enum { WAYS = TWILL_ARRAY_LENGTH(ways) };
+enum { ACCESS_WAYS = TWILL_ARRAY_LENGTH(ways) };
 
 struct twill_single_copy {
     uint32_t peers; /* ranks of the node */
-    void *state[WAYS];
+    void *state[ACCESS_WAYS];
     const struct twill_single_copy_way *fetches, *maps; /* or NULL */
     void *fetcher, *mapper;                             /* their state */
     unsigned char token[TWILL_NONCE_BYTES];             /* that others read here */
@@ -23,10 +23,11 @@ struct twill_single_copy {
 
 /* What a rank found out of each way. */
 struct probe_result {
-    bool requested[WAYS];
-    bool open[WAYS];       /* to all of its node */
-    uint32_t denied[WAYS]; /* else by this rank; its own number: it could not even be tried */
-    int32_t cause[WAYS];   /* errno */
+    bool requested[ACCESS_WAYS];
+    bool open[ACCESS_WAYS]; /* to all of its node */
+    uint32_t
+        denied[ACCESS_WAYS];    /* else by this rank; its own number: it could not even be tried */
+    int32_t cause[ACCESS_WAYS]; /* errno */
 };
 
 /* --- trying ---------------------------------------------------------------------------------- */
@@ -95,11 +96,11 @@ static int describe_closed(const struct probe_result *results, uint32_t size, un
                     results[r].denied[way], cause);
 }
 
-static void agree(struct twill_single_copy *single_copy, const struct probe_result *results,
-                  uint32_t size, char *how, size_t how_bytes)
+static void agree_access(struct twill_single_copy *single_copy, const struct probe_result *results,
+                         uint32_t size, char *how, size_t how_bytes)
 {
     size_t used = 0;
-    for (unsigned w = 0; w < WAYS; w++) {
+    for (unsigned w = 0; w < ACCESS_WAYS; w++) {
         bool all = true;
         for (uint32_t r = 0; r < size; r++)
             all = all && results[r].open[w];
@@ -125,11 +126,11 @@ static void agree(struct twill_single_copy *single_copy, const struct probe_resu
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-static void open_ways(struct twill_single_copy *single_copy, uint32_t me,
-                      enum twill_single_copy_kind setting, struct twill_single_copy_info *mine,
-                      struct probe_result *probe_result)
+static void open_methods(struct twill_single_copy *single_copy, uint32_t me,
+                         enum twill_single_copy_kind setting, struct twill_single_copy_info *mine,
+                         struct probe_result *probe_result)
 {
-    for (unsigned w = 0; w < WAYS; w++) {
+    for (unsigned w = 0; w < ACCESS_WAYS; w++) {
         probe_result->requested[w] =
             setting == TWILL_SINGLE_COPY_AUTO || setting == ways[w]->setting;
         probe_result->denied[w] = me;
@@ -159,14 +160,14 @@ static twill_status negotiate(struct twill_single_copy *single_copy, struct twil
         goto done;
     }
     memcpy(mine.token, single_copy->token, sizeof(mine.token));
-    open_ways(single_copy, (uint32_t)oob->rank, setting, &mine, &probe_result);
+    open_methods(single_copy, (uint32_t)oob->rank, setting, &mine, &probe_result);
     status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
-    for (unsigned w = 0; w < WAYS && status == TWILL_OK; w++)
+    for (unsigned w = 0; w < ACCESS_WAYS && status == TWILL_OK; w++)
         try_way(single_copy, w, world, (uint32_t)oob->rank, infos, &probe_result);
     if (status == TWILL_OK)
         status = twill_oob_allgather(oob, &probe_result, results, sizeof(probe_result), error);
     if (status == TWILL_OK)
-        agree(single_copy, results, size, how, how_bytes);
+        agree_access(single_copy, results, size, how, how_bytes);
     for (uint32_t r = 0; r < size; r++)
         if (world->node[r] == world->node[oob->rank])
             single_copy->pid[world->local[r]] = infos[r].pid;
@@ -252,7 +253,7 @@ void twill_single_copy_close(struct twill_single_copy *single_copy)
 {
     if (single_copy == NULL)
         return;
-    for (unsigned w = 0; w < WAYS; w++)
+    for (unsigned w = 0; w < ACCESS_WAYS; w++)
         shut(single_copy, w);
     free(single_copy->pid);
     free(single_copy);

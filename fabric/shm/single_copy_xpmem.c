@@ -30,7 +30,7 @@ enum { REGIONS = 64 };
 /* As in xpmem.h. */
 typedef int64_t segid_type;
 typedef int64_t apid_type;
-struct address {
+struct xpmem_address {
     apid_type apid;
     off_t offset;
 };
@@ -40,13 +40,13 @@ struct address {
 #define OWNER_ONLY   ((void *)(uintptr_t)0600)
 #define NOT_ATTACHED ((void *)-1L)
 
-struct library {
+struct xpmem_library {
     void *handle;
     segid_type (*make)(void *address, size_t bytes, int permit, void *value);
     int (*remove)(segid_type segment);
     apid_type (*get)(segid_type segment, int flags, int permit, void *value);
     int (*release)(apid_type apid);
-    void *(*attach)(struct address address, size_t bytes, void *at);
+    void *(*attach)(struct xpmem_address address, size_t bytes, void *at);
     int (*detach)(void *at);
 };
 
@@ -58,23 +58,23 @@ struct twill_region {
     unsigned users;
 };
 
-struct peer {
+struct xpmem_peer {
     apid_type apid; /* 0: none */
     struct twill_region *regions;
 };
 
 struct xpmem {
-    struct library library;
+    struct xpmem_library library;
     segid_type segment; /* this rank's; 0: none */
     uint64_t page;
     uint32_t peers;
-    struct peer *peer;
+    struct xpmem_peer *peer;
 };
 
 /* --- the library ----------------------------------------------------------------------------- */
 
 /* It keeps a descriptor of its own open, and so is never unloaded: that would lose it. */
-static int load(struct library *library)
+static int load_xpmem(struct xpmem_library *library)
 {
     const struct {
         const char *name;
@@ -104,7 +104,7 @@ static int cause_of_failure(void)
 
 /* --- attachments ----------------------------------------------------------------------------- */
 
-static void give_up(struct xpmem *x, struct twill_region **link)
+static void give_up_region(struct xpmem *x, struct twill_region **link)
 {
     struct twill_region *region = *link;
     *link = region->next;
@@ -113,7 +113,7 @@ static void give_up(struct xpmem *x, struct twill_region **link)
 }
 
 /* The idle one used longest ago, if there are more than `most`. False: there was none. */
-static bool give_up_oldest(struct xpmem *x, struct peer *peer, size_t most)
+static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most)
 {
     struct twill_region **oldest = NULL;
     size_t count = 0;
@@ -124,11 +124,11 @@ static bool give_up_oldest(struct xpmem *x, struct peer *peer, size_t most)
     }
     if (oldest == NULL || count <= most)
         return false;
-    give_up(x, oldest);
+    give_up_region(x, oldest);
     return true;
 }
 
-static struct twill_region *find(struct peer *peer, uint64_t from, size_t bytes)
+static struct twill_region *find_region(struct xpmem_peer *peer, uint64_t from, size_t bytes)
 {
     for (struct twill_region **link = &peer->regions; *link != NULL; link = &(*link)->next) {
         struct twill_region *region = *link;
@@ -145,9 +145,9 @@ static struct twill_region *find(struct peer *peer, uint64_t from, size_t bytes)
 
 /* Whole pages. Where the system has no more to give, attachments that are only kept are given up.
  */
-static int attach_pages(struct xpmem *x, struct peer *peer, struct twill_region *region)
+static int attach_pages(struct xpmem *x, struct xpmem_peer *peer, struct twill_region *region)
 {
-    struct address address = {peer->apid, (off_t)region->from};
+    struct xpmem_address address = {peer->apid, (off_t)region->from};
     for (;;) {
         errno = 0;
         void *at = x->library.attach(address, region->bytes, NULL);
@@ -167,8 +167,8 @@ static int xpmem_attach_region(void *state, uint32_t number, uint64_t from, size
                                struct twill_region **found, void **at)
 {
     struct xpmem *x = state;
-    struct peer *peer = &x->peer[number];
-    struct twill_region *region = find(peer, from, bytes);
+    struct xpmem_peer *peer = &x->peer[number];
+    struct twill_region *region = find_region(peer, from, bytes);
     if (region == NULL) {
         while (give_up_oldest(x, peer, REGIONS - 1))
             ;
@@ -206,7 +206,7 @@ static void xpmem_close(void *state)
         return;
     for (uint32_t p = 0; x->peer != NULL && p < x->peers; p++) {
         while (x->peer[p].regions != NULL)
-            give_up(x, &x->peer[p].regions);
+            give_up_region(x, &x->peer[p].regions);
         if (x->peer[p].apid > 0)
             (void)x->library.release(x->peer[p].apid);
     }
@@ -227,7 +227,7 @@ static int xpmem_open(void **state, uint32_t peers, struct twill_single_copy_inf
         return ENOMEM;
     x->peers = peers;
     x->page = (uint64_t)sysconf(_SC_PAGESIZE);
-    int cause = load(&x->library);
+    int cause = load_xpmem(&x->library);
     if (cause != 0)
         return cause;
     errno = 0;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* What has been sent is given to leave this host by itself when a transport is closed. */
-#define FLUSH_NS UINT64_C(1000000000)
+#define TCP_FLUSH_NS UINT64_C(1000000000)
 /* However late it is then: a machine that was stopped for as long has sent nothing meanwhile. */
 #define POLLS_LEAST 1000
 
@@ -22,21 +22,21 @@ static bool tcp_reaches(const struct twill_transport_params *params, uint32_t fr
 
 typedef void (*lane_fn)(struct twill_tcp_lane *lane, void *with);
 
-static void each_lane(struct twill_tcp *t, lane_fn act, void *with)
+static void apply_lanes(struct twill_tcp *t, lane_fn act, void *with)
 {
     for (uint32_t r = 0; t->peers != NULL && r < t->size; r++)
         for (unsigned l = 0; t->peers[r] != NULL && l < TWILL_LANES; l++)
             act(&t->peers[r]->lanes[l], with);
 }
 
-static void drop(struct twill_tcp_lane *lane, void *with)
+static void drop_lane(struct twill_tcp_lane *lane, void *with)
 {
     (void)with;
     twill_tcp_lane_close(lane, true);
     lane->busy = false;
 }
 
-static void hang_up(struct twill_tcp_lane *lane, void *with)
+static void hang_up_lane(struct twill_tcp_lane *lane, void *with)
 {
     (void)with;
     twill_tcp_lane_close(lane, false);
@@ -58,7 +58,7 @@ static void count_unsafe(struct twill_tcp_lane *lane, void *with)
 static void tcp_cancel(struct twill_transport *transport)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
-    each_lane(t, drop, NULL);
+    apply_lanes(t, drop_lane, NULL);
     if (t->common != NULL)
         twill_tcp_common_forget(t); /* who has called meanwhile hears of it, too */
     t->busy_count = 0;
@@ -77,7 +77,7 @@ static bool has_sends(const struct twill_tcp *t)
 
 static void flush(struct twill_tcp *t)
 {
-    uint64_t limit = twill_now() + FLUSH_NS;
+    uint64_t limit = twill_now() + TCP_FLUSH_NS;
     size_t unsafe = 1;
     unsigned turn = 0;
     for (; t->failed == TWILL_OK && has_sends(t) && (turn < POLLS_LEAST || twill_now() < limit);
@@ -88,7 +88,7 @@ static void flush(struct twill_tcp *t)
          t->failed == TWILL_OK && unsafe > 0 && (turn < POLLS_LEAST || twill_now() < limit);
          turn++) {
         unsafe = 0;
-        each_lane(t, count_unsafe, &unsafe);
+        apply_lanes(t, count_unsafe, &unsafe);
         if (unsafe > 0)
             usleep(100);
     }
@@ -100,7 +100,7 @@ static void tcp_close(struct twill_transport *transport)
     if (t == NULL)
         return;
     flush(t);
-    each_lane(t, hang_up, NULL);
+    apply_lanes(t, hang_up_lane, NULL);
     if (t->common != NULL)
         twill_tcp_common_forget(t);
     if (t->common != NULL && t->owns_common)
@@ -115,7 +115,7 @@ static void tcp_close(struct twill_transport *transport)
     free(t);
 }
 
-static twill_status set_up(struct twill_tcp *t, struct twill_error *error)
+static twill_status set_up_tcp(struct twill_tcp *t, struct twill_error *error)
 {
     char congestion[128];
     TWILL_TRY(error, twill_tcp_common_open(t, error));
@@ -143,7 +143,7 @@ static twill_status tcp_open(struct twill_transport **transport,
     t->rank = (uint32_t)params->oob->rank;
     t->size = (uint32_t)params->oob->size;
     t->epoll = -1;
-    twill_status status = set_up(t, error);
+    twill_status status = set_up_tcp(t, error);
     if (status != TWILL_OK) {
         tcp_close(&t->base);
         return status;
@@ -159,7 +159,7 @@ static twill_status tcp_connect(struct twill_transport *transport, uint32_t rank
     return twill_tcp_peer((struct twill_tcp *)transport, rank, &peer, error);
 }
 
-static twill_status outcome(int moved)
+static twill_status move_status(int moved)
 {
     return moved < 0 ? (twill_status)moved : TWILL_OK;
 }
@@ -184,7 +184,7 @@ static twill_status tcp_post(struct twill_transport *transport, struct twill_tra
     else if (lane->state == TWILL_TCP_LOST)
         status = twill_tcp_lost(lane, lane->why, error);
     else if (lane->state == TWILL_TCP_OPEN && sends && first)
-        status = outcome(twill_tcp_send(t, lane, error));
+        status = move_status(twill_tcp_send(t, lane, error));
     if (status == TWILL_OK && lane->state == TWILL_TCP_OPEN &&
         (twill_tcp_sends(lane) || twill_tcp_receives(lane)))
         twill_tcp_busy(t, lane);

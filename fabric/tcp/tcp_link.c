@@ -164,7 +164,7 @@ static struct twill_hello *hello_of(const struct twill_tcp_lane *lane)
 
 /* It cannot be connected. That is news where something waits for it; else a peer may have ended
  * that needed nothing more, and what it has sent on other lanes is still to come. */
-static int give_up(struct twill_tcp_lane *lane, int why, struct twill_error *error)
+static int give_up_link(struct twill_tcp_lane *lane, int why, struct twill_error *error)
 {
     if (twill_tcp_sends(lane) || twill_tcp_receives(lane))
         return twill_tcp_lost(lane, why, error);
@@ -186,10 +186,10 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct t
     twill_status status = open_one(t, lane, error);
     if (status == TWILL_OK || twill_tcp_sends(lane) || twill_tcp_receives(lane))
         return status == TWILL_OK ? 1 : status;
-    return give_up(lane, ECONNRESET, error);
+    return give_up_link(lane, ECONNRESET, error);
 }
 
-static int greet(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+static int greet_link(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     struct twill_session session; /* of frames, of which none follow */
     struct twill_hello *hello = hello_of(lane);
@@ -201,7 +201,7 @@ static int greet(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_
     if (outcome == TWILL_WIRE_GONE && hello->fault == TWILL_FAULT_CLOSED && lane->again < most)
         return call_again(t, lane, error);
     if (outcome == TWILL_WIRE_GONE)
-        return give_up(lane, hello->fault == TWILL_FAULT_CLOSED ? errno : EPROTO, error);
+        return give_up_link(lane, hello->fault == TWILL_FAULT_CLOSED ? errno : EPROTO, error);
     twill_secret_wipe(&session, sizeof(session));
     t->base.counters.header_bytes += sizeof(hello->said.call) + sizeof(hello->reply);
     make_open(t, lane);
@@ -217,12 +217,12 @@ int twill_tcp_lane_connect(struct twill_tcp *t, struct twill_tcp_lane *lane,
             return 0;
         int why = twill_socket_connected(lane->fd);
         if (why != 0)
-            return give_up(lane, why, error);
+            return give_up_link(lane, why, error);
         if (!twill_tcp_hello_call(t, lane, hello_of(lane)))
             return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no random numbers");
         lane->state = TWILL_TCP_GREETING;
     }
-    return greet(t, lane, error);
+    return greet_link(t, lane, error);
 }
 
 void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd)

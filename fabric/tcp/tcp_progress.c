@@ -11,7 +11,7 @@
 #define POLLS_PER_ADOPT 16u
 /* Polls in vain between looks whether peers' hosts are still there: by then it costs nothing. */
 #define POLLS_PER_PULSE 16384u
-#define EVENTS          64
+#define LANE_EVENTS     64
 
 static bool has_work(const struct twill_tcp_lane *lane)
 {
@@ -20,8 +20,8 @@ static bool has_work(const struct twill_tcp_lane *lane)
     return lane->state != TWILL_TCP_OPEN || twill_tcp_sends(lane) || twill_tcp_receives(lane);
 }
 
-static int step(struct twill_tcp *t, struct twill_tcp_lane *lane, bool direct,
-                struct twill_error *error)
+static int step_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, bool direct,
+                     struct twill_error *error)
 {
     int moved = 0, more;
     if (lane->state != TWILL_TCP_OPEN) {
@@ -45,9 +45,9 @@ static int step(struct twill_tcp *t, struct twill_tcp_lane *lane, bool direct,
 }
 
 /* Which of many lanes can go on. Edges: so a lane is asked about once, and costs nothing else. */
-static twill_status gather(struct twill_tcp *t, struct twill_error *error)
+static twill_status gather_events(struct twill_tcp *t, struct twill_error *error)
 {
-    struct epoll_event events[EVENTS];
+    struct epoll_event events[LANE_EVENTS];
     if (t->epoll < 0 && (t->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: epoll_create1: %s", strerror(errno));
     for (size_t i = 0; i < t->busy_count; i++) {
@@ -60,7 +60,7 @@ static twill_status gather(struct twill_tcp *t, struct twill_error *error)
             return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: epoll_ctl: %s", strerror(errno));
         lane->in_epoll = true;
     }
-    int n = epoll_wait(t->epoll, events, EVENTS, 0);
+    int n = epoll_wait(t->epoll, events, LANE_EVENTS, 0);
     for (int i = 0; i < n; i++) {
         struct twill_tcp_lane *lane = events[i].data.ptr;
         lane->readable |= (events[i].events & ~(uint32_t)EPOLLOUT) != 0;
@@ -74,10 +74,10 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     int moved = 0;
     bool direct = t->busy_count <= TWILL_TCP_DIRECT;
     if (!direct)
-        TWILL_TRY(error, gather(t, error));
+        TWILL_TRY(error, gather_events(t, error));
     for (size_t i = 0; i < t->busy_count;) {
         struct twill_tcp_lane *lane = t->busy[i];
-        int more = step(t, lane, direct, error);
+        int more = step_lane(t, lane, direct, error);
         if (more < 0)
             return more;
         moved += more;

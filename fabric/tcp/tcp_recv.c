@@ -8,7 +8,7 @@
 
 #define HEADER sizeof(struct twill_tcp_header)
 /* Reads of one lane before others have their turn. */
-#define TURNS 8
+#define RECV_TURNS 8
 
 /* What reading can answer, besides an error. A SHORT one has emptied the socket. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
@@ -58,7 +58,7 @@ static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
 }
 
 /* The message in front is not what was asked for. */
-static void refuse(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
+static void refuse_message(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
 {
     struct twill_transfer *request = lane->in.head;
     lane->skip = header->bytes;
@@ -72,7 +72,7 @@ static void refuse(struct twill_tcp_lane *lane, const struct twill_tcp_header *h
     twill_transfer_pop(&lane->in, TWILL_ERR_MISMATCH);
 }
 
-static void receive_refusal(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
+static void refusal_read(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
 {
     struct twill_transfer *first = lane->out.head;
     if (first == NULL || lane->gone_out == 0 || header->sequence != lane->sent)
@@ -83,13 +83,13 @@ static void receive_refusal(struct twill_tcp_lane *lane, const struct twill_tcp_
 }
 
 /* A whole header is in the stage. 1: it was taken, 0: it is a message that nobody asked for yet. */
-static int take_header(struct twill_tcp_lane *lane, int *finished, struct twill_error *error)
+static int lane_take_header(struct twill_tcp_lane *lane, int *finished, struct twill_error *error)
 {
     struct twill_tcp_header header;
     memcpy(&header, lane->rx + lane->begin, sizeof(header));
     if (header.kind == TWILL_TCP_REFUSED) {
         consume(lane, HEADER);
-        receive_refusal(lane, &header);
+        refusal_read(lane, &header);
         return 1;
     }
     if (header.kind != TWILL_TCP_MESSAGE || header.sequence != lane->received)
@@ -104,12 +104,12 @@ static int take_header(struct twill_tcp_lane *lane, int *finished, struct twill_
         lane->taking = true;
         return 1;
     }
-    refuse(lane, &header);
+    refuse_message(lane, &header);
     ++*finished;
     return 1;
 }
 
-static int skip(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+static int skip_payload(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     size_t got = twill_min(lane->skip, buffered(lane));
     int answer = FULL;
@@ -123,7 +123,8 @@ static int skip(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_e
 }
 
 /* Payload to where it belongs. */
-static int store(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+static int store_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                         struct twill_error *error)
 {
     struct twill_transfer *request = lane->in.head;
     unsigned char *to = request->buffer;
@@ -167,7 +168,8 @@ static void align_rx(struct twill_tcp_lane *lane)
 
 /* Payload through the stage, then through the scratch; what is left of a grain waits in the stage.
  */
-static int reduce(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+static int reduce_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                          struct twill_error *error)
 {
     struct twill_transfer *request = lane->in.head;
     align_rx(lane);
@@ -189,18 +191,18 @@ static int reduce(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill
 }
 
 /* The next thing there is to do on a lane. */
-static int take(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
-                struct twill_error *error)
+static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
+                     struct twill_error *error)
 {
     int answer = FULL;
     if (lane->skip > 0)
-        return skip(t, lane, error);
+        return skip_payload(t, lane, error);
     if (!lane->taking) {
         if (buffered(lane) < HEADER)
             answer = read_header(lane, error);
         if (answer < 0 || buffered(lane) < HEADER)
             return answer;
-        TWILL_TRY(error, take_header(lane, finished, error));
+        TWILL_TRY(error, lane_take_header(lane, finished, error));
         if (!lane->taking)
             return FULL;
     }
@@ -208,7 +210,8 @@ static int take(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
     if (request->moved < request->bytes) {
         bool there = buffered(lane) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);
         if (answer != SHORT || there) { /* else there is nothing more to read */
-            int more = request->reduce != NULL ? reduce(t, lane, error) : store(t, lane, error);
+            int more = request->reduce != NULL ? reduce_payload(t, lane, error)
+                                               : store_payload(t, lane, error);
             answer = more < answer ? more : answer;
         }
     }
@@ -224,8 +227,8 @@ static int take(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     int finished = 0, moved = 0;
-    for (int turn = 0; turn < TURNS && twill_tcp_receives(lane); turn++) {
-        int answer = take(t, lane, &finished, error);
+    for (int turn = 0; turn < RECV_TURNS && twill_tcp_receives(lane); turn++) {
+        int answer = take_lane(t, lane, &finished, error);
         if (answer < 0)
             return answer;
         moved |= answer != EMPTY;
@@ -247,5 +250,5 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
         if (answer < 0 || buffered(lane) < HEADER)
             return answer < 0 ? answer : 0;
     }
-    return take_header(lane, &finished, error);
+    return lane_take_header(lane, &finished, error);
 }

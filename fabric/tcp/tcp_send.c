@@ -6,8 +6,9 @@
 #include <sys/uio.h>
 
 /* Hand over what is left of header and payload. 1: all has gone, 0: not now, -1: errno says. */
-static int give(struct twill_tcp *t, struct twill_tcp_lane *lane,
-                const struct twill_tcp_header *header, void *payload, size_t bytes, size_t *moved)
+static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                      const struct twill_tcp_header *header, void *payload, size_t bytes,
+                      size_t *moved)
 {
     struct iovec iov[2];
     struct msghdr message = {.msg_iov = iov};
@@ -42,8 +43,8 @@ static int give(struct twill_tcp *t, struct twill_tcp_lane *lane,
 }
 
 /* Nothing can be sent any more; what the peer has said before may be why. */
-static int lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
-                struct twill_error *error)
+static int lane_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
+                     struct twill_error *error)
 {
     if (!lane->refused && lane->out.head != NULL)
         TWILL_TRY(error, twill_tcp_recv_refusal(t, lane, error));
@@ -62,9 +63,9 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *
                                                  .sequence = lane->sent,
                                                  .bytes = request->bytes,
                                                  .kind = TWILL_TCP_MESSAGE};
-    int done = give(t, lane, &lane->out_header, request->buffer, request->bytes, moved);
+    int done = write_lane(t, lane, &lane->out_header, request->buffer, request->bytes, moved);
     if (done < 0)
-        return lost(t, lane, errno, error);
+        return lane_lost(t, lane, errno, error);
     if (done == 0)
         return 0;
     lane->sent++;
@@ -78,7 +79,7 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *
 static int send_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *moved,
                         struct twill_error *error)
 {
-    int done = give(t, lane, &lane->refusal, NULL, 0, moved);
+    int done = write_lane(t, lane, &lane->refusal, NULL, 0, moved);
     if (done < 0)
         return twill_tcp_lost(lane, errno, error);
     lane->refusing = done == 0 && lane->gone_out > 0;

@@ -93,8 +93,8 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
 }
 
 /* Also where this rank failed, so that the others need not wait for it. */
-static twill_status exchange(struct twill_tcp *t, struct tcp_peer_info *mine, twill_status local,
-                             struct twill_error *error)
+static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mine,
+                                   twill_status local, struct twill_error *error)
 {
     struct tcp_peer_info *all = calloc(t->size, sizeof(*all));
     t->common->address = calloc(t->size, sizeof(*t->common->address));
@@ -221,7 +221,7 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
     }
     t->common = c;
     twill_status status = start_listening(t, &mine, error);
-    status = exchange(t, &mine, status, error);
+    status = exchange_ports(t, &mine, status, error);
     if (status != TWILL_OK) {
         common_close(&c->base);
         t->common = NULL;
@@ -265,7 +265,7 @@ static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming
 /* Somebody has to go, so that others can come: who has shown nothing, the oldest first, at once
  * where this is pressing, and those who are slow. Else they may take their time: a rank that has
  * left the library in the middle goes on when it comes back. */
-static bool make_room(struct twill_tcp_common *c, bool pressing)
+static bool evict_connections(struct twill_tcp_common *c, bool pressing)
 {
     struct twill_tcp_incoming **worst = NULL;
     bool shown = true;
@@ -308,14 +308,14 @@ static bool is_knocked_at(const struct twill_tcp_common *c)
 static bool accept_one(struct twill_tcp_common *c, int *why)
 {
     *why = 0;
-    if (c->incoming_count >= INCOMING_MOST && !make_room(c, false))
+    if (c->incoming_count >= INCOMING_MOST && !evict_connections(c, false))
         return false;
     bound_silence(c);
     int fd = twill_socket_accept(c->listener);
     if (fd < 0) {
         int failed = errno;
         bool full = failed == EMFILE && is_knocked_at(c);
-        if (full && (make_room(c, true) || give_reserve(c)))
+        if (full && (evict_connections(c, true) || give_reserve(c)))
             return true;
         *why = full ? failed : 0;
         return failed == ECONNABORTED || failed == EINTR;
@@ -347,8 +347,8 @@ static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_inc
 }
 
 /* The lane that a guest has come for; NULL: none that could be. */
-static struct twill_tcp_lane *lane_of(struct twill_tcp *t, const struct twill_hello *hello,
-                                      struct twill_error *error)
+static struct twill_tcp_lane *hello_lane(struct twill_tcp *t, const struct twill_hello *hello,
+                                         struct twill_error *error)
 {
     struct twill_tcp_peer *peer;
     uint32_t rank;
@@ -361,7 +361,7 @@ static struct twill_tcp_lane *lane_of(struct twill_tcp *t, const struct twill_he
     return free ? lane : NULL;
 }
 
-static int adopt(struct twill_tcp *t, struct twill_error *error)
+static int claim_connections(struct twill_tcp *t, struct twill_error *error)
 {
     struct twill_tcp_common *c = t->common;
     int why = 0, adopted = 0;
@@ -381,7 +381,7 @@ static int adopt(struct twill_tcp *t, struct twill_error *error)
             at = &incoming->next;
             continue;
         }
-        struct twill_tcp_lane *lane = ours ? lane_of(t, &incoming->hello, error) : NULL;
+        struct twill_tcp_lane *lane = ours ? hello_lane(t, &incoming->hello, error) : NULL;
         if (lane != NULL) {
             twill_tcp_lane_attach(t, lane, incoming->fd);
             incoming->fd = -1;
@@ -395,7 +395,7 @@ static int adopt(struct twill_tcp *t, struct twill_error *error)
 int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error)
 {
     pthread_mutex_lock(&t->common->lock);
-    int adopted = adopt(t, error);
+    int adopted = claim_connections(t, error);
     pthread_mutex_unlock(&t->common->lock);
     return adopted;
 }

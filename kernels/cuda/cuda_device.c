@@ -91,19 +91,19 @@ void twill_device_close(struct twill_device *device)
 
 /* --- pointers ------------------------------------------------------------------------------- */
 
-struct place {
+struct pointer_info {
     void *context; /* NULL: none of its own */
     unsigned type, managed;
 };
 
 /* Everything about a pointer in one call. What the driver does not know is host memory. */
-static enum twill_cuda_result look_up(const struct twill_device *device, const void *pointer,
-                                      struct place *place)
+static enum twill_cuda_result look_up_pointer(const struct twill_device *device,
+                                              const void *pointer, struct pointer_info *place)
 {
     enum twill_cuda_attribute which[] = {TWILL_CUDA_CONTEXT, TWILL_CUDA_MEMORY_TYPE,
                                          TWILL_CUDA_IS_MANAGED};
     void *values[] = {&place->context, &place->type, &place->managed};
-    *place = (struct place){0};
+    *place = (struct pointer_info){0};
     enum twill_cuda_result result = device->attributes(TWILL_ARRAY_LENGTH(which), which, values,
                                                        (twill_cuda_pointer)(uintptr_t)pointer);
     switch (result) {
@@ -111,7 +111,7 @@ static enum twill_cuda_result look_up(const struct twill_device *device, const v
     case TWILL_CUDA_NOT_INITIALIZED:
     case TWILL_CUDA_DEINITIALIZED:
     case TWILL_CUDA_INVALID_CONTEXT:
-        *place = (struct place){0};
+        *place = (struct pointer_info){0};
         return TWILL_CUDA_SUCCESS;
     default:
         return result; /* also of work queued earlier that has failed since */
@@ -121,8 +121,8 @@ static enum twill_cuda_result look_up(const struct twill_device *device, const v
 twill_status twill_device_is(const struct twill_device *device, const void *pointer, bool *is,
                              struct twill_error *error)
 {
-    struct place place;
-    enum twill_cuda_result result = look_up(device, pointer, &place);
+    struct pointer_info place;
+    enum twill_cuda_result result = look_up_pointer(device, pointer, &place);
     if (result != TWILL_CUDA_SUCCESS)
         return DEVICE_FAIL(device, error, "cuPointerGetAttributes", result);
     *is = place.type == TWILL_CUDA_MEMORY_DEVICE && place.managed == 0;
@@ -132,12 +132,12 @@ twill_status twill_device_is(const struct twill_device *device, const void *poin
 /* --- copies --------------------------------------------------------------------------------- */
 
 /* Make the context that the memory belongs to current; leave() undoes it. */
-static twill_status enter(const struct twill_device *device, const void *pointer, bool *entered,
-                          struct twill_error *error)
+static twill_status enter_context(const struct twill_device *device, const void *pointer,
+                                  bool *entered, struct twill_error *error)
 {
-    struct place place;
+    struct pointer_info place;
     *entered = false;
-    enum twill_cuda_result result = look_up(device, pointer, &place);
+    enum twill_cuda_result result = look_up_pointer(device, pointer, &place);
     if (result != TWILL_CUDA_SUCCESS)
         return DEVICE_FAIL(device, error, "cuPointerGetAttributes", result);
     if (place.context == NULL)
@@ -150,8 +150,9 @@ static twill_status enter(const struct twill_device *device, const void *pointer
 }
 
 /* End a copy that returned `result`: its failure is the one to tell. */
-static twill_status leave(const struct twill_device *device, bool entered, const char *function,
-                          enum twill_cuda_result result, struct twill_error *error)
+static twill_status leave_context(const struct twill_device *device, bool entered,
+                                  const char *function, enum twill_cuda_result result,
+                                  struct twill_error *error)
 {
     void *context;
     enum twill_cuda_result popped = entered ? device->pop(&context) : TWILL_CUDA_SUCCESS;
@@ -166,10 +167,10 @@ twill_status twill_device_to_host(const struct twill_device *device, void *host,
                                   const void *pointer, size_t bytes, struct twill_error *error)
 {
     bool entered;
-    TWILL_TRY(error, enter(device, pointer, &entered, error));
+    TWILL_TRY(error, enter_context(device, pointer, &entered, error));
     enum twill_cuda_result result =
         device->to_host(host, (twill_cuda_pointer)(uintptr_t)pointer, bytes);
-    return leave(device, entered, "cuMemcpyDtoH", result, error);
+    return leave_context(device, entered, "cuMemcpyDtoH", result, error);
 }
 
 /* Out of pageable memory the copy may return while the last bytes are still under way to the
@@ -178,7 +179,7 @@ twill_status twill_device_from_host(const struct twill_device *device, void *poi
                                     const void *host, size_t bytes, struct twill_error *error)
 {
     bool entered;
-    TWILL_TRY(error, enter(device, pointer, &entered, error));
+    TWILL_TRY(error, enter_context(device, pointer, &entered, error));
     const char *function = "cuMemcpyHtoD";
     enum twill_cuda_result result =
         device->from_host((twill_cuda_pointer)(uintptr_t)pointer, host, bytes);
@@ -186,5 +187,5 @@ twill_status twill_device_from_host(const struct twill_device *device, void *poi
         function = "cuStreamSynchronize";
         result = device->synchronize(NULL);
     }
-    return leave(device, entered, function, result, error);
+    return leave_context(device, entered, function, result, error);
 }

@@ -29,7 +29,7 @@ static twill_status check_operation(struct twill_comm *comm, const struct twill_
     return TWILL_OK;
 }
 
-static twill_status check_type(struct twill_comm *comm, const struct twill_call *call)
+static twill_status type_check(struct twill_comm *comm, const struct twill_call *call)
 {
     if (twill_type_size(call->type) == 0)
         return FAIL(comm, "type %d is none of twill_type", (int)call->type);
@@ -98,7 +98,7 @@ static twill_status take_counts(struct twill_request *request)
     return TWILL_OK;
 }
 
-static twill_status check_side(const struct twill_run *run, unsigned i)
+static twill_status side_check(const struct twill_run *run, unsigned i)
 {
     struct twill_comm *comm = run->comm;
     const struct twill_side *side = &run->side[i];
@@ -130,8 +130,8 @@ twill_status twill_call_check_buffers(const struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     const struct twill_side *src_side = &run->side[TWILL_SRC], *dst_side = &run->side[TWILL_DST];
-    TWILL_TRY(&comm->error, check_side(run, TWILL_SRC));
-    TWILL_TRY(&comm->error, check_side(run, TWILL_DST));
+    TWILL_TRY(&comm->error, side_check(run, TWILL_SRC));
+    TWILL_TRY(&comm->error, side_check(run, TWILL_DST));
     uintptr_t src = (uintptr_t)src_side->base, src_end = src + src_side->bytes;
     uintptr_t dst = (uintptr_t)dst_side->base, dst_end = dst + dst_side->bytes;
     if (src == src_end || dst == dst_end || src >= dst_end || dst >= src_end || is_in_place(run))
@@ -147,7 +147,7 @@ twill_status twill_call_check(struct twill_request *request)
     struct twill_run *run = &request->run;
     struct twill_comm *comm = run->comm;
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
-    TWILL_TRY(&comm->error, check_type(comm, &run->call));
+    TWILL_TRY(&comm->error, type_check(comm, &run->call));
     if (TWILL_UNLIKELY(run->call.vector))
         TWILL_TRY(&comm->error, take_counts(request));
     size_t shards = facts->sharded && !run->call.vector ? comm->world->size : 1;

@@ -9,7 +9,7 @@
 
 /* --- what ranks compare ---------------------------------------------------------------------- */
 
-static uint64_t scramble(uint64_t h)
+static uint64_t scramble_hash(uint64_t h)
 {
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     return (h ^ h >> 32) * 0x94d049bb133111ebu;
@@ -27,7 +27,7 @@ static struct twill_call summary_of(const struct twill_run *run)
     call.count = 0;
     call.src_counts = call.dst_counts = (struct twill_counts){NULL, NULL};
     for (uint32_t p = 0; run->known != NULL && p < comm->world->size; p++)
-        call.count = (size_t)scramble(call.count + 0x9e3779b97f4a7c15u + run->known[p]);
+        call.count = (size_t)scramble_hash(call.count + 0x9e3779b97f4a7c15u + run->known[p]);
     return call;
 }
 
@@ -37,7 +37,7 @@ void twill_run_hash_call(struct twill_run *run)
     uint64_t h = call->count ^ (uint64_t)run->comm->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
-    run->call_hash = scramble(h);
+    run->call_hash = scramble_hash(h);
 }
 
 /* The mark was scrambled when the call was prepared; its number and all calls before come in by one
@@ -50,7 +50,7 @@ static void compute_signature(struct twill_run *run)
 }
 
 /* A call that is signed. */
-static void number(struct twill_run *run)
+static void call_sequence(struct twill_run *run)
 {
     run->sequence = run->comm->started;
     run->comm->chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
@@ -95,7 +95,7 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
 }
 
 /* The error names the call that failed, and that is not the one under way. */
-static twill_status refuse(struct twill_comm *comm, const struct twill_call *call)
+static twill_status refuse_call(struct twill_comm *comm, const struct twill_call *call)
 {
     comm->call = *call;
     comm->sequence = comm->started;
@@ -159,7 +159,7 @@ static inline void begin_at(struct twill_request *request, uint64_t entered)
     run->started = run->finished = 0;
     if (TWILL_LIKELY(is_fast))
         twill_run_fast_start(run);
-    number(run);
+    call_sequence(run);
     request->ticks = entered != 0 ? entered : twill_ticks();
     if (TWILL_UNLIKELY(comm->traced)) /* what others wait for is on its way */
         twill_log_begin(request);
@@ -172,27 +172,27 @@ void twill_request_begin(struct twill_request *request)
 }
 
 /* Number and check a call; if all is well it begins. */
-static twill_status begin(struct twill_request *request, const struct twill_call *call,
-                          uint64_t entered)
+static twill_status begin_request(struct twill_request *request, const struct twill_call *call,
+                                  uint64_t entered)
 {
     struct twill_comm *comm = request->comm;
     comm->started++;
     twill_status status = twill_request_prepare(request, call);
     if (TWILL_UNLIKELY(status != TWILL_OK))
-        return refuse(comm, call);
+        return refuse_call(comm, call);
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     begin_at(request, entered);
     return TWILL_OK;
 }
 
-static twill_status run_to_end(struct twill_comm *comm, const struct twill_call *call)
+static twill_status call_run(struct twill_comm *comm, const struct twill_call *call)
 {
     struct twill_request *request = &comm->blocking;
     uint64_t ticks = twill_ticks();
     twill_status status = twill_comm_usable(comm);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
-    status = begin(request, call, ticks);
+    status = begin_request(request, call, ticks);
     if (TWILL_LIKELY(status == TWILL_OK))
         status = twill_comm_wait(comm, twill_request_done, request);
     if (TWILL_LIKELY(status == TWILL_OK))
@@ -205,7 +205,7 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
-static twill_status perform(struct twill_comm *comm, const struct twill_call *call)
+static twill_status perform_call(struct twill_comm *comm, const struct twill_call *call)
 {
 #ifdef TWILL_SABOTAGE /* for the tests to notice */
     if (call->collective == TWILL_ALLREDUCE)
@@ -213,7 +213,7 @@ static twill_status perform(struct twill_comm *comm, const struct twill_call *ca
 #endif
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
         return twill_group_record(comm, call);
-    return run_to_end(comm, call);
+    return call_run(comm, call);
 }
 
 twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
@@ -222,7 +222,7 @@ twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *ca
     twill_status status = twill_comm_acquire(comm, name);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
-    status = perform(comm, call);
+    status = perform_call(comm, call);
     twill_comm_release(comm);
     return status;
 }
@@ -272,14 +272,14 @@ twill_status twill_request_launch(struct twill_request *request)
     return moved < 0 ? twill_comm_fail(comm, (twill_status)moved) : TWILL_OK;
 }
 
-static twill_status start(struct twill_comm *comm, const struct twill_call *call,
-                          struct twill_request **request)
+static twill_status start_call(struct twill_comm *comm, const struct twill_call *call,
+                               struct twill_request **request)
 {
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
         return twill_comm_fail(comm, TWILL_ERR_MEMORY);
-    twill_status status = begin(made, call, 0);
+    twill_status status = begin_request(made, call, 0);
     if (status != TWILL_OK) {
         twill_request_give(made);
         return twill_comm_fail(comm, status);
@@ -291,7 +291,7 @@ static twill_status start(struct twill_comm *comm, const struct twill_call *call
 }
 
 /* Make a request of this call by start() or init(), with the communicator claimed for it. */
-static twill_status make_request(struct twill_comm *comm, const struct twill_call *call,
+static twill_status call_request(struct twill_comm *comm, const struct twill_call *call,
                                  struct twill_request **request, const char *name,
                                  twill_status (*make)(struct twill_comm *comm,
                                                       const struct twill_call *call,
@@ -308,7 +308,7 @@ static twill_status make_request(struct twill_comm *comm, const struct twill_cal
 twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
                               struct twill_request **request, const char *name)
 {
-    return make_request(comm, call, request, name, start);
+    return call_request(comm, call, request, name, start_call);
 }
 
 static bool queue_is_empty(const void *comm)
@@ -335,7 +335,7 @@ static twill_status exchange_addresses(struct twill_request *request)
         return TWILL_OK;
     comm->started++;
     compute_signature(run);
-    number(run);
+    call_sequence(run);
     request->ticks = twill_ticks();
     twill_comm_publish(comm, request);
     comm->exchanging = run;
@@ -343,15 +343,15 @@ static twill_status exchange_addresses(struct twill_request *request)
     comm->exchanging = NULL;
     run->arrived = false; /* not in the calls that start it */
     TWILL_TRY(&comm->error, status);
-    return run_to_end(comm, &barrier);
+    return call_run(comm, &barrier);
 }
 
-static twill_status prepare(struct twill_request *request, const struct twill_call *call)
+static twill_status prepare_request(struct twill_request *request, const struct twill_call *call)
 {
     struct twill_comm *comm = request->comm;
     TWILL_TRY(&comm->error, twill_comm_wait(comm, queue_is_empty, comm));
     if (twill_request_prepare(request, call) != TWILL_OK)
-        return refuse(comm, call);
+        return refuse_call(comm, call);
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     TWILL_TRY(&comm->error, exchange_addresses(request));
     int answer = twill_run_choose(&request->run);
@@ -370,7 +370,7 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
         return twill_comm_fail(comm, TWILL_ERR_MEMORY);
-    twill_status status = prepare(made, call);
+    twill_status status = prepare_request(made, call);
     if (status != TWILL_OK) {
         twill_request_give(made);
         return comm->broken ? status : twill_comm_fail(comm, status);
@@ -384,5 +384,5 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
 twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
                              struct twill_request **request, const char *name)
 {
-    return make_request(comm, call, request, name, init);
+    return call_request(comm, call, request, name, init);
 }

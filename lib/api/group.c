@@ -14,9 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FUSED_BYTES ((size_t)64 << 10) /* of one fused allreduce: beyond, bandwidth counts */
+#define GROUP_FUSED_BYTES ((size_t)64 << 10) /* of one fused allreduce: beyond, bandwidth counts   \
+                                              */
 
-static void append(struct twill_group *group, struct twill_request *request)
+static void append_request(struct twill_call_group *group, struct twill_request *request)
 {
     request->recorded = NULL;
     if (group->first == NULL)
@@ -26,7 +27,7 @@ static void append(struct twill_group *group, struct twill_request *request)
     group->last = request;
 }
 
-static struct twill_request *take_first(struct twill_group *group)
+static struct twill_request *take_first(struct twill_call_group *group)
 {
     struct twill_request *request = group->first;
     if (request != NULL)
@@ -35,15 +36,15 @@ static struct twill_request *take_first(struct twill_group *group)
 }
 
 /* What is recorded and not begun is forgotten. */
-static void forget(struct twill_comm *comm)
+static void forget_group(struct twill_comm *comm)
 {
     struct twill_request *request;
     while ((request = take_first(comm->group)) != NULL)
         twill_request_give(request);
 }
 
-static twill_status record(struct twill_comm *comm, const struct twill_call *call,
-                           const struct twill_point *point)
+static twill_status record_group(struct twill_comm *comm, const struct twill_call *call,
+                                 const struct twill_point *point)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
     struct twill_request *request = twill_request_take(comm);
@@ -55,14 +56,14 @@ static twill_status record(struct twill_comm *comm, const struct twill_call *cal
         twill_request_give(request);
         return status;
     }
-    append(comm->group, request);
+    append_request(comm->group, request);
     return TWILL_OK;
 }
 
 static twill_status record_or_fail(struct twill_comm *comm, const struct twill_call *call,
                                    const struct twill_point *point)
 {
-    twill_status status = record(comm, call, point);
+    twill_status status = record_group(comm, call, point);
     if (status != TWILL_OK && status != TWILL_ERR_BROKEN && status != TWILL_ERR_FORKED) {
         struct twill_error own = comm->error;
         twill_error_clear(&comm->error);
@@ -85,14 +86,14 @@ twill_status twill_group_record_point(struct twill_comm *comm, const struct twil
 
 /* --- fusing ---------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const struct twill_request *request)
+static size_t request_bytes(const struct twill_request *request)
 {
     return request->run.call.count * request->run.element;
 }
 
 /* The next collective: messages in between are this rank's own business, and must not decide what
  * is fused. */
-static struct twill_request *after(const struct twill_request *request)
+static struct twill_request *collective_after(const struct twill_request *request)
 {
     struct twill_request *next = request->recorded;
     while (next != NULL && next->is_point)
@@ -106,35 +107,35 @@ static bool may_fuse(const struct twill_request *a, const struct twill_request *
     return b != NULL && a->comm->context->device == NULL && a->run.call.op < TWILL_OP_COUNT &&
            a->run.call.collective == TWILL_ALLREDUCE && b->run.call.collective == TWILL_ALLREDUCE &&
            a->run.call.type == b->run.call.type && a->run.call.op == b->run.call.op &&
-           bytes + bytes_of(b) <= FUSED_BYTES;
+           bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
 }
 
 /* How many from here on are one, and the bytes of all. */
 static unsigned count_fused(const struct twill_request *first, size_t *bytes)
 {
     unsigned n = 1;
-    *bytes = bytes_of(first);
-    for (const struct twill_request *r = first; may_fuse(r, after(r), *bytes); n++) {
-        r = after(r);
-        *bytes += bytes_of(r);
+    *bytes = request_bytes(first);
+    for (const struct twill_request *r = first; may_fuse(r, collective_after(r), *bytes); n++) {
+        r = collective_after(r);
+        *bytes += request_bytes(r);
     }
     return n;
 }
 
-static void pack(struct twill_request *first, unsigned n, unsigned char *to)
+static void pack_requests(struct twill_request *first, unsigned n, unsigned char *to)
 {
-    for (; n > 0; n--, first = after(first)) {
-        size_t bytes = bytes_of(first);
+    for (; n > 0; n--, first = collective_after(first)) {
+        size_t bytes = request_bytes(first);
         if (bytes > 0)
             memcpy(to, first->run.call.src, bytes);
         to += bytes;
     }
 }
 
-static void unpack(struct twill_request *first, unsigned n, const unsigned char *from)
+static void unpack_requests(struct twill_request *first, unsigned n, const unsigned char *from)
 {
-    for (; n > 0; n--, first = after(first)) {
-        size_t bytes = bytes_of(first);
+    for (; n > 0; n--, first = collective_after(first)) {
+        size_t bytes = request_bytes(first);
         if (bytes > 0)
             memcpy(first->run.call.dst, from, bytes);
         from += bytes;
@@ -152,7 +153,7 @@ static twill_status begin_collective(struct twill_request *request)
     return TWILL_OK;
 }
 
-static twill_status wait_for(struct twill_request *request)
+static twill_status wait_request(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     if (!twill_request_done(request))
@@ -163,27 +164,27 @@ static twill_status wait_for(struct twill_request *request)
 /* One allreduce for n recorded ones, in place in what they are packed into. */
 static twill_status run_fused(struct twill_comm *comm, struct twill_request *first, unsigned n)
 {
-    struct twill_group *group = comm->group;
+    struct twill_call_group *group = comm->group;
     size_t count = 0, counts = 0;
     const struct twill_request *r = first;
-    for (unsigned i = 0; i < n; i++, r = after(r)) {
+    for (unsigned i = 0; i < n; i++, r = collective_after(r)) {
         count += r->run.call.count;
         counts = (counts ^ r->run.call.count) * 0x9e3779b97f4a7c15u + 1;
     }
     TWILL_TRY(&comm->error,
-              twill_comm_grow(comm, &group->packed, &group->packed_bytes, FUSED_BYTES));
+              twill_comm_grow(comm, &group->packed, &group->packed_bytes, GROUP_FUSED_BYTES));
     struct twill_call call = first->run.call;
     call.src = call.dst = group->packed;
     call.count = count;
-    pack(first, n, group->packed);
+    pack_requests(first, n, group->packed);
     TWILL_TRY(&comm->error, twill_request_prepare(&comm->blocking, &call));
     /* Ranks compare each count, not only their sum. */
     comm->blocking.run.summary.vector = true;
     comm->blocking.run.summary.count = counts;
     twill_run_hash_call(&comm->blocking.run);
     TWILL_TRY(&comm->error, begin_collective(&comm->blocking));
-    TWILL_TRY(&comm->error, wait_for(&comm->blocking));
-    unpack(first, n, group->packed);
+    TWILL_TRY(&comm->error, wait_request(&comm->blocking));
+    unpack_requests(first, n, group->packed);
     return TWILL_OK;
 }
 
@@ -221,29 +222,29 @@ static twill_status begin_collectives(struct twill_comm *comm)
         else
             TWILL_TRY(&comm->error, begin_collective(r));
         for (; n > 0; n--)
-            r = after(r);
+            r = collective_after(r);
     }
     return TWILL_OK;
 }
 
-static twill_status wait_for_all(struct twill_comm *comm)
+static twill_status wait_requests(struct twill_comm *comm)
 {
     int swept = twill_points_sweep(comm);
     if (swept < 0)
         return (twill_status)swept;
     for (struct twill_request *r = comm->group->first; r != NULL; r = r->recorded) {
-        TWILL_TRY(&comm->error, wait_for(r));
+        TWILL_TRY(&comm->error, wait_request(r));
         TWILL_TRY(&comm->error, twill_request_bounce_out(r));
     }
     return TWILL_OK;
 }
 
-static twill_status end(struct twill_comm *comm)
+static twill_status end_group(struct twill_comm *comm)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
     TWILL_TRY(&comm->error, begin_points(comm));
     TWILL_TRY(&comm->error, begin_collectives(comm));
-    return wait_for_all(comm);
+    return wait_requests(comm);
 }
 
 twill_status twill_group_start(twill_comm *comm)
@@ -276,10 +277,10 @@ twill_status twill_group_end(twill_comm *comm)
             status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the group has not been started");
     } else {
         comm->group->open = false;
-        status = end(comm);
+        status = end_group(comm);
         if (status != TWILL_OK && !comm->broken)
             status = twill_comm_fail(comm, status);
-        forget(comm);
+        forget_group(comm);
         comm->ticks += twill_ticks() - ticks;
     }
     twill_comm_release(comm);
@@ -290,7 +291,7 @@ void twill_group_destroy(struct twill_comm *comm)
 {
     if (comm->group == NULL)
         return;
-    forget(comm);
+    forget_group(comm);
     twill_context_give(comm->context, comm->group->packed, comm->group->packed_bytes);
     free(comm->group);
     comm->group = NULL;

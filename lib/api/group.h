@@ -5,14 +5,14 @@
 
 #include "lib/comm/comm.h"
 
-struct twill_group {
+struct twill_call_group {
     bool open;
     struct twill_request *first, *last; /* recorded, linked by `recorded` */
     unsigned char *packed;              /* small allreduces that are fused */
     size_t packed_bytes;
 };
 
-static inline bool twill_group_is_open(const struct twill_group *group)
+static inline bool twill_group_is_open(const struct twill_call_group *group)
 {
     return group != NULL && group->open;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE ((size_t)4096) /* larger pages are whole multiples, which mmap rounds up to */
+#define HANDLE_PAGE ((size_t)4096) /* larger pages are whole multiples, which mmap rounds up to */
 
 /* At the end of a block that waits to be used again: its object's first word is left alone. */
 struct twill_handle_link {
@@ -16,7 +16,7 @@ struct twill_handle_link {
 
 static size_t mapped(size_t bytes)
 {
-    return twill_round_up(bytes + sizeof(struct twill_handle_link), PAGE);
+    return twill_round_up(bytes + sizeof(struct twill_handle_link), HANDLE_PAGE);
 }
 
 void *twill_handle_map(size_t bytes)

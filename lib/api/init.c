@@ -21,7 +21,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
 }
 
 /* A child must not close the parent's connections. */
-static void leave(struct twill_comm *comm)
+static void leave_comm(struct twill_comm *comm)
 {
     if (twill_context_is_forked(comm->context)) {
         twill_comm_release(comm);
@@ -41,14 +41,14 @@ static bool destroy(struct twill_comm *comm, const char *call)
         twill_call_last(comm);
         twill_context_forget_vain(comm->context);
     }
-    leave(comm);
+    leave_comm(comm);
     return true;
 }
 
 void twill_comm_leave(twill_comm *comm)
 {
     if (comm != NULL && twill_comm_acquire_last(comm, "twill_comm_leave"))
-        leave(comm);
+        leave_comm(comm);
 }
 
 void twill_comm_destroy(twill_comm *comm)

@@ -65,20 +65,20 @@ const char *twill_context_message(const twill_context *context)
 /* The last lines are as of now. */
 static const char *live_line(struct twill_context *context, unsigned which)
 {
-    enum { HELD, FALLBACKS };
+    enum { MEMORY_HELD, MEMORY_FALLBACKS };
     struct twill_memory_stats user, library;
     twill_context_memory(context, &user, &library);
-    if (which == HELD)
+    if (which == MEMORY_HELD)
         snprintf(context->live_line, sizeof(context->live_line),
                  "memory held: twill_alloc %llu KiB, %llu of it MCDRAM/HBM; library %llu KiB, "
                  "%llu of it MCDRAM/HBM",
                  (unsigned long long)user.bytes >> 10, (unsigned long long)user.bytes_hbw >> 10,
                  (unsigned long long)library.bytes >> 10,
                  (unsigned long long)library.bytes_hbw >> 10);
-    else if (which == FALLBACKS)
+    else if (which == MEMORY_FALLBACKS)
         snprintf(context->live_line, sizeof(context->live_line), "memory fallbacks: %llu so far",
                  (unsigned long long)(user.fallbacks + library.fallbacks));
-    return which <= FALLBACKS ? context->live_line : NULL;
+    return which <= MEMORY_FALLBACKS ? context->live_line : NULL;
 }
 
 const char *twill_context_describe(twill_context *context, size_t index)

@@ -27,8 +27,9 @@ twill_op twill_context_operation_kind(const struct twill_context *context, twill
 _Static_assert(TWILL_OP_CREATED + (TWILL_OPERATION_MOST << 2) + 3 <= UINT16_MAX,
                "the kind of an operation fits what ranks tell each other");
 
-static twill_status store(twill_context *context, twill_op *op,
-                          const struct twill_operation *operation, struct twill_error *error)
+static twill_status store_operation(twill_context *context, twill_op *op,
+                                    const struct twill_operation *operation,
+                                    struct twill_error *error)
 {
     unsigned index = 0;
     twill_context_lock(context);
@@ -48,8 +49,9 @@ static twill_status store(twill_context *context, twill_op *op,
     return TWILL_OK;
 }
 
-static twill_status create(twill_context *context, twill_op *op, twill_op_fn function, void *user,
-                           size_t element_bytes, int commutative, struct twill_error *error)
+static twill_status create_operation(twill_context *context, twill_op *op, twill_op_fn function,
+                                     void *user, size_t element_bytes, int commutative,
+                                     struct twill_error *error)
 {
     if (op == NULL || function == NULL)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "twill_op_create: %s is NULL",
@@ -62,7 +64,7 @@ static twill_status create(twill_context *context, twill_op *op, twill_op_fn fun
                                         .user = user,
                                         .element = element_bytes,
                                         .commutative = commutative != 0};
-    return store(context, op, &operation, error);
+    return store_operation(context, op, &operation, error);
 }
 
 twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn function, void *user,
@@ -71,7 +73,8 @@ twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn f
     struct twill_error error = {0};
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
-    twill_status status = create(context, op, function, user, element_bytes, commutative, &error);
+    twill_status status =
+        create_operation(context, op, function, user, element_bytes, commutative, &error);
     return twill_context_outcome(context, status, &error);
 }
 
@@ -92,7 +95,7 @@ static twill_status create_scaled(twill_context *context, twill_op *op, twill_ty
                           "twill_op_create_scaled: type %d is none of twill_type", (int)type);
     struct twill_operation operation = {.scaled = true, .commutative = true, .type = type};
     memcpy(operation.factor, factor, factor_bytes(type));
-    return store(context, op, &operation, error);
+    return store_operation(context, op, &operation, error);
 }
 
 twill_status twill_op_create_scaled(twill_context *context, twill_op *op, twill_type type,

@@ -39,7 +39,7 @@ static twill_status check_way(struct twill_comm *comm, const char *name, const v
     return TWILL_OK;
 }
 
-static twill_status check(struct twill_comm *comm, const struct twill_point *p)
+static twill_status check_point(struct twill_comm *comm, const struct twill_point *p)
 {
     if (p->sends)
         TWILL_TRY(&comm->error, check_way(comm, "src", p->src, p->src_count, p->type, "to", p->to));
@@ -96,7 +96,7 @@ twill_status twill_point_prepare(struct twill_request *request, const struct twi
     request->is_point = true;
     request->status = TWILL_OK;
     request->point = *point;
-    TWILL_TRY(&comm->error, check(comm, point));
+    TWILL_TRY(&comm->error, check_point(comm, point));
     if (point->sends)
         TWILL_TRY(&comm->error, connect(comm, (uint32_t)point->to));
     if (point->receives)
@@ -163,7 +163,7 @@ twill_status twill_point_begin(struct twill_request *request)
     return TWILL_OK;
 }
 
-static twill_status differ(struct twill_request *request, int way)
+static twill_status point_differs(struct twill_request *request, int way)
 {
     struct twill_comm *comm = request->comm;
     const struct twill_point *p = &request->point;
@@ -180,13 +180,13 @@ static twill_status differ(struct twill_request *request, int way)
                       twill_type_name(p->type), theirs);
 }
 
-static twill_status outcome(struct twill_request *request)
+static twill_status point_outcome(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     for (int way = OUT; way <= IN; way++) {
         int status = request->transfer[way].status;
         if (status == TWILL_ERR_MISMATCH)
-            return differ(request, way);
+            return point_differs(request, way);
         if (status < 0)
             return TWILL_FAIL(&comm->error, (twill_status)status, "%s: message with %s failed: %s",
                               TWILL_COMM_RANK_NAME(comm, comm->rank),
@@ -210,7 +210,7 @@ int twill_points_sweep(struct twill_comm *comm)
     int completed = 0;
     for (struct twill_request **link = &comm->points; *link != NULL;) {
         struct twill_request *request = *link;
-        TWILL_TRY(&comm->error, outcome(request));
+        TWILL_TRY(&comm->error, point_outcome(request));
         if (is_pending(request)) {
             link = &request->next;
             continue;
@@ -225,7 +225,7 @@ int twill_points_sweep(struct twill_comm *comm)
 /* --- calls ----------------------------------------------------------------------------------- */
 
 /* The communicator fails with "rank R: ..." in front. */
-static twill_status fail(struct twill_comm *comm, twill_status status)
+static twill_status fail_point(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
     if (comm->broken || strncmp(own.message, "rank ", 5) == 0)
@@ -236,13 +236,13 @@ static twill_status fail(struct twill_comm *comm, twill_status status)
     return twill_comm_fail(comm, status);
 }
 
-static twill_status sweep(struct twill_comm *comm)
+static twill_status sweep_points(struct twill_comm *comm)
 {
     int swept = twill_points_sweep(comm);
     return swept < 0 ? (twill_status)swept : TWILL_OK;
 }
 
-static twill_status run_to_end(struct twill_comm *comm, const struct twill_point *point)
+static twill_status run_point(struct twill_comm *comm, const struct twill_point *point)
 {
     struct twill_request *request = &comm->blocking_point;
     twill_status status = twill_comm_usable(comm);
@@ -255,21 +255,21 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_point
     if (status == TWILL_OK)
         status = twill_point_begin(request);
     if (status == TWILL_OK)
-        status = sweep(comm);
+        status = sweep_points(comm);
     if (status == TWILL_OK && !twill_request_done(request))
         status = twill_comm_wait(comm, twill_request_done, request);
     if (status == TWILL_OK)
         status = request->status;
     if (status == TWILL_OK)
         status = twill_request_bounce_out(request);
-    return status == TWILL_OK ? TWILL_OK : fail(comm, status);
+    return status == TWILL_OK ? TWILL_OK : fail_point(comm, status);
 }
 
-static twill_status perform(struct twill_comm *comm, const struct twill_point *point)
+static twill_status perform_point(struct twill_comm *comm, const struct twill_point *point)
 {
     if (twill_group_is_open(comm->group))
         return twill_group_record_point(comm, point);
-    return run_to_end(comm, point);
+    return run_point(comm, point);
 }
 
 twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
@@ -278,23 +278,23 @@ twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *
     twill_status status = twill_comm_acquire(comm, name);
     if (status != TWILL_OK)
         return status;
-    status = perform(comm, point);
+    status = perform_point(comm, point);
     twill_comm_release(comm);
     return status;
 }
 
-static twill_status make(struct twill_comm *comm, const struct twill_point *point, bool persistent,
-                         twill_request **request)
+static twill_status make_point(struct twill_comm *comm, const struct twill_point *point,
+                               bool persistent, twill_request **request)
 {
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
-        return fail(comm, TWILL_ERR_MEMORY);
+        return fail_point(comm, TWILL_ERR_MEMORY);
     twill_status status = twill_point_prepare(made, point);
     made->persistent = persistent;
     if (status != TWILL_OK) {
         twill_request_give(made);
-        return fail(comm, status);
+        return fail_point(comm, status);
     }
     *request = made->handle;
     return TWILL_OK;
@@ -307,18 +307,18 @@ twill_status twill_point_launch(struct twill_request *request)
     twill_comm_pend(comm);
     twill_status status = twill_point_begin(request);
     if (status == TWILL_OK)
-        status = sweep(comm);
-    return status == TWILL_OK ? TWILL_OK : fail(comm, status);
+        status = sweep_points(comm);
+    return status == TWILL_OK ? TWILL_OK : fail_point(comm, status);
 }
 
 /* Make a request, with the communicator claimed for it; one that is not persistent is begun. */
-static twill_status make_request(struct twill_comm *comm, const struct twill_point *point,
-                                 bool persistent, struct twill_request **request, const char *name)
+static twill_status point_request(struct twill_comm *comm, const struct twill_point *point,
+                                  bool persistent, struct twill_request **request, const char *name)
 {
     twill_status status = twill_comm_acquire(comm, name);
     if (status != TWILL_OK)
         return status;
-    status = make(comm, point, persistent, request);
+    status = make_point(comm, point, persistent, request);
     if (status == TWILL_OK && !persistent)
         (void)twill_point_launch(twill_request_find(*request)); /* its waiter hears of a failure */
     twill_comm_release(comm);
@@ -328,11 +328,11 @@ static twill_status make_request(struct twill_comm *comm, const struct twill_poi
 twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,
                                struct twill_request **request, const char *name)
 {
-    return make_request(comm, point, false, request, name);
+    return point_request(comm, point, false, request, name);
 }
 
 twill_status twill_point_init(struct twill_comm *comm, const struct twill_point *point,
                               struct twill_request **request, const char *name)
 {
-    return make_request(comm, point, true, request, name);
+    return point_request(comm, point, true, request, name);
 }

@@ -4,7 +4,7 @@
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
 
-static bool is_idle(const struct twill_request *request)
+static bool request_is_idle(const struct twill_request *request)
 {
     return request == NULL ||
            atomic_load_explicit(&request->state, memory_order_relaxed) == TWILL_REQUEST_IDLE;
@@ -41,7 +41,7 @@ static void count_time(struct twill_comm *comm, uint64_t started)
 }
 
 /* What the caller gets of a request that is complete. The communicator is held. */
-static twill_status finish(struct twill_request *r, twill_request **handle)
+static twill_status finish_request(struct twill_request *r, twill_request **handle)
 {
     struct twill_comm *comm = r->comm;
     twill_status status = r->status;
@@ -58,11 +58,11 @@ static twill_status finish(struct twill_request *r, twill_request **handle)
     return status;
 }
 
-static twill_status start_again(struct twill_request *request)
+static twill_status restart_request(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
-    if (!request->persistent || !is_idle(request))
+    if (!request->persistent || !request_is_idle(request))
         return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the request is %s",
                                  request->persistent ? "under way" : "not persistent");
     if (twill_group_is_open(comm->group))
@@ -93,7 +93,7 @@ twill_status twill_request_start(twill_request *handle)
     twill_status status = twill_comm_acquire_live(comm, "twill_request_start");
     if (status != TWILL_OK)
         return status;
-    status = start_again(request);
+    status = restart_request(request);
     twill_comm_release(comm);
     return status;
 }
@@ -109,7 +109,7 @@ twill_status twill_test(twill_request **handle, int *done)
     if (request == NULL)
         return refuse_ended(*handle, "twill_test");
     struct twill_comm *comm = request->comm;
-    if (is_idle(request))
+    if (request_is_idle(request))
         return TWILL_OK;
     twill_status status = twill_comm_acquire_live(comm, "twill_test");
     if (status != TWILL_OK)
@@ -119,7 +119,7 @@ twill_status twill_test(twill_request **handle, int *done)
         (void)twill_comm_progress(comm); /* a failure is the request's too */
     *done = twill_request_done(request);
     if (*done)
-        status = finish(request, handle);
+        status = finish_request(request, handle);
     count_time(comm, started);
     twill_comm_release(comm);
     return status;
@@ -155,7 +155,7 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
     if (request == NULL)
         return refuse_ended(*handle, "twill_wait");
     struct twill_comm *comm = request->comm;
-    if (is_idle(request))
+    if (request_is_idle(request))
         return TWILL_OK;
     twill_status status = twill_comm_acquire_live(comm, "twill_wait");
     if (status != TWILL_OK)
@@ -170,7 +170,7 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
         comm->stands_since = 0;
         if (comm->stood_since != 0)
             *since = comm->stood_since;
-        status = finish(request, handle);
+        status = finish_request(request, handle);
         count_time(comm, started);
     }
     twill_comm_release(comm);
@@ -193,7 +193,7 @@ static struct twill_request *active_at(const struct several *several, size_t i)
 {
     twill_request *handle = several->requests[i];
     struct twill_request *request = handle != NULL ? twill_request_find(handle) : NULL;
-    return is_idle(request) ? NULL : request;
+    return request_is_idle(request) ? NULL : request;
 }
 
 static size_t first_done(const struct several *several)
@@ -233,7 +233,7 @@ static twill_status finish_one(struct twill_request *request, twill_request **ha
     twill_status status = twill_comm_acquire_live(comm, "twill_wait_any");
     if (status != TWILL_OK)
         return status;
-    status = finish(request, handle);
+    status = finish_request(request, handle);
     twill_comm_release(comm);
     return status;
 }
@@ -287,7 +287,7 @@ twill_status twill_request_free(twill_request **handle)
     twill_status status = twill_comm_acquire_live(comm, "twill_request_free");
     if (status != TWILL_OK)
         return status;
-    if (!request->persistent || !is_idle(request)) {
+    if (!request->persistent || !request_is_idle(request)) {
         status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the request is %s",
                                    request->persistent ? "under way" : "not persistent");
     } else {

@@ -215,7 +215,7 @@ static twill_status open_single_copy(struct twill_comm *comm, const struct twill
     return TWILL_OK;
 }
 
-static twill_status open_node(struct twill_comm *comm)
+static twill_status node_open(struct twill_comm *comm)
 {
     uint32_t size = comm->world->size;
     const char *why = NULL;
@@ -237,7 +237,7 @@ static twill_status open_node(struct twill_comm *comm)
 }
 
 /* The part of the parent's world that these ranks are. */
-static twill_status make_world(struct twill_comm *comm, const struct twill_comm *parent,
+static twill_status world_make(struct twill_comm *comm, const struct twill_comm *parent,
                                const uint32_t *ranks)
 {
     uint32_t size = (uint32_t)comm->oob->size;
@@ -260,11 +260,11 @@ static twill_status make_world(struct twill_comm *comm, const struct twill_comm 
     return status;
 }
 
-static twill_status place_ranks(struct twill_comm *comm, const struct twill_comm *parent,
-                                const uint32_t *ranks)
+static twill_status locate_ranks(struct twill_comm *comm, const struct twill_comm *parent,
+                                 const uint32_t *ranks)
 {
     if (parent != NULL)
-        TWILL_TRY(&comm->error, make_world(comm, parent, ranks));
+        TWILL_TRY(&comm->error, world_make(comm, parent, ranks));
     comm->rank = (uint32_t)comm->oob->rank;
     comm->local = comm->world->local[comm->rank];
     comm->local_size = comm->world->node_size[comm->world->node[comm->rank]];
@@ -401,10 +401,10 @@ static twill_status open_members(struct twill_comm *comm, const struct twill_com
                                  const uint32_t *ranks, uint64_t what)
 {
     uint8_t fine = 1;
-    TWILL_TRY(&comm->error, place_ranks(comm, parent, ranks));
+    TWILL_TRY(&comm->error, locate_ranks(comm, parent, ranks));
     TWILL_TRY(&comm->error, agree_on_number(comm, what));
     configure(comm);
-    TWILL_TRY(&comm->error, open_node(comm));
+    TWILL_TRY(&comm->error, node_open(comm));
     TWILL_TRY(&comm->error, open_views(comm));
     TWILL_TRY(&comm->error, open_single_copy(comm, parent, ranks));
     TWILL_TRY(&comm->error, open_transports(comm));

@@ -62,13 +62,13 @@ struct twill_comm {
     unsigned talking;                         /* requests under way that may have messages */
     struct twill_request blocking, blocking_point;
     struct twill_waiting standing; /* of tests that found nothing */
-    uint64_t stands_since;     /* the wait to come began there, unless it has moved; 0: it is new */
-    uint64_t moved_at;         /* last moved along by a wait on another communicator */
-    uint64_t stood_since;      /* the last wait ended at its deadline, and began to stand there */
-    uint64_t ended_at_vain;    /* the last call that had ended when the context's `vain` was noted;
-                                  under its lock. UINT64_MAX: it was made after that */
-    struct twill_group *group; /* lib/api/group.c */
-    uint64_t failed_call;      /* the call of before that has failed, or 0: the present one */
+    uint64_t stands_since;  /* the wait to come began there, unless it has moved; 0: it is new */
+    uint64_t moved_at;      /* last moved along by a wait on another communicator */
+    uint64_t stood_since;   /* the last wait ended at its deadline, and began to stand there */
+    uint64_t ended_at_vain; /* the last call that had ended when the context's `vain` was noted;
+                               under its lock. UINT64_MAX: it was made after that */
+    struct twill_call_group *group; /* lib/api/group.c */
+    uint64_t failed_call;           /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t started;       /* calls begun */

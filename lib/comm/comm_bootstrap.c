@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIGNATURE 0x6d656574u /* plus the number of the exchange */
+#define EXCHANGE_SIGNATURE 0x6d656574u /* plus the number of the exchange */
 
 struct oob_comm {
     struct twill_oob oob;
@@ -40,7 +40,7 @@ static bool round_done(const void *of)
     return out < 0 || in < 0 || (out != TWILL_PENDING && in != TWILL_PENDING);
 }
 
-static twill_status outcome(struct round *round)
+static twill_status round_outcome(struct round *round)
 {
     struct twill_comm *over = round->over;
     for (unsigned i = 0; i < 2; i++) {
@@ -56,8 +56,8 @@ static twill_status outcome(struct round *round)
     return TWILL_OK;
 }
 
-static twill_status post(struct round *round, unsigned i, enum twill_transfer_kind kind,
-                         uint32_t peer, void *buffer, size_t bytes, uint32_t signature)
+static twill_status post_round(struct round *round, unsigned i, enum twill_transfer_kind kind,
+                               uint32_t peer, void *buffer, size_t bytes, uint32_t signature)
 {
     struct twill_comm *over = round->over;
     round->transfer[i] = (struct twill_transfer){.status = TWILL_PENDING,
@@ -72,15 +72,15 @@ static twill_status post(struct round *round, unsigned i, enum twill_transfer_ki
 }
 
 /* Hand `bytes` to one rank of the group and take as many from another. */
-static twill_status exchange(struct oob_comm *self, uint32_t to, uint32_t from, void *out, void *in,
-                             size_t bytes)
+static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t from, void *out,
+                                   void *in, size_t bytes)
 {
     struct round round = {.over = self->over};
-    uint32_t signature = SIGNATURE + self->exchanges;
+    uint32_t signature = EXCHANGE_SIGNATURE + self->exchanges;
     twill_status status =
-        post(&round, 0, TWILL_TRANSFER_SEND, self->rank[to], out, bytes, signature);
+        post_round(&round, 0, TWILL_TRANSFER_SEND, self->rank[to], out, bytes, signature);
     if (status == TWILL_OK)
-        status = post(&round, 1, TWILL_TRANSFER_RECV, self->rank[from], in, bytes, signature);
+        status = post_round(&round, 1, TWILL_TRANSFER_RECV, self->rank[from], in, bytes, signature);
     self->over->setting_up = round.transfer;
     self->over->talking++;
     if (status == TWILL_OK)
@@ -88,19 +88,19 @@ static twill_status exchange(struct oob_comm *self, uint32_t to, uint32_t from, 
     self->over->talking--;
     self->over->setting_up = NULL;
     if (status == TWILL_OK)
-        status = outcome(&round);
+        status = round_outcome(&round);
     if (status == TWILL_OK)
         return status;
     return twill_comm_fail(self->over, status); /* nothing touches the round after this */
 }
 
-static twill_status gather(struct oob_comm *self, unsigned char *rotated, size_t bytes)
+static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, size_t bytes)
 {
     uint32_t n = (uint32_t)self->oob.size, me = (uint32_t)self->oob.rank;
     for (uint32_t away = 1; away < n; away *= 2) {
         size_t shards = twill_min(away, n - away);
-        twill_status status = exchange(self, (me + n - away) % n, (me + away) % n, rotated,
-                                       rotated + away * bytes, shards * bytes);
+        twill_status status = exchange_round(self, (me + n - away) % n, (me + away) % n, rotated,
+                                             rotated + away * bytes, shards * bytes);
         if (status != TWILL_OK)
             return status;
     }
@@ -124,7 +124,7 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory to gather %zu bytes of %zu ranks",
                           bytes, n);
     memcpy(rotated, mine, bytes);
-    twill_status status = gather(self, rotated, bytes);
+    twill_status status = gather_round(self, rotated, bytes);
     for (size_t i = 0; status == TWILL_OK && i < n; i++)
         memcpy((unsigned char *)all + (me + i) % n * bytes, rotated + i * bytes, bytes);
     free(rotated);

@@ -250,7 +250,7 @@ static twill_status decide_memory(struct twill_context *context)
     return status;
 }
 
-static twill_status open_memory(struct twill_context *context)
+static twill_status memory_open(struct twill_context *context)
 {
     uint64_t budget = (uint64_t)context->config.number[TWILL_VARIABLE_MEMORY_BUDGET];
     TWILL_TRY(&context->error, decide_memory(context));
@@ -336,8 +336,8 @@ static void note_job(struct twill_context *context)
     twill_levels_log_binding(context);
 }
 
-static twill_status create(struct twill_context *context, const twill_bootstrap *bootstrap,
-                           const char *const *settings)
+static twill_status create_context(struct twill_context *context, const twill_bootstrap *bootstrap,
+                                   const char *const *settings)
 {
     struct twill_error *error = &context->error;
     context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
@@ -357,7 +357,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
                          &context->topology,
                          twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
     TWILL_TRY(error, twill_context_open_tuning(context));
-    TWILL_TRY(error, open_memory(context));
+    TWILL_TRY(error, memory_open(context));
     TWILL_TRY(error, twill_preloaded_open(&context->preloaded,
                                           context->config.text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, open_bootstrap(context, bootstrap));
@@ -386,7 +386,7 @@ twill_status twill_context_create(twill_context **context, const twill_bootstrap
     if (*context == NULL)
         return TWILL_ERR_MEMORY;
     (*context)->live = TWILL_LIVE;
-    return create(*context, bootstrap, settings);
+    return create_context(*context, bootstrap, settings);
 }
 
 void twill_context_destroy(twill_context *context)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Labels of ranks that no unit holds: beyond all indices. */
-#define ALONE 0x10000u
+#define LEVEL_ALONE 0x10000u
 
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
                            struct twill_level_info *info)
@@ -37,7 +37,7 @@ static twill_status unreadable(const char *text, const char *at, struct twill_er
                       text, at);
 }
 
-static bool is_name(twill_level level, const char *text, size_t length)
+static bool level_is_named(twill_level level, const char *text, size_t length)
 {
     const char *name = twill_level_name(level);
     return strlen(name) == length && strncmp(name, text, length) == 0;
@@ -50,7 +50,7 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
     for (const char *at = text; *at != '\0';) {
         size_t length = strcspn(at, "=");
         unsigned level = 0;
-        while (level < TWILL_LEVEL_NODE && !is_name((twill_level)level, at, length))
+        while (level < TWILL_LEVEL_NODE && !level_is_named((twill_level)level, at, length))
             level++;
         if (level == TWILL_LEVEL_NODE || at[length] != '=')
             return unreadable(text, at, error);
@@ -82,7 +82,7 @@ static twill_status set_found(struct twill_world *world, const struct twill_leve
     bool known = false;
     for (uint32_t r = 0; r < world->size; r++) {
         known = known || info[r].unit[level] >= 0;
-        label[r] = info[r].unit[level] >= 0 ? (uint32_t)info[r].unit[level] : ALONE + r;
+        label[r] = info[r].unit[level] >= 0 ? (uint32_t)info[r].unit[level] : LEVEL_ALONE + r;
     }
     return known ? twill_world_set_level(world, level, label, error) : TWILL_OK;
 }

@@ -39,7 +39,7 @@ void twill_context_note_nics(struct twill_context *context)
 }
 
 /* Rails of a transport; 0: it is not between nodes. */
-static size_t rails_of(const struct twill_transport *transport)
+static size_t rails_count(const struct twill_transport *transport)
 {
     size_t count = 0;
     if (transport->ops->rail == NULL)
@@ -54,7 +54,7 @@ static const struct twill_transport *rail_at(const struct twill_comm *comm, size
 {
     for (unsigned t = 0; t < comm->transports; t++) {
         const struct twill_transport *transport = comm->transport[t];
-        size_t count = rails_of(transport);
+        size_t count = rails_count(transport);
         if (index < count)
             return transport->ops->rail != NULL ? transport->ops->rail(transport, index)
                                                 : transport;
@@ -63,7 +63,7 @@ static const struct twill_transport *rail_at(const struct twill_comm *comm, size
     return NULL;
 }
 
-static const char *name_of(const struct twill_transport *rail)
+static const char *rail_name(const struct twill_transport *rail)
 {
     return rail->label != NULL ? rail->label : rail->ops->describe(rail);
 }
@@ -72,7 +72,7 @@ void twill_comm_note_rails(struct twill_comm *comm)
 {
     const struct twill_transport *rail;
     for (size_t i = 0; (rail = rail_at(comm, i)) != NULL; i++)
-        twill_context_note(comm->context, "rail %zu: %s", i, name_of(rail));
+        twill_context_note(comm->context, "rail %zu: %s", i, rail_name(rail));
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         const struct twill_rails_choice *choice =
             (const struct twill_rails_choice *)comm->context->common[t];
@@ -89,7 +89,7 @@ const char *twill_comm_rail(twill_comm *comm, size_t index)
     if (rail == NULL)
         return NULL;
     snprintf(comm->rail_line, sizeof(comm->rail_line),
-             "rail %zu: %.96s: %llu messages, %llu bytes, %llu of headers", index, name_of(rail),
+             "rail %zu: %.96s: %llu messages, %llu bytes, %llu of headers", index, rail_name(rail),
              (unsigned long long)rail->counters.messages, (unsigned long long)rail->counters.bytes,
              (unsigned long long)rail->counters.header_bytes);
     return comm->rail_line;

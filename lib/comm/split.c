@@ -8,7 +8,7 @@
 
 #define BAD_LEVEL INT32_MIN /* as a colour */
 
-enum kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_level */
+enum split_kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_level */
 
 /* What each rank asks for. */
 struct split_entry {
@@ -38,7 +38,7 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
         comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request of it is under way"));
 }
 
-static twill_status begin(struct twill_comm **made, struct twill_comm *comm, const char *call)
+static twill_status begin_split(struct twill_comm **made, struct twill_comm *comm, const char *call)
 {
     if (made != NULL)
         *made = NULL;
@@ -61,8 +61,8 @@ static twill_status begin(struct twill_comm **made, struct twill_comm *comm, con
 
 /* A failure once others count on this rank is everybody's; they are told, and do not wait in vain.
  */
-static twill_status end(struct twill_comm *comm, twill_status status,
-                        const struct twill_error *error)
+static twill_status end_split(struct twill_comm *comm, twill_status status,
+                              const struct twill_error *error)
 {
     if (status != TWILL_OK && !comm->broken) {
         twill_error_clear(&comm->error);
@@ -86,8 +86,9 @@ static twill_status make_by(struct twill_comm **made, const struct twill_comm *c
 }
 
 /* The same over comm itself, for ranks[0 .. size-1], of which this is number `mine`. */
-static twill_status make(struct twill_comm **made, struct twill_comm *comm, const uint32_t *ranks,
-                         uint32_t size, uint32_t mine, struct twill_error *error)
+static twill_status make_child(struct twill_comm **made, struct twill_comm *comm,
+                               const uint32_t *ranks, uint32_t size, uint32_t mine,
+                               struct twill_error *error)
 {
     struct twill_oob *oob = NULL;
     TWILL_TRY(error, twill_oob_comm_open(&oob, comm, ranks, size, mine, error));
@@ -138,9 +139,9 @@ static twill_status gather_entries(struct twill_comm *comm, const struct split_e
 }
 
 /* card and rank have room for every rank. */
-static twill_status split(struct twill_comm **made, struct twill_comm *comm,
-                          const struct split_entry *mine, struct split_entry *entry, uint32_t *rank,
-                          struct twill_error *error)
+static twill_status divide_comm(struct twill_comm **made, struct twill_comm *comm,
+                                const struct split_entry *mine, struct split_entry *entry,
+                                uint32_t *rank, struct twill_error *error)
 {
     uint32_t size = 0, self = 0;
     TWILL_TRY(error, gather_entries(comm, mine, entry, error));
@@ -158,7 +159,7 @@ static twill_status split(struct twill_comm **made, struct twill_comm *comm,
         rank[i] = entry[i].rank;
         self = rank[i] == comm->rank ? i : self;
     }
-    return make(made, comm, rank, size, self, error);
+    return make_child(made, comm, rank, size, self, error);
 }
 
 /* A call as others are, in number and for who looks on: a rank in another one is found out. */
@@ -173,23 +174,23 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
     uint32_t *rank = calloc(comm->world->size, sizeof(*rank));
     twill_status status = entry == NULL || rank == NULL
                               ? TWILL_FAIL(&error, TWILL_ERR_MEMORY, "out of memory")
-                              : split(made, comm, &mine, entry, rank, &error);
+                              : divide_comm(made, comm, &mine, entry, rank, &error);
     free(entry);
     free(rank);
     atomic_store_explicit(&comm->node->area[comm->local]->call.left, comm->sequence,
                           memory_order_relaxed);
-    return end(comm, status, &error);
+    return end_split(comm, status, &error);
 }
 
 twill_status twill_comm_dup(twill_comm **made, twill_comm *comm)
 {
-    twill_status status = begin(made, comm, "twill_comm_dup");
+    twill_status status = begin_split(made, comm, "twill_comm_dup");
     return status != TWILL_OK ? status : split_by(made, comm, KIND_DUP, 0, 0);
 }
 
 twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int colour, int key)
 {
-    twill_status status = begin(made, comm, "twill_comm_split");
+    twill_status status = begin_split(made, comm, "twill_comm_split");
     return status != TWILL_OK ? status : split_by(made, comm, KIND_SPLIT, colour, key);
 }
 
@@ -206,7 +207,7 @@ static uint32_t unit_of(const struct twill_world *world, twill_level level, uint
 
 twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_level level, int key)
 {
-    twill_status status = begin(made, comm, "twill_comm_split_level");
+    twill_status status = begin_split(made, comm, "twill_comm_split_level");
     if (status != TWILL_OK)
         return status;
     /* A level that there is not is refused by all ranks together, as a bad colour is. */
@@ -218,12 +219,12 @@ twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_l
 /* --- by name --------------------------------------------------------------------------------- */
 
 /* The list, checked, and the place of this rank in it. */
-struct named {
+struct rank_list {
     uint32_t size, self;
     uint32_t *rank; /* [size] */
 };
 
-static twill_status check_named(const struct twill_comm *comm, struct named *named,
+static twill_status check_named(const struct twill_comm *comm, struct rank_list *named,
                                 const int *ranks, uint8_t *seen, struct twill_error *error)
 {
     uint32_t size = comm->world->size, i = 0;
@@ -247,7 +248,7 @@ static twill_status check_named(const struct twill_comm *comm, struct named *nam
 }
 
 /* named->rank is to be freed, also upon a failure. */
-static twill_status read_named(const struct twill_comm *comm, struct named *named, int count,
+static twill_status ranks_read(const struct twill_comm *comm, struct rank_list *named, int count,
                                const int *ranks, struct twill_error *error)
 {
     if (ranks == NULL)
@@ -268,24 +269,24 @@ static twill_status read_named(const struct twill_comm *comm, struct named *name
 twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int count,
                                      const int *ranks)
 {
-    twill_status status = begin(made, comm, "twill_comm_create_group");
+    twill_status status = begin_split(made, comm, "twill_comm_create_group");
     if (status != TWILL_OK)
         return status;
     struct twill_error error = {0};
-    struct named named = {.rank = NULL};
-    status = read_named(comm, &named, count, ranks, &error);
+    struct rank_list named = {.rank = NULL};
+    status = ranks_read(comm, &named, count, ranks, &error);
     if (status == TWILL_OK)
-        status = make(made, comm, named.rank, named.size, named.self, &error);
+        status = make_child(made, comm, named.rank, named.size, named.self, &error);
     free(named.rank);
-    return end(comm, status, &error);
+    return end_split(comm, status, &error);
 }
 
 /* --- by means of the caller's ---------------------------------------------------------------- */
 
 /* Reads of comm only what never changes: others may have it at the same time. */
 static twill_status create_over(struct twill_comm **made, const struct twill_comm *comm,
-                                const struct named *named, twill_exchange_fn exchange, void *user,
-                                struct twill_error *error)
+                                const struct rank_list *named, twill_exchange_fn exchange,
+                                void *user, struct twill_error *error)
 {
     struct twill_oob *oob;
     twill_bootstrap lent = {(int)named->self, (int)named->size, exchange, user};
@@ -303,12 +304,12 @@ twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int cou
     if (!twill_comm_is_live(comm))
         return TWILL_ERR_ARGUMENT;
     struct twill_error error = {0}, whole = {0};
-    struct named named = {.rank = NULL};
+    struct rank_list named = {.rank = NULL};
     twill_status status = twill_context_is_forked(comm->context)
                               ? TWILL_FAIL(&error, TWILL_ERR_FORKED,
                                            "this process was forked after the context was created")
                           : made == NULL ? TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "made is NULL")
-                                         : read_named(comm, &named, count, ranks, &error);
+                                         : ranks_read(comm, &named, count, ranks, &error);
     if (status == TWILL_OK)
         status = create_over(made, comm, &named, exchange, user, &error);
     free(named.rank);

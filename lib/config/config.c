@@ -17,7 +17,7 @@ const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT] = {
 #undef X
 };
 
-static int find(const char *name, size_t length)
+static int find_variable(const char *name, size_t length)
 {
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         if (strlen(twill_variables[v].name) == length &&
@@ -105,8 +105,8 @@ static bool in_range(const struct twill_variable *variable, int64_t number)
     return number >= variable->least && (variable->most == 0 || number <= variable->most);
 }
 
-static twill_status parse(const struct twill_variable *variable, const char *text, int64_t *number,
-                          struct twill_error *error)
+static twill_status parse_variable(const struct twill_variable *variable, const char *text,
+                                   int64_t *number, struct twill_error *error)
 {
     *number = 0;
     switch (variable->kind) {
@@ -156,7 +156,7 @@ static twill_status check_settings(const char *const *settings, struct twill_err
             return TWILL_FAIL(error, TWILL_ERR_CONFIG, "setting \"%s\" is not NAME=value",
                               *settings);
         size_t length = (size_t)(equals - *settings);
-        if (find(*settings, length) < 0)
+        if (find_variable(*settings, length) < 0)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG, "unknown setting %.*s%s", (int)length,
                               *settings, hint(*settings, length, text));
     }
@@ -182,7 +182,7 @@ twill_status twill_config_load(struct twill_config *config, const char *const *s
         config->text[v] = strdup(text);
         if (config->text[v] == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory reading %s", variable->name);
-        TWILL_TRY(error, parse(variable, text, &config->number[v], error));
+        TWILL_TRY(error, parse_variable(variable, text, &config->number[v], error));
     }
     return TWILL_OK;
 }
@@ -200,7 +200,7 @@ void twill_config_warn_unknown(const struct twill_log *log)
     char text[64];
     for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
         size_t length = strcspn(*entry, "=");
-        if (strncmp(*entry, "TWILL_", 6) == 0 && find(*entry, length) < 0)
+        if (strncmp(*entry, "TWILL_", 6) == 0 && find_variable(*entry, length) < 0)
             twill_say(log, TWILL_LOG_WARN, "%.*s is not a variable of twill%s", (int)length, *entry,
                       hint(*entry, length, text));
     }

@@ -67,7 +67,7 @@ void twill_log_close(struct twill_context *context)
 
 /* --- set-up ----------------------------------------------------------------------------------- */
 
-static bool is_first(const struct twill_context *context)
+static bool context_is_first(const struct twill_context *context)
 {
     return context->world.local[context->oob->rank] == 0;
 }
@@ -75,7 +75,7 @@ static bool is_first(const struct twill_context *context)
 void twill_log_notes(struct twill_context *context, unsigned common)
 {
     for (; context->logged < context->lines; context->logged++) {
-        bool first = context->logged >= common || is_first(context);
+        bool first = context->logged >= common || context_is_first(context);
         twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, first), "%s",
                   context->line[context->logged]);
     }
@@ -88,7 +88,7 @@ void twill_log_process(struct twill_context *context)
         return;
     for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++)
         if (strcmp(config->source[v], "default") != 0)
-            twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, is_first(context)),
+            twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, context_is_first(context)),
                       "%s=%s (%s)", twill_variables[v].name,
                       twill_config_shown(config, (enum twill_variable_id)v), config->source[v]);
 }
@@ -146,7 +146,7 @@ static void describe_point(const struct twill_point *p, char *text, size_t bytes
                  p->dst_count, twill_type_name(p->type), p->from);
 }
 
-static void describe(const struct twill_request *request, char *text, size_t bytes)
+static void describe_request(const struct twill_request *request, char *text, size_t bytes)
 {
     if (request->is_point)
         describe_point(&request->point, text, bytes);
@@ -158,7 +158,7 @@ void twill_log_begin(const struct twill_request *request)
 {
     const struct twill_comm *comm = request->comm;
     char call[200];
-    describe(request, call, sizeof(call));
+    describe_request(request, call, sizeof(call));
     const void *src = request->is_point ? request->point.src : request->run.call.src;
     const void *dst = request->is_point ? request->point.dst : request->run.call.dst;
     twill_say(&comm->context->log, TWILL_LOG_DEBUG, "communicator %u: %s begins: src %p, dst %p",
@@ -169,7 +169,7 @@ void twill_log_end(const struct twill_request *request, twill_status status)
 {
     const struct twill_comm *comm = request->comm;
     char call[200], how[TWILL_WHY_NAME] = "point to point";
-    describe(request, call, sizeof(call));
+    describe_request(request, call, sizeof(call));
     if (!request->is_point && request->run.plan != NULL)
         twill_why_name(&request->run.plan->choice, how);
     twill_say(&comm->context->log, TWILL_LOG_DEBUG, "communicator %u: %s ends: %s, %s, %.1f us",

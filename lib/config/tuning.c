@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BYTES = 16 << 20 };
+enum { FILE_BYTES_MOST = 16 << 20 };
 
 /* The whole file as text, to be freed. */
-static twill_status read_file(char **text, const char *path, struct twill_error *error)
+static twill_status file_read(char **text, const char *path, struct twill_error *error)
 {
     twill_status status = TWILL_ERR_CONFIG;
     FILE *file = fopen(path, "re");
@@ -23,7 +23,7 @@ static twill_status read_file(char **text, const char *path, struct twill_error 
     length = read > 0 ? (size_t)read : 0;
     if (length == 0 && *text != NULL)
         **text = '\0';
-    if (ferror(file) || !feof(file) || length > MOST_BYTES) {
+    if (ferror(file) || !feof(file) || length > FILE_BYTES_MOST) {
         TWILL_FAIL(error, status, "TWILL_TUNING=%s: is not a text file%s%s", path,
                    ferror(file) ? ": " : "", ferror(file) ? strerror(errno) : "");
         free(*text);
@@ -55,7 +55,7 @@ twill_status twill_context_open_tuning(struct twill_context *context)
     const char *machine = twill_config_text(&context->config, TWILL_VARIABLE_MACHINE);
     char *text = NULL;
     if (path != NULL)
-        TWILL_TRY(&context->error, read_file(&text, path, &context->error));
+        TWILL_TRY(&context->error, file_read(&text, path, &context->error));
     twill_status status = twill_tuning_create(
         &context->tuning, machine, path != NULL && text == NULL ? "" : text, path, &context->error);
     free(text);
@@ -85,7 +85,7 @@ struct question {
     char copy[TWILL_WHY_QUESTION];
 };
 
-static twill_status refuse(struct twill_context *context, const char *word, const char *what)
+static twill_status refuse_query(struct twill_context *context, const char *word, const char *what)
 {
     return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: \"%s\" is not %s", word, what);
 }
@@ -101,7 +101,7 @@ static bool is_type(const char *word, twill_type *type)
 }
 
 /* NAME=VALUE */
-static bool read_named(struct question *q, const char *word)
+static bool option_read(struct question *q, const char *word)
 {
     const struct {
         const char *name, **value;
@@ -118,8 +118,8 @@ static bool read_named(struct question *q, const char *word)
     return false;
 }
 
-static twill_status read_word(struct twill_context *context, struct question *q, unsigned index,
-                              const char *word)
+static twill_status read_query(struct twill_context *context, struct question *q, unsigned index,
+                               const char *word)
 {
     struct twill_select_request *r = &q->request;
     size_t length = strlen(word);
@@ -129,13 +129,13 @@ static twill_status read_word(struct twill_context *context, struct question *q,
                 r->collective = (enum twill_collective)c;
                 return TWILL_OK;
             }
-        return refuse(context, word, "a collective");
+        return refuse_query(context, word, "a collective");
     }
     if (index == 1)
         return twill_bytes_parse(word, length, &r->bytes) == length && length > 0
                    ? TWILL_OK
-                   : refuse(context, word, "a size such as 64K");
-    if (read_named(q, word))
+                   : refuse_query(context, word, "a size such as 64K");
+    if (option_read(q, word))
         return TWILL_OK;
     if (strcmp(word, "mapped") == 0)
         r->mapped = true;
@@ -148,9 +148,10 @@ static twill_status read_word(struct twill_context *context, struct question *q,
     else if (strcmp(word, "left") == 0)
         r->order = TWILL_ORDER_LEFT;
     else if (!is_type(word, &r->type))
-        return refuse(context, word,
-                      "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=PART=RANKS, "
-                      "topology=FILE, machine=NAME, mapped, fetched, vector, ordered or left");
+        return refuse_query(
+            context, word,
+            "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=PART=RANKS, "
+            "topology=FILE, machine=NAME, mapped, fetched, vector, ordered or left");
     return TWILL_OK;
 }
 
@@ -166,7 +167,7 @@ static twill_status read_question(struct twill_context *context, struct question
     snprintf(q->copy, sizeof(q->copy), "%s", text);
     for (char *word = strtok_r(q->copy, " ", &rest); word != NULL;
          word = strtok_r(NULL, " ", &rest))
-        TWILL_TRY(&context->error, read_word(context, q, index++, word));
+        TWILL_TRY(&context->error, read_query(context, q, index++, word));
     if (index < 2)
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT,
                           "why: a collective and a size are wanted, such as \"allreduce 64K\"");
@@ -183,8 +184,8 @@ static bool has_levels(const struct twill_world *world)
 
 /* The world that is asked about, if it is not this job's. What it says itself goes before what the
  * variables and the topology say. */
-static twill_status declare(struct twill_world *world, const struct question *q,
-                            struct twill_error *error)
+static twill_status declare_world(struct twill_world *world, const struct question *q,
+                                  struct twill_error *error)
 {
     struct twill_topology *topology = NULL;
     char node[24];
@@ -203,7 +204,7 @@ static twill_status declare(struct twill_world *world, const struct question *q,
     return status;
 }
 
-static twill_status answer(struct twill_context *context, const char *text)
+static twill_status answer_query(struct twill_context *context, const char *text)
 {
     struct question q;
     struct twill_world declared = {.size = 0};
@@ -212,7 +213,7 @@ static twill_status answer(struct twill_context *context, const char *text)
     twill_status status = TWILL_OK;
     bool other_world = q.world != NULL || q.topology != NULL;
     if (other_world)
-        status = declare(&declared, &q, &context->error);
+        status = declare_world(&declared, &q, &context->error);
     if (status == TWILL_OK && q.machine != NULL)
         status = twill_tuning_create(&other, q.machine, NULL, NULL, &context->error);
     if (status == TWILL_OK)
@@ -233,7 +234,7 @@ const char *twill_context_why(twill_context *context, const char *question, size
         free(context->why);
         context->why = NULL;
         twill_error_clear(&context->error);
-        if (answer(context, question) != TWILL_OK)
+        if (answer_query(context, question) != TWILL_OK)
             return NULL;
         for (char *c = context->why; *c != '\0'; c++)
             *c = *c == '\n' ? '\0' : *c;

@@ -24,7 +24,7 @@ static bool holds_side(enum twill_holder holder, const struct twill_run *run, ui
 
 /* Of a broadcast to several nodes only the root's source is shared: a representative hands it on,
  * out of its own buffer. On one node the root writes to the others. */
-static bool needs(const struct twill_run *run, unsigned side, uint32_t rank)
+static bool side_is_needed(const struct twill_run *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     if (side == TWILL_SRC)
@@ -52,7 +52,7 @@ static const struct twill_address_line *address_line_of(const struct twill_run *
 static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
 {
     const struct twill_side *s = &run->side[side];
-    if (!needs(run, side, run->comm->rank))
+    if (!side_is_needed(run, side, run->comm->rank))
         return 0;
     if (s->bounced)
         return TWILL_HEAP_NOWHERE;
@@ -63,7 +63,7 @@ static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
 static uint64_t address_of(const struct twill_run *run, unsigned side)
 {
     const struct twill_side *s = &run->side[side];
-    if (!needs(run, side, run->comm->rank))
+    if (!side_is_needed(run, side, run->comm->rank))
         return 0;
     if (s->bounced || run->comm->single_copy == NULL)
         return TWILL_HEAP_NOWHERE;
@@ -80,7 +80,7 @@ static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t add
 }
 
 /* Does this rank vote, and is it for it? */
-static bool publish(struct twill_run *run)
+static bool publish_addresses(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     struct twill_address_line *line = &comm->node->area[comm->local]->addresses[run->sequence % 2];
@@ -111,8 +111,8 @@ static void collect_addresses(struct twill_run *run, uint32_t local,
     restrict_access(run, src, address[TWILL_SRC]);
     restrict_access(run, dst, address[TWILL_DST]);
     struct twill_heap_view *view = &comm->view[local];
-    bool in_src = needs(run, TWILL_SRC, rank) && src != TWILL_HEAP_NOWHERE;
-    bool in_dst = needs(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
+    bool in_src = side_is_needed(run, TWILL_SRC, rank) && src != TWILL_HEAP_NOWHERE;
+    bool in_dst = side_is_needed(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
     run->peer_src[local] = in_src ? view->base + src : NULL;
     run->peer_dst[local] = in_dst ? view->base + dst : NULL;
     if (local == comm->local || !run->mapped)
@@ -126,7 +126,7 @@ static void collect_addresses(struct twill_run *run, uint32_t local,
 static bool publishes(const struct twill_run *run, uint32_t local)
 {
     uint32_t rank = run->comm->node->rank[local];
-    return needs(run, TWILL_SRC, rank) || needs(run, TWILL_DST, rank);
+    return side_is_needed(run, TWILL_SRC, rank) || side_is_needed(run, TWILL_DST, rank);
 }
 
 /* Then who has counted has seen everybody in the call. */
@@ -150,7 +150,7 @@ int twill_addresses_exchange(struct twill_run *run)
         run->mapped = (run->access & TWILL_ACCESS_MAPPED) != 0;
         run->fetched = (run->access & TWILL_ACCESS_FETCHED) != 0;
         run->next_address = 0;
-        if (publishes(run, comm->local) && !publish(run)) {
+        if (publishes(run, comm->local) && !publish_addresses(run)) {
             run->collected = true;
             return 1;
         }

@@ -71,7 +71,8 @@ twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool
     return TWILL_OK;
 }
 
-static bool same(const struct twill_select_request *a, const struct twill_select_request *b)
+static bool requests_match(const struct twill_select_request *a,
+                           const struct twill_select_request *b)
 {
     return a->bytes == b->bytes && a->collective == b->collective && a->root == b->root &&
            a->mapped == b->mapped && a->fetched == b->fetched && a->vector == b->vector &&
@@ -80,8 +81,8 @@ static bool same(const struct twill_select_request *a, const struct twill_select
 
 /* Nodes may differ in whether their buffers are mapped, and must agree on all else: so that decides
  * how ranks of a node exchange data, and nothing more. */
-static twill_status choose(struct twill_choice *choice, struct twill_comm *comm,
-                           const struct twill_select_request *key)
+static twill_status find_choice(struct twill_choice *choice, struct twill_comm *comm,
+                                const struct twill_select_request *key)
 {
     struct twill_select_request common = *key;
     common.mapped = key->mapped && comm->world->nodes == 1;
@@ -117,13 +118,13 @@ static twill_status find_plan(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     struct twill_select_request key = twill_run_select_request(run);
-    if (TWILL_LIKELY(comm->last != NULL && same(&comm->last_key, &key))) {
+    if (TWILL_LIKELY(comm->last != NULL && requests_match(&comm->last_key, &key))) {
         run->plan = comm->last;
         return TWILL_OK;
     }
     struct twill_choice choice;
     TWILL_TRY(&comm->error, have_chooser(comm));
-    TWILL_TRY(&comm->error, choose(&choice, comm, &key));
+    TWILL_TRY(&comm->error, find_choice(&choice, comm, &key));
     log_substitute(comm, &choice);
     TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, &run->plan));
     comm->last = run->plan;

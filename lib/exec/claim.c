@@ -6,10 +6,10 @@
 
 #include <sched.h>
 
-#define SPINS 200u /* an advance is short; then its thread may have lost the core */
+#define CLAIM_SPINS 200u /* an advance is short; then its thread may have lost the core */
 
 /* A second caller; it may only read what never changes. */
-static twill_status refuse(struct twill_comm *comm, const char *call, const char *inside)
+static twill_status refuse_claim(struct twill_comm *comm, const char *call, const char *inside)
 {
     char rank[TWILL_RANK_TEXT];
     uint32_t live = TWILL_LIVE;
@@ -41,9 +41,9 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
              &comm->held, &inside, call, memory_order_acquire, memory_order_relaxed);
          spins++) {
         if (inside != NULL && inside != twill_held_by_progress)
-            return refuse(comm, call, inside);
+            return refuse_claim(comm, call, inside);
         inside = NULL;
-        if (spins < SPINS)
+        if (spins < CLAIM_SPINS)
             twill_pause();
         else
             sched_yield();

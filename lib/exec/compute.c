@@ -75,7 +75,7 @@ static void reduce_by_function(const struct twill_run *run, const struct reducti
     }
 }
 
-static void reduce_elements(const struct twill_run *run, const struct reduction *f, size_t count)
+static void reduce_run(const struct twill_run *run, const struct reduction *f, size_t count)
 {
     if (count == 0)
         return;
@@ -105,9 +105,9 @@ static void add_source(struct reduction *f, const unsigned char *start, bool par
 }
 
 /* The operands of some blocks of a REDUCE in folding order; returns the elements of dst. */
-static size_t gather(const struct twill_run *run, const struct twill_instance *instance,
-                     const struct twill_step *step, uint32_t at, uint32_t blocks,
-                     struct reduction *f)
+static size_t gather_operands(const struct twill_run *run, const struct twill_instance *instance,
+                              const struct twill_step *step, uint32_t at, uint32_t blocks,
+                              struct reduction *f)
 {
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     bool own_partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
@@ -141,8 +141,8 @@ static size_t gather(const struct twill_run *run, const struct twill_instance *i
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
-static void copy(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
-                 size_t bytes, bool to_caller)
+static void copy_result(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
+                        size_t bytes, bool to_caller)
 {
     if (dst == src || bytes == 0)
         return;
@@ -165,7 +165,7 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
             TWILL_TRY(&run->comm->error,
                       twill_run_fetch(run, step->peer[0], dst.start, src.start, bytes));
         else
-            copy(run, dst.start, src.start, bytes, to_caller);
+            copy_result(run, dst.start, src.start, bytes, to_caller);
         if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
             run->comm->counters.bytes_copied += bytes;
         at += blocks;
@@ -206,7 +206,7 @@ static twill_status reduce_fetched(struct twill_run *run, const struct twill_ins
             section.source[i] = to;
             to += TWILL_FETCH_CHUNK;
         }
-        reduce_elements(run, &section, n);
+        reduce_run(run, &section, n);
     }
     return TWILL_OK;
 }
@@ -216,7 +216,7 @@ static twill_status reduce_all(struct twill_run *run, const struct twill_instanc
 {
     if (TWILL_UNLIKELY(f->fetches))
         return reduce_fetched(run, instance, f, count);
-    reduce_elements(run, f, count);
+    reduce_run(run, f, count);
     return TWILL_OK;
 }
 
@@ -230,13 +230,13 @@ static unsigned char *taken_to(const struct twill_run *run, const struct twill_i
 
 /* Some blocks that lie together; those COPYs that follow take the result on. The fold itself stores
  * to the first of them; to more than it can it goes strip by strip. */
-static twill_status reduce(struct twill_run *run, const struct twill_instance *instance,
-                           const struct twill_step *step, uint32_t copies, uint32_t at,
-                           uint32_t blocks)
+static twill_status reduce_blocks(struct twill_run *run, const struct twill_instance *instance,
+                                  const struct twill_step *step, uint32_t copies, uint32_t at,
+                                  uint32_t blocks)
 {
     struct reduction f;
     bool final = (step->flags & TWILL_STEP_FINAL) != 0;
-    size_t count = gather(run, instance, step, at, blocks, &f);
+    size_t count = gather_operands(run, instance, step, at, blocks, &f);
     size_t width = twill_run_width(run, !final), at_once = count;
     uint32_t c = 1;
     bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
@@ -255,14 +255,15 @@ static twill_status reduce(struct twill_run *run, const struct twill_instance *i
         struct reduction section = section_of(run, &f, done);
         TWILL_TRY(&run->comm->error, reduce_all(run, instance, &section, n));
         for (uint32_t rest = c; rest <= copies; rest++)
-            copy(run, taken_to(run, instance, &step[rest], at, blocks) + done * width,
-                 section.dst[0], n * width, twill_operand_space(step[rest].dst) == TWILL_DST);
+            copy_result(run, taken_to(run, instance, &step[rest], at, blocks) + done * width,
+                        section.dst[0], n * width,
+                        twill_operand_space(step[rest].dst) == TWILL_DST);
     }
     return TWILL_OK;
 }
 
 /* COPYs behind a REDUCE that take its result on. */
-static uint32_t count_copies(const struct twill_step *step, const struct twill_step *end)
+static uint32_t copies_count(const struct twill_step *step, const struct twill_step *end)
 {
     uint32_t copies = 0;
     bool final = (step->flags & TWILL_STEP_FINAL) != 0;
@@ -277,10 +278,10 @@ twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill
                                        const struct twill_step *step, const struct twill_step *end,
                                        uint32_t *copies)
 {
-    *copies = count_copies(step, end);
+    *copies = copies_count(step, end);
     for (uint32_t at = 0; at < step->blocks;) {
         uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
-        TWILL_TRY(&run->comm->error, reduce(run, instance, step, *copies, at, blocks));
+        TWILL_TRY(&run->comm->error, reduce_blocks(run, instance, step, *copies, at, blocks));
         at += blocks;
     }
     return TWILL_OK;
@@ -304,5 +305,5 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
     add_source(&f, own, own_partial);
     if ((posted->flags & TWILL_STEP_FIRST) == 0)
         add_source(&f, data, partial);
-    reduce_elements(run, &f, bytes / twill_run_width(run, partial));
+    reduce_run(run, &f, bytes / twill_run_width(run, partial));
 }

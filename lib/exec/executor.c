@@ -21,8 +21,8 @@ static struct twill_posted *posted_at(const struct twill_run *run, const struct 
     return &slot->posted[(size_t)lane * run->plan->most_posted + index];
 }
 
-static struct twill_slot *slot_of(const struct twill_run *run,
-                                  const struct twill_instance *instance)
+static struct twill_slot *instance_slot(const struct twill_run *run,
+                                        const struct twill_instance *instance)
 {
     return &run->comm->slot[instance->epoch % TWILL_WINDOW];
 }
@@ -40,7 +40,7 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
                        const struct twill_step *step, uint32_t at, uint32_t blocks)
 {
     struct twill_comm *comm = run->comm;
-    struct twill_slot *slot = slot_of(run, instance);
+    struct twill_slot *slot = instance_slot(run, instance);
     struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
     struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
     struct twill_transfer *request = &posted->request;
@@ -80,8 +80,8 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
     return status == TWILL_OK ? ADVANCED : status;
 }
 
-static int post(struct twill_run *run, struct twill_instance *instance,
-                const struct twill_step *step)
+static int post_transfer(struct twill_run *run, struct twill_instance *instance,
+                         const struct twill_step *step)
 {
     twill_operand operand = step->op == TWILL_STEP_SEND ? step->src : step->dst;
     uint32_t at = 0;
@@ -97,7 +97,7 @@ static int post(struct twill_run *run, struct twill_instance *instance,
 
 /* Another call's message has come. Who called what is better heard from the peer: on the node its
  * line tells, of others lib/exec/wait.c asks. */
-static int differ(struct twill_comm *comm, const struct twill_transfer *request)
+static int call_differs(struct twill_comm *comm, const struct twill_transfer *request)
 {
     comm->differs = request->peer;
     if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
@@ -117,13 +117,13 @@ static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
-    const struct twill_slot *slot = slot_of(run, instance);
+    const struct twill_slot *slot = instance_slot(run, instance);
     for (uint32_t i = 0; i < instance->posted[lane]; i++) {
         const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
         if (request->status == TWILL_PENDING)
             return BLOCKED;
         if (request->status == TWILL_ERR_MISMATCH)
-            return differ(run->comm, request);
+            return call_differs(run->comm, request);
         if (request->status != TWILL_OK)
             return TWILL_COMM_FAIL(run->comm, (twill_status)request->status,
                                    "message with %s failed: %s",
@@ -162,7 +162,7 @@ int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
 /* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
  * the begin of this one counts. It has said so before it wrote its call down: so that is looked at
  * first. */
-static int disagree(struct twill_run *run, uint64_t epoch, uint32_t peer)
+static int signature_differs(struct twill_run *run, uint64_t epoch, uint32_t peer)
 {
     bool is_known = twill_run_is_written_down(run, peer);
     if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
@@ -193,11 +193,11 @@ static int arrived(struct twill_run *run, const struct twill_instance *instance,
     }
     if (TWILL_LIKELY(signature == run->signature))
         return ADVANCED;
-    return disagree(run, instance->epoch, peer);
+    return signature_differs(run, instance->epoch, peer);
 }
 
-static int await(struct twill_run *run, const struct twill_instance *instance,
-                 const struct twill_step *step)
+static int flags_await(struct twill_run *run, const struct twill_instance *instance,
+                       const struct twill_step *step)
 {
     for (unsigned i = 0; i < step->nsrc; i++) {
         if (step->peer[i] == run->comm->rank)
@@ -217,7 +217,7 @@ static void raise_flag(struct twill_run *run, struct twill_instance *instance,
                       run->signature);
 }
 
-static int put_imm(struct twill_run *run, const struct twill_instance *instance,
+static int imm_put(struct twill_run *run, const struct twill_instance *instance,
                    const struct twill_step *step)
 {
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
@@ -241,7 +241,7 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
     case TWILL_STEP_SEND:
     case TWILL_STEP_RECV:
     case TWILL_STEP_RECV_REDUCE:
-        return post(run, instance, step);
+        return post_transfer(run, instance, step);
     case TWILL_STEP_REDUCE: {
         const struct twill_schedule *s = &run->plan->schedule;
         uint32_t copies;
@@ -255,14 +255,14 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
         TWILL_TRY(&run->comm->error, twill_run_copy(run, instance, step));
         return ADVANCED;
     case TWILL_STEP_PUT_IMM:
-        return put_imm(run, instance, step);
+        return imm_put(run, instance, step);
     case TWILL_STEP_WAIT:
         return wait_posted(run, instance, step->lane);
     case TWILL_STEP_SIGNAL:
         raise_flag(run, instance, step);
         return ADVANCED;
     case TWILL_STEP_AWAIT:
-        return await(run, instance, step);
+        return flags_await(run, instance, step);
     case TWILL_STEP_OP_COUNT:
         break;
     }

@@ -71,7 +71,7 @@ void twill_run_find_fast_path(struct twill_run *run)
     run->fast_path = found;
 }
 
-static unsigned lane_of(uint64_t epoch)
+static unsigned epoch_lane(uint64_t epoch)
 {
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
@@ -90,7 +90,7 @@ static __attribute__((noinline)) void post_first(const struct twill_run *run)
     struct twill_comm *comm = run->comm;
     struct twill_node *node = comm->node;
     uint64_t epoch = comm->epoch;
-    unsigned lane = lane_of(epoch);
+    unsigned lane = epoch_lane(epoch);
     const struct twill_fast_path *fast_path = &run->fast_path;
     if (fast_path->kind == TWILL_FAST_IMM) {
         twill_node_put(node, lane, epoch, run->signature, fast_path->from, fast_path->bytes);
@@ -115,7 +115,7 @@ void twill_run_fast_post(const struct twill_run *run)
     if (TWILL_LIKELY(fast_path->kind == TWILL_FAST_IMM16)) {
         struct twill_node *node = run->comm->node;
         uint64_t epoch = run->comm->epoch;
-        struct twill_immediate *line = twill_node_imm_at(node, node->me, lane_of(epoch), epoch);
+        struct twill_immediate *line = twill_node_imm_at(node, node->me, epoch_lane(epoch), epoch);
         const unsigned char *last = fast_path->from + fast_path->bytes - sizeof(uint64_t);
         memcpy(line->payload, fast_path->from, sizeof(uint64_t));
         memcpy(line->payload + fast_path->bytes - sizeof(uint64_t), last, sizeof(uint64_t));

@@ -36,7 +36,7 @@ static void describe_operation(struct twill_run *run)
 }
 
 /* Elements of odd sizes are aligned as their size allows, pairs as their halves are. */
-static size_t alignment_of(const struct twill_run *run)
+static size_t element_alignment(const struct twill_run *run)
 {
     size_t element = run->given;
     if (run->type != run->call.type)
@@ -47,7 +47,7 @@ static size_t alignment_of(const struct twill_run *run)
     return run->created != NULL && run->created->element != 0 ? twill_min(power, 16) : element;
 }
 
-static size_t bytes_of(const struct twill_run *run, const struct twill_side *side)
+static size_t side_size(const struct twill_run *run, const struct twill_side *side)
 {
     bool sharded = twill_collective_facts(run->call.collective)->sharded;
     uint32_t shards = sharded ? run->comm->world->size : 1;
@@ -80,7 +80,7 @@ static void describe_side(const struct twill_run *run, struct twill_side *side,
         side->count = counts->count;
         side->offset = counts->offset;
     }
-    side->bytes = bytes_of(run, side);
+    side->bytes = side_size(run, side);
 }
 
 void twill_run_describe(struct twill_run *run)
@@ -90,7 +90,7 @@ void twill_run_describe(struct twill_run *run)
     struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];
     describe_operation(run);
     run->given = run->type != call->type ? twill_type_size(call->type) : run->element;
-    run->align = alignment_of(run);
+    run->align = element_alignment(run);
     describe_side(run, src, facts->src, call->src, &call->src_counts);
     describe_side(run, dst, facts->dst, call->dst, &call->dst_counts);
     run->known = NULL;
@@ -232,8 +232,8 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
 }
 
 /* Elements of the slice in a part. */
-static size_t segment_of(const struct twill_run *run, const struct twill_instance *instance,
-                         unsigned space, uint32_t shard)
+static size_t segment_elements(const struct twill_run *run, const struct twill_instance *instance,
+                               unsigned space, uint32_t shard)
 {
     const size_t *count = run->known;
     size_t whole = run->most;
@@ -282,11 +282,11 @@ struct twill_elements twill_run_locate(const struct twill_run *run,
     if (where->blocks == 1 && run->shard_blocks == 1 && first < s->blocks) /* a part; no division */
         return (struct twill_elements){base +
                                            offset_of(run, space, local, 0, first, where->partial),
-                                       segment_of(run, instance, space, first)};
+                                       segment_elements(run, instance, space, first)};
     uint32_t end = first + where->blocks - 1u; /* the last one */
     uint32_t shard = first % s->blocks / run->shard_blocks,
              end_shard = end % s->blocks / run->shard_blocks;
-    size_t from, length, last, last_length, whole = segment_of(run, instance, space, shard);
+    size_t from, length, last, last_length, whole = segment_elements(run, instance, space, shard);
     twill_block_range(whole, run->element, run->shard_blocks, first % run->shard_blocks, &from,
                       &length);
     last = from;

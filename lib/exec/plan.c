@@ -25,7 +25,7 @@ struct copies {
     size_t tmp, shared;
 };
 
-static void count_copies(struct copies *copies, const struct twill_schedule *s)
+static void plan_count_copies(struct copies *copies, const struct twill_schedule *s)
 {
     copies->tmp = twill_max(copies->tmp, s->tmp_blocks / s->blocks);
     copies->shared = twill_max(copies->shared, s->shared_blocks / s->blocks);
@@ -38,7 +38,7 @@ static twill_status declared(struct twill_comm *comm, const struct twill_plan *p
 {
     const struct twill_choice *choice = &plan->choice;
     *copies = (struct copies){0};
-    count_copies(copies, &plan->schedule);
+    plan_count_copies(copies, &plan->schedule);
     if (comm->world->nodes == 1 || choice->algorithm->protocols == 0 ||
         !twill_protocol_is_sharded(choice->shape.protocol))
         return TWILL_OK;
@@ -50,7 +50,7 @@ static twill_status declared(struct twill_comm *comm, const struct twill_plan *p
         return TWILL_OK;
     TWILL_TRY(&comm->error, twill_schedule_emit(&schedule, choice->algorithm, comm->world,
                                                 comm->rank, &other, &comm->error));
-    count_copies(copies, &schedule);
+    plan_count_copies(copies, &schedule);
     twill_schedule_destroy(&schedule);
     return TWILL_OK;
 }
@@ -189,7 +189,7 @@ static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
 
 #ifndef NDEBUG
 /* Debug builds check all ranks' schedules before the first use, up to a size that takes no time. */
-static twill_status verify(struct twill_comm *comm, const struct twill_choice *choice)
+static twill_status verify_schedules(struct twill_comm *comm, const struct twill_choice *choice)
 {
     const struct twill_world *world = comm->world;
     if (world->size > 32)
@@ -207,8 +207,8 @@ static twill_status verify(struct twill_comm *comm, const struct twill_choice *c
 }
 #endif
 
-static twill_status make(struct twill_comm *comm, const struct twill_choice *choice,
-                         struct twill_plan **made)
+static twill_status make_plan(struct twill_comm *comm, const struct twill_choice *choice,
+                              struct twill_plan **made)
 {
     struct twill_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL)
@@ -216,7 +216,7 @@ static twill_status make(struct twill_comm *comm, const struct twill_choice *cho
     plan->choice = *choice;
     twill_status status = TWILL_OK;
 #ifndef NDEBUG
-    TWILL_TRY_OR_FAIL(&comm->error, verify(comm, choice));
+    TWILL_TRY_OR_FAIL(&comm->error, verify_schedules(comm, choice));
 #endif
     TWILL_TRY_OR_FAIL(&comm->error,
                       twill_schedule_emit(&plan->schedule, choice->algorithm, comm->world,
@@ -232,7 +232,7 @@ fail:
     return status;
 }
 
-static bool same(const struct twill_choice *a, const struct twill_choice *b)
+static bool choices_match(const struct twill_choice *a, const struct twill_choice *b)
 {
     return a->algorithm == b->algorithm && a->shape.collective == b->shape.collective &&
            a->shape.root == b->shape.root && a->shape.vector == b->shape.vector &&
@@ -245,13 +245,13 @@ twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *
                             const struct twill_plan **plan)
 {
     for (struct twill_plan *p = comm->plans; p != NULL; p = p->next) {
-        if (same(&p->choice, choice)) {
+        if (choices_match(&p->choice, choice)) {
             *plan = p;
             return TWILL_OK;
         }
     }
     struct twill_plan *made = NULL;
-    TWILL_TRY(&comm->error, make(comm, choice, &made));
+    TWILL_TRY(&comm->error, make_plan(comm, choice, &made));
     *plan = made;
     return TWILL_OK;
 }

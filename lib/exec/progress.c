@@ -59,8 +59,8 @@ void twill_context_remove(struct twill_context *context, struct twill_comm *comm
 
 /* Take the i-th open communicator if it has something pending; NULL: past the end. What is held
  * stays: who ends it has claimed it before it removes it. */
-static struct twill_comm *take(struct twill_context *context, size_t i,
-                               const struct twill_comm *except, bool *taken)
+static struct twill_comm *take_comm(struct twill_context *context, size_t i,
+                                    const struct twill_comm *except, bool *taken)
 {
     twill_context_lock(context);
     struct twill_comm *comm = i < context->opened ? context->open[i] : NULL;
@@ -76,7 +76,7 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
     int moved = 0;
     bool taken;
     struct twill_comm *comm;
-    for (size_t i = 0; (comm = take(context, i, except, &taken)) != NULL; i++) {
+    for (size_t i = 0; (comm = take_comm(context, i, except, &taken)) != NULL; i++) {
         if (!taken)
             continue;
         if (atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0) {

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define YIELDS       64u             /* turns in which nothing moved, before it naps */
+#define NAP_YIELDS   64u             /* turns in which nothing moved, before it naps */
 #define NAP_LEAST_NS UINT64_C(20000) /* something is under way, but nothing moves */
 #define NAP_MOST_NS  UINT64_C(200000)
 #define NAP_LATE_NS  UINT64_C(1000000) /* TWILL_PROGRESS=late */
@@ -115,7 +115,7 @@ static void *progress_main(void *argument)
         } else if (twill_context_advance(context, NULL) > 0) {
             idle = 0;
             nap_ns = NAP_LEAST_NS;
-        } else if (idle++ < YIELDS) {
+        } else if (idle++ < NAP_YIELDS) {
             sched_yield();
         } else {
             nap(nap_ns);
@@ -136,7 +136,7 @@ static int start_thread(struct twill_context *context, const pthread_attr_t *att
     return code;
 }
 
-static void start(struct twill_context *context)
+static void thread_start(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
     pthread_attr_t attributes;
@@ -172,7 +172,7 @@ void twill_progress_wake(struct twill_context *context)
     if (!atomic_load_explicit(&progress->tried, memory_order_acquire)) {
         twill_context_lock(context);
         if (!atomic_load_explicit(&progress->tried, memory_order_relaxed))
-            start(context);
+            thread_start(context);
         atomic_store_explicit(&progress->tried, true, memory_order_release);
         twill_context_unlock(context);
     }

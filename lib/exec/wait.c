@@ -155,7 +155,7 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
 }
 
 /* Everything of this communicator; when nothing moves, that of the others too. */
-static int advance(struct twill_comm *comm)
+static int advance_comms(struct twill_comm *comm)
 {
     int moved = twill_comm_advance(comm);
     if (moved == 0)
@@ -204,7 +204,7 @@ static int back_off(struct twill_comm *comm, struct twill_waiting *state,
         return 0;
     }
     uint32_t word = twill_node_sleep_begin(comm->node);
-    int moved = advance(comm);
+    int moved = advance_comms(comm);
     if (moved == 0 && !done(of)) {
         bool polled =
             twill_comm_is_polled(comm) || others_pend(comm) || comm->context->idle != NULL;
@@ -280,7 +280,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
     uint32_t idle = 0;
     start_over(&state);
     for (;;) {
-        int moved = advance(comm);
+        int moved = advance_comms(comm);
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
         if (done(of)) {
@@ -312,7 +312,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 twill_status twill_comm_progress(struct twill_comm *comm)
 {
     struct twill_waiting *state = &comm->standing;
-    int moved = advance(comm);
+    int moved = advance_comms(comm);
     if (moved > 0)
         moved_on(comm, state);
     else if (moved == 0 && ++state->polls % TESTS_PER_CHECK == 0)

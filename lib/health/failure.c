@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NOTIFY_NS       UINT64_C(500000000) /* telling everyone must not take longer */
-#define EXPLAIN_NS      UINT64_C(500000000)
-#define EXPLAIN_TURN_NS UINT64_C(2000000)
+#define FAILURE_NOTIFY_NS UINT64_C(500000000) /* telling everyone must not take longer */
+#define EXPLAIN_NS        UINT64_C(500000000)
+#define EXPLAIN_TURN_NS   UINT64_C(2000000)
 
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
 {
@@ -132,8 +132,8 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
 }
 
 /* Was it the same call? Without ours, that is so. */
-static bool is_ours(const struct twill_comm *comm, const struct twill_call *theirs,
-                    uint64_t sequence)
+static bool call_is_same(const struct twill_comm *comm, const struct twill_call *theirs,
+                         uint64_t sequence)
 {
     struct twill_call ours;
     return !read_past(comm, comm->local, sequence, &ours) ||
@@ -144,7 +144,7 @@ static bool is_ours(const struct twill_comm *comm, const struct twill_call *thei
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence)
 {
-    if (is_ours(comm, theirs, sequence))
+    if (call_is_same(comm, theirs, sequence))
         return TWILL_OK;
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
@@ -166,7 +166,7 @@ twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
         struct twill_call theirs;
         char name[128], rank[TWILL_RANK_TEXT];
         if (!read_past(comm, comm->world->local[peer], sequence, &theirs) ||
-            is_ours(comm, &theirs, sequence))
+            call_is_same(comm, &theirs, sequence))
             continue;
         twill_call_describe(&theirs, sequence, name, sizeof(name));
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
@@ -238,7 +238,7 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
         notice.state[0] = sequence;
         snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
                  comm->error.message);
-        twill_comm_notify(comm, &notice, NOTIFY_NS);
+        twill_comm_notify(comm, &notice, FAILURE_NOTIFY_NS);
     }
     for (unsigned t = 0; t < comm->transports; t++)
         comm->transport[t]->ops->cancel(comm->transport[t]);

@@ -112,7 +112,7 @@ static void record_failure(struct twill_comm *comm, const struct twill_notice *n
 }
 
 /* The rank of this communicator that is a rank of the job, or UINT32_MAX. */
-static uint32_t rank_of(const struct twill_comm *comm, uint32_t job)
+static uint32_t comm_rank_of(const struct twill_comm *comm, uint32_t job)
 {
     if (job < comm->world->size && comm->job[job] == job)
         return job;
@@ -124,12 +124,13 @@ static uint32_t rank_of(const struct twill_comm *comm, uint32_t job)
 
 /* Put a piece of news into the box of the communicator it is about. Two may have one number if no
  * rank is in both: so the sender tells which. Its owner may be another thread. */
-static void deliver(struct twill_context *context, struct twill_notice *notice)
+static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
 {
     twill_context_lock(context);
     for (size_t i = 0; i < context->opened; i++) {
         struct twill_comm *comm = context->open[i];
-        uint32_t from = comm->number == notice->comm ? rank_of(comm, notice->from) : UINT32_MAX;
+        uint32_t from =
+            comm->number == notice->comm ? comm_rank_of(comm, notice->from) : UINT32_MAX;
         if (from == UINT32_MAX)
             continue;
         struct twill_mailbox *mailbox = &comm->mailbox;
@@ -152,7 +153,7 @@ static twill_status poll_detector(struct twill_comm *comm)
     struct twill_context *context = comm->context;
     pthread_mutex_lock(&context->detector_lock);
     while (twill_detector_poll(context->detector, &notice))
-        deliver(context, &notice);
+        deliver_notice(context, &notice);
     pthread_mutex_unlock(&context->detector_lock);
     twill_context_lock(context);
     struct twill_mailbox *mailbox = &comm->mailbox;

@@ -19,7 +19,7 @@ struct twill_extent {
     bool apart; /* from the lender or from twill_memory_alloc(), and not next to others */
 };
 
-static size_t alignment_of(size_t bytes)
+static size_t block_alignment(size_t bytes)
 {
     return bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
 }
@@ -79,7 +79,7 @@ static struct twill_extent *extent_new(unsigned char *start, size_t bytes, bool 
 }
 
 /* Split off what follows the first `bytes`; false when out of memory. */
-static bool split(struct twill_extent *extent, size_t bytes)
+static bool split_extent(struct twill_extent *extent, size_t bytes)
 {
     if (extent->bytes == bytes)
         return true;
@@ -94,7 +94,7 @@ static bool split(struct twill_extent *extent, size_t bytes)
 }
 
 /* Decide the placement of everything up to `end` before it is touched. */
-static twill_status place(struct twill_heap *heap, size_t end, struct twill_error *error)
+static twill_status place_extents(struct twill_heap *heap, size_t end, struct twill_error *error)
 {
     if (end <= heap->placed)
         return TWILL_OK;
@@ -105,14 +105,14 @@ static twill_status place(struct twill_heap *heap, size_t end, struct twill_erro
     return TWILL_OK;
 }
 
-static twill_status take(struct twill_heap *heap, struct twill_extent *extent, size_t skip,
-                         size_t bytes, void **pointer, struct twill_error *error)
+static twill_status take_extent(struct twill_heap *heap, struct twill_extent *extent, size_t skip,
+                                size_t bytes, void **pointer, struct twill_error *error)
 {
     size_t end = (size_t)(extent->start - heap->base) + skip + bytes;
-    TWILL_TRY(error, place(heap, end, error));
-    bool done = skip == 0 || split(extent, skip);
+    TWILL_TRY(error, place_extents(heap, end, error));
+    bool done = skip == 0 || split_extent(extent, skip);
     struct twill_extent *mine = skip == 0 ? extent : extent->next;
-    if (!done || !split(mine, bytes))
+    if (!done || !split_extent(mine, bytes))
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory for bookkeeping");
     mine->taken = true;
     *pointer = mine->start;
@@ -128,13 +128,13 @@ static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *
 
 /* The segment may be full of what malloc() gave out: then private memory, which others cannot see,
  * serves as well. */
-static twill_status take_apart(struct twill_heap *heap, void **pointer, size_t bytes,
-                               struct twill_error *error)
+static twill_status take_private(struct twill_heap *heap, void **pointer, size_t bytes,
+                                 struct twill_error *error)
 {
     if (heap->limit > 0 && bytes > heap->limit - heap->apart)
         return out_of_heap(bytes, heap->limit, error);
     if (heap->lender != NULL)
-        *pointer = heap->lender->alloc(bytes, alignment_of(bytes));
+        *pointer = heap->lender->alloc(bytes, block_alignment(bytes));
     if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) == TWILL_HEAP_NOWHERE) {
         heap->lender->release(*pointer); /* another context has a larger part of that memory */
         *pointer = NULL;
@@ -151,7 +151,7 @@ static twill_status alloc_apart(struct twill_heap *heap, void **pointer, size_t 
     struct twill_extent *extent = extent_new(NULL, bytes, true, heap->extents);
     if (extent == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
-    twill_status status = take_apart(heap, pointer, bytes, error);
+    twill_status status = take_private(heap, pointer, bytes, error);
     if (status != TWILL_OK) {
         free(extent);
         return twill_error_pass(error, status, __FILE__, __LINE__);
@@ -170,11 +170,11 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
         if (heap->extents == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
     }
-    size_t align = alignment_of(bytes);
+    size_t align = block_alignment(bytes);
     for (struct twill_extent *e = heap->extents; e != NULL; e = e->next) {
         size_t skip = twill_round_up((uintptr_t)e->start, align) - (uintptr_t)e->start;
         if (!e->taken && e->bytes >= skip && e->bytes - skip >= bytes)
-            return take(heap, e, skip, bytes, pointer, error);
+            return take_extent(heap, e, skip, bytes, pointer, error);
     }
     if (heap->limit > 0)
         return out_of_heap(bytes, heap->bytes, error);
@@ -211,8 +211,8 @@ static void melt(struct twill_extent *extent)
     free(next);
 }
 
-static void release(struct twill_heap *heap, struct twill_extent *before,
-                    struct twill_extent *extent)
+static void release_extent(struct twill_heap *heap, struct twill_extent *before,
+                           struct twill_extent *extent)
 {
     if (extent->apart) {
         if (before == NULL)
@@ -236,7 +236,7 @@ twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twil
     struct twill_extent *before = NULL;
     for (struct twill_extent *e = heap->extents; e != NULL; before = e, e = e->next) {
         if (e->taken && e->start == pointer) {
-            release(heap, before, e);
+            release_extent(heap, before, e);
             return TWILL_OK;
         }
     }

@@ -31,8 +31,8 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
 }
 
 /* off, shared, shared:BYTES. */
-static twill_status parse(const char *text, bool *requested, size_t *least,
-                          struct twill_error *error)
+static twill_status parse_preloaded(const char *text, bool *requested, size_t *least,
+                                    struct twill_error *error)
 {
     int64_t bytes = LEAST_BYTES;
     *requested = strncmp(text, "shared", 6) == 0;
@@ -77,7 +77,7 @@ static const struct twill_preload_region *region_of(const struct twill_preload *
     return region;
 }
 
-static enum twill_preloaded_outcome find(struct twill_preloaded *preloaded)
+static enum twill_preloaded_outcome find_preloaded(struct twill_preloaded *preloaded)
 {
     const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
     if (library == NULL)
@@ -88,7 +88,7 @@ static enum twill_preloaded_outcome find(struct twill_preloaded *preloaded)
     return TWILL_PRELOADED_READY;
 }
 
-static enum twill_preloaded_outcome make(struct twill_preloaded *preloaded, size_t bytes)
+static enum twill_preloaded_outcome make_preloaded(struct twill_preloaded *preloaded, size_t bytes)
 {
     enum twill_preloaded_outcome why;
     const struct twill_preload *library = preloaded->library;
@@ -110,9 +110,9 @@ twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char 
                                   struct twill_error *error)
 {
     bool requested;
-    TWILL_TRY(error, parse(setting, &requested, &preloaded->least, error));
+    TWILL_TRY(error, parse_preloaded(setting, &requested, &preloaded->least, error));
     if (requested)
-        preloaded->outcome = find(preloaded);
+        preloaded->outcome = find_preloaded(preloaded);
     return TWILL_OK;
 }
 
@@ -120,7 +120,7 @@ void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes)
 {
     if (preloaded->library == NULL)
         return;
-    enum twill_preloaded_outcome outcome = make(preloaded, bytes);
+    enum twill_preloaded_outcome outcome = make_preloaded(preloaded, bytes);
     if (outcome != TWILL_PRELOADED_READY)
         twill_preloaded_close(preloaded);
     preloaded->outcome = outcome;

@@ -35,8 +35,8 @@ void twill_mpi_checks_find(void)
 #if defined(OPEN_MPI)
 
 /* It looks at handles and numbers, but not at all of them, and at no address. */
-static bool is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
-                       unsigned what, bool received)
+static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
+                            unsigned what, bool received)
 {
     const bool to_all = call->kind == TWILL_MPI_Alltoall || call->kind == TWILL_MPI_Alltoallv;
     const bool scattered = call->kind == TWILL_MPI_Scatter && !received;
@@ -62,8 +62,8 @@ static bool is_refused(const struct twill_mpi_call *call, const struct twill_mpi
 #else
 
 /* It looks at most, but takes arrays as they come. */
-static bool is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
-                       unsigned what, bool received)
+static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
+                            unsigned what, bool received)
 {
     const bool reduces = call->kind == TWILL_MPI_Allreduce || call->kind == TWILL_MPI_Reduce ||
                          call->kind == TWILL_MPI_Reduce_scatter_block;
@@ -95,8 +95,8 @@ bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_
 {
     /* A persistent call is decided on by all ranks together. */
     return twill_mpi.checks && call->form != TWILL_MPI_PERSISTENT &&
-           is_refused(call, comm, wrong & ~(unsigned)TWILL_MPI_WRONG_RECEIVED,
-                      (wrong & TWILL_MPI_WRONG_RECEIVED) != 0);
+           call_is_refused(call, comm, wrong & ~(unsigned)TWILL_MPI_WRONG_RECEIVED,
+                           (wrong & TWILL_MPI_WRONG_RECEIVED) != 0);
 }
 
 enum twill_mpi_why twill_mpi_wrong(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,

@@ -28,7 +28,7 @@ static _Atomic(struct twill_mpi_comm *) *place_of(MPI_Comm handle)
     return &twill_mpi.comms.place[(hash >> 40) % TWILL_MPI_PLACES];
 }
 
-static inline bool is_of(struct twill_mpi_comm *comm, MPI_Comm handle)
+static inline bool comm_is_of(struct twill_mpi_comm *comm, MPI_Comm handle)
 {
     return atomic_load_explicit(&comm->handle, memory_order_acquire) == handle;
 }
@@ -39,10 +39,10 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle)
     struct twill_mpi_comm *comm = atomic_load_explicit(&comms->last, memory_order_relaxed);
     if (handle == MPI_COMM_NULL)
         return NULL;
-    if (TWILL_LIKELY(comm != NULL && is_of(comm, handle)))
+    if (TWILL_LIKELY(comm != NULL && comm_is_of(comm, handle)))
         return comm;
     comm = atomic_load_explicit(place_of(handle), memory_order_acquire);
-    while (comm != NULL && !is_of(comm, handle))
+    while (comm != NULL && !comm_is_of(comm, handle))
         comm = comm->next;
     if (comm != NULL && !twill_mpi.multiple)
         atomic_store_explicit(&comms->last, comm, memory_order_relaxed);
@@ -165,7 +165,7 @@ static struct twill_mpi_comm *take_deferred(const struct twill_mpi_comm *end)
 
 /* What can go goes; `making` is held. How many were asked and stay is returned. A program may free
  * a thousand at a time, and the other ranks later: few are asked at a time, then, each in turn. */
-static unsigned reap(bool at_once)
+static unsigned reap_comms(bool at_once)
 {
     unsigned left = 0;
     struct twill_mpi_comm *comm, *end = NULL; /* the first that stays */
@@ -184,7 +184,7 @@ static unsigned reap(bool at_once)
 void twill_mpi_comms_reap(void)
 {
     if (atomic_load(&twill_mpi.ready) && pthread_mutex_trylock(&twill_mpi.comms.making) == 0) {
-        reap(false);
+        reap_comms(false);
         pthread_mutex_unlock(&twill_mpi.comms.making);
     }
 }
@@ -201,11 +201,11 @@ static void free_or_defer(struct twill_mpi_comm *comm)
 
 /* The attribute's. Others may hold `making` here, and this thread is inside the MPI, and may be in
  * twill, which waits. */
-static int at_free(MPI_Comm handle, int keyval, void *value, void *extra)
+static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;
     (void)keyval, (void)extra;
-    if (!atomic_load(&twill_mpi.ready) || !is_of(comm, handle))
+    if (!atomic_load(&twill_mpi.ready) || !comm_is_of(comm, handle))
         return MPI_SUCCESS; /* all have gone */
     free_or_defer(comm);
     return MPI_SUCCESS;
@@ -261,7 +261,7 @@ static enum twill_mpi_fate find_world_ranks(MPI_Comm handle, int size, int *rank
 }
 
 /* What its ranks know without asking each other. */
-static enum twill_mpi_fate kind_of(MPI_Comm handle, int *size, int *rank)
+static enum twill_mpi_fate comm_fate(MPI_Comm handle, int *size, int *rank)
 {
     int between = 0;
     PMPI_Comm_size(handle, size);
@@ -282,8 +282,9 @@ static void note_failure(void)
 }
 
 /* What twill makes for a communicator: itself, and for a persistent call its request. */
-static twill_status make(struct twill_mpi_comm *comm, const int *ranks, struct twill_mpi_talk *talk,
-                         const struct twill_mpi_bound *bound, twill_request **request)
+static twill_status make_comm(struct twill_mpi_comm *comm, const int *ranks,
+                              struct twill_mpi_talk *talk, const struct twill_mpi_bound *bound,
+                              twill_request **request)
 {
     twill_status status = twill_comm_create_over(&comm->comm, twill_mpi.world, comm->size, ranks,
                                                  twill_mpi_exchange, talk);
@@ -293,9 +294,9 @@ static twill_status make(struct twill_mpi_comm *comm, const int *ranks, struct t
 }
 
 /* All ranks, `making` held by those for whom fate is still ADOPTED. */
-static enum twill_mpi_fate set_up(struct twill_mpi_comm *comm, MPI_Comm handle, const int *ranks,
-                                  enum twill_mpi_fate fate, const struct twill_mpi_bound *bound,
-                                  twill_request **request)
+static enum twill_mpi_fate set_up_comm(struct twill_mpi_comm *comm, MPI_Comm handle,
+                                       const int *ranks, enum twill_mpi_fate fate,
+                                       const struct twill_mpi_bound *bound, twill_request **request)
 {
     struct twill_mpi_talk talk;
     if (!twill_mpi_talk_open(&talk, handle) && fate == TWILL_MPI_FATE_ADOPTED)
@@ -305,7 +306,7 @@ static enum twill_mpi_fate set_up(struct twill_mpi_comm *comm, MPI_Comm handle, 
         twill_mpi_talk_close(&talk);
         return worst > TWILL_MPI_FATE_FAILED ? TWILL_MPI_FATE_FAILED : (enum twill_mpi_fate)worst;
     }
-    twill_status status = make(comm, ranks, &talk, bound, request);
+    twill_status status = make_comm(comm, ranks, &talk, bound, request);
     if (status != TWILL_OK)
         note_failure();
     /* All have a communicator, or none: only what comes behind it may differ. */
@@ -320,8 +321,8 @@ static enum twill_mpi_fate set_up(struct twill_mpi_comm *comm, MPI_Comm handle, 
     return TWILL_MPI_FATE_FAILED;
 }
 
-static enum twill_mpi_fate adopt(struct twill_mpi_comm *comm, MPI_Comm handle, int size,
-                                 const struct twill_mpi_bound *bound, twill_request **request)
+static enum twill_mpi_fate adopt_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int size,
+                                      const struct twill_mpi_bound *bound, twill_request **request)
 {
     int *ranks = malloc(sizeof(*ranks) * (size_t)size);
     enum twill_mpi_fate fate = find_world_ranks(handle, size, ranks);
@@ -335,10 +336,10 @@ static enum twill_mpi_fate adopt(struct twill_mpi_comm *comm, MPI_Comm handle, i
     if (!making && fate == TWILL_MPI_FATE_ADOPTED)
         fate = TWILL_MPI_FATE_BUSY;
     if (making)
-        reap(false);
+        reap_comms(false);
     if (fate == TWILL_MPI_FATE_ADOPTED && !descriptors_suffice(size))
         fate = TWILL_MPI_FATE_DESCRIPTORS;
-    fate = set_up(comm, handle, ranks, fate, bound, request);
+    fate = set_up_comm(comm, handle, ranks, fate, bound, request);
     if (making)
         pthread_mutex_unlock(&twill_mpi.comms.making);
     free(ranks);
@@ -346,8 +347,8 @@ static enum twill_mpi_fate adopt(struct twill_mpi_comm *comm, MPI_Comm handle, i
 }
 
 /* From now on it is found. */
-static void publish(struct twill_mpi_comm *comm, MPI_Comm handle, int rank,
-                    enum twill_mpi_fate fate)
+static void publish_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int rank,
+                         enum twill_mpi_fate fate)
 {
     comm->rank = rank;
     comm->why = fate == TWILL_MPI_FATE_ADOPTED   ? TWILL_MPI_WHY_TAKEN
@@ -370,7 +371,7 @@ void twill_mpi_comm_adopt(MPI_Comm handle)
     int size = 0, rank = 0;
     if (handle == MPI_COMM_NULL || !atomic_load(&twill_mpi.ready))
         return;
-    enum twill_mpi_fate fate = kind_of(handle, &size, &rank);
+    enum twill_mpi_fate fate = comm_fate(handle, &size, &rank);
     struct twill_mpi_comm *comm = twill_mpi_comm_find(handle);
     if (comm != NULL) /* freed, and the attribute did not tell */
         free_or_defer(comm);
@@ -380,9 +381,9 @@ void twill_mpi_comm_adopt(MPI_Comm handle)
         comm = NULL;
     }
     if (fate == TWILL_MPI_FATE_ADOPTED)
-        fate = adopt(comm, handle, size, NULL, NULL);
+        fate = adopt_comm(comm, handle, size, NULL, NULL);
     if (comm != NULL)
-        publish(comm, handle, rank, fate);
+        publish_comm(comm, handle, rank, fate);
     if (rank == 0)
         count_fate(fate);
 }
@@ -413,8 +414,8 @@ bool twill_mpi_comm_share(const struct twill_mpi_comm *of, struct twill_mpi_comm
                           const struct twill_mpi_bound *bound, twill_request **request)
 {
     *request = NULL;
-    if (adopt(bound != NULL ? another : NULL, atomic_load(&of->handle), of->size, bound, request) ==
-        TWILL_MPI_FATE_ADOPTED)
+    if (adopt_comm(bound != NULL ? another : NULL, atomic_load(&of->handle), of->size, bound,
+                   request) == TWILL_MPI_FATE_ADOPTED)
         return true;
     if (another != NULL)
         give_entry(another);
@@ -432,17 +433,17 @@ void twill_mpi_comm_end(struct twill_mpi_comm *another)
 bool twill_mpi_comms_open(void)
 {
     int size = 0, rank = 0;
-    enum twill_mpi_fate fate = kind_of(MPI_COMM_WORLD, &size, &rank);
+    enum twill_mpi_fate fate = comm_fate(MPI_COMM_WORLD, &size, &rank);
     struct twill_mpi_comm *world = take_entry(MPI_COMM_WORLD, size);
     struct twill_mpi_comm *self = take_entry(MPI_COMM_SELF, 1);
     if (world == NULL || self == NULL ||
         PMPI_Comm_group(twill_mpi.shadow, &twill_mpi.comms.world) != MPI_SUCCESS ||
-        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_free, &twill_mpi.comms.keyval, NULL) !=
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_freed, &twill_mpi.comms.keyval, NULL) !=
             MPI_SUCCESS)
         return false;
     world->comm = twill_mpi.world;
-    publish(world, MPI_COMM_WORLD, rank, fate);
-    publish(self, MPI_COMM_SELF, 0, TWILL_MPI_FATE_ALONE);
+    publish_comm(world, MPI_COMM_WORLD, rank, fate);
+    publish_comm(self, MPI_COMM_SELF, 0, TWILL_MPI_FATE_ALONE);
     if (rank == 0)
         count_fate(fate);
     return true;
@@ -462,12 +463,12 @@ bool twill_mpi_comms_close(void)
     struct twill_mpi_comms *comms = &twill_mpi.comms;
     for (unsigned p = 0; p < TWILL_MPI_PLACES; p++)
         for (struct twill_mpi_comm *c = atomic_load(&comms->place[p]); c != NULL; c = c->next)
-            if (!is_of(c, MPI_COMM_NULL))
+            if (!comm_is_of(c, MPI_COMM_NULL))
                 free_or_defer(c);
     uint64_t from = twill_now();
     PMPI_Comm_free_keyval(&comms->keyval);
     PMPI_Group_free(&comms->world);
-    while (reap(true) > 0 && twill_now() - from < PATIENCE_NS)
+    while (reap_comms(true) > 0 && twill_now() - from < PATIENCE_NS)
         sched_yield();
     return comms->deferred == NULL;
 }

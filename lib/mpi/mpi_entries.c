@@ -133,44 +133,44 @@
                                                                         MPI_Request *request)      \
         BODY(name, large, TWILL_MPI_NONBLOCKING, request,                                          \
              PMPI_I##lower##suffix(ARGUMENTS_##name, request))
-#define PERSISTENT(prefix, name, large, N, D, suffix)                                              \
+#define PERSISTENT_ENTRY(prefix, name, large, N, D, suffix)                                        \
     int prefix##_##name##_init##suffix(PARAMETERS_##name(N, D), MPI_Info info,                     \
                                        MPI_Request *request)                                       \
         BODY(name, large, TWILL_MPI_PERSISTENT, request,                                           \
              P##prefix##_##name##_init##suffix(ARGUMENTS_##name, info, request))
 
 #if MPI_VERSION >= 4
-#define FORMS(name, lower)                                                                         \
+#define CALL_FORMS(name, lower)                                                                    \
     ENTRIES(name, lower, false, int, int, )                                                        \
-    PERSISTENT(MPI, name, false, int, int, )                                                       \
+    PERSISTENT_ENTRY(MPI, name, false, int, int, )                                                 \
     ENTRIES(name, lower, true, MPI_Count, MPI_Aint, _c)                                            \
-    PERSISTENT(MPI, name, true, MPI_Count, MPI_Aint, _c)
-#define FORMS_OF_ONE_SIZE(name, lower)                                                             \
+    PERSISTENT_ENTRY(MPI, name, true, MPI_Count, MPI_Aint, _c)
+#define CALL_FORMS_OF_ONE_SIZE(name, lower)                                                        \
     ENTRIES(name, lower, false, int, int, )                                                        \
-    PERSISTENT(MPI, name, false, int, int, )
+    PERSISTENT_ENTRY(MPI, name, false, int, int, )
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
-#define FORMS(name, lower)                                                                         \
+#define CALL_FORMS(name, lower)                                                                    \
     ENTRIES(name, lower, false, int, int, )                                                        \
-    PERSISTENT(MPIX, name, false, int, int, )
-#define FORMS_OF_ONE_SIZE FORMS
+    PERSISTENT_ENTRY(MPIX, name, false, int, int, )
+#define CALL_FORMS_OF_ONE_SIZE CALL_FORMS
 #else
-#define FORMS(name, lower) ENTRIES(name, lower, false, int, int, )
-#define FORMS_OF_ONE_SIZE  FORMS
+#define CALL_FORMS(name, lower) ENTRIES(name, lower, false, int, int, )
+#define CALL_FORMS_OF_ONE_SIZE  CALL_FORMS
 #endif
 
-FORMS(Allreduce, allreduce)
-FORMS(Reduce, reduce)
-FORMS(Bcast, bcast)
-FORMS(Allgather, allgather)
-FORMS(Allgatherv, allgatherv)
-FORMS(Gather, gather)
-FORMS(Gatherv, gatherv)
-FORMS(Scatter, scatter)
-FORMS(Scatterv, scatterv)
-FORMS(Reduce_scatter, reduce_scatter)
-FORMS(Reduce_scatter_block, reduce_scatter_block)
-FORMS(Alltoall, alltoall)
-FORMS(Alltoallv, alltoallv)
-FORMS(Scan, scan)
-FORMS(Exscan, exscan)
-FORMS_OF_ONE_SIZE(Barrier, barrier)
+CALL_FORMS(Allreduce, allreduce)
+CALL_FORMS(Reduce, reduce)
+CALL_FORMS(Bcast, bcast)
+CALL_FORMS(Allgather, allgather)
+CALL_FORMS(Allgatherv, allgatherv)
+CALL_FORMS(Gather, gather)
+CALL_FORMS(Gatherv, gatherv)
+CALL_FORMS(Scatter, scatter)
+CALL_FORMS(Scatterv, scatterv)
+CALL_FORMS(Reduce_scatter, reduce_scatter)
+CALL_FORMS(Reduce_scatter_block, reduce_scatter_block)
+CALL_FORMS(Alltoall, alltoall)
+CALL_FORMS(Alltoallv, alltoallv)
+CALL_FORMS(Scan, scan)
+CALL_FORMS(Exscan, exscan)
+CALL_FORMS_OF_ONE_SIZE(Barrier, barrier)

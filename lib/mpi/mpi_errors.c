@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int class_of(twill_status status)
+static int status_class(twill_status status)
 {
     switch (status) {
     case TWILL_ERR_ARGUMENT:
@@ -59,7 +59,7 @@ static int code_of(struct twill_mpi_comm *comm, twill_status status)
         message = twill_strerror(status);
     if (status == TWILL_ERR_BROKEN && comm->broken_code != 0)
         return comm->broken_code;
-    int code = class_of(status);
+    int code = status_class(status);
     if (code == MPI_ERR_OTHER)
         code = code_with(message);
     comm->broken_code = code;

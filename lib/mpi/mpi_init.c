@@ -95,7 +95,7 @@ static void check_program(void)
 
 /* The end of a collective of set-up. Between looks it yields: MPIs keep a core that another rank
  * may be waiting for, and there are many of these. */
-static int finish(int code, MPI_Request *request)
+static int finish_setup(int code, MPI_Request *request)
 {
     int done = 0;
     while (code == MPI_SUCCESS && !done) {
@@ -111,7 +111,7 @@ int twill_mpi_most(MPI_Comm comm, int mine)
     MPI_Request request = MPI_REQUEST_NULL;
     int most = INT_MAX;
     int code = PMPI_Iallreduce(&mine, &most, 1, MPI_INT, MPI_MAX, comm, &request);
-    return finish(code, &request) == MPI_SUCCESS ? most : INT_MAX;
+    return finish_setup(code, &request) == MPI_SUCCESS ? most : INT_MAX;
 }
 
 bool twill_mpi_talk_open(struct twill_mpi_talk *talk, MPI_Comm comm)
@@ -129,12 +129,12 @@ void twill_mpi_talk_close(struct twill_mpi_talk *talk)
 }
 
 /* One word of each rank: what they say is in talk->word, unless one has failed. */
-static bool say(struct twill_mpi_talk *talk, const struct twill_mpi_frame *mine)
+static bool agree_talk(struct twill_mpi_talk *talk, const struct twill_mpi_frame *mine)
 {
     MPI_Request request = MPI_REQUEST_NULL;
     int code = PMPI_Iallgather(mine, sizeof(*mine), MPI_BYTE, talk->frame, sizeof(*mine), MPI_BYTE,
                                talk->comm, &request);
-    talk->failed = finish(code, &request) != MPI_SUCCESS;
+    talk->failed = finish_setup(code, &request) != MPI_SUCCESS;
     for (int r = 0; !talk->failed && r < talk->size; r++)
         talk->failed = talk->frame[r].failed != 0;
     return !talk->failed;
@@ -147,7 +147,7 @@ int twill_mpi_exchange(void *user, const void *mine, void *all, size_t bytes)
     for (size_t done = 0, some; done < bytes; done += some) {
         some = twill_min(bytes - done, sizeof(frame.text));
         memcpy(frame.text, (const char *)mine + done, some);
-        if (talk->failed || !say(talk, &frame))
+        if (talk->failed || !agree_talk(talk, &frame))
             return 1;
         for (size_t r = 0; r < (size_t)talk->size; r++)
             memcpy((char *)all + r * bytes + done, talk->frame[r].text, some);
@@ -157,7 +157,7 @@ int twill_mpi_exchange(void *user, const void *mine, void *all, size_t bytes)
 
 bool twill_mpi_agree(struct twill_mpi_talk *talk, bool fine)
 {
-    return !talk->failed && say(talk, &(struct twill_mpi_frame){.failed = !fine});
+    return !talk->failed && agree_talk(talk, &(struct twill_mpi_frame){.failed = !fine});
 }
 
 void twill_mpi_share_text(char *text, size_t bytes)
@@ -191,7 +191,7 @@ static void list_settings(const char *list[3])
     *list = NULL;
 }
 
-static twill_status create(struct twill_mpi_talk *talk)
+static twill_status context_open(struct twill_mpi_talk *talk)
 {
     twill_bootstrap bootstrap = {.exchange = twill_mpi_exchange, .user = talk};
     const char *settings[3];
@@ -207,7 +207,7 @@ static twill_status create(struct twill_mpi_talk *talk)
 }
 
 /* Why it failed, on all ranks, in the words of the first that did not only hear of it. */
-static void give_up(twill_status status, bool reported)
+static void give_up_setup(twill_status status, bool reported)
 {
     int rank = -1;
     const char *message = twill_mpi.context != NULL ? twill_context_message(twill_mpi.context) : "";
@@ -235,7 +235,7 @@ static void open_world(void)
     bool fine = twill_mpi_talk_open(&talk, twill_mpi.shadow) && twill_mpi_types_open();
     twill_mpi.off[0] = '\0';
     if (twill_mpi_most(twill_mpi.shadow, !fine) == false) {
-        status = create(&talk);
+        status = context_open(&talk);
         fine = twill_mpi_agree(&talk, status == TWILL_OK);
     } else {
         status = fine ? TWILL_OK : status;
@@ -244,11 +244,11 @@ static void open_world(void)
     if (fine)
         atomic_store(&twill_mpi.ready, true);
     else
-        give_up(status, talk.failed);
+        give_up_setup(status, talk.failed);
     twill_mpi_talk_close(&talk);
 }
 
-static int at_end(MPI_Comm comm, int keyval, void *value, void *extra)
+static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;
     bool gone = true;
@@ -288,7 +288,7 @@ static bool agree_on_settings(void)
 }
 
 /* The MPI is there. What fails here leaves the program to it. */
-static void start(void)
+static void start_library(void)
 {
     int size = 0, level = MPI_THREAD_SINGLE, keyval = MPI_KEYVAL_INVALID;
     const char *log = getenv("TWILL_LOG");
@@ -304,7 +304,7 @@ static void start(void)
     PMPI_Comm_set_errhandler(twill_mpi.shadow, MPI_ERRORS_RETURN);
     twill_mpi_checks_find();
     twill_mpi_windows_open();
-    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_end, &keyval, NULL);
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, world_freed, &keyval, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
     PMPI_Comm_free_keyval(&keyval);
     if (twill_mpi.off[0] != '\0')
@@ -320,7 +320,7 @@ int MPI_Init(int *argc, char ***argv)
     check_program();
     int code = PMPI_Init(argc, argv);
     if (code == MPI_SUCCESS)
-        start();
+        start_library();
     return code;
 }
 
@@ -329,6 +329,6 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     check_program();
     int code = PMPI_Init_thread(argc, argv, required, provided);
     if (code == MPI_SUCCESS)
-        start();
+        start_library();
     return code;
 }

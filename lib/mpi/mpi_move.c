@@ -70,7 +70,7 @@ static inline unsigned check_buffer(struct buffer *buffer, const void *user, MPI
 
 /* Counts into lengths, displacements into offsets from the least of them on, which is begin. Where
  * nothing is, no place is asked for. */
-static unsigned measure(struct buffer *buffer)
+static unsigned measure_counts(struct buffer *buffer)
 {
     MPI_Count low = 0, high = 0, bytes = 0;
     const struct twill_mpi_type *type = buffer->type;
@@ -124,7 +124,7 @@ static unsigned check_shards(struct buffer *buffer, const void *user, const void
     buffer->shard_bytes = 0;
     buffer->lengths = numbers;
     buffer->offsets = numbers + shards;
-    wrong = measure(buffer);
+    wrong = measure_counts(buffer);
     return TWILL_UNLIKELY(wrong != 0) ? wrong : check_address(buffer);
 }
 
@@ -134,7 +134,7 @@ static inline bool is_direct(const struct buffer *buffer)
     return buffer->type->plain && (buffer->lengths == NULL || buffer->user != MPI_BOTTOM);
 }
 
-static inline bool overlap(const struct buffer *a, const struct buffer *b)
+static inline bool sides_overlap(const struct buffer *a, const struct buffer *b)
 {
     return a->begin < b->begin + b->extent && b->begin < a->begin + a->extent && a->bytes != 0 &&
            b->bytes != 0;
@@ -186,9 +186,9 @@ static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
 /* Buffers that overlap without being the same in place: MPICH refuses them if they are one, of one
  * type and by one array of counts; others, and parts between another's parts, which are legal, are
  * copied. What it does not refuse this rank must not pass on alone. */
-static inline bool is_refused(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
-                              const struct buffer *a, const void *a_at, const struct buffer *b,
-                              const void *b_at)
+static inline bool overlap_is_refused(const struct twill_mpi_call *call,
+                                      struct twill_mpi_bound *bound, const struct buffer *a,
+                                      const void *a_at, const struct buffer *b, const void *b_at)
 {
     return a_at == b_at && a->handle == b->handle &&
            (a->counts == b->counts || a->counts == NULL || b->counts == NULL) &&
@@ -230,7 +230,7 @@ enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
 /* --- a part on one side, all parts on the other ---------------------------------------------- */
 
 /* What the collectives of this shape differ by. */
-struct shape {
+struct move_shape {
     bool gathers; /* the part is given, the whole received; else the other way round */
     bool rooted;  /* the whole is on the root only */
     bool vector;
@@ -274,7 +274,7 @@ static bool move_own(const struct buffer *from, const struct buffer *to)
 }
 
 /* MPI_IN_PLACE: the part is in the whole. */
-static void bind_in_place(struct twill_mpi_bound *bound, struct shape shape,
+static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape,
                           const struct buffer *whole)
 {
     const int rank = bound->comm->rank;
@@ -298,7 +298,7 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct shape shape,
 }
 
 static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_call *call,
-                                   struct twill_mpi_bound *bound, struct shape shape)
+                                   struct twill_mpi_bound *bound, struct move_shape shape)
 {
     const int size = bound->comm->size;
     const void *user = shape.gathers ? call->recv : call->send;
@@ -315,7 +315,7 @@ static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_
 }
 
 static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_call *call,
-                                   struct shape shape)
+                                   struct move_shape shape)
 {
     return shape.gathers ? check_buffer(shard, call->send, call->send_count, 1, call->send_type)
                          : twill_mpi_received(check_buffer(shard, call->recv, call->recv_count, 1,
@@ -325,7 +325,7 @@ static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_
 /* A rank whose own part is not as long as its place in the whole. MPI has no such call, but the
  * MPIs do it, and the others cannot know of it: as in place, with what comes of the own part made
  * of it at once. */
-static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct shape shape,
+static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct move_shape shape,
                                        const struct buffer *shard, const struct buffer *whole)
 {
     const struct buffer own = own_shard(whole, bound->comm->rank);
@@ -339,7 +339,7 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct sha
 
 /* Both are here. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
-                                           struct twill_mpi_bound *bound, struct shape shape,
+                                           struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)
 {
     const int rank = bound->comm->rank;
@@ -350,9 +350,9 @@ static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
         return bind_unequal(bound, shape, shard, whole);
     bind_side(bound, others, whole, -1);
     bind_side(bound, mine, shard, -1);
-    if (bound->bounced == 0 && TWILL_UNLIKELY(overlap(shard, whole))) {
+    if (bound->bounced == 0 && TWILL_UNLIKELY(sides_overlap(shard, whole))) {
         const char *own = whole->begin + own_at(whole, rank, true);
-        if (is_refused(call, bound, shard, shard->begin, whole, own))
+        if (overlap_is_refused(call, bound, shard, shard->begin, whole, own))
             return TWILL_MPI_WHY_ERRONEOUS;
         if (shard->begin != own)
             bounce(bound, mine, shard, -1);
@@ -362,7 +362,8 @@ static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
 
 /* In each binder on its own: what the shape says is known there. */
 static inline __attribute__((always_inline)) enum twill_mpi_why
-bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, struct shape shape)
+bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+            struct move_shape shape)
 {
     struct buffer shard, whole;
     struct twill_mpi_comm *comm = bound->comm;
@@ -395,7 +396,7 @@ bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, st
     enum twill_mpi_why twill_mpi_bind_##name(const struct twill_mpi_call *call,                    \
                                              struct twill_mpi_bound *bound)                        \
     {                                                                                              \
-        return bind_shards(call, bound, (struct shape){gathers, rooted, vector});                  \
+        return bind_shards(call, bound, (struct move_shape){gathers, rooted, vector});             \
     }
 BINDER(gather, true, true, false)
 BINDER(gatherv, true, true, true)
@@ -429,8 +430,8 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     if (in_place) {
         bound->shared = bound->bounced != 0;
         bound->src_at = bound->dst_at = 0;
-    } else if (bound->bounced == 0 && TWILL_UNLIKELY(overlap(&src, &dst))) {
-        if (is_refused(call, bound, &src, src.begin, &dst, dst.begin))
+    } else if (bound->bounced == 0 && TWILL_UNLIKELY(sides_overlap(&src, &dst))) {
+        if (overlap_is_refused(call, bound, &src, src.begin, &dst, dst.begin))
             return TWILL_MPI_WHY_ERRONEOUS;
         bounce(bound, TWILL_MPI_BOUNCES_IN, &src, -1);
     }
@@ -459,8 +460,8 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
     bound->type = TWILL_U8;
     bind_side(bound, TWILL_MPI_BOUNCES_OUT, &dst, -1);
     bind_side(bound, TWILL_MPI_BOUNCES_IN, from, -1);
-    if (bound->bounced == 0 && TWILL_UNLIKELY(overlap(from, &dst))) {
-        if (!in_place && is_refused(call, bound, from, from->begin, &dst, dst.begin))
+    if (bound->bounced == 0 && TWILL_UNLIKELY(sides_overlap(from, &dst))) {
+        if (!in_place && overlap_is_refused(call, bound, from, from->begin, &dst, dst.begin))
             return TWILL_MPI_WHY_ERRONEOUS;
         bounce(bound, TWILL_MPI_BOUNCES_IN, from, -1);
         bound->src_offsets = NULL;

@@ -10,12 +10,12 @@
 
 #define BATCH_BYTES ((size_t)1024) /* of operands that must be copied */
 
-#define INTEGERS  (1u << TWILL_MPI_INTEGER | 1u << TWILL_MPI_FORTRAN_INTEGER)
-#define NUMBERS   (INTEGERS | 1u << TWILL_MPI_FLOATING)
-#define ALGEBRAIC (NUMBERS | 1u << TWILL_MPI_COMPLEX_NUMBER)
-#define LOGICAL   (1u << TWILL_MPI_INTEGER | 1u << TWILL_MPI_TRUTH)
-#define BITWISE   (INTEGERS | 1u << TWILL_MPI_BITS)
-#define PAIRS     (1u << TWILL_MPI_PAIR)
+#define INTEGER_KINDS (1u << TWILL_MPI_INTEGER | 1u << TWILL_MPI_FORTRAN_INTEGER)
+#define NUMBERS       (INTEGER_KINDS | 1u << TWILL_MPI_FLOATING)
+#define ALGEBRAIC     (NUMBERS | 1u << TWILL_MPI_COMPLEX_NUMBER)
+#define LOGICAL       (1u << TWILL_MPI_INTEGER | 1u << TWILL_MPI_TRUTH)
+#define BITWISE       (INTEGER_KINDS | 1u << TWILL_MPI_BITS)
+#define PAIR_KINDS    (1u << TWILL_MPI_PAIR)
 
 /* Predefined operations, and the classes of types that MPI allows them (MPI 4.0, 6.9.2). */
 static const struct {
@@ -23,12 +23,12 @@ static const struct {
     twill_op native;
     unsigned classes;
 } predefined[] = {
-    {MPI_SUM, TWILL_SUM, ALGEBRAIC},   {MPI_MAX, TWILL_MAX, NUMBERS},
-    {MPI_MIN, TWILL_MIN, NUMBERS},     {MPI_PROD, TWILL_PROD, ALGEBRAIC},
-    {MPI_LAND, TWILL_LAND, LOGICAL},   {MPI_LOR, TWILL_LOR, LOGICAL},
-    {MPI_LXOR, TWILL_LXOR, LOGICAL},   {MPI_BAND, TWILL_BAND, BITWISE},
-    {MPI_BOR, TWILL_BOR, BITWISE},     {MPI_BXOR, TWILL_BXOR, BITWISE},
-    {MPI_MINLOC, TWILL_MINLOC, PAIRS}, {MPI_MAXLOC, TWILL_MAXLOC, PAIRS},
+    {MPI_SUM, TWILL_SUM, ALGEBRAIC},        {MPI_MAX, TWILL_MAX, NUMBERS},
+    {MPI_MIN, TWILL_MIN, NUMBERS},          {MPI_PROD, TWILL_PROD, ALGEBRAIC},
+    {MPI_LAND, TWILL_LAND, LOGICAL},        {MPI_LOR, TWILL_LOR, LOGICAL},
+    {MPI_LXOR, TWILL_LXOR, LOGICAL},        {MPI_BAND, TWILL_BAND, BITWISE},
+    {MPI_BOR, TWILL_BOR, BITWISE},          {MPI_BXOR, TWILL_BXOR, BITWISE},
+    {MPI_MINLOC, TWILL_MINLOC, PAIR_KINDS}, {MPI_MAXLOC, TWILL_MAXLOC, PAIR_KINDS},
 };
 
 /* --- operations that are made ---------------------------------------------------------------- */
@@ -48,8 +48,8 @@ static void reduce_local(const void *left, void *right, size_t count,
 
 /* MPI combines into the right operand: what is wanted elsewhere is copied there first; into the
  * left one, by way of a copy of the right one. */
-static void apply(const void *left, const void *right, void *result, size_t count, twill_type type,
-                  void *user)
+static void apply_operation(const void *left, const void *right, void *result, size_t count,
+                            twill_type type, void *user)
 {
     const struct twill_mpi_operation *operation = user;
     size_t element = operation->element;
@@ -73,7 +73,8 @@ static void apply(const void *left, const void *right, void *result, size_t coun
     }
 }
 
-static bool is_same(const struct twill_mpi_operation *have, const struct twill_mpi_operation *want)
+static bool operation_is_same(const struct twill_mpi_operation *have,
+                              const struct twill_mpi_operation *want)
 {
     return have->made && have->handle[TWILL_MPI_ITS_OP] == want->handle[TWILL_MPI_ITS_OP] &&
            have->handle[TWILL_MPI_ITS_TYPE] == want->handle[TWILL_MPI_ITS_TYPE] &&
@@ -86,7 +87,7 @@ static struct twill_mpi_operation *place_for(const struct twill_mpi_operation *w
     struct twill_mpi_operation *place = NULL;
     for (unsigned i = 0; i < TWILL_MPI_OPERATIONS; i++) {
         struct twill_mpi_operation *at = &twill_mpi.operations.place[i];
-        if (is_same(at, want))
+        if (operation_is_same(at, want))
             return at;
         if (at->users == 0 && (place == NULL || (place->made && !at->made)))
             place = at;
@@ -99,7 +100,8 @@ static struct twill_mpi_operation *place_for(const struct twill_mpi_operation *w
 }
 
 /* With the table locked: *want, made, for one user more; NULL if there is no room. */
-static struct twill_mpi_operation *make(const struct twill_mpi_operation *want, bool keeps)
+static struct twill_mpi_operation *operation_make(const struct twill_mpi_operation *want,
+                                                  bool keeps)
 {
     struct twill_mpi_operations *all = &twill_mpi.operations;
     struct twill_mpi_operation *place = place_for(want);
@@ -107,7 +109,7 @@ static struct twill_mpi_operation *make(const struct twill_mpi_operation *want, 
         return NULL;
     if (!place->made) {
         *place = *want;
-        place->made = twill_op_create(twill_mpi.context, &place->made_op, apply, place,
+        place->made = twill_op_create(twill_mpi.context, &place->made_op, apply_operation, place,
                                       place->element, place->commutative) == TWILL_OK;
     }
     if (!place->made)
@@ -195,7 +197,7 @@ int MPI_Type_free(MPI_Datatype *type)
 
 /* --- which it is to be ----------------------------------------------------------------------- */
 
-static size_t alignment_of(size_t element)
+static size_t operand_alignment(size_t element)
 {
     size_t alignment = element & (~element + 1);
     return alignment < 16 ? alignment : 16;
@@ -208,9 +210,9 @@ static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_o
                                           .op = op,
                                           .components = type->components,
                                           .element = (size_t)type->extent};
-    found->alignment =
-        alignment_of(type->class == TWILL_MPI_PAIR ? (size_t)type->extent / 2
-                                                   : twill_type_size((twill_type)type->native));
+    found->alignment = operand_alignment(type->class == TWILL_MPI_PAIR
+                                             ? (size_t)type->extent / 2
+                                             : twill_type_size((twill_type)type->native));
     return TWILL_MPI_WHY_TAKEN;
 }
 
@@ -227,10 +229,12 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
         .handle = {(uintptr_t)call->op, (uintptr_t)call->recv_type},
         .element = element,
         .commutative = commutative != 0};
-    *found = (struct twill_mpi_reduction){
-        .type = TWILL_U8, .components = 1, .element = element, .alignment = alignment_of(element)};
+    *found = (struct twill_mpi_reduction){.type = TWILL_U8,
+                                          .components = 1,
+                                          .element = element,
+                                          .alignment = operand_alignment(element)};
     pthread_mutex_lock(&twill_mpi.operations.lock);
-    found->made = make(&want, keeps);
+    found->made = operation_make(&want, keeps);
     pthread_mutex_unlock(&twill_mpi.operations.lock);
     found->lacks = found->made == NULL;
     found->op = found->lacks ? TWILL_SUM : found->made->made_op;

@@ -11,7 +11,7 @@
 /* Bytes that are told to PMPI_Pack at once: it counts in int. */
 #define PACKED_AT_ONCE ((MPI_Count)1 << 30)
 /* Between things in one piece of memory. */
-#define ALIGNMENT ((size_t)64)
+#define PACK_ALIGNMENT ((size_t)64)
 
 int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                       MPI_Datatype to_type)
@@ -53,7 +53,7 @@ static int move_giant(const struct twill_mpi_side *side, char *user, unsigned ch
 static int move_some(const struct twill_mpi_side *side, char *user, int some, unsigned char *bytes,
                      bool packs)
 {
-    const MPI_Aint shift = user == NULL ? -(MPI_Aint)ALIGNMENT : 0;
+    const MPI_Aint shift = user == NULL ? -(MPI_Aint)PACK_ALIGNMENT : 0;
     const int length = (int)(some * side->size), one = 1;
     MPI_Datatype type = side->type;
     int position = 0, code = MPI_SUCCESS;
@@ -96,7 +96,7 @@ static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count cou
     return code;
 }
 
-static twill_status move(const struct twill_mpi_side *side, bool packs)
+static twill_status move_side(const struct twill_mpi_side *side, bool packs)
 {
     unsigned char *bytes = side->bounce;
     MPI_Count next = 0;
@@ -120,14 +120,14 @@ void twill_mpi_pack_bounced(struct twill_mpi_bound *bound)
 {
     if ((bound->bounced & TWILL_MPI_FAILS) != 0 || (bound->bounced & TWILL_MPI_BOUNCES_IN) == 0)
         return;
-    twill_status status = move(&bound->in, true);
+    twill_status status = move_side(&bound->in, true);
     if (status != TWILL_OK)
         twill_mpi_bound_fail(bound, status);
 }
 
 twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound)
 {
-    return (bound->bounced & TWILL_MPI_FAILS) != 0 ? bound->failure : move(&bound->out, false);
+    return (bound->bounced & TWILL_MPI_FAILS) != 0 ? bound->failure : move_side(&bound->out, false);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -137,7 +137,7 @@ static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
 {
     if (comm->scratch_bytes < bytes) {
         free(comm->scratch);
-        comm->scratch = aligned_alloc(ALIGNMENT, bytes);
+        comm->scratch = aligned_alloc(PACK_ALIGNMENT, bytes);
         comm->scratch_bytes = comm->scratch == NULL ? 0 : bytes;
     }
     return comm->scratch;
@@ -145,14 +145,14 @@ static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
 
 /* What a side knows by the program's arrays and type is gone when the call has returned: keep it,
  * at *more. false: the MPI could not. */
-static bool keep(struct twill_mpi_side *side, unsigned char **more)
+static bool keep_side(struct twill_mpi_side *side, unsigned char **more)
 {
     const size_t bytes = (size_t)side->shards * (side->large ? sizeof(MPI_Count) : sizeof(int));
     const void **arrays[] = {&side->counts, &side->displs};
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(arrays); i++)
         if (*arrays[i] != NULL) {
             *arrays[i] = memcpy(*more, *arrays[i], bytes);
-            *more += twill_round_up(bytes, ALIGNMENT);
+            *more += twill_round_up(bytes, PACK_ALIGNMENT);
         }
     if (side->plain)
         return true;
@@ -166,7 +166,7 @@ static bool keep(struct twill_mpi_side *side, unsigned char **more)
 
 static size_t kept_bytes(const struct twill_mpi_side *side)
 {
-    const size_t array = twill_round_up((size_t)side->shards * sizeof(MPI_Count), ALIGNMENT);
+    const size_t array = twill_round_up((size_t)side->shards * sizeof(MPI_Count), PACK_ALIGNMENT);
     return ((side->counts != NULL) + (side->displs != NULL)) * array;
 }
 
@@ -177,14 +177,14 @@ void twill_mpi_bounce(struct twill_mpi_bound *bound)
     const bool outlives = bound->form != TWILL_MPI_BLOCKING;
     if (!bound->shared) {
         bound->src_at = 0;
-        bound->dst_at = in ? twill_round_up(bound->in.bytes, ALIGNMENT) : 0;
+        bound->dst_at = in ? twill_round_up(bound->in.bytes, PACK_ALIGNMENT) : 0;
     }
     const size_t src_end = in ? bound->src_at + bound->in.bytes : 0;
     const size_t dst_end = out ? bound->dst_at + bound->out.bytes : 0;
-    const size_t bounce = twill_round_up(twill_max(src_end, dst_end) + 1, ALIGNMENT);
+    const size_t bounce = twill_round_up(twill_max(src_end, dst_end) + 1, PACK_ALIGNMENT);
     if (outlives)
-        bound->memory = aligned_alloc(ALIGNMENT, bounce + (in ? kept_bytes(&bound->in) : 0) +
-                                                     (out ? kept_bytes(&bound->out) : 0));
+        bound->memory = aligned_alloc(PACK_ALIGNMENT, bounce + (in ? kept_bytes(&bound->in) : 0) +
+                                                          (out ? kept_bytes(&bound->out) : 0));
     else
         bound->memory = scratch(bound->comm, bounce);
     if (bound->memory == NULL) {
@@ -197,8 +197,8 @@ void twill_mpi_bounce(struct twill_mpi_bound *bound)
     if (out || bound->shared)
         bound->dst = bound->out.bounce = memory + bound->dst_at;
     /* Both in any case: a side has a type of its own then, or none. */
-    const bool kept_in = !outlives || !in || keep(&bound->in, &more);
-    const bool kept_out = !outlives || !out || keep(&bound->out, &more);
+    const bool kept_in = !outlives || !in || keep_side(&bound->in, &more);
+    const bool kept_out = !outlives || !out || keep_side(&bound->out, &more);
     if (!kept_in || !kept_out)
         twill_mpi_bound_fail(bound, TWILL_ERR_MEMORY);
 }

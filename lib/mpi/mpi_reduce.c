@@ -26,8 +26,10 @@ static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mp
 }
 
 /* What a reduction's arguments come to; where its buffers are is not looked at yet. */
-static enum twill_mpi_why find(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
-                               struct twill_mpi_reduction *found, size_t given, size_t received)
+static enum twill_mpi_why find_reduction(const struct twill_mpi_call *call,
+                                         struct twill_mpi_bound *bound,
+                                         struct twill_mpi_reduction *found, size_t given,
+                                         size_t received)
 {
     struct twill_mpi_type storage;
     const struct twill_mpi_type *type = twill_mpi_type_find(call->recv_type, &storage);
@@ -96,8 +98,8 @@ static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
 }
 
 /* Two buffers of so many elements, neither of them in place, that are partly the same? */
-static bool overlap(const struct twill_mpi_call *call, size_t given, size_t received,
-                    const struct twill_mpi_reduction *found)
+static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, size_t received,
+                            const struct twill_mpi_reduction *found)
 {
     const uintptr_t from = (uintptr_t)call->send, to = (uintptr_t)call->recv;
     return call->send != MPI_IN_PLACE && from < to + received * found->element &&
@@ -105,19 +107,19 @@ static bool overlap(const struct twill_mpi_call *call, size_t given, size_t rece
 }
 
 /* The result goes to `recv`, as large as what is given. */
-static void place(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
-                  const struct twill_mpi_reduction *found)
+static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+                         const struct twill_mpi_reduction *found)
 {
     size_t elements = (size_t)call->recv_count;
     bool in_place = call->send == MPI_IN_PLACE;
     read_from(bound, in_place ? call->recv : call->send, elements, found);
-    write_to(bound, call->recv, elements, found, overlap(call, elements, elements, found));
+    write_to(bound, call->recv, elements, found, buffers_overlap(call, elements, elements, found));
     bound->shared = in_place && bound->bounced != 0;
     bound->src_at = bound->dst_at = 0;
 }
 
 /* Is it to be bound? What FAILS comes as it is. */
-static bool goes_on(const struct twill_mpi_bound *bound, enum twill_mpi_why why)
+static bool reduction_goes_on(const struct twill_mpi_bound *bound, enum twill_mpi_why why)
 {
     return why == TWILL_MPI_WHY_TAKEN && (bound->bounced & TWILL_MPI_FAILS) == 0;
 }
@@ -127,9 +129,9 @@ enum twill_mpi_why twill_mpi_bind_allreduce(const struct twill_mpi_call *call,
 {
     struct twill_mpi_reduction found;
     const size_t elements = (size_t)call->recv_count;
-    enum twill_mpi_why why = find(call, bound, &found, elements, elements);
-    if (goes_on(bound, why))
-        place(call, bound, &found);
+    enum twill_mpi_why why = find_reduction(call, bound, &found, elements, elements);
+    if (reduction_goes_on(bound, why))
+        place_result(call, bound, &found);
     return why;
 }
 
@@ -138,12 +140,12 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
 {
     struct twill_mpi_reduction found;
     const size_t elements = (size_t)call->recv_count;
-    enum twill_mpi_why why = find(call, bound, &found, elements, elements);
-    if (!goes_on(bound, why))
+    enum twill_mpi_why why = find_reduction(call, bound, &found, elements, elements);
+    if (!reduction_goes_on(bound, why))
         return why;
     bound->dst = NULL;
     if (bound->comm->rank == call->root)
-        place(call, bound, &found);
+        place_result(call, bound, &found);
     else
         read_from(bound, call->send, (size_t)call->recv_count, &found);
     return why;
@@ -156,7 +158,7 @@ static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_boun
 {
     bool in_place = call->send == MPI_IN_PLACE;
     read_from(bound, in_place ? call->recv : call->send, all, found);
-    write_to(bound, call->recv, shard, found, in_place || overlap(call, all, shard, found));
+    write_to(bound, call->recv, shard, found, in_place || buffers_overlap(call, all, shard, found));
 }
 
 enum twill_mpi_why twill_mpi_bind_reduce_scatter_block(const struct twill_mpi_call *call,
@@ -164,8 +166,8 @@ enum twill_mpi_why twill_mpi_bind_reduce_scatter_block(const struct twill_mpi_ca
 {
     struct twill_mpi_reduction found;
     const size_t shard = (size_t)call->recv_count, all = shard * (size_t)bound->comm->size;
-    enum twill_mpi_why why = find(call, bound, &found, all, shard);
-    if (goes_on(bound, why))
+    enum twill_mpi_why why = find_reduction(call, bound, &found, all, shard);
+    if (reduction_goes_on(bound, why))
         place_shard(call, bound, &found, all, shard);
     return why;
 }
@@ -185,8 +187,8 @@ enum twill_mpi_why twill_mpi_bind_reduce_scatter(const struct twill_mpi_call *ca
         counts[r] = (size_t)count;
         all += (size_t)count;
     }
-    enum twill_mpi_why why = find(call, bound, &found, all, counts[comm->rank]);
-    if (!goes_on(bound, why))
+    enum twill_mpi_why why = find_reduction(call, bound, &found, all, counts[comm->rank]);
+    if (!reduction_goes_on(bound, why))
         return why;
     place_shard(call, bound, &found, all, counts[comm->rank]);
     for (int r = 0; r < comm->size; r++)

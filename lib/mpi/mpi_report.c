@@ -8,26 +8,27 @@
 #include <string.h>
 #include <strings.h>
 
-#define KINDS TWILL_MPI_KIND_COUNT
-#define FORMS TWILL_MPI_FORM_COUNT
-#define WHYS  TWILL_MPI_WHY_COUNT
+#define KIND_COUNT TWILL_MPI_KIND_COUNT
+#define FORM_COUNT TWILL_MPI_FORM_COUNT
+#define WHY_COUNT  TWILL_MPI_WHY_COUNT
 
 /* One call in one form. All numbers, so that one reduction sums them. */
-struct row {
-    uint64_t calls[WHYS];
+struct form_row {
+    uint64_t calls[WHY_COUNT];
     uint64_t ns[2]; /* taken, passed on */
     uint64_t bytes;
 };
 struct sums {
-    struct row row[KINDS][FORMS];
+    struct form_row row[KIND_COUNT][FORM_COUNT];
     uint64_t fates[TWILL_MPI_FATE_COUNT];
     uint64_t allocations, bytes, refused;
 };
 _Static_assert(sizeof(struct sums) % sizeof(uint64_t) == 0, "an array of numbers");
 
-struct report {
+struct mpi_report {
     struct sums mine, all;
-    uint64_t slowest[KINDS][FORMS], own[KINDS][FORMS]; /* ns of the rank that has most */
+    uint64_t slowest[KIND_COUNT][FORM_COUNT],
+        own[KIND_COUNT][FORM_COUNT]; /* ns of the rank that has most */
     uint64_t slowest_of_all, own_of_all;
 };
 
@@ -120,15 +121,15 @@ void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why
 
 /* --- summing --------------------------------------------------------------------------------- */
 
-static void collect(struct report *report)
+static void collect_report(struct mpi_report *report)
 {
     uint64_t ticks = twill_ticks() - twill_mpi.ticks_at_start;
     double ns = ticks > 0 ? (double)(twill_now() - twill_mpi.ns_at_start) / (double)ticks : 0;
-    for (int k = 0; k < KINDS; k++)
-        for (int f = 0; f < FORMS; f++) {
+    for (int k = 0; k < KIND_COUNT; k++)
+        for (int f = 0; f < FORM_COUNT; f++) {
             struct twill_mpi_tally *tally = &twill_mpi.tally[k][f];
-            struct row *row = &report->mine.row[k][f];
-            for (int w = 0; w < WHYS; w++)
+            struct form_row *row = &report->mine.row[k][f];
+            for (int w = 0; w < WHY_COUNT; w++)
                 row->calls[w] = atomic_load(&tally->calls[w]);
             for (int i = 0; i < 2; i++) {
                 row->ns[i] = (uint64_t)((double)atomic_load(&tally->ticks[i]) * ns);
@@ -143,12 +144,13 @@ static void collect(struct report *report)
     report->mine.refused = atomic_load(&twill_mpi.memory.refused);
 }
 
-static void sum_up(struct report *report)
+static void sum_up(struct mpi_report *report)
 {
     MPI_Comm comm = twill_mpi.shadow;
     PMPI_Reduce(&report->mine, &report->all, sizeof(report->all) / sizeof(uint64_t), MPI_UINT64_T,
                 MPI_SUM, 0, comm);
-    PMPI_Reduce(report->own, report->slowest, KINDS * FORMS, MPI_UINT64_T, MPI_MAX, 0, comm);
+    PMPI_Reduce(report->own, report->slowest, KIND_COUNT * FORM_COUNT, MPI_UINT64_T, MPI_MAX, 0,
+                comm);
     PMPI_Reduce(&report->own_of_all, &report->slowest_of_all, 1, MPI_UINT64_T, MPI_MAX, 0, comm);
     twill_mpi_share_text(twill_mpi.comms.failure, sizeof(twill_mpi.comms.failure));
 }
@@ -156,7 +158,7 @@ static void sum_up(struct report *report)
 /* --- writing --------------------------------------------------------------------------------- */
 
 /* As the MPI has it: Allreduce, Iallreduce, Allreduce_init. */
-static void name_of(int kind, int form, char *name, size_t bytes)
+static void form_name(int kind, int form, char *name, size_t bytes)
 {
     const char *text = kind_names[kind];
     if (form == TWILL_MPI_NONBLOCKING)
@@ -165,15 +167,15 @@ static void name_of(int kind, int form, char *name, size_t bytes)
         snprintf(name, bytes, "%s%s", text, form == TWILL_MPI_PERSISTENT ? "_init" : "");
 }
 
-static uint64_t passed_on(const struct row *row)
+static uint64_t passed_on(const struct form_row *row)
 {
     uint64_t sum = 0;
-    for (int w = 0; w < WHYS; w++)
+    for (int w = 0; w < WHY_COUNT; w++)
         sum += w != TWILL_MPI_WHY_TAKEN ? row->calls[w] : 0;
     return sum;
 }
 
-static void write_row(FILE *file, const char *name, const struct row *row, uint64_t slowest)
+static void write_row(FILE *file, const char *name, const struct form_row *row, uint64_t slowest)
 {
     fprintf(file, "twill-mpi: %-25s %10llu %10llu %14llu %9.3f %9.3f %9.3f\n", name,
             (unsigned long long)row->calls[TWILL_MPI_WHY_TAKEN], (unsigned long long)passed_on(row),
@@ -181,47 +183,47 @@ static void write_row(FILE *file, const char *name, const struct row *row, uint6
             (double)slowest * 1e-9);
 }
 
-static void write_calls(FILE *file, const struct report *report)
+static void write_calls(FILE *file, const struct mpi_report *report)
 {
-    struct row total = {{0}, {0}, 0};
+    struct form_row total = {{0}, {0}, 0};
     char name[40];
     fprintf(file, "twill-mpi: %-25s %10s %10s %14s %9s %9s %9s\n", "call", "taken", "passed_on",
             "bytes", "s_taken", "s_passed", "s_slowest");
-    for (int k = 0; k < KINDS; k++)
-        for (int f = 0; f < FORMS; f++) {
-            const struct row *row = &report->all.row[k][f];
-            for (int w = 0; w < WHYS; w++)
+    for (int k = 0; k < KIND_COUNT; k++)
+        for (int f = 0; f < FORM_COUNT; f++) {
+            const struct form_row *row = &report->all.row[k][f];
+            for (int w = 0; w < WHY_COUNT; w++)
                 total.calls[w] += row->calls[w];
             for (int i = 0; i < 2; i++)
                 total.ns[i] += row->ns[i];
             total.bytes += row->bytes;
-            name_of(k, f, name, sizeof(name));
+            form_name(k, f, name, sizeof(name));
             if (row->calls[TWILL_MPI_WHY_TAKEN] + passed_on(row) > 0)
                 write_row(file, name, row, report->slowest[k][f]);
         }
     write_row(file, "all", &total, report->slowest_of_all);
 }
 
-static void write_reasons(FILE *file, const struct report *report)
+static void write_reasons(FILE *file, const struct mpi_report *report)
 {
     char name[40];
     bool any = false;
-    for (int k = 0; k < KINDS; k++)
-        for (int f = 0; f < FORMS; f++)
-            for (int w = 0; w < WHYS; w++) {
+    for (int k = 0; k < KIND_COUNT; k++)
+        for (int f = 0; f < FORM_COUNT; f++)
+            for (int w = 0; w < WHY_COUNT; w++) {
                 uint64_t calls = report->all.row[k][f].calls[w];
                 if (w == TWILL_MPI_WHY_TAKEN || calls == 0)
                     continue;
                 if (!any)
                     fprintf(file, "twill-mpi:\ntwill-mpi: %-25s %10s  why\n", "passed on", "calls");
                 any = true;
-                name_of(k, f, name, sizeof(name));
+                form_name(k, f, name, sizeof(name));
                 fprintf(file, "twill-mpi: %-25s %10llu  %s\n", name, (unsigned long long)calls,
                         why_names[w]);
             }
 }
 
-static void write_rest(FILE *file, const struct report *report)
+static void write_rest(FILE *file, const struct mpi_report *report)
 {
     const struct sums *all = &report->all;
     bool any = all->allocations + all->refused > 0;
@@ -256,7 +258,7 @@ static void shorten(char *version)
     memmove(from, number, strlen(number) + 1);
 }
 
-static void write_report(FILE *file, const struct report *report)
+static void write_report(FILE *file, const struct mpi_report *report)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0, size = 0;
@@ -273,7 +275,7 @@ static void write_report(FILE *file, const struct report *report)
 }
 
 /* Standard error, or the file whose name TWILL_MPI_REPORT is. */
-static void deliver(const struct report *report)
+static void deliver_report(const struct mpi_report *report)
 {
     const char *name = getenv("TWILL_MPI_REPORT");
     bool is_name =
@@ -293,13 +295,13 @@ void twill_mpi_report(void)
     int rank = 0;
     if (!twill_mpi.reports)
         return;
-    struct report *report = calloc(1, sizeof(*report));
+    struct mpi_report *report = calloc(1, sizeof(*report));
     if (twill_mpi_most(twill_mpi.shadow, report == NULL) == false) {
-        collect(report);
+        collect_report(report);
         sum_up(report);
         PMPI_Comm_rank(twill_mpi.shadow, &rank);
         if (rank == 0)
-            deliver(report);
+            deliver_report(report);
     }
     free(report);
 }

@@ -40,7 +40,7 @@ static void unlock_pool(void)
         pthread_mutex_unlock(&twill_mpi.requests.lock);
 }
 
-static void push(struct twill_mpi_request *_Atomic *list, struct twill_mpi_request *request)
+static void push_request(struct twill_mpi_request *_Atomic *list, struct twill_mpi_request *request)
 {
     request->next = atomic_load_explicit(list, memory_order_relaxed);
     atomic_store_explicit(list, request, memory_order_relaxed);
@@ -61,11 +61,11 @@ static void grow(void)
     for (uint32_t i = more; i-- > 0;) {
         slab[i].number = made + 1 + i;
         slab[i].index = -1;
-        push(&pool->spare, &slab[i]);
+        push_request(&pool->spare, &slab[i]);
     }
 }
 
-static struct twill_mpi_request *take(void)
+static struct twill_mpi_request *alloc_request(void)
 {
     lock_pool();
     if (twill_mpi.requests.spare == NULL)
@@ -77,18 +77,18 @@ static struct twill_mpi_request *take(void)
     return request;
 }
 
-static void give(struct twill_mpi_request *request)
+static void release_request(struct twill_mpi_request *request)
 {
     request->request = NULL;
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_FREE, memory_order_relaxed);
     lock_pool();
-    push(&twill_mpi.requests.spare, request);
+    push_request(&twill_mpi.requests.spare, request);
     unlock_pool();
 }
 
 /* --- under way ------------------------------------------------------------------------------- */
 
-static void count(struct twill_mpi_comm *comm, int more)
+static void count_requests(struct twill_mpi_comm *comm, int more)
 {
     if (twill_mpi.multiple)
         atomic_fetch_add(&comm->requests, (unsigned)more);
@@ -100,7 +100,7 @@ static void count(struct twill_mpi_comm *comm, int more)
 }
 
 /* The communicator is locked, here and below. */
-static void activate(struct twill_mpi_request *request)
+static void activate_request(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
     request->before = comm->newest;
@@ -113,7 +113,7 @@ static void activate(struct twill_mpi_request *request)
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_ACTIVE, memory_order_release);
 }
 
-static void complete(struct twill_mpi_request *request, twill_status status)
+static void complete_request(struct twill_mpi_request *request, twill_status status)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
     if (request->before != NULL)
@@ -140,7 +140,7 @@ static bool test(struct twill_mpi_request *request)
     int done = 0;
     twill_status status = twill_test(under_way(request), &done);
     if (done)
-        complete(request, status);
+        complete_request(request, status);
     return done;
 }
 
@@ -197,7 +197,7 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
         return;
     if (!twill_mpi.multiple)
-        complete(request, twill_wait(under_way(request)));
+        complete_request(request, twill_wait(under_way(request)));
     else
         while (!twill_mpi_request_poll(request))
             twill_mpi_backoff(&backoff);
@@ -216,8 +216,9 @@ static twill_status come_without(struct twill_mpi_bound *bound)
 }
 
 /* The communicator is locked. request: NULL if there is none left. */
-static enum twill_mpi_why start(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
-                                struct twill_mpi_request *request, twill_status *status)
+static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
+                                        struct twill_mpi_comm *comm,
+                                        struct twill_mpi_request *request, twill_status *status)
 {
     struct twill_mpi_bound none, *bound = request != NULL ? &request->bound : &none;
     enum twill_mpi_why why = twill_mpi_bind(call, TWILL_MPI_NONBLOCKING, comm, bound);
@@ -230,35 +231,36 @@ static enum twill_mpi_why start(const struct twill_mpi_call *call, struct twill_
     twill_mpi_pack(bound);
     *status = twill_mpi_issue(bound, &request->request);
     if (*status == TWILL_OK)
-        activate(request);
+        activate_request(request);
     else
         twill_mpi_bound_free(bound);
     return why;
 }
 
 /* *made: NULL if it is not taken, or *status is an error. */
-static enum twill_mpi_why make(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
-                               struct twill_mpi_request **made, twill_status *status)
+static enum twill_mpi_why request_make(const struct twill_mpi_call *call,
+                                       struct twill_mpi_comm *comm, struct twill_mpi_request **made,
+                                       twill_status *status)
 {
-    struct twill_mpi_request *request = *made = take();
+    struct twill_mpi_request *request = *made = alloc_request();
     twill_mpi_lock(comm);
-    enum twill_mpi_why why = start(call, comm, request, status);
+    enum twill_mpi_why why = start_request(call, comm, request, status);
     twill_mpi_unlock(comm);
     if (request == NULL)
         return why;
     if (why == TWILL_MPI_WHY_TAKEN && *status == TWILL_OK) {
-        count(comm, 1);
+        count_requests(comm, 1);
         return why;
     }
-    give(request);
+    release_request(request);
     *made = NULL;
     return why;
 }
 
 /* Whether a persistent call is taken all ranks decide together, so one that lacks something is
  * heard in time. */
-static enum twill_mpi_why prepare(const struct twill_mpi_call *call, struct twill_mpi_comm *of,
-                                  MPI_Request *handle)
+static enum twill_mpi_why init_request(const struct twill_mpi_call *call, struct twill_mpi_comm *of,
+                                       MPI_Request *handle)
 {
     struct twill_mpi_bound bound;
     struct twill_mpi_comm *own = NULL;
@@ -269,19 +271,19 @@ static enum twill_mpi_why prepare(const struct twill_mpi_call *call, struct twil
     twill_mpi_unlock(of);
     if (why != TWILL_MPI_WHY_TAKEN)
         return why;
-    struct twill_mpi_request *request = take();
+    struct twill_mpi_request *request = alloc_request();
     twill_request *made = NULL;
     const bool lacks = own == NULL || request == NULL || (bound.bounced & TWILL_MPI_FAILS) != 0;
     if (!twill_mpi_comm_share(of, own, lacks ? NULL : &bound, &made)) {
         twill_mpi_bound_free(&bound);
         if (request != NULL)
-            give(request);
+            release_request(request);
         return TWILL_MPI_WHY_COMM;
     }
     request->bound = bound;
     request->request = made;
     atomic_store(&request->state, TWILL_MPI_REQUEST_IDLE);
-    count(own, 1);
+    count_requests(own, 1);
     *handle = twill_mpi_request_handle(request);
     return why;
 }
@@ -294,8 +296,8 @@ enum twill_mpi_why twill_mpi_run_request(const struct twill_mpi_call *call,
     twill_status status;
     twill_mpi_requests_sweep();
     if (call->form == TWILL_MPI_PERSISTENT)
-        return prepare(call, comm, handle);
-    enum twill_mpi_why why = make(call, comm, &request, &status);
+        return init_request(call, comm, handle);
+    enum twill_mpi_why why = request_make(call, comm, &request, &status);
     if (request != NULL)
         *handle = twill_mpi_request_handle(request);
     if (why == TWILL_MPI_WHY_TAKEN)
@@ -317,7 +319,7 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
         alone ? twill_mpi_run_blocking(call, comm, &status) : TWILL_MPI_WHY_TAKEN;
     twill_mpi_unlock(comm);
     if (!alone)
-        why = make(call, comm, &request, &status);
+        why = request_make(call, comm, &request, &status);
     if (request != NULL) {
         struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
         twill_mpi_request_wait(request);
@@ -330,7 +332,7 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
 }
 
 /* The communicator is locked. */
-static twill_status start_again(struct twill_mpi_request *request)
+static twill_status restart_persistent(struct twill_mpi_request *request)
 {
     struct twill_mpi_bound *bound = &request->bound, other;
     bound->bounced &= ~(unsigned)TWILL_MPI_FAILS;
@@ -348,9 +350,9 @@ int twill_mpi_request_start(struct twill_mpi_request *request)
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_IDLE)
         return twill_mpi_request_refuse(request);
     twill_mpi_lock(comm);
-    twill_status status = start_again(request);
+    twill_status status = restart_persistent(request);
     if (status == TWILL_OK)
-        activate(request);
+        activate_request(request);
     twill_mpi_unlock(comm);
     return twill_mpi_outcome(comm, status);
 }
@@ -368,16 +370,16 @@ int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *ha
         return code;
     }
     twill_mpi_bound_free(&request->bound);
-    give(request);
+    release_request(request);
     *handle = MPI_REQUEST_NULL;
-    count(comm, -1); /* now the communicator may go */
+    count_requests(comm, -1); /* now the communicator may go */
     return code;
 }
 
 static void doom(struct twill_mpi_request *request)
 {
     lock_pool();
-    push(&twill_mpi.requests.doomed, request);
+    push_request(&twill_mpi.requests.doomed, request);
     unlock_pool();
 }
 
@@ -394,8 +396,8 @@ void twill_mpi_request_free(struct twill_mpi_request *request)
         (void)twill_request_free(&request->request);
     twill_mpi_unlock(comm);
     twill_mpi_bound_free(&request->bound);
-    give(request);
-    count(comm, -1);
+    release_request(request);
+    count_requests(comm, -1);
     if (comm->of != NULL)
         twill_mpi_comm_end(comm);
 }

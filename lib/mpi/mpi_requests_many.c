@@ -35,7 +35,7 @@ static void put_back(struct taken *taken)
 
 /* A handle that means nothing, or is there twice: the array is as it was, and the code to return.
  */
-static int take_out(int count, MPI_Request *requests, struct taken *taken)
+static int take_out_requests(int count, MPI_Request *requests, struct taken *taken)
 {
     struct twill_mpi_request **end = &taken->first;
     *taken = (struct taken){.requests = requests, .fault = TWILL_MPI_NO_FAULT};
@@ -60,7 +60,7 @@ static int take_out(int count, MPI_Request *requests, struct taken *taken)
 }
 
 /* Give back one that is not under way: unlink it, which *link does, and the code of it. */
-static int collect(struct taken *taken, struct twill_mpi_request **link)
+static int collect_taken(struct taken *taken, struct twill_mpi_request **link)
 {
     struct twill_mpi_request *mine = *link;
     int index = mine->index;
@@ -120,7 +120,7 @@ static bool on_several(const struct taken *taken)
     return false;
 }
 
-static void wait_for_all(const struct taken *taken)
+static void wait_taken(const struct taken *taken)
 {
     struct twill_mpi_backoff backoff = {0};
     if (on_several(taken)) {
@@ -167,7 +167,7 @@ static void empty_all(int count, MPI_Status *statuses)
 static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
 {
     while (taken->first != NULL) {
-        int index = taken->first->index, mine = collect(taken, &taken->first);
+        int index = taken->first->index, mine = collect_taken(taken, &taken->first);
         if (mine != MPI_SUCCESS)
             code = MPI_ERR_IN_STATUS;
         if (code == MPI_ERR_IN_STATUS)
@@ -182,10 +182,10 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
     struct taken taken;
     if (!has_ours(count, requests))
         return PMPI_Waitall(count, requests, statuses);
-    int code = take_out(count, requests, &taken);
+    int code = take_out_requests(count, requests, &taken);
     if (code != MPI_SUCCESS)
         return code;
-    wait_for_all(&taken);
+    wait_taken(&taken);
     if (any_failed(&taken))
         code = test_each(count, requests, statuses);
     else if (taken.theirs > 0)
@@ -200,7 +200,7 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
     struct taken taken;
     if (flag == NULL || !has_ours(count, requests))
         return PMPI_Testall(count, requests, flag, statuses);
-    int code = take_out(count, requests, &taken);
+    int code = take_out_requests(count, requests, &taken);
     if (code != MPI_SUCCESS)
         return code;
     *flag = poll_all(&taken);
@@ -236,7 +236,7 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
             continue;
         *index = (*at)->index;
         twill_mpi_status_empty(status);
-        *code = collect(taken, at);
+        *code = collect_taken(taken, at);
         put_back(taken);
         return true;
     }
@@ -273,7 +273,7 @@ int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Status *statu
     struct taken taken;
     if (index == NULL || !has_ours(count, requests))
         return PMPI_Waitany(count, requests, index, status);
-    int code = take_out(count, requests, &taken);
+    int code = take_out_requests(count, requests, &taken);
     if (code != MPI_SUCCESS)
         return code;
     wait_for_only(&taken);
@@ -287,7 +287,7 @@ int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_St
     struct taken taken;
     if (index == NULL || flag == NULL || !has_ours(count, requests))
         return PMPI_Testany(count, requests, index, flag, status);
-    int code = take_out(count, requests, &taken);
+    int code = take_out_requests(count, requests, &taken);
     if (code != MPI_SUCCESS)
         return code;
     *flag = try_any(count, &taken, index, status, &code);
@@ -317,7 +317,7 @@ static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Statu
         }
         indices[*done] = (*at)->index;
         twill_mpi_status_empty(status_at(statuses, *done));
-        int mine = collect(taken, at);
+        int mine = collect_taken(taken, at);
         set_error(status_at(statuses, *done), mine);
         for (int i = 0; mine != MPI_SUCCESS && *code == MPI_SUCCESS && i < theirs; i++)
             set_error(status_at(statuses, i), MPI_SUCCESS);
@@ -352,7 +352,7 @@ int MPI_Waitsome(int incount, MPI_Request requests[], int *outcount, int indices
     struct taken taken;
     if (outcount == NULL || !has_ours(incount, requests))
         return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
-    int code = take_out(incount, requests, &taken);
+    int code = take_out_requests(incount, requests, &taken);
     if (code != MPI_SUCCESS)
         return code;
     wait_for_only(&taken);
@@ -368,7 +368,7 @@ int MPI_Testsome(int incount, MPI_Request requests[], int *outcount, int indices
     struct taken taken;
     if (outcount == NULL || !has_ours(incount, requests))
         return PMPI_Testsome(incount, requests, outcount, indices, statuses);
-    int code = take_out(incount, requests, &taken);
+    int code = take_out_requests(incount, requests, &taken);
     if (code != MPI_SUCCESS)
         return code;
     if (!try_some(incount, &taken, outcount, indices, statuses, &code))

@@ -11,13 +11,13 @@ void twill_mpi_status_empty(MPI_Status *status)
         (void)PMPI_Test(&none, &flag, status);
 }
 
-static bool is_ours(const MPI_Request *request)
+static bool handle_is_ours(const MPI_Request *request)
 {
     return request != NULL && twill_mpi_request_is_ours(*request);
 }
 
 /* Of one that is not under way. */
-static int collect(struct twill_mpi_request *mine, MPI_Request *request)
+static int collect_handle(struct twill_mpi_request *mine, MPI_Request *request)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
     int code = twill_mpi_request_collect(mine, request, &fault);
@@ -27,19 +27,19 @@ static int collect(struct twill_mpi_request *mine, MPI_Request *request)
 
 int MPI_Wait(MPI_Request *request, MPI_Status *status)
 {
-    if (!is_ours(request))
+    if (!handle_is_ours(request))
         return PMPI_Wait(request, status);
     struct twill_mpi_request *mine = twill_mpi_request_find(*request);
     if (mine == NULL)
         return twill_mpi_request_refuse(NULL);
     twill_mpi_request_wait(mine);
     twill_mpi_status_empty(status);
-    return collect(mine, request);
+    return collect_handle(mine, request);
 }
 
 int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
 {
-    if (!is_ours(request) || flag == NULL)
+    if (!handle_is_ours(request) || flag == NULL)
         return PMPI_Test(request, flag, status);
     struct twill_mpi_request *mine = twill_mpi_request_find(*request);
     if (mine == NULL)
@@ -50,12 +50,12 @@ int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
         return MPI_SUCCESS;
     }
     twill_mpi_status_empty(status);
-    return collect(mine, request);
+    return collect_handle(mine, request);
 }
 
 int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
 {
-    if (!is_ours(&request) || flag == NULL)
+    if (!handle_is_ours(&request) || flag == NULL)
         return PMPI_Request_get_status(request, flag, status);
     struct twill_mpi_request *mine = twill_mpi_request_find(request);
     if (mine == NULL)
@@ -70,7 +70,7 @@ int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
 
 int MPI_Request_free(MPI_Request *request)
 {
-    if (!is_ours(request))
+    if (!handle_is_ours(request))
         return PMPI_Request_free(request);
     struct twill_mpi_request *mine = twill_mpi_request_find(*request);
     if (mine == NULL || (mine->bound.form == TWILL_MPI_NONBLOCKING &&
@@ -83,11 +83,11 @@ int MPI_Request_free(MPI_Request *request)
 
 int MPI_Cancel(MPI_Request *request)
 {
-    return is_ours(request) ? twill_mpi_request_refuse(twill_mpi_request_find(*request))
-                            : PMPI_Cancel(request);
+    return handle_is_ours(request) ? twill_mpi_request_refuse(twill_mpi_request_find(*request))
+                                   : PMPI_Cancel(request);
 }
 
-static int start(MPI_Request *request)
+static int start_handle(MPI_Request *request)
 {
     struct twill_mpi_request *mine = twill_mpi_request_find(*request);
     return mine != NULL ? twill_mpi_request_start(mine) : twill_mpi_request_refuse(NULL);
@@ -95,8 +95,8 @@ static int start(MPI_Request *request)
 
 int MPI_Start(MPI_Request *request)
 {
-    if (is_ours(request))
-        return start(request);
+    if (handle_is_ours(request))
+        return start_handle(request);
     twill_mpi_started();
     return PMPI_Start(request);
 }
@@ -113,7 +113,7 @@ int MPI_Startall(int count, MPI_Request requests[])
             code = PMPI_Startall(i - first, requests + first);
         }
         if (code == MPI_SUCCESS)
-            code = start(&requests[i]);
+            code = start_handle(&requests[i]);
         first = i + 1;
     }
     if (code != MPI_SUCCESS || (first > 0 && first == count))

@@ -19,7 +19,7 @@ static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
     [TWILL_MPI_Barrier] = twill_mpi_bind_barrier,
 };
 
-#define FORMS(verb, ...)                                                                           \
+#define FORM_CALL(verb, ...)                                                                       \
     (b->form == TWILL_MPI_BLOCKING      ? twill_##verb(__VA_ARGS__)                                \
      : b->form == TWILL_MPI_NONBLOCKING ? twill_##verb##_start(__VA_ARGS__, request)               \
                                         : twill_##verb##_init(__VA_ARGS__, request))
@@ -28,39 +28,39 @@ twill_status twill_mpi_issue(const struct twill_mpi_bound *b, twill_request **re
 {
     twill_comm *comm = b->comm->comm;
     if (TWILL_UNLIKELY((b->bounced & TWILL_MPI_FAILS) != 0))
-        return FORMS(barrier, comm);
+        return FORM_CALL(barrier, comm);
     switch (b->kind) {
     case TWILL_MPI_Allreduce:
-        return FORMS(allreduce, comm, b->src, b->dst, b->count, b->type, b->op);
+        return FORM_CALL(allreduce, comm, b->src, b->dst, b->count, b->type, b->op);
     case TWILL_MPI_Reduce:
-        return FORMS(reduce, comm, b->src, b->dst, b->count, b->type, b->op, b->root);
+        return FORM_CALL(reduce, comm, b->src, b->dst, b->count, b->type, b->op, b->root);
     case TWILL_MPI_Reduce_scatter_block:
-        return FORMS(reduce_scatter, comm, b->src, b->dst, b->count, b->type, b->op);
+        return FORM_CALL(reduce_scatter, comm, b->src, b->dst, b->count, b->type, b->op);
     case TWILL_MPI_Reduce_scatter:
-        return FORMS(reduce_scatterv, comm, b->src, b->dst, b->dst_counts, b->type, b->op);
+        return FORM_CALL(reduce_scatterv, comm, b->src, b->dst, b->dst_counts, b->type, b->op);
     case TWILL_MPI_Bcast:
-        return FORMS(broadcast, comm, b->src, b->dst, b->count, b->type, b->root);
+        return FORM_CALL(broadcast, comm, b->src, b->dst, b->count, b->type, b->root);
     case TWILL_MPI_Allgather:
-        return FORMS(allgather, comm, b->src, b->dst, b->count, b->type);
+        return FORM_CALL(allgather, comm, b->src, b->dst, b->count, b->type);
     case TWILL_MPI_Allgatherv:
-        return FORMS(allgatherv, comm, b->src, b->dst, b->dst_counts, b->dst_offsets, b->type);
+        return FORM_CALL(allgatherv, comm, b->src, b->dst, b->dst_counts, b->dst_offsets, b->type);
     case TWILL_MPI_Gather:
-        return FORMS(gather, comm, b->src, b->dst, b->count, b->type, b->root);
+        return FORM_CALL(gather, comm, b->src, b->dst, b->count, b->type, b->root);
     case TWILL_MPI_Gatherv:
-        return FORMS(gatherv, comm, b->src, b->count, b->dst, b->dst_counts, b->dst_offsets,
-                     b->type, b->root);
+        return FORM_CALL(gatherv, comm, b->src, b->count, b->dst, b->dst_counts, b->dst_offsets,
+                         b->type, b->root);
     case TWILL_MPI_Scatter:
-        return FORMS(scatter, comm, b->src, b->dst, b->count, b->type, b->root);
+        return FORM_CALL(scatter, comm, b->src, b->dst, b->count, b->type, b->root);
     case TWILL_MPI_Scatterv:
-        return FORMS(scatterv, comm, b->src, b->src_counts, b->src_offsets, b->dst, b->count,
-                     b->type, b->root);
+        return FORM_CALL(scatterv, comm, b->src, b->src_counts, b->src_offsets, b->dst, b->count,
+                         b->type, b->root);
     case TWILL_MPI_Alltoall:
-        return FORMS(alltoall, comm, b->src, b->dst, b->count, b->type);
+        return FORM_CALL(alltoall, comm, b->src, b->dst, b->count, b->type);
     case TWILL_MPI_Alltoallv:
-        return FORMS(alltoallv, comm, b->src, b->src_counts, b->src_offsets, b->dst, b->dst_counts,
-                     b->dst_offsets, b->type);
+        return FORM_CALL(alltoallv, comm, b->src, b->src_counts, b->src_offsets, b->dst,
+                         b->dst_counts, b->dst_offsets, b->type);
     default:
-        return FORMS(barrier, comm);
+        return FORM_CALL(barrier, comm);
     }
 }
 

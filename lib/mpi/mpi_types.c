@@ -150,14 +150,14 @@ static int native_of(enum twill_mpi_class class, MPI_Datatype type, MPI_Count si
     }
 }
 
-static size_t place_of(MPI_Datatype type)
+static size_t type_slot(MPI_Datatype type)
 {
     return (size_t)((uint64_t)(uintptr_t)type * UINT64_C(0x9e3779b97f4a7c15) >> 32) %
            TWILL_MPI_TYPES;
 }
 
 /* Size, extent and lower bound, as the MPI says. */
-static bool measure(MPI_Datatype type, struct twill_mpi_type *found)
+static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
 {
     MPI_Count lb, true_extent;
     *found = (struct twill_mpi_type){.native = -1, .components = 1};
@@ -173,8 +173,8 @@ static void know(size_t i)
 {
     struct twill_mpi_type found;
     MPI_Datatype type = predefined[i].type;
-    size_t place = place_of(type);
-    if (type == MPI_DATATYPE_NULL || !measure(type, &found) || found.size <= 0)
+    size_t place = type_slot(type);
+    if (type == MPI_DATATYPE_NULL || !measure_type(type, &found) || found.size <= 0)
         return; /* this MPI has it in name only */
     found.class = predefined[i].class;
     found.native = native_of(found.class, type, found.size, predefined[i].is_signed);
@@ -244,14 +244,14 @@ static bool is_plain(MPI_Datatype type, const struct twill_mpi_type *found)
         return found->size == 0 || in_order(type, found);
     MPI_Datatype inner = made_of(type, &free_it);
     struct twill_mpi_type element;
-    bool plain = inner != MPI_DATATYPE_NULL && measure(inner, &element) && element.plain &&
+    bool plain = inner != MPI_DATATYPE_NULL && measure_type(inner, &element) && element.plain &&
                  is_plain(inner, &element);
     if (free_it)
         PMPI_Type_free(&inner);
     return plain;
 }
 
-static int forget(MPI_Datatype type, int keyval, void *value, void *extra)
+static int type_freed(MPI_Datatype type, int keyval, void *value, void *extra)
 {
     (void)type, (void)keyval, (void)extra;
     free(value);
@@ -280,7 +280,7 @@ static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill
 {
     pthread_mutex_lock(&twill_mpi.types.lock);
     const struct twill_mpi_type *known = recall(type);
-    if (known == NULL && is_committed(type) && measure(type, storage)) {
+    if (known == NULL && is_committed(type) && measure_type(type, storage)) {
         storage->class = TWILL_MPI_DERIVED;
         storage->plain = storage->plain && is_plain(type, storage);
         known = storage;
@@ -297,7 +297,7 @@ static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill
 
 const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage)
 {
-    for (size_t place = place_of(type); twill_mpi.types.known[place];
+    for (size_t place = type_slot(type); twill_mpi.types.known[place];
          place = (place + 1) % TWILL_MPI_TYPES)
         if (twill_mpi.types.handle[place] == type)
             return &twill_mpi.types.type[place];
@@ -311,6 +311,6 @@ bool twill_mpi_types_open(void)
 {
     for (size_t i = 0; i < sizeof(predefined) / sizeof(*predefined); i++)
         know(i);
-    return PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget, &twill_mpi.types.keyval, NULL) ==
-           MPI_SUCCESS;
+    return PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, type_freed, &twill_mpi.types.keyval,
+                                   NULL) == MPI_SUCCESS;
 }

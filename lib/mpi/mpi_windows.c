@@ -8,7 +8,7 @@
 
 /* --- windows ---------------------------------------------------------------------------------- */
 
-static int at_free(MPI_Win window, int keyval, void *value, void *extra)
+static int window_freed(MPI_Win window, int keyval, void *value, void *extra)
 {
     (void)window, (void)keyval, (void)value, (void)extra;
     atomic_fetch_sub(&twill_mpi.windows.open, 1);
@@ -17,8 +17,8 @@ static int at_free(MPI_Win window, int keyval, void *value, void *extra)
 
 void twill_mpi_windows_open(void)
 {
-    if (PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, at_free, &twill_mpi.windows.keyval, NULL) !=
-        MPI_SUCCESS)
+    if (PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, window_freed, &twill_mpi.windows.keyval,
+                               NULL) != MPI_SUCCESS)
         twill_mpi.windows.keyval = MPI_KEYVAL_INVALID;
 }
 

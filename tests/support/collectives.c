@@ -7,32 +7,32 @@
 #include <stdio.h>
 #include <string.h>
 
-#define UNTOUCHED 0xa5
-#define GUARD     64u /* bytes behind everything */
+#define UNTOUCHED         0xa5
+#define COLLECTIVES_GUARD 64u /* bytes behind everything */
 
-enum { MOST_RANKS = 64 };
+enum { COLLECTIVES_MOST_RANKS = 64 };
 
 /* Counts and places of the parts as the call of one rank names them, in elements. */
 struct shards {
-    size_t src_count[MOST_RANKS], src_at[MOST_RANKS];
-    size_t dst_count[MOST_RANKS], dst_at[MOST_RANKS];
+    size_t src_count[COLLECTIVES_MOST_RANKS], src_at[COLLECTIVES_MOST_RANKS];
+    size_t dst_count[COLLECTIVES_MOST_RANKS], dst_at[COLLECTIVES_MOST_RANKS];
 };
 
-static const struct twill_collective_facts *facts_of(const struct test_call *call)
+static const struct twill_collective_facts *call_facts(const struct test_call *call)
 {
     return twill_collective_facts(call->collective);
 }
 
 bool test_call_exists(const struct test_call *call)
 {
-    const struct twill_collective_facts *facts = facts_of(call);
+    const struct twill_collective_facts *facts = call_facts(call);
     if (call->vector && (!facts->sharded || (call->collective == TWILL_ALLTOALL && call->in_place)))
         return false;
     return facts->reduces ? test_payload_takes(call->type, call->op) : call->op == TWILL_SUM;
 }
 
 /* Elements that rank `from` has for part `part`: the same number wherever it is asked. */
-static size_t count_of(const struct test_call *call, int from, int shard)
+static size_t call_elements(const struct test_call *call, int from, int shard)
 {
     if (!call->vector)
         return call->count;
@@ -40,38 +40,40 @@ static size_t count_of(const struct test_call *call, int from, int shard)
     return (call->count + (size_t)of * 5) % (call->count + 3);
 }
 
-static size_t most_of(const struct test_call *call)
+static size_t call_most(const struct test_call *call)
 {
     return call->vector ? call->count + 2 : call->count;
 }
 
 size_t test_call_bytes(const struct test_call *call, int size)
 {
-    size_t shards = facts_of(call)->sharded ? (size_t)size : 1;
-    return (most_of(call) + 1) * shards * test_payload_element(call->type, call->op) + GUARD;
+    size_t shards = call_facts(call)->sharded ? (size_t)size : 1;
+    return (call_most(call) + 1) * shards * test_payload_element(call->type, call->op) +
+           COLLECTIVES_GUARD;
 }
 
 /* Vectors with offsets of their own lie in reverse order with a hole of one element after each;
  * reduce_scatterv takes its parts one after the other. */
-static void lay_out(const struct test_call *call, size_t *count, size_t *at, int size, int rank,
-                    bool gives)
+static void lay_out_vectors(const struct test_call *call, size_t *count, size_t *at, int size,
+                            int rank, bool gives)
 {
     bool packed = !call->vector || call->collective == TWILL_REDUCE_SCATTER;
     bool exchange = call->collective == TWILL_ALLTOALL;
     size_t next = 0;
     for (int i = 0; i < size; i++) {
         int shard = packed ? i : size - 1 - i;
-        count[shard] =
-            gives || !exchange ? count_of(call, rank, shard) : count_of(call, shard, rank);
+        count[shard] = gives || !exchange ? call_elements(call, rank, shard)
+                                          : call_elements(call, shard, rank);
         at[shard] = next;
         next += count[shard] + !packed;
     }
 }
 
-static void describe(const struct test_call *call, int size, int rank, struct shards *shards)
+static void describe_vectors(const struct test_call *call, int size, int rank,
+                             struct shards *shards)
 {
-    lay_out(call, shards->src_count, shards->src_at, size, rank, true);
-    lay_out(call, shards->dst_count, shards->dst_at, size, rank, false);
+    lay_out_vectors(call, shards->src_count, shards->src_at, size, rank, true);
+    lay_out_vectors(call, shards->dst_count, shards->dst_at, size, rank, false);
 }
 
 /* Where in its space a rank's part begins; spaces of one part begin with it. */
@@ -95,7 +97,7 @@ static struct pointers pointers_of(const struct test_call *call, int rank,
                                    const struct shards *shards, unsigned char *src,
                                    unsigned char *dst)
 {
-    const struct twill_collective_facts *facts = facts_of(call);
+    const struct twill_collective_facts *facts = call_facts(call);
     size_t element = test_payload_element(call->type, call->op);
     struct pointers p = {src, dst};
     bool root = !facts->rooted || rank == call->root;
@@ -111,7 +113,7 @@ static struct pointers pointers_of(const struct test_call *call, int rank,
 }
 
 /* Where in the payload a part begins. */
-static uint64_t first_of(const struct test_call *call, int shard)
+static uint64_t first_position(const struct test_call *call, int shard)
 {
     return (uint64_t)shard * 977 + call->turn;
 }
@@ -121,27 +123,27 @@ static void put_input(const struct test_call *call, int rank, int shard, unsigne
                       const struct shards *shards)
 {
     size_t element = test_payload_element(call->type, call->op);
-    size_t at = at_of(facts_of(call)->src, shards->src_at, shard);
+    size_t at = at_of(call_facts(call)->src, shards->src_at, shard);
     test_payload(base + at * element,
-                 facts_of(call)->sharded ? shards->src_count[shard] : call->count,
-                 first_of(call, shard), call->type, call->op, rank);
+                 call_facts(call)->sharded ? shards->src_count[shard] : call->count,
+                 first_position(call, shard), call->type, call->op, rank);
 }
 
 static void put_result(const struct test_call *call, int rank, int size, int shard,
                        unsigned char *base, const struct shards *shards)
 {
-    const struct twill_collective_facts *facts = facts_of(call);
+    const struct twill_collective_facts *facts = call_facts(call);
     size_t element = test_payload_element(call->type, call->op);
     size_t count = facts->sharded ? shards->dst_count[shard] : call->count;
     unsigned char *at = base + at_of(facts->dst, shards->dst_at, shard) * element;
-    uint64_t first = first_of(call, shard);
+    uint64_t first = first_position(call, shard);
     if (facts->reduces) {
         test_payload_reduced(at, count, first, call->type, call->op, size);
         return;
     }
     int from = facts->src == TWILL_HOLDS_ROOT ? call->root : shard;
     if (call->collective == TWILL_ALLTOALL)
-        first = first_of(call, rank);
+        first = first_position(call, rank);
     test_payload(at, count, first, call->type, call->op, from);
 }
 
@@ -150,9 +152,9 @@ void test_call_fill(const struct test_call *call, int rank, int size,
 {
     struct shards shards;
     struct twill_shape shape = shape_of(call);
-    int count = facts_of(call)->sharded ? size : 1;
+    int count = call_facts(call)->sharded ? size : 1;
     size_t bytes = test_call_bytes(call, size);
-    describe(call, size, rank, &shards);
+    describe_vectors(call, size, rank, &shards);
     memset(buffers->src, UNTOUCHED, bytes);
     memset(buffers->dst, UNTOUCHED, bytes);
     struct pointers p = pointers_of(call, rank, &shards, buffers->src, buffers->dst);
@@ -222,7 +224,7 @@ static twill_op op_of(const struct test_call *call)
 }
 
 /* A call in its three forms. */
-#define FORM(name, ...)                                                                            \
+#define COLLECTIVES_FORM(name, ...)                                                                \
     (call->form == TEST_BLOCKING  ? twill_##name(__VA_ARGS__)                                      \
      : call->form == TEST_STARTED ? twill_##name##_start(__VA_ARGS__, request)                     \
                                   : twill_##name##_init(__VA_ARGS__, request))
@@ -232,23 +234,26 @@ static twill_status begin_even(const struct test_call *call, twill_comm *comm, s
 {
     switch (call->collective) {
     case TWILL_ALLREDUCE:
-        return FORM(allreduce, comm, p.src, p.dst, call->count, call->type, op_of(call));
+        return COLLECTIVES_FORM(allreduce, comm, p.src, p.dst, call->count, call->type,
+                                op_of(call));
     case TWILL_REDUCE:
-        return FORM(reduce, comm, p.src, p.dst, call->count, call->type, op_of(call), call->root);
+        return COLLECTIVES_FORM(reduce, comm, p.src, p.dst, call->count, call->type, op_of(call),
+                                call->root);
     case TWILL_BROADCAST:
-        return FORM(broadcast, comm, p.src, p.dst, call->count, call->type, call->root);
+        return COLLECTIVES_FORM(broadcast, comm, p.src, p.dst, call->count, call->type, call->root);
     case TWILL_BARRIER:
-        return FORM(barrier, comm);
+        return COLLECTIVES_FORM(barrier, comm);
     case TWILL_ALLGATHER:
-        return FORM(allgather, comm, p.src, p.dst, call->count, call->type);
+        return COLLECTIVES_FORM(allgather, comm, p.src, p.dst, call->count, call->type);
     case TWILL_REDUCE_SCATTER:
-        return FORM(reduce_scatter, comm, p.src, p.dst, call->count, call->type, op_of(call));
+        return COLLECTIVES_FORM(reduce_scatter, comm, p.src, p.dst, call->count, call->type,
+                                op_of(call));
     case TWILL_GATHER:
-        return FORM(gather, comm, p.src, p.dst, call->count, call->type, call->root);
+        return COLLECTIVES_FORM(gather, comm, p.src, p.dst, call->count, call->type, call->root);
     case TWILL_SCATTER:
-        return FORM(scatter, comm, p.src, p.dst, call->count, call->type, call->root);
+        return COLLECTIVES_FORM(scatter, comm, p.src, p.dst, call->count, call->type, call->root);
     default:
-        return FORM(alltoall, comm, p.src, p.dst, call->count, call->type);
+        return COLLECTIVES_FORM(alltoall, comm, p.src, p.dst, call->count, call->type);
     }
 }
 
@@ -259,21 +264,22 @@ static twill_status begin_vector(const struct test_call *call, twill_comm *comm,
     bool root = rank == call->root;
     switch (call->collective) {
     case TWILL_ALLGATHER:
-        return FORM(allgatherv, comm, p.src, p.dst, shards->dst_count, shards->dst_at, call->type);
+        return COLLECTIVES_FORM(allgatherv, comm, p.src, p.dst, shards->dst_count, shards->dst_at,
+                                call->type);
     case TWILL_REDUCE_SCATTER:
-        return FORM(reduce_scatterv, comm, p.src, p.dst, shards->src_count, call->type,
-                    op_of(call));
+        return COLLECTIVES_FORM(reduce_scatterv, comm, p.src, p.dst, shards->src_count, call->type,
+                                op_of(call));
     case TWILL_GATHER:
-        return FORM(gatherv, comm, p.src, shards->src_count[rank], p.dst,
-                    root ? shards->dst_count : NULL, root ? shards->dst_at : NULL, call->type,
-                    call->root);
+        return COLLECTIVES_FORM(gatherv, comm, p.src, shards->src_count[rank], p.dst,
+                                root ? shards->dst_count : NULL, root ? shards->dst_at : NULL,
+                                call->type, call->root);
     case TWILL_SCATTER:
-        return FORM(scatterv, comm, p.src, root ? shards->src_count : NULL,
-                    root ? shards->src_at : NULL, p.dst, shards->dst_count[rank], call->type,
-                    call->root);
+        return COLLECTIVES_FORM(scatterv, comm, p.src, root ? shards->src_count : NULL,
+                                root ? shards->src_at : NULL, p.dst, shards->dst_count[rank],
+                                call->type, call->root);
     default:
-        return FORM(alltoallv, comm, p.src, shards->src_count, shards->src_at, p.dst,
-                    shards->dst_count, shards->dst_at, call->type);
+        return COLLECTIVES_FORM(alltoallv, comm, p.src, shards->src_count, shards->src_at, p.dst,
+                                shards->dst_count, shards->dst_at, call->type);
     }
 }
 
@@ -282,9 +288,9 @@ twill_status test_call_begin(const struct test_call *call, twill_comm *comm,
 {
     struct shards shards;
     int rank = twill_comm_rank(comm);
-    describe(call, twill_comm_size(comm), rank, &shards);
+    describe_vectors(call, twill_comm_size(comm), rank, &shards);
     struct pointers p = pointers_of(call, rank, &shards, buffers->src, buffers->dst);
-    const struct twill_collective_facts *facts = facts_of(call);
+    const struct twill_collective_facts *facts = call_facts(call);
     /* Who has no part in it may hand over NULL. */
     if (facts->src == TWILL_HOLDS_ROOT && rank != call->root && call->count % 2 == 1)
         p.src = NULL;
@@ -303,7 +309,7 @@ static const char *op_name(twill_op op)
 void test_call_name(const struct test_call *call, char *text, size_t bytes)
 {
     static const char *const forms[TEST_FORM_COUNT] = {"", " started", " prepared"};
-    const struct twill_collective_facts *facts = facts_of(call);
+    const struct twill_collective_facts *facts = call_facts(call);
     snprintf(text, bytes, "%s%s %s %s count %zu root %d%s%s", facts->name, call->vector ? "v" : "",
              twill_type_name(call->type), facts->reduces ? op_name(call->op) : "", call->count,
              call->root, call->in_place ? " in place" : "", forms[call->form]);
@@ -348,8 +354,8 @@ static twill_status run_made(const struct test_call *call, twill_comm *comm,
     return status;
 }
 
-static twill_status run(const struct test_call *call, twill_comm *comm,
-                        const struct test_buffers *buffers)
+static twill_status issue_call(const struct test_call *call, twill_comm *comm,
+                               const struct test_buffers *buffers)
 {
     struct test_call made = *call;
     if (call->op < TWILL_OP_COUNT)
@@ -367,7 +373,7 @@ bool test_call_check(const struct test_call *call, twill_comm *comm,
 {
     int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
     test_call_fill(call, rank, size, buffers);
-    twill_status status = run(call, comm, buffers);
+    twill_status status = issue_call(call, comm, buffers);
     char name[160];
     test_call_name(call, name, sizeof(name));
     if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d of %d: %s: %s", rank,

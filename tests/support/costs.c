@@ -10,22 +10,22 @@
 
 #include <cmocka.h>
 
-static void add(struct test_costs *costs, const struct twill_schedule_cost *one)
+static void add_costs(struct test_costs *costs, const struct twill_schedule_cost *one)
 {
-#define ADD(field)                                                                                 \
+#define COSTS_ADD(field)                                                                           \
     do {                                                                                           \
         costs->sum.field += one->field;                                                            \
         if (one->field > costs->most.field)                                                        \
             costs->most.field = one->field;                                                        \
     } while (0)
-    ADD(messages);
-    ADD(rounds);
-    ADD(peers);
-    ADD(signals);
-    ADD(bytes_sent);
-    ADD(bytes_remote);
-    ADD(bytes_shared);
-    ADD(bytes_reduced);
+    COSTS_ADD(messages);
+    COSTS_ADD(rounds);
+    COSTS_ADD(peers);
+    COSTS_ADD(signals);
+    COSTS_ADD(bytes_sent);
+    COSTS_ADD(bytes_remote);
+    COSTS_ADD(bytes_shared);
+    COSTS_ADD(bytes_reduced);
     costs->crossing += one->bytes_remote > 0;
 }
 
@@ -42,7 +42,7 @@ struct test_costs test_cost_of(const char *name, struct twill_world *world,
     for (uint32_t r = 0; r < world->size; r++) {
         struct twill_schedule_cost one;
         twill_schedule_cost(&one, &schedules[r], world, r, count, 4);
-        add(&costs, &one);
+        add_costs(&costs, &one);
     }
     test_schedules_destroy(schedules, world->size);
     return costs;

@@ -348,7 +348,7 @@ static const struct twill_step *last_copy(const struct test_scene *scene, uint32
 }
 
 /* Where a COPY of rank r takes what it writes to the block from. */
-static struct touch source_of(const struct twill_step *copy, uint32_t r, uint32_t block)
+static struct touch copy_source(const struct twill_step *copy, uint32_t r, uint32_t block)
 {
     return (struct touch){.rank = twill_operand_is_peer(copy->src) ? copy->peer[0] : r,
                           .first = twill_operand_block(copy->src) + block -
@@ -365,9 +365,9 @@ static bool copied_to_both(const struct test_scene *scene, const struct touch *x
         const struct twill_step *other = last_copy(scene, r, y, block);
         struct touch from = {.rank = UINT32_MAX}, also = from;
         if (one != NULL)
-            from = source_of(one, r, block);
+            from = copy_source(one, r, block);
         if (other != NULL)
-            also = source_of(other, r, block);
+            also = copy_source(other, r, block);
         if ((one != NULL && other != NULL && from.rank == also.rank && from.first == also.first &&
              from.space == also.space) ||
             (one != NULL && from.rank == y->rank && from.first == block && from.space == y->space))

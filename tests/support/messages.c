@@ -46,7 +46,7 @@ void twill_test_world_free(struct twill_world *world)
     free(world->node);
 }
 
-static unsigned char expected(const struct letter *letter, size_t at)
+static unsigned char letter_byte(const struct letter *letter, size_t at)
 {
     return (unsigned char)(at * 7 + at / 251 + letter->from * 31 + letter->to * 17 +
                            letter->request.lane * 5 + letter->number * 13 + 1);
@@ -61,7 +61,7 @@ static void reduce(struct twill_transfer *request, size_t offset, const void *da
         (!last && bytes % 8 != 0))
         letter->wrong = true;
     for (size_t i = 0; i < bytes && !letter->wrong; i++)
-        letter->wrong = from[i] != expected(letter, offset + i);
+        letter->wrong = from[i] != letter_byte(letter, offset + i);
     if (!letter->wrong)
         memcpy(letter->buffer + offset, data, bytes);
     letter->seen += bytes;
@@ -86,7 +86,7 @@ static void write_letter(struct letter *letter, enum twill_transfer_kind kind, u
     memset(letter->buffer, 0xee, bytes + 16);
     if (kind == TWILL_TRANSFER_SEND) {
         for (size_t i = 0; i < bytes; i++)
-            letter->buffer[i] = expected(letter, i);
+            letter->buffer[i] = letter_byte(letter, i);
     } else if (reduces) {
         request->reduce = reduce;
         request->reduce_context = letter;
@@ -104,7 +104,7 @@ static void burn(struct letter *letters, size_t n)
     free(letters);
 }
 
-static bool post(struct twill_test_end *end, struct letter *letter)
+static bool post_letter(struct twill_test_end *end, struct letter *letter)
 {
     letter->in_chunks = end->in_chunks;
     int status = end->transport->ops->post(end->transport, &letter->request, &end->error);
@@ -152,7 +152,7 @@ static bool read_letter(const struct twill_test_end *end, struct letter *letter)
     if (request->kind == TWILL_TRANSFER_RECV && request->reduce != NULL)
         good = good && letter->seen == bytes;
     for (size_t i = 0; good && i < bytes; i++)
-        good = letter->buffer[i] == expected(letter, i);
+        good = letter->buffer[i] == letter_byte(letter, i);
     for (size_t i = 0; good && i < 16; i++)
         good = letter->buffer[bytes + i] == 0xee;
     return twill_test_note(good, __FILE__, __LINE__,
@@ -183,7 +183,7 @@ static bool swap_all(struct twill_test_end *end, struct letter *letters, size_t 
             letter->number = number;
             write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
                          number % TWILL_LANES, bytes, reduces);
-            if (!post(end, letter))
+            if (!post_letter(end, letter))
                 return false;
         }
     }
@@ -243,7 +243,7 @@ static bool stream_step(struct twill_test_end *end, struct stream *stream, uint3
         write_letter(letter, stream->sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
                      stream->lane, size_of_letter(letter, stream->lane, max_bytes),
                      letter->number % 3 == 1);
-        if (!post(end, letter))
+        if (!post_letter(end, letter))
             return false;
     }
     return true;
@@ -312,7 +312,7 @@ bool twill_test_mismatch(struct twill_test_end *end)
                      sends ? cases[i].sent : cases[i].requested, i % 2 == 1);
         letter->request.signature += sends ? cases[i].signature : 0;
         struct twill_transfer *request = &letter->request;
-        good = post(end, letter) && twill_test_await(end, request, 1);
+        good = post_letter(end, letter) && twill_test_await(end, request, 1);
         if (!good || sends || fits) {
             good = good && read_letter(end, letter);
             continue;

@@ -15,7 +15,7 @@ const char *test_mutation_name(enum test_mutation kind)
 }
 
 /* Put a copy of step `at` at `to` of a lane; there is room for it. */
-static void insert(struct twill_schedule *s, uint32_t lane, uint32_t at, uint32_t to)
+static void insert_step(struct twill_schedule *s, uint32_t lane, uint32_t at, uint32_t to)
 {
     struct twill_step step = s->steps[at];
     step.lane = (uint8_t)lane;
@@ -26,7 +26,7 @@ static void insert(struct twill_schedule *s, uint32_t lane, uint32_t at, uint32_
         s->lane_first[l]++;
 }
 
-static void drop(struct twill_schedule *s, uint32_t at)
+static void drop_step(struct twill_schedule *s, uint32_t at)
 {
     uint32_t lane = s->steps[at].lane;
     memmove(&s->steps[at], &s->steps[at + 1], (s->count - at - 1) * sizeof(*s->steps));
@@ -43,8 +43,8 @@ static bool move_to(struct twill_schedule *s, uint32_t at, uint32_t v)
         return false;
     uint32_t to = s->lane_first[v + 1];
     to -= to > s->lane_first[v] && s->steps[to - 1].op == TWILL_STEP_WAIT;
-    insert(s, v, at, to);
-    drop(s, to <= at ? at + 1 : at);
+    insert_step(s, v, at, to);
+    drop_step(s, to <= at ? at + 1 : at);
     return true;
 }
 
@@ -87,7 +87,7 @@ bool test_mutate(struct twill_schedule *s, const struct twill_world *world, uint
     const struct twill_step_shape *shape = twill_step_shape(step->op);
     switch (kind) {
     case DROP:
-        drop(s, at);
+        drop_step(s, at);
         return v == 0;
     case DROP_PEER:
     case ALTER_PEER:
@@ -116,7 +116,7 @@ bool test_mutate(struct twill_schedule *s, const struct twill_world *world, uint
         if (v > 0 || (!shape->posts && step->op != TWILL_STEP_PUT_IMM &&
                       (step->flags & TWILL_STEP_ACC) == 0))
             return false;
-        insert(s, step->lane, at, at);
+        insert_step(s, step->lane, at, at);
         return true;
     default:
         if (v > 0 || at + 1 >= s->lane_first[step->lane + 1])

@@ -58,8 +58,8 @@ static void read_cores(struct twill_context *c, const struct test_machine *machi
 }
 
 /* Which core each rank is on; returns how many ranks. */
-static uint32_t lay_out(const struct test_machine *machine, const struct core *core,
-                        enum test_layout layout, unsigned *at)
+static uint32_t lay_out_ranks(const struct test_machine *machine, const struct core *core,
+                              enum test_layout layout, unsigned *at)
 {
     unsigned units = machine->units[machine->slow];
     uint32_t ranks = 0;
@@ -99,7 +99,7 @@ static void open_node(struct test_node *node, const struct test_machine *machine
         assert_int_equal(twill_topology_open(&c->topology, machine->text, &error), TWILL_OK);
     assert_int_equal(twill_topology_machine(c->topology)->cores, machine->cores);
     read_cores(c, machine, core);
-    uint32_t ranks = lay_out(machine, core, layout, at);
+    uint32_t ranks = lay_out_ranks(machine, core, layout, at);
     for (uint32_t r = 0; r < ranks; r++)
         info[r] = core[at[r]].info;
     assert_int_equal(twill_config_load(&c->config, NULL, &error), TWILL_OK);

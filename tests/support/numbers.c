@@ -110,7 +110,7 @@ static uint64_t limit(const struct twill_test_layout *l)
     return l->finite ? ones(l->bits - 1) - 1 : exponent_bits(l);
 }
 
-static uint64_t special(const struct twill_test_layout *l, uint64_t random)
+static uint64_t special_bits(const struct twill_test_layout *l, uint64_t random)
 {
     uint64_t top = (uint64_t)1 << (l->bits - 1), inf = limit(l), one = (uint64_t)1 << l->mantissa;
     uint64_t quiet = one >> 1, sign = random & 64 ? top : 0;
@@ -135,7 +135,7 @@ static uint64_t random_bits(const struct twill_test_layout *l, uint64_t *seed)
 {
     uint64_t random = twill_test_random(seed), bits = twill_test_random(seed);
     if (random % 4 == 0)
-        bits = special(l, bits);
+        bits = special_bits(l, bits);
     else if (random % 4 > 1 && l->mantissa) /* sign, an exponent near that of one, mantissa */
         bits = (bits & ~exponent_bits(l)) | (uint64_t)(l->bias - 2 + (int)(random >> 8 & 3))
                                                 << l->mantissa;
@@ -153,7 +153,7 @@ static size_t index_at(twill_type type)
     return layouts[type].bits == 64 ? 8 : 4;
 }
 
-static struct number read_number(twill_type type, twill_op op, const void *array, size_t i)
+static struct number load_number(twill_type type, twill_op op, const void *array, size_t i)
 {
     struct number number = {0, 0};
     if (!in_pairs(op)) {
@@ -187,7 +187,7 @@ static void fill_pairs(twill_type type, twill_op op, void *array, size_t count, 
         struct number n = {random_bits(&layouts[type], &seed),
                            indices[(random >> 8) % TWILL_ARRAY_LENGTH(indices)]};
         if (random % 2)
-            n.bits = special(&layouts[type], random >> 16) & ones(layouts[type].bits);
+            n.bits = special_bits(&layouts[type], random >> 16) & ones(layouts[type].bits);
         char *pair = (char *)array + i * twill_test_element(type, op, false);
         memset(pair, 0xa0 + (int)(random >> 20 & 15), twill_test_element(type, op, false));
         memcpy(pair, &n.bits, layouts[type].bits / 8);
@@ -225,7 +225,7 @@ static int exponent_of(wide value)
     return value < power(exponent) ? exponent - 1 : exponent; /* it was rounded up */
 }
 
-static bool is_nan(const struct twill_test_layout *l, uint64_t bits)
+static bool bits_are_nan(const struct twill_test_layout *l, uint64_t bits)
 {
     return (bits & ones(l->bits - 1)) > limit(l);
 }
@@ -288,7 +288,7 @@ uint64_t twill_test_convert(twill_type to, twill_type from, uint64_t bits)
 static uint64_t extreme(const struct twill_test_layout *l, uint64_t a, uint64_t b, bool greatest)
 {
     wide x = decode(l, a), y = decode(l, b);
-    if (is_nan(l, a) || is_nan(l, b))
+    if (bits_are_nan(l, a) || bits_are_nan(l, b))
         return encode(l, (wide)NAN);
     bool first = x < y || (x == y && is_negative(l, a));
     return first != greatest ? a : b;
@@ -347,9 +347,9 @@ static struct number apply_pair(const struct twill_test_layout *l, twill_op op, 
                                 struct number b)
 {
     const bool greatest = op == TWILL_MAXLOC;
-    if (l->mantissa && is_nan(l, a.bits) != is_nan(l, b.bits))
-        return is_nan(l, a.bits) ? a : b;
-    bool equal = l->mantissa && is_nan(l, a.bits) ? true : a.bits == b.bits;
+    if (l->mantissa && bits_are_nan(l, a.bits) != bits_are_nan(l, b.bits))
+        return bits_are_nan(l, a.bits) ? a : b;
+    bool equal = l->mantissa && bits_are_nan(l, a.bits) ? true : a.bits == b.bits;
     if (equal)
         return a.index < b.index ? a : b;
     uint64_t wins = l->mantissa
@@ -394,7 +394,7 @@ void twill_test_reduce(const struct twill_reduction *reduction, void *dst, const
     for (size_t i = 0; i < count; i++) {
         for (unsigned s = 0; s < nsrc; s++) {
             twill_type from = s < 32 && reduction->partial_sources >> s & 1 ? partial : type;
-            numbers[s] = read_number(from, reduction->op, src[s], i);
+            numbers[s] = load_number(from, reduction->op, src[s], i);
             if (layouts[type].mantissa)
                 numbers[s].bits = twill_test_convert(in, from, numbers[s].bits);
         }

@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-#define PERIOD 8191u /* of the payload: prime, so that no segment looks like another */
+#define PAYLOAD_PERIOD 8191u /* of the payload: prime, so that no segment looks like another */
 
 /* What is known of a type; `most` bounds what is summed: eight ranks' sums are exact. */
-static const struct facts {
+static const struct type_facts_of {
     bool is_float, is_unsigned, narrow;
     int64_t most;
 } facts[TWILL_TYPE_COUNT] = {
@@ -47,9 +47,9 @@ static bool is_located(twill_op op)
     return op == TWILL_MINLOC || op == TWILL_MAXLOC;
 }
 
-static uint64_t mix(uint64_t rank, uint64_t position)
+static uint64_t mix_payload(uint64_t rank, uint64_t position)
 {
-    uint64_t x = (position % PERIOD) * 0x9e3779b97f4a7c15u + rank * 0xd1342543de82ef95u + 1;
+    uint64_t x = (position % PAYLOAD_PERIOD) * 0x9e3779b97f4a7c15u + rank * 0xd1342543de82ef95u + 1;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     return x ^ x >> 27;
 }
@@ -57,8 +57,8 @@ static uint64_t mix(uint64_t rank, uint64_t position)
 /* A rank's value as an integer; every type holds it. */
 static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
 {
-    const struct facts *f = &facts[type];
-    uint64_t bits = mix((uint64_t)rank, position);
+    const struct type_facts_of *f = &facts[type];
+    uint64_t bits = mix_payload((uint64_t)rank, position);
     if (op == TEST_OP_XOR)
         return (int64_t)bits;
     switch (op) {
@@ -85,7 +85,7 @@ static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
 }
 
 /* Store v / divisor, divided in the precision that the library promises. */
-static void store(void *element, twill_type type, int64_t v, int divisor)
+static void put_payload(void *element, twill_type type, int64_t v, int divisor)
 {
     float narrow = (float)v / (float)divisor;
     double real = (double)v / divisor;
@@ -101,9 +101,9 @@ static void store(void *element, twill_type type, int64_t v, int divisor)
     twill_test_put(type, element, 0, bits);
 }
 
-static int32_t place_of(int rank, uint64_t position)
+static int32_t payload_place(int rank, uint64_t position)
 {
-    return (int32_t)((uint64_t)((rank * 5 + 3) % 8) + position % PERIOD * 8);
+    return (int32_t)((uint64_t)((rank * 5 + 3) % 8) + position % PAYLOAD_PERIOD * 8);
 }
 
 static void store_at(unsigned char *at, twill_type type, twill_op op, int64_t v, int divisor,
@@ -118,14 +118,14 @@ static void store_at(unsigned char *at, twill_type type, twill_op op, int64_t v,
         memset(at, 0, element);
         memcpy(at + element / 2, &place, sizeof(place));
     }
-    store(at, type, v, divisor);
+    put_payload(at, type, v, divisor);
 }
 
 static void reduce_affine(unsigned char *at, uint64_t position, int first, int size)
 {
     struct test_affine all = {1, 0};
     for (int r = first; r < first + size; r++) {
-        uint64_t bits = mix((uint64_t)r, position);
+        uint64_t bits = mix_payload((uint64_t)r, position);
         const struct test_affine next = {(uint32_t)bits | 1, (uint32_t)(bits >> 32)};
         all = (struct test_affine){all.a * next.a, all.a * next.b + all.b};
     }
@@ -139,7 +139,7 @@ static int64_t operand(twill_type type, twill_op op, int rank, uint64_t position
     return op == TEST_OP_SCALED ? v * test_payload_factor(rank) : v;
 }
 
-static int64_t combine(twill_op op, int64_t a, int64_t b)
+static int64_t combine_payload(twill_op op, int64_t a, int64_t b)
 {
     if (op == TEST_OP_XOR)
         return a ^ b;
@@ -149,16 +149,16 @@ static int64_t combine(twill_op op, int64_t a, int64_t b)
 static void reduce_one(unsigned char *at, uint64_t position, twill_type type, twill_op op, int size)
 {
     int64_t v = operand(type, op, 0, position);
-    int32_t place = place_of(0, position);
+    int32_t place = payload_place(0, position);
     if (size == 1 && op >= TWILL_LAND && op <= TWILL_LXOR) {
         store_at(at, type, op, v, 1, place); /* nothing is combined: it is handed on */
         return;
     }
     for (int r = 1; r < size; r++) {
         int64_t x = operand(type, op, r, position);
-        int32_t where = place_of(r, position);
+        int32_t where = payload_place(r, position);
         if (!is_located(op)) {
-            v = combine(op, v, x);
+            v = combine_payload(op, v, x);
             continue;
         }
         bool better = op == TWILL_MINLOC ? x < v : x > v;
@@ -171,10 +171,10 @@ static void reduce_one(unsigned char *at, uint64_t position, twill_type type, tw
 }
 
 /* Positions repeat: compute a period, then copy. */
-static void fill(unsigned char *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
-                 int rank, int size)
+static void fill_payload(unsigned char *buffer, size_t count, uint64_t first, twill_type type,
+                         twill_op op, int rank, int size)
 {
-    size_t element = test_payload_element(type, op), made = twill_min(count, PERIOD);
+    size_t element = test_payload_element(type, op), made = twill_min(count, PAYLOAD_PERIOD);
     for (size_t i = 0; i < made; i++) {
         unsigned char *at = buffer + i * element;
         if (op == TEST_OP_AFFINE)
@@ -182,7 +182,8 @@ static void fill(unsigned char *buffer, size_t count, uint64_t first, twill_type
         else if (size > 0)
             reduce_one(at, first + i, type, op, size);
         else
-            store_at(at, type, op, value(type, op, rank, first + i), 1, place_of(rank, first + i));
+            store_at(at, type, op, value(type, op, rank, first + i), 1,
+                     payload_place(rank, first + i));
     }
     for (size_t i = made; i < count; i += made)
         memcpy(buffer + i * element, buffer, twill_min(made, count - i) * element);
@@ -191,11 +192,11 @@ static void fill(unsigned char *buffer, size_t count, uint64_t first, twill_type
 void test_payload(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
                   int rank)
 {
-    fill(buffer, count, first, type, op, rank, 0);
+    fill_payload(buffer, count, first, type, op, rank, 0);
 }
 
 void test_payload_reduced(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
                           int size)
 {
-    fill(buffer, count, first, type, op, 0, size);
+    fill_payload(buffer, count, first, type, op, 0, size);
 }

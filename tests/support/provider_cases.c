@@ -167,7 +167,7 @@ static bool case_differ(struct run *run, twill_bootstrap *caller)
     return fine;
 }
 
-enum { HOPELESS = 12 };
+enum { PROVIDER_CASES_HOPELESS = 12 };
 
 /* One rank gives up with much under way; the other, which goes on, may fail but not hang. */
 static bool case_cancel(struct run *run, twill_bootstrap *caller)
@@ -175,10 +175,11 @@ static bool case_cancel(struct run *run, twill_bootstrap *caller)
     struct end end;
     if (!start(&end, caller, run, 7, (struct twill_ofi_options){0}))
         return false;
-    unsigned char *data = page_map((size_t)HOPELESS << 20);
+    unsigned char *data = page_map((size_t)PROVIDER_CASES_HOPELESS << 20);
     struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
     TWILL_REQUIRE(data != NULL && r != NULL);
-    bool fine = post_hopeless(&end, r, end.rank == 0 ? HOPELESS : HOPELESS / 2, data);
+    bool fine = post_hopeless(
+        &end, r, end.rank == 0 ? PROVIDER_CASES_HOPELESS : PROVIDER_CASES_HOPELESS / 2, data);
     linger(&end, SECOND / 20);
     fine = gather(run, &end, caller->rank, 2) && fine;
     if (end.rank == 0)
@@ -186,7 +187,7 @@ static bool case_cancel(struct run *run, twill_bootstrap *caller)
     fine = gather(run, &end, caller->rank, 2) && fine;
     if (end.rank == 1)
         twill_ofi_transport.cancel(end.transport);
-    munmap(data, (size_t)HOPELESS << 20);
+    munmap(data, (size_t)PROVIDER_CASES_HOPELESS << 20);
     munmap(r, 1u << 20);
     struct twill_transfer late = {.kind = TWILL_TRANSFER_SEND, .peer = 1 - end.rank};
     TWILL_REQUIRE(twill_ofi_transport.post(end.transport, &late, NULL) == TWILL_ERR_BROKEN);
@@ -380,26 +381,26 @@ static bool case_death(struct run *run, twill_bootstrap *caller)
         return false;
     if (caller->rank == 1)
         _exit(9);
-    unsigned char *data = page_map((size_t)HOPELESS << 20);
+    unsigned char *data = page_map((size_t)PROVIDER_CASES_HOPELESS << 20);
     struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
     TWILL_REQUIRE(data != NULL && r != NULL);
-    bool posted = post_hopeless(&end, r, HOPELESS, data);
+    bool posted = post_hopeless(&end, r, PROVIDER_CASES_HOPELESS, data);
     uint64_t until = twill_now() + SECOND / 2;
     int moved = posted ? 0 : (int)TWILL_ERR_PEER;
     while (twill_now() < until && moved >= 0)
         moved = twill_ofi_transport.progress(end.transport, &end.error);
     bool fine = twill_test_note(moved >= 0 || moved == TWILL_ERR_PEER || moved == TWILL_ERR_FABRIC,
                                 __FILE__, __LINE__, "status %d: %s", moved, end.error.message);
-    for (size_t i = 0; posted && i < HOPELESS; i += 2)
+    for (size_t i = 0; posted && i < PROVIDER_CASES_HOPELESS; i += 2)
         fine = fine && twill_test_note(r[i].status == TWILL_PENDING, __FILE__, __LINE__,
                                        "RECV %zu of the dead: %d", i, r[i].status);
     twill_ofi_transport.cancel(end.transport);
-    munmap(data, (size_t)HOPELESS << 20);
+    munmap(data, (size_t)PROVIDER_CASES_HOPELESS << 20);
     end_close(&end);
     return fine;
 }
 
-const struct test_case test_provider_cases[] = {
+const struct provider_case test_provider_cases[] = {
     {"sizes", 2, false, case_sizes},
     {"beyond the longest message", 2, false, case_beyond},
     {"unexpected messages", 2, false, case_unexpected},

@@ -20,7 +20,7 @@ struct provider {
     bool refused;          /* twill does not use it, and says why */
 };
 
-struct test_case;
+struct provider_case;
 
 /* What the processes of a run tell the parent; shared memory. */
 struct outcome {
@@ -41,17 +41,17 @@ struct run {
     const char *address; /* of the ranks, or NULL */
     struct outcome *outcome;
     struct setup setup;
-    const struct test_case
+    const struct provider_case
         *only; /* the case to run, or NULL: all that need no processes of their own */
 };
 
 /* Runs on every rank, opens its own ends and ends by a deadline. */
-struct test_case {
+struct provider_case {
     const char *name; /* NULL: past the last */
     int ranks;        /* processes */
     bool alone;       /* in processes of its own */
     bool (*fn)(struct run *run, twill_bootstrap *caller);
 };
-extern const struct test_case test_provider_cases[];
+extern const struct provider_case test_provider_cases[];
 
 #endif

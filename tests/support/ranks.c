@@ -139,7 +139,7 @@ bool twill_test_barrier(twill_bootstrap *bootstrap)
     return bootstrap->exchange(bootstrap->user, "x", all, 1) == 0;
 }
 
-static void leave(struct group *group, int rank)
+static void leave_group(struct group *group, int rank)
 {
     pthread_mutex_lock(&group->mutex);
     if (!group->left[rank]) {
@@ -154,7 +154,7 @@ static void *rank_main(void *argument)
 {
     struct rank *self = argument;
     self->fn(self->rank, self->group->size, &self->caller, self->user);
-    leave(self->group, self->rank);
+    leave_group(self->group, self->rank);
     return NULL;
 }
 
@@ -242,7 +242,7 @@ static void process_main(struct rank *ranks, int threads)
     _exit(0);
 }
 
-static void end_all(const struct rank *ranks, int size)
+static void end_processes(const struct rank *ranks, int size)
 {
     for (int r = 0; r < size; r++)
         if (ranks[r].pid > 0 && kill(ranks[r].pid, SIGKILL) == 0)
@@ -250,12 +250,12 @@ static void end_all(const struct rank *ranks, int size)
 }
 
 /* Reap in the order they end, so that the others learn of ranks that are gone. */
-static void reap(struct rank *ranks, int size, int threads)
+static void reap_processes(struct rank *ranks, int size, int threads)
 {
     uint64_t since = 0;
     for (int left = size; left > 0;) {
         if (is_aftermath(&since)) {
-            end_all(ranks, size);
+            end_processes(ranks, size);
             return;
         }
         for (int r = 0; r < size; r += threads) {
@@ -266,7 +266,7 @@ static void reap(struct rank *ranks, int size, int threads)
             bool fine = WIFEXITED(status) && WEXITSTATUS(status) == 0;
             for (int t = r; t < r + threads && t < size; t++) {
                 left--;
-                leave(current, t);
+                leave_group(current, t);
                 fine = fine || current->may_die[t];
             }
             twill_test_note(fine, __FILE__, __LINE__, "rank %d ended with wait status %#x", r,
@@ -286,7 +286,7 @@ void twill_test_run_mixed(int size, int threads, twill_rank_fn fn, void *user)
         if (ranks[r].pid == 0)
             process_main(&ranks[r], r + threads <= size ? threads : size - r);
     }
-    reap(ranks, size, threads);
+    reap_processes(ranks, size, threads);
     ranks_end(ranks);
 }
 

@@ -62,7 +62,7 @@ struct each {
     void *user;
 };
 
-static void describe(struct test_case *test)
+static void describe_test(struct test_case *test)
 {
     static const char *const orders[TWILL_ORDER_COUNT] = {"", ", by rank", ", from the left"};
     const struct twill_shape *s = &test->shape;
@@ -89,7 +89,7 @@ static void each_demand(struct each *each)
             test->shape.order = (enum twill_order)o;
             if (!twill_algorithm_applies(test->algorithm, test->world, &test->shape))
                 continue;
-            describe(test);
+            describe_test(test);
             each->fn(test, each->user);
         }
     }

@@ -18,8 +18,8 @@ struct value {
     bool partial;
 };
 
-struct message {
-    struct message *next;
+struct simulated_message {
+    struct simulated_message *next;
     uint32_t blocks;
     struct value value[];
 };
@@ -38,15 +38,15 @@ struct world {
     bool in_place;
     uint64_t random;
     uint32_t blocks, shard_blocks;
-    struct value **memory;   /* [rank * spaces + space] */
-    struct lane *lane;       /* [rank * lanes + lane] */
-    struct message **queue;  /* [(lane * ranks + from) * ranks + to] */
-    uint32_t *run, *running; /* [rank] */
-    struct value *result;    /* [run * blocks] */
+    struct value **memory;            /* [rank * spaces + space] */
+    struct lane *lane;                /* [rank * lanes + lane] */
+    struct simulated_message **queue; /* [(lane * ranks + from) * ranks + to] */
+    uint32_t *run, *running;          /* [rank] */
+    struct value *result;             /* [run * blocks] */
     const char *why;
 };
 
-static uint32_t draw(struct world *w, uint32_t below)
+static uint32_t draw_world(struct world *w, uint32_t below)
 {
     w->random = w->random * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)((w->random >> 33) % below);
@@ -74,8 +74,9 @@ static struct value *cell(const struct world *w, uint32_t rank, uint32_t run, un
     return &w->memory[rank * TWILL_SPACE_COUNT + space][at];
 }
 
-static struct value *operand(const struct world *w, uint32_t rank, const struct twill_step *step,
-                             twill_operand o, unsigned k, uint32_t i)
+static struct value *operand_value(const struct world *w, uint32_t rank,
+                                   const struct twill_step *step, twill_operand o, unsigned k,
+                                   uint32_t i)
 {
     uint32_t run = w->run[rank], owner = twill_operand_is_peer(o) ? step->peer[k] : rank;
     unsigned space = twill_operand_space(o);
@@ -92,7 +93,7 @@ static struct value reduce_two(struct value a, struct value b)
                           .divided = a.divided + b.divided};
 }
 
-static void finish(struct value *value, const struct twill_step *step)
+static void finish_value(struct value *value, const struct twill_step *step)
 {
     bool final = (step->flags & TWILL_STEP_FINAL) != 0;
     value->divided += final;
@@ -106,36 +107,37 @@ static void check_flag(struct world *w, bool partial, const struct twill_step *s
         w->why = "a partial is taken for a value, or a value for a partial";
 }
 
-static void put(struct world *w, uint32_t rank, const struct twill_step *step, uint32_t i,
-                struct value value)
+static void put_cell(struct world *w, uint32_t rank, const struct twill_step *step, uint32_t i,
+                     struct value value)
 {
     if (value.partial && twill_operand_space(step->dst) == TWILL_DST)
         w->why = "a partial is put where only values may be";
-    *operand(w, rank, step, step->dst, 0, i) = value;
+    *operand_value(w, rank, step, step->dst, 0, i) = value;
 }
 
-static struct message **queue_of(const struct world *w, unsigned lane, uint32_t from, uint32_t to)
+static struct simulated_message **queue_of(const struct world *w, unsigned lane, uint32_t from,
+                                           uint32_t to)
 {
     return &w->queue[((size_t)lane * w->world->size + from) * w->world->size + to];
 }
 
 static void move_send(struct world *w, uint32_t rank, const struct twill_step *step)
 {
-    struct message **at = queue_of(w, step->lane, rank, step->peer[0]);
-    struct message *m = calloc(1, sizeof(*m) + step->blocks * sizeof(m->value[0]));
+    struct simulated_message **at = queue_of(w, step->lane, rank, step->peer[0]);
+    struct simulated_message *m = calloc(1, sizeof(*m) + step->blocks * sizeof(m->value[0]));
     while (*at != NULL)
         at = &(*at)->next;
     *at = m;
     m->blocks = step->blocks;
     for (uint32_t i = 0; i < step->blocks; i++) {
-        m->value[i] = *operand(w, rank, step, step->src, 0, i);
+        m->value[i] = *operand_value(w, rank, step, step->src, 0, i);
         check_flag(w, m->value[i].partial, step, TWILL_STEP_PARTIAL);
     }
 }
 
 static bool move_recv(struct world *w, uint32_t rank, const struct twill_step *step)
 {
-    struct message **queue = queue_of(w, step->lane, step->peer[0], rank), *m = *queue;
+    struct simulated_message **queue = queue_of(w, step->lane, step->peer[0], rank), *m = *queue;
     if (m == NULL)
         return false;
     *queue = m->next;
@@ -145,12 +147,12 @@ static bool move_recv(struct world *w, uint32_t rank, const struct twill_step *s
         struct value got = m->value[i];
         check_flag(w, got.partial, step, TWILL_STEP_PARTIAL);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
-            struct value mine = *operand(w, rank, step, step->src, 0, i);
+            struct value mine = *operand_value(w, rank, step, step->src, 0, i);
             check_flag(w, mine.partial, step, TWILL_STEP_PARTIAL_OWN);
             got = step->flags & TWILL_STEP_FIRST ? reduce_two(got, mine) : reduce_two(mine, got);
-            finish(&got, step);
+            finish_value(&got, step);
         }
-        put(w, rank, step, i, got);
+        put_cell(w, rank, step, i, got);
     }
     free(m);
     return true;
@@ -160,7 +162,7 @@ static bool move_recv(struct world *w, uint32_t rank, const struct twill_step *s
 static bool move_posted(struct world *w, uint32_t rank, struct lane *lane)
 {
     const struct twill_step *steps = w->schedules[rank].steps;
-    uint32_t count = lane->at - lane->posted, skip = count > 0 ? draw(w, count) : 0;
+    uint32_t count = lane->at - lane->posted, skip = count > 0 ? draw_world(w, count) : 0;
     for (uint32_t k = 0; k < count; k++) {
         uint32_t at = lane->posted + (skip + k) % count, older = lane->posted;
         const struct twill_step *step = &steps[at];
@@ -186,17 +188,17 @@ static bool move_posted(struct world *w, uint32_t rank, struct lane *lane)
 static struct value source(struct world *w, uint32_t rank, const struct twill_step *step,
                            unsigned k, uint32_t i)
 {
-    struct value value = *operand(w, rank, step, step->src, k, i);
+    struct value value = *operand_value(w, rank, step, step->src, k, i);
     bool own = (step->flags & TWILL_STEP_OWN_SRC) != 0 && step->peer[k] == rank;
     check_flag(w, value.partial || (own && (step->flags & TWILL_STEP_PARTIAL) != 0), step,
                TWILL_STEP_PARTIAL);
     return value;
 }
 
-static void combine(struct world *w, uint32_t rank, const struct twill_step *step)
+static void reduce_step(struct world *w, uint32_t rank, const struct twill_step *step)
 {
     for (uint32_t i = 0; i < step->blocks; i++) {
-        struct value *dst = operand(w, rank, step, step->dst, 0, i);
+        struct value *dst = operand_value(w, rank, step, step->dst, 0, i);
         struct value sum = source(w, rank, step, 0, i);
         bool acc = step->flags & TWILL_STEP_ACC, last = step->flags & TWILL_STEP_FIRST;
         if (acc)
@@ -208,12 +210,12 @@ static void combine(struct world *w, uint32_t rank, const struct twill_step *ste
         if (acc && last)
             sum = reduce_two(sum, *dst);
         if (step->op == TWILL_STEP_REDUCE)
-            finish(&sum, step);
-        put(w, rank, step, i, sum);
+            finish_value(&sum, step);
+        put_cell(w, rank, step, i, sum);
     }
 }
 
-static bool is_there(const struct world *w, const struct twill_step *step, uint32_t run)
+static bool message_is_there(const struct world *w, const struct twill_step *step, uint32_t run)
 {
     for (unsigned k = 0; k < step->nsrc; k++) {
         const struct lane *peer = &w->lane[step->peer[k] * TWILL_SCHEDULE_LANES + step->lane];
@@ -237,19 +239,20 @@ static bool do_step(struct world *w, uint32_t rank, struct lane *lane)
         lane->posted = lane->at + 1;
         break;
     case TWILL_STEP_AWAIT:
-        if (!is_there(w, step, run))
+        if (!message_is_there(w, step, run))
             return false;
         break;
     case TWILL_STEP_SIGNAL:
         lane->flag = (lane->flag < run * 1000ull + 1000 ? run * 1000ull + 1000 : lane->flag) + 1;
         break;
     case TWILL_STEP_PUT_IMM:
-        *cell(w, rank, run, step->lane, TWILL_IMM, 0) = *operand(w, rank, step, step->src, 0, 0);
+        *cell(w, rank, run, step->lane, TWILL_IMM, 0) =
+            *operand_value(w, rank, step, step->src, 0, 0);
         lane->imm[run % COPIES] = run + 1;
         break;
     case TWILL_STEP_REDUCE:
     case TWILL_STEP_COPY:
-        combine(w, rank, step);
+        reduce_step(w, rank, step);
         break;
     default:
         lane->moved[lane->at] = false;
@@ -259,7 +262,7 @@ static bool do_step(struct world *w, uint32_t rank, struct lane *lane)
     return true;
 }
 
-static bool holds(const struct world *w, uint32_t rank, unsigned space, uint32_t block)
+static bool cell_holds(const struct world *w, uint32_t rank, unsigned space, uint32_t block)
 {
     uint32_t shard = block / w->shard_blocks;
     return space == TWILL_SRC ? twill_shape_holds_src(w->shape, rank, shard)
@@ -269,19 +272,19 @@ static bool holds(const struct world *w, uint32_t rank, unsigned space, uint32_t
 static void scribble(struct world *w, uint32_t rank, unsigned space)
 {
     for (uint32_t b = 0; b < w->blocks; b++)
-        if (holds(w, rank, space, b))
+        if (cell_holds(w, rank, space, b))
             *cell(w, rank, 0, 0, space, b) = (struct value){.sum = GARBAGE};
 }
 
-static void begin(struct world *w, uint32_t rank)
+static void begin_rank(struct world *w, uint32_t rank)
 {
     const struct twill_schedule *s = &w->schedules[rank];
     for (uint32_t b = 0; b < w->blocks; b++)
-        if (holds(w, rank, TWILL_DST, b) && cell(w, rank, 0, 0, TWILL_DST, b)->sum != GARBAGE)
+        if (cell_holds(w, rank, TWILL_DST, b) && cell(w, rank, 0, 0, TWILL_DST, b)->sum != GARBAGE)
             w->why = "a buffer was written after the end";
     scribble(w, rank, TWILL_DST);
     for (uint32_t b = 0; b < w->blocks; b++)
-        if (holds(w, rank, TWILL_SRC, b))
+        if (cell_holds(w, rank, TWILL_SRC, b))
             *cell(w, rank, 0, 0, TWILL_SRC, b) = input(w->run[rank], rank, b);
     for (uint32_t l = 0; l < s->lanes; l++) {
         struct lane *lane = &w->lane[rank * TWILL_SCHEDULE_LANES + l];
@@ -292,7 +295,7 @@ static void begin(struct world *w, uint32_t rank)
 }
 
 /* The sum of what should be in a block of DST. */
-static int64_t expected(const struct world *w, uint32_t rank, uint32_t run, uint32_t block)
+static int64_t expected_sum(const struct world *w, uint32_t rank, uint32_t run, uint32_t block)
 {
     uint32_t shard = block / w->shard_blocks;
     bool reduces = twill_collective_facts(w->shape->collective)->reduces;
@@ -300,21 +303,21 @@ static int64_t expected(const struct world *w, uint32_t rank, uint32_t run, uint
         return input(run, shard, rank * w->shard_blocks + block % w->shard_blocks).sum;
     int64_t sum = 0;
     for (uint32_t r = 0; r < w->world->size; r++)
-        if (reduces || holds(w, r, TWILL_SRC, block))
+        if (reduces || cell_holds(w, r, TWILL_SRC, block))
             sum += input(run, r, block).sum;
     return sum;
 }
 
-static void check(struct world *w, uint32_t rank)
+static void check_rank(struct world *w, uint32_t rank)
 {
     uint32_t run = w->run[rank];
     bool reduces = twill_collective_facts(w->shape->collective)->reduces && w->world->size > 1;
     for (uint32_t b = 0; b < w->blocks; b++) {
-        if (!holds(w, rank, TWILL_DST, b))
+        if (!cell_holds(w, rank, TWILL_DST, b))
             continue;
         const struct value *got = cell(w, rank, run, 0, TWILL_DST, b);
         struct value *same = &w->result[run * w->blocks + b];
-        if (got->sum != expected(w, rank, run, b))
+        if (got->sum != expected_sum(w, rank, run, b))
             w->why = "a value is wrong";
         else if (got->divided != reduces)
             w->why = "a value is not divided once";
@@ -339,40 +342,40 @@ static bool may_begin(const struct world *w, uint32_t rank)
 }
 
 /* One move of a rank; false: it cannot. */
-static bool move(struct world *w, uint32_t rank)
+static bool move_rank(struct world *w, uint32_t rank)
 {
     if (w->run[rank] == RUNS)
         return false;
     if (w->running[rank] == 0) {
         if (!may_begin(w, rank))
             return false;
-        begin(w, rank);
+        begin_rank(w, rank);
         return true;
     }
     bool ended = true;
     for (uint32_t l = 0; l < w->schedules[rank].lanes; l++) {
         struct lane *lane = &w->lane[rank * TWILL_SCHEDULE_LANES + l];
         ended = ended && lane->at == lane->end;
-        bool network_first = draw(w, 2) == 0;
+        bool network_first = draw_world(w, 2) == 0;
         if ((network_first && move_posted(w, rank, lane)) ||
             (lane->at < lane->end && do_step(w, rank, lane)) || move_posted(w, rank, lane))
             return true;
     }
     if (ended)
-        check(w, rank);
+        check_rank(w, rank);
     return ended;
 }
 
-static void run_all(struct world *w)
+static void run_world(struct world *w)
 {
-    uint32_t size = w->world->size, left = size * RUNS, slow = draw(w, size);
+    uint32_t size = w->world->size, left = size * RUNS, slow = draw_world(w, size);
     while (w->why == NULL && left > 0) {
-        uint32_t rank = draw(w, size), tried = 0;
+        uint32_t rank = draw_world(w, size), tried = 0;
         /* The slow one moves only now and then, or if nobody else can. */
-        if (rank == slow && draw(w, 32) != 0)
+        if (rank == slow && draw_world(w, 32) != 0)
             rank = (rank + 1) % size;
         uint32_t before = w->run[rank];
-        while (tried < size && !move(w, rank)) {
+        while (tried < size && !move_rank(w, rank)) {
             rank = (rank + 1) % size;
             before = w->run[rank];
             tried++;
@@ -405,7 +408,7 @@ const char *test_simulate(const struct twill_schedule *schedules, const struct t
                       .shard_blocks = schedules[0].blocks / schedules[0].shards};
     w.memory = calloc(size * TWILL_SPACE_COUNT, sizeof(*w.memory));
     w.lane = calloc(lanes, sizeof(*w.lane));
-    w.queue = calloc(lanes * size, sizeof(struct message *));
+    w.queue = calloc(lanes * size, sizeof(struct simulated_message *));
     w.run = calloc(size, sizeof(*w.run));
     w.running = calloc(size, sizeof(*w.running));
     w.result = calloc((size_t)RUNS * w.blocks, sizeof(*w.result));
@@ -418,9 +421,9 @@ const char *test_simulate(const struct twill_schedule *schedules, const struct t
         scribble(&w, r, TWILL_SRC);
         scribble(&w, r, TWILL_DST);
     }
-    run_all(&w);
+    run_world(&w);
     for (uint32_t i = 0; i < lanes * size; i++) {
-        for (struct message *m = w.queue[i], *next; m != NULL; m = next) {
+        for (struct simulated_message *m = w.queue[i], *next; m != NULL; m = next) {
             next = m->next;
             free(m);
             w.why = w.why ? w.why : "a message was never received";

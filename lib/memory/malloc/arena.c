@@ -21,7 +21,7 @@ static uint32_t pages_at(const struct twill_arena *arena, uint32_t first)
     return arena->page[first].head >> 2;
 }
 
-static void mark(struct twill_arena *arena, uint32_t first, uint32_t pages, uint32_t state)
+static void set_pages(struct twill_arena *arena, uint32_t first, uint32_t pages, uint32_t state)
 {
     arena->page[first].head = pages << 2 | state;
     arena->page[first + pages - 1].back = pages;
@@ -32,7 +32,7 @@ static void link_in(struct twill_arena *arena, uint32_t first, uint32_t pages,
 {
     unsigned bin = bin_of(pages);
     uint32_t after = arena->bin[kind][bin];
-    mark(arena, first, pages, STATE(kind));
+    set_pages(arena, first, pages, STATE(kind));
     arena->page[first].prev = NONE;
     arena->page[first].next = after;
     if (after != NONE)
@@ -61,8 +61,8 @@ static void link_out(struct twill_arena *arena, uint32_t first, enum twill_arena
 }
 
 /* Make free, in one piece with its neighbours of that kind. */
-static void put(struct twill_arena *arena, uint32_t first, uint32_t pages,
-                enum twill_arena_kind kind)
+static void put_extent(struct twill_arena *arena, uint32_t first, uint32_t pages,
+                       enum twill_arena_kind kind)
 {
     uint32_t after = first + pages;
     arena->page[first].head = 0;
@@ -112,8 +112,8 @@ static unsigned next_bin(const struct twill_arena *arena, enum twill_arena_kind 
     return TWILL_ARENA_BINS;
 }
 
-static uint32_t find(const struct twill_arena *arena, enum twill_arena_kind kind, uint32_t pages,
-                     size_t alignment)
+static uint32_t find_extent(const struct twill_arena *arena, enum twill_arena_kind kind,
+                            uint32_t pages, size_t alignment)
 {
     unsigned bin = next_bin(arena, kind, bin_of(pages));
     for (; bin < TWILL_ARENA_BINS; bin = next_bin(arena, kind, bin + 1))
@@ -132,10 +132,10 @@ void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignmen
                                 TWILL_ARENA_PAGE);
     enum twill_arena_kind kind = TWILL_ARENA_DIRTY;
     alignment = twill_max(alignment, (size_t)TWILL_ARENA_PAGE);
-    uint32_t first = find(arena, kind, pages, alignment);
+    uint32_t first = find_extent(arena, kind, pages, alignment);
     if (first == NONE) {
         kind = TWILL_ARENA_CLEAN;
-        first = find(arena, kind, pages, alignment);
+        first = find_extent(arena, kind, pages, alignment);
     }
     if (first == NONE)
         return NULL;
@@ -145,7 +145,7 @@ void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignmen
         link_in(arena, first, skip, kind);
     if (length > skip + pages)
         link_in(arena, first + skip + pages, length - skip - pages, kind);
-    mark(arena, first + skip, pages, TAKEN);
+    set_pages(arena, first + skip, pages, TAKEN);
     arena->taken += (size_t)pages * TWILL_ARENA_PAGE;
     *zero = kind == TWILL_ARENA_CLEAN;
     return arena->base + (size_t)(first + skip) * TWILL_ARENA_PAGE;
@@ -175,7 +175,7 @@ void twill_arena_return(struct twill_arena *arena, void *extent, bool clean)
         return;
     uint32_t pages = pages_at(arena, first);
     arena->taken -= (size_t)pages * TWILL_ARENA_PAGE;
-    put(arena, first, pages, clean ? TWILL_ARENA_CLEAN : TWILL_ARENA_DIRTY);
+    put_extent(arena, first, pages, clean ? TWILL_ARENA_CLEAN : TWILL_ARENA_DIRTY);
 }
 
 void twill_arena_free(struct twill_arena *arena, void *block)
@@ -202,9 +202,9 @@ bool twill_arena_resize(struct twill_arena *arena, void *block, size_t bytes)
         if (rest > 0)
             link_in(arena, first + pages, rest, kind);
     }
-    mark(arena, first, pages, TAKEN);
+    set_pages(arena, first, pages, TAKEN);
     if (pages < old)
-        put(arena, first + pages, old - pages, TWILL_ARENA_DIRTY);
+        put_extent(arena, first + pages, old - pages, TWILL_ARENA_DIRTY);
     arena->taken += ((size_t)pages - old) * TWILL_ARENA_PAGE;
     return true;
 }
@@ -217,7 +217,7 @@ void *twill_arena_pick(struct twill_arena *arena, size_t *bytes)
             continue;
         uint32_t pages = pages_at(arena, first);
         link_out(arena, first, TWILL_ARENA_DIRTY);
-        mark(arena, first, pages, TAKEN);
+        set_pages(arena, first, pages, TAKEN);
         *bytes = (size_t)pages * TWILL_ARENA_PAGE;
         arena->taken += *bytes;
         return arena->base + (size_t)first * TWILL_ARENA_PAGE;

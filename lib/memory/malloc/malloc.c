@@ -23,18 +23,18 @@ void *reallocarray(void *block, size_t count, size_t bytes);
 static void *early_alloc(size_t bytes)
 {
     size_t need = twill_round_up(twill_min(bytes, TWILL_EARLY_BYTES), 16) + 16;
-    size_t at = atomic_fetch_add(&twill_state.early_used, need);
+    size_t at = atomic_fetch_add(&twill_preload_state.early_used, need);
     if (at + need > TWILL_EARLY_BYTES) {
         errno = ENOMEM;
         return NULL;
     }
-    memcpy(twill_state.early + at, &bytes, sizeof(bytes));
-    return twill_state.early + at + 16;
+    memcpy(twill_preload_state.early + at, &bytes, sizeof(bytes));
+    return twill_preload_state.early + at + 16;
 }
 
 static bool is_early(const void *block)
 {
-    return (uintptr_t)block - (uintptr_t)twill_state.early < TWILL_EARLY_BYTES;
+    return (uintptr_t)block - (uintptr_t)twill_preload_state.early < TWILL_EARLY_BYTES;
 }
 
 static size_t early_size(const void *block)
@@ -45,7 +45,7 @@ static size_t early_size(const void *block)
 }
 
 /* dlsym() returns a pointer to an object; POSIX lets it be one to a function. */
-static void look_up(void *function, const char *name)
+static void look_up_symbol(void *function, const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
     memcpy(function, &found, sizeof(found));
@@ -55,31 +55,32 @@ static void look_up(void *function, const char *name)
  * allocates gets the answer no. */
 static bool find_next(void)
 {
-    struct twill_next *next = &twill_state.next;
+    struct twill_next *next = &twill_preload_state.next;
     int none = 0;
-    if (!atomic_compare_exchange_strong(&twill_state.found, &none, 1))
+    if (!atomic_compare_exchange_strong(&twill_preload_state.found, &none, 1))
         return none == 2;
-    look_up(&next->malloc, "malloc");
-    look_up(&next->calloc, "calloc");
-    look_up(&next->realloc, "realloc");
-    look_up(&next->free, "free");
-    look_up(&next->posix_memalign, "posix_memalign");
-    look_up(&next->aligned_alloc, "aligned_alloc");
-    look_up(&next->memalign, "memalign");
-    look_up(&next->valloc, "valloc");
-    look_up(&next->pvalloc, "pvalloc");
-    look_up(&next->usable_size, "malloc_usable_size");
-    atomic_store_explicit(&twill_state.found, 2, memory_order_release);
+    look_up_symbol(&next->malloc, "malloc");
+    look_up_symbol(&next->calloc, "calloc");
+    look_up_symbol(&next->realloc, "realloc");
+    look_up_symbol(&next->free, "free");
+    look_up_symbol(&next->posix_memalign, "posix_memalign");
+    look_up_symbol(&next->aligned_alloc, "aligned_alloc");
+    look_up_symbol(&next->memalign, "memalign");
+    look_up_symbol(&next->valloc, "valloc");
+    look_up_symbol(&next->pvalloc, "pvalloc");
+    look_up_symbol(&next->usable_size, "malloc_usable_size");
+    atomic_store_explicit(&twill_preload_state.found, 2, memory_order_release);
     return true;
 }
 
 static inline bool has_next(void)
 {
-    return TWILL_LIKELY(atomic_load_explicit(&twill_state.found, memory_order_acquire) == 2) ||
+    return TWILL_LIKELY(atomic_load_explicit(&twill_preload_state.found, memory_order_acquire) ==
+                        2) ||
            find_next();
 }
 
-static __attribute__((constructor(101))) void begin(void)
+static __attribute__((constructor(101))) void begin_preload(void)
 {
     (void)has_next();
     twill_hook_forks();
@@ -87,33 +88,33 @@ static __attribute__((constructor(101))) void begin(void)
 
 /* --- what comes from where ------------------------------------------------------------------- */
 
-static inline bool is_large(size_t bytes)
+static inline bool size_is_large(size_t bytes)
 {
-    size_t least = atomic_load_explicit(&twill_state.least, memory_order_relaxed);
+    size_t least = atomic_load_explicit(&twill_preload_state.least, memory_order_relaxed);
     return TWILL_UNLIKELY(bytes >= least) && least > 0;
 }
 
 SHOWN void *malloc(size_t bytes)
 {
-    if (is_large(bytes)) {
+    if (size_is_large(bytes)) {
         void *block = twill_block_alloc(bytes, 1, false);
         if (block != NULL)
             return block;
     }
-    return has_next() ? twill_state.next.malloc(bytes) : early_alloc(bytes);
+    return has_next() ? twill_preload_state.next.malloc(bytes) : early_alloc(bytes);
 }
 
 SHOWN void *calloc(size_t count, size_t bytes)
 {
     size_t all;
     bool fits = !__builtin_mul_overflow(count, bytes, &all);
-    if (fits && is_large(all)) {
+    if (fits && size_is_large(all)) {
         void *block = twill_block_alloc(all, 1, true);
         if (block != NULL)
             return block;
     }
     if (has_next())
-        return twill_state.next.calloc(count, bytes);
+        return twill_preload_state.next.calloc(count, bytes);
     return fits ? early_alloc(all) : NULL; /* zero, since it is never used twice */
 }
 
@@ -124,11 +125,11 @@ SHOWN void free(void *block)
     if (twill_is_ours(block) && twill_block_free(block))
         return;
     if (has_next()) /* which says what it thinks of an address in the middle of a block */
-        twill_state.next.free(block);
+        twill_preload_state.next.free(block);
 }
 
 /* A new block with what is in the old one, of which `has` bytes count. */
-static void *move(void *block, size_t has, size_t bytes)
+static void *move_block(void *block, size_t has, size_t bytes)
 {
     void *moved = malloc(bytes);
     if (moved == NULL)
@@ -143,7 +144,7 @@ SHOWN void *realloc(void *block, size_t bytes)
     if (block == NULL)
         return malloc(bytes);
     if (is_early(block))
-        return move(block, early_size(block), bytes);
+        return move_block(block, early_size(block), bytes);
     if (twill_is_ours(block)) {
         size_t has = twill_block_size(block);
         if (has > 0 && bytes == 0) {
@@ -151,20 +152,20 @@ SHOWN void *realloc(void *block, size_t bytes)
             return NULL;
         }
         /* A page's worth less is not worth a move, nor is half of what is large. */
-        if (has > 0 && (is_large(bytes) || (bytes <= has && bytes >= has / 2)) &&
+        if (has > 0 && (size_is_large(bytes) || (bytes <= has && bytes >= has / 2)) &&
             twill_block_resize(block, bytes))
             return block;
         if (has > 0)
-            return move(block, has, bytes);
+            return move_block(block, has, bytes);
     }
     if (!has_next())
         return NULL;
-    size_t has = is_large(bytes) ? twill_state.next.usable_size(block) : 0;
+    size_t has = size_is_large(bytes) ? twill_preload_state.next.usable_size(block) : 0;
     void *large = has > 0 ? twill_block_alloc(bytes, 1, false) : NULL;
     if (large == NULL)
-        return twill_state.next.realloc(block, bytes);
+        return twill_preload_state.next.realloc(block, bytes);
     memcpy(large, block, twill_min(has, bytes));
-    twill_state.next.free(block);
+    twill_preload_state.next.free(block);
     return large;
 }
 
@@ -182,14 +183,15 @@ SHOWN void *reallocarray(void *block, size_t count, size_t bytes)
 static void *large_aligned(size_t alignment, size_t bytes)
 {
     bool power = alignment > 0 && (alignment & (alignment - 1)) == 0;
-    return power && is_large(bytes) ? twill_block_alloc(bytes, alignment, false) : NULL;
+    return power && size_is_large(bytes) ? twill_block_alloc(bytes, alignment, false) : NULL;
 }
 
 SHOWN int posix_memalign(void **block, size_t alignment, size_t bytes)
 {
     void *large = alignment % sizeof(void *) == 0 ? large_aligned(alignment, bytes) : NULL;
     if (large == NULL)
-        return has_next() ? twill_state.next.posix_memalign(block, alignment, bytes) : ENOMEM;
+        return has_next() ? twill_preload_state.next.posix_memalign(block, alignment, bytes)
+                          : ENOMEM;
     *block = large;
     return 0;
 }
@@ -199,7 +201,7 @@ SHOWN void *aligned_alloc(size_t alignment, size_t bytes)
     void *large = large_aligned(alignment, bytes);
     if (large != NULL)
         return large;
-    return has_next() ? twill_state.next.aligned_alloc(alignment, bytes) : NULL;
+    return has_next() ? twill_preload_state.next.aligned_alloc(alignment, bytes) : NULL;
 }
 
 SHOWN void *memalign(size_t alignment, size_t bytes)
@@ -207,7 +209,7 @@ SHOWN void *memalign(size_t alignment, size_t bytes)
     void *large = large_aligned(alignment, bytes);
     if (large != NULL)
         return large;
-    return has_next() ? twill_state.next.memalign(alignment, bytes) : NULL;
+    return has_next() ? twill_preload_state.next.memalign(alignment, bytes) : NULL;
 }
 
 SHOWN void *valloc(size_t bytes)
@@ -215,7 +217,7 @@ SHOWN void *valloc(size_t bytes)
     void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
     if (large != NULL)
         return large;
-    return has_next() ? twill_state.next.valloc(bytes) : NULL;
+    return has_next() ? twill_preload_state.next.valloc(bytes) : NULL;
 }
 
 SHOWN void *pvalloc(size_t bytes)
@@ -223,7 +225,7 @@ SHOWN void *pvalloc(size_t bytes)
     void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
     if (large != NULL)
         return large;
-    return has_next() ? twill_state.next.pvalloc(bytes) : NULL;
+    return has_next() ? twill_preload_state.next.pvalloc(bytes) : NULL;
 }
 
 SHOWN size_t malloc_usable_size(void *block)
@@ -235,5 +237,5 @@ SHOWN size_t malloc_usable_size(void *block)
     size_t has = twill_is_ours(block) ? twill_block_size(block) : 0;
     if (has > 0)
         return has;
-    return has_next() ? twill_state.next.usable_size(block) : 0;
+    return has_next() ? twill_preload_state.next.usable_size(block) : 0;
 }

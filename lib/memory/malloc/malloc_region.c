@@ -7,24 +7,24 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-struct twill_state twill_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+struct twill_preload_state twill_preload_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The thread that forks holds the lock already while others' fork handlers run in it, and they may
  * allocate: but nothing new from here, since they may run in the child before ours does. Returns
  * whether there is something to unlock. */
-static bool enter(void)
+static bool enter_region(void)
 {
-    if (atomic_load_explicit(&twill_state.forking, memory_order_acquire) &&
-        pthread_equal(atomic_load(&twill_state.forker), pthread_self()))
+    if (atomic_load_explicit(&twill_preload_state.forking, memory_order_acquire) &&
+        pthread_equal(atomic_load(&twill_preload_state.forker), pthread_self()))
         return false;
-    pthread_mutex_lock(&twill_state.lock);
+    pthread_mutex_lock(&twill_preload_state.lock);
     return true;
 }
 
-static void leave(bool entered)
+static void leave_region(bool entered)
 {
     if (entered)
-        pthread_mutex_unlock(&twill_state.lock);
+        pthread_mutex_unlock(&twill_preload_state.lock);
 }
 
 /* --- blocks ---------------------------------------------------------------------------------- */
@@ -33,12 +33,12 @@ void *twill_block_alloc(size_t bytes, size_t alignment, bool zero)
 {
     void *block = NULL;
     bool is_zero = false;
-    bool entered = enter(), serves = entered && !twill_state.child;
+    bool entered = enter_region(), serves = entered && !twill_preload_state.child;
     if (serves && bytes >= TWILL_HUGE_PAGE && alignment < TWILL_HUGE_PAGE)
-        block = twill_arena_alloc(&twill_state.arena, bytes, TWILL_HUGE_PAGE, &is_zero);
+        block = twill_arena_alloc(&twill_preload_state.arena, bytes, TWILL_HUGE_PAGE, &is_zero);
     if (serves && block == NULL)
-        block = twill_arena_alloc(&twill_state.arena, bytes, alignment, &is_zero);
-    leave(entered);
+        block = twill_arena_alloc(&twill_preload_state.arena, bytes, alignment, &is_zero);
+    leave_region(entered);
     if (block != NULL && zero && !is_zero)
         memset(block, 0, bytes);
     return block;
@@ -46,54 +46,54 @@ void *twill_block_alloc(size_t bytes, size_t alignment, bool zero)
 
 size_t twill_block_size(const void *block)
 {
-    bool entered = enter();
-    size_t bytes = twill_arena_size(&twill_state.arena, block);
-    leave(entered);
+    bool entered = enter_region();
+    size_t bytes = twill_arena_size(&twill_preload_state.arena, block);
+    leave_region(entered);
     return bytes;
 }
 
 /* Give the largest free extents back to the system until what is kept is half of what may be: a
  * little more than that would come back with the next free. The peers' mappings see zeros there. */
-static void give_back(void)
+static void give_back_extents(void)
 {
-    size_t keep = atomic_load_explicit(&twill_state.keep, memory_order_relaxed), bytes;
+    size_t keep = atomic_load_explicit(&twill_preload_state.keep, memory_order_relaxed), bytes;
     int kept = errno;
     for (bool worked = true; worked;) {
-        bool entered = enter();
-        void *extent = twill_state.child || twill_state.arena.dirty <= keep / 2
+        bool entered = enter_region();
+        void *extent = twill_preload_state.child || twill_preload_state.arena.dirty <= keep / 2
                            ? NULL
-                           : twill_arena_pick(&twill_state.arena, &bytes);
-        leave(entered);
+                           : twill_arena_pick(&twill_preload_state.arena, &bytes);
+        leave_region(entered);
         if (extent == NULL)
             break;
         worked = madvise(extent, bytes, MADV_REMOVE) == 0; /* not where it is locked */
-        entered = enter();
-        twill_arena_return(&twill_state.arena, extent, worked);
-        leave(entered);
+        entered = enter_region();
+        twill_arena_return(&twill_preload_state.arena, extent, worked);
+        leave_region(entered);
     }
     errno = kept;
 }
 
 bool twill_block_free(void *block)
 {
-    bool entered = enter();
-    bool known = twill_arena_size(&twill_state.arena, block) > 0;
+    bool entered = enter_region();
+    bool known = twill_arena_size(&twill_preload_state.arena, block) > 0;
     if (known)
-        twill_arena_free(&twill_state.arena, block);
-    bool full =
-        entered && !twill_state.child &&
-        twill_state.arena.dirty > atomic_load_explicit(&twill_state.keep, memory_order_relaxed);
-    leave(entered);
+        twill_arena_free(&twill_preload_state.arena, block);
+    bool full = entered && !twill_preload_state.child &&
+                twill_preload_state.arena.dirty >
+                    atomic_load_explicit(&twill_preload_state.keep, memory_order_relaxed);
+    leave_region(entered);
     if (full)
-        give_back();
+        give_back_extents();
     return known;
 }
 
 bool twill_block_resize(void *block, size_t bytes)
 {
-    bool entered = enter();
-    bool done = entered && twill_arena_resize(&twill_state.arena, block, bytes);
-    leave(entered);
+    bool entered = enter_region();
+    bool done = entered && twill_arena_resize(&twill_preload_state.arena, block, bytes);
+    leave_region(entered);
     return done;
 }
 
@@ -101,15 +101,15 @@ bool twill_block_resize(void *block, size_t bytes)
 
 static void before_fork(void)
 {
-    pthread_mutex_lock(&twill_state.lock);
-    atomic_store(&twill_state.forker, pthread_self());
-    atomic_store_explicit(&twill_state.forking, true, memory_order_release);
+    pthread_mutex_lock(&twill_preload_state.lock);
+    atomic_store(&twill_preload_state.forker, pthread_self());
+    atomic_store_explicit(&twill_preload_state.forking, true, memory_order_release);
 }
 
 static void after_fork_in_parent(void)
 {
-    atomic_store_explicit(&twill_state.forking, false, memory_order_release);
-    pthread_mutex_unlock(&twill_state.lock);
+    atomic_store_explicit(&twill_preload_state.forking, false, memory_order_release);
+    pthread_mutex_unlock(&twill_preload_state.lock);
 }
 
 /* What the child writes must never reach its parent, nor the parent's peers: it sees the region
@@ -118,16 +118,16 @@ static void after_fork_in_parent(void)
  */
 static void after_fork_in_child(void)
 {
-    const struct twill_preload_region *region = &twill_state.region;
+    const struct twill_preload_region *region = &twill_preload_state.region;
     struct stat about;
     int kept = errno;
-    (void)pthread_mutex_init(&twill_state.lock, NULL);
-    atomic_store_explicit(&twill_state.forking, false, memory_order_relaxed);
-    atomic_store_explicit(&twill_state.least, 0, memory_order_relaxed);
-    if (region->base != NULL && !twill_state.child) {
-        twill_state.child = true;
-        if (fstat(region->fd, &about) != 0 || about.st_dev != twill_state.device ||
-            about.st_ino != twill_state.inode ||
+    (void)pthread_mutex_init(&twill_preload_state.lock, NULL);
+    atomic_store_explicit(&twill_preload_state.forking, false, memory_order_relaxed);
+    atomic_store_explicit(&twill_preload_state.least, 0, memory_order_relaxed);
+    if (region->base != NULL && !twill_preload_state.child) {
+        twill_preload_state.child = true;
+        if (fstat(region->fd, &about) != 0 || about.st_dev != twill_preload_state.device ||
+            about.st_ino != twill_preload_state.inode ||
             mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, region->fd, 0) == MAP_FAILED)
             (void)mprotect(region->base, region->bytes, PROT_READ);
@@ -140,7 +140,7 @@ static void after_fork_in_child(void)
  * write is to stay. */
 void twill_hook_forks(void)
 {
-    twill_state.forks_hooked =
+    twill_preload_state.forks_hooked =
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
@@ -148,73 +148,74 @@ void twill_hook_forks(void)
 
 static const struct twill_preload_region *region_if_ours(void)
 {
-    const struct twill_preload_region *region = &twill_state.region;
+    const struct twill_preload_region *region = &twill_preload_state.region;
     struct stat about;
-    bool usable = region->base != NULL && !twill_state.child && fstat(region->fd, &about) == 0 &&
-                  about.st_dev == twill_state.device && about.st_ino == twill_state.inode;
+    bool usable = region->base != NULL && !twill_preload_state.child &&
+                  fstat(region->fd, &about) == 0 && about.st_dev == twill_preload_state.device &&
+                  about.st_ino == twill_preload_state.inode;
     return usable ? region : NULL;
 }
 
 static const struct twill_preload_region *region_now(void)
 {
-    bool entered = enter();
+    bool entered = enter_region();
     const struct twill_preload_region *region = region_if_ours();
-    leave(entered);
+    leave_region(entered);
     return region;
 }
 
-static void adopt(const struct twill_preload_region *mine)
+static void adopt_region(const struct twill_preload_region *mine)
 {
     struct stat about;
-    if (!twill_state.forks_hooked || fstat(mine->fd, &about) != 0)
+    if (!twill_preload_state.forks_hooked || fstat(mine->fd, &about) != 0)
         return;
     void *records = mmap(NULL, twill_arena_record_bytes(mine->bytes), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (records == MAP_FAILED)
         return;
-    twill_arena_init(&twill_state.arena, mine->base, mine->bytes, records);
-    twill_state.region = *mine;
-    twill_state.device = about.st_dev;
-    twill_state.inode = about.st_ino;
-    atomic_store_explicit(&twill_state.base, (uintptr_t)mine->base, memory_order_relaxed);
-    atomic_store_explicit(&twill_state.bytes, mine->bytes, memory_order_release);
+    twill_arena_init(&twill_preload_state.arena, mine->base, mine->bytes, records);
+    twill_preload_state.region = *mine;
+    twill_preload_state.device = about.st_dev;
+    twill_preload_state.inode = about.st_ino;
+    atomic_store_explicit(&twill_preload_state.base, (uintptr_t)mine->base, memory_order_relaxed);
+    atomic_store_explicit(&twill_preload_state.bytes, mine->bytes, memory_order_release);
 }
 
 static const struct twill_preload_region *offer(const struct twill_preload_region *mine)
 {
-    bool entered = enter();
-    if (twill_state.region.base == NULL)
-        adopt(mine);
+    bool entered = enter_region();
+    if (twill_preload_state.region.base == NULL)
+        adopt_region(mine);
     const struct twill_preload_region *region = region_if_ours();
-    leave(entered);
+    leave_region(entered);
     return region;
 }
 
 static void serve(size_t least, size_t keep)
 {
-    bool entered = enter();
-    size_t now = atomic_load_explicit(&twill_state.least, memory_order_relaxed);
-    if (!twill_state.child) {
-        twill_state.users++;
-        if (keep > atomic_load_explicit(&twill_state.keep, memory_order_relaxed))
-            atomic_store_explicit(&twill_state.keep, keep, memory_order_relaxed);
+    bool entered = enter_region();
+    size_t now = atomic_load_explicit(&twill_preload_state.least, memory_order_relaxed);
+    if (!twill_preload_state.child) {
+        twill_preload_state.users++;
+        if (keep > atomic_load_explicit(&twill_preload_state.keep, memory_order_relaxed))
+            atomic_store_explicit(&twill_preload_state.keep, keep, memory_order_relaxed);
         if (now == 0 || least < now)
-            atomic_store_explicit(&twill_state.least, least, memory_order_relaxed);
+            atomic_store_explicit(&twill_preload_state.least, least, memory_order_relaxed);
     }
-    leave(entered);
+    leave_region(entered);
 }
 
 static void rest(void)
 {
-    bool entered = enter();
-    if (!twill_state.child && --twill_state.users == 0) {
-        atomic_store_explicit(&twill_state.least, 0, memory_order_relaxed);
-        atomic_store_explicit(&twill_state.keep, 0, memory_order_relaxed);
+    bool entered = enter_region();
+    if (!twill_preload_state.child && --twill_preload_state.users == 0) {
+        atomic_store_explicit(&twill_preload_state.least, 0, memory_order_relaxed);
+        atomic_store_explicit(&twill_preload_state.keep, 0, memory_order_relaxed);
     }
-    bool over = !twill_state.child && twill_state.users == 0;
-    leave(entered);
+    bool over = !twill_preload_state.child && twill_preload_state.users == 0;
+    leave_region(entered);
     if (over)
-        give_back();
+        give_back_extents();
 }
 
 static void *block_alloc(size_t bytes, size_t alignment)

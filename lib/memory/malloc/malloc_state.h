@@ -27,7 +27,7 @@ struct twill_next {
     size_t (*usable_size)(void *block);
 };
 
-struct twill_state {
+struct twill_preload_state {
     struct twill_next next;
     _Atomic int found; /* next: 0 not yet, 1 being looked for, 2 there */
     _Atomic size_t early_used;
@@ -50,13 +50,15 @@ struct twill_state {
     _Atomic pthread_t forker; /* holds the lock during fork() */
 };
 
-extern struct twill_state twill_state;
+extern struct twill_preload_state twill_preload_state;
 
 /* lib/memory/malloc/malloc_region.c: blocks of the region. */
 static inline bool twill_is_ours(const void *block)
 {
-    uintptr_t bytes = atomic_load_explicit(&twill_state.bytes, memory_order_acquire);
-    return (uintptr_t)block - atomic_load_explicit(&twill_state.base, memory_order_relaxed) < bytes;
+    uintptr_t bytes = atomic_load_explicit(&twill_preload_state.bytes, memory_order_acquire);
+    return (uintptr_t)block -
+               atomic_load_explicit(&twill_preload_state.base, memory_order_relaxed) <
+           bytes;
 }
 void *twill_block_alloc(size_t bytes, size_t alignment, bool zero);
 size_t twill_block_size(const void *block);

@@ -18,7 +18,7 @@ ENTRY(init_thread, INIT_THREAD, fint *required, fint *provided, fint *code)
 
 /* --- communicators --------------------------------------------------------------------------- */
 
-static void hand_out(int result, MPI_Comm made, fint *comm, fint *code)
+static void hand_out_comm(int result, MPI_Comm made, fint *comm, fint *code)
 {
     if (result == MPI_SUCCESS)
         *comm = PMPI_Comm_c2f(made);
@@ -29,14 +29,14 @@ ENTRY(comm_dup, COMM_DUP, fint *comm, fint *made, fint *code)
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Comm_dup(COMM(comm), &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(comm_split, COMM_SPLIT, fint *comm, fint *colour, fint *key, fint *made, fint *code)
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Comm_split(COMM(comm), *colour, *key, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(comm_split_type, COMM_SPLIT_TYPE, fint *comm, fint *kind, fint *key, fint *info, fint *made,
@@ -44,14 +44,14 @@ ENTRY(comm_split_type, COMM_SPLIT_TYPE, fint *comm, fint *kind, fint *key, fint 
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Comm_split_type(COMM(comm), *kind, *key, INFO(info), &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(comm_create, COMM_CREATE, fint *comm, fint *group, fint *made, fint *code)
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Comm_create(COMM(comm), PMPI_Group_f2c(*group), &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(comm_create_group, COMM_CREATE_GROUP, fint *comm, fint *group, fint *tag, fint *made,
@@ -59,14 +59,14 @@ ENTRY(comm_create_group, COMM_CREATE_GROUP, fint *comm, fint *group, fint *tag, 
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Comm_create_group(COMM(comm), PMPI_Group_f2c(*group), *tag, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(comm_dup_with_info, COMM_DUP_WITH_INFO, fint *comm, fint *info, fint *made, fint *code)
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Comm_dup_with_info(COMM(comm), INFO(info), &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(intercomm_create, INTERCOMM_CREATE, fint *comm, fint *leader, fint *peer, fint *remote_leader,
@@ -74,28 +74,28 @@ ENTRY(intercomm_create, INTERCOMM_CREATE, fint *comm, fint *leader, fint *peer, 
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Intercomm_create(COMM(comm), *leader, COMM(peer), *remote_leader, *tag, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(intercomm_merge, INTERCOMM_MERGE, fint *comm, fint *high, fint *made, fint *code)
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Intercomm_merge(COMM(comm), *high, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(comm_free, COMM_FREE, fint *comm, fint *code)
 {
     MPI_Comm gone = COMM(comm);
     int result = MPI_Comm_free(&gone);
-    hand_out(result, gone, comm, code);
+    hand_out_comm(result, gone, comm, code);
 }
 
 ENTRY(comm_disconnect, COMM_DISCONNECT, fint *comm, fint *code)
 {
     MPI_Comm gone = COMM(comm);
     int result = MPI_Comm_disconnect(&gone);
-    hand_out(result, gone, comm, code);
+    hand_out_comm(result, gone, comm, code);
 }
 
 /* LOGICALs are as good as C's: what is not .FALSE. is not 0. */
@@ -104,14 +104,14 @@ ENTRY(cart_create, CART_CREATE, fint *comm, fint *n, fint *dims, fint *periods, 
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Cart_create(COMM(comm), *n, dims, periods, *reorder, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(cart_sub, CART_SUB, fint *comm, fint *remain, fint *made, fint *code)
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Cart_sub(COMM(comm), remain, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(graph_create, GRAPH_CREATE, fint *comm, fint *n, fint *index, fint *edges, fint *reorder,
@@ -119,7 +119,7 @@ ENTRY(graph_create, GRAPH_CREATE, fint *comm, fint *n, fint *index, fint *edges,
 {
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Graph_create(COMM(comm), *n, index, edges, *reorder, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 #if defined(OPEN_MPI)
@@ -139,7 +139,7 @@ ENTRY(dist_graph_create, DIST_GRAPH_CREATE, fint *comm, fint *n, fint *sources, 
     MPI_Comm out = MPI_COMM_NULL;
     int result = MPI_Dist_graph_create(COMM(comm), *n, sources, degrees, targets,
                                        weights_at(weights), INFO(info), *reorder, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *in, fint *sources,
@@ -150,14 +150,14 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
     int result = MPI_Dist_graph_create_adjacent(
         COMM(comm), *in, sources, weights_at(source_weights), *out_degree, targets,
         weights_at(target_weights), INFO(info), *reorder, &out);
-    hand_out(result, out, made, code);
+    hand_out_comm(result, out, made, code);
 }
 
 #else
 
 /* What stands for "unweighted" in a program has a name that is its compiler's: the library's own is
  * asked, which the same compiler has made, and what it makes is taken. */
-static void take(fint *comm, const fint *made, fint *code, int result)
+static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
 {
     if (result == MPI_SUCCESS)
         twill_mpi_comm_adopt(COMM(made));
@@ -173,7 +173,7 @@ ENTRY(dist_graph_create, DIST_GRAPH_CREATE, fint *comm, fint *n, fint *sources, 
     fint result = MPI_ERR_UNKNOWN;
     if (own != NULL)
         own(comm, n, sources, degrees, targets, weights, info, reorder, made, &result);
-    take(comm, made, code, result);
+    adopt_made_comm(comm, made, code, result);
 }
 
 ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *in, fint *sources,
@@ -185,7 +185,7 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
     if (own != NULL)
         own(comm, in, sources, source_weights, out_degree, targets, target_weights, info, reorder,
             made, &result);
-    take(comm, made, code, result);
+    adopt_made_comm(comm, made, code, result);
 }
 
 #endif

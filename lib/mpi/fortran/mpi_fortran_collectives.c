@@ -2,7 +2,7 @@
 /* Collectives from Fortran, where they would go past us. */
 #include "lib/mpi/fortran/mpi_fortran.h"
 
-static void hand_out(int result, MPI_Request made, fint *request, fint *code)
+static void hand_out_request(int result, MPI_Request made, fint *request, fint *code)
 {
     if (result == MPI_SUCCESS)
         *request = MPI_Request_c2f(made);
@@ -15,7 +15,7 @@ static void hand_out(int result, MPI_Request made, fint *request, fint *code)
     {                                                                                              \
         MPI_Request made = MPI_REQUEST_NULL;                                                       \
         int result = MAKE;                                                                         \
-        hand_out(result, made, request, code);                                                     \
+        hand_out_request(result, made, request, code);                                             \
     }
 #if MPI_VERSION >= 4
 #define PERSISTENT(...) REQUEST(, , __VA_ARGS__)
@@ -44,59 +44,67 @@ COLLECTIVE(barrier, BARRIER, Barrier, COMM(comm), fint *comm)
 
 extern fint mpi_fortran_in_place_, mpi_fortran_bottom_;
 
-static void *at(char *buffer)
+static void *buffer_at(char *buffer)
 {
     if ((void *)buffer == &mpi_fortran_in_place_)
         return MPI_IN_PLACE;
     return (void *)buffer == &mpi_fortran_bottom_ ? MPI_BOTTOM : buffer;
 }
 
-COLLECTIVE(bcast, BCAST, Bcast, at(data) AND *n AND TYPE(type) AND *root AND COMM(comm), char *data,
-           fint *n, fint *type, fint *root, fint *comm)
+COLLECTIVE(bcast, BCAST, Bcast, buffer_at(data) AND *n AND TYPE(type) AND *root AND COMM(comm),
+           char *data, fint *n, fint *type, fint *root, fint *comm)
 COLLECTIVE(allreduce, ALLREDUCE, Allreduce,
-           at(src) AND at(dst) AND *n AND TYPE(type) AND OP(op) AND COMM(comm), char *src,
-           char *dst, fint *n, fint *type, fint *op, fint *comm)
-COLLECTIVE(scan, SCAN, Scan, at(src) AND at(dst) AND *n AND TYPE(type) AND OP(op) AND COMM(comm),
+           buffer_at(src) AND buffer_at(dst) AND *n AND TYPE(type) AND OP(op) AND COMM(comm),
+           char *src, char *dst, fint *n, fint *type, fint *op, fint *comm)
+COLLECTIVE(scan, SCAN, Scan,
+           buffer_at(src) AND buffer_at(dst) AND *n AND TYPE(type) AND OP(op) AND COMM(comm),
            char *src, char *dst, fint *n, fint *type, fint *op, fint *comm)
 COLLECTIVE(exscan, EXSCAN, Exscan,
-           at(src) AND at(dst) AND *n AND TYPE(type) AND OP(op) AND COMM(comm), char *src,
-           char *dst, fint *n, fint *type, fint *op, fint *comm)
+           buffer_at(src) AND buffer_at(dst) AND *n AND TYPE(type) AND OP(op) AND COMM(comm),
+           char *src, char *dst, fint *n, fint *type, fint *op, fint *comm)
 COLLECTIVE(reduce, REDUCE, Reduce,
-           at(src) AND at(dst) AND *n AND TYPE(type) AND OP(op) AND *root AND COMM(comm), char *src,
-           char *dst, fint *n, fint *type, fint *op, fint *root, fint *comm)
+           buffer_at(src) AND buffer_at(dst) AND *n AND TYPE(type) AND OP(op)
+               AND *root AND COMM(comm),
+           char *src, char *dst, fint *n, fint *type, fint *op, fint *root, fint *comm)
 COLLECTIVE(reduce_scatter, REDUCE_SCATTER, Reduce_scatter,
-           at(src) AND at(dst) AND n AND TYPE(type) AND OP(op) AND COMM(comm), char *src, char *dst,
-           fint *n, fint *type, fint *op, fint *comm)
+           buffer_at(src) AND buffer_at(dst) AND n AND TYPE(type) AND OP(op) AND COMM(comm),
+           char *src, char *dst, fint *n, fint *type, fint *op, fint *comm)
 COLLECTIVE(reduce_scatter_block, REDUCE_SCATTER_BLOCK, Reduce_scatter_block,
-           at(src) AND at(dst) AND *n AND TYPE(type) AND OP(op) AND COMM(comm), char *src,
-           char *dst, fint *n, fint *type, fint *op, fint *comm)
+           buffer_at(src) AND buffer_at(dst) AND *n AND TYPE(type) AND OP(op) AND COMM(comm),
+           char *src, char *dst, fint *n, fint *type, fint *op, fint *comm)
 COLLECTIVE(allgather, ALLGATHER, Allgather,
-           at(src) AND *sn AND TYPE(st) AND at(dst) AND *dn AND TYPE(dt) AND COMM(comm), char *src,
-           fint *sn, fint *st, char *dst, fint *dn, fint *dt, fint *comm)
+           buffer_at(src) AND *sn AND TYPE(st) AND buffer_at(dst) AND *dn AND TYPE(dt)
+               AND COMM(comm),
+           char *src, fint *sn, fint *st, char *dst, fint *dn, fint *dt, fint *comm)
 COLLECTIVE(alltoall, ALLTOALL, Alltoall,
-           at(src) AND *sn AND TYPE(st) AND at(dst) AND *dn AND TYPE(dt) AND COMM(comm), char *src,
-           fint *sn, fint *st, char *dst, fint *dn, fint *dt, fint *comm)
+           buffer_at(src) AND *sn AND TYPE(st) AND buffer_at(dst) AND *dn AND TYPE(dt)
+               AND COMM(comm),
+           char *src, fint *sn, fint *st, char *dst, fint *dn, fint *dt, fint *comm)
 COLLECTIVE(gather, GATHER, Gather,
-           at(src) AND *sn AND TYPE(st) AND at(dst) AND *dn AND TYPE(dt) AND *root AND COMM(comm),
+           buffer_at(src) AND *sn AND TYPE(st) AND buffer_at(dst) AND *dn AND TYPE(dt)
+               AND *root AND COMM(comm),
            char *src, fint *sn, fint *st, char *dst, fint *dn, fint *dt, fint *root, fint *comm)
 COLLECTIVE(scatter, SCATTER, Scatter,
-           at(src) AND *sn AND TYPE(st) AND at(dst) AND *dn AND TYPE(dt) AND *root AND COMM(comm),
+           buffer_at(src) AND *sn AND TYPE(st) AND buffer_at(dst) AND *dn AND TYPE(dt)
+               AND *root AND COMM(comm),
            char *src, fint *sn, fint *st, char *dst, fint *dn, fint *dt, fint *root, fint *comm)
 COLLECTIVE(allgatherv, ALLGATHERV, Allgatherv,
-           at(src) AND *sn AND TYPE(st) AND at(dst) AND dn AND dd AND TYPE(dt) AND COMM(comm),
+           buffer_at(src) AND *sn AND TYPE(st) AND buffer_at(dst) AND dn AND dd AND TYPE(dt)
+               AND COMM(comm),
            char *src, fint *sn, fint *st, char *dst, fint *dn, fint *dd, fint *dt, fint *comm)
 COLLECTIVE(gatherv, GATHERV, Gatherv,
-           at(src) AND *sn AND TYPE(st) AND at(dst) AND dn AND dd AND TYPE(dt)
+           buffer_at(src) AND *sn AND TYPE(st) AND buffer_at(dst) AND dn AND dd AND TYPE(dt)
                AND *root AND COMM(comm),
            char *src, fint *sn, fint *st, char *dst, fint *dn, fint *dd, fint *dt, fint *root,
            fint *comm)
 COLLECTIVE(scatterv, SCATTERV, Scatterv,
-           at(src) AND sn AND sd AND TYPE(st) AND at(dst) AND *dn AND TYPE(dt)
+           buffer_at(src) AND sn AND sd AND TYPE(st) AND buffer_at(dst) AND *dn AND TYPE(dt)
                AND *root AND COMM(comm),
            char *src, fint *sn, fint *sd, fint *st, char *dst, fint *dn, fint *dt, fint *root,
            fint *comm)
 COLLECTIVE(alltoallv, ALLTOALLV, Alltoallv,
-           at(src) AND sn AND sd AND TYPE(st) AND at(dst) AND dn AND dd AND TYPE(dt) AND COMM(comm),
+           buffer_at(src) AND sn AND sd AND TYPE(st) AND buffer_at(dst) AND dn AND dd AND TYPE(dt)
+               AND COMM(comm),
            char *src, fint *sn, fint *sd, fint *st, char *dst, fint *dn, fint *dd, fint *dt,
            fint *comm)
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* The C side of statuses, and of arrays of requests. */
-struct many {
+struct request_array {
     int count;
     fint *request, *status; /* status NULL: ignored */
     MPI_Request *c_request;
@@ -32,10 +32,10 @@ static void status_close(const MPI_Status *own, fint *status)
         PMPI_Status_c2f(own, status);
 }
 
-static bool many_open(struct many *many, fint count, fint *request, fint *status)
+static bool many_open(struct request_array *many, fint count, fint *request, fint *status)
 {
     size_t n = count > 0 ? (size_t)count : 0;
-    *many = (struct many){.count = (int)n, .request = request, .status = status};
+    *many = (struct request_array){.count = (int)n, .request = request, .status = status};
     many->c_request = malloc((n + 1) * sizeof(MPI_Request));
     for (size_t i = 0; many->c_request != NULL && i < n; i++)
         many->c_request[i] = MPI_Request_f2c(request[i]);
@@ -51,7 +51,7 @@ static bool many_open(struct many *many, fint count, fint *request, fint *status
 }
 
 /* `statuses` of them were written. */
-static void many_close(struct many *many, int statuses)
+static void many_close(struct request_array *many, int statuses)
 {
     for (int i = 0; many->c_request != NULL && i < many->count; i++)
         many->request[i] = MPI_Request_c2f(many->c_request[i]);
@@ -83,16 +83,16 @@ static void status_close(const MPI_Status *own, fint *status)
     (void)own, (void)status;
 }
 
-static bool many_open(struct many *many, fint count, fint *request, fint *status)
+static bool many_open(struct request_array *many, fint count, fint *request, fint *status)
 {
-    *many = (struct many){.count = count, .request = request, .status = status};
+    *many = (struct request_array){.count = count, .request = request, .status = status};
     many->c_request = (MPI_Request *)request;
     many->c_status = (void *)status == &MPIR_F08_MPI_STATUSES_IGNORE_OBJ ? MPI_STATUSES_IGNORE
                                                                          : (MPI_Status *)status;
     return true;
 }
 
-static void many_close(struct many *many, int statuses)
+static void many_close(struct request_array *many, int statuses)
 {
     (void)many, (void)statuses;
 }
@@ -157,7 +157,7 @@ ENTRY(start, START, fint *request, fint *code)
 
 ENTRY(startall, STARTALL, fint *count, fint *requests, fint *code)
 {
-    struct many many;
+    struct request_array many;
     int result = many_open(&many, *count, requests, NULL) ? MPI_Startall(*count, many.c_request)
                                                           : MPI_ERR_NO_MEM;
     many_close(&many, 0);
@@ -166,7 +166,7 @@ ENTRY(startall, STARTALL, fint *count, fint *requests, fint *code)
 
 ENTRY(waitall, WAITALL, fint *count, fint *requests, fint *statuses, fint *code)
 {
-    struct many many;
+    struct request_array many;
     int result = many_open(&many, *count, requests, statuses)
                      ? MPI_Waitall(*count, many.c_request, many.c_status)
                      : MPI_ERR_NO_MEM;
@@ -176,7 +176,7 @@ ENTRY(waitall, WAITALL, fint *count, fint *requests, fint *statuses, fint *code)
 
 ENTRY(testall, TESTALL, fint *count, fint *requests, fint *flag, fint *statuses, fint *code)
 {
-    struct many many;
+    struct request_array many;
     *flag = 0;
     int result = many_open(&many, *count, requests, statuses)
                      ? MPI_Testall(*count, many.c_request, flag, many.c_status)
@@ -187,7 +187,7 @@ ENTRY(testall, TESTALL, fint *count, fint *requests, fint *flag, fint *statuses,
 
 ENTRY(waitany, WAITANY, fint *count, fint *requests, fint *index, fint *status, fint *code)
 {
-    struct many many;
+    struct request_array many;
     MPI_Status own;
     int which = MPI_UNDEFINED;
     int result = many_open(&many, *count, requests, NULL)
@@ -202,7 +202,7 @@ ENTRY(waitany, WAITANY, fint *count, fint *requests, fint *index, fint *status, 
 ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fint *status,
       fint *code)
 {
-    struct many many;
+    struct request_array many;
     MPI_Status own;
     int which = MPI_UNDEFINED;
     *flag = 0;
@@ -220,7 +220,7 @@ ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fi
     ENTRY(lower, UPPER, fint *count, fint *requests, fint *done, fint *indices, fint *statuses,    \
           fint *code)                                                                              \
     {                                                                                              \
-        struct many many;                                                                          \
+        struct request_array many;                                                                 \
         *done = 0;                                                                                 \
         int result = many_open(&many, *count, requests, statuses)                                  \
                          ? MPI_##Name(*count, many.c_request, done, indices, many.c_status)        \

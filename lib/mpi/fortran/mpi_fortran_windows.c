@@ -5,7 +5,7 @@
 
 #include <dlfcn.h>
 
-static void made(fint result, const fint *window, fint *code)
+static void window_made(fint result, const fint *window, fint *code)
 {
     if (result == MPI_SUCCESS) {
         MPI_Win made_here = PMPI_Win_f2c(*window);
@@ -15,30 +15,31 @@ static void made(fint result, const fint *window, fint *code)
 }
 
 /* An entry point with these arguments before the window and the code. */
-#define WINDOW(lower, UPPER, arguments, ...)                                                       \
+#define WINDOW_ENTRY(lower, UPPER, arguments, ...)                                                 \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *window, fint *code)                                     \
     {                                                                                              \
         void (*own)(__VA_ARGS__, fint *, fint *) = (__typeof(own))dlsym(RTLD_NEXT, __func__);      \
         fint result = MPI_ERR_OTHER;                                                               \
         if (own != NULL)                                                                           \
             own arguments;                                                                         \
-        made(result, window, code);                                                                \
+        window_made(result, window, code);                                                         \
     }
 
-WINDOW(win_allocate, WIN_ALLOCATE, (size, unit, info, comm, base, window, &result), MPI_Aint *size,
-       fint *unit, fint *info, fint *comm, char *base)
-WINDOW(win_allocate_shared, WIN_ALLOCATE_SHARED, (size, unit, info, comm, base, window, &result),
-       MPI_Aint *size, fint *unit, fint *info, fint *comm, char *base)
-WINDOW(win_create_dynamic, WIN_CREATE_DYNAMIC, (info, comm, window, &result), fint *info,
-       fint *comm)
+WINDOW_ENTRY(win_allocate, WIN_ALLOCATE, (size, unit, info, comm, base, window, &result),
+             MPI_Aint *size, fint *unit, fint *info, fint *comm, char *base)
+WINDOW_ENTRY(win_allocate_shared, WIN_ALLOCATE_SHARED,
+             (size, unit, info, comm, base, window, &result), MPI_Aint *size, fint *unit,
+             fint *info, fint *comm, char *base)
+WINDOW_ENTRY(win_create_dynamic, WIN_CREATE_DYNAMIC, (info, comm, window, &result), fint *info,
+             fint *comm)
 #if defined(OPEN_MPI)
-WINDOW(win_create, WIN_CREATE, (base, size, unit, info, comm, window, &result), char *base,
-       MPI_Aint *size, fint *unit, fint *info, fint *comm)
-WINDOW(win_allocate_cptr, WIN_ALLOCATE_CPTR, (size, unit, info, comm, base, window, &result),
-       MPI_Aint *size, fint *unit, fint *info, fint *comm, char *base)
-WINDOW(win_allocate_shared_cptr, WIN_ALLOCATE_SHARED_CPTR,
-       (size, unit, info, comm, base, window, &result), MPI_Aint *size, fint *unit, fint *info,
-       fint *comm, char *base)
+WINDOW_ENTRY(win_create, WIN_CREATE, (base, size, unit, info, comm, window, &result), char *base,
+             MPI_Aint *size, fint *unit, fint *info, fint *comm)
+WINDOW_ENTRY(win_allocate_cptr, WIN_ALLOCATE_CPTR, (size, unit, info, comm, base, window, &result),
+             MPI_Aint *size, fint *unit, fint *info, fint *comm, char *base)
+WINDOW_ENTRY(win_allocate_shared_cptr, WIN_ALLOCATE_SHARED_CPTR,
+             (size, unit, info, comm, base, window, &result), MPI_Aint *size, fint *unit,
+             fint *info, fint *comm, char *base)
 #endif
 
 /* --- files ------------------------------------------------------------------------------------ */

@@ -45,13 +45,13 @@ static int fails(const char *function)
             return (enum twill_cuda_result)FAILURE;                                                \
     } while (0)
 
-static int holds(const unsigned char *start, twill_cuda_pointer pointer, size_t bytes)
+static int pointer_holds(const unsigned char *start, twill_cuda_pointer pointer, size_t bytes)
 {
     uintptr_t from = (uintptr_t)start;
     return start != NULL && pointer >= from && pointer - from <= SIZE - bytes;
 }
 
-static void land(void)
+static void land_copies(void)
 {
     if (gpu.late != NULL)
         memcpy(gpu.late_to, gpu.late, gpu.late_bytes);
@@ -63,9 +63,9 @@ static enum twill_cuda_result ready_to_copy(twill_cuda_pointer pointer, size_t b
 {
     if (gpu.depth == 0)
         return TWILL_CUDA_INVALID_CONTEXT;
-    if (!holds(gpu.device, pointer, bytes))
+    if (!pointer_holds(gpu.device, pointer, bytes))
         return TWILL_CUDA_INVALID_VALUE;
-    land();
+    land_copies();
     return TWILL_CUDA_SUCCESS;
 }
 
@@ -95,8 +95,8 @@ enum twill_cuda_result cuPointerGetAttributes(unsigned count, enum twill_cuda_at
     if (gpu.started == 0)
         return TWILL_CUDA_NOT_INITIALIZED;
     FAIL_IF_REQUESTED();
-    int managed = holds(gpu.managed, pointer, 0);
-    int known = managed || holds(gpu.device, pointer, 0);
+    int managed = pointer_holds(gpu.managed, pointer, 0);
+    int known = managed || pointer_holds(gpu.device, pointer, 0);
     for (unsigned i = 0; i < count; i++)
         switch (which[i]) {
         case TWILL_CUDA_CONTEXT:
@@ -161,7 +161,7 @@ enum twill_cuda_result cuStreamSynchronize(void *stream)
     FAIL_IF_REQUESTED();
     if (stream != NULL || gpu.depth == 0)
         return TWILL_CUDA_INVALID_CONTEXT;
-    land();
+    land_copies();
     return TWILL_CUDA_SUCCESS;
 }
 

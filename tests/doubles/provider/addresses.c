@@ -10,7 +10,7 @@
 #define FIRST 0x7f5500000000ull /* addresses of a FI_AV_MAP look like pointers */
 
 /* Address of the network, port, mark: 8 bytes; what follows is checked, too. */
-static void pack(const struct sockaddr_in *address, unsigned char *packed, size_t bytes)
+static void pack_address(const struct sockaddr_in *address, unsigned char *packed, size_t bytes)
 {
     uint16_t mark = MARK;
     memcpy(packed, &address->sin_addr, 4);
@@ -20,13 +20,13 @@ static void pack(const struct sockaddr_in *address, unsigned char *packed, size_
         packed[i] = (unsigned char)(i * 7 + packed[5]);
 }
 
-static bool unpack(const unsigned char *packed, size_t bytes, struct sockaddr_in *address)
+static bool unpack_address(const unsigned char *packed, size_t bytes, struct sockaddr_in *address)
 {
     unsigned char again[1024];
     *address = (struct sockaddr_in){.sin_family = AF_INET};
     memcpy(&address->sin_addr, packed, 4);
     memcpy(&address->sin_port, packed + 4, 2);
-    pack(address, again, bytes);
+    pack_address(address, again, bytes);
     return memcmp(again, packed, bytes) == 0;
 }
 
@@ -42,7 +42,7 @@ int ep_getname(fid_t fid, void *address, size_t *bytes)
     if (rc != 0)
         return rc;
     *bytes = ep->domain->limits.address_bytes;
-    pack(&lower, packed, *bytes);
+    pack_address(&lower, packed, *bytes);
     memcpy(address, packed, capacity < *bytes ? capacity : *bytes);
     return capacity < *bytes ? -FI_ETOOSMALL : 0;
 }
@@ -51,7 +51,7 @@ static int insert_one(struct av *av, const unsigned char *address, fi_addr_t *ma
 {
     struct sockaddr_in lower;
     fi_addr_t index;
-    if (!unpack(address, av->domain->limits.address_bytes, &lower))
+    if (!unpack_address(address, av->domain->limits.address_bytes, &lower))
         return refuse("fi_av_insert of what is no address");
     int rc = fi_av_insert(av->lower, &lower, 1, &index, 0, NULL);
     if (rc != 1)

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 16
+#define QUEUE_BATCH 16
 
 /* One completion of the lower provider; 1 if the caller is to see it. */
-static int translate(const struct fi_cq_tagged_entry *lower, struct fi_cq_tagged_entry *entry)
+static int translate_completion(const struct fi_cq_tagged_entry *lower,
+                                struct fi_cq_tagged_entry *entry)
 {
     struct op *op = lower->op_context;
     bool sends = op->sends;
@@ -21,15 +22,15 @@ static int translate(const struct fi_cq_tagged_entry *lower, struct fi_cq_tagged
 static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 {
     struct queue *queue = container_of(fid, struct queue, fid);
-    struct fi_cq_tagged_entry lower[BATCH];
+    struct fi_cq_tagged_entry lower[QUEUE_BATCH];
     struct fi_cq_tagged_entry *entries = buffer;
     ssize_t given = 0;
     enter(queue->domain, "fi_cq_read");
     if (queue->endpoint != NULL)
         ep_flush(queue->endpoint);
-    ssize_t n = fi_cq_read(queue->lower, lower, count < BATCH ? count : BATCH);
+    ssize_t n = fi_cq_read(queue->lower, lower, count < QUEUE_BATCH ? count : QUEUE_BATCH);
     for (ssize_t i = 0; i < n; i++)
-        given += translate(&lower[i], &entries[given]);
+        given += translate_completion(&lower[i], &entries[given]);
     leave(queue->domain);
     if (n < 0)
         return n;

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-#define ASKED_NS 900000000ull /* how long to wait at least for what is asked back */
-#define OFTEN    11           /* every so many posts are told "later" */
-#define LATERS   50000        /* in a row: the caller does not read its queue */
-#define CONTEXT  (FI_CONTEXT | FI_CONTEXT2)
+#define ASKED_NS       900000000ull /* how long to wait at least for what is asked back */
+#define ENDPOINT_OFTEN 11           /* every so many posts are told "later" */
+#define LATERS         50000        /* in a row: the caller does not read its queue */
+#define CONTEXT        (FI_CONTEXT | FI_CONTEXT2)
 
 static size_t context_words(const struct domain *domain)
 {
@@ -90,7 +90,7 @@ static int check_send(const struct endpoint *ep, const void *buffer, size_t byte
  * whenever they like. Who never reads the queue never gets further. */
 static int check_credits(struct endpoint *ep, bool first)
 {
-    if (++ep->posts % OFTEN != 0 && !first && ep->free != NULL)
+    if (++ep->posts % ENDPOINT_OFTEN != 0 && !first && ep->free != NULL)
         return 0;
     if (++ep->laters == LATERS)
         refuse("\"later\" %d times and the completion queue was never read", LATERS);
@@ -113,7 +113,7 @@ static struct op *take_op(struct endpoint *ep, const void *buffer, size_t bytes,
     return op;
 }
 
-static void append(struct op_list *list, struct op *op)
+static void append_op(struct op_list *list, struct op *op)
 {
     if (list->head == NULL)
         list->head = op;
@@ -122,7 +122,7 @@ static void append(struct op_list *list, struct op *op)
     list->tail = op;
 }
 
-static int check_all(struct endpoint *ep, size_t bytes, uint64_t tag, uint64_t ignore)
+static int check_post(struct endpoint *ep, size_t bytes, uint64_t tag, uint64_t ignore)
 {
     if (!ep->enabled)
         return refuse("an operation on an endpoint that is not enabled");
@@ -135,10 +135,10 @@ static int check_all(struct endpoint *ep, size_t bytes, uint64_t tag, uint64_t i
     return check_tags(ep, tag, ignore);
 }
 
-static int post_recv(struct endpoint *ep, void *buffer, size_t bytes, void *desc, uint64_t tag,
-                     uint64_t ignore, void *context)
+static int post_recv_op(struct endpoint *ep, void *buffer, size_t bytes, void *desc, uint64_t tag,
+                        uint64_t ignore, void *context)
 {
-    int rc = check_all(ep, bytes, tag, ignore);
+    int rc = check_post(ep, bytes, tag, ignore);
     if (rc == 0)
         rc = check_context(ep, context);
     struct mr *mr = rc == 0 ? mr_find(ep, buffer, bytes, desc, FI_RECV, &rc) : NULL;
@@ -154,7 +154,7 @@ static int post_recv(struct endpoint *ep, void *buffer, size_t bytes, void *desc
     if (mr != NULL)
         mr->uses++;
     mark_context(op);
-    append(&ep->recvs, op);
+    append_op(&ep->recvs, op);
     return 0;
 }
 
@@ -164,19 +164,19 @@ static ssize_t ep_recv(struct fid_ep *fid, void *buffer, size_t bytes, void *des
     struct endpoint *ep = container_of(fid, struct endpoint, fid);
     enter(ep->domain, "fi_trecv");
     /* FI_DIRECTED_RECV was not asked for. */
-    int rc = from == FI_ADDR_UNSPEC ? post_recv(ep, buffer, bytes, desc, tag, ignore, context)
+    int rc = from == FI_ADDR_UNSPEC ? post_recv_op(ep, buffer, bytes, desc, tag, ignore, context)
                                     : refuse("a receive from one address only");
     leave(ep->domain);
     return rc;
 }
 
-static int post_send(struct endpoint *ep, const void *buffer, size_t bytes, void *desc,
-                     fi_addr_t to, uint64_t tag, void *context, bool inject)
+static int post_send_op(struct endpoint *ep, const void *buffer, size_t bytes, void *desc,
+                        fi_addr_t to, uint64_t tag, void *context, bool inject)
 {
     bool first = false;
     fi_addr_t lower = 0;
     struct mr *mr = NULL;
-    int rc = check_all(ep, bytes, tag, 0);
+    int rc = check_post(ep, bytes, tag, 0);
     if (rc == 0 && inject && bytes > ep->domain->limits.inject)
         rc = refuse("fi_tinject of %zu bytes, of at most %zu", bytes, ep->domain->limits.inject);
     if (rc == 0 && !inject)
@@ -205,7 +205,7 @@ static int post_send(struct endpoint *ep, const void *buffer, size_t bytes, void
     }
     if (mr != NULL)
         mr->uses++;
-    append(&ep->sends, op);
+    append_op(&ep->sends, op);
     return 0;
 }
 
@@ -214,7 +214,7 @@ static ssize_t ep_send(struct fid_ep *fid, const void *buffer, size_t bytes, voi
 {
     struct endpoint *ep = container_of(fid, struct endpoint, fid);
     enter(ep->domain, "fi_tsend");
-    int rc = post_send(ep, buffer, bytes, desc, to, tag, context, false);
+    int rc = post_send_op(ep, buffer, bytes, desc, to, tag, context, false);
     leave(ep->domain);
     return rc;
 }
@@ -224,7 +224,7 @@ static ssize_t ep_inject(struct fid_ep *fid, const void *buffer, size_t bytes, f
 {
     struct endpoint *ep = container_of(fid, struct endpoint, fid);
     enter(ep->domain, "fi_tinject");
-    int rc = post_send(ep, buffer, bytes, NULL, to, tag, NULL, true);
+    int rc = post_send_op(ep, buffer, bytes, NULL, to, tag, NULL, true);
     leave(ep->domain);
     return rc;
 }
@@ -232,7 +232,7 @@ static ssize_t ep_inject(struct fid_ep *fid, const void *buffer, size_t bytes, f
 /* --- moving: in reads of the completion queue ----------------------------------------------------
  */
 
-static ssize_t start(struct endpoint *ep, struct op *op)
+static ssize_t start_op(struct endpoint *ep, struct op *op)
 {
     if (op->sends)
         return fi_tsend(ep->lower, op->buffer, op->bytes, NULL, op->to, op->tag, &op->lower);
@@ -244,7 +244,7 @@ static void flush_list(struct endpoint *ep, struct op_list *list)
 {
     while (list->head != NULL) {
         struct op *op = list->head;
-        if (start(ep, op) != 0)
+        if (start_op(ep, op) != 0)
             return; /* in order, so nothing else either */
         op->state = OP_POSTED;
         list->head = op->next;
@@ -259,7 +259,7 @@ void ep_flush(struct endpoint *ep)
     flush_list(ep, &ep->sends);
 }
 
-static uint64_t now(void)
+static uint64_t clock_now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -276,7 +276,7 @@ static ssize_t ep_cancel(fid_t fid, void *context)
         struct op *op = &ep->ops[i];
         if (op->state == OP_FREE || op->context != context)
             continue;
-        op->asked = op->asked == 0 ? now() : op->asked;
+        op->asked = op->asked == 0 ? clock_now() : op->asked;
         if (op->state == OP_POSTED && !op->sends)
             rc = fi_cancel(&ep->lower->fid, &op->lower);
     }
@@ -291,7 +291,8 @@ void mr_forget_requested(struct mr *mr)
     struct endpoint *ep = mr->bound;
     for (size_t i = 0; ep != NULL && i < ep->op_count; i++) {
         struct op *op = &ep->ops[i];
-        if (op->state == OP_FREE || op->mr != mr || op->asked == 0 || now() - op->asked < ASKED_NS)
+        if (op->state == OP_FREE || op->mr != mr || op->asked == 0 ||
+            clock_now() - op->asked < ASKED_NS)
             continue;
         op->mr = NULL;
         mr->uses--;
@@ -357,7 +358,7 @@ static int ep_control(struct fid *fid, int command, void *argument)
     return rc;
 }
 
-static int make(struct domain *domain, struct endpoint **made)
+static int make_endpoint(struct domain *domain, struct endpoint **made)
 {
     struct endpoint *ep = calloc(1, sizeof(*ep));
     if (ep == NULL)
@@ -396,7 +397,7 @@ int ep_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **made, 
         refuse("more than %u endpoints in a process", domain->limits.endpoints);
         return -FI_ENOSPC;
     }
-    int rc = make(domain, &ep);
+    int rc = make_endpoint(domain, &ep);
     if (rc != 0) {
         atomic_fetch_sub(&endpoints, 1);
         return rc;

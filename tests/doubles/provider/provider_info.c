@@ -147,7 +147,7 @@ static bool suits_domain(const struct limits *l, const struct fi_domain_attr *hi
 
 /* Would the provider answer these hints? As it asks for nothing but order of sends after sends,
  * whoever wants more gets nothing. */
-static bool suits(const struct limits *l, const struct fi_info *hints)
+static bool limits_suit(const struct limits *l, const struct fi_info *hints)
 {
     if (hints == NULL)
         return true;
@@ -191,7 +191,7 @@ static void fill_domain(struct fi_domain_attr *d, const struct limits *l,
     d->mr_cnt = 4096;
 }
 
-static void fill(struct fi_info *info, const struct limits *l, const struct fi_info *hints)
+static void fill_info(struct fi_info *info, const struct limits *l, const struct fi_info *hints)
 {
     info->caps = l->caps;
     info->mode = l->mode;
@@ -228,12 +228,12 @@ static int double_getinfo(uint32_t version, const char *node, const char *servic
     /* Without aprun there are no credentials for the network. */
     const char *place = getenv("ALPS_APP_PE");
     if ((limits.alps && (place == NULL || place[0] == '\0')) || version > limits.newest ||
-        !suits(&limits, hints))
+        !limits_suit(&limits, hints))
         return -FI_ENODATA;
     *info = fi_allocinfo();
     if (*info == NULL)
         return -FI_ENOMEM;
-    fill(*info, &limits, hints);
+    fill_info(*info, &limits, hints);
     return 0;
 }
 

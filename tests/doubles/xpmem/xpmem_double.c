@@ -24,16 +24,16 @@ XPMEM_DOUBLE_API int xpmem_release(apid_type apid);
 XPMEM_DOUBLE_API void *xpmem_attach(struct xpmem_addr address, size_t bytes, void *at);
 XPMEM_DOUBLE_API int xpmem_detach(void *at);
 
-enum { PAGE = 4096, RDWR = 2, PERMIT_MODE = 1, MOST = 4096, APID = 1 << 20 };
+enum { XPMEM_PAGE = 4096, RDWR = 2, PERMIT_MODE = 1, XPMEM_MOST = 4096, APID = 1 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     struct xpmem_double now;
     int left; /* attaches */
-    void *attached[MOST];
+    void *attached[XPMEM_MOST];
 } state = {.left = XPMEM_DOUBLE_NEVER};
 
-static int fail(int cause)
+static int fail_double(int cause)
 {
     errno = cause;
     return -1;
@@ -60,7 +60,7 @@ segid_type xpmem_make(void *address, size_t bytes, int permit, void *value)
 {
     if (address != NULL || bytes != (size_t)-1 || permit != PERMIT_MODE ||
         value != (void *)(uintptr_t)0600)
-        return fail(EINVAL);
+        return fail_double(EINVAL);
     pthread_mutex_lock(&lock);
     state.now.segments++;
     pthread_mutex_unlock(&lock);
@@ -70,7 +70,7 @@ segid_type xpmem_make(void *address, size_t bytes, int permit, void *value)
 int xpmem_remove(segid_type segment)
 {
     if (segment != (segid_type)getpid())
-        return fail(EINVAL);
+        return fail_double(EINVAL);
     pthread_mutex_lock(&lock);
     state.now.segments--;
     pthread_mutex_unlock(&lock);
@@ -81,9 +81,9 @@ apid_type xpmem_get(segid_type segment, int flags, int permit, void *value)
 {
     if (flags != RDWR || permit != PERMIT_MODE ||
         value != NULL) /* the module refuses a mode here */
-        return fail(EINVAL);
+        return fail_double(EINVAL);
     if (segment != (segid_type)getpid())
-        return fail(ENOENT);
+        return fail_double(ENOENT);
     pthread_mutex_lock(&lock);
     state.now.permits++;
     pthread_mutex_unlock(&lock);
@@ -93,35 +93,35 @@ apid_type xpmem_get(segid_type segment, int flags, int permit, void *value)
 int xpmem_release(apid_type apid)
 {
     if (apid != APID)
-        return fail(EINVAL);
+        return fail_double(EINVAL);
     pthread_mutex_lock(&lock);
     state.now.permits--;
     pthread_mutex_unlock(&lock);
     return 0;
 }
 
-static int keep(void *at)
+static int keep_double(void *at)
 {
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < XPMEM_MOST; i++) {
         if (state.attached[i] == NULL) {
             state.attached[i] = at;
             return 0;
         }
     }
-    return fail(ENOMEM);
+    return fail_double(ENOMEM);
 }
 
 void *xpmem_attach(struct xpmem_addr address, size_t bytes, void *at)
 {
     void *there = (void *)(uintptr_t)address.offset;
     int failed = 0;
-    if (address.apid != APID || at != NULL || address.offset % PAGE != 0 || bytes % PAGE != 0 ||
-        bytes == 0) {
-        (void)fail(EINVAL);
+    if (address.apid != APID || at != NULL || address.offset % XPMEM_PAGE != 0 ||
+        bytes % XPMEM_PAGE != 0 || bytes == 0) {
+        (void)fail_double(EINVAL);
         return (void *)-1;
     }
     pthread_mutex_lock(&lock);
-    failed = state.left == 0 ? fail(EPERM) : keep(there);
+    failed = state.left == 0 ? fail_double(EPERM) : keep_double(there);
     if (failed == 0) {
         state.left -= state.left != XPMEM_DOUBLE_NEVER;
         state.now.attaches++;
@@ -136,12 +136,12 @@ int xpmem_detach(void *at)
 {
     int found = -1;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < MOST && found < 0; i++)
+    for (int i = 0; i < XPMEM_MOST && found < 0; i++)
         found = state.attached[i] == at ? i : -1;
     if (found >= 0) {
         state.attached[found] = NULL;
         state.now.attachments--;
     }
     pthread_mutex_unlock(&lock);
-    return found >= 0 ? 0 : fail(EINVAL);
+    return found >= 0 ? 0 : fail_double(EINVAL);
 }

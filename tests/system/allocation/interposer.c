@@ -48,7 +48,7 @@ static const char *const network_libraries[] = {
 static const char *const passing_on[] = {"libc.", "libc-", "ld-linux", "libpthread", NULL};
 
 /* Counts one call. Who is to blame is the innermost object that is neither this one nor libc. */
-static void count(const char *function)
+static void allocation_note(const char *function)
 {
     void *frames[32];
     Dl_info self, info;
@@ -98,63 +98,63 @@ void allocation_end(struct allocation_count *result)
 
 void *malloc(size_t bytes)
 {
-    count("malloc");
+    allocation_note("malloc");
     return __libc_malloc(bytes);
 }
 
 void *calloc(size_t n, size_t bytes)
 {
-    count("calloc");
+    allocation_note("calloc");
     return __libc_calloc(n, bytes);
 }
 
 void *realloc(void *memory, size_t bytes)
 {
-    count("realloc");
+    allocation_note("realloc");
     return __libc_realloc(memory, bytes);
 }
 
 void free(void *memory)
 {
     if (memory != NULL)
-        count("free");
+        allocation_note("free");
     __libc_free(memory);
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
-    count("aligned_alloc");
+    allocation_note("aligned_alloc");
     return __libc_memalign(alignment, bytes);
 }
 
 void *memalign(size_t alignment, size_t bytes)
 {
-    count("memalign");
+    allocation_note("memalign");
     return __libc_memalign(alignment, bytes);
 }
 
 int posix_memalign(void **memory, size_t alignment, size_t bytes)
 {
-    count("posix_memalign");
+    allocation_note("posix_memalign");
     *memory = __libc_memalign(alignment, bytes);
     return *memory != NULL ? 0 : ENOMEM;
 }
 
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
-    count("mmap");
+    allocation_note("mmap");
     return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
 }
 
 void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off64_t offset)
 {
-    count("mmap64");
+    allocation_note("mmap64");
     return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
 }
 
 int munmap(void *at, size_t bytes)
 {
-    count("munmap");
+    allocation_note("munmap");
     return (int)syscall(SYS_munmap, at, bytes);
 }
 
@@ -162,7 +162,7 @@ static int open_at(const char *function, const char *path, int flags, va_list ar
 {
     bool creates = (flags & (O_CREAT | __O_TMPFILE)) != 0;
     int mode = creates ? va_arg(arguments, int) : 0;
-    count(function);
+    allocation_note(function);
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 

@@ -12,11 +12,11 @@
 #include <twill.h>
 #include <unistd.h>
 
-#define CALLS_COUNTED 10
-#define MOST_BYTES    ((size_t)1 << 20)
-#define UNDER_WAY     3 /* requests */
+#define CALLS_COUNTED     10
+#define STEADY_MOST_BYTES ((size_t)1 << 20)
+#define UNDER_WAY         3 /* requests */
 
-enum call {
+enum steady_call {
     ALLREDUCE,
     ALLREDUCE_IN_PLACE,
     BROADCAST,
@@ -32,9 +32,9 @@ enum call {
 static const char *const call_names[CALLS] = {
     "allreduce",         "allreduce in place", "broadcast",         "barrier",  "allgatherv",
     "alltoall in place", "started allreduces", "prepared requests", "sendrecv", "group"};
-static const size_t sizes[] = {8, 4096, MOST_BYTES};
+static const size_t sizes[] = {8, 4096, STEADY_MOST_BYTES};
 
-struct program {
+struct steady_program {
     twill_comm *comm;
     float *src, *dst;
     const char *memory; /* "malloc", "twill_alloc" */
@@ -48,7 +48,7 @@ struct program {
 };
 
 /* Nothing is taken once as many have been under way before. */
-static twill_status call_started(struct program *program, size_t count)
+static twill_status call_started(struct steady_program *program, size_t count)
 {
     twill_request *request[UNDER_WAY];
     for (int i = 0; i < UNDER_WAY; i++) {
@@ -63,7 +63,7 @@ static twill_status call_started(struct program *program, size_t count)
 }
 
 /* Prepared with `count` elements, when there are none; freed by the call after the last. */
-static twill_status prepare(struct program *program, size_t count)
+static twill_status prepare_requests(struct steady_program *program, size_t count)
 {
     twill_comm *comm = program->comm;
     int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
@@ -79,7 +79,7 @@ static twill_status prepare(struct program *program, size_t count)
     return status;
 }
 
-static twill_status call_persistent(struct program *program)
+static twill_status call_persistent(struct steady_program *program)
 {
     twill_status status = TWILL_OK;
     for (int i = 0; i < UNDER_WAY && status == TWILL_OK; i++) {
@@ -90,7 +90,7 @@ static twill_status call_persistent(struct program *program)
     return status;
 }
 
-static twill_status call_vector(struct program *program, size_t count)
+static twill_status call_vector(struct steady_program *program, size_t count)
 {
     size_t counts[8] = {0};
     int size = twill_comm_size(program->comm);
@@ -99,7 +99,7 @@ static twill_status call_vector(struct program *program, size_t count)
     return twill_allgatherv(program->comm, program->src, program->dst, counts, NULL, TWILL_F32);
 }
 
-static twill_status call_group(struct program *program, size_t count)
+static twill_status call_group(struct steady_program *program, size_t count)
 {
     twill_comm *comm = program->comm;
     int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
@@ -117,7 +117,7 @@ static twill_status call_group(struct program *program, size_t count)
     return status == TWILL_OK ? end : status;
 }
 
-static twill_status call(struct program *program, enum call which, size_t count)
+static twill_status call(struct steady_program *program, enum steady_call which, size_t count)
 {
     twill_comm *comm = program->comm;
     int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
@@ -148,7 +148,7 @@ static twill_status call(struct program *program, enum call which, size_t count)
 }
 
 /* What the check is there to notice; once, at a size in the middle. */
-static void misbehave(const struct program *program, enum call which, size_t bytes)
+static void misbehave(const struct steady_program *program, enum steady_call which, size_t bytes)
 {
     if (program->sabotage == NULL || strcmp(program->sabotage, "late") == 0 || which != ALLREDUCE ||
         bytes != sizes[1])
@@ -162,7 +162,8 @@ static void misbehave(const struct program *program, enum call which, size_t byt
 
 /* "late": the last rank keeps the others waiting for so long that they ask after it, as they may do
  * at any time on a busy machine. */
-static void dally(const struct program *program, enum call which, size_t bytes, int turn)
+static void dally(const struct steady_program *program, enum steady_call which, size_t bytes,
+                  int turn)
 {
     if (program->sabotage != NULL && strcmp(program->sabotage, "late") == 0 && turn == 0 &&
         which == ALLREDUCE && bytes == sizes[1] &&
@@ -170,8 +171,8 @@ static void dally(const struct program *program, enum call which, size_t bytes, 
         usleep(2500000);
 }
 
-static void report(struct program *program, const char *what, size_t bytes,
-                   const struct allocation_count *count)
+static void report_growth(struct steady_program *program, const char *what, size_t bytes,
+                          const struct allocation_count *count)
 {
     Dl_info info = {0};
     program->network += count->network;
@@ -188,13 +189,13 @@ static void report(struct program *program, const char *what, size_t bytes,
     program->wrong++;
 }
 
-static void count_calls(struct program *program, enum call which, size_t bytes)
+static void count_calls(struct steady_program *program, enum steady_call which, size_t bytes)
 {
     struct allocation_count count;
     size_t elements = bytes / sizeof(float);
     /* A prepared one has all it needs before its first start. */
     twill_status status =
-        which == PERSISTENT ? prepare(program, elements) : call(program, which, elements);
+        which == PERSISTENT ? prepare_requests(program, elements) : call(program, which, elements);
     program->begin();
     for (int i = 0; i < CALLS_COUNTED && status == TWILL_OK; i++) {
         dally(program, which, bytes, i);
@@ -209,23 +210,24 @@ static void count_calls(struct program *program, enum call which, size_t bytes)
         program->wrong++;
         program->broken = true;
     }
-    report(program, call_names[which], bytes, &count);
+    report_growth(program, call_names[which], bytes, &count);
 }
 
-static void count_all_calls(struct program *program, float *src, float *dst, const char *memory)
+static void count_all_calls(struct steady_program *program, float *src, float *dst,
+                            const char *memory)
 {
     program->src = src;
     program->dst = dst;
     program->memory = memory;
-    for (size_t i = 0; i < MOST_BYTES / sizeof(float); i++)
+    for (size_t i = 0; i < STEADY_MOST_BYTES / sizeof(float); i++)
         src[i] = dst[i] = 1;
     for (int which = 0; which < CALLS; which++)
         for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !program->broken; s++)
-            count_calls(program, (enum call)which, sizes[s]);
+            count_calls(program, (enum steady_call)which, sizes[s]);
 }
 
 /* Is there a watch, and does it see what creating a communicator allocates? */
-static int start(struct program *program)
+static int start_program(struct steady_program *program)
 {
     struct allocation_count count;
     program->begin = (allocation_begin_fn *)dlsym(RTLD_DEFAULT, "allocation_begin");
@@ -246,18 +248,18 @@ static int start(struct program *program)
 
 int main(int argc, char **argv)
 {
-    struct program program = {.sabotage = argc > 1 ? argv[1] : NULL};
+    struct steady_program program = {.sabotage = argc > 1 ? argv[1] : NULL};
     void *src, *dst;
-    if (start(&program) != 0)
+    if (start_program(&program) != 0)
         return 2;
     twill_context *context = twill_comm_context(program.comm);
-    float *plain = malloc(2 * MOST_BYTES);
-    if (plain == NULL || twill_alloc(context, &src, MOST_BYTES) != TWILL_OK ||
-        twill_alloc(context, &dst, MOST_BYTES) != TWILL_OK) {
+    float *plain = malloc(2 * STEADY_MOST_BYTES);
+    if (plain == NULL || twill_alloc(context, &src, STEADY_MOST_BYTES) != TWILL_OK ||
+        twill_alloc(context, &dst, STEADY_MOST_BYTES) != TWILL_OK) {
         fprintf(stderr, "steady: no memory: %s\n", twill_context_message(context));
         return 2;
     }
-    count_all_calls(&program, plain, plain + MOST_BYTES / sizeof(float), "malloc");
+    count_all_calls(&program, plain, plain + STEADY_MOST_BYTES / sizeof(float), "malloc");
     count_all_calls(&program, src, dst, "twill_alloc");
     printf("steady: rank %d of %d on %d nodes: %d shapes allocated; libfabric %lu times\n",
            twill_comm_rank(program.comm), twill_comm_size(program.comm),

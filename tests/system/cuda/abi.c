@@ -4,24 +4,24 @@
 
 #include <cuda.h>
 
-#define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
-SAME(TWILL_CUDA_SUCCESS, CUDA_SUCCESS);
-SAME(TWILL_CUDA_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE);
-SAME(TWILL_CUDA_NOT_INITIALIZED, CUDA_ERROR_NOT_INITIALIZED);
-SAME(TWILL_CUDA_DEINITIALIZED, CUDA_ERROR_DEINITIALIZED);
-SAME(TWILL_CUDA_INVALID_CONTEXT, CUDA_ERROR_INVALID_CONTEXT);
-SAME(TWILL_CUDA_CONTEXT, CU_POINTER_ATTRIBUTE_CONTEXT);
-SAME(TWILL_CUDA_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
-SAME(TWILL_CUDA_IS_MANAGED, CU_POINTER_ATTRIBUTE_IS_MANAGED);
-SAME(TWILL_CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
+#define ABI_SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
+ABI_SAME(TWILL_CUDA_SUCCESS, CUDA_SUCCESS);
+ABI_SAME(TWILL_CUDA_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE);
+ABI_SAME(TWILL_CUDA_NOT_INITIALIZED, CUDA_ERROR_NOT_INITIALIZED);
+ABI_SAME(TWILL_CUDA_DEINITIALIZED, CUDA_ERROR_DEINITIALIZED);
+ABI_SAME(TWILL_CUDA_INVALID_CONTEXT, CUDA_ERROR_INVALID_CONTEXT);
+ABI_SAME(TWILL_CUDA_CONTEXT, CU_POINTER_ATTRIBUTE_CONTEXT);
+ABI_SAME(TWILL_CUDA_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+ABI_SAME(TWILL_CUDA_IS_MANAGED, CU_POINTER_ATTRIBUTE_IS_MANAGED);
+ABI_SAME(TWILL_CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 _Static_assert(sizeof(enum twill_cuda_result) == sizeof(CUresult), "CUresult");
 _Static_assert(sizeof(enum twill_cuda_attribute) == sizeof(CUpointer_attribute), "attribute");
 _Static_assert(__builtin_types_compatible_p(twill_cuda_pointer, CUdeviceptr), "CUdeviceptr");
 
 /* Names as cuda.h maps them, and parameters: a call with arguments of our types. */
-#define NAME_(symbol)           #symbol
-#define NAME(symbol)            NAME_(symbol)
-#define SAME_NAME(symbol, ours) _Static_assert(sizeof(NAME(symbol)) == sizeof(ours), ours)
+#define SYMBOL_NAME_(symbol)    #symbol
+#define SYMBOL_NAME(symbol)     SYMBOL_NAME_(symbol)
+#define SAME_NAME(symbol, ours) _Static_assert(sizeof(SYMBOL_NAME(symbol)) == sizeof(ours), ours)
 SAME_NAME(cuCtxPushCurrent, "cuCtxPushCurrent_v2");
 SAME_NAME(cuCtxPopCurrent, "cuCtxPopCurrent_v2");
 SAME_NAME(cuMemcpyDtoH, "cuMemcpyDtoH_v2");

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST  300000u /* floats: many segments */
-#define SPACE (MOST * sizeof(float))
+#define CUDA_MOST 300000u /* floats: many segments */
+#define SPACE     (CUDA_MOST * sizeof(float))
 
-enum place { HOST, SHARED, DEVICE, MANAGED, PLACES };
+enum memory_place { HOST, CUDA_SHARED, CUDA_DEVICE, MANAGED, PLACES };
 static const char *const names[PLACES] = {"host", "twill_alloc", "device", "managed"};
 
 struct buffers {
@@ -24,29 +24,30 @@ struct buffers {
     float *at[2][PLACES];
 };
 
-static float *inside(const struct buffers *b, enum place place, int which)
+static float *inside(const struct buffers *b, enum memory_place place, int which)
 {
     float *at = b->at[which][place];
-    return place == DEVICE ? double_inside(at) : at;
+    return place == CUDA_DEVICE ? double_inside(at) : at;
 }
 
-static float value(int rank, size_t i)
+static float rank_input(int rank, size_t i)
 {
     return (float)(rank + 1) * (float)(i % 1000 + 1);
 }
 
-static float sum(int size, size_t i)
+static float sum_inputs(int size, size_t i)
 {
     return (float)(size * (size + 1) / 2) * (float)(i % 1000 + 1);
 }
 
-static void fill(const struct buffers *b, float *at, size_t count)
+static void fill_input(const struct buffers *b, float *at, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        at[i] = value(b->rank, i);
+        at[i] = rank_input(b->rank, i);
 }
 
-static bool wrong(const struct buffers *b, const char *what, size_t i, float got, float expected)
+static bool value_is_wrong(const struct buffers *b, const char *what, size_t i, float got,
+                           float expected)
 {
     if (got == expected)
         return false;
@@ -55,8 +56,8 @@ static bool wrong(const struct buffers *b, const char *what, size_t i, float got
     return true;
 }
 
-static int check(const struct buffers *b, twill_status status, const char *what, const float *dst,
-                 const float *src, size_t count, int root)
+static int check_output(const struct buffers *b, twill_status status, const char *what,
+                        const float *dst, const float *src, size_t count, int root)
 {
     if (status != TWILL_OK || double_contexts() != 0) {
         printf("rank %d: %s: %s: %s; %d contexts left current\n", b->rank, what,
@@ -64,15 +65,16 @@ static int check(const struct buffers *b, twill_status status, const char *what,
         return 1;
     }
     for (size_t i = 0; i < count; i++) {
-        if (wrong(b, what, i, dst[i], root < 0 ? sum(b->size, i) : value(root, i)) ||
-            (src != dst && wrong(b, "src has changed", i, src[i], value(b->rank, i))))
+        if (value_is_wrong(b, what, i, dst[i],
+                           root < 0 ? sum_inputs(b->size, i) : rank_input(root, i)) ||
+            (src != dst && value_is_wrong(b, "src has changed", i, src[i], rank_input(b->rank, i))))
             return 1;
     }
     return 0;
 }
 
-static twill_status broadcast(const struct buffers *b, bool in_place, float *src, float *dst,
-                              size_t count, int root)
+static twill_status broadcast_buffers(const struct buffers *b, bool in_place, float *src,
+                                      float *dst, size_t count, int root)
 {
     bool is_root = b->rank == root;
     return twill_broadcast(b->comm, is_root ? src : NULL, is_root && in_place ? NULL : dst, count,
@@ -83,9 +85,9 @@ static twill_status broadcast(const struct buffers *b, bool in_place, float *src
 static int try_copies(const struct buffers *b)
 {
     bool is_root = b->rank == 0;
-    float *at = b->at[0][DEVICE];
+    float *at = b->at[0][CUDA_DEVICE];
     int to_host = double_copies(0), to_device = double_copies(1);
-    twill_status status = broadcast(b, true, at, at, 100, 0);
+    twill_status status = broadcast_buffers(b, true, at, at, 100, 0);
     to_host = double_copies(0) - to_host;
     to_device = double_copies(1) - to_device;
     if (status == TWILL_OK && to_host == is_root && to_device == !is_root)
@@ -95,11 +97,11 @@ static int try_copies(const struct buffers *b)
 }
 
 /* One kind of memory for src, one for dst; on odd ranks the other way round if `mixed`. */
-static int try_places(const struct buffers *b, enum place from, enum place to, bool mixed,
-                      bool in_place, size_t count)
+static int try_places(const struct buffers *b, enum memory_place from, enum memory_place to,
+                      bool mixed, bool in_place, size_t count)
 {
     bool turn = mixed && b->rank % 2 == 1;
-    enum place s = turn ? to : from, d = turn ? from : to;
+    enum memory_place s = turn ? to : from, d = turn ? from : to;
     int si = 0, di = in_place ? 0 : 1, root = b->size - 1;
     if (in_place)
         d = s;
@@ -108,26 +110,26 @@ static int try_places(const struct buffers *b, enum place from, enum place to, b
              in_place ? ", in place" : "", count);
     float *src = b->at[si][s], *dst = b->at[di][d];
     for (int again = 0; again < 2; again++) { /* the second time the call is known */
-        fill(b, inside(b, s, si), count);
+        fill_input(b, inside(b, s, si), count);
         if (!in_place)
             memset(inside(b, d, di), 0xee, SPACE);
         twill_status status = twill_allreduce(b->comm, src, dst, count, TWILL_F32, TWILL_SUM);
-        if (check(b, status, what, inside(b, d, di), inside(b, s, si), count, -1))
+        if (check_output(b, status, what, inside(b, d, di), inside(b, s, si), count, -1))
             return 1;
     }
-    fill(b, inside(b, s, si), count);
-    twill_status status = broadcast(b, in_place, src, dst, count, root);
+    fill_input(b, inside(b, s, si), count);
+    twill_status status = broadcast_buffers(b, in_place, src, dst, count, root);
     const float *kept = in_place ? inside(b, d, di) : inside(b, s, si);
-    return check(b, status, what, inside(b, d, di), kept, count, root);
+    return check_output(b, status, what, inside(b, d, di), kept, count, root);
 }
 
-static int try_all(const struct buffers *b, enum place most)
+static int try_all(const struct buffers *b, enum memory_place most)
 {
-    static const size_t counts[] = {0, 1, 5, 1000, MOST};
+    static const size_t counts[] = {0, 1, 5, 1000, CUDA_MOST};
     int failures = 0, tried = 0;
     for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
-        for (enum place from = HOST; from < most; from++)
-            for (enum place to = HOST; to < most; to++)
+        for (enum memory_place from = HOST; from < most; from++)
+            for (enum memory_place to = HOST; to < most; to++)
                 for (int how = 0; how < 4 && failures == 0; how++, tried++)
                     failures += try_places(b, from, to, how & 1, how & 2, counts[c]);
     if (failures == 0)
@@ -136,10 +138,10 @@ static int try_all(const struct buffers *b, enum place most)
 }
 
 /* To the next rank, from the one before, as a call of each form. */
-enum form { BLOCKING, STARTED, PERSISTENT, GROUPED, FORMS };
+enum cuda_form { BLOCKING, CUDA_STARTED, CUDA_PERSISTENT, GROUPED, FORMS };
 
-static twill_status pass_on(const struct buffers *b, enum form form, float *src, float *dst,
-                            size_t count)
+static twill_status pass_on_call(const struct buffers *b, enum cuda_form form, float *src,
+                                 float *dst, size_t count)
 {
     int to = (b->rank + 1) % b->size, from = (b->rank + b->size - 1) % b->size;
     twill_request *request[2] = {NULL};
@@ -147,12 +149,12 @@ static twill_status pass_on(const struct buffers *b, enum form form, float *src,
     switch (form) {
     case BLOCKING:
         return twill_sendrecv(b->comm, src, count, to, dst, count, from, TWILL_F32);
-    case STARTED:
+    case CUDA_STARTED:
         status = twill_recv_start(b->comm, dst, count, TWILL_F32, from, &request[0]);
         if (status == TWILL_OK)
             status = twill_send(b->comm, src, count, TWILL_F32, to);
         return status == TWILL_OK ? twill_wait(&request[0]) : status;
-    case PERSISTENT:
+    case CUDA_PERSISTENT:
         status =
             twill_sendrecv_init(b->comm, src, count, to, dst, count, from, TWILL_F32, &request[0]);
         for (int i = 0; i < 2 && status == TWILL_OK; i++) {
@@ -170,21 +172,23 @@ static twill_status pass_on(const struct buffers *b, enum form form, float *src,
 
 static int try_messages(const struct buffers *b)
 {
-    static const size_t counts[] = {0, 1, 1000, MOST};
+    static const size_t counts[] = {0, 1, 1000, CUDA_MOST};
     int from = (b->rank + b->size - 1) % b->size, tried = 0;
     for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
         for (int how = 0; how < (int)FORMS * 4; how++, tried++) {
-            enum place s = how & 1 ? DEVICE : HOST, d = how & 2 ? DEVICE : SHARED;
-            fill(b, inside(b, s, 0), counts[c]);
+            enum memory_place s = how & 1 ? CUDA_DEVICE : HOST,
+                              d = how & 2 ? CUDA_DEVICE : CUDA_SHARED;
+            fill_input(b, inside(b, s, 0), counts[c]);
             memset(inside(b, d, 1), 0xee, SPACE);
             twill_status status =
-                pass_on(b, (enum form)(how / 4), b->at[0][s], b->at[1][d], counts[c]);
-            if (check(b, status, "message", inside(b, d, 1), inside(b, d, 1), counts[c], from))
+                pass_on_call(b, (enum cuda_form)(how / 4), b->at[0][s], b->at[1][d], counts[c]);
+            if (check_output(b, status, "message", inside(b, d, 1), inside(b, d, 1), counts[c],
+                             from))
                 return 1;
         }
     }
     twill_context *context = twill_comm_context(b->comm);
-    if (twill_register(context, b->at[0][DEVICE], SPACE) != TWILL_ERR_ARGUMENT)
+    if (twill_register(context, b->at[0][CUDA_DEVICE], SPACE) != TWILL_ERR_ARGUMENT)
         return 1;
     printf("rank %d: %d messages right; %s\n", b->rank, tried, twill_context_message(context));
     return 0;
@@ -192,7 +196,7 @@ static int try_messages(const struct buffers *b)
 
 static int try_overlap(const struct buffers *b)
 {
-    float *at = b->at[0][DEVICE];
+    float *at = b->at[0][CUDA_DEVICE];
     twill_status status = twill_allreduce(b->comm, at, at + 1, 8, TWILL_F32, TWILL_SUM);
     printf("rank %d: overlap: %s\n", b->rank, twill_comm_message(b->comm));
     return status != TWILL_ERR_ARGUMENT;
@@ -202,17 +206,17 @@ static int try_overlap(const struct buffers *b)
 static int try_failing(const struct buffers *b)
 {
     twill_status status = TWILL_OK;
-    float *at = b->at[0][DEVICE];
+    float *at = b->at[0][CUDA_DEVICE];
     for (int i = 0; i < 2 && status == TWILL_OK; i++)
         status = twill_allreduce(b->comm, at, at, 1000, TWILL_F32, TWILL_SUM);
     printf("rank %d: status %d: %s\n", b->rank, (int)status, twill_comm_message(b->comm));
     return status == TWILL_OK || double_contexts() != 0;
 }
 
-static int run(struct buffers *b, const char *mode)
+static int run_mode(struct buffers *b, const char *mode)
 {
     if (strcmp(mode, "host") == 0)
-        return try_all(b, DEVICE);
+        return try_all(b, CUDA_DEVICE);
     if (strcmp(mode, "fail") == 0)
         return try_failing(b);
     if (strcmp(mode, "messages") == 0)
@@ -222,7 +226,7 @@ static int run(struct buffers *b, const char *mode)
     return try_all(b, PLACES) || try_copies(b);
 }
 
-static bool allocate(struct buffers *b, bool device)
+static bool allocate_device(struct buffers *b, bool device)
 {
     for (size_t i = 0; i < 2; i++) {
         void *shared = NULL;
@@ -230,10 +234,10 @@ static bool allocate(struct buffers *b, bool device)
         if (b->at[i][HOST] == NULL ||
             twill_alloc(twill_comm_context(b->comm), &shared, SPACE) != TWILL_OK)
             return false;
-        b->at[i][SHARED] = shared;
+        b->at[i][CUDA_SHARED] = shared;
         if (device) {
-            b->at[i][DEVICE] = double_memory(i * SPACE);
-            b->at[i][MANAGED] = (float *)double_managed() + i * MOST;
+            b->at[i][CUDA_DEVICE] = double_memory(i * SPACE);
+            b->at[i][MANAGED] = (float *)double_managed() + i * CUDA_MOST;
         }
     }
     return true;
@@ -249,17 +253,17 @@ int main(int argc, char **argv)
     signal(SIGSEGV, SIG_DFL); /* providers of libfabric bring a handler that writes a file */
     b.rank = twill_comm_rank(b.comm);
     b.size = twill_comm_size(b.comm);
-    if ((device && double_start() != 0) || !allocate(&b, device))
+    if ((device && double_start() != 0) || !allocate_device(&b, device))
         return 1;
     if (strcmp(mode, "touch") == 0) {
         puts("reading");
         fflush(stdout);
-        return *(volatile float *)b.at[0][DEVICE] > 1; /* 0, were it memory */
+        return *(volatile float *)b.at[0][CUDA_DEVICE] > 1; /* 0, were it memory */
     }
-    int failed = run(&b, mode);
+    int failed = run_mode(&b, mode);
     for (int i = 0; i < 2; i++) {
         free(b.at[i][HOST]);
-        (void)twill_free(twill_comm_context(b.comm), b.at[i][SHARED]);
+        (void)twill_free(twill_comm_context(b.comm), b.at[i][CUDA_SHARED]);
     }
     twill_finalize(b.comm);
     return failed != 0;

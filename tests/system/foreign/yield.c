@@ -13,7 +13,7 @@
 unsigned ucp_worker_progress(void *worker);
 
 /* UCX's own. Python loads MPICH, and UCX with it, for one module only: then it is not next. */
-static void *find_below(void)
+static void *find_ucx(void)
 {
     void *below = dlsym(RTLD_NEXT, "ucp_worker_progress");
     void *ucp = below == NULL ? dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD) : NULL;
@@ -31,7 +31,7 @@ unsigned ucp_worker_progress(void *worker)
     static unsigned (*below)(void *);
     static _Thread_local unsigned idle;
     if (below == NULL)
-        *(void **)&below = find_below();
+        *(void **)&below = find_ucx();
     unsigned events = below(worker);
     idle = events == 0 ? idle + 1 : 0;
     if (idle > 20)

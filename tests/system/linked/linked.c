@@ -38,7 +38,7 @@ static void say_signals(void)
         fclose(status);
 }
 
-static void say(const char *when)
+static void say_allocator(const char *when)
 {
     printf("%s:", when);
     say_signals();
@@ -50,13 +50,13 @@ static void say(const char *when)
 int main(void)
 {
     twill_comm *comm;
-    say("main");
+    say_allocator("main");
     if (twill_init(&comm) != TWILL_OK)
         return 1; /* the reason was printed */
     int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
     double mine = rank + 1, sum = 0;
     twill_status status = twill_allreduce(comm, &mine, &sum, 1, TWILL_F64, TWILL_SUM);
-    say("used");
+    say_allocator("used");
     twill_finalize(comm);
     return status == TWILL_OK && sum == size * (size + 1) / 2.0 ? 0 : 1;
 }

@@ -19,7 +19,7 @@ extern void *__libc_memalign(size_t alignment, size_t bytes);
 /* How many twill is still to get: then one is refused, and it is -1. */
 static _Atomic long until = -2;
 
-static int is_refused(void *caller)
+static int caller_is_refused(void *caller)
 {
     Dl_info info;
     if (atomic_load(&until) < 0 || dladdr(caller, &info) == 0 || info.dli_fname == NULL ||
@@ -36,17 +36,18 @@ static _Atomic int no_pack, no_type;
 
 SHOWN void *malloc(size_t bytes)
 {
-    return is_refused(__builtin_return_address(0)) ? NULL : __libc_malloc(bytes);
+    return caller_is_refused(__builtin_return_address(0)) ? NULL : __libc_malloc(bytes);
 }
 
 SHOWN void *calloc(size_t count, size_t bytes)
 {
-    return is_refused(__builtin_return_address(0)) ? NULL : __libc_calloc(count, bytes);
+    return caller_is_refused(__builtin_return_address(0)) ? NULL : __libc_calloc(count, bytes);
 }
 
 SHOWN void *aligned_alloc(size_t alignment, size_t bytes)
 {
-    return is_refused(__builtin_return_address(0)) ? NULL : __libc_memalign(alignment, bytes);
+    return caller_is_refused(__builtin_return_address(0)) ? NULL
+                                                          : __libc_memalign(alignment, bytes);
 }
 
 SHOWN int PMPI_Pack(const void *in, int count, MPI_Datatype type, void *out, int bytes,
@@ -65,7 +66,7 @@ SHOWN int PMPI_Type_contiguous(int count, MPI_Datatype of, MPI_Datatype *type)
 }
 
 /* The n-th piece is refused to one rank, from here on ... */
-static void refuse(int rank, long n)
+static void refuse_memory(int rank, long n)
 {
     atomic_store(&until, harness.twill && rank == harness.rank ? n : -2);
 }
@@ -93,7 +94,7 @@ static int sum_of_ranks(void)
 }
 
 /* The next piece to refuse: not each of hundreds, but with TEST_MPI_LONG. */
-static long after(long n)
+static long next_refusal(long n)
 {
     return n + 1 + (harness.thorough ? 0 : n / 8);
 }
@@ -102,9 +103,9 @@ static long after(long n)
 static void test_communicators(void)
 {
     for (int rank = 0; rank < harness.size; rank++)
-        for (long n = 0, more = 1; more; n = after(n)) {
+        for (long n = 0, more = 1; more; n = next_refusal(n)) {
             MPI_Comm comm;
-            refuse(rank, n);
+            refuse_memory(rank, n);
             OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
             more = was_refused(rank);
             CHECK(sum_over(comm) == sum_of_ranks(), "rank %d without piece %ld: the sum", rank, n);
@@ -117,7 +118,7 @@ static void without_memory(int rank, long n, MPI_Datatype gaps, int broadcasts)
 {
     int in[4] = {harness.rank + 1, 0, 0, 0}, out[4] = {-1, 0, 0, 0};
     MPI_Request request;
-    refuse(rank, n);
+    refuse_memory(rank, n);
     if (broadcasts)
         OK(PERSISTENT(Bcast)(in, 1, gaps, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
     else
@@ -139,7 +140,7 @@ static void test_persistent(void)
     OK(MPI_Type_commit(&gaps));
     for (int rank = 0; rank < harness.size; rank++)
         for (int broadcasts = 0; broadcasts < 2; broadcasts++)
-            for (long n = 0, more = 1; more; n = after(n)) {
+            for (long n = 0, more = 1; more; n = next_refusal(n)) {
                 without_memory(rank, n, gaps, broadcasts);
                 more = was_refused(rank);
             }
@@ -165,7 +166,7 @@ static void test_bounced(int form)
         MPI_Comm comm = fragile();
         MPI_Request request = MPI_REQUEST_NULL;
         void *in = plain[0] + 1, *out = plain[1] + 1; /* where no int is */
-        refuse(rank, 0);
+        refuse_memory(rank, 0);
         int code = form == 0 ? MPI_Allreduce(in, out, 8, MPI_INT, MPI_SUM, comm)
                              : MPI_Iallreduce(in, out, 8, MPI_INT, MPI_SUM, comm, &request);
         if (code == MPI_SUCCESS && form == 1)
@@ -210,7 +211,7 @@ static void test_packing(int form, int without_type)
     OK(MPI_Comm_free(&comm));
 }
 
-static void add(void *in, void *inout, int *count, MPI_Datatype *type)
+static void add_ints(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     (void)type;
     for (int i = 0; i < *count; i++)
@@ -228,7 +229,7 @@ static void test_operations(void)
     MPI_Comm most;
     OK(MPI_Comm_split(MPI_COMM_WORLD, prepares, 0, &most));
     for (int i = 0; i <= MANY; i++) {
-        OK(MPI_Op_create(add, 1, &op[i]));
+        OK(MPI_Op_create(add_ints, 1, &op[i]));
         in[i] = i;
         MPI_Comm comm = i < MANY ? most : MPI_COMM_WORLD;
         if (prepares || i == MANY)
@@ -250,42 +251,43 @@ static void test_operations(void)
 
 /* --- a rank's own part ----------------------------------------------------------------------- */
 
-enum { SHARD = 5, ROOT = 1 };
+enum { ALONE_SHARD = 5, ROOT = 1 };
 
 /* Fewer elements from or for itself than a rank has room for, or has for itself: no such call is
  * MPI's, but the MPIs do it. */
 static void test_short(int given)
 {
-    int in[SHARD] = {1, 2, 3, 4, harness.rank}, all[MOST_RANKS * SHARD], mine[SHARD];
+    int in[ALONE_SHARD] = {1, 2, 3, 4, harness.rank}, all[MOST_RANKS * ALONE_SHARD],
+        mine[ALONE_SHARD];
     int counts[MOST_RANKS], displs[MOST_RANKS];
-    const int n = harness.rank == ROOT ? given : SHARD;
+    const int n = harness.rank == ROOT ? given : ALONE_SHARD;
     for (int r = 0; r < harness.size; r++) {
-        counts[r] = SHARD;
-        displs[r] = r * SHARD;
+        counts[r] = ALONE_SHARD;
+        displs[r] = r * ALONE_SHARD;
     }
     for (int turn = 0; turn < 4; turn++) {
         memset(all, -1, sizeof all);
         memset(mine, -1, sizeof mine);
         if (turn == 0)
-            OK(MPI_Gather(in, n, MPI_INT, all, SHARD, MPI_INT, ROOT, MPI_COMM_WORLD));
+            OK(MPI_Gather(in, n, MPI_INT, all, ALONE_SHARD, MPI_INT, ROOT, MPI_COMM_WORLD));
         else if (turn == 1)
             OK(MPI_Gatherv(in, n, MPI_INT, all, counts, displs, MPI_INT, ROOT, MPI_COMM_WORLD));
         else
             OK(MPI_Allgatherv(in, n, MPI_INT, all, counts, displs, MPI_INT, MPI_COMM_WORLD));
         for (int r = 0; r < harness.size && (turn > 1 || harness.rank == ROOT); r++)
-            for (int i = 0; i < (r == ROOT ? given : SHARD); i++)
-                CHECK(all[r * SHARD + i] == (i < SHARD - 1 ? i + 1 : r), "turn %d, of rank %d: %d",
-                      turn, r, all[r * SHARD + i]);
+            for (int i = 0; i < (r == ROOT ? given : ALONE_SHARD); i++)
+                CHECK(all[r * ALONE_SHARD + i] == (i < ALONE_SHARD - 1 ? i + 1 : r),
+                      "turn %d, of rank %d: %d", turn, r, all[r * ALONE_SHARD + i]);
     }
 }
 
 /* More than a rank has room for is an error, which all hear of. */
 static void test_long(void)
 {
-    int in[2 * SHARD] = {0}, all[MOST_RANKS * SHARD], class = 0;
+    int in[2 * ALONE_SHARD] = {0}, all[MOST_RANKS * ALONE_SHARD], class = 0;
     MPI_Comm comm = fragile();
-    int code = MPI_Gather(in, harness.rank == ROOT ? 2 * SHARD : SHARD, MPI_INT, all, SHARD,
-                          MPI_INT, ROOT, comm);
+    int code = MPI_Gather(in, harness.rank == ROOT ? 2 * ALONE_SHARD : ALONE_SHARD, MPI_INT, all,
+                          ALONE_SHARD, MPI_INT, ROOT, comm);
     MPI_Error_class(code, &class);
     CHECK(class == MPI_ERR_TRUNCATE || (harness.rank != ROOT && class == MPI_SUCCESS),
           "class %d, not MPI_ERR_TRUNCATE", class);
@@ -382,7 +384,7 @@ int main(int argc, char **argv)
     test_bounced(1);
     test_operations();
     test_short(0);
-    test_short(SHARD - 2);
+    test_short(ALONE_SHARD - 2);
     test_long();
     for (int form = 0; form < 3; form++)
         test_packing(form, 0);

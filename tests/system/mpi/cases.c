@@ -34,7 +34,7 @@ static void one_shard(struct side *side, int elements)
     side->elements[0] = elements;
 }
 
-static void shard_each(const struct test_case *c, struct side *side, int sends)
+static void shard_each(const struct mpi_case *c, struct side *side, int sends)
 {
     const struct spec *spec = &c->spec;
     int all_to_all = spec->call >= ALLTOALL && spec->call <= ALLTOALLW;
@@ -46,7 +46,7 @@ static void shard_each(const struct test_case *c, struct side *side, int sends)
                                         : shard_elements(spec, r, c->rank);
 }
 
-static int sum(const int *numbers, int count)
+static int sum_counts(const int *numbers, int count)
 {
     int all = 0;
     for (int i = 0; i < count; i++)
@@ -55,7 +55,7 @@ static int sum(const int *numbers, int count)
 }
 
 /* What this rank sends and receives, were it not in place. */
-static void shape(struct test_case *c)
+static void shape(struct mpi_case *c)
 {
     const struct spec *spec = &c->spec;
     int mine = shard_elements(spec, c->rank, -1), is_root = c->rank == spec->root;
@@ -101,7 +101,7 @@ static void shape(struct test_case *c)
 }
 
 /* Whose buffer is left out, because its part is in the other one already? */
-static struct side *side_in_place(struct test_case *c)
+static struct side *side_in_place(struct mpi_case *c)
 {
     int is_root = c->rank == c->spec.root;
     switch (c->spec.in_place ? c->spec.call : BARRIER) {
@@ -126,7 +126,7 @@ static int scatters(enum call call)
 }
 
 /* The counts of a reduce_scatter speak of what is received. */
-static void scattered_counts(struct test_case *c, struct arguments *a)
+static void scattered_counts(struct mpi_case *c, struct arguments *a)
 {
     static const int nonsense = -1;
     a->recv_counts = &nonsense;
@@ -136,7 +136,7 @@ static void scattered_counts(struct test_case *c, struct arguments *a)
     a->recv_count = c->recv.counts[c->rank];
 }
 
-static void large_forms(struct test_case *c, struct arguments *a)
+static void large_forms(struct mpi_case *c, struct arguments *a)
 {
 #if HAS_LARGE
     int wide = c->spec.call == ALLTOALLW;
@@ -156,7 +156,7 @@ static void large_forms(struct test_case *c, struct arguments *a)
 #endif
 }
 
-static void wide_forms(struct test_case *c, struct arguments *a, int which)
+static void wide_forms(struct mpi_case *c, struct arguments *a, int which)
 {
     if (c->spec.call != ALLTOALLW)
         return;
@@ -175,7 +175,7 @@ static void wide_forms(struct test_case *c, struct arguments *a, int which)
     a->recv_displs = c->recv_bytes;
 }
 
-static void fill_arguments(struct test_case *c, int which)
+static void fill_arguments(struct mpi_case *c, int which)
 {
     const struct spec *spec = &c->spec;
     struct arguments *a = &c->arguments[which];
@@ -200,7 +200,7 @@ static void fill_arguments(struct test_case *c, int which)
 }
 
 /* Nonsense where the standard says that nobody looks. */
-static void fill_nonsense(struct test_case *c, struct arguments *a, const struct side *in_place)
+static void fill_nonsense(struct mpi_case *c, struct arguments *a, const struct side *in_place)
 {
     int reduces = calls[c->spec.call].reduces;
     if (in_place == &c->send)
@@ -274,7 +274,7 @@ int spec_possible_anywhere(const struct spec *spec, int least)
     return is_possible(spec, least > 0 ? least : 1) && is_possible(spec, harness.size);
 }
 
-void case_prepare(struct test_case *c, const struct spec *spec)
+void case_prepare(struct mpi_case *c, const struct spec *spec)
 {
     memset(c, 0, sizeof *c);
     c->spec = *spec;
@@ -284,7 +284,7 @@ void case_prepare(struct test_case *c, const struct spec *spec)
     shape(c);
     struct side *in_place = side_in_place(c);
     if (scatters(spec->call)) { /* in place the operand is where the result will be */
-        one_shard(&c->send, sum(c->send.elements, c->send.shards));
+        one_shard(&c->send, sum_counts(c->send.elements, c->send.shards));
         if (in_place)
             one_shard(&c->recv, c->send.elements[0]);
     }
@@ -299,7 +299,7 @@ void case_prepare(struct test_case *c, const struct spec *spec)
     }
 }
 
-void case_fill(struct test_case *c)
+void case_fill(struct mpi_case *c)
 {
     struct side *input = c->send.present ? &c->send : &c->recv;
     side_fill(&c->send, &c->spec, mix(mix(c->spec.seed, (uint64_t)c->rank), (uint64_t)c->round),
@@ -309,7 +309,7 @@ void case_fill(struct test_case *c)
               input == &c->recv);
 }
 
-void case_start(struct test_case *c)
+void case_start(struct mpi_case *c)
 {
     const struct spec *spec = &c->spec;
     if (c->round == 0)
@@ -322,7 +322,7 @@ void case_start(struct test_case *c)
         OK(MPI_Startall(1, &c->request));
 }
 
-static const char *describe(const struct test_case *c, char *text, size_t bytes)
+static const char *describe_case(const struct mpi_case *c, char *text, size_t bytes)
 {
     const struct spec *s = &c->spec;
     snprintf(
@@ -340,17 +340,18 @@ static const char *describe(const struct test_case *c, char *text, size_t bytes)
     return text;
 }
 
-static void check_side(struct test_case *c, struct side *side, const char *name)
+static void case_check_side(struct mpi_case *c, struct side *side, const char *name)
 {
     char text[400];
     if (!side->present)
         return;
     long at = side_difference(side, &c->spec);
-    CHECK(at < 0, "%s: %s buffer (%d elements in %d blocks): %s", describe(c, text, sizeof text),
-          name, side->total, side->shards, side_difference_text(side, at));
+    CHECK(at < 0, "%s: %s buffer (%d elements in %d blocks): %s",
+          describe_case(c, text, sizeof text), name, side->total, side->shards,
+          side_difference_text(side, at));
 }
 
-static void refer(const struct test_case *c)
+static void refer_case(const struct mpi_case *c)
 {
     struct arguments a = c->arguments[1];
     enum call call = c->spec.call;
@@ -374,9 +375,9 @@ static void refer(const struct test_case *c)
 }
 
 /* The same, of the plain type: MPIs have opinions on types that differ between ranks. */
-static void refer_plainly(struct test_case *c)
+static void refer_plainly(struct mpi_case *c)
 {
-    struct test_case plain = *c;
+    struct mpi_case plain = *c;
     struct side *sides[2] = {&plain.send, &plain.recv}, *of[2] = {&c->send, &c->recv};
     plain.spec.layout = PLAIN;
     plain.spec.bottom = 0;
@@ -390,17 +391,17 @@ static void refer_plainly(struct test_case *c)
         plain.arguments[1].send = MPI_IN_PLACE;
     if (plain.spec.in_place && c->arguments[1].recv == MPI_IN_PLACE)
         plain.arguments[1].recv = MPI_IN_PLACE;
-    refer(&plain);
+    refer_case(&plain);
     side_transfer(sides[1], of[1]);
     side_free(sides[0]);
     side_free(sides[1]);
 }
 
-void case_check(struct test_case *c)
+void case_check(struct mpi_case *c)
 {
     const struct spec *spec = &c->spec;
     if (spec->layout == PLAIN)
-        refer(c);
+        refer_case(c);
     else
         refer_plainly(c);
     if (c->send.present && c->spec.in_place && scatters(spec->call))
@@ -411,23 +412,23 @@ void case_check(struct test_case *c)
         c->recv.arena[0].base[0] ^= 1;
     if (spec->call == EXSCAN && c->rank == 0)
         side_forget(&c->recv, spec, 0);
-    check_side(c, &c->recv, "receive");
-    check_side(c, &c->send, "send");
+    case_check_side(c, &c->recv, "receive");
+    case_check_side(c, &c->send, "send");
     c->round++;
 }
 
-void case_free(struct test_case *c)
+void case_free(struct mpi_case *c)
 {
     char text[400];
     if (form_is_persistent(c->spec.form))
         OK(MPI_Request_free(&c->request));
     CHECK(c->request == MPI_REQUEST_NULL, "%s: the request is left",
-          describe(c, text, sizeof text));
+          describe_case(c, text, sizeof text));
     side_free(&c->send);
     side_free(&c->recv);
 }
 
-int case_has_rounds(const struct test_case *c)
+int case_has_rounds(const struct mpi_case *c)
 {
 #ifdef OPEN_MPI
     return form_is_persistent(c->spec.form);
@@ -436,7 +437,7 @@ int case_has_rounds(const struct test_case *c)
 #endif
 }
 
-int case_is_careful(const struct test_case *c)
+int case_is_careful(const struct mpi_case *c)
 {
 #ifdef OPEN_MPI
     (void)c;
@@ -446,22 +447,22 @@ int case_is_careful(const struct test_case *c)
 #endif
 }
 
-static int completion_style(const struct test_case *c)
+static int completion_style(const struct mpi_case *c)
 {
     int style = (int)(mix(c->spec.seed, (uint64_t)(c->rank + c->round)) % COMPLETION_STYLES);
     return style == BY_TESTALL && case_is_careful(c) ? BY_TESTALL - 1 : style;
 }
 
-void case_print(const struct test_case *c)
+void case_print(const struct mpi_case *c)
 {
-    describe(c, harness.doing, sizeof harness.doing);
+    describe_case(c, harness.doing, sizeof harness.doing);
     if (harness.verbose)
         fprintf(stderr, "%s\n", harness.doing);
 }
 
 void case_run(const struct spec *spec)
 {
-    struct test_case c;
+    struct mpi_case c;
     case_prepare(&c, spec);
     case_print(&c);
     int rounds = case_has_rounds(&c) ? 2 : 1;

@@ -46,7 +46,7 @@ struct side {
     struct arena arena[2]; /* tested, reference */
 };
 
-struct test_case {
+struct mpi_case {
     struct spec spec;
     int rank, size, round;
     struct side send, recv;
@@ -66,18 +66,18 @@ int spec_possible(const struct spec *spec);
  * ranks say the same. */
 int spec_possible_anywhere(const struct spec *spec, int least);
 /* What comes: for who hangs in it, and said if wanted. */
-void case_print(const struct test_case *c);
+void case_print(const struct mpi_case *c);
 /* Can it be started again? Must it not be completed by Testall? (Defects of MPIs.) */
-int case_has_rounds(const struct test_case *c);
-int case_is_careful(const struct test_case *c);
-void case_prepare(struct test_case *c, const struct spec *spec);
+int case_has_rounds(const struct mpi_case *c);
+int case_is_careful(const struct mpi_case *c);
+void case_prepare(struct mpi_case *c, const struct spec *spec);
 /* Fill the buffers for the next round. */
-void case_fill(struct test_case *c);
+void case_fill(struct mpi_case *c);
 /* Call, start or init and start; a round of a persistent call after the first: start. */
-void case_start(struct test_case *c);
+void case_start(struct mpi_case *c);
 /* After completion: the same by PMPI, and compare. */
-void case_check(struct test_case *c);
-void case_free(struct test_case *c);
+void case_check(struct mpi_case *c);
+void case_free(struct mpi_case *c);
 /* All of that. */
 void case_run(const struct spec *spec);
 

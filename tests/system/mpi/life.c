@@ -87,7 +87,7 @@ static void handler(MPI_Comm *comm, int *code, ...)
 }
 
 /* Is the same error returned as by PMPI, and the handler called? */
-static void wrong(int code, int expected, int calls_before, const char *what)
+static void check_error(int code, int expected, int calls_before, const char *what)
 {
     int class = -1, wanted = -2;
     PMPI_Error_class(code, &class);
@@ -96,10 +96,10 @@ static void wrong(int code, int expected, int calls_before, const char *what)
     CHECK(called == calls_before + 2, "%s: the handler is called %d times", what,
           called - calls_before);
 }
-#define WRONG(name, ...)                                                                           \
+#define LIFE_WRONG(name, ...)                                                                      \
     do {                                                                                           \
         int before = called, code = MPI_##name(__VA_ARGS__);                                       \
-        wrong(code, PMPI_##name(__VA_ARGS__), before, #name);                                      \
+        check_error(code, PMPI_##name(__VA_ARGS__), before, #name);                                \
     } while (0)
 
 /* What the MPI would crash in, or wait for ever, is refused all the same. */
@@ -117,11 +117,11 @@ static void unseen(int code, int calls_before, const char *what)
         unseen(MPI_##name(__VA_ARGS__), before, #name);                                            \
     } while (0)
 #if defined(OPEN_MPI)
-#define NOWHERE  UNSEEN
-#define NEGATIVE WRONG
+#define NOWHERE       UNSEEN
+#define LIFE_NEGATIVE LIFE_WRONG
 #else
-#define NOWHERE  WRONG
-#define NEGATIVE UNSEEN
+#define NOWHERE       LIFE_WRONG
+#define LIFE_NEGATIVE UNSEEN
 #endif
 
 /* Buffers of reductions: none, in place where there is no such place, one for both. */
@@ -131,13 +131,13 @@ static void wrong_buffers(MPI_Comm comm)
     void *same = in;
     for (int i = 0; i < 64; i++)
         counts[i] = 1;
-    WRONG(Allreduce, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
-    WRONG(Allreduce, MPI_IN_PLACE, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
-    WRONG(Reduce_scatter, in, MPI_IN_PLACE, counts, MPI_INT, MPI_SUM, comm);
-    WRONG(Reduce_scatter_block, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
+    LIFE_WRONG(Allreduce, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
+    LIFE_WRONG(Allreduce, MPI_IN_PLACE, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
+    LIFE_WRONG(Reduce_scatter, in, MPI_IN_PLACE, counts, MPI_INT, MPI_SUM, comm);
+    LIFE_WRONG(Reduce_scatter_block, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
     if (harness.rank == 0) { /* at once: no other rank is in it */
-        WRONG(Reduce, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, 0, comm);
-        WRONG(Reduce, in, same, 1, MPI_INT, MPI_SUM, 0, comm);
+        LIFE_WRONG(Reduce, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, 0, comm);
+        LIFE_WRONG(Reduce, in, same, 1, MPI_INT, MPI_SUM, 0, comm);
     }
     NOWHERE(Allreduce, NULL, out, 1, MPI_INT, MPI_SUM, comm);
     NOWHERE(Allreduce, in, NULL, 1, MPI_INT, MPI_SUM, comm);
@@ -158,9 +158,9 @@ static void wrong_buffers(MPI_Comm comm)
     OK(MPI_Reduce_scatter_block(in, same, 1, MPI_INT, MPI_SUM, comm));
     CHECK(in[0] == harness.rank * harness.size, "a part of the sum is %d", in[0]);
 #else
-    WRONG(Allreduce, in, same, 1, MPI_INT, MPI_SUM, comm);
-    WRONG(Reduce_scatter, in, same, counts, MPI_INT, MPI_SUM, comm);
-    WRONG(Reduce_scatter_block, in, same, 1, MPI_INT, MPI_SUM, comm);
+    LIFE_WRONG(Allreduce, in, same, 1, MPI_INT, MPI_SUM, comm);
+    LIFE_WRONG(Reduce_scatter, in, same, counts, MPI_INT, MPI_SUM, comm);
+    LIFE_WRONG(Reduce_scatter_block, in, same, 1, MPI_INT, MPI_SUM, comm);
 #endif
 }
 
@@ -169,10 +169,10 @@ static void wrong_windows(MPI_Comm comm)
 {
     MPI_Win *nowhere = NULL;
     char bytes[8], *at;
-    WRONG(Win_create, bytes, 8, 1, MPI_INFO_NULL, comm, nowhere);
-    WRONG(Win_allocate, 8, 1, MPI_INFO_NULL, comm, &at, nowhere);
-    WRONG(Win_allocate_shared, 8, 1, MPI_INFO_NULL, comm, &at, nowhere);
-    WRONG(Win_create_dynamic, MPI_INFO_NULL, comm, nowhere);
+    LIFE_WRONG(Win_create, bytes, 8, 1, MPI_INFO_NULL, comm, nowhere);
+    LIFE_WRONG(Win_allocate, 8, 1, MPI_INFO_NULL, comm, &at, nowhere);
+    LIFE_WRONG(Win_allocate_shared, 8, 1, MPI_INFO_NULL, comm, &at, nowhere);
+    LIFE_WRONG(Win_create_dynamic, MPI_INFO_NULL, comm, nowhere);
 }
 
 static int life_errors(void)
@@ -184,18 +184,18 @@ static int life_errors(void)
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_set_errhandler(comm, mine);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, mine); /* Open MPI says some of them there */
-    NEGATIVE(Allreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm);
-    WRONG(Allreduce, &in, &out, 1, MPI_DATATYPE_NULL, MPI_SUM, comm);
-    WRONG(Allreduce, &in, &out, 1, MPI_INT, MPI_OP_NULL, comm);
-    WRONG(Allreduce, &in, &out, 1, MPI_FLOAT, MPI_BAND, comm);
-    WRONG(Reduce, &in, &out, 1, MPI_INT, MPI_SUM, 77, comm);
-    WRONG(Bcast, &in, 1, MPI_INT, -3, comm);
-    WRONG(Bcast, &in, -1, MPI_INT, 0, comm);
-    WRONG(Gather, &in, -1, MPI_INT, &out, 1, MPI_INT, 0, comm);
-    WRONG(Allgather, &in, 1, MPI_DATATYPE_NULL, &out, 1, MPI_INT, comm);
-    WRONG(Reduce_scatter, &in, &out, counts, MPI_INT, MPI_SUM, comm);
+    LIFE_NEGATIVE(Allreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm);
+    LIFE_WRONG(Allreduce, &in, &out, 1, MPI_DATATYPE_NULL, MPI_SUM, comm);
+    LIFE_WRONG(Allreduce, &in, &out, 1, MPI_INT, MPI_OP_NULL, comm);
+    LIFE_WRONG(Allreduce, &in, &out, 1, MPI_FLOAT, MPI_BAND, comm);
+    LIFE_WRONG(Reduce, &in, &out, 1, MPI_INT, MPI_SUM, 77, comm);
+    LIFE_WRONG(Bcast, &in, 1, MPI_INT, -3, comm);
+    LIFE_WRONG(Bcast, &in, -1, MPI_INT, 0, comm);
+    LIFE_WRONG(Gather, &in, -1, MPI_INT, &out, 1, MPI_INT, 0, comm);
+    LIFE_WRONG(Allgather, &in, 1, MPI_DATATYPE_NULL, &out, 1, MPI_INT, comm);
+    LIFE_WRONG(Reduce_scatter, &in, &out, counts, MPI_INT, MPI_SUM, comm);
     MPI_Request request;
-    WRONG(Iallreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm, &request);
+    LIFE_WRONG(Iallreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm, &request);
     wrong_buffers(comm);
     wrong_windows(comm);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

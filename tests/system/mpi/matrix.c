@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COMMS = 4 };
+enum { MATRIX_COMMS = 4 };
 static const int counts[] = {0, 1, 3, 17, 211, 4001};
 
 struct where {
@@ -16,7 +16,7 @@ struct where {
 };
 
 /* All ranks, all ranks the other way round, and some. */
-static void make_comms(struct where where[COMMS])
+static void make_comms(struct where where[MATRIX_COMMS])
 {
     where[0] = (struct where){MPI_COMM_WORLD, "world", 0};
     where[1].name = "reversed";
@@ -25,7 +25,7 @@ static void make_comms(struct where where[COMMS])
     MPI_Comm_split(MPI_COMM_WORLD, 0, -harness.rank, &where[1].comm);
     MPI_Comm_dup(where[1].comm, &where[2].comm);
     MPI_Comm_split(MPI_COMM_WORLD, harness.rank % 2, harness.rank, &where[3].comm);
-    for (int i = 0; i < COMMS; i++)
+    for (int i = 0; i < MATRIX_COMMS; i++)
         PMPI_Comm_size(where[i].comm, &where[i].size);
 }
 
@@ -58,7 +58,7 @@ static void try_forms(struct spec *spec, struct luck *luck, int all)
 }
 
 /* Each call and form with some counts, every root, in place and not. */
-static void sweep_calls(const struct where *where, struct luck *luck)
+static void matrix_sweep_calls(const struct where *where, struct luck *luck)
 {
     const struct operation *operation = &operations[BXOR];
     for (int call = 0; call < CALLS; call++) {
@@ -183,8 +183,8 @@ static void sweep_large(const struct where *where, struct luck *luck)
     }
 }
 
-static void sweep(void (*body)(const struct where *where, struct luck *luck),
-                  const struct where *where)
+static void sweep_matrix(void (*body)(const struct where *where, struct luck *luck),
+                         const struct where *where)
 {
     static uint64_t number;
     struct luck luck = {.seed = mix(harness.seed, number++)};
@@ -195,19 +195,19 @@ static void sweep(void (*body)(const struct where *where, struct luck *luck),
 
 int main(int argc, char **argv)
 {
-    static struct where where[COMMS];
+    static struct where where[MATRIX_COMMS];
     harness_begin(&argc, &argv, "matrix");
     bases_find();
     userops_make();
     make_comms(where);
-    for (int i = 0; i < (harness.thorough ? COMMS : 2); i++)
-        sweep(sweep_calls, &where[i]);
-    sweep(sweep_operations, &where[0]);
-    sweep(sweep_user_operations, &where[2]);
-    sweep(sweep_layouts, &where[0]);
-    sweep(sweep_layouts, &where[3]);
-    sweep(sweep_large, &where[0]);
-    for (int i = 1; i < COMMS; i++)
+    for (int i = 0; i < (harness.thorough ? MATRIX_COMMS : 2); i++)
+        sweep_matrix(matrix_sweep_calls, &where[i]);
+    sweep_matrix(sweep_operations, &where[0]);
+    sweep_matrix(sweep_user_operations, &where[2]);
+    sweep_matrix(sweep_layouts, &where[0]);
+    sweep_matrix(sweep_layouts, &where[3]);
+    sweep_matrix(sweep_large, &where[0]);
+    for (int i = 1; i < MATRIX_COMMS; i++)
         MPI_Comm_free(&where[i].comm);
     userops_free();
     return harness_end();

@@ -4,9 +4,9 @@
 #include <mpi.h>
 #if defined(OPEN_MPI)
 #include <mpi-ext.h>
-#define PREPARE MPIX_Allreduce_init
+#define MIXED_PREPARE MPIX_Allreduce_init
 #else
-#define PREPARE MPI_Allreduce_init
+#define MIXED_PREPARE MPI_Allreduce_init
 #endif
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ void fortran_forget(MPI_Fint *request);
 
 static int rank, ranks, cases, wrong;
 
-static void check(int is, int expected, const char *what)
+static void check_value(int is, int expected, const char *what)
 {
     cases++;
     if (is == expected)
@@ -53,7 +53,7 @@ static MPI_Comm graph(void)
     return made;
 }
 
-static MPI_Request begin(int in_c, int *mine, int *total, MPI_Comm comm)
+static MPI_Request begin_allreduce(int in_c, int *mine, int *total, MPI_Comm comm)
 {
     MPI_Request request;
     *mine = rank + 1;
@@ -64,7 +64,7 @@ static MPI_Request begin(int in_c, int *mine, int *total, MPI_Comm comm)
     return request;
 }
 
-static void end(int in_c, MPI_Request *request)
+static void end_allreduce(int in_c, MPI_Request *request)
 {
     MPI_Fint number = MPI_Request_c2f(*request);
     if (in_c) {
@@ -81,10 +81,10 @@ static void test_requests(MPI_Comm comm, const char *what)
     const int sum = ranks * (ranks + 1) / 2;
     for (int i = 0; i < 4; i++) {
         int mine, total;
-        MPI_Request request = begin((i + rank) % 2, &mine, &total, comm);
-        end(i / 2, &request);
-        check(total, sum, what);
-        check(request == MPI_REQUEST_NULL, 1, what);
+        MPI_Request request = begin_allreduce((i + rank) % 2, &mine, &total, comm);
+        end_allreduce(i / 2, &request);
+        check_value(total, sum, what);
+        check_value(request == MPI_REQUEST_NULL, 1, what);
     }
 }
 
@@ -93,7 +93,7 @@ static void test_persistent(MPI_Comm comm)
     int mine = 0, total = 0;
     MPI_Request request;
     if (rank == 0)
-        PREPARE(&mine, &total, 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+        MIXED_PREPARE(&mine, &total, 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
     else
         request = MPI_Request_f2c(fortran_prepare(&mine, &total, MPI_Comm_c2f(comm)));
     MPI_Fint number = MPI_Request_c2f(request);
@@ -106,7 +106,7 @@ static void test_persistent(MPI_Comm comm)
             fortran_again(&number);
             MPI_Wait(&request, MPI_STATUS_IGNORE);
         }
-        check(total, i * ranks, "persistent");
+        check_value(total, i * ranks, "persistent");
     }
     if (rank == 0)
         fortran_forget(&number);

@@ -45,22 +45,22 @@
     X(SCAN, Scan, scan, (ARGS_ALLREDUCE), (ARGS_ALLREDUCE))                                        \
     X(EXSCAN, Exscan, exscan, (ARGS_ALLREDUCE), (ARGS_ALLREDUCE))
 
-#define UNPACK(...)        __VA_ARGS__
-#define APPLY(f, ...)      f(__VA_ARGS__)
-#define PLAIN(f, args)     APPLY(f, UNPACK args)
-#define STARTED(f, args)   APPLY(f, UNPACK args, request)
-#define WITH_INFO(f, args) APPLY(f, UNPACK args, MPI_INFO_NULL, request)
+#define UNPACK(...)            __VA_ARGS__
+#define APPLY(f, ...)          f(__VA_ARGS__)
+#define CALLS_PLAIN(f, args)   APPLY(f, UNPACK args)
+#define CALLS_STARTED(f, args) APPLY(f, UNPACK args, request)
+#define WITH_INFO(f, args)     APPLY(f, UNPACK args, MPI_INFO_NULL, request)
 
 /* MPICH polls without giving the core away: with more ranks than cores that takes ages. Open MPI
  * gives it away, but must not be asked for nonblocking calls: ranks that have nothing to send or
  * receive in one use other tags than the others from then on. */
 #ifdef OPEN_MPI
-#define REFERENCE(Name, name, args) PLAIN(PMPI_##Name, args)
+#define REFERENCE(Name, name, args) CALLS_PLAIN(PMPI_##Name, args)
 #else
-#define REFERENCE(Name, name, args) refer(PLAIN_REQUEST(PMPI_I##name, args), &request)
+#define REFERENCE(Name, name, args) refer_request(PLAIN_REQUEST(PMPI_I##name, args), &request)
 #define PLAIN_REQUEST(f, args)      APPLY(f, UNPACK args, &request)
 
-static int refer(int code, MPI_Request *request)
+static int refer_request(int code, MPI_Request *request)
 {
     int done = code != MPI_SUCCESS;
     while (!done && (code = PMPI_Test(request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS)
@@ -73,11 +73,11 @@ static int refer(int code, MPI_Request *request)
     static int call_##name(const struct arguments *a, MPI_Request *request)                        \
     {                                                                                              \
         (void)request;                                                                             \
-        return PLAIN(MPI_##Name, args);                                                            \
+        return CALLS_PLAIN(MPI_##Name, args);                                                      \
     }                                                                                              \
     static int start_##name(const struct arguments *a, MPI_Request *request)                       \
     {                                                                                              \
-        return STARTED(MPI_I##name, args);                                                         \
+        return CALLS_STARTED(MPI_I##name, args);                                                   \
     }                                                                                              \
     static int init_##name(const struct arguments *a, MPI_Request *request)                        \
     {                                                                                              \
@@ -96,11 +96,11 @@ ALL_CALLS(FUNCTIONS)
     static int call_c_##name(const struct arguments *a, MPI_Request *request)                      \
     {                                                                                              \
         (void)request;                                                                             \
-        return PLAIN(MPI_##Name##_c, args_c);                                                      \
+        return CALLS_PLAIN(MPI_##Name##_c, args_c);                                                \
     }                                                                                              \
     static int start_c_##name(const struct arguments *a, MPI_Request *request)                     \
     {                                                                                              \
-        return STARTED(MPI_I##name##_c, args_c);                                                   \
+        return CALLS_STARTED(MPI_I##name##_c, args_c);                                             \
     }                                                                                              \
     static int init_c_##name(const struct arguments *a, MPI_Request *request)                      \
     {                                                                                              \
@@ -138,16 +138,16 @@ static int reference_barrier(const struct arguments *a)
 #define REDUCING                                                                                   \
     (1u << REDUCE | 1u << ALLREDUCE | 1u << REDUCE_SCATTER | 1u << REDUCE_SCATTER_BLOCK |          \
      1u << SCAN | 1u << EXSCAN)
-#define VECTOR                                                                                     \
+#define VECTOR_CALLS                                                                               \
     (1u << GATHERV | 1u << SCATTERV | 1u << ALLGATHERV | 1u << ALLTOALLV | 1u << ALLTOALLW |       \
      1u << REDUCE_SCATTER)
 #define ROOTED                                                                                     \
     (1u << BCAST | 1u << REDUCE | 1u << GATHER | 1u << GATHERV | 1u << SCATTER | 1u << SCATTERV)
 
-#define ENTRY(id, Name, low, args, args_c)                                                         \
+#define CALLS_ENTRY(id, Name, low, args, args_c)                                                   \
     [id] = {.name = #Name,                                                                         \
             .reduces = (REDUCING >> id) & 1,                                                       \
-            .vectors = (VECTOR >> id) & 1,                                                         \
+            .vectors = (VECTOR_CALLS >> id) & 1,                                                   \
             .rooted = (ROOTED >> id) & 1,                                                          \
             .form = {call_##low, start_##low, init_##low, LARGE_FORMS(low)},                       \
             .reference = reference_##low},
@@ -155,7 +155,7 @@ const struct call_entry calls[CALLS] = {
     [BARRIER] = {.name = "Barrier",
                  .form = {call_barrier, start_barrier, init_barrier, NULL, NULL, NULL},
                  .reference = reference_barrier},
-    ALL_CALLS(ENTRY)};
+    ALL_CALLS(CALLS_ENTRY)};
 
 const char *const form_names[FORMS] = {"",   "nonblocking",    "persistent",
                                        "_c", "nonblocking _c", "persistent _c"};

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Some calls on it, whatever it is; all results are known. */
-static void use(MPI_Comm comm, const char *what)
+static void use_comm(MPI_Comm comm, const char *what)
 {
     if (comm == MPI_COMM_NULL)
         return;
@@ -46,7 +46,7 @@ static void use(MPI_Comm comm, const char *what)
 
 static void use_and_free(MPI_Comm *comm, const char *what)
 {
-    use(*comm, what);
+    use_comm(*comm, what);
     if (*comm != MPI_COMM_NULL)
         OK(MPI_Comm_free(comm));
     CHECK(*comm == MPI_COMM_NULL, "%s: the handle is left", what);
@@ -104,7 +104,7 @@ static void test_topologies(void)
     int dims[2] = {0, 0}, periods[2] = {1, 0}, keep[2] = {1, 0};
     OK(MPI_Dims_create(harness.size, 2, dims));
     OK(MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 1, &grid));
-    use(grid, "cart");
+    use_comm(grid, "cart");
     OK(MPI_Cart_sub(grid, keep, &made));
     use_and_free(&made, "cart_sub");
     use_and_free(&grid, "cart");
@@ -119,7 +119,7 @@ static void test_topologies(void)
         left = (harness.rank + harness.size - 1) % harness.size;
     OK(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 1, &left, MPI_UNWEIGHTED, 1, &right,
                                       MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &made));
-    use(made, "dist_graph");
+    use_comm(made, "dist_graph");
     int sent = harness.rank, received = -1;
     OK(MPI_Neighbor_allgather(&sent, 1, MPI_INT, &received, 1, MPI_INT, made));
     CHECK(received == left, "neighbour's: %d", received);
@@ -146,9 +146,9 @@ static void test_intercommunicators(void)
     int high = harness.rank >= harness.size / 2;
     OK(MPI_Comm_split(MPI_COMM_WORLD, high, harness.rank, &half));
     OK(MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, high ? 0 : harness.size / 2, 3, &inter));
-    use(inter, "intercommunicator");
+    use_comm(inter, "intercommunicator");
     OK(MPI_Intercomm_merge(inter, high, &merged));
-    use(merged, "merged");
+    use_comm(merged, "merged");
     OK(MPI_Comm_free(&half));
     use_and_free(&merged, "merged");
     use_and_free(&inter, "intercommunicator");
@@ -163,7 +163,7 @@ static void test_orders(void)
         for (int i = 0; i < MANY; i++)
             OK(MPI_Comm_dup(i ? comms[i / 2] : MPI_COMM_WORLD, &comms[i]));
         for (int i = 0; i < MANY; i++)
-            use(comms[i], "one of many");
+            use_comm(comms[i], "one of many");
         for (int i = 0; i < MANY; i++) {
             int which = harness.rank % 2 ? MANY - 1 - i : (i * 5 + harness.rank) % MANY;
             OK(MPI_Comm_free(&comms[which]));
@@ -318,8 +318,8 @@ static void test_attributes(void)
 int main(int argc, char **argv)
 {
     harness_begin(&argc, &argv, "comms");
-    use(MPI_COMM_WORLD, "world");
-    use(MPI_COMM_SELF, "self");
+    use_comm(MPI_COMM_WORLD, "world");
+    use_comm(MPI_COMM_SELF, "self");
     for (int i = 0; i < (harness.thorough ? 50 : 2); i++) {
         test_splits(MPI_COMM_WORLD);
         test_groups();
@@ -335,6 +335,6 @@ int main(int argc, char **argv)
     }
     MPI_Comm left; /* nobody frees this one */
     OK(MPI_Comm_dup(MPI_COMM_WORLD, &left));
-    use(left, "not freed");
+    use_comm(left, "not freed");
     return harness_end();
 }

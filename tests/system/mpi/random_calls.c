@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COMMS = 4, AT_ONCE = 6, MESSAGES = 2, REQUESTS = AT_ONCE + 2 * MESSAGES + 1 };
+enum { FUZZ_COMMS = 4, FUZZ_AT_ONCE = 6, MESSAGES = 2, REQUESTS = FUZZ_AT_ONCE + 2 * MESSAGES + 1 };
 
-static MPI_Comm comms[COMMS];
-static const char *const names[COMMS] = {"world", "reversed", "dup", "halves"};
+static MPI_Comm comms[FUZZ_COMMS];
+static const char *const names[FUZZ_COMMS] = {"world", "reversed", "dup", "halves"};
 
-static void draw(struct spec *spec, uint64_t *seed)
+static void draw_spec(struct spec *spec, uint64_t *seed)
 {
     static const int counts[] = {0, 1, 2, 7, 60, 999, 5003, 40009};
-    int where = below(seed, COMMS);
+    int where = below(seed, FUZZ_COMMS);
     do {
         *spec = (struct spec){.call = (enum call)below(seed, CALLS),
                               .form = (enum form)below(seed, FORMS),
@@ -46,7 +46,7 @@ static void draw(struct spec *spec, uint64_t *seed)
 }
 
 /* Each round by another of the ways to complete requests; to[] are 0 where there is nothing. */
-static void complete_all(MPI_Request *requests, int count, uint64_t *seed, int careful)
+static void requests_complete_all(MPI_Request *requests, int count, uint64_t *seed, int careful)
 {
     int way = below(seed, 7), n = 0, flag = 0, indices[REQUESTS];
     MPI_Status statuses[REQUESTS];
@@ -116,15 +116,15 @@ static void check_messages(const struct ring *ring, uint64_t seed)
 
 static void round_of(int number, uint64_t *seed)
 {
-    static struct test_case cases[AT_ONCE];
+    static struct mpi_case cases[FUZZ_AT_ONCE];
     static struct ring ring;
     MPI_Request requests[REQUESTS];
-    int count = 1 + below(seed, AT_ONCE), many = 0, careful = 0;
+    int count = 1 + below(seed, FUZZ_AT_ONCE), many = 0, careful = 0;
     uint64_t messages = next(seed), mine = mix(next(seed), (uint64_t)harness.rank);
     many = start_messages(&ring, requests, messages);
     for (int i = 0; i < count; i++) {
         struct spec spec;
-        draw(&spec, seed);
+        draw_spec(&spec, seed);
         case_prepare(&cases[i], &spec);
         case_print(&cases[i]);
         case_fill(&cases[i]);
@@ -134,7 +134,7 @@ static void round_of(int number, uint64_t *seed)
     }
     many += count;
     requests[many++] = MPI_REQUEST_NULL;
-    complete_all(requests, many, &mine, careful);
+    requests_complete_all(requests, many, &mine, careful);
     check_messages(&ring, messages);
     for (int i = 0; i < count; i++) {
         cases[i].request = requests[2 * MESSAGES + i];
@@ -162,7 +162,7 @@ int main(int argc, char **argv)
     long rounds = environment_number("TEST_ROUNDS", harness.thorough ? 5000 : 300);
     for (int i = 0; i < rounds; i++)
         round_of(i, &seed);
-    for (int i = 1; i < COMMS; i++)
+    for (int i = 1; i < FUZZ_COMMS; i++)
         MPI_Comm_free(&comms[i]);
     userops_free();
     return harness_end();

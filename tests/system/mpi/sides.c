@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 64, LINE = 64 };
+enum { SIDES_GUARD = 64, LINE = 64 };
 
 static size_t element_extent(const struct spec *spec)
 {
@@ -73,8 +73,8 @@ static void find_extent(struct side *side, int vectors)
         }
         from += side->counts[r];
     }
-    side->before = ((size_t)-least + GUARD + LINE - 1) / LINE * LINE;
-    side->after = (size_t)most + GUARD;
+    side->before = ((size_t)-least + SIDES_GUARD + LINE - 1) / LINE * LINE;
+    side->after = (size_t)most + SIDES_GUARD;
 }
 
 void side_make(struct side *side, const struct spec *spec, int rank, int receives, int vectors)

@@ -7,16 +7,16 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { THREADS = 3, TURNS = 15 };
+enum { MPI_THREADS_THREADS = 3, MPI_THREADS_TURNS = 15 };
 
-struct work {
+struct thread_work {
     pthread_t thread;
     MPI_Comm comm;
     int number, wrong;
-    MPI_Request requests[TURNS];
+    MPI_Request requests[MPI_THREADS_TURNS];
 };
 
-static void use(struct work *work, MPI_Comm comm, int turn)
+static void use_thread(struct thread_work *work, MPI_Comm comm, int turn)
 {
     int size, rank, in = turn + work->number, sum = -1, value = -1;
     PMPI_Comm_size(comm, &size);
@@ -36,14 +36,14 @@ static void use(struct work *work, MPI_Comm comm, int turn)
 
 static void *make_use_free(void *argument)
 {
-    struct work *work = argument;
-    for (int turn = 0; turn < TURNS; turn++) {
+    struct thread_work *work = argument;
+    for (int turn = 0; turn < MPI_THREADS_TURNS; turn++) {
         MPI_Comm first, second;
-        use(work, work->comm, turn);
+        use_thread(work, work->comm, turn);
         MPI_Comm_dup(work->comm, &first);
         MPI_Comm_split(work->comm, 0, -harness.rank, &second);
-        use(work, second, turn);
-        use(work, first, turn);
+        use_thread(work, second, turn);
+        use_thread(work, first, turn);
         MPI_Comm *before = harness.rank % 2 ? &first : &second,
                  *after = harness.rank % 2 ? &second : &first;
         MPI_Comm_free(before);
@@ -54,17 +54,17 @@ static void *make_use_free(void *argument)
 
 static void *wait_for_them(void *argument)
 {
-    struct work *work = argument;
-    for (int i = work->number; i < TURNS; i += THREADS)
+    struct thread_work *work = argument;
+    for (int i = work->number; i < MPI_THREADS_TURNS; i += MPI_THREADS_THREADS)
         work->wrong += MPI_Wait(&work->requests[i], MPI_STATUS_IGNORE) != MPI_SUCCESS;
     return NULL;
 }
 
-static void run(struct work *works, void *(*body)(void *), const char *what)
+static void threads_run(struct thread_work *works, void *(*body)(void *), const char *what)
 {
-    for (int i = 0; i < THREADS; i++)
+    for (int i = 0; i < MPI_THREADS_THREADS; i++)
         pthread_create(&works[i].thread, NULL, body, &works[i]);
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < MPI_THREADS_THREADS; i++) {
         pthread_join(works[i].thread, NULL);
         CHECK(works[i].wrong == 0, "%s: thread %d: %d wrong", what, i, works[i].wrong);
     }
@@ -72,34 +72,34 @@ static void run(struct work *works, void *(*body)(void *), const char *what)
 
 static void test_own_comms(void)
 {
-    static struct work works[THREADS];
-    for (int i = 0; i < THREADS; i++) {
+    static struct thread_work works[MPI_THREADS_THREADS];
+    for (int i = 0; i < MPI_THREADS_THREADS; i++) {
         works[i].number = i;
         OK(MPI_Comm_dup(MPI_COMM_WORLD, &works[i].comm));
     }
-    run(works, make_use_free, "communicators of their own");
-    for (int i = 0; i < THREADS; i++)
+    threads_run(works, make_use_free, "communicators of their own");
+    for (int i = 0; i < MPI_THREADS_THREADS; i++)
         OK(MPI_Comm_free(&works[i].comm));
 }
 
 /* Started here, in order, on one communicator; each thread waits for some. */
 static void test_shared_comm(void)
 {
-    static struct work shared[THREADS];
-    static int in[TURNS], out[TURNS];
-    MPI_Request requests[TURNS];
-    for (int i = 0; i < TURNS; i++) {
+    static struct thread_work shared[MPI_THREADS_THREADS];
+    static int in[MPI_THREADS_TURNS], out[MPI_THREADS_TURNS];
+    MPI_Request requests[MPI_THREADS_TURNS];
+    for (int i = 0; i < MPI_THREADS_TURNS; i++) {
         in[i] = i;
         out[i] = -1;
         OK(MPI_Iallreduce(&in[i], &out[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[i]));
     }
-    for (int t = 0; t < THREADS; t++) {
+    for (int t = 0; t < MPI_THREADS_THREADS; t++) {
         shared[t].number = t;
-        for (int i = 0; i < TURNS; i++)
-            shared[t].requests[i] = i % THREADS == t ? requests[i] : MPI_REQUEST_NULL;
+        for (int i = 0; i < MPI_THREADS_TURNS; i++)
+            shared[t].requests[i] = i % MPI_THREADS_THREADS == t ? requests[i] : MPI_REQUEST_NULL;
     }
-    run(shared, wait_for_them, "requests of others");
-    for (int i = 0; i < TURNS; i++)
+    threads_run(shared, wait_for_them, "requests of others");
+    for (int i = 0; i < MPI_THREADS_TURNS; i++)
         CHECK(out[i] == i * harness.size, "sum %d is %d", i, out[i]);
 }
 

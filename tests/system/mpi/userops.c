@@ -11,7 +11,7 @@ struct user_operation user_operations[USER_OPERATIONS];
 struct matrix {
     uint32_t at[4];
 };
-struct text {
+struct op_text {
     unsigned char length, letter[39];
 };
 /* x -> factor x + addend, with a hole that belongs to nobody. */
@@ -23,7 +23,7 @@ struct affine {
 struct page {
     uint32_t word[1280]; /* more than twill takes for an element */
 };
-enum { MATRIX, TEXT, AFFINE, PAGE, ADD, LEFT, CROOKED, GAPS };
+enum { MATRIX, USEROPS_TEXT, AFFINE, USEROPS_PAGE, USEROPS_ADD, USEROPS_LEFT, CROOKED, GAPS };
 
 static void check_type(MPI_Datatype type, int which)
 {
@@ -46,11 +46,11 @@ static void multiply(void *in, void *inout, int *length, MPI_Datatype *type)
 
 static void concatenate(void *in, void *inout, int *length, MPI_Datatype *type)
 {
-    check_type(*type, TEXT);
-    const struct text *a = in;
-    struct text *b = inout;
+    check_type(*type, USEROPS_TEXT);
+    const struct op_text *a = in;
+    struct op_text *b = inout;
     for (int i = 0; i < *length; i++, a++, b++) {
-        struct text joined = *a;
+        struct op_text joined = *a;
         size_t more = b->length;
         if (joined.length + more > sizeof joined.letter)
             more = sizeof joined.letter - joined.length;
@@ -60,7 +60,7 @@ static void concatenate(void *in, void *inout, int *length, MPI_Datatype *type)
     }
 }
 
-static void compose(void *in, void *inout, int *length, MPI_Datatype *type)
+static void compose_affine(void *in, void *inout, int *length, MPI_Datatype *type)
 {
     check_type(*type, AFFINE);
     const struct affine *a = in;
@@ -73,23 +73,23 @@ static void compose(void *in, void *inout, int *length, MPI_Datatype *type)
 
 static void exclusive(void *in, void *inout, int *length, MPI_Datatype *type)
 {
-    check_type(*type, PAGE);
+    check_type(*type, USEROPS_PAGE);
     const uint32_t *a = in;
     uint32_t *b = inout;
     for (size_t i = 0; i < (size_t)*length * 1280; i++)
         b[i] ^= a[i];
 }
 
-static void add(void *in, void *inout, int *length, MPI_Datatype *type)
+static void add_op(void *in, void *inout, int *length, MPI_Datatype *type)
 {
-    check_type(*type, ADD);
+    check_type(*type, USEROPS_ADD);
     for (int i = 0; i < *length; i++)
         ((uint32_t *)inout)[i] += ((const uint32_t *)in)[i];
 }
 
 static void left(void *in, void *inout, int *length, MPI_Datatype *type)
 {
-    check_type(*type, LEFT);
+    check_type(*type, USEROPS_LEFT);
     memcpy(inout, in, (size_t)*length * sizeof(double));
 }
 
@@ -110,8 +110,8 @@ static void gaps(void *in, void *inout, int *length, MPI_Datatype *type)
             ((uint32_t *)inout)[4 * i + j] += ((const uint32_t *)in)[4 * i + j];
 }
 
-static void make(int which, const char *name, MPI_User_function *function, int commutes,
-                 MPI_Datatype type, int own)
+static void make_op(int which, const char *name, MPI_User_function *function, int commutes,
+                    MPI_Datatype type, int own)
 {
     struct user_operation *user = &user_operations[which];
     MPI_Aint lower, extent;
@@ -151,14 +151,15 @@ static MPI_Datatype gaps_type(void)
 
 void userops_make(void)
 {
-    make(MATRIX, "matrix product", multiply, 0, contiguous(4, MPI_UINT32_T), 1);
-    make(TEXT, "concatenation", concatenate, 0, contiguous(sizeof(struct text), MPI_BYTE), 1);
-    make(AFFINE, "composition", compose, 0, affine_type(), 1);
-    make(PAGE, "exclusive or of pages", exclusive, 1, contiguous(1280, MPI_UINT32_T), 1);
-    make(ADD, "add", add, 1, MPI_UINT32_T, 0);
-    make(LEFT, "left", left, 0, MPI_DOUBLE, 0);
-    make(CROOKED, "crooked", crooked, 1, contiguous(3, MPI_UNSIGNED_CHAR), 1);
-    make(GAPS, "gaps", gaps, 1, gaps_type(), 1);
+    make_op(MATRIX, "matrix product", multiply, 0, contiguous(4, MPI_UINT32_T), 1);
+    make_op(USEROPS_TEXT, "concatenation", concatenate, 0,
+            contiguous(sizeof(struct op_text), MPI_BYTE), 1);
+    make_op(AFFINE, "composition", compose_affine, 0, affine_type(), 1);
+    make_op(USEROPS_PAGE, "exclusive or of pages", exclusive, 1, contiguous(1280, MPI_UINT32_T), 1);
+    make_op(USEROPS_ADD, "add", add_op, 1, MPI_UINT32_T, 0);
+    make_op(USEROPS_LEFT, "left", left, 0, MPI_DOUBLE, 0);
+    make_op(CROOKED, "crooked", crooked, 1, contiguous(3, MPI_UNSIGNED_CHAR), 1);
+    make_op(GAPS, "gaps", gaps, 1, gaps_type(), 1);
 }
 
 void userops_free(void)
@@ -173,9 +174,9 @@ void userops_free(void)
 void userop_fill(const struct user_operation *user, void *memory, size_t count, uint64_t seed)
 {
     fill_bytes(memory, count * user->extent, seed);
-    if (user != &user_operations[TEXT])
+    if (user != &user_operations[USEROPS_TEXT])
         return;
-    struct text *text = memory;
+    struct op_text *text = memory;
     for (size_t i = 0; i < count; i++) {
         memset(&text[i], 0, sizeof text[i]);
         text[i].length = (unsigned char)(1 + below(&seed, 4));

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LARGE = 1 << 20 };
+enum { MPI_PROGRESS_LARGE = 1 << 20 };
 
 static int *numbers(int first)
 {
-    int *all = malloc(LARGE * sizeof *all);
-    for (int i = 0; i < LARGE; i++)
+    int *all = malloc(MPI_PROGRESS_LARGE * sizeof *all);
+    for (int i = 0; i < MPI_PROGRESS_LARGE; i++)
         all[i] = first + i;
     return all;
 }
@@ -26,12 +26,12 @@ static void test_rendezvous(int collective)
         return;
     MPI_Request request = MPI_REQUEST_NULL;
     if (harness.rank == 0)
-        OK(MPI_Isend(data, LARGE, MPI_INT, 1, 1, MPI_COMM_WORLD, &request));
+        OK(MPI_Isend(data, MPI_PROGRESS_LARGE, MPI_INT, 1, 1, MPI_COMM_WORLD, &request));
     if (harness.rank == 1) {
-        data[LARGE - 1] = 0;
+        data[MPI_PROGRESS_LARGE - 1] = 0;
         usleep(50000);
-        OK(MPI_Recv(data, LARGE, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-        CHECK(data[LARGE - 1] == 7 + LARGE - 1, "the message");
+        OK(MPI_Recv(data, MPI_PROGRESS_LARGE, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(data[MPI_PROGRESS_LARGE - 1] == 7 + MPI_PROGRESS_LARGE - 1, "the message");
     }
     if (collective == 0)
         OK(MPI_Barrier(MPI_COMM_WORLD));
@@ -49,7 +49,8 @@ static void test_rendezvous(int collective)
  * receive before they wait. */
 static void test_started(int large)
 {
-    int count = large ? LARGE : 1, token = 0, *in = numbers(harness.rank), *out = numbers(0);
+    int count = large ? MPI_PROGRESS_LARGE : 1, token = 0, *in = numbers(harness.rank),
+        *out = numbers(0);
     int value = harness.rank == 0 ? 5 : 0, last = harness.size - 1;
     MPI_Request requests[2];
     OK(MPI_Iallreduce(in, out, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]));

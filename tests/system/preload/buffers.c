@@ -15,16 +15,16 @@ struct program {
     long wrong;
 };
 
-static int32_t value(int rank, size_t i)
+static int32_t buffer_value(int rank, size_t i)
 {
     return (int32_t)(i * 7 + (size_t)rank * 1000003);
 }
 
-static int32_t sum(int size, size_t i)
+static int32_t sum_buffer(int size, size_t i)
 {
     uint32_t all = 0;
     for (int r = 0; r < size; r++)
-        all += (uint32_t)value(r, i);
+        all += (uint32_t)buffer_value(r, i);
     return (int32_t)all;
 }
 
@@ -42,54 +42,55 @@ static int32_t *buffer(size_t count, int rank)
     if (memory == NULL)
         exit(1);
     for (size_t i = 0; i < count; i++)
-        memory[i] = rank < 0 ? -1 : value(rank, i);
+        memory[i] = rank < 0 ? -1 : buffer_value(rank, i);
     return memory;
 }
 
-static void reduce(struct program *program, size_t count)
+static void reduce_program(struct program *program, size_t count)
 {
     int32_t *src = buffer(count, program->rank), *dst = buffer(count, -1);
     need(program, twill_allreduce(program->comm, src, dst, count, TWILL_I32, TWILL_SUM));
     for (size_t i = 0; i < count; i++)
-        program->wrong += dst[i] != sum(program->size, i) || src[i] != value(program->rank, i);
+        program->wrong +=
+            dst[i] != sum_buffer(program->size, i) || src[i] != buffer_value(program->rank, i);
     need(program, twill_allreduce(program->comm, src, src, count, TWILL_I32, TWILL_SUM));
     for (size_t i = 0; i < count; i++)
-        program->wrong += src[i] != sum(program->size, i);
+        program->wrong += src[i] != sum_buffer(program->size, i);
     free(src);
     free(dst);
 }
 
-static void gather(struct program *program, size_t count)
+static void gather_program(struct program *program, size_t count)
 {
     int32_t *src = buffer(count, program->rank);
     int32_t *dst = buffer(count * (size_t)program->size, -1);
     need(program, twill_allgather(program->comm, src, dst, count, TWILL_I32));
     for (int r = 0; r < program->size; r++)
         for (size_t i = 0; i < count; i++)
-            program->wrong += dst[(size_t)r * count + i] != value(r, i);
+            program->wrong += dst[(size_t)r * count + i] != buffer_value(r, i);
     free(src);
     free(dst);
 }
 
-static void scatter(struct program *program, size_t count)
+static void scatter_program(struct program *program, size_t count)
 {
     size_t mine = count * (size_t)program->rank;
     int32_t *src = buffer(count * (size_t)program->size, program->rank);
     int32_t *dst = buffer(count, -1);
     need(program, twill_reduce_scatter(program->comm, src, dst, count, TWILL_I32, TWILL_SUM));
     for (size_t i = 0; i < count; i++)
-        program->wrong += dst[i] != sum(program->size, mine + i);
+        program->wrong += dst[i] != sum_buffer(program->size, mine + i);
     free(src);
     free(dst);
 }
 
-static void broadcast(struct program *program, size_t count)
+static void broadcast_program(struct program *program, size_t count)
 {
     int root = program->size - 1;
     int32_t *memory = buffer(count, program->rank);
     need(program, twill_broadcast(program->comm, memory, memory, count, TWILL_I32, root));
     for (size_t i = 0; i < count; i++)
-        program->wrong += memory[i] != value(root, i);
+        program->wrong += memory[i] != buffer_value(root, i);
     free(memory);
 }
 
@@ -107,10 +108,10 @@ int main(void)
     program.size = twill_comm_size(program.comm);
     for (int round = 0; round < 5; round++)
         for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-            reduce(&program, counts[i]);
-            gather(&program, counts[i]);
-            scatter(&program, counts[i]);
-            broadcast(&program, counts[i]);
+            reduce_program(&program, counts[i]);
+            gather_program(&program, counts[i]);
+            scatter_program(&program, counts[i]);
+            broadcast_program(&program, counts[i]);
         }
     need(&program, twill_comm_counters(program.comm, &counters));
     need(&program, twill_barrier(program.comm));

@@ -16,9 +16,9 @@
 
 #include "lib/memory/malloc/malloc_interface.h"
 
-enum { THREADS = 4, SLOTS = 48, FORKS = 12 };
-#define LEAST     ((size_t)64 << 10)
-#define FAIL(...) (fprintf(stderr, "hammer: " __VA_ARGS__), fputc('\n', stderr), _exit(1))
+enum { HAMMER_THREADS = 4, HAMMER_SLOTS = 48, FORKS = 12 };
+#define LEAST            ((size_t)64 << 10)
+#define HAMMER_FAIL(...) (fprintf(stderr, "hammer: " __VA_ARGS__), fputc('\n', stderr), _exit(1))
 
 static const struct twill_preload_region *region;
 static _Atomic long blocks, shared;
@@ -29,22 +29,22 @@ struct slot {
     size_t bytes;
     unsigned char mark;
 };
-static struct slot slots[SLOTS];
-static pthread_mutex_t locks[SLOTS];
+static struct slot slots[HAMMER_SLOTS];
+static pthread_mutex_t locks[HAMMER_SLOTS];
 
 static int in_region(const void *at)
 {
     return (uintptr_t)at - (uintptr_t)region->base < region->bytes;
 }
 
-static uint64_t draw(uint64_t *seed)
+static uint64_t draw_seed(uint64_t *seed)
 {
     *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return *seed >> 33;
 }
 
 /* Bytes at both ends, and one of each page. */
-static void fill(const struct slot *slot)
+static void fill_slot(const struct slot *slot)
 {
     memset(slot->at, slot->mark, slot->bytes < 64 ? slot->bytes : 64);
     for (size_t i = 0; i < slot->bytes; i += 4096)
@@ -52,28 +52,28 @@ static void fill(const struct slot *slot)
     slot->at[slot->bytes - 1] = slot->mark;
 }
 
-static void check(const struct slot *slot, size_t bytes)
+static void check_slot(const struct slot *slot, size_t bytes)
 {
     for (size_t i = 0; i < bytes && i < 64; i++)
         if (slot->at[i] != slot->mark)
-            FAIL("byte %zu of %zu at %p is %d, not %d", i, slot->bytes, (void *)slot->at,
-                 slot->at[i], slot->mark);
+            HAMMER_FAIL("byte %zu of %zu at %p is %d, not %d", i, slot->bytes, (void *)slot->at,
+                        slot->at[i], slot->mark);
     for (size_t i = 0; i < bytes; i += 4096)
         if (slot->at[i] != slot->mark)
-            FAIL("byte %zu of %zu at %p is %d, not %d", i, slot->bytes, (void *)slot->at,
-                 slot->at[i], slot->mark);
+            HAMMER_FAIL("byte %zu of %zu at %p is %d, not %d", i, slot->bytes, (void *)slot->at,
+                        slot->at[i], slot->mark);
 }
 
-static void *get(size_t bytes, uint64_t *seed)
+static void *get_block(size_t bytes, uint64_t *seed)
 {
-    size_t alignment = (size_t)64 << draw(seed) % 10;
+    size_t alignment = (size_t)64 << draw_seed(seed) % 10;
     void *at = NULL;
-    switch (draw(seed) % 7) {
+    switch (draw_seed(seed) % 7) {
     case 0:
         at = calloc(bytes / 8 + 1, 8);
         for (size_t i = 0; at != NULL && i < bytes; i++)
             if (((unsigned char *)at)[i] != 0)
-                FAIL("byte %zu of calloc is not zero", i);
+                HAMMER_FAIL("byte %zu of calloc is not zero", i);
         return at;
     case 1:
         return posix_memalign(&at, alignment, bytes) == 0 && (uintptr_t)at % alignment == 0 ? at
@@ -95,49 +95,49 @@ static void *get(size_t bytes, uint64_t *seed)
 
 static void renew(struct slot *slot, uint64_t *seed)
 {
-    size_t bytes = 1 + draw(seed) % ((size_t)1 << (4 + draw(seed) % 18));
-    slot->at = get(bytes, seed);
+    size_t bytes = 1 + draw_seed(seed) % ((size_t)1 << (4 + draw_seed(seed) % 18));
+    slot->at = get_block(bytes, seed);
     if (slot->at == NULL)
-        FAIL("no %zu bytes", bytes);
+        HAMMER_FAIL("no %zu bytes", bytes);
     if (malloc_usable_size(slot->at) < bytes)
-        FAIL("%zu bytes, but only %zu are usable", bytes, malloc_usable_size(slot->at));
+        HAMMER_FAIL("%zu bytes, but only %zu are usable", bytes, malloc_usable_size(slot->at));
     if (bytes >= LEAST && !in_region(slot->at))
-        FAIL("%zu bytes at %p are not shared", bytes, (void *)slot->at);
+        HAMMER_FAIL("%zu bytes at %p are not shared", bytes, (void *)slot->at);
     blocks++;
     shared += in_region(slot->at);
     slot->bytes = bytes;
-    slot->mark = (unsigned char)draw(seed);
-    fill(slot);
+    slot->mark = (unsigned char)draw_seed(seed);
+    fill_slot(slot);
 }
 
 static void change(struct slot *slot, uint64_t *seed)
 {
-    size_t bytes = 1 + draw(seed) % ((size_t)1 << (4 + draw(seed) % 18));
+    size_t bytes = 1 + draw_seed(seed) % ((size_t)1 << (4 + draw_seed(seed) % 18));
     void *moved = realloc(slot->at, bytes);
     if (moved == NULL)
-        FAIL("realloc to %zu bytes", bytes);
+        HAMMER_FAIL("realloc to %zu bytes", bytes);
     slot->at = moved;
-    check(slot, bytes < slot->bytes ? bytes : slot->bytes);
+    check_slot(slot, bytes < slot->bytes ? bytes : slot->bytes);
     slot->bytes = bytes;
-    fill(slot);
+    fill_slot(slot);
 }
 
-static void *hammer(void *number)
+static void *hammer_thread(void *number)
 {
     uint64_t seed = (uintptr_t)number;
     for (long i = 0; running || i < 20000; i++) {
-        unsigned s = (unsigned)(draw(&seed) % SLOTS);
+        unsigned s = (unsigned)(draw_seed(&seed) % HAMMER_SLOTS);
         pthread_mutex_lock(&locks[s]); /* others free what this one takes */
         if (slots[s].at == NULL) {
             renew(&slots[s], &seed);
-        } else if (draw(&seed) % 3 == 0) {
+        } else if (draw_seed(&seed) % 3 == 0) {
             change(&slots[s], &seed);
         } else {
-            check(&slots[s], slots[s].bytes);
+            check_slot(&slots[s], slots[s].bytes);
             errno = 77;
             free(slots[s].at);
             if (errno != 77)
-                FAIL("free() changes errno");
+                HAMMER_FAIL("free() changes errno");
             slots[s].at = NULL;
         }
         pthread_mutex_unlock(&locks[s]);
@@ -151,7 +151,7 @@ static void *hammer(void *number)
 }
 
 /* Written to, and the compiler cannot know that nobody reads it. */
-static void touch(unsigned char *block, size_t bytes)
+static void touch_block(unsigned char *block, size_t bytes)
 {
     memset(block, 1, bytes);
     __asm__ volatile("" : : "r"(block) : "memory");
@@ -165,14 +165,14 @@ static void fork_once(unsigned char *block, size_t bytes)
     if (child == 0) {
         unsigned char *more = malloc(4 * LEAST), *moved = malloc(LEAST);
         if (block[0] != 42 || block[bytes - 1] != 42)
-            FAIL("a child does not see what its parent wrote");
+            HAMMER_FAIL("a child does not see what its parent wrote");
         memset(block, 43, bytes);
         if (more == NULL || in_region(more) || moved == NULL)
-            FAIL("a child takes memory from its parent's peers");
-        touch(more, 4 * LEAST);
+            HAMMER_FAIL("a child takes memory from its parent's peers");
+        touch_block(more, 4 * LEAST);
         block = realloc(block, 2 * bytes);
         if (block == NULL || in_region(block) || block[bytes - 1] != 43)
-            FAIL("realloc in a child");
+            HAMMER_FAIL("realloc in a child");
         free(block);
         free(more);
         free(moved);
@@ -180,15 +180,15 @@ static void fork_once(unsigned char *block, size_t bytes)
     }
     int status;
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
-        FAIL("the child ended with status %x", child < 0 ? -1 : status);
+        HAMMER_FAIL("the child ended with status %x", child < 0 ? -1 : status);
     for (size_t i = 0; i < bytes; i++)
         if (block[i] != 42)
-            FAIL("byte %zu was changed by a child", i);
+            HAMMER_FAIL("byte %zu was changed by a child", i);
 }
 
 /* Somebody's library holds a lock of its own while it allocates, and takes it before a fork. */
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic enum { NOT, HELD, FORKING } library_is;
+static _Atomic enum { NOT, HAMMER_HELD, FORKING } library_is;
 
 static void library_takes(void)
 {
@@ -202,7 +202,7 @@ static void library_gives(void)
 
 static void fork_begins(void)
 {
-    if (library_is == HELD)
+    if (library_is == HAMMER_HELD)
         library_is = FORKING;
 }
 
@@ -210,12 +210,12 @@ static void *allocate_in_library(void *unused)
 {
     (void)unused;
     library_takes();
-    library_is = HELD;
+    library_is = HAMMER_HELD;
     while (library_is != FORKING)
         usleep(100);
     usleep(50000); /* until the fork waits for the lock, or has all those that it may have */
     unsigned char *block = malloc(2 * LEAST);
-    touch(block, 2 * LEAST);
+    touch_block(block, 2 * LEAST);
     free(block);
     library_gives();
     return NULL;
@@ -228,14 +228,14 @@ static void fork_beside_library(void)
     pthread_t thread;
     int status;
     if (pthread_create(&thread, NULL, allocate_in_library, NULL) != 0)
-        FAIL("no thread");
-    while (library_is != HELD)
+        HAMMER_FAIL("no thread");
+    while (library_is != HAMMER_HELD)
         usleep(100);
     pid_t child = fork();
     if (child == 0)
         _exit(0);
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
-        FAIL("no fork beside a library that allocates");
+        HAMMER_FAIL("no fork beside a library that allocates");
     pthread_join(thread, NULL);
 }
 
@@ -258,44 +258,45 @@ static void check_memory(void)
     size_t bytes = (size_t)8 << 20;
     for (int i = 0; i < 100; i++) {
         unsigned char *block = malloc(bytes);
-        touch(block, bytes);
+        touch_block(block, bytes);
         free(block);
         if (i == 0)
             getrusage(RUSAGE_SELF, &before);
     }
     getrusage(RUSAGE_SELF, &after);
     if (after.ru_minflt - before.ru_minflt > 2000)
-        FAIL("%ld page faults in a block that is warm", after.ru_minflt - before.ru_minflt);
+        HAMMER_FAIL("%ld page faults in a block that is warm", after.ru_minflt - before.ru_minflt);
     long least = shared_kib();
     unsigned char *large = malloc(20 * bytes);
     if (!in_region(large))
-        FAIL("%zu bytes are not shared", 20 * bytes);
-    touch(large, 20 * bytes);
+        HAMMER_FAIL("%zu bytes are not shared", 20 * bytes);
+    touch_block(large, 20 * bytes);
     long most = shared_kib();
     free(large);
     if (most - least < 100 << 10 || shared_kib() > least + (20 << 10))
-        FAIL("%ld KiB before, %ld with a large block, %ld after it", least, most, shared_kib());
+        HAMMER_FAIL("%ld KiB before, %ld with a large block, %ld after it", least, most,
+                    shared_kib());
 }
 
 static void run_threads(void)
 {
-    pthread_t threads[THREADS];
+    pthread_t threads[HAMMER_THREADS];
     size_t bytes = 3 * LEAST;
     unsigned char *block = malloc(bytes);
-    for (int s = 0; s < SLOTS; s++)
+    for (int s = 0; s < HAMMER_SLOTS; s++)
         pthread_mutex_init(&locks[s], NULL);
     running = 1;
-    for (uintptr_t t = 0; t < THREADS; t++)
-        if (pthread_create(&threads[t], NULL, hammer, (void *)(t + 1)) != 0)
-            FAIL("no thread");
+    for (uintptr_t t = 0; t < HAMMER_THREADS; t++)
+        if (pthread_create(&threads[t], NULL, hammer_thread, (void *)(t + 1)) != 0)
+            HAMMER_FAIL("no thread");
     for (int i = 0; i < FORKS; i++)
         fork_once(block, bytes);
     running = 0;
-    for (int t = 0; t < THREADS; t++)
+    for (int t = 0; t < HAMMER_THREADS; t++)
         pthread_join(threads[t], NULL);
-    for (int s = 0; s < SLOTS; s++) {
+    for (int s = 0; s < HAMMER_SLOTS; s++) {
         if (slots[s].at != NULL)
-            check(&slots[s], slots[s].bytes);
+            check_slot(&slots[s], slots[s].bytes);
         free(slots[s].at);
     }
     free(block);
@@ -310,27 +311,27 @@ int main(void)
     void *early = malloc(4 * LEAST); /* before there is a context: not shared, and no trouble */
     const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
     if (library == NULL || library->region() != NULL)
-        FAIL("the library is not loaded, or has a region before there is a context");
+        HAMMER_FAIL("the library is not loaded, or has a region before there is a context");
     if (twill_context_create(&context, NULL, NULL) != TWILL_OK ||
         twill_comm_create(&comm, context) != TWILL_OK)
-        FAIL("%s", twill_context_message(context));
+        HAMMER_FAIL("%s", twill_context_message(context));
     region = library->region();
     if (region == NULL || in_region(early))
-        FAIL("no region");
+        HAMMER_FAIL("no region");
     pthread_atfork(fork_begins, NULL, NULL);
     early = realloc(early, 8 * LEAST);
     if (!in_region(early))
-        FAIL("realloc leaves a large block where it was");
+        HAMMER_FAIL("realloc leaves a large block where it was");
     fork_beside_library();
     run_threads();
     check_memory();
     if (twill_barrier(comm) != TWILL_OK)
-        FAIL("%s", twill_comm_message(comm));
+        HAMMER_FAIL("%s", twill_comm_message(comm));
     twill_comm_destroy(comm);
     twill_context_destroy(context);
     void *late = malloc(4 * LEAST);
     if (in_region(late))
-        FAIL("memory is shared after the last context");
+        HAMMER_FAIL("memory is shared after the last context");
     free(late);
     free(early);
     printf("%ld blocks, %ld of them shared\n", blocks, shared);

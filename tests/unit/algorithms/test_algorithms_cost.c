@@ -106,16 +106,16 @@ static void test_direct(void **state)
     }
 }
 
-enum { MOST = TWILL_STEP_PEERS };
+enum { COST_MOST = TWILL_STEP_PEERS };
 
 /* What a rank has to do with SHARED: blocks by who wrote or read them, and whose they are. */
 struct shared {
-    uint32_t touched[MOST][MOST]; /* area, block: bits of ranks */
-    uint32_t stores[2], loads[2]; /* of one rank: own, peers' */
+    uint32_t touched[COST_MOST][COST_MOST]; /* area, block: bits of ranks */
+    uint32_t stores[2], loads[2];           /* of one rank: own, peers' */
 };
 
-static void touch(struct shared *shared, const struct twill_step *step, uint32_t rank,
-                  twill_operand operand, uint32_t peer, uint32_t count[2])
+static void touch_lines(struct shared *shared, const struct twill_step *step, uint32_t rank,
+                        twill_operand operand, uint32_t peer, uint32_t count[2])
 {
     bool of_peer = twill_operand_is_peer(operand);
     uint32_t area = of_peer ? peer : rank;
@@ -132,7 +132,7 @@ static void touch(struct shared *shared, const struct twill_step *step, uint32_t
 static void test_staged_lines(void **state)
 {
     (void)state;
-    for (uint32_t l = 2; l <= MOST; l++) {
+    for (uint32_t l = 2; l <= COST_MOST; l++) {
         struct twill_world world;
         struct shared shared = {{{0}}, {0}, {0}};
         struct twill_shape shape = {.collective = TWILL_ALLREDUCE,
@@ -148,9 +148,9 @@ static void test_staged_lines(void **state)
                 const struct twill_step *step = &s.steps[i];
                 if (step->op != TWILL_STEP_COPY && step->op != TWILL_STEP_REDUCE)
                     continue;
-                touch(&shared, step, rank, step->dst, step->peer[0], shared.stores);
+                touch_lines(&shared, step, rank, step->dst, step->peer[0], shared.stores);
                 for (unsigned k = 0; k < (step->nsrc > 0 ? step->nsrc : 1); k++)
-                    touch(&shared, step, rank, step->src, step->peer[k], shared.loads);
+                    touch_lines(&shared, step, rank, step->src, step->peer[k], shared.loads);
             }
             for (unsigned of_peer = 0; of_peer < 2; of_peer++) {
                 assert_int_equal(shared.stores[of_peer], l - 1);

@@ -9,18 +9,18 @@
 
 #include <cmocka.h>
 
-#define MOST_RANKS 130
-#define EACH       64u /* bytes of a part */
+#define COST_MOVES_MOST_RANKS 130
+#define COST_MOVES_EACH       64u /* bytes of a part */
 
 typedef void (*one_size_fn)(struct twill_world *world, uint32_t p, uint64_t n);
 
 /* One rank a node; a message of n bytes has a part of EACH bytes for every rank. */
 static void each_size(one_size_fn fn)
 {
-    for (uint32_t p = 2; p <= MOST_RANKS; p++) {
+    for (uint32_t p = 2; p <= COST_MOVES_MOST_RANKS; p++) {
         struct twill_world world;
         test_grid(&world, p, 1);
-        fn(&world, p, (uint64_t)EACH * p);
+        fn(&world, p, (uint64_t)COST_MOVES_EACH * p);
         twill_world_destroy(&world);
     }
 }
@@ -29,7 +29,7 @@ static struct test_costs cost(const char *name, struct twill_world *world,
                               enum twill_collective collective, uint16_t radix)
 {
     struct twill_shape shape = {.collective = collective, .parameter = {radix}};
-    return test_cost_of(name, world, &shape, (size_t)EACH / 4 * world->size);
+    return test_cost_of(name, world, &shape, (size_t)COST_MOVES_EACH / 4 * world->size);
 }
 
 /* Children of the root, and how often parts are sent in all: each once for every level above it,
@@ -67,11 +67,11 @@ static void check_tree(struct twill_world *world, uint32_t p, uint64_t n)
         assert_int_equal(c.sum.bytes_reduced, n * (p - 1));
         c = cost("tree", world, TWILL_GATHER, radix[i]);
         assert_int_equal(c.sum.messages, p - 1);
-        assert_int_equal(c.sum.bytes_sent, (uint64_t)EACH * hops);
+        assert_int_equal(c.sum.bytes_sent, (uint64_t)COST_MOVES_EACH * hops);
         c = cost("tree", world, TWILL_SCATTER, radix[i]);
         assert_int_equal(c.sum.messages, p - 1);
-        assert_int_equal(c.most.bytes_sent, n - EACH);
-        assert_int_equal(c.sum.bytes_sent, (uint64_t)EACH * hops);
+        assert_int_equal(c.most.bytes_sent, n - COST_MOVES_EACH);
+        assert_int_equal(c.sum.bytes_sent, (uint64_t)COST_MOVES_EACH * hops);
     }
 }
 
@@ -83,11 +83,11 @@ static void check_linear(struct twill_world *world, uint32_t p, uint64_t n)
     assert_int_equal(c.sum.bytes_sent, n * (p - 1));
     c = cost("linear", world, TWILL_GATHER, 0);
     assert_int_equal(c.most.messages, 1);
-    assert_int_equal(c.sum.bytes_sent, n - EACH);
+    assert_int_equal(c.sum.bytes_sent, n - COST_MOVES_EACH);
     c = cost("linear", world, TWILL_SCATTER, 0);
     assert_int_equal(c.most.messages, p - 1);
-    assert_int_equal(c.most.bytes_sent, n - EACH);
-    assert_int_equal(c.sum.bytes_sent, n - EACH);
+    assert_int_equal(c.most.bytes_sent, n - COST_MOVES_EACH);
+    assert_int_equal(c.sum.bytes_sent, n - COST_MOVES_EACH);
 }
 
 static void check_bruck(struct twill_world *world, uint32_t p, uint64_t n)
@@ -97,15 +97,15 @@ static void check_bruck(struct twill_world *world, uint32_t p, uint64_t n)
     bool joined = p > 2 && p - low <= low / 2;
     struct test_costs c = cost("bruck", world, TWILL_ALLGATHER, 0);
     assert_int_equal(c.most.rounds, log - joined);
-    assert_int_equal(c.most.bytes_sent, n - EACH);
-    assert_int_equal(c.sum.bytes_sent, p * (n - EACH));
+    assert_int_equal(c.most.bytes_sent, n - COST_MOVES_EACH);
+    assert_int_equal(c.sum.bytes_sent, p * (n - COST_MOVES_EACH));
     uint32_t shards = 0; /* that are sent: the bits of all distances */
     for (uint32_t d = 1; d < p; d++)
         shards += (uint32_t)__builtin_popcount(d);
     c = cost("bruck", world, TWILL_ALLTOALL, 0);
     assert_int_equal(c.most.rounds, log);
     assert_int_equal(c.most.messages, log);
-    assert_int_equal(c.most.bytes_sent, (uint64_t)EACH * shards);
+    assert_int_equal(c.most.bytes_sent, (uint64_t)COST_MOVES_EACH * shards);
     if (p == 1u << log)
         assert_int_equal(c.most.bytes_sent, n / 2 * log);
     c = cost("dissemination", world, TWILL_BARRIER, 0);
@@ -121,14 +121,14 @@ static void check_two_halves(struct twill_world *world, uint32_t p, uint64_t n)
     if (p != 2) { /* a tree does it with less */
         c = cost("scatter_allgather", world, TWILL_BROADCAST, 0);
         assert_int_equal(c.most.rounds, p);
-        assert_int_equal(c.most.bytes_sent, 2 * (n - EACH));
+        assert_int_equal(c.most.bytes_sent, 2 * (n - COST_MOVES_EACH));
     }
     c = cost("reduce_scatter_gather", world, TWILL_REDUCE, 0);
     assert_int_equal(c.sum.bytes_reduced, n * (p - 1));
-    assert_int_equal(c.most.bytes_reduced, n - EACH);
-    assert_true(c.most.bytes_sent <= n - EACH + n / 2);
+    assert_int_equal(c.most.bytes_reduced, n - COST_MOVES_EACH);
+    assert_true(c.most.bytes_sent <= n - COST_MOVES_EACH + n / 2);
     if ((p & (p - 1)) == 0)
-        assert_int_equal(c.most.bytes_sent, n - EACH + n / 2);
+        assert_int_equal(c.most.bytes_sent, n - COST_MOVES_EACH + n / 2);
 }
 
 static void test_tree(void **state)

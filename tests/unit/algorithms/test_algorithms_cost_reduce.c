@@ -67,7 +67,7 @@ static uint64_t everywhere(uint32_t p)
     return (uint64_t)(p - 1) * p * p;
 }
 
-static const struct row {
+static const struct cost_row {
     const char *name;
     uint64_t (*rounds)(uint32_t p); /* NULL: depends on how many messages are posted at once */
     uint64_t (*bytes)(uint32_t p);  /* of the busiest rank */
@@ -86,7 +86,7 @@ static const struct row {
     {"allgather_reduce", NULL, everything, false, false, everywhere, 0},
 };
 
-static void check_row(const struct row *row, uint32_t p)
+static void check_row(const struct cost_row *row, uint32_t p)
 {
     struct twill_world world;
     struct twill_shape shape = {.collective = TWILL_ALLREDUCE};

@@ -13,18 +13,18 @@
 
 #include <cmocka.h>
 
-#define TEST_ALGORITHMS 64
-#define MOST_RANKS      8192
-#define THOUSAND        1024 /* ranks that every algorithm is verified with */
+#define TEST_ALGORITHMS        64
+#define FINGERPRINT_MOST_RANKS 8192
+#define THOUSAND               1024 /* ranks that every algorithm is verified with */
 
-struct row {
+struct fingerprint_row {
     unsigned verified, left, failed;
     uint32_t largest, largest_nodes;
     uint64_t steps;
 };
 
 struct large {
-    struct row row[TEST_ALGORITHMS];
+    struct fingerprint_row row[TEST_ALGORITHMS];
     uint64_t random, limit;
     uint32_t one_in;
     bool once; /* each algorithm that has not had a world of THOUSAND ranks, in one case */
@@ -55,7 +55,7 @@ static uint64_t estimate(const struct test_case *test)
 static void verify_large(const struct test_case *test, void *user)
 {
     struct large *large = user;
-    struct row *row = &large->row[test_algorithm_index(test->algorithm)];
+    struct fingerprint_row *row = &large->row[test_algorithm_index(test->algorithm)];
     struct twill_error error = {.status = TWILL_OK};
     if (test->shape.parameter[0] != 0 && !test_whole())
         return;
@@ -89,7 +89,7 @@ static void verify_large(const struct test_case *test, void *user)
 /* Labels of the ranks of one more node: a rank for each core of the machine, and the package and
  * the L2 cache that it is in. Returns the number of ranks. */
 static uint32_t add_machine(const char *file, uint32_t node, uint32_t first,
-                            uint32_t label[3][MOST_RANKS])
+                            uint32_t label[3][FINGERPRINT_MOST_RANKS])
 {
     char path[512], line[4096];
     snprintf(path, sizeof(path), "%s/topologies/%s", TWILL_TEST_DATA, file);
@@ -101,7 +101,7 @@ static uint32_t add_machine(const char *file, uint32_t node, uint32_t first,
             strstr(line, "type=\"Package\"") != NULL || strstr(line, "type=\"Socket\"") != NULL;
         tile += strstr(line, "type=\"L2Cache\"") != NULL ||
                 (strstr(line, "type=\"Cache\"") != NULL && strstr(line, "depth=\"2\"") != NULL);
-        if (strstr(line, "type=\"Core\"") == NULL || rank == MOST_RANKS)
+        if (strstr(line, "type=\"Core\"") == NULL || rank == FINGERPRINT_MOST_RANKS)
             continue;
         label[0][rank] = node;
         label[1][rank] = node * 1000 + package;
@@ -121,7 +121,7 @@ static void machines_world(struct twill_world *world, uint32_t times)
         "vm-knl-quadrant-flat.xml",         "vm-knl-snc4-flat.xml",
         "x86-AMD-19h-Zen3-2xEpyc-7763.xml", "x86-Intel-KnightsLanding-XeonPhi-7210.xml",
         "x86-Intel-Skylake-2xXeon6140.xml"};
-    uint32_t(*label)[MOST_RANKS] = calloc(3, sizeof(*label));
+    uint32_t(*label)[FINGERPRINT_MOST_RANKS] = calloc(3, sizeof(*label));
     assert_non_null(label);
     uint32_t size = 0, nodes = 0;
     for (uint32_t t = 0; t < times; t++)
@@ -149,7 +149,7 @@ static unsigned print_rows(const struct large *large)
     print_message("%-32s %9s %9s %9s %12s %9s %7s\n", "algorithm", "largest", "nodes", "verified",
                   "steps", "too large", "failed");
     for (size_t a = 0; twill_algorithm_at(a) != NULL; a++) {
-        const struct row *row = &large->row[a];
+        const struct fingerprint_row *row = &large->row[a];
         print_message("%-32s %9u %9u %9u %12llu %9u %7u\n", twill_algorithm_at(a)->name,
                       row->largest, row->largest_nodes, row->verified,
                       (unsigned long long)row->steps, row->left, row->failed);

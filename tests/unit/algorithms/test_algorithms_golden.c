@@ -219,32 +219,32 @@ static void test_lanes(void **state)
 static void test_bad_text(void **state)
 {
     (void)state;
-#define HEAD "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
+#define GOLDEN_HEAD "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
     static const char *const bad[] = {
         "",
         "schedule\n",
         "schedule parts 1 blocks 0 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n",
         "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 2 peer_dst 0\nlane\n",
         "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0 more\nlane\n",
-        HEAD,
-        HEAD "wait\n",
-        HEAD "lane\nlane\nlane\nlane\nlane\n",
-        HEAD "lane\nfetch SRC[0] to 1\n",
-        HEAD "lane\nsend SRC[0]\n",
-        HEAD "lane\nsend to 1\n",
-        HEAD "lane\nsend SRC[0] to 1 2\n",
-        HEAD "lane\nsend SRC[0] to x\n",
-        HEAD "lane\nsend SRC[0] to 65536\n",
-        HEAD "lane\nsend SRC[0] SRC[1] to 1\n",
-        HEAD "lane\nsend SRC[] to 1\n",
-        HEAD "lane\nsend SRC[16777216] to 1\n",
-        HEAD "lane\nsend SRC[0]x65536 to 1\n",
-        HEAD "lane\nsend SRC[0]y to 1\n",
-        HEAD "lane\nsend HEAP[0] to 1\n",
-        HEAD "lane\ncopy DST[0]\n",
-        HEAD "lane\ncopy = DST[0] SRC[0]\n",
-        HEAD "lane\nawait 1 of 0 1 2 3 4 5 6 7 8\n",
-        HEAD "lane\nwait quickly\n",
+        GOLDEN_HEAD,
+        GOLDEN_HEAD "wait\n",
+        GOLDEN_HEAD "lane\nlane\nlane\nlane\nlane\n",
+        GOLDEN_HEAD "lane\nfetch SRC[0] to 1\n",
+        GOLDEN_HEAD "lane\nsend SRC[0]\n",
+        GOLDEN_HEAD "lane\nsend to 1\n",
+        GOLDEN_HEAD "lane\nsend SRC[0] to 1 2\n",
+        GOLDEN_HEAD "lane\nsend SRC[0] to x\n",
+        GOLDEN_HEAD "lane\nsend SRC[0] to 65536\n",
+        GOLDEN_HEAD "lane\nsend SRC[0] SRC[1] to 1\n",
+        GOLDEN_HEAD "lane\nsend SRC[] to 1\n",
+        GOLDEN_HEAD "lane\nsend SRC[16777216] to 1\n",
+        GOLDEN_HEAD "lane\nsend SRC[0]x65536 to 1\n",
+        GOLDEN_HEAD "lane\nsend SRC[0]y to 1\n",
+        GOLDEN_HEAD "lane\nsend HEAP[0] to 1\n",
+        GOLDEN_HEAD "lane\ncopy DST[0]\n",
+        GOLDEN_HEAD "lane\ncopy = DST[0] SRC[0]\n",
+        GOLDEN_HEAD "lane\nawait 1 of 0 1 2 3 4 5 6 7 8\n",
+        GOLDEN_HEAD "lane\nwait quickly\n",
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
         struct twill_schedule schedule;

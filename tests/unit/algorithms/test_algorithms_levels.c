@@ -10,14 +10,14 @@
 
 #include <cmocka.h>
 
-struct sweep {
+struct levels_sweep {
     uint32_t window;
     unsigned verified, steps;
 };
 
 static void verify_case(const struct test_case *test, void *user)
 {
-    struct sweep *sweep = user;
+    struct levels_sweep *sweep = user;
     if (strcmp(test->algorithm->name, "levels") != 0)
         return;
     struct twill_schedule *schedules = test_emit(test);
@@ -63,7 +63,7 @@ static void test_regular(void **state)
         {2, 0, 2, 2, 1, 1, 1}, {2, 2, 2, 0, 2, 0, 1}, {2, 2, 1, 2, 2, 2, 1}, {2, 0, 2, 2, 2, 2, 2},
         {0, 0, 4, 0, 4, 3, 2}, {3, 0, 0, 3, 0, 3, 0}, {2, 0, 0, 9, 1, 1, 1}, {12, 0, 0, 0, 2, 2, 1},
         {1, 1, 1, 1, 1, 5, 3}, {2, 0, 2, 2, 1, 4, 1}, {10, 0, 2, 0, 0, 2, 0}};
-    struct sweep sweep = {.window = 1};
+    struct levels_sweep sweep = {.window = 1};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(fanouts); i++) {
         struct twill_world world;
         regular_world(&world, fanouts[i]);
@@ -122,7 +122,7 @@ static bool random_world(struct twill_world *world, uint32_t size, unsigned plac
 
 static void sweep_random(uint32_t from, uint32_t to, uint32_t step, uint32_t window)
 {
-    struct sweep sweep = {.window = window};
+    struct levels_sweep sweep = {.window = window};
     uint64_t seed = test_seed();
     for (uint32_t size = from; size <= to; size += step) {
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {

@@ -52,9 +52,9 @@ static void print_step(char *text, size_t capacity, const struct twill_schedule 
     snprintf(text, capacity, "%.*s", (int)strcspn(step, "\n"), step);
 }
 
-static void complain(struct scores *scores, const struct test_case *test,
-                     const struct twill_schedule *was, const struct twill_schedule *now,
-                     uint32_t rank, uint32_t at, enum test_mutation kind, const char *why)
+static void complain_mutant(struct scores *scores, const struct test_case *test,
+                            const struct twill_schedule *was, const struct twill_schedule *now,
+                            uint32_t rank, uint32_t at, enum test_mutation kind, const char *why)
 {
     char before[200], after[200];
     scores->complaints++;
@@ -80,9 +80,9 @@ static bool is_killed(const struct test_case *test, const struct twill_schedule 
     return !test_enters_alike(test, schedules);
 }
 
-static void judge(const struct test_case *test, struct twill_schedule *schedules, uint32_t rank,
-                  uint32_t at, enum test_mutation kind, struct scores *scores,
-                  const struct twill_schedule *whole)
+static void judge_mutant(const struct test_case *test, struct twill_schedule *schedules,
+                         uint32_t rank, uint32_t at, enum test_mutation kind, struct scores *scores,
+                         const struct twill_schedule *whole)
 {
     struct score *score = &scores->of[test_algorithm_index(test->algorithm)];
     bool killed = is_killed(test, schedules);
@@ -101,12 +101,12 @@ static void judge(const struct test_case *test, struct twill_schedule *schedules
     enum test_rule rule = test_explain(kind, &scene);
     score->by_rule[rule]++;
     if (rule == NO_RULE) {
-        complain(scores, test, whole, &schedules[rank], rank, at, kind, "survives");
+        complain_mutant(scores, test, whole, &schedules[rank], rank, at, kind, "survives");
         return;
     }
     const char *why = simulate(test, schedules, 8);
     if (why != NULL)
-        complain(scores, test, whole, &schedules[rank], rank, at, kind, why);
+        complain_mutant(scores, test, whole, &schedules[rank], rank, at, kind, why);
 }
 
 static bool differs(const struct twill_schedule *a, const struct twill_schedule *b)
@@ -134,7 +134,7 @@ static void mutate_step(const struct test_case *test, struct twill_schedule *sch
                 !differs(&schedules[rank], &whole))
                 continue;
             twill_schedule_derive(&schedules[rank]);
-            judge(test, schedules, rank, at, (enum test_mutation)kind, scores, &whole);
+            judge_mutant(test, schedules, rank, at, (enum test_mutation)kind, scores, &whole);
         }
     }
     free(steps);

@@ -71,7 +71,7 @@ struct turns {
     uint32_t depth[TEST_MOST_CORES][1024]; /* after each step */
 };
 
-static uint32_t after(const struct turns *t, uint32_t r, uint32_t peer, uint32_t step)
+static uint32_t turn_after(const struct turns *t, uint32_t r, uint32_t peer, uint32_t step)
 {
     return t->depth[peer][step] + (t->unit[peer] != t->unit[r]);
 }
@@ -83,15 +83,15 @@ static uint32_t depth_at(const struct turns *t, uint32_t r, uint32_t i)
     uint32_t now = i > 0 ? t->depth[r][i - 1] : 0;
     for (unsigned p = 0; p < step->nsrc && step->op == TWILL_STEP_AWAIT; p++) {
         uint32_t raised = raising(&t->schedules[step->peer[p]], step);
-        now = (uint32_t)twill_max(now, after(t, r, step->peer[p], raised));
+        now = (uint32_t)twill_max(now, turn_after(t, r, step->peer[p], raised));
     }
     for (uint32_t j = i; step->op == TWILL_STEP_WAIT && j-- > 0;) {
         const struct twill_step *posted = &t->schedules[r].steps[j];
         if (posted->op == TWILL_STEP_WAIT)
             break;
         if (posted->op == TWILL_STEP_RECV || posted->op == TWILL_STEP_RECV_REDUCE)
-            now =
-                (uint32_t)twill_max(now, after(t, r, posted->peer[0], sending(t->schedules, r, j)));
+            now = (uint32_t)twill_max(
+                now, turn_after(t, r, posted->peer[0], sending(t->schedules, r, j)));
     }
     return now;
 }

@@ -16,7 +16,7 @@
 #define US  UINT64_C(1000000)
 
 /* `ranks` ranks of `each` on a node. */
-static void make_world(struct twill_world *world, uint32_t ranks, uint32_t each)
+static void make_even_world(struct twill_world *world, uint32_t ranks, uint32_t each)
 {
     uint32_t *label = calloc(ranks, sizeof(*label));
     assert_non_null(label);
@@ -33,7 +33,7 @@ static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_ma
     struct twill_error error = {.status = TWILL_OK};
     struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
     uint64_t price;
-    make_world(&world, ranks, 1);
+    make_even_world(&world, ranks, 1);
     if (twill_price(&price, twill_algorithm_find(name), &world, &shape, model, bytes, TWILL_F32,
                     &error) != TWILL_OK)
         fail_msg("%s, %u ranks: %s", name, ranks, error.message);
@@ -48,7 +48,7 @@ static uint64_t price_on_node(enum twill_protocol protocol, uint32_t ranks,
     struct twill_world world;
     struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .protocol = protocol};
     uint64_t price;
-    make_world(&world, ranks, ranks);
+    make_even_world(&world, ranks, ranks);
     assert_int_equal(twill_price(&price, twill_algorithm_find("direct"), &world, &shape, model,
                                  bytes, TWILL_F32, NULL),
                      TWILL_OK);
@@ -123,7 +123,7 @@ static void test_blocks(void **state)
     const size_t bytes = 1 << 20;
     const uint32_t ranks = 8;
     model.link[TWILL_LINK_NETWORK].gap = 1000;
-    make_world(&world, ranks, 1);
+    make_even_world(&world, ranks, 1);
     for (uint16_t blocks = 1; blocks <= 16; blocks *= 2) {
         struct twill_shape shape = {.collective = TWILL_BROADCAST, .parameter = {blocks}};
         uint64_t price, once = 1000 * (bytes / KIB);
@@ -180,7 +180,7 @@ static void test_alone_as_together(void **state)
     }
 }
 
-struct sweep {
+struct price_sweep {
     const struct twill_machine_model *model;
     size_t cases;
 };
@@ -189,7 +189,7 @@ struct sweep {
  * others go first (Graham's anomalies). The same question has the same answer. */
 static void check_case(const struct test_case *test, void *user)
 {
-    struct sweep *sweep = user;
+    struct price_sweep *sweep = user;
     struct twill_pricing *pricing;
     struct twill_error error = {.status = TWILL_OK};
     uint64_t last = 0;
@@ -212,7 +212,7 @@ static void check_case(const struct test_case *test, void *user)
 static void test_sweep(void **state)
 {
     (void)state;
-    struct sweep sweep = {.cases = 0};
+    struct price_sweep sweep = {.cases = 0};
     for (size_t m = 0; (sweep.model = twill_machine_model_at(m)) != NULL; m++)
         for (uint32_t size = 1; size <= (TEST_SLOW ? 6 : 11); size++)
             for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
@@ -234,7 +234,7 @@ static uint64_t price_of_doubling(const struct twill_machine_model *model, uint3
     const struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
     struct twill_world world;
     uint64_t price;
-    make_world(&world, nodes * each, each);
+    make_even_world(&world, nodes * each, each);
     assert_int_equal(twill_price(&price, twill_algorithm_find("recursive_doubling"), &world, &shape,
                                  model, bytes, TWILL_F32, NULL),
                      TWILL_OK);
@@ -253,7 +253,7 @@ static uint64_t best(const struct twill_machine_model *model, uint32_t nodes, ui
     struct twill_candidates *all;
     struct twill_error error = {.status = TWILL_OK};
     uint64_t least = TWILL_PRICE_NEVER;
-    make_world(&world, nodes * each, each);
+    make_even_world(&world, nodes * each, each);
     if (twill_candidates_create(&all, &world, &tuning, &request, &error) != TWILL_OK)
         fail_msg("%s", error.message);
     for (size_t i = 0; i < all->count; i++)
@@ -369,7 +369,7 @@ static void test_measured(void **state)
     if (twill_tuning_create(&tuning, NULL, text, "file", &error) != TWILL_OK)
         fail_msg("%s", error.message);
     assert_int_equal(tuning->count, 4); /* the quicker of two of the same */
-    make_world(&world, 4, 4);
+    make_even_world(&world, 4, 4);
     assert_int_equal(twill_candidates_create(&all, &world, tuning, &request, NULL), TWILL_OK);
     unsigned found = 0;
     for (size_t i = 0; i < all->count; i++) {

@@ -18,7 +18,7 @@
 #define MIB (KIB * KIB)
 
 /* `nodes` nodes of `each` ranks. */
-static void make_world(struct twill_world *world, uint32_t nodes, uint32_t each)
+static void make_large_world(struct twill_world *world, uint32_t nodes, uint32_t each)
 {
     uint32_t *label = calloc((size_t)nodes * each, sizeof(*label));
     assert_non_null(label);
@@ -28,7 +28,7 @@ static void make_world(struct twill_world *world, uint32_t nodes, uint32_t each)
     free(label);
 }
 
-struct shape {
+struct priced_shape {
     uint32_t nodes, each;
 };
 
@@ -90,7 +90,7 @@ static const struct twill_candidate *chosen(const struct twill_candidates *all, 
 /* --- near what all ranks take ----------------------------------------------------------------- */
 
 static const size_t sizes[] = {512, 8 * KIB, 512 * KIB, 16 * MIB};
-enum { SIZES = TWILL_ARRAY_LENGTH(sizes) };
+enum { PRICE_LARGE_SIZES = TWILL_ARRAY_LENGTH(sizes) };
 
 static bool takes(const struct twill_algorithm *a, const struct twill_shape *shape, size_t bytes)
 {
@@ -104,9 +104,9 @@ struct brute {
     struct exact {
         const struct twill_algorithm *algorithm;
         struct twill_shape shape;
-        uint64_t price[SIZES];
+        uint64_t price[PRICE_LARGE_SIZES];
     } of[128];
-    uint64_t best[SIZES];
+    uint64_t best[PRICE_LARGE_SIZES];
 };
 
 static void run_whole(const struct twill_world *world, const struct twill_algorithm *a,
@@ -124,7 +124,7 @@ static void run_whole(const struct twill_world *world, const struct twill_algori
     *e = (struct exact){.algorithm = a, .shape = *shape};
     assert_int_equal(twill_pricing_create_within(&pricing, a, world, shape, UINT64_MAX, NULL),
                      TWILL_OK);
-    for (size_t i = 0; i < SIZES; i++) {
+    for (size_t i = 0; i < PRICE_LARGE_SIZES; i++) {
         e->price[i] = takes(a, shape, sizes[i])
                           ? twill_pricing_at(pricing, b->model, sizes[i], TWILL_F32)
                           : TWILL_PRICE_NEVER;
@@ -166,7 +166,7 @@ static void check_near(const struct brute *b, const struct twill_world *world, u
         unsigned most_off = pricing->mode != TWILL_PRICE_ONE_NODE ? percent
                             : wraps(e->algorithm)                 ? 8
                                                                   : 2;
-        for (size_t i = 0; i < SIZES && e->price[i] != TWILL_PRICE_NEVER; i++) {
+        for (size_t i = 0; i < PRICE_LARGE_SIZES && e->price[i] != TWILL_PRICE_NEVER; i++) {
             uint64_t price = twill_pricing_at(pricing, b->model, sizes[i], TWILL_F32);
             uint64_t exact = e->price[i], off = price > exact ? price - exact : exact - price;
             uint64_t most = b->best[i] / 2 * 3;
@@ -187,7 +187,7 @@ static void check_choice(const struct brute *b, const struct twill_world *world,
                          enum twill_collective collective)
 {
     struct twill_candidates *all = candidates_of(world, collective, b->model);
-    for (size_t i = 0; i < SIZES; i++) {
+    for (size_t i = 0; i < PRICE_LARGE_SIZES; i++) {
         const struct twill_candidate *c = chosen(all, sizes[i]);
         uint64_t price = TWILL_PRICE_NEVER;
         for (size_t s = 0; s < b->count; s++)
@@ -208,8 +208,9 @@ static void check_choice(const struct brute *b, const struct twill_world *world,
 static void test_brute_force(void **state)
 {
     (void)state;
-    static const struct shape worlds[] = {{4, 16}, {5, 4},  {6, 8},  {3, 12}, {12, 4}, {2, 24},
-                                          {17, 2}, {24, 2}, {31, 1}, {33, 1}, {64, 1}, {8, 8}};
+    static const struct priced_shape worlds[] = {{4, 16}, {5, 4},  {6, 8},  {3, 12},
+                                                 {12, 4}, {2, 24}, {17, 2}, {24, 2},
+                                                 {31, 1}, {33, 1}, {64, 1}, {8, 8}};
     struct brute *b = calloc(1, sizeof(*b));
     const struct twill_machine_model *model;
     size_t modes[TWILL_PRICE_SCALED + 1] = {0};
@@ -217,11 +218,11 @@ static void test_brute_force(void **state)
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(worlds) * TWILL_COLLECTIVE_COUNT; i++) {
             enum twill_collective collective = (enum twill_collective)(i % TWILL_COLLECTIVE_COUNT);
-            const struct shape *shape = &worlds[i / TWILL_COLLECTIVE_COUNT];
+            const struct priced_shape *shape = &worlds[i / TWILL_COLLECTIVE_COUNT];
             struct twill_world world;
             if (collective == TWILL_BARRIER || left_out(m, i))
                 continue;
-            make_world(&world, shape->nodes, shape->each);
+            make_large_world(&world, shape->nodes, shape->each);
             brute_force(b, &world, collective, model);
             check_near(b, &world, 5, modes);
             check_choice(b, &world, collective);
@@ -235,7 +236,7 @@ static void test_brute_force(void **state)
 static void test_scaled(void **state)
 {
     (void)state;
-    static const struct shape worlds[] = {{33, 8}, {300, 1}, {72, 4}};
+    static const struct priced_shape worlds[] = {{33, 8}, {300, 1}, {72, 4}};
     static const enum twill_collective collectives[] = {TWILL_ALLREDUCE, TWILL_BROADCAST,
                                                         TWILL_REDUCE};
     struct brute *b = calloc(1, sizeof(*b));
@@ -245,7 +246,7 @@ static void test_scaled(void **state)
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(worlds) * 3; i++) {
             struct twill_world world;
-            make_world(&world, worlds[i / 3].nodes, worlds[i / 3].each);
+            make_large_world(&world, worlds[i / 3].nodes, worlds[i / 3].each);
             brute_force(b, &world, collectives[i % 3], model);
             check_near(b, &world, 25, modes);
             twill_world_destroy(&world);
@@ -256,9 +257,9 @@ static void test_scaled(void **state)
 
 /* --- of any size ------------------------------------------------------------------------------ */
 
-static const struct shape large_worlds[] = {{4, 40},  {4, 41},   {3, 40},  {2, 64},
-                                            {16, 64}, {48, 64},  {64, 64}, {128, 64},
-                                            {384, 1}, {686, 64}, {4392, 1}};
+static const struct priced_shape large_worlds[] = {{4, 40},  {4, 41},   {3, 40},  {2, 64},
+                                                   {16, 64}, {48, 64},  {64, 64}, {128, 64},
+                                                   {384, 1}, {686, 64}, {4392, 1}};
 
 struct off_node {
     const struct twill_world *world;
@@ -333,7 +334,7 @@ static void test_interface(void **state)
             if (left_out(m, i))
                 continue;
             struct twill_world world;
-            make_world(&world, large_worlds[i].nodes, large_worlds[i].each);
+            make_large_world(&world, large_worlds[i].nodes, large_worlds[i].each);
             struct twill_candidates *all = candidates_of(&world, TWILL_ALLREDUCE, model);
             if (large_worlds[i].each >= 8)
                 check_hierarchical(&world, all, model->name);
@@ -344,13 +345,13 @@ static void test_interface(void **state)
         }
 }
 
-static void best_of(uint64_t best[SIZES], const struct shape *shape,
-                    const struct twill_machine_model *model)
+static void shapes_best(uint64_t best[PRICE_LARGE_SIZES], const struct priced_shape *shape,
+                        const struct twill_machine_model *model)
 {
     struct twill_world world;
-    make_world(&world, shape->nodes, shape->each);
+    make_large_world(&world, shape->nodes, shape->each);
     struct twill_candidates *all = candidates_of(&world, TWILL_ALLREDUCE, model);
-    for (size_t i = 0; i < SIZES; i++)
+    for (size_t i = 0; i < PRICE_LARGE_SIZES; i++)
         best[i] = twill_candidate_cost(chosen(all, sizes[i]), sizes[i]);
     twill_candidates_destroy(all);
     twill_world_destroy(&world);
@@ -365,7 +366,8 @@ static bool is_power(uint32_t n)
  * nodes of eight ranks share out among themselves first falls by no more than its rounding. Else,
  * and for few bytes, algorithms differ from one number of nodes to the next when every rank is run,
  * too: a power of two spares rounds, and a number that has divisors has grids. */
-static void allow(uint32_t nodes, uint32_t each, size_t bytes, unsigned *falls, unsigned *grows)
+static void allow_margins(uint32_t nodes, uint32_t each, size_t bytes, unsigned *falls,
+                          unsigned *grows)
 {
     bool shared = each >= 8, large = bytes >= 512 * KIB;
     *falls = shared && large ? 2 : !large && is_power(nodes + 1) ? 26 : 12;
@@ -373,11 +375,12 @@ static void allow(uint32_t nodes, uint32_t each, size_t bytes, unsigned *falls, 
 }
 
 static void check_one_more(const struct twill_machine_model *model, uint32_t nodes, uint32_t each,
-                           const uint64_t few[SIZES], const uint64_t many[SIZES])
+                           const uint64_t few[PRICE_LARGE_SIZES],
+                           const uint64_t many[PRICE_LARGE_SIZES])
 {
-    for (size_t s = 0; s < SIZES; s++) {
+    for (size_t s = 0; s < PRICE_LARGE_SIZES; s++) {
         unsigned falls, grows;
-        allow(nodes, each, sizes[s], &falls, &grows);
+        allow_margins(nodes, each, sizes[s], &falls, &grows);
         if (many[s] < few[s] / 100 * (100 - falls) ||
             (grows < UINT32_MAX && many[s] > few[s] / 100 * (100 + grows)))
             fail_msg("%s, %zu bytes: %.1f us on %ux%u, %.1f with a node more", model->name,
@@ -395,11 +398,11 @@ static void test_one_node_more(void **state)
     const struct twill_machine_model *model;
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
         for (uint32_t each = 1; each <= 8; each *= 8) {
-            uint64_t before[SIZES], now[SIZES];
+            uint64_t before[PRICE_LARGE_SIZES], now[PRICE_LARGE_SIZES];
             for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++) {
                 if (nodes[i] * each > 8192)
                     break;
-                best_of(now, &(struct shape){nodes[i], each}, model);
+                shapes_best(now, &(struct priced_shape){nodes[i], each}, model);
                 if (i > 0 && nodes[i] == nodes[i - 1] + 1)
                     check_one_more(model, nodes[i - 1], each, before, now);
                 memcpy(before, now, sizeof(now));
@@ -413,7 +416,7 @@ static void test_more_ranks(void **state)
 {
     (void)state;
     static const struct {
-        struct shape few, many;
+        struct priced_shape few, many;
         unsigned falls, grows; /* at most, in percent; 0: as it likes */
     } pairs[] = {
         {{4, 40}, {4, 41}, 1, 2},     {{3, 40}, {3, 41}, 1, 2},     {{16, 63}, {16, 64}, 10, 10},
@@ -425,10 +428,10 @@ static void test_more_ranks(void **state)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(pairs); i++) {
             if (left_out(m, i))
                 continue;
-            uint64_t few[SIZES], many[SIZES];
-            best_of(few, &pairs[i].few, model);
-            best_of(many, &pairs[i].many, model);
-            for (size_t s = 0; s < SIZES; s++)
+            uint64_t few[PRICE_LARGE_SIZES], many[PRICE_LARGE_SIZES];
+            shapes_best(few, &pairs[i].few, model);
+            shapes_best(many, &pairs[i].many, model);
+            for (size_t s = 0; s < PRICE_LARGE_SIZES; s++)
                 if (many[s] < few[s] / 100 * (100 - pairs[i].falls) ||
                     (pairs[i].grows > 0 && many[s] > few[s] + few[s] / 100 * pairs[i].grows))
                     fail_msg("%s, %zu bytes: %.1f us on %ux%u, %.1f on %ux%u", model->name,

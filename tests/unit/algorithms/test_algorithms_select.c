@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static void make_world(struct twill_world *world, const char *nodes)
+static void make_text_world(struct twill_world *world, const char *nodes)
 {
     uint32_t label[64], size = 0;
     struct twill_error error = {.status = TWILL_OK};
@@ -145,7 +145,8 @@ static const struct {
 };
 
 /* "name", with parameters and flavour where `like` has them. */
-static void describe(const struct twill_choice *choice, const char *like, char *text, size_t bytes)
+static void describe_choice(const struct twill_choice *choice, const char *like, char *text,
+                            size_t bytes)
 {
     size_t used = (size_t)snprintf(text, bytes, "%s", choice->algorithm->name);
     for (unsigned i = 0; strchr(like, '=') != NULL && i < choice->algorithm->parameters; i++)
@@ -155,8 +156,8 @@ static void describe(const struct twill_choice *choice, const char *like, char *
         snprintf(text + used, bytes - used, "@%s", twill_protocol_name(choice->shape.protocol));
 }
 
-static twill_status choose(struct twill_choice *choice, const struct twill_world *world, size_t row,
-                           struct twill_error *error)
+static twill_status choose_row(struct twill_choice *choice, const struct twill_world *world,
+                               size_t row, struct twill_error *error)
 {
     struct twill_chooser *chooser;
     struct twill_select_request request = {.collective =
@@ -185,11 +186,11 @@ static void test_table(void **state)
         struct twill_choice choice;
         struct twill_error error = {.status = TWILL_OK};
         char got[sizeof(error.message)];
-        make_world(&world, table[i].nodes);
-        twill_status status = choose(&choice, &world, i, &error);
+        make_text_world(&world, table[i].nodes);
+        twill_status status = choose_row(&choice, &world, i, &error);
         snprintf(got, sizeof(got), "%s", error.message);
         if (status == TWILL_OK)
-            describe(&choice, table[i].choice, got, sizeof(got));
+            describe_choice(&choice, table[i].choice, got, sizeof(got));
         const char *refusal = table[i].choice[0] == '!' ? table[i].choice + 1 : NULL;
         bool right = refusal == NULL ? strcmp(got, table[i].choice) == 0
                                      : status == TWILL_ERR_CONFIG && strstr(got, refusal) != NULL &&
@@ -403,7 +404,7 @@ static void test_substituted(void **state)
     struct twill_world world;
     struct twill_chooser *chooser;
     struct twill_choice choice;
-    make_world(&world, "4x1");
+    make_text_world(&world, "4x1");
     assert_int_equal(twill_chooser_create(&chooser, &world, NULL, "recursive_doubling", NULL),
                      TWILL_OK);
     struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 64};
@@ -432,7 +433,7 @@ static void test_measured_decides(void **state)
     struct twill_chooser *chooser;
     struct twill_choice choice;
     struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 64 * KIB};
-    make_world(&world, "4x1");
+    make_text_world(&world, "4x1");
     for (int measured = 0; measured < 2; measured++) {
         assert_int_equal(twill_tuning_create(&tuning, NULL, measured ? text : NULL, "file", NULL),
                          TWILL_OK);
@@ -463,7 +464,7 @@ static void test_registry(void **state)
     struct twill_schedule schedule;
     struct twill_error error = {.status = TWILL_OK};
     struct twill_shape shape = {.collective = TWILL_BROADCAST, .root = 4};
-    make_world(&world, "4");
+    make_text_world(&world, "4");
     assert_int_equal(
         twill_schedule_emit(&schedule, twill_algorithm_find("tree"), &world, 0, &shape, &error),
         TWILL_ERR_UNSUPPORTED);

@@ -13,21 +13,21 @@
 #include <cmocka.h>
 
 /* A row of the report: an algorithm, summed over all tests. */
-struct row {
+struct sweep_row {
     unsigned collectives, worlds, covered, verified, failed;
     uint32_t largest;
     uint64_t steps;
 };
 
-static struct report {
-    struct row row[TEST_ALGORITHMS];
+static struct sweep_report {
+    struct sweep_row row[TEST_ALGORITHMS];
 } * report_of(void **state)
 {
     return *state;
 }
 
 struct sweep {
-    struct report *report;
+    struct sweep_report *report;
     uint64_t random;
     uint32_t one_in; /* cases to draw one of */
     uint32_t window;
@@ -35,12 +35,12 @@ struct sweep {
     struct test_seen seen;
 };
 
-static struct row *row_of(struct sweep *sweep, const struct twill_algorithm *algorithm)
+static struct sweep_row *row_of(struct sweep *sweep, const struct twill_algorithm *algorithm)
 {
     return &sweep->report->row[test_algorithm_index(algorithm)];
 }
 
-static void complain(struct row *row, const struct test_case *test, const char *why)
+static void complain_row(struct sweep_row *row, const struct test_case *test, const char *why)
 {
     /* The first few of an algorithm are enough to see what is wrong. */
     if (row->failed++ < 3)
@@ -51,7 +51,7 @@ static void verify_case(const struct test_case *test, void *user)
 {
     struct sweep *sweep = user;
     struct twill_error error = {.status = TWILL_OK};
-    struct row *row = row_of(sweep, test->algorithm);
+    struct sweep_row *row = row_of(sweep, test->algorithm);
     /* Given parameters are many, and much alike. */
     bool given = test->shape.parameter[0] != 0;
     bool all = test->world->size <= 10 ? test_whole() : !given;
@@ -63,18 +63,18 @@ static void verify_case(const struct test_case *test, void *user)
     if (test->world->size > row->largest)
         row->largest = test->world->size;
     if (schedules == NULL) {
-        complain(row, test, error.message);
+        complain_row(row, test, error.message);
         return;
     }
     if (!test_enters_alike(test, schedules))
-        complain(row, test, "the ranks do not begin with the same meeting");
+        complain_row(row, test, "the ranks do not begin with the same meeting");
     bool covered = test_is_covered(&sweep->seen, test, schedules);
     int ways = test->shape.collective == TWILL_ALLTOALL ? 1 : 2;
     for (int in_place = 0; in_place < ways && !covered; in_place++) {
         twill_status status = twill_schedule_verify_window(schedules, test->world, &test->shape,
                                                            in_place != 0, sweep->window, &error);
         if (status != TWILL_OK) {
-            complain(row, test, error.message);
+            complain_row(row, test, error.message);
             break;
         }
         sweep->verified++;
@@ -85,7 +85,7 @@ static void verify_case(const struct test_case *test, void *user)
     test_schedules_destroy(schedules, test->world->size);
 }
 
-static unsigned failures(const struct report *report)
+static unsigned failures(const struct sweep_report *report)
 {
     unsigned failed = 0;
     for (size_t a = 0; a < TEST_ALGORITHMS; a++)
@@ -95,7 +95,7 @@ static unsigned failures(const struct report *report)
 
 /* Larger worlds cost by the square: of their cases fewer are drawn, and of a whole sweep over the
  * largest some placements are left out in turn. */
-static void sweep_sizes(struct report *report, uint32_t from, uint32_t to, uint32_t window,
+static void sweep_sizes(struct sweep_report *report, uint32_t from, uint32_t to, uint32_t window,
                         uint32_t roots)
 {
     struct sweep sweep = {.report = report, .window = window, .random = test_seed()};
@@ -164,7 +164,7 @@ static void verify_mixed(const struct test_case *test, void *user)
         if (twill_schedule_verify(a, test->world, &test->shape, in_place != 0, &error) == TWILL_OK)
             sweep->verified++;
     if (error.status != TWILL_OK)
-        complain(row_of(sweep, test->algorithm), &other[0], error.message);
+        complain_row(row_of(sweep, test->algorithm), &other[0], error.message);
     if (a != NULL)
         test_schedules_destroy(a, size);
     if (b != NULL)
@@ -193,18 +193,18 @@ static void test_mixed_protocols(void **state)
 
 static int begin_report(void **state)
 {
-    *state = calloc(1, sizeof(struct report));
+    *state = calloc(1, sizeof(struct sweep_report));
     return *state == NULL;
 }
 
 /* What was verified, as a table. */
 static int end_report(void **state)
 {
-    struct report *report = report_of(state);
+    struct sweep_report *report = report_of(state);
     print_message("%-32s %8s %9s %9s %12s %7s  %s\n", "algorithm", "largest", "shapes", "verified",
                   "steps", "failed", "collectives");
     for (size_t a = 0; twill_algorithm_at(a) != NULL; a++) {
-        const struct row *row = &report->row[a];
+        const struct sweep_row *row = &report->row[a];
         print_message("%-32s %8u %9u %9u %12llu %7u ", twill_algorithm_at(a)->name, row->largest,
                       row->covered, row->verified, (unsigned long long)row->steps, row->failed);
         for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++)

@@ -122,7 +122,7 @@ static void test_sums(void **state)
 
 /* --- what is chosen --------------------------------------------------------------------------- */
 
-static uint64_t least(enum twill_collective collective, uint32_t units, size_t bytes)
+static uint64_t least_traffic(enum twill_collective collective, uint32_t units, size_t bytes)
 {
     return (collective == TWILL_ALLREDUCE ? 2 : 1) * (uint64_t)(units - 1) * bytes;
 }
@@ -135,7 +135,7 @@ static void check_least(const struct test_node *node, unsigned level, enum test_
     uint32_t units = test_units(node, level);
     enum twill_collective collective = test->shape.collective;
     struct test_crossing sum = test_cross(node, level, schedules, bytes);
-    uint64_t expected = least(collective, units, bytes);
+    uint64_t expected = least_traffic(collective, units, bytes);
     if (sum.all != expected)
         fail_msg("%s, layout %u: %s of %zu bytes from rank %u by %s@%s: %llu bytes cross level %u, "
                  "not %llu",

@@ -11,26 +11,26 @@
 
 #include <cmocka.h>
 
-#define HEAD   "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
-#define TMP    "schedule parts 1 blocks 1 tmp 1 shared 0 peer_src 0 peer_dst 0\nlane\n"
-#define SHARED "schedule parts 1 blocks 1 tmp 0 shared 1 peer_src 0 peer_dst 0\nlane\n"
-#define MAPPED "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 1 peer_dst 1\nlane\n"
+#define VERIFY_HEAD "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define WITH_TMP    "schedule parts 1 blocks 1 tmp 1 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define WITH_SHARED "schedule parts 1 blocks 1 tmp 0 shared 1 peer_src 0 peer_dst 0\nlane\n"
+#define WITH_MAPPED "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 1 peer_dst 1\nlane\n"
 #define EAGER(shared)                                                                              \
     "schedule parts 1 blocks 1 tmp 0 shared " shared " peer_src 1 peer_dst 0 eager\nlane\n"
-#define TWO    "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
-#define FLAT   "copy SHARED[0] = SRC[0]\nsignal\n"
-#define REDUCE "reduce DST[0] = @SHARED[0] of 0 1 final\n"
-#define EITHER 2 /* in place and not */
-#define SHARDS "schedule parts 2 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
-#define PAIRS  "schedule parts 2 blocks 4 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
-#define PARTMP "schedule parts 2 blocks 2 tmp 2 shared 0 peer_src 0 peer_dst 0\nlane\n"
-#define PARSHR "schedule parts 2 blocks 2 tmp 0 shared 2 peer_src 0 peer_dst 0\nlane\n"
-#define PARMAP "schedule parts 2 blocks 2 tmp 0 shared 0 peer_src 1 peer_dst 1\nlane\n"
+#define TWO         "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define FLAT_STEPS  "copy SHARED[0] = SRC[0]\nsignal\n"
+#define REDUCE_STEP "reduce DST[0] = @SHARED[0] of 0 1 final\n"
+#define EITHER      2 /* in place and not */
+#define SHARDS      "schedule parts 2 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define WITH_PAIRS  "schedule parts 2 blocks 4 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define PARTMP      "schedule parts 2 blocks 2 tmp 2 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define PARSHR      "schedule parts 2 blocks 2 tmp 0 shared 2 peer_src 0 peer_dst 0\nlane\n"
+#define PARMAP      "schedule parts 2 blocks 2 tmp 0 shared 0 peer_src 1 peer_dst 1\nlane\n"
 /* Beside the collective. */
-#define VECTOR   0x100
-#define BY_RANK  0x200
-#define LEFT     0x400
-#define ROOT_ONE 0x800
+#define VECTOR_FLAG 0x100
+#define BY_RANK     0x200
+#define VERIFY_LEFT 0x400
+#define ROOT_ONE    0x800
 
 /* Two ranks, on one node unless `nodes`. */
 static const struct {
@@ -39,62 +39,68 @@ static const struct {
     const char *rank0, *rank1;
     const char *message; /* NULL: right */
 } table[] = {
-    {"flat is right", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 1 of 1\n" REDUCE,
-     SHARED FLAT "await 1 of 0\n" REDUCE, NULL},
-    {"orders of folding differ", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 1 of 1\n" REDUCE,
-     SHARED FLAT "await 1 of 0\nreduce DST[0] = @SHARED[0] of 1 0 final\n",
+    {"flat is right", 1, TWILL_ALLREDUCE, EITHER,
+     WITH_SHARED FLAT_STEPS "await 1 of 1\n" REDUCE_STEP,
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, NULL},
+    {"orders of folding differ", 1, TWILL_ALLREDUCE, EITHER,
+     WITH_SHARED FLAT_STEPS "await 1 of 1\n" REDUCE_STEP,
+     WITH_SHARED FLAT_STEPS "await 1 of 0\nreduce DST[0] = @SHARED[0] of 1 0 final\n",
      "differs in the order of operands"},
     {"one rank twice", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED FLAT "await 1 of 1\nreduce DST[0] = @SHARED[0] of 1 1 final\n",
-     SHARED FLAT "await 1 of 0\n" REDUCE, "contribution twice"},
+     WITH_SHARED FLAT_STEPS "await 1 of 1\nreduce DST[0] = @SHARED[0] of 1 1 final\n",
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, "contribution twice"},
     {"a rank lacks", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED FLAT "await 1 of 1\ncopy DST[0] = @SHARED[0] of 1\n",
-     SHARED FLAT "await 1 of 0\n" REDUCE, "lacks contributions"},
+     WITH_SHARED FLAT_STEPS "await 1 of 1\ncopy DST[0] = @SHARED[0] of 1\n",
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, "lacks contributions"},
     {"divided early", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED FLAT "await 1 of 1\nreduce DST[0] = @SHARED[0] of 1 final\n",
-     SHARED FLAT "await 1 of 0\n" REDUCE, "divides what is not complete"},
+     WITH_SHARED FLAT_STEPS "await 1 of 1\nreduce DST[0] = @SHARED[0] of 1 final\n",
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, "divides what is not complete"},
     {"divided twice", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED FLAT "await 1 of 1\n" REDUCE "reduce DST[0] = DST[0] final\n",
-     SHARED FLAT "await 1 of 0\n" REDUCE, "folds what is complete"},
+     WITH_SHARED FLAT_STEPS "await 1 of 1\n" REDUCE_STEP "reduce DST[0] = DST[0] final\n",
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, "folds what is complete"},
     {"never divided", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED FLAT "await 1 of 1\nreduce DST[0] = @SHARED[0] of 0 1\n",
-     SHARED FLAT "await 1 of 0\n" REDUCE, "stores a partial in DST"},
-    {"read before written", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT REDUCE,
-     SHARED FLAT "await 1 of 0\n" REDUCE, "never written"},
-    {"awaited too late", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT REDUCE "await 1 of 1\n",
-     SHARED FLAT "await 1 of 0\n" REDUCE, "SHARED[0] of rank 1"},
+     WITH_SHARED FLAT_STEPS "await 1 of 1\nreduce DST[0] = @SHARED[0] of 0 1\n",
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, "stores a partial in DST"},
+    {"read before written", 1, TWILL_ALLREDUCE, EITHER, WITH_SHARED FLAT_STEPS REDUCE_STEP,
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, "never written"},
+    {"awaited too late", 1, TWILL_ALLREDUCE, EITHER,
+     WITH_SHARED FLAT_STEPS REDUCE_STEP "await 1 of 1\n",
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, "SHARED[0] of rank 1"},
     {"signalled before the copy", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED "signal\ncopy SHARED[0] = SRC[0]\nawait 1 of 1\n" REDUCE,
-     SHARED FLAT "await 1 of 0\n" REDUCE, "not ordered"},
-    {"a signal that never comes", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 2 of 1\n" REDUCE,
-     SHARED FLAT "await 1 of 0\n" REDUCE, "rank 0, lane 0, step 2 (await), run 0: never gets on"},
-    {"both await first", 1, TWILL_BARRIER, EITHER, HEAD "await 1 of 1\nsignal\n",
-     HEAD "await 1 of 0\nsignal\n", "deadlock"},
+     WITH_SHARED "signal\ncopy SHARED[0] = SRC[0]\nawait 1 of 1\n" REDUCE_STEP,
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP, "not ordered"},
+    {"a signal that never comes", 1, TWILL_ALLREDUCE, EITHER,
+     WITH_SHARED FLAT_STEPS "await 2 of 1\n" REDUCE_STEP,
+     WITH_SHARED FLAT_STEPS "await 1 of 0\n" REDUCE_STEP,
+     "rank 0, lane 0, step 2 (await), run 0: never gets on"},
+    {"both await first", 1, TWILL_BARRIER, EITHER, VERIFY_HEAD "await 1 of 1\nsignal\n",
+     VERIFY_HEAD "await 1 of 0\nsignal\n", "deadlock"},
     {"mapped without an entry", 1, TWILL_ALLREDUCE, EITHER,
-     MAPPED "reduce DST[0] = @SRC[0] of 0 1 final\ncopy @DST[0] = DST[0] of 1\nsignal\n",
-     MAPPED "await 1 of 0\n", "SRC[0] of rank 1 is not ordered after the write by rank 1"},
+     WITH_MAPPED "reduce DST[0] = @SRC[0] of 0 1 final\ncopy @DST[0] = DST[0] of 1\nsignal\n",
+     WITH_MAPPED "await 1 of 0\n", "SRC[0] of rank 1 is not ordered after the write by rank 1"},
     {"mapped, the other ends before it is written", 1, TWILL_ALLREDUCE, 0,
-     MAPPED "signal\nawait 1 of 1\nreduce DST[0] = @SRC[0] of 0 1 final\n"
-            "copy @DST[0] = DST[0] of 1\n",
-     MAPPED "signal\nawait 1 of 0\n", "DST[0] of rank 1"},
+     WITH_MAPPED "signal\nawait 1 of 1\nreduce DST[0] = @SRC[0] of 0 1 final\n"
+                 "copy @DST[0] = DST[0] of 1\n",
+     WITH_MAPPED "signal\nawait 1 of 0\n", "DST[0] of rank 1"},
     {"mapped is right", 1, TWILL_ALLREDUCE, EITHER,
-     MAPPED "await 1 of 1\nreduce DST[0] = @SRC[0] of 0 1 final\n"
-            "copy @DST[0] = DST[0] of 1\nsignal\n",
-     MAPPED "signal\nawait 1 of 0\n", NULL},
+     WITH_MAPPED "await 1 of 1\nreduce DST[0] = @SRC[0] of 0 1 final\n"
+                 "copy @DST[0] = DST[0] of 1\nsignal\n",
+     WITH_MAPPED "signal\nawait 1 of 0\n", NULL},
     {"broadcast: the source is left before it was read", 1, TWILL_BROADCAST, EITHER,
-     MAPPED "copy DST[0] = SRC[0]\nawait 1 of 1\nsignal\n",
-     MAPPED "signal\nawait 1 of 0\ncopy DST[0] = @SRC[0] of 0\n", "SRC[0] of rank 0"},
+     WITH_MAPPED "copy DST[0] = SRC[0]\nawait 1 of 1\nsignal\n",
+     WITH_MAPPED "signal\nawait 1 of 0\ncopy DST[0] = @SRC[0] of 0\n", "SRC[0] of rank 0"},
     {"broadcast that nobody waits to enter", 1, TWILL_BROADCAST, EITHER,
-     SHARED "copy DST[0] = SRC[0]\n" FLAT, SHARED "await 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n",
+     WITH_SHARED "copy DST[0] = SRC[0]\n" FLAT_STEPS,
+     WITH_SHARED "await 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n",
      "ends although rank 1 may not have begun"},
     {"broadcast is right", 1, TWILL_BROADCAST, EITHER,
-     SHARED "copy DST[0] = SRC[0]\ncopy SHARED[0] = SRC[0]\nawait 1 of 1\nsignal\n",
-     SHARED "signal\nawait 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", NULL},
-    {"broadcast, eager", 1, TWILL_BROADCAST, EITHER, EAGER("1") "copy DST[0] = SRC[0]\n" FLAT,
+     WITH_SHARED "copy DST[0] = SRC[0]\ncopy SHARED[0] = SRC[0]\nawait 1 of 1\nsignal\n",
+     WITH_SHARED "signal\nawait 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", NULL},
+    {"broadcast, eager", 1, TWILL_BROADCAST, EITHER, EAGER("1") "copy DST[0] = SRC[0]\n" FLAT_STEPS,
      EAGER("1") "await 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", NULL},
     {"broadcast that only the root takes for eager", 1, TWILL_BROADCAST, EITHER,
-     EAGER("1") "copy DST[0] = SRC[0]\n" FLAT,
-     SHARED "await 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", "only one of ranks 0 and 1"},
+     EAGER("1") "copy DST[0] = SRC[0]\n" FLAT_STEPS,
+     WITH_SHARED "await 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", "only one of ranks 0 and 1"},
     {"broadcast, eager: the source is left before it was read", 1, TWILL_BROADCAST, EITHER,
      EAGER("0") "copy DST[0] = SRC[0]\nsignal\n",
      EAGER("0") "await 1 of 0\ncopy DST[0] = @SRC[0] of 0\n", "SRC[0] of rank 0"},
@@ -104,47 +110,49 @@ static const struct {
     {"a barrier cannot be eager", 1, TWILL_BARRIER, EITHER, EAGER("0") "signal\n",
      EAGER("0") "await 1 of 0\nsignal\n", "ends although rank 1 may not have begun"},
     {"broadcast that reads another's source", 1, TWILL_BROADCAST, EITHER,
-     HEAD "copy DST[0] = SRC[0]\nsignal\nawait 1 of 1\n",
-     HEAD "copy DST[0] = SRC[0]\nsignal\nawait 1 of 0\n",
+     VERIFY_HEAD "copy DST[0] = SRC[0]\nsignal\nawait 1 of 1\n",
+     VERIFY_HEAD "copy DST[0] = SRC[0]\nsignal\nawait 1 of 0\n",
      "names a part that the rank does not hold"},
-    {"barrier that is none", 1, TWILL_BARRIER, EITHER, HEAD "await 1 of 1\n", HEAD "signal\n",
-     "rank 1, run 0: ends although rank 0"},
+    {"barrier that is none", 1, TWILL_BARRIER, EITHER, VERIFY_HEAD "await 1 of 1\n",
+     VERIFY_HEAD "signal\n", "rank 1, run 0: ends although rank 0"},
     {"imm put twice", 1, TWILL_ALLREDUCE, EITHER,
-     HEAD "put_imm SRC[0]\nput_imm SRC[0]\nawait of 1 imm\nreduce DST[0] = @IMM[0] of 0 1 final\n",
-     HEAD "put_imm SRC[0]\nawait of 0 imm\nreduce DST[0] = @IMM[0] of 0 1 final\n", "put twice"},
+     VERIFY_HEAD
+     "put_imm SRC[0]\nput_imm SRC[0]\nawait of 1 imm\nreduce DST[0] = @IMM[0] of 0 1 final\n",
+     VERIFY_HEAD "put_imm SRC[0]\nawait of 0 imm\nreduce DST[0] = @IMM[0] of 0 1 final\n",
+     "put twice"},
     {"imm is right", 1, TWILL_ALLREDUCE, EITHER,
-     HEAD "put_imm SRC[0]\nawait of 1 imm\nreduce DST[0] = @IMM[0] of 0 1 own_src final\n",
-     HEAD "put_imm SRC[0]\nawait of 0 imm\nreduce DST[0] = @IMM[0] of 0 1 final\n", NULL},
+     VERIFY_HEAD "put_imm SRC[0]\nawait of 1 imm\nreduce DST[0] = @IMM[0] of 0 1 own_src final\n",
+     VERIFY_HEAD "put_imm SRC[0]\nawait of 0 imm\nreduce DST[0] = @IMM[0] of 0 1 final\n", NULL},
     {"messages: right", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nrecv TMP[0] from 1\nwait\ncopy DST[0] = SRC[0]\n"
-         "reduce DST[0] = TMP[0] acc final\n",
-     TMP "send SRC[0] to 0\nrecv TMP[0] from 0\nwait\ncopy DST[0] = SRC[0]\n"
-         "reduce DST[0] = TMP[0] acc first final\n",
+     WITH_TMP "send SRC[0] to 1\nrecv TMP[0] from 1\nwait\ncopy DST[0] = SRC[0]\n"
+              "reduce DST[0] = TMP[0] acc final\n",
+     WITH_TMP "send SRC[0] to 0\nrecv TMP[0] from 0\nwait\ncopy DST[0] = SRC[0]\n"
+              "reduce DST[0] = TMP[0] acc first final\n",
      NULL},
     {"messages: used before the wait", 2, TWILL_ALLREDUCE, 0,
-     TMP "send SRC[0] to 1\nrecv TMP[0] from 1\ncopy DST[0] = SRC[0]\n"
-         "reduce DST[0] = TMP[0] acc final\nwait\n",
-     TMP "send SRC[0] to 0\nrecv TMP[0] from 0\nwait\ncopy DST[0] = SRC[0]\n"
-         "reduce DST[0] = TMP[0] acc first final\n",
+     WITH_TMP "send SRC[0] to 1\nrecv TMP[0] from 1\ncopy DST[0] = SRC[0]\n"
+              "reduce DST[0] = TMP[0] acc final\nwait\n",
+     WITH_TMP "send SRC[0] to 0\nrecv TMP[0] from 0\nwait\ncopy DST[0] = SRC[0]\n"
+              "reduce DST[0] = TMP[0] acc first final\n",
      "TMP[0] of rank 0 is not ordered after the write by rank 0"},
     {"messages: written while it is being sent, in place only", 2, TWILL_ALLREDUCE, 1,
-     HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
-     HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\n",
      "is not ordered after the read by rank 0"},
     {"messages: the same, not in place", 2, TWILL_ALLREDUCE, 0,
-     HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
-     HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\n", NULL},
+     VERIFY_HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\n", NULL},
     {"messages: needs a buffer", 2, TWILL_ALLREDUCE, 0,
-     HEAD "send SRC[0] to 1\nwait\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
-     HEAD "send SRC[0] to 0\nwait\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 1\nwait\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 0\nwait\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\n",
      "deadlock"},
     {"messages: one too many", 2, TWILL_BARRIER, EITHER,
-     HEAD "send SRC[0]x0 to 1\nrecv SRC[0]x0 from 1\nwait\n",
-     HEAD "send SRC[0]x0 to 0\nrecv SRC[0]x0 from 0\nrecv SRC[0]x0 from 0\nwait\n",
+     VERIFY_HEAD "send SRC[0]x0 to 1\nrecv SRC[0]x0 from 1\nwait\n",
+     VERIFY_HEAD "send SRC[0]x0 to 0\nrecv SRC[0]x0 from 0\nrecv SRC[0]x0 from 0\nwait\n",
      "never gets on"},
     {"messages: one too many, in runs that follow each other", 2, TWILL_BARRIER, EITHER,
-     SHARED "send SRC[0]x0 to 1\nrecv SRC[0]x0 from 1\nwait\n",
-     SHARED "send SRC[0]x0 to 0\nrecv SRC[0]x0 from 0\nrecv SRC[0]x0 from 0\nwait\n",
+     WITH_SHARED "send SRC[0]x0 to 1\nrecv SRC[0]x0 from 1\nwait\n",
+     WITH_SHARED "send SRC[0]x0 to 0\nrecv SRC[0]x0 from 0\nrecv SRC[0]x0 from 0\nwait\n",
      "message of another run"},
     {"messages: lengths differ", 2, TWILL_BROADCAST, EITHER,
      TWO "send SRC[0]x2 to 1\nwait\ncopy DST[0]x2 = SRC[0]\n", TWO "recv DST[0] from 0\nwait\n",
@@ -152,34 +160,35 @@ static const struct {
     {"messages: parts exchanged", 2, TWILL_BROADCAST, EITHER,
      TWO "send SRC[1] to 1\nsend SRC[0] to 1\nwait\ncopy DST[0]x2 = SRC[0]\n",
      TWO "recv DST[0] from 0\nrecv DST[1] from 0\nwait\n", "gets a block of another place"},
-    {"result never written", 2, TWILL_BROADCAST, 0, HEAD "send SRC[0] to 1\nwait\n",
-     HEAD "recv DST[0] from 0\nwait\n", "DST[0] of rank 0 was never written"},
-    {"blocks differ", 2, TWILL_BROADCAST, EITHER, TWO "copy DST[0]x2 = SRC[0]\n", HEAD, "blocks"},
+    {"result never written", 2, TWILL_BROADCAST, 0, VERIFY_HEAD "send SRC[0] to 1\nwait\n",
+     VERIFY_HEAD "recv DST[0] from 0\nwait\n", "DST[0] of rank 0 was never written"},
+    {"blocks differ", 2, TWILL_BROADCAST, EITHER, TWO "copy DST[0]x2 = SRC[0]\n", VERIFY_HEAD,
+     "blocks"},
     /* states of values */
     {"partial in TMP: right", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
-     TMP "recv_reduce TMP[0] = SRC[0] from 0\nwait\nreduce DST[0] = TMP[0] final partial\n"
-         "send DST[0] to 0\nwait\n",
+     WITH_TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv_reduce TMP[0] = SRC[0] from 0\nwait\nreduce DST[0] = TMP[0] final partial\n"
+              "send DST[0] to 0\nwait\n",
      NULL},
     {"partial not said", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
-     TMP "recv_reduce TMP[0] = SRC[0] from 0\nwait\nreduce DST[0] = TMP[0] final\n"
-         "send DST[0] to 0\nwait\n",
+     WITH_TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv_reduce TMP[0] = SRC[0] from 0\nwait\nreduce DST[0] = TMP[0] final\n"
+              "send DST[0] to 0\nwait\n",
      "TMP[0] of rank 1 is a partial, which the step does not say"},
     {"raw called a partial", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
-     TMP "recv TMP[0] from 0\nwait\ncopy DST[0] = SRC[0]\n"
-         "reduce DST[0] = TMP[0] acc final partial\nsend DST[0] to 0\nwait\n",
+     WITH_TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv TMP[0] from 0\nwait\ncopy DST[0] = SRC[0]\n"
+              "reduce DST[0] = TMP[0] acc final partial\nsend DST[0] to 0\nwait\n",
      "TMP[0] of rank 1 is no partial, as the step says"},
     {"a final value called a partial", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
-     TMP "recv_reduce TMP[0] = SRC[0] from 0 final\nwait\ncopy TMP[0] = TMP[0] partial\n"
-         "copy DST[0] = TMP[0]\nsend DST[0] to 0\nwait\n",
+     WITH_TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv_reduce TMP[0] = SRC[0] from 0 final\nwait\ncopy TMP[0] = TMP[0] partial\n"
+              "copy DST[0] = TMP[0]\nsend DST[0] to 0\nwait\n",
      "is no partial, as the step says"},
     {"partial copied to DST", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nrecv DST[0] from 1\nwait\n",
-     TMP "recv_reduce TMP[0] = SRC[0] from 0\nwait\ncopy DST[0] = TMP[0] partial\n"
-         "send DST[0] to 0\nwait\n",
+     WITH_TMP "send SRC[0] to 1\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv_reduce TMP[0] = SRC[0] from 0\nwait\ncopy DST[0] = TMP[0] partial\n"
+              "send DST[0] to 0\nwait\n",
      "stores a partial in DST"},
     {"partial put into a peer's DST", 1, TWILL_ALLREDUCE, EITHER,
      "schedule parts 1 blocks 1 tmp 1 shared 0 peer_src 0 peer_dst 1\nlane\n"
@@ -187,67 +196,70 @@ static const struct {
      "schedule parts 1 blocks 1 tmp 1 shared 0 peer_src 0 peer_dst 1\nlane\nawait 1 of 0\n",
      "stores a partial in DST"},
     {"partial sent, not said there", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "reduce TMP[0] = SRC[0]\nsend TMP[0] to 1\nrecv DST[0] from 1\nwait\n",
-     TMP "recv_reduce DST[0] = SRC[0] from 0 final partial\nwait\nsend DST[0] to 0\nwait\n",
+     WITH_TMP "reduce TMP[0] = SRC[0]\nsend TMP[0] to 1\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv_reduce DST[0] = SRC[0] from 0 final partial\nwait\nsend DST[0] to 0\nwait\n",
      "TMP[0] of rank 0 is a partial"},
     {"partial sent, not said here", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "reduce TMP[0] = SRC[0]\nsend TMP[0] to 1 partial\nrecv DST[0] from 1\nwait\n",
-     TMP "recv_reduce DST[0] = SRC[0] from 0 final\nwait\nsend DST[0] to 0\nwait\n",
+     WITH_TMP "reduce TMP[0] = SRC[0]\nsend TMP[0] to 1 partial\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv_reduce DST[0] = SRC[0] from 0 final\nwait\nsend DST[0] to 0\nwait\n",
      "gets a message of a partial, which it does not say"},
     {"partial sent, said on both sides", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "reduce TMP[0] = SRC[0]\nsend TMP[0] to 1 partial\nwait\nrecv DST[0] from 1\nwait\n",
-     TMP "recv_reduce DST[0] = SRC[0] from 0 final partial\nwait\nsend DST[0] to 0\nwait\n", NULL},
+     WITH_TMP "reduce TMP[0] = SRC[0]\nsend TMP[0] to 1 partial\nwait\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv_reduce DST[0] = SRC[0] from 0 final partial\nwait\nsend DST[0] to 0\nwait\n",
+     NULL},
     {"raw sent, a partial expected", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
-     TMP "recv_reduce DST[0] = SRC[0] from 0 final partial\nwait\nsend DST[0] to 0\nwait\n",
+     WITH_TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "recv_reduce DST[0] = SRC[0] from 0 final partial\nwait\nsend DST[0] to 0\nwait\n",
      "gets a message that is no partial, as it says"},
     {"own partial not said", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
-     TMP "reduce TMP[0] = SRC[0]\nrecv_reduce DST[0] = TMP[0] from 0 final\nwait\n"
-         "send DST[0] to 0\nwait\n",
+     WITH_TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "reduce TMP[0] = SRC[0]\nrecv_reduce DST[0] = TMP[0] from 0 final\nwait\n"
+              "send DST[0] to 0\nwait\n",
      "TMP[0] of rank 1 is a partial, which the step does not say"},
     {"own partial said", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
-     TMP "reduce TMP[0] = SRC[0]\nrecv_reduce DST[0] = TMP[0] from 0 first final partial_own\n"
-         "wait\nsend DST[0] to 0\nwait\n",
+     WITH_TMP "send SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n",
+     WITH_TMP "reduce TMP[0] = SRC[0]\nrecv_reduce DST[0] = TMP[0] from 0 first final partial_own\n"
+              "wait\nsend DST[0] to 0\nwait\n",
      NULL},
-    {"SRC called a partial", 2, TWILL_ALLREDUCE, EITHER, HEAD "send SRC[0] to 1 partial\nwait\n",
-     HEAD, "calls what is in SRC or DST a partial"},
+    {"SRC called a partial", 2, TWILL_ALLREDUCE, EITHER,
+     VERIFY_HEAD "send SRC[0] to 1 partial\nwait\n", VERIFY_HEAD,
+     "calls what is in SRC or DST a partial"},
     {"PARTIAL_OWN of nothing", 2, TWILL_ALLREDUCE, EITHER,
-     TMP "reduce TMP[0] = SRC[0] partial_own\n", TMP, "PARTIAL_OWN without ACC"},
+     WITH_TMP "reduce TMP[0] = SRC[0] partial_own\n", WITH_TMP, "PARTIAL_OWN without ACC"},
     {"nothing called a partial", 2, TWILL_BARRIER, EITHER,
-     HEAD "send SRC[0]x0 to 1 partial\nwait\n", HEAD, "calls it a partial"},
+     VERIFY_HEAD "send SRC[0]x0 to 1 partial\nwait\n", VERIFY_HEAD, "calls it a partial"},
     {"own SRC stands in for a shared partial", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED "reduce SHARED[0] = SRC[0]\nsignal\nawait 1 of 1\n"
-            "reduce DST[0] = @SHARED[0] of 0 1 own_src final partial\n",
-     SHARED "reduce SHARED[0] = SRC[0]\nsignal\nawait 1 of 0\n"
-            "reduce DST[0] = @SHARED[0] of 0 1 final partial\n",
+     WITH_SHARED "reduce SHARED[0] = SRC[0]\nsignal\nawait 1 of 1\n"
+                 "reduce DST[0] = @SHARED[0] of 0 1 own_src final partial\n",
+     WITH_SHARED "reduce SHARED[0] = SRC[0]\nsignal\nawait 1 of 0\n"
+                 "reduce DST[0] = @SHARED[0] of 0 1 final partial\n",
      NULL},
     /* order */
-    {"by rank: right", 2, TWILL_ALLREDUCE | LEFT, 0,
-     HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
-     HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\n", NULL},
+    {"by rank: right", 2, TWILL_ALLREDUCE | VERIFY_LEFT, 0,
+     VERIFY_HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\n", NULL},
     {"by rank: wrong", 2, TWILL_ALLREDUCE | BY_RANK, 0,
-     HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 first final\nwait\n",
-     HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 first final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 final\nwait\n",
      "folds operands out of order"},
     {"the same where order is nothing", 2, TWILL_ALLREDUCE, 0,
-     HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 first final\nwait\n",
-     HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 final\nwait\n", NULL},
+     VERIFY_HEAD "send SRC[0] to 1\nrecv_reduce DST[0] = SRC[0] from 1 first final\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 0\nrecv_reduce DST[0] = SRC[0] from 0 final\nwait\n", NULL},
     /* reduce */
-    {"reduce: right", 2, TWILL_REDUCE | ROOT_ONE, EITHER, HEAD "send SRC[0] to 1\nwait\n",
-     HEAD "recv_reduce DST[0] = SRC[0] from 0 final first\nwait\n", NULL},
+    {"reduce: right", 2, TWILL_REDUCE | ROOT_ONE, EITHER, VERIFY_HEAD "send SRC[0] to 1\nwait\n",
+     VERIFY_HEAD "recv_reduce DST[0] = SRC[0] from 0 final first\nwait\n", NULL},
     {"reduce: DST that is not there", 2, TWILL_REDUCE | ROOT_ONE, EITHER,
-     HEAD "copy DST[0] = SRC[0]\nsend DST[0] to 1\nwait\n",
-     HEAD "recv_reduce DST[0] = SRC[0] from 0 final first\nwait\n",
+     VERIFY_HEAD "copy DST[0] = SRC[0]\nsend DST[0] to 1\nwait\n",
+     VERIFY_HEAD "recv_reduce DST[0] = SRC[0] from 0 final first\nwait\n",
      "names a part that the rank does not hold"},
     {"reduce: the node may not have come", 1, TWILL_REDUCE | ROOT_ONE, EITHER,
-     HEAD "send SRC[0] to 1\nwait\n", HEAD "recv_reduce DST[0] = SRC[0] from 0 final first\nwait\n",
+     VERIFY_HEAD "send SRC[0] to 1\nwait\n",
+     VERIFY_HEAD "recv_reduce DST[0] = SRC[0] from 0 final first\nwait\n",
      "rank 0, run 0: ends although rank 1 may not have begun"},
     {"broadcast has nothing to fold", 2, TWILL_BROADCAST, EITHER,
-     HEAD "reduce DST[0] = SRC[0] final\n", HEAD, "nothing to fold"},
+     VERIFY_HEAD "reduce DST[0] = SRC[0] final\n", VERIFY_HEAD, "nothing to fold"},
     /* allgather */
-    {"allgather: right", 2, TWILL_ALLGATHER | VECTOR, EITHER,
+    {"allgather: right", 2, TWILL_ALLGATHER | VECTOR_FLAG, EITHER,
      SHARDS "send SRC[0] to 1\nrecv DST[1] from 1\ncopy DST[0] = SRC[0]\nwait\n",
      SHARDS "send SRC[1] to 0\nrecv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n", NULL},
     {"allgather: parts forgotten", 2, TWILL_ALLGATHER, EITHER, TWO, TWO, "wrong parts"},
@@ -261,16 +273,16 @@ static const struct {
      PARTMP "copy TMP[1] = SRC[0]\nsend TMP[1] to 1\nrecv TMP[0] from 1\nwait\n"
             "copy DST[0] = TMP[1]\ncopy DST[1] = TMP[0]\n",
      PARTMP "send SRC[1] to 0\nrecv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n", NULL},
-    {"allgather: moved, the parts being of any size", 2, TWILL_ALLGATHER | VECTOR, EITHER,
+    {"allgather: moved, the parts being of any size", 2, TWILL_ALLGATHER | VECTOR_FLAG, EITHER,
      PARTMP "copy TMP[1] = SRC[0]\nsend TMP[1] to 1\nrecv TMP[0] from 1\nwait\n"
             "copy DST[0] = TMP[1]\ncopy DST[1] = TMP[0]\n",
      PARTMP "send SRC[1] to 0\nrecv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n",
      "TMP[1] of rank 0 gets a block of another place"},
     {"allgather: pieces exchanged", 2, TWILL_ALLGATHER, EITHER,
-     PAIRS "send SRC[0] to 1\nsend SRC[1] to 1\nrecv DST[2]x2 from 1\ncopy DST[0]x2 = SRC[0]\n"
-           "wait\n",
-     PAIRS "send SRC[2]x2 to 0\nrecv DST[1] from 0\nrecv DST[0] from 0\n"
-           "copy DST[2]x2 = SRC[2]\nwait\n",
+     WITH_PAIRS "send SRC[0] to 1\nsend SRC[1] to 1\nrecv DST[2]x2 from 1\ncopy DST[0]x2 = SRC[0]\n"
+                "wait\n",
+     WITH_PAIRS "send SRC[2]x2 to 0\nrecv DST[1] from 0\nrecv DST[0] from 0\n"
+                "copy DST[2]x2 = SRC[2]\nwait\n",
      "gets a block of another place"},
     {"allgather: own part never copied", 2, TWILL_ALLGATHER, 0,
      SHARDS "send SRC[0] to 1\nrecv DST[1] from 1\nwait\n",
@@ -279,11 +291,11 @@ static const struct {
     {"allgather: own part never copied, in place", 2, TWILL_ALLGATHER, 1,
      SHARDS "send SRC[0] to 1\nrecv DST[1] from 1\nwait\n",
      SHARDS "send SRC[1] to 0\nrecv DST[0] from 0\nwait\n", NULL},
-    {"allgatherv into a peer", 1, TWILL_ALLGATHER | VECTOR, EITHER,
+    {"allgatherv into a peer", 1, TWILL_ALLGATHER | VECTOR_FLAG, EITHER,
      PARMAP "copy @DST[0] = SRC[0] of 1\nsignal\n", PARMAP "await 1 of 0\n",
      "touches a peer's SRC or DST"},
     /* reduce_scatter */
-    {"reduce_scatter: right", 2, TWILL_REDUCE_SCATTER | VECTOR | LEFT, EITHER,
+    {"reduce_scatter: right", 2, TWILL_REDUCE_SCATTER | VECTOR_FLAG | VERIFY_LEFT, EITHER,
      SHARDS "send SRC[1] to 1\nrecv_reduce DST[0] = SRC[0] from 1 final\nwait\n",
      SHARDS "send SRC[0] to 0\nrecv_reduce DST[1] = SRC[1] from 0 final first\nwait\n", NULL},
     {"reduce_scatter: folds another part", 2, TWILL_REDUCE_SCATTER, 0,
@@ -293,27 +305,27 @@ static const struct {
     {"reduce_scatter: another's part of DST", 2, TWILL_REDUCE_SCATTER, EITHER,
      SHARDS "copy DST[1] = SRC[1]\n", SHARDS, "names a part that the rank does not hold"},
     /* gather, scatter */
-    {"gather: right", 2, TWILL_GATHER | VECTOR | ROOT_ONE, EITHER,
+    {"gather: right", 2, TWILL_GATHER | VECTOR_FLAG | ROOT_ONE, EITHER,
      SHARDS "send SRC[0] to 1\nwait\n", SHARDS "recv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n",
      NULL},
     {"gather: nobody but the root has DST", 2, TWILL_GATHER | ROOT_ONE, EITHER,
      SHARDS "copy DST[0] = SRC[0]\nsend DST[0] to 1\nwait\n",
      SHARDS "recv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n",
      "names a part that the rank does not hold"},
-    {"gatherv: scratch", 2, TWILL_GATHER | VECTOR | ROOT_ONE, EITHER,
+    {"gatherv: scratch", 2, TWILL_GATHER | VECTOR_FLAG | ROOT_ONE, EITHER,
      PARTMP "send SRC[0] to 1\nwait\n", PARTMP "recv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n",
      "scratch"},
-    {"scatter: right", 2, TWILL_SCATTER | VECTOR, EITHER,
+    {"scatter: right", 2, TWILL_SCATTER | VECTOR_FLAG, EITHER,
      SHARDS "send SRC[1] to 1\ncopy DST[0] = SRC[0]\nwait\n", SHARDS "recv DST[1] from 0\nwait\n",
      NULL},
-    {"scatterv: two parts at once", 2, TWILL_SCATTER | VECTOR, EITHER,
+    {"scatterv: two parts at once", 2, TWILL_SCATTER | VECTOR_FLAG, EITHER,
      SHARDS "send SRC[0]x2 to 1\ncopy DST[0] = SRC[0]\nwait\n", SHARDS "recv DST[1] from 0\nwait\n",
      "has a message of several parts"},
     {"scatter: the part of another", 2, TWILL_SCATTER, EITHER,
      SHARDS "send SRC[0] to 1\ncopy DST[0] = SRC[0]\nwait\n", SHARDS "recv DST[1] from 0\nwait\n",
      "DST[1] of rank 1 is a block of another place"},
     /* alltoall */
-    {"alltoall: right", 2, TWILL_ALLTOALL | VECTOR, 0,
+    {"alltoall: right", 2, TWILL_ALLTOALL | VECTOR_FLAG, 0,
      SHARDS "send SRC[1] to 1\nrecv DST[1] from 1\ncopy DST[0] = SRC[0]\nwait\n",
      SHARDS "send SRC[0] to 0\nrecv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n", NULL},
     {"alltoall: to another", 2, TWILL_ALLTOALL, 0,
@@ -324,7 +336,7 @@ static const struct {
      SHARDS "send SRC[1] to 1\nrecv DST[0] from 1\ncopy DST[1] = SRC[0]\nwait\n",
      SHARDS "send SRC[0] to 0\nrecv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n",
      "DST[0] of rank 0 comes from another rank than it should"},
-    {"alltoallv: part of another size", 2, TWILL_ALLTOALL | VECTOR, 0,
+    {"alltoallv: part of another size", 2, TWILL_ALLTOALL | VECTOR_FLAG, 0,
      SHARDS "send SRC[1] to 1\nrecv DST[0] from 1\ncopy DST[1] = SRC[0]\nwait\n",
      SHARDS "send SRC[0] to 0\nrecv DST[0] from 0\ncopy DST[1] = SRC[1]\nwait\n",
      "gets a block of another place"},
@@ -340,24 +352,29 @@ static const struct {
      PARMAP "signal\nawait 1 of 0\ncopy @DST[1] = SRC[0] of 0\nsignal\nawait 2 of 0\n",
      "DST[1] of rank 0 is not ordered"},
     /* what a schedule may not say at all */
-    {"posted at the end", 2, TWILL_BARRIER, EITHER, HEAD "send SRC[0]x0 to 1\n", HEAD,
+    {"posted at the end", 2, TWILL_BARRIER, EITHER, VERIFY_HEAD "send SRC[0]x0 to 1\n", VERIFY_HEAD,
      "ends with something posted"},
-    {"beyond the space", 2, TWILL_ALLREDUCE, EITHER, HEAD "copy DST[1] = SRC[1]\n", HEAD, "beyond"},
-    {"another node's memory", 2, TWILL_ALLREDUCE, EITHER, MAPPED "copy DST[0] = @SRC[0] of 1\n",
-     HEAD, "rank of another node"},
-    {"a rank that is not there", 2, TWILL_ALLREDUCE, EITHER, HEAD "send SRC[0] to 2\nwait\n", HEAD,
-     "does not exist"},
-    {"itself", 2, TWILL_ALLREDUCE, EITHER, HEAD "send SRC[0] to 0\nwait\n", HEAD, "its own rank"},
-    {"writes SRC", 2, TWILL_ALLREDUCE, EITHER, HEAD "copy SRC[0] = DST[0]\n", HEAD, "may not"},
-    {"undeclared", 1, TWILL_ALLREDUCE, EITHER, HEAD "copy DST[0] = @SRC[0] of 1\n", HEAD,
-     "not declared"},
-    {"peers' TMP", 1, TWILL_ALLREDUCE, EITHER, TMP "copy DST[0] = @TMP[0] of 1\n", HEAD, "may not"},
+    {"beyond the space", 2, TWILL_ALLREDUCE, EITHER, VERIFY_HEAD "copy DST[1] = SRC[1]\n",
+     VERIFY_HEAD, "beyond"},
+    {"another node's memory", 2, TWILL_ALLREDUCE, EITHER,
+     WITH_MAPPED "copy DST[0] = @SRC[0] of 1\n", VERIFY_HEAD, "rank of another node"},
+    {"a rank that is not there", 2, TWILL_ALLREDUCE, EITHER, VERIFY_HEAD "send SRC[0] to 2\nwait\n",
+     VERIFY_HEAD, "does not exist"},
+    {"itself", 2, TWILL_ALLREDUCE, EITHER, VERIFY_HEAD "send SRC[0] to 0\nwait\n", VERIFY_HEAD,
+     "its own rank"},
+    {"writes SRC", 2, TWILL_ALLREDUCE, EITHER, VERIFY_HEAD "copy SRC[0] = DST[0]\n", VERIFY_HEAD,
+     "may not"},
+    {"undeclared", 1, TWILL_ALLREDUCE, EITHER, VERIFY_HEAD "copy DST[0] = @SRC[0] of 1\n",
+     VERIFY_HEAD, "not declared"},
+    {"peers' TMP", 1, TWILL_ALLREDUCE, EITHER, WITH_TMP "copy DST[0] = @TMP[0] of 1\n", VERIFY_HEAD,
+     "may not"},
     {"other places", 2, TWILL_ALLREDUCE, EITHER, TWO "copy DST[0] = SRC[1]\n", TWO,
      "different places"},
     {"eight and the accumulator", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED "reduce DST[0] = @SHARED[0] of 0 1 0 1 0 1 0 1 acc\n", SHARED, "number of sources"},
-    {"a peer without SHARED", 1, TWILL_ALLREDUCE, EITHER, SHARED "copy DST[0] = @SHARED[0] of 1\n",
-     HEAD, "beyond the end"},
+     WITH_SHARED "reduce DST[0] = @SHARED[0] of 0 1 0 1 0 1 0 1 acc\n", WITH_SHARED,
+     "number of sources"},
+    {"a peer without SHARED", 1, TWILL_ALLREDUCE, EITHER,
+     WITH_SHARED "copy DST[0] = @SHARED[0] of 1\n", VERIFY_HEAD, "beyond the end"},
 };
 
 static bool check_row(size_t i, bool in_place, uint32_t window)
@@ -368,10 +385,10 @@ static bool check_row(size_t i, bool in_place, uint32_t window)
     int asked = table[i].collective;
     struct twill_shape shape = {.collective = (enum twill_collective)(asked & 0xff),
                                 .root = (asked & ROOT_ONE) != 0,
-                                .vector = (asked & VECTOR) != 0,
-                                .order = (asked & LEFT) != 0      ? TWILL_ORDER_LEFT
-                                         : (asked & BY_RANK) != 0 ? TWILL_ORDER_RANKS
-                                                                  : TWILL_ORDER_ANY};
+                                .vector = (asked & VECTOR_FLAG) != 0,
+                                .order = (asked & VERIFY_LEFT) != 0 ? TWILL_ORDER_LEFT
+                                         : (asked & BY_RANK) != 0   ? TWILL_ORDER_RANKS
+                                                                    : TWILL_ORDER_ANY};
     uint32_t label[2] = {0, (uint32_t)table[i].nodes - 1};
     assert_int_equal(twill_world_create(&world, 2, label, NULL), TWILL_OK);
     const char *texts[2] = {table[i].rank0, table[i].rank1};

@@ -210,25 +210,25 @@ static void test_encode(void **state)
                  {TWILL_F64, -0.5, 0xBFE0000000000000u}};
     (void)state;
     for (size_t i = 0; i < LENGTH(table); i++)
-        assert_true(encode(&facts[table[i].type], table[i].value) == table[i].bits);
-    assert_true(decode(&facts[TWILL_F16], 1) == 0x1p-24);
-    assert_true(decode(&facts[TWILL_F32], 0xC0000000) == -2);
-    assert_true(isnan(decode(&facts[TWILL_BF16], 0x7FC1)));
+        assert_true(encode_float(&facts[table[i].type], table[i].value) == table[i].bits);
+    assert_true(decode_float(&facts[TWILL_F16], 1) == 0x1p-24);
+    assert_true(decode_float(&facts[TWILL_F32], 0xC0000000) == -2);
+    assert_true(isnan(decode_float(&facts[TWILL_BF16], 0x7FC1)));
 }
 
-enum { COUNT = 1031, RANKS = 9 };
+enum { REPORT_COUNT = 1031, REPORT_RANKS = 9 };
 
 /* A fold of the payloads by other code than the oracle's: plain C in the type itself, or in float
  * with one rounding; in the order of ranks, or in another. */
 static uint64_t reduce_rows(const struct twill_bench_payload *payload,
-                            unsigned char rows[][COUNT * 8], size_t i, int turn)
+                            unsigned char rows[][REPORT_COUNT * 8], size_t i, int turn)
 {
     const struct type_facts *fact = &facts[payload->type];
     double real_sum = 0;
     int64_t sum = 0;
     for (int r = 0; r < payload->ranks; r++) {
-        uint64_t bits = load(fact, rows[(r + turn) % payload->ranks], i);
-        double x = fact->integer ? 0 : decode(fact, bits);
+        uint64_t bits = load_bits(fact, rows[(r + turn) % payload->ranks], i);
+        double x = fact->integer ? 0 : decode_float(fact, bits);
         int64_t v = fact->integer ? wrap(fact, bits) : 0;
         bool first = r == 0;
         switch (payload->op) {
@@ -272,30 +272,32 @@ static uint64_t reduce_rows(const struct twill_bench_payload *payload,
                                               : (double)((float)real_sum / (float)payload->ranks);
         sum = wrap(fact, (uint64_t)sum) / payload->ranks;
     }
-    return fact->integer ? (uint64_t)sum : encode(fact, real_sum);
+    return fact->integer ? (uint64_t)sum : encode_float(fact, real_sum);
 }
 
 static void test_oracle(void **state)
 {
-    static unsigned char rows[RANKS][COUNT * 8], result[COUNT * 8];
+    static unsigned char rows[REPORT_RANKS][REPORT_COUNT * 8], result[REPORT_COUNT * 8];
     (void)state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
-        for (int cell = 0; cell < (TWILL_LXOR + 1) * (RANKS - 1); cell++) {
-            struct twill_bench_payload payload = {(twill_type)type, (twill_op)(cell / (RANKS - 1)),
-                                                  cell % (RANKS - 1) + 2, -1, 5};
+        for (int cell = 0; cell < (TWILL_LXOR + 1) * (REPORT_RANKS - 1); cell++) {
+            struct twill_bench_payload payload = {(twill_type)type,
+                                                  (twill_op)(cell / (REPORT_RANKS - 1)),
+                                                  cell % (REPORT_RANKS - 1) + 2, -1, 5};
             if (!twill_bench_op_takes(payload.op, payload.type))
                 continue;
             for (int r = 0; r < payload.ranks; r++)
-                twill_bench_fill(&payload, r, 70, rows[r], COUNT);
-            for (size_t i = 0; i < COUNT; i++)
-                store(&facts[type], result, i, reduce_rows(&payload, rows, i, cell % 2));
-            assert_int_equal(twill_bench_count_wrong(&payload, 70, result, COUNT), 0);
+                twill_bench_fill(&payload, r, 70, rows[r], REPORT_COUNT);
+            for (size_t i = 0; i < REPORT_COUNT; i++)
+                store_bits(&facts[type], result, i, reduce_rows(&payload, rows, i, cell % 2));
+            assert_int_equal(twill_bench_count_wrong(&payload, 70, result, REPORT_COUNT), 0);
             size_t size = facts[type].bits / 8;
-            result[(COUNT / 2) * size + size - 1] ^= 0x40;
-            assert_int_equal(twill_bench_count_wrong(&payload, 70, result, COUNT), 1);
-            result[(COUNT / 2) * size + size - 1] ^= 0x40;
+            result[(REPORT_COUNT / 2) * size + size - 1] ^= 0x40;
+            assert_int_equal(twill_bench_count_wrong(&payload, 70, result, REPORT_COUNT), 1);
+            result[(REPORT_COUNT / 2) * size + size - 1] ^= 0x40;
             if (payload.op == TWILL_SUM) /* a rank that kept its own: found, but for luck */
-                assert_true(twill_bench_count_wrong(&payload, 70, rows[0], COUNT) > COUNT / 10);
+                assert_true(twill_bench_count_wrong(&payload, 70, rows[0], REPORT_COUNT) >
+                            REPORT_COUNT / 10);
         }
     }
 }
@@ -316,20 +318,21 @@ static void test_tolerance(void **state)
 /* Every value depends on rank, position and round, and a moved value is that of its rank. */
 static void test_moved(void **state)
 {
-    static unsigned char values[COUNT * 8];
+    static unsigned char values[REPORT_COUNT * 8];
     (void)state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         struct twill_bench_payload payload = {(twill_type)type, TWILL_SUM, 3, 2, 9};
-        twill_bench_fill(&payload, 2, 5, values, COUNT);
-        assert_int_equal(twill_bench_count_wrong(&payload, 5, values, COUNT), 0);
-        assert_true(twill_bench_count_wrong(&payload, 6, values, COUNT) > COUNT / 2);
+        twill_bench_fill(&payload, 2, 5, values, REPORT_COUNT);
+        assert_int_equal(twill_bench_count_wrong(&payload, 5, values, REPORT_COUNT), 0);
+        assert_true(twill_bench_count_wrong(&payload, 6, values, REPORT_COUNT) > REPORT_COUNT / 2);
         payload.from = 1;
-        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT / 2);
+        assert_true(twill_bench_count_wrong(&payload, 5, values, REPORT_COUNT) > REPORT_COUNT / 2);
         payload.from = 2;
         payload.round++;
-        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT / 2);
+        assert_true(twill_bench_count_wrong(&payload, 5, values, REPORT_COUNT) > REPORT_COUNT / 2);
         memset(values, 0xFF, sizeof(values)); /* NaN, or -1 */
-        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT * 3 / 4);
+        assert_true(twill_bench_count_wrong(&payload, 5, values, REPORT_COUNT) >
+                    REPORT_COUNT * 3 / 4);
     }
 }
 

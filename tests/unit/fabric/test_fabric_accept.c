@@ -33,7 +33,7 @@ int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
     return accepted;
 }
 
-static void refuse(int times, int connections)
+static void refuse_connections(int times, int connections)
 {
     atomic_store(&refusals, times);
     atomic_store(&allowed, connections);
@@ -47,7 +47,7 @@ static void tcp_rendezvous(void **state)
     for (int times = 0; times <= 20; times += 10) { /* and with the last descriptor there is */
         twill_test_job_init(&job, "127.0.0.1", 5);
         job.odd = -1;
-        refuse(times, 4);
+        refuse_connections(times, 4);
         twill_test_run_ranks(5, twill_test_rank_gathers, &job);
         assert_int_equal(atomic_load(&allowed), 0);
     }
@@ -83,7 +83,7 @@ static void transport_connects(void **state)
 {
     (void)state;
     for (int times = 0; times <= 20; times += 10) {
-        refuse(times, CONNECTIONS);
+        refuse_connections(times, CONNECTIONS);
         twill_test_run_ranks(2, rank_exchanges, NULL);
         assert_true(atomic_load(&allowed) < CONNECTIONS);
     }

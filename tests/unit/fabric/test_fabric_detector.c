@@ -213,7 +213,7 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
     (void)!send(fd, &notice, bytes, MSG_NOSIGNAL);
 }
 
-#define WRONG                                                                                      \
+#define WATCH_WRONG                                                                                \
     30 /* WRONG_KINDS of them differ, the rest is silent; more than are let in at a time */
 
 static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, void *user)
@@ -221,7 +221,7 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
     struct twill_test_job *job = user;
     struct test_detector w;
     struct twill_notice notice;
-    int32_t ports[4], mine = 0, fds[WRONG];
+    int32_t ports[4], mine = 0, fds[WATCH_WRONG];
     (void)unused;
     (void)size;
     if (!test_detector_open(&w, job, rank))
@@ -236,7 +236,7 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
     if (rank == 1) {
         struct twill_test_job there = *job;
         snprintf(there.port, sizeof(there.port), "%d", ports[0]);
-        for (int i = 0; i < WRONG; i++) {
+        for (int i = 0; i < WATCH_WRONG; i++) {
             fds[i] = twill_test_dial(&there);
             TWILL_CHECK(fds[i] >= 0);
             send_wrong(fds[i], w.oob, i);
@@ -256,7 +256,7 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
         TWILL_CHECK(count[TWILL_FAULT_KEY] == 3 && count[TWILL_FAULT_REFUSED] == 2);
         TWILL_CHECK(count[TWILL_FAULT_MALFORMED] == 3 && count[TWILL_FAULT_REPLAYED] == 2);
     }
-    for (int i = 0; rank == 1 && i < WRONG; i++)
+    for (int i = 0; rank == 1 && i < WATCH_WRONG; i++)
         close(fds[i]);
     TWILL_CHECK(rank_barrier(&w));
     test_detector_close(&w);

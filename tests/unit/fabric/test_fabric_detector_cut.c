@@ -27,7 +27,7 @@ static bool call(int fd, const struct twill_oob *oob, uint64_t number,
 }
 
 /* So many bytes of a piece of news. */
-static bool say(int fd, struct twill_session *session, uint32_t comm, size_t bytes)
+static bool begin_frame(int fd, struct twill_session *session, uint32_t comm, size_t bytes)
 {
     struct twill_notice_frame frame;
     memset(&frame, 0, sizeof(frame));
@@ -61,7 +61,8 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
         TWILL_CHECK((slow = twill_test_dial(&there)) >= 0);
     for (uint64_t i = 0; rank == 1 && i < HALVES; i++) {
         int fd = twill_test_dial(&there);
-        TWILL_CHECK(fd >= 0 && call(fd, w.oob, i + 1, &session) && say(fd, &session, 1, 100));
+        TWILL_CHECK(fd >= 0 && call(fd, w.oob, i + 1, &session) &&
+                    begin_frame(fd, &session, 1, 100));
         close(fd);
     }
     TWILL_CHECK(rank_barrier(&w));
@@ -71,7 +72,7 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
     TWILL_CHECK(rank_barrier(&w));
     if (rank == 1)
         TWILL_CHECK(call(slow, w.oob, HALVES + 1, &session) &&
-                    say(slow, &session, 2, sizeof(struct twill_notice_frame)));
+                    begin_frame(slow, &session, 2, sizeof(struct twill_notice_frame)));
     if (rank == 0)
         TWILL_CHECK(receives(&w, &notice) && notice.from == 1 && notice.comm == 2);
     TWILL_CHECK(rank_barrier(&w));
@@ -113,7 +114,7 @@ static int cut_off(int port)
 /* Alive all the time, and connected at last for longer than a stranger would keep it. */
 static bool lasts(struct test_detector *w, uint32_t peer)
 {
-    const struct twill_link *link = &w->detector->link[peer];
+    const struct twill_detector_link *link = &w->detector->link[peer];
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
     do {
         if (twill_detector_is_dead(w->detector, peer) || twill_now() > deadline)
@@ -163,7 +164,7 @@ static void cut_off_twice(void **state)
 /* --- who calls many others ---------------------------------------------------------------------
  */
 
-#define OTHERS 100 /* calls to others: more than a peer looks back */
+#define WATCH_CUT_OTHERS 100 /* calls to others: more than a peer looks back */
 
 /* Rank 0 calls rank 1, then another many times, then rank 1 again, which looks only now. */
 static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void *user)
@@ -177,7 +178,7 @@ static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void 
         return;
     if (rank == 0) {
         twill_detector_notify(w.detector, &notice, &one, 1, TWILL_TEST_PATIENCE);
-        for (int i = 0; i < OTHERS; i++)
+        for (int i = 0; i < WATCH_CUT_OTHERS; i++)
             twill_detector_notify(w.detector, &notice, &two, 1, TWILL_TEST_PATIENCE);
         notice.comm = 2;
         twill_detector_notify(w.detector, &notice, &one, 1, TWILL_TEST_PATIENCE);
@@ -205,7 +206,7 @@ static void calls_others(void **state)
  */
 
 /* From now on nothing arrives at this port, and so nothing is acknowledged. How many sockets. */
-static int vanish(int port)
+static int port_vanish(int port)
 {
     struct twill_endpoint endpoint;
     int deaf = 0;
@@ -231,7 +232,7 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *use
         twill_detector_send(w.detector, 0, &notice);
     if (rank == 0)
         TWILL_CHECK(receives(&w, &notice));
-    TWILL_CHECK(rank == 1 || vanish(port) >= 2); /* listener and connection */
+    TWILL_CHECK(rank == 1 || port_vanish(port) >= 2); /* listener and connection */
     TWILL_CHECK(rank_barrier(&w));
     while (rank == 1 && !twill_detector_is_dead(w.detector, 0) && twill_now() < deadline) {
         twill_detector_send(w.detector, 0, &notice);

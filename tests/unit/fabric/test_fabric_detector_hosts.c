@@ -15,7 +15,7 @@
 #define FILES 256
 
 /* Where each rank is, and how many connections it may have. */
-struct place {
+struct hosts_place {
     struct twill_test_job job;
     uint32_t host[16];
     size_t most;
@@ -36,7 +36,7 @@ static bool is_tcp(int fd)
 
 /* Rank 0 has no address of rank 1, or one that answers but is not it. Who waits longer than the
  * others' bootstrap does fails them. */
-static void mislead(struct test_detector *w, const struct place *place, int rank)
+static void mislead(struct test_detector *w, const struct hosts_place *place, int rank)
 {
     if (place->zero == CONNECTS)
         return;
@@ -48,7 +48,7 @@ static void mislead(struct test_detector *w, const struct place *place, int rank
         w->detector->place[1].port = (uint64_t)newest_listener();
 }
 
-static bool connect_all(struct connected *c, struct place *place, int rank)
+static bool connect_all(struct connected *c, struct hosts_place *place, int rank)
 {
     for (int fd = 0; fd < FILES; fd++)
         c->before[fd] = false;
@@ -69,7 +69,7 @@ static bool connect_all(struct connected *c, struct place *place, int rank)
 
 /* From now on nothing arrives at this process's sockets of the watch, also at those that wait to be
  * connected. */
-static int vanish(const struct connected *c)
+static int sockets_vanish(const struct connected *c)
 {
     int deaf = 0;
     for (int fd = 0; fd < FILES; fd++)
@@ -98,7 +98,7 @@ static int take_kept(int keeper)
     return c != NULL ? (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : -1;
 }
 
-static void run(struct place *place, int size, twill_rank_fn fn)
+static void scene_run(struct hosts_place *place, int size, twill_rank_fn fn)
 {
     twill_test_job_init(&place->job, "127.0.0.1", size);
     place->job.odd = -1;
@@ -117,7 +117,7 @@ static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
         return;
     TWILL_CHECK(twill_detector_describe(c.test_detector.detector, text, sizeof(text)) == 0);
     TWILL_CHECK(rank_barrier(&c.test_detector));
-    TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
+    TWILL_CHECK(rank < 2 || sockets_vanish(&c) >= 1);
     TWILL_CHECK(rank_barrier(&c.test_detector));
     TWILL_CHECK(rank != 1 || dies(&c.test_detector, 3));
     TWILL_CHECK(rank != 1 || twill_detector_lost_host(c.test_detector.detector, 3) != NULL);
@@ -130,15 +130,15 @@ static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
 
 static void vanishes(void **state)
 {
-    struct place place = {.host = {0, 0, 1, 1}, .most = 8};
+    struct hosts_place place = {.host = {0, 0, 1, 1}, .most = 8};
     (void)state;
-    run(&place, 4, rank_of_two);
+    scene_run(&place, 4, rank_of_two);
 }
 
 /* The same, but the lowest rank of a host has closed its ends before: the connection stays. */
 static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    const struct place *place = user;
+    const struct hosts_place *place = user;
     struct connected c;
     (void)unused;
     (void)size;
@@ -154,7 +154,7 @@ static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *use
         TWILL_CHECK(!twill_detector_is_dead(c.test_detector.detector, 3));
     TWILL_CHECK(rank != 1 || hosts->state[1] == HOST_MONITORED);
     TWILL_CHECK(rank != 3 || take_kept(hosts->keeper) == 1);
-    TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
+    TWILL_CHECK(rank < 2 || sockets_vanish(&c) >= 1);
     TWILL_CHECK(rank_barrier(&c.test_detector));
     TWILL_CHECK(rank != 1 || dies(&c.test_detector, 3));
     TWILL_CHECK(rank != 1 || twill_detector_lost_host(c.test_detector.detector, 3) != NULL);
@@ -166,8 +166,8 @@ static void outlives(void **state)
 {
     (void)state;
     for (int ends = 0; ends <= 2; ends += 2) {
-        struct place place = {.host = {0, 0, 1, 1}, .most = 8, .ends = ends};
-        run(&place, 4, rank_outlived);
+        struct hosts_place place = {.host = {0, 0, 1, 1}, .most = 8, .ends = ends};
+        scene_run(&place, 4, rank_outlived);
     }
 }
 
@@ -183,7 +183,7 @@ static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user
     TWILL_CHECK(c.test_detector.detector->hosts.fd[(rank + 3) % size] < 0);
     TWILL_CHECK(c.test_detector.detector->hosts.fd[(rank + 4) % size] >= 0);
     TWILL_CHECK(rank_barrier(&c.test_detector));
-    TWILL_CHECK(rank != 0 || vanish(&c) >= 7); /* listener and connections */
+    TWILL_CHECK(rank != 0 || sockets_vanish(&c) >= 7); /* listener and connections */
     TWILL_CHECK(rank_barrier(&c.test_detector));
     while (rank != 0 && !twill_detector_is_dead(c.test_detector.detector, 0) &&
            twill_now() < deadline) {
@@ -200,9 +200,9 @@ static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user
 
 static void passes_it_on(void **state)
 {
-    struct place place = {.host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2};
+    struct hosts_place place = {.host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2};
     (void)state;
-    run(&place, 9, rank_of_many);
+    scene_run(&place, 9, rank_of_many);
 }
 
 /* A connection that is cut off on the way makes a suspect, who answers; and one that is closed does
@@ -242,15 +242,15 @@ static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user
 
 static void answers(void **state)
 {
-    struct place place = {.host = {0, 1, 2}, .most = 8};
+    struct hosts_place place = {.host = {0, 1, 2}, .most = 8};
     (void)state;
-    run(&place, 3, rank_answers);
+    scene_run(&place, 3, rank_answers);
 }
 
 /* A connection that cannot be made is done without: the job starts all the same. */
 static void rank_does_without(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    const struct place *place = user;
+    const struct hosts_place *place = user;
     struct connected c;
     char text[160];
     (void)unused;
@@ -266,11 +266,11 @@ static void rank_does_without(int rank, int size, twill_bootstrap *unused, void 
 
 static void does_without(void **state)
 {
-    struct place cannot = {.host = {0, 1, 2}, .most = 8, .zero = CANNOT_CALL};
-    struct place astray = {.host = {0, 1, 2}, .most = 8, .zero = IS_LED_ASTRAY};
+    struct hosts_place cannot = {.host = {0, 1, 2}, .most = 8, .zero = CANNOT_CALL};
+    struct hosts_place astray = {.host = {0, 1, 2}, .most = 8, .zero = IS_LED_ASTRAY};
     (void)state;
-    run(&cannot, 3, rank_does_without);
-    run(&astray, 3, rank_does_without);
+    scene_run(&cannot, 3, rank_does_without);
+    scene_run(&astray, 3, rank_does_without);
 }
 
 /* An attempt that began long ago, and has come to nothing, does not make a suspect a lost host. */
@@ -302,9 +302,9 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
 
 static void tries_afresh(void **state)
 {
-    struct place place = {.host = {0, 1}, .most = 8};
+    struct hosts_place place = {.host = {0, 1}, .most = 8};
     (void)state;
-    run(&place, 2, rank_tries_afresh);
+    scene_run(&place, 2, rank_tries_afresh);
 }
 
 int main(void)

@@ -40,7 +40,7 @@ static void ends_close(struct ends *ends)
     close(ends->fd[1]);
 }
 
-static enum twill_wire_moved move(struct ends *ends, int end)
+static enum twill_wire_moved move_end(struct ends *ends, int end)
 {
     return twill_hello_move(&ends->hello[end], ends->fd[end], &ends->session[end]);
 }
@@ -49,12 +49,12 @@ static enum twill_wire_moved move(struct ends *ends, int end)
 static void run_hello(struct ends *ends, enum twill_hello_role role, struct twill_noise *said)
 {
     ends_open(ends, role);
-    enum twill_wire_moved caller = move(ends, 0), called = move(ends, 1);
+    enum twill_wire_moved caller = move_end(ends, 0), called = move_end(ends, 1);
     if (role != TWILL_HELLO_DETECTOR) {
         assert_int_equal(caller, TWILL_WIRE_LATER);
         assert_int_equal(called, TWILL_WIRE_LATER);
-        caller = move(ends, 0);
-        called = move(ends, 1);
+        caller = move_end(ends, 0);
+        called = move_end(ends, 1);
     }
     assert_int_equal(caller, TWILL_WIRE_DONE);
     assert_int_equal(called, TWILL_WIRE_DONE);
@@ -77,13 +77,13 @@ static enum twill_wire_moved replay(const struct twill_noise *said, enum twill_h
         if (send(ends.fd[0], said->bytes + at, chunk, MSG_NOSIGNAL) < 0)
             break;
         at += chunk;
-        outcome = move(&ends, 1);
+        outcome = move_end(&ends, 1);
     }
     shutdown(ends.fd[0], SHUT_WR);
     if (outcome == TWILL_WIRE_LATER)
-        outcome = move(&ends, 1);
+        outcome = move_end(&ends, 1);
     *fault = ends.hello[1].fault;
-    assert_true(outcome != TWILL_WIRE_GONE || move(&ends, 1) == TWILL_WIRE_GONE);
+    assert_true(outcome != TWILL_WIRE_GONE || move_end(&ends, 1) == TWILL_WIRE_GONE);
     ends_close(&ends);
     return outcome;
 }
@@ -135,8 +135,8 @@ static void hello_caller(void **state)
         struct twill_noise noise = {.count = 0};
         enum twill_wire_moved outcome = TWILL_WIRE_LATER;
         ends_open(&ends, TWILL_HELLO_JOIN);
-        assert_int_equal(move(&ends, 0), TWILL_WIRE_LATER);
-        assert_int_equal(move(&ends, 1), TWILL_WIRE_LATER); /* its answer is on its way */
+        assert_int_equal(move_end(&ends, 0), TWILL_WIRE_LATER);
+        assert_int_equal(move_end(&ends, 1), TWILL_WIRE_LATER); /* its answer is on its way */
         char right[sizeof(recorded)];
         assert_int_equal(recv(ends.fd[0], right, sizeof(right), MSG_PEEK), sizeof(right));
         assert_int_equal(recv(ends.fd[0], right, sizeof(right), 0), sizeof(right));
@@ -145,7 +145,7 @@ static void hello_caller(void **state)
             twill_noise_change(&noise, &seed);
         assert_int_equal(send(ends.fd[1], noise.bytes, noise.count, 0), (ssize_t)noise.count);
         shutdown(ends.fd[1], SHUT_WR);
-        outcome = move(&ends, 0);
+        outcome = move_end(&ends, 0);
         assert_int_equal(outcome, TWILL_WIRE_GONE);
         ends_close(&ends);
     }

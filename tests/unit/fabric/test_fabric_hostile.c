@@ -21,16 +21,16 @@
 
 /* --- rendezvous ------------------------------------------------------------------------------ */
 
-#define RANKS   4
-#define CROWD   40   /* connections of one wave */
-#define HOSTILE 1000 /* connections in all */
+#define HOSTILE_RANKS 4
+#define HOSTILE_CROWD 40   /* connections of one wave */
+#define HOSTILE       1000 /* connections in all */
 
 /* What a rank that knew the key once said: recorded from a hello of its own. */
 static bool record(const struct twill_test_job *job, struct twill_noise *said)
 {
     const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
                                                   .rank = 2,
-                                                  .size = RANKS,
+                                                  .size = HOSTILE_RANKS,
                                                   .argument = TWILL_TEST_PATIENCE / 1000000};
     struct twill_secret key;
     struct twill_hello hello;
@@ -53,8 +53,8 @@ static bool record(const struct twill_test_job *job, struct twill_noise *said)
 
 /* When ranks come: rank 2 soon after who was recorded in its name, or it would have ended; rank 3
  * in the midst of it; rank 1 when all is over, so that all of it was met by rank 0. */
-enum { RECORDED = 1, HALF, OVER };
-static const int comes_at[RANKS] = {0, OVER, RECORDED, HALF};
+enum { RECORDED = 1, HOSTILE_HALF, OVER };
+static const int comes_at[HOSTILE_RANKS] = {0, OVER, RECORDED, HOSTILE_HALF};
 
 /* Waves of connections; some stay as long as their wave does, and some say a byte at a time. */
 static void attack(struct twill_test_job *job)
@@ -63,9 +63,9 @@ static void attack(struct twill_test_job *job)
     struct twill_noise said;
     TWILL_CHECK(record(job, &said));
     atomic_store(&job->arrived, RECORDED);
-    for (int wave = 0; wave < HOSTILE / CROWD && !twill_test_failed(); wave++) {
-        int fds[CROWD];
-        for (int i = 0; i < CROWD; i++) {
+    for (int wave = 0; wave < HOSTILE / HOSTILE_CROWD && !twill_test_failed(); wave++) {
+        int fds[HOSTILE_CROWD];
+        for (int i = 0; i < HOSTILE_CROWD; i++) {
             struct twill_noise noise = said;
             fds[i] = twill_test_dial(job);
             TWILL_CHECK(fds[i] >= 0);
@@ -74,10 +74,10 @@ static void attack(struct twill_test_job *job)
             size_t bytes = i % 8 == 7 ? 1 : noise.count;
             (void)!send(fds[i], noise.bytes, bytes, MSG_NOSIGNAL);
         }
-        for (int i = 0; i < CROWD; i++)
+        for (int i = 0; i < HOSTILE_CROWD; i++)
             close(fds[i]);
-        if (wave == HOSTILE / CROWD / 2)
-            atomic_store(&job->arrived, HALF);
+        if (wave == HOSTILE / HOSTILE_CROWD / 2)
+            atomic_store(&job->arrived, HOSTILE_HALF);
     }
 }
 
@@ -88,7 +88,7 @@ static void rank_under_attack(int rank, int size, twill_bootstrap *unused, void 
     struct twill_oob *oob;
     (void)unused;
     (void)size;
-    if (rank == RANKS) {
+    if (rank == HOSTILE_RANKS) {
         attack(job);
         atomic_store(&job->arrived, OVER);
         return;
@@ -113,8 +113,8 @@ static void rendezvous(void **state)
     struct twill_test_job job;
     int before = twill_test_open_files();
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", RANKS);
-    twill_test_run_ranks(RANKS + 1, rank_under_attack, &job);
+    twill_test_job_init(&job, "127.0.0.1", HOSTILE_RANKS);
+    twill_test_run_ranks(HOSTILE_RANKS + 1, rank_under_attack, &job);
     assert_int_equal(twill_test_open_files(), before);
 }
 
@@ -245,8 +245,8 @@ static void liars(void **state)
 
 /* --- watch ----------------------------------------------------------------------------------- */
 
-static void pester(const struct twill_test_job *job, const struct twill_detector *detector,
-                   const struct twill_secret *run, const struct twill_hello_identity *identity)
+static void pester_port(const struct twill_test_job *job, const struct twill_detector *detector,
+                        const struct twill_secret *run, const struct twill_hello_identity *identity)
 {
     struct twill_test_job there = *job;
     struct twill_noise said = {.count = 0};
@@ -294,7 +294,7 @@ static void rank_detects(int rank, int size, twill_bootstrap *unused, void *user
         TWILL_CHECK(twill_rejected_total(twill_detector_rejected(detector)) >= 500);
         TWILL_CHECK(twill_detector_rejected(detector)->count[TWILL_FAULT_REPLAYED] > 0);
     } else {
-        pester(job, detector, &oob->secret, &identity);
+        pester_port(job, detector, &oob->secret, &identity);
         twill_detector_notify(detector, &notice, (const uint32_t[]){0}, 1, TWILL_TEST_PATIENCE);
     }
     TWILL_CHECK(twill_test_gather(oob, 1, 0));

@@ -63,7 +63,7 @@ static void texts(void **state)
     assert_memory_equal(&secret, &again, sizeof(secret));
 }
 
-static void write_file(const char *path, const char *text, mode_t mode)
+static void write_secret(const char *path, const char *text, mode_t mode)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
@@ -94,7 +94,7 @@ static void files(void **state)
     struct twill_error error = {0};
     snprintf(path, sizeof(path), "%s/file", (char *)*state);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
-        write_file(path, cases[i].text, cases[i].mode);
+        write_secret(path, cases[i].text, cases[i].mode);
         twill_error_clear(&error);
         twill_status status = twill_secret_read(&secret, path, &error);
         assert_int_equal(status, cases[i].says ? TWILL_ERR_CONFIG : TWILL_OK);
@@ -103,7 +103,7 @@ static void files(void **state)
         assert_true(cases[i].says || secret.key[31] == 0xee);
     }
     if (geteuid() == 0) {
-        write_file(path, "c0ffeec0ffeec0ffee\n", 0600);
+        write_secret(path, "c0ffeec0ffeec0ffee\n", 0600);
         assert_int_equal(chown(path, 12345, 0), 0);
         twill_error_clear(&error);
         assert_int_equal(twill_secret_read(&secret, path, &error), TWILL_ERR_CONFIG);
@@ -160,7 +160,7 @@ static void order(void **state)
     struct twill_secret given = {{7}}, found[6];
     struct twill_error error = {0};
     snprintf(path, sizeof(path), "%s/file", (char *)*state);
-    write_file(path, "c0ffeec0ffeec0ffee\n", 0600);
+    write_secret(path, "c0ffeec0ffeec0ffee\n", 0600);
     const struct {
         struct twill_secret_sources sources;
         const char *how;

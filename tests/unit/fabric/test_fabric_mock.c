@@ -79,12 +79,12 @@ static void test_mismatch(void **state)
 
 /* --- failures: rank 0 sends 8 messages, rank 1 receives -------------------------------------- */
 
-enum { COUNT = 8 };
+enum { MOCK_COUNT = 8 };
 
 static uint32_t count_done(const struct twill_transfer *requests)
 {
     uint32_t done = 0;
-    for (uint32_t i = 0; i < COUNT; i++)
+    for (uint32_t i = 0; i < MOCK_COUNT; i++)
         done += requests[i].status != TWILL_PENDING;
     return done;
 }
@@ -96,7 +96,7 @@ static int exchange(struct twill_test_end *end, struct twill_transfer *requests,
 {
     bool sends = end->rank == 0, longer = false;
     int status = TWILL_OK;
-    for (uint32_t i = 0; i < COUNT && status >= 0; i++) {
+    for (uint32_t i = 0; i < MOCK_COUNT && status >= 0; i++) {
         payload[i] = sends ? 100 + i : 0;
         requests[i] =
             (struct twill_transfer){.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
@@ -120,34 +120,34 @@ static int exchange(struct twill_test_end *end, struct twill_transfer *requests,
 
 static bool fails_with_error(struct twill_test_end *end)
 {
-    struct twill_transfer requests[COUNT];
-    uint64_t payload[COUNT];
-    int rc = exchange(end, requests, payload, end->rank == 0 ? COUNT : 3);
+    struct twill_transfer requests[MOCK_COUNT];
+    uint64_t payload[MOCK_COUNT];
+    int rc = exchange(end, requests, payload, end->rank == 0 ? MOCK_COUNT : 3);
     TWILL_REQUIRE(rc == (end->rank == 0 ? TWILL_ERR_FABRIC : TWILL_OK));
-    for (uint32_t i = 0; i < COUNT; i++)
+    for (uint32_t i = 0; i < MOCK_COUNT; i++)
         TWILL_REQUIRE(requests[i].status == (i < 3 ? TWILL_OK : TWILL_PENDING));
     return true;
 }
 
 static bool loses_one(struct twill_test_end *end)
 {
-    struct twill_transfer requests[COUNT];
-    uint64_t payload[COUNT];
-    TWILL_REQUIRE(exchange(end, requests, payload, COUNT - 1) == TWILL_OK);
+    struct twill_transfer requests[MOCK_COUNT];
+    uint64_t payload[MOCK_COUNT];
+    TWILL_REQUIRE(exchange(end, requests, payload, MOCK_COUNT - 1) == TWILL_OK);
     if (end->rank == 0)
         return true;
-    for (uint32_t i = 0; i < COUNT - 1; i++)
+    for (uint32_t i = 0; i < MOCK_COUNT - 1; i++)
         TWILL_REQUIRE(requests[i].status == TWILL_OK && payload[i] == 100 + i + (i >= 3));
-    TWILL_REQUIRE(requests[COUNT - 1].status == TWILL_PENDING);
+    TWILL_REQUIRE(requests[MOCK_COUNT - 1].status == TWILL_PENDING);
     return true;
 }
 
 static bool corrupts_one(struct twill_test_end *end)
 {
-    struct twill_transfer requests[COUNT];
-    uint64_t payload[COUNT];
-    TWILL_REQUIRE(exchange(end, requests, payload, COUNT) == TWILL_OK);
-    for (uint32_t i = 0; i < COUNT; i++)
+    struct twill_transfer requests[MOCK_COUNT];
+    uint64_t payload[MOCK_COUNT];
+    TWILL_REQUIRE(exchange(end, requests, payload, MOCK_COUNT) == TWILL_OK);
+    for (uint32_t i = 0; i < MOCK_COUNT; i++)
         TWILL_REQUIRE(requests[i].status ==
                       (end->rank == 1 && i == 3 ? TWILL_ERR_MISMATCH : TWILL_OK));
     return true;
@@ -155,10 +155,10 @@ static bool corrupts_one(struct twill_test_end *end)
 
 static bool falls_silent(struct twill_test_end *end)
 {
-    struct twill_transfer requests[COUNT];
-    uint64_t payload[COUNT];
+    struct twill_transfer requests[MOCK_COUNT];
+    uint64_t payload[MOCK_COUNT];
     TWILL_REQUIRE(exchange(end, requests, payload, 3) == TWILL_OK);
-    for (uint32_t i = 0; i < COUNT; i++)
+    for (uint32_t i = 0; i < MOCK_COUNT; i++)
         TWILL_REQUIRE(requests[i].status == (i < 3 ? TWILL_OK : TWILL_PENDING));
     return true;
 }
@@ -177,15 +177,15 @@ static void test_failures(void **state)
 /* The same seed delays the same messages: every one of rank 0's, each time by as much. */
 static bool count_again(struct twill_test_end *end)
 {
-    struct twill_transfer requests[COUNT];
-    uint64_t payload[COUNT];
-    TWILL_REQUIRE(exchange(end, requests, payload, COUNT) == TWILL_OK);
+    struct twill_transfer requests[MOCK_COUNT];
+    uint64_t payload[MOCK_COUNT];
+    TWILL_REQUIRE(exchange(end, requests, payload, MOCK_COUNT) == TWILL_OK);
     uint64_t again = end->transport->counters.again;
     int64_t all[2] = {0};
     static _Atomic int64_t before; /* of the first run */
     if (end->rank == 0) {
         all[0] = (int64_t)again;
-        TWILL_REQUIRE(again >= COUNT && again <= 16 * COUNT);
+        TWILL_REQUIRE(again >= MOCK_COUNT && again <= 16 * MOCK_COUNT);
         TWILL_REQUIRE(atomic_load(&before) == 0 || atomic_load(&before) == all[0]);
         atomic_store(&before, all[0]);
     }

@@ -81,7 +81,7 @@ static void test_huge(void **state)
 /* --- many messages on all lanes, three ranks
  * ------------------------------------------------------- */
 
-#define EACH 24
+#define OFI_EACH 24
 
 static size_t mixed_size(uint32_t lane, uint32_t i)
 {
@@ -92,10 +92,10 @@ static size_t mixed_size(uint32_t lane, uint32_t i)
 static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
-    size_t n = (size_t)(size - 1) * TWILL_OFI_LANES * EACH * 2, at = 0;
+    size_t n = (size_t)(size - 1) * TWILL_OFI_LANES * OFI_EACH * 2, at = 0;
     if (end_open(&end, caller, user, 3)) {
         struct message *m = calloc(n, sizeof(*m));
-        for (uint32_t i = 0; i < EACH; i++)
+        for (uint32_t i = 0; i < OFI_EACH; i++)
             for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
                 for (uint32_t d = 1; d < (uint32_t)size; d++) {
                     uint32_t peer = ((uint32_t)rank + d) % (uint32_t)size;
@@ -129,22 +129,22 @@ static void test_lanes(void **state)
 /* --- a sender far ahead of the receiver
  * ------------------------------------------------------------ */
 
-#define AHEAD 300
+#define OFI_AHEAD 300
 
 static void rank_unexpected(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
     struct end end;
     if (end_open(&end, caller, user, 4)) {
-        struct message *m = calloc(AHEAD, sizeof(*m));
+        struct message *m = calloc(OFI_AHEAD, sizeof(*m));
         uint64_t until = twill_now() + SECOND / 5;
         while (rank == 1 && twill_now() < until && progress(&end))
             ;
-        for (uint32_t i = 0; i < AHEAD; i++)
+        for (uint32_t i = 0; i < OFI_AHEAD; i++)
             message_make(&m[i], &end, rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
                          (uint32_t)(1 - rank), i % 2, i, i % 7 == 0 ? 9000 + i : i, i % 5 == 0);
-        messages_run(&end, m, AHEAD);
-        message_free(m, AHEAD);
+        messages_run(&end, m, OFI_AHEAD);
+        message_free(m, OFI_AHEAD);
         rank_barrier(&end);
     }
     end_close(&end);

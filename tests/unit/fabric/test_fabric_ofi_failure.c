@@ -11,7 +11,7 @@
 /* --- settings that cannot be
  * ---------------------------------------------------------------------------- */
 
-static const struct setting {
+static const struct ofi_setting {
     const char *provider, *interface, *domain;
     twill_status status;
     const char *says[3];
@@ -32,7 +32,7 @@ static const struct setting {
 /* Rank 0 has a setting, rank 1 has none: both must hear of what cannot be. */
 static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    const struct setting *s = user;
+    const struct ofi_setting *s = user;
     struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;

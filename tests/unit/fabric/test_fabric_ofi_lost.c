@@ -34,7 +34,7 @@ static const struct loss losses[] = {
 };
 
 /* A completion queue that says of the first such operation that it has failed. */
-struct liar {
+struct lying_rank {
     struct fid_cq cq;
     struct fi_ops_cq ops;
     struct fid_cq *below;
@@ -43,7 +43,7 @@ struct liar {
     unsigned count;
 };
 
-static bool is_it(const struct liar *liar, const struct twill_ofi_op *op)
+static bool is_it(const struct lying_rank *liar, const struct twill_ofi_op *op)
 {
     struct twill_ofi_header header;
     if (op == NULL || op->kind != liar->loss->kind || liar->count > 0)
@@ -57,7 +57,7 @@ static bool is_it(const struct liar *liar, const struct twill_ofi_op *op)
 /* One at a time, so that nothing has to be kept. */
 static ssize_t liar_read(struct fid_cq *cq, void *entries, size_t count)
 {
-    struct liar *liar = (struct liar *)cq;
+    struct lying_rank *liar = (struct lying_rank *)cq;
     struct fi_cq_tagged_entry *entry = entries;
     ssize_t n = fi_cq_read(liar->below, entry, count > 0 ? 1 : 0);
     if (n != 1 || !is_it(liar, entry->op_context))
@@ -69,7 +69,7 @@ static ssize_t liar_read(struct fid_cq *cq, void *entries, size_t count)
 
 static ssize_t liar_readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry, uint64_t flags)
 {
-    struct liar *liar = (struct liar *)cq;
+    struct lying_rank *liar = (struct lying_rank *)cq;
     if (liar->failed == NULL)
         return fi_cq_readerr(liar->below, entry, flags);
     *entry = (struct fi_cq_err_entry){.op_context = liar->failed, .err = liar->loss->code};
@@ -87,10 +87,10 @@ static const char *liar_strerror(struct fid_cq *cq, int code, const void *data, 
     return text;
 }
 
-static void lie(struct liar *liar, struct end *end, const struct loss *loss)
+static void receiver_lie(struct lying_rank *liar, struct end *end, const struct loss *loss)
 {
     struct twill_ofi_endpoint *endpoint = ((struct twill_ofi *)end->transport)->endpoint;
-    *liar = (struct liar){.below = endpoint->cq, .loss = loss};
+    *liar = (struct lying_rank){.below = endpoint->cq, .loss = loss};
     liar->ops = (struct fi_ops_cq){.size = sizeof(liar->ops),
                                    .read = liar_read,
                                    .readerr = liar_readerr,
@@ -100,13 +100,13 @@ static void lie(struct liar *liar, struct end *end, const struct loss *loss)
     endpoint->cq = &liar->cq;
 }
 
-static void be_honest(struct liar *liar, struct end *end)
+static void be_honest(struct lying_rank *liar, struct end *end)
 {
     ((struct twill_ofi *)end->transport)->endpoint->cq = liar->below;
 }
 
 /* Rank 1, until all is done or has failed. */
-static twill_status go_on(struct end *end, const struct message *m, size_t n)
+static twill_status messages_go_on(struct end *end, const struct message *m, size_t n)
 {
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     for (size_t i = 0; i < n && twill_now() < limit;) {
@@ -122,7 +122,7 @@ static twill_status go_on(struct end *end, const struct message *m, size_t n)
 
 static const struct setup plain = {"without inject", "tcp", {.no_inject = true}};
 
-struct job {
+struct loss_job {
     const struct loss *loss;
     atomic_int over; /* for rank 1 */
 };
@@ -130,9 +130,9 @@ struct job {
 /* Rank 0 takes part where its part can still be done; else it only keeps its provider going. */
 static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct job *job = user;
+    struct loss_job *job = user;
     const struct loss *loss = job->loss;
-    struct liar liar;
+    struct lying_rank liar;
     struct end end;
     (void)size;
     if (!end_open(&end, caller, &plain, 5)) {
@@ -146,10 +146,10 @@ static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
                      loss->sends == (rank == 1) ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
                      (uint32_t)(1 - rank), 2, (uint32_t)i, loss->bytes, false);
     if (rank == 1) {
-        lie(&liar, &end, loss);
+        receiver_lie(&liar, &end, loss);
         for (size_t i = 0; i < n; i++)
             post(&end, &m[i].request);
-        twill_status status = go_on(&end, m, n);
+        twill_status status = messages_go_on(&end, m, n);
         twill_test_note(liar.count == 1 && status == loss->says, __FILE__, __LINE__,
                         "%s: %u lost, status %d: %s", loss->name, liar.count, status,
                         end.error.message);
@@ -174,7 +174,7 @@ static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_loss(void **state)
 {
-    struct job job = {.loss = *state};
+    struct loss_job job = {.loss = *state};
     twill_test_run_ranks(2, rank_loses, &job);
 }
 

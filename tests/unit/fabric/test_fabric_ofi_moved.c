@@ -9,7 +9,7 @@
 /* --- memory that is moved to where other memory was: its pin goes with it
  * ------------------------------ */
 
-static bool move(unsigned char *from, unsigned char *to)
+static bool move_mapping(unsigned char *from, unsigned char *to)
 {
     return munmap(to, BYTES) == 0 &&
            mremap(from, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to;
@@ -26,7 +26,7 @@ static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
     TWILL_CHECK(other != NULL && away != NULL);
     TWILL_CHECK(swap(&pair) && swap_at(&pair, other, pair.data[1], BYTES));
     counted(&pair, 3, 0, 1, __LINE__);
-    TWILL_CHECK(move(other, pair.data[0]));
+    TWILL_CHECK(move_mapping(other, pair.data[0]));
     swap(&pair);
     counted(&pair, 5, 3, 1, __LINE__);
     swap(&pair); /* nothing pinned was left anywhere */
@@ -34,10 +34,10 @@ static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
     /* First to somewhere else, then to where other memory was that is used in between. */
     TWILL_CHECK(map(other, BYTES) != NULL && swap_at(&pair, other, pair.data[1], BYTES));
     counted(&pair, 6, 3, 4, __LINE__);
-    TWILL_CHECK(move(other, away));
+    TWILL_CHECK(move_mapping(other, away));
     swap(&pair);
     counted(&pair, 8, 8, 4, __LINE__);
-    TWILL_CHECK(move(away, pair.data[0]));
+    TWILL_CHECK(move_mapping(away, pair.data[0]));
     swap(&pair);
     counted(&pair, 10, 10, 4, __LINE__);
     TWILL_CHECK(munlock(pair.data[0], BYTES) == 0);

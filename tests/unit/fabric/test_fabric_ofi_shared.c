@@ -40,7 +40,7 @@ static bool exchange(struct end *end, uint32_t seed, uint32_t rounds)
 
 /* --- each communicator with a thread of its own ----------------------------------------------- */
 
-#define COMMS 4
+#define OFI_SHARED_COMMS 4
 
 struct driver {
     struct end *end;
@@ -58,32 +58,32 @@ static void *drive(void *user)
 static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
-    struct end end[COMMS];
+    struct end end[OFI_SHARED_COMMS];
     struct twill_common *common = NULL;
-    struct driver driver[COMMS];
-    pthread_t thread[COMMS];
+    struct driver driver[OFI_SHARED_COMMS];
+    pthread_t thread[OFI_SHARED_COMMS];
     bool open = true;
     memset(end, 0, sizeof(end));
-    for (uint32_t c = 0; c < COMMS && open; c++)
+    for (uint32_t c = 0; c < OFI_SHARED_COMMS && open; c++)
         open = end_open_with(&end[c], caller, user, c * 1000 + 1, &common);
     if (open && rank_barrier(&end[0])) {
-        for (uint32_t c = 1; c < COMMS; c++)
+        for (uint32_t c = 1; c < OFI_SHARED_COMMS; c++)
             twill_test_note(endpoint_of(&end[c]) == endpoint_of(&end[0]), __FILE__, __LINE__,
                             "communicator %u has an endpoint of its own", c);
-        for (uint32_t c = 0; c < COMMS; c++) {
+        for (uint32_t c = 0; c < OFI_SHARED_COMMS; c++) {
             /* The ranks start them in opposite order. */
-            uint32_t which = rank == 0 ? c : COMMS - 1 - c;
+            uint32_t which = rank == 0 ? c : OFI_SHARED_COMMS - 1 - c;
             driver[which] = (struct driver){&end[which], which * 1000, false};
             pthread_create(&thread[which], NULL, drive, &driver[which]);
         }
-        for (uint32_t c = 0; c < COMMS; c++)
+        for (uint32_t c = 0; c < OFI_SHARED_COMMS; c++)
             pthread_join(thread[c], NULL);
-        for (uint32_t c = 0; c < COMMS; c++)
+        for (uint32_t c = 0; c < OFI_SHARED_COMMS; c++)
             twill_test_note(driver[c].fine, __FILE__, __LINE__, "rank %d, communicator %u", rank,
                             c);
         rank_barrier(&end[0]);
     }
-    for (uint32_t c = 0; c < COMMS; c++)
+    for (uint32_t c = 0; c < OFI_SHARED_COMMS; c++)
         end_close(&end[c]);
     common_close(common);
 }
@@ -99,12 +99,12 @@ static void test_threads(void **state)
 /* --- one of them ends, in the middle of everything ----------------------------------------------
  */
 
-enum { HOPELESS = 8 };
+enum { OFI_SHARED_HOPELESS = 8 };
 
 /* Receives of all sorts; rank 1 answers the first two of them only. */
 static void post_in_vain(struct end *end, struct twill_transfer *r, unsigned char *data)
 {
-    uint32_t n = end->rank == 0 ? HOPELESS : 2;
+    uint32_t n = end->rank == 0 ? OFI_SHARED_HOPELESS : 2;
     for (uint32_t i = 0; i < n; i++) {
         r[i] = (struct twill_transfer){.kind = end->rank == 0 ? TWILL_TRANSFER_RECV
                                                               : TWILL_TRANSFER_SEND,
@@ -126,7 +126,7 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
     memset(end, 0, sizeof(end));
     if (end_open_with(&end[0], caller, setup, 1, &common) &&
         end_open_with(&end[1], caller, setup, 2, &common) && rank_barrier(&end[0])) {
-        unsigned char *data = page_map((size_t)HOPELESS << 20);
+        unsigned char *data = page_map((size_t)OFI_SHARED_HOPELESS << 20);
         struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
         post_in_vain(&end[0], r, data);
         exchange(&end[1], 0, 6);
@@ -135,7 +135,7 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
         twill_ofi_transport.cancel(end[0].transport);
         twill_test_note(twill_now() - began < TWILL_TEST_PATIENCE, __FILE__, __LINE__,
                         "cancel hangs");
-        munmap(data, (size_t)HOPELESS << 20); /* a late write is a crash */
+        munmap(data, (size_t)OFI_SHARED_HOPELESS << 20); /* a late write is a crash */
         munmap(r, 1u << 20);
         if (!setup->options.keeps) {
             exchange(&end[1], 100, 6);

@@ -48,8 +48,8 @@ static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from
 }
 
 /* A message in rank 1's name; until it has left. */
-static bool forge(struct intruder *s, struct end *end, enum twill_ofi_channel channel,
-                  const void *message, size_t bytes)
+static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_channel channel,
+                          const void *message, size_t bytes)
 {
     uint64_t tag = s->informed ? twill_ofi_tag(endpoint_of(end), NUMBER, 0, 1, channel)
                                : public_tag(end->oob->nonce, 1, channel);
@@ -70,7 +70,7 @@ static bool forge(struct intruder *s, struct end *end, enum twill_ofi_channel ch
 }
 
 /* "666", as rank 1 would say it as its message of that number. */
-static bool lie(struct intruder *s, struct end *end, uint32_t number)
+static bool rank_lie(struct intruder *s, struct end *end, uint32_t number)
 {
     struct {
         struct twill_ofi_header header;
@@ -81,8 +81,8 @@ static bool lie(struct intruder *s, struct end *end, uint32_t number)
                   .kind = TWILL_OFI_EAGER_DATA},
                  666};
     struct twill_ofi_header credit = {.kind = TWILL_OFI_CREDIT, .consumed = 1000};
-    if (!forge(s, end, TWILL_OFI_HEADER, &message, sizeof(message)) ||
-        (!s->informed && !forge(s, end, TWILL_OFI_CONTROL, &credit, sizeof(credit))))
+    if (!forge_message(s, end, TWILL_OFI_HEADER, &message, sizeof(message)) ||
+        (!s->informed && !forge_message(s, end, TWILL_OFI_CONTROL, &credit, sizeof(credit))))
         return false;
     for (int turn = 0; turn < 100; turn++) { /* it has come by then */
         if (!progress(end))
@@ -115,8 +115,8 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
                             1 - end.rank, 0, number, sizeof(uint64_t), false);
         bool before = number % 2 == 0;
         if (rank == 0)
-            good = good && (before ? lie(s, &end, number) && post(&end, &m->request)
-                                   : post(&end, &m->request) && lie(s, &end, number));
+            good = good && (before ? rank_lie(s, &end, number) && post(&end, &m->request)
+                                   : post(&end, &m->request) && rank_lie(s, &end, number));
         good = good && rank_barrier(&end) && (rank == 0 || post(&end, &m->request)) &&
                is_received(&end, m) && rank_barrier(&end);
         if (m != NULL)

@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-#define ALARM_S 480 /* of one case: a provider may hang inside a call */
+#define PROVIDERS_ALARM_S 480 /* of one case: a provider may hang inside a call */
 
 static const struct provider providers[] = {
     {"tcp", "tcp", NULL, NULL, NULL, 16, "", false},
@@ -92,7 +92,7 @@ static void rank_probe(int rank, int size, twill_bootstrap *caller, void *user)
     char text[256] = "";
     struct twill_transport_params params = {
         .oob = oob, .provider = run->provider->name, .interface = run->provider->interface};
-    alarm(ALARM_S);
+    alarm(PROVIDERS_ALARM_S);
     twill_status status = twill_ofi_transport.preview(&params, text, sizeof(text), &error);
     run->outcome->absent = status != TWILL_OK;
     snprintf(run->outcome->why, sizeof(run->outcome->why), "%.*s", 255, error.message);
@@ -104,12 +104,12 @@ static void rank_cases(int rank, int size, twill_bootstrap *caller, void *user)
     struct run *run = user;
     (void)size;
     die_of_signals();
-    for (const struct test_case *c = test_provider_cases; c->name != NULL; c++) {
+    for (const struct provider_case *c = test_provider_cases; c->name != NULL; c++) {
         if (run->only == NULL ? c->alone : run->only != c)
             continue;
         if (rank == 0)
             snprintf(run->outcome->at, sizeof(run->outcome->at), "%s", c->name);
-        alarm(ALARM_S);
+        alarm(PROVIDERS_ALARM_S);
         uint64_t started = twill_now();
         if (!c->fn(run, caller))
             return;
@@ -160,7 +160,7 @@ static off_t refused(void)
     return stat(refusals, &file) == 0 ? file.st_size : -1;
 }
 
-static void run_cases(struct run *run, const struct test_case *only)
+static void run_cases(struct run *run, const struct provider_case *only)
 {
     for (size_t r = 0; r < TWILL_ARRAY_LENGTH(run->outcome->arrived); r++)
         atomic_store(&run->outcome->arrived[r], 0);
@@ -187,7 +187,7 @@ static void test_provider(void **state)
         skip();
     }
     run_cases(run, NULL);
-    for (const struct test_case *c = test_provider_cases; c->name != NULL; c++)
+    for (const struct provider_case *c = test_provider_cases; c->name != NULL; c++)
         if (c->alone)
             run_cases(run, c);
     clear(run->provider);

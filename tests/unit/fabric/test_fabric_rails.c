@@ -74,7 +74,7 @@ static void rails_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 /* --- what all transports must do ------------------------------------------------------------- */
 
-static bool counted(const struct twill_test_end *end, const struct rails_case *c)
+static bool case_counted(const struct twill_test_end *end, const struct rails_case *c)
 {
     struct twill_transport_counters sum = {0};
     size_t i = 0;
@@ -96,7 +96,7 @@ static bool carry(struct twill_test_end *end, const struct rails_case *c)
                             s + 63, s + 64, s + 65, 2 * s - 1, 2 * s, 3 * s + 7, 7 * s + 8};
     const size_t n = TWILL_ARRAY_LENGTH(sizes) - (s > 20000 ? 2 : 0); /* quick, also when watched */
     return twill_test_sweep(end, sizes, n) && twill_test_flood(end, s > 20000 ? 4 : 30, 3 * s) &&
-           counted(end, c);
+           case_counted(end, c);
 }
 
 static void test_carries(void **state)
@@ -275,16 +275,16 @@ static void test_mismatches(void **state)
 
 /* --- failures -------------------------------------------------------------------------------- */
 
-#define HOPELESS 24
+#define RAILS_HOPELESS 24
 
 /* More than there are parts for, both ways and of both sorts: whatever has begun, cancel and close
  * are safe; memory checkers look on. */
 static bool give_up(struct twill_test_end *end, const struct rails_case *c)
 {
-    struct twill_transfer *request = calloc(HOPELESS, sizeof(*request));
-    unsigned char *data = calloc(HOPELESS, 4 * c->split_bytes);
+    struct twill_transfer *request = calloc(RAILS_HOPELESS, sizeof(*request));
+    unsigned char *data = calloc(RAILS_HOPELESS, 4 * c->split_bytes);
     TWILL_REQUIRE(request != NULL && data != NULL);
-    for (uint32_t i = 0; i < HOPELESS; i++) {
+    for (uint32_t i = 0; i < RAILS_HOPELESS; i++) {
         request[i] = (struct twill_transfer){.kind = (i + end->rank) % 3 == 0 ? TWILL_TRANSFER_SEND
                                                                               : TWILL_TRANSFER_RECV,
                                              .lane = 1,

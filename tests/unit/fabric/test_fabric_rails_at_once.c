@@ -11,7 +11,7 @@
 
 /* More large messages than there are parts for, on several lanes, that all finish at once: those
  * that wait go on, on every lane. */
-#define AT_ONCE 12u
+#define RAILS_AT_ONCE_AT_ONCE 12u
 
 static struct twill_transfer_queue *at_once(struct twill_transport *transport)
 {
@@ -46,7 +46,7 @@ static void test_at_once(void **state)
     static const struct twill_transport_ops ops = {
         .post = at_once_post, .progress = at_once_progress, .close = at_once_close};
     static const uint32_t weight[2] = {1, 1};
-    static struct twill_transfer request[AT_ONCE];
+    static struct twill_transfer request[RAILS_AT_ONCE_AT_ONCE];
     static unsigned char data[1024];
     struct twill_oob oob = {.rank = 0, .size = 2};
     struct twill_transport_params params = {.oob = &oob};
@@ -60,17 +60,17 @@ static void test_at_once(void **state)
     assert_int_equal(twill_rails_join(&rails, rail, weight, 2, sizeof(data), &params, &error),
                      TWILL_OK);
     assert_int_equal(rails->ops->connect(rails, 1, &error), TWILL_OK);
-    for (uint32_t i = 0; i < AT_ONCE; i++) {
+    for (uint32_t i = 0; i < RAILS_AT_ONCE_AT_ONCE; i++) {
         request[i] = (struct twill_transfer){.kind = TWILL_TRANSFER_RECV,
-                                             .lane = (uint8_t)(i * 2 / AT_ONCE),
+                                             .lane = (uint8_t)(i * 2 / RAILS_AT_ONCE_AT_ONCE),
                                              .peer = 1,
                                              .buffer = data,
                                              .bytes = sizeof(data)};
         assert_int_equal(rails->ops->post(rails, &request[i], &error), TWILL_OK);
     }
-    for (uint32_t i = 0; i < AT_ONCE; i++)
+    for (uint32_t i = 0; i < RAILS_AT_ONCE_AT_ONCE; i++)
         assert_true(rails->ops->progress(rails, &error) >= 0);
-    for (uint32_t i = 0; i < AT_ONCE; i++)
+    for (uint32_t i = 0; i < RAILS_AT_ONCE_AT_ONCE; i++)
         assert_int_equal(request[i].status, TWILL_OK);
     rails->ops->close(rails);
 }

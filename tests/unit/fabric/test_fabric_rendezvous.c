@@ -117,7 +117,7 @@ static void tcp_listen_fd(void **state)
 /* --- strangers ------------------------------------------------------------------------------- */
 
 /* What strangers say, and whether they are told why they are refused. */
-struct intruder {
+struct rendezvous_intruder {
     const char *says; /* raw; NULL: a call */
     struct twill_hello_identity identity;
     bool other_version, other_key;
@@ -144,7 +144,7 @@ struct intruder {
         .field = true, .fault = (why)                                                              \
     }
 
-static const struct intruder intruders[] = {
+static const struct rendezvous_intruder intruders[] = {
     {.says = "GET / HTTP/1.1\r\nHost: x\r\n\r\n", .fault = TWILL_FAULT_MALFORMED},
     {.says = "\x01\x02\x03\x04garbage garbage garbage garbage garbage garbage garbage garbage "
              "garbage garbage garbage garbage garbage",
@@ -165,7 +165,7 @@ static const struct intruder intruders[] = {
 };
 
 /* Knows no key, or another: hears "no" at most. */
-static bool be_refused(int fd, const struct intruder *s)
+static bool be_refused(int fd, const struct rendezvous_intruder *s)
 {
     struct twill_secret secret;
     struct twill_hello hello;
@@ -199,7 +199,8 @@ static bool receive_refusal(int fd, struct twill_session *session, const char *e
                            "told \"%s\" instead of \"%s\"", text, expected);
 }
 
-static bool intrude(const struct twill_test_job *job, const struct intruder *s, int *kept)
+static bool intrude(const struct twill_test_job *job, const struct rendezvous_intruder *s,
+                    int *kept)
 {
     char byte;
     struct twill_session session;

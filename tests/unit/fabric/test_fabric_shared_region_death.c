@@ -149,7 +149,7 @@ static bool is_of(const char *name, pid_t tester)
 }
 
 /* A greeting as rank r + 1 would send it to rank r, but for the key, which no name gives away. */
-static void forge(unsigned char hello[32], const char *name)
+static void forge_greeting(unsigned char hello[32], const char *name)
 {
     unsigned rank = 0, version = 0x74770001u;
     memset(hello, 0x5a, 32);
@@ -162,7 +162,7 @@ static void forge(unsigned char hello[32], const char *name)
 
 /* Connect to every socket of this test in sight; say nothing, or something wrong; be quick about
  * it. */
-static void pester(pid_t tester, long *visits)
+static void pester_sockets(pid_t tester, long *visits)
 {
     char line[512];
     unsigned char garbage[200];
@@ -178,7 +178,7 @@ static void pester(pid_t tester, long *visits)
             memcpy(address.sun_path + 1, name + 1, length);
             int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
             if (turn % 2)
-                forge(garbage, name);
+                forge_greeting(garbage, name);
             if (connect(fd, (struct sockaddr *)&address,
                         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) == 0)
                 *visits += send(fd, garbage, turn % 2 ? 32 : sizeof(garbage), MSG_NOSIGNAL) > 0;
@@ -235,7 +235,7 @@ static int begin_pest(void **state)
     pest = fork();
     if (pest == 0) {
         alarm(TWILL_TEST_PATIENCE / 1000000000);
-        pester(getppid(), pest_visits);
+        pester_sockets(getppid(), pest_visits);
     }
     return pest > 0 ? 0 : -1;
 }

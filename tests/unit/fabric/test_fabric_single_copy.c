@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-struct scene {
+struct access_scene {
     enum twill_single_copy_kind setting;
     int refused;  /* a rank whose system refuses process_vm_readv, or -1 */
     int impostor; /* a rank that gives somebody else's number for its own, or -1 */
@@ -60,18 +60,19 @@ static twill_status gather_lie(struct twill_oob *oob, const void *mine, void *al
     return lying.ops->allgather(oob, &info, all, bytes, error);
 }
 
-struct end {
+struct access_end {
     struct twill_oob *oob;
     struct twill_world world;
     struct twill_single_copy *single_copy;
     char how[200];
 };
 
-static bool open_end(struct end *end, twill_bootstrap *caller, const struct scene *scene)
+static bool open_end(struct access_end *end, twill_bootstrap *caller,
+                     const struct access_scene *scene)
 {
     struct twill_error error = {.status = TWILL_OK};
     uint32_t label[8] = {0};
-    *end = (struct end){.oob = twill_test_oob(caller)};
+    *end = (struct access_end){.oob = twill_test_oob(caller)};
     struct twill_bootstrap_ops ops = *end->oob->ops;
     const struct twill_bootstrap_ops *honest = end->oob->ops;
     for (int r = 0; r < caller->size; r++)
@@ -91,14 +92,14 @@ static bool open_end(struct end *end, twill_bootstrap *caller, const struct scen
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message);
 }
 
-static void close_end(struct end *end)
+static void close_end(struct access_end *end)
 {
     twill_single_copy_close(end->single_copy);
     twill_world_destroy(&end->world);
     twill_test_oob_close(end->oob);
 }
 
-static bool gather(struct end *end, const void *mine, void *all, size_t bytes)
+static bool gather_ends(struct access_end *end, const void *mine, void *all, size_t bytes)
 {
     struct twill_error error = {.status = TWILL_OK};
     return twill_test_note(twill_oob_allgather(end->oob, mine, all, bytes, &error) == TWILL_OK,
@@ -106,7 +107,7 @@ static bool gather(struct end *end, const void *mine, void *all, size_t bytes)
 }
 
 /* Everybody reads what every other has, over page boundaries, and what nobody has. */
-static bool read_all(struct end *end, int rank, int size)
+static bool read_all(struct access_end *end, int rank, int size)
 {
     enum { PAGES = 4, PAGE = 4096 };
     static const size_t from[] = {0, 1, 4090, 0}, bytes[] = {1, 4095, 20, 3 * PAGE};
@@ -118,7 +119,7 @@ static bool read_all(struct end *end, int rank, int size)
     TWILL_REQUIRE(munmap(memory + 3 * PAGE, PAGE) == 0);
     memset(memory, 10 + rank, 3 * PAGE);
     mine = (uint64_t)(uintptr_t)memory;
-    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    TWILL_REQUIRE(gather_ends(end, &mine, all, sizeof(mine)));
     for (int r = 0; r < size; r++) {
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(from) && r != rank; i++) {
             memset(got, 0, sizeof(got));
@@ -128,26 +129,26 @@ static bool read_all(struct end *end, int rank, int size)
             TWILL_REQUIRE(bytes[i] == sizeof(got) || got[bytes[i]] == 0);
         }
     }
-    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    TWILL_REQUIRE(gather_ends(end, &mine, all, sizeof(mine)));
     TWILL_REQUIRE(munmap(memory + 2 * PAGE, PAGE) == 0);
-    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    TWILL_REQUIRE(gather_ends(end, &mine, all, sizeof(mine)));
     int other = (rank + 1) % size;
     TWILL_REQUIRE(twill_single_copy_fetch(end->single_copy, (uint32_t)other, got, all[other],
                                           3 * PAGE) == EFAULT);
-    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    TWILL_REQUIRE(gather_ends(end, &mine, all, sizeof(mine)));
     munmap(memory, 2 * PAGE);
     return true;
 }
 
 /* Pages of another rank, where they are here; the same again is no new attachment. */
-static bool attach_all(struct end *end, int rank, int size)
+static bool attach_all(struct access_end *end, int rank, int size)
 {
     struct twill_region *region[2];
     void *at[2];
     uint64_t all[8], mine;
     int value = 100 + rank;
     mine = (uint64_t)(uintptr_t)&value;
-    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    TWILL_REQUIRE(gather_ends(end, &mine, all, sizeof(mine)));
     for (int r = 0; r < size; r++) {
         for (int i = 0; i < 2 && r != rank; i++)
             TWILL_REQUIRE(twill_single_copy_attach(end->single_copy, (uint32_t)r, all[r],
@@ -158,11 +159,11 @@ static bool attach_all(struct end *end, int rank, int size)
         twill_region_release(region[0]);
         twill_region_release(region[1]);
     }
-    return gather(end, &mine, all, sizeof(mine));
+    return gather_ends(end, &mine, all, sizeof(mine));
 }
 
 /* The same ranks the other way round, and then all but one of those, have it of each other. */
-static bool hand_on(struct end *end, int rank, int size)
+static bool hand_on_ends(struct access_end *end, int rank, int size)
 {
     struct twill_error error = {.status = TWILL_OK};
     struct twill_world world;
@@ -178,7 +179,7 @@ static bool hand_on(struct end *end, int rank, int size)
     TWILL_REQUIRE(twill_world_create(&world, (uint32_t)size - 1, label, &error) == TWILL_OK);
     for (int r = 0; r < size - 1; r++)
         fewer[r] = (uint32_t)r + 1;
-    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    TWILL_REQUIRE(gather_ends(end, &mine, all, sizeof(mine)));
     if (rank < size - 1) {
         TWILL_REQUIRE(twill_single_copy_derive(&less, single_copy, &end->world, fewer, &world,
                                                ranks[rank] - 1, &error) == TWILL_OK);
@@ -193,13 +194,13 @@ static bool hand_on(struct end *end, int rank, int size)
     }
     twill_world_destroy(&world);
     twill_single_copy_close(single_copy);
-    return gather(end, &mine, all, sizeof(mine));
+    return gather_ends(end, &mine, all, sizeof(mine));
 }
 
 static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    const struct scene *scene = user;
-    struct end end;
+    const struct access_scene *scene = user;
+    struct access_end end;
     if (rank == scene->refused)
         TWILL_CHECK(refuse_reads());
     if (open_end(&end, caller, scene)) {
@@ -214,7 +215,7 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
             (void)read_all(&end, rank, size);
         TWILL_CHECK(twill_single_copy_is_known(end.single_copy) == (fetches && !maps));
         if (fetches && !maps && scene->nodes == 1 && !twill_test_failed())
-            (void)hand_on(&end, rank, size);
+            (void)hand_on_ends(&end, rank, size);
         if (maps && scene->nodes == 1 && !twill_test_failed())
             (void)attach_all(&end, rank, size);
     }
@@ -227,7 +228,7 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
 static void test_processes(void **state)
 {
     (void)state;
-    static const struct scene scenes[] = {
+    static const struct access_scene scenes[] = {
         {TWILL_SINGLE_COPY_AUTO,
          NO_RANK,
          NO_RANK,
@@ -275,7 +276,7 @@ static void test_processes(void **state)
          {"cma: none (rank 0 reads rank 1: ", ""}},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(scenes); i++) {
-        struct scene scene = scenes[i];
+        struct access_scene scene = scenes[i];
         twill_test_run_processes(4, probing_rank, &scene);
     }
 }
@@ -283,8 +284,8 @@ static void test_processes(void **state)
 static void test_threads(void **state)
 {
     (void)state;
-    struct scene scene = {TWILL_SINGLE_COPY_AUTO,    NO_RANK, NO_RANK, 1, true, true,
-                          {"cma: yes", "xpmem: yes"}};
+    struct access_scene scene = {TWILL_SINGLE_COPY_AUTO,    NO_RANK, NO_RANK, 1, true, true,
+                                 {"cma: yes", "xpmem: yes"}};
     twill_test_run_ranks(3, probing_rank, &scene);
     scene.maps = false; /* the double does not reach other processes */
     scene.says[1] = "xpmem: none (rank 0 reads rank 2";
@@ -293,13 +294,13 @@ static void test_threads(void **state)
 
 static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct scene scene = {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 1, true, false, {"", ""}};
-    struct end end;
+    struct access_scene scene = {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 1, true, false, {"", ""}};
+    struct access_end end;
     uint64_t all[8], mine;
     int value = 7, got = 0, cause = 0;
     (void)size, (void)user;
     mine = (uint64_t)(uintptr_t)&value;
-    if (open_end(&end, caller, &scene) && gather(&end, &mine, all, sizeof(mine))) {
+    if (open_end(&end, caller, &scene) && gather_ends(&end, &mine, all, sizeof(mine))) {
         if (rank == 1) {
             twill_test_expect_death(1);
             raise(SIGKILL);

@@ -88,7 +88,7 @@ static void test_flood(void **state)
 
 /* --- a sender far ahead of the receiver ------------------------------------------------------- */
 
-#define AHEAD 3000
+#define TCP_AHEAD 3000
 
 static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -96,23 +96,23 @@ static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
     (void)user;
     (void)size;
     if (end_open(&end, caller, NULL)) {
-        struct twill_transfer *r = calloc(AHEAD, sizeof(*r));
-        uint32_t *data = calloc(AHEAD, sizeof(*data));
-        for (uint32_t i = 0; rank == 0 && i < AHEAD; i++)
+        struct twill_transfer *r = calloc(TCP_AHEAD, sizeof(*r));
+        uint32_t *data = calloc(TCP_AHEAD, sizeof(*data));
+        for (uint32_t i = 0; rank == 0 && i < TCP_AHEAD; i++)
             data[i] = i;
-        for (uint32_t i = 0; rank == 0 && i < AHEAD; i++) {
+        for (uint32_t i = 0; rank == 0 && i < TCP_AHEAD; i++) {
             r[i] = transfer(TWILL_TRANSFER_SEND, 1, 0, &data[i], sizeof(data[i]));
             post(&end, &r[i]);
         }
         uint64_t until = twill_now() + SECOND / 10;
         while (twill_now() < until && progress(&end) >= 0)
             ;
-        for (uint32_t i = 0; rank == 1 && i < AHEAD; i++) {
+        for (uint32_t i = 0; rank == 1 && i < TCP_AHEAD; i++) {
             r[i] = transfer(TWILL_TRANSFER_RECV, 0, 0, &data[i], sizeof(data[i]));
             post(&end, &r[i]);
         }
-        twill_test_await(&end.end, r, AHEAD);
-        for (uint32_t i = 0; i < AHEAD; i++)
+        twill_test_await(&end.end, r, TCP_AHEAD);
+        for (uint32_t i = 0; i < TCP_AHEAD; i++)
             if (!twill_test_note(r[i].status == TWILL_OK && data[i] == i, __FILE__, __LINE__,
                                  "message %u: %d, holds %u", i, r[i].status, data[i]))
                 break;
@@ -132,7 +132,7 @@ static void test_ahead(void **state)
 /* --- a large message whose RECV is late holds up no other lane ---------------------------------
  */
 
-#define LARGE ((size_t)64 << 20)
+#define TCP_LARGE ((size_t)64 << 20)
 
 static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -140,12 +140,12 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
     (void)user;
     (void)size;
     uint32_t peer = (uint32_t)(1 - rank);
-    unsigned char *large = calloc(1, LARGE), small[64] = {0};
+    unsigned char *large = calloc(1, TCP_LARGE), small[64] = {0};
     if (end_open(&end, caller, NULL)) {
         enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
-        struct twill_transfer slow = transfer(kind, peer, 0, large, LARGE), quick;
+        struct twill_transfer slow = transfer(kind, peer, 0, large, TCP_LARGE), quick;
         if (rank == 0)
-            large[LARGE - 1] = 9;
+            large[TCP_LARGE - 1] = 9;
         if (rank == 0)
             post(&end, &slow);
         for (unsigned i = 0; i < 20; i++) {
@@ -159,7 +159,7 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
         if (rank == 1)
             post(&end, &slow);
         twill_test_await(&end.end, &slow, 1);
-        twill_test_note(slow.status == TWILL_OK && large[LARGE - 1] == 9, __FILE__, __LINE__,
+        twill_test_note(slow.status == TWILL_OK && large[TCP_LARGE - 1] == 9, __FILE__, __LINE__,
                         "large: %d", slow.status);
         rank_barrier(&end);
     }
@@ -181,15 +181,15 @@ static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user
     struct end end;
     (void)user;
     (void)size;
-    unsigned char *large = calloc(1, LARGE);
+    unsigned char *large = calloc(1, TCP_LARGE);
     if (end_open(&end, caller, NULL)) {
-        struct twill_transfer r = rank == 0 ? transfer(TWILL_TRANSFER_SEND, 1, 2, large, LARGE)
+        struct twill_transfer r = rank == 0 ? transfer(TWILL_TRANSFER_SEND, 1, 2, large, TCP_LARGE)
                                             : transfer(TWILL_TRANSFER_RECV, 0, 2, large, 4711);
         r.signature += (uint32_t)rank;
         post(&end, &r);
         twill_test_await(&end.end, &r, 1);
         twill_test_note(r.status == TWILL_ERR_MISMATCH &&
-                            r.peer_bytes == (rank == 0 ? 4711 : LARGE) &&
+                            r.peer_bytes == (rank == 0 ? 4711 : TCP_LARGE) &&
                             r.peer_signature == (rank == 0 ? 8 : 7),
                         __FILE__, __LINE__, "rank %d: %d, %llu bytes, signature %u", rank, r.status,
                         (unsigned long long)r.peer_bytes, r.peer_signature);

@@ -16,7 +16,7 @@
 /* --- strangers ------------------------------------------------------------------------------- */
 
 /* What a stranger says; rank 1 answers the door. */
-static const struct intruder {
+static const struct tcp_intruder {
     const char *says;
     size_t bytes;
     enum { NOISE, UNPROVEN, REPLAY } kind;
@@ -28,7 +28,7 @@ static const struct intruder {
     {NULL, 0, REPLAY},   /* the very call that rank 0 says, and no idea what to reply */
 };
 
-static int knock(const struct twill_tcp *t, const struct intruder *intruder)
+static int knock(const struct twill_tcp *t, const struct tcp_intruder *intruder)
 {
     const struct twill_tcp_address *to = &t->common->address[1];
     int fd = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -405,7 +405,7 @@ static void test_flush(void **state)
 
 /* --- settings that cannot be ------------------------------------------------------------------ */
 
-static const struct setting {
+static const struct tcp_setting {
     const char *interface, *congestion, *says;
     twill_status status;
 } settings[] = {{"eth99", NULL, "TWILL_INTERFACE=eth99", TWILL_ERR_CONFIG},
@@ -416,7 +416,7 @@ static const struct setting {
 /* Rank 0 has a setting, rank 1 has none: both must hear of what cannot be. */
 static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    const struct setting *s = user;
+    const struct tcp_setting *s = user;
     struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;

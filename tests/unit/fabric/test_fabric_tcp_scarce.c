@@ -12,12 +12,12 @@
 
 /* --- descriptors ----------------------------------------------------------------------------- */
 
-#define HELD 256
+#define TCP_SCARCE_HELD 256
 
 /* All descriptors but a few are in use. */
 struct shortage {
     struct rlimit before;
-    int fd[HELD];
+    int fd[TCP_SCARCE_HELD];
     int count;
 };
 
@@ -26,7 +26,7 @@ static void make_scarce(struct shortage *shortage, int left)
     struct rlimit few;
     TWILL_CHECK(getrlimit(RLIMIT_NOFILE, &shortage->before) == 0);
     few = shortage->before;
-    few.rlim_cur = HELD;
+    few.rlim_cur = TCP_SCARCE_HELD;
     TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
     shortage->count = 0;
     while ((shortage->fd[shortage->count] = dup(0)) >= 0)
@@ -121,8 +121,8 @@ static void test_none_left(void **state)
 
 /* --- who says nothing ------------------------------------------------------------------------ */
 
-#define CROWD 600 /* connections, of which rank 1 may not have half as many */
-#define OWN   100 /* descriptors that its program needs */
+#define TCP_SCARCE_CROWD 600 /* connections, of which rank 1 may not have half as many */
+#define OWN              100 /* descriptors that its program needs */
 
 /* Strangers without the key fill rank 1's door while a lane is to be connected. The program has
  * descriptors left, and the lane is. */
@@ -131,22 +131,22 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
     struct rlimit files;
     struct end end;
     char data[8] = "message";
-    int crowd[CROWD], own[OWN];
+    int crowd[TCP_SCARCE_CROWD], own[OWN];
     (void)size;
     (void)user;
     TWILL_CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
-    files.rlim_cur = rank == 1 ? HELD : files.rlim_max;
+    files.rlim_cur = rank == 1 ? TCP_SCARCE_HELD : files.rlim_max;
     TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
     TWILL_CHECK(end_open(&end, caller, NULL));
     struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
     const struct twill_tcp_address *to = &t->common->address[1];
     struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
-    for (size_t i = 0; rank == 0 && i < CROWD; i++) {
+    for (size_t i = 0; rank == 0 && i < TCP_SCARCE_CROWD; i++) {
         crowd[i] = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         TWILL_CHECK(connect(crowd[i], &to->at.any, to->length) == 0 || errno == EINPROGRESS);
     }
     TWILL_CHECK(rank_barrier(&end));
-    for (int turn = 0; rank == 1 && turn < CROWD; turn++)
+    for (int turn = 0; rank == 1 && turn < TCP_SCARCE_CROWD; turn++)
         TWILL_CHECK_OK(&end.end.error, twill_tcp_common_adopt(t, &end.end.error));
     for (int i = 0; rank == 1 && i < OWN; i++)
         if (!twill_test_note((own[i] = dup(0)) >= 0, __FILE__, __LINE__,
@@ -155,7 +155,7 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
             return;
     TWILL_CHECK(rank == 0 || t->common->rejected > 0);
     TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
-    for (int i = 0; i < (rank == 1 ? OWN : CROWD); i++)
+    for (int i = 0; i < (rank == 1 ? OWN : TCP_SCARCE_CROWD); i++)
         close(rank == 1 ? own[i] : crowd[i]);
     end_close(&end);
 }

@@ -54,7 +54,7 @@ static void repeat(char *elements, size_t bytes)
         elements[i] = elements[i - PERIOD * bytes];
 }
 
-static void fill(twill_type type, twill_op op)
+static void fill_arrays(twill_type type, twill_op op)
 {
     for (unsigned s = 0; s < SOURCES; s++) {
         twill_test_fill_for(type, op, false, raw[s] + MARGIN, PERIOD, 5 + s);
@@ -66,8 +66,8 @@ static void fill(twill_type type, twill_op op)
 
 /* dst a buffer of its own (alias < 0) or the one of a source; everything off by so many elements.
  */
-static void check(const struct twill_kernels *kernels, const struct sample *sample, size_t count,
-                  size_t off, int alias)
+static void check_sample(const struct twill_kernels *kernels, const struct sample *sample,
+                         size_t count, size_t off, int alias)
 {
     static char before[BUFFER];
     const struct twill_reduction *reduction = &sample->reduction;
@@ -101,12 +101,12 @@ static void check_lengths(const struct sample *sample)
     for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
         for (size_t c = 0; kernels->supported() && c < TWILL_ARRAY_LENGTH(counts); c++) {
             const size_t off = c % 4;
-            check(kernels, sample, counts[c], off, -1);
+            check_sample(kernels, sample, counts[c], off, -1);
             for (unsigned s = c % 2; s < sample->nsrc; s += 2) {
                 if (source_bytes(&sample->reduction, s) != result_bytes(&sample->reduction))
                     continue;
                 memcpy(kept, source_buffer(sample, s), sizeof(kept));
-                check(kernels, sample, counts[c], off, (int)s);
+                check_sample(kernels, sample, counts[c], off, (int)s);
                 memcpy(source_buffer(sample, s), kept, sizeof(kept));
             }
         }
@@ -149,7 +149,7 @@ static void any_mix_gives_the_oracles_bits(void **state)
             if (!twill_test_takes(type, op))
                 continue;
             bool wider = twill_test_element(type, op, true) != twill_test_element(type, op, false);
-            fill(type, op);
+            fill_arrays(type, op);
             for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc += nsrc < 3 || wider ? 1 : 5)
                 check_mixes(type, op, nsrc);
         }
@@ -204,7 +204,7 @@ static void a_result_goes_to_several_places(void **state)
                                             .threads = 1};
         if (!twill_test_takes(reduction.type, reduction.op))
             continue;
-        fill(reduction.type, reduction.op);
+        fill_arrays(reduction.type, reduction.op);
         for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
             for (unsigned i = 0; kernels->supported() && i < 48; i++, turn++) {
                 const void *src[SOURCES];
@@ -238,7 +238,7 @@ static void partials_carry_on(void **state)
             const void *src[SOURCES];
             if (!twill_test_takes(reduction.type, reduction.op))
                 continue;
-            fill(reduction.type, reduction.op);
+            fill_arrays(reduction.type, reduction.op);
             for (unsigned s = 0; s < 5; s++)
                 src[s] = raw[s] + MARGIN;
             twill_kernels_reduce(kernels, &reduction, expected, src, 5, MOST);
@@ -264,7 +264,7 @@ static void a_scaled_element_is_the_product(void **state)
         const struct twill_reduction product = {
             .type = (twill_type)t, .op = TWILL_PROD, .partial_sources = 1, .partial_result = true};
         const size_t wide = result_bytes(&product), narrow = source_bytes(&product, 1);
-        fill(product.type, TWILL_PROD);
+        fill_arrays(product.type, TWILL_PROD);
         for (size_t f = 0; f < 40; f++) { /* factors */
             const void *src[] = {partial[0] + MARGIN, raw[1] + MARGIN};
             for (size_t i = 1; i < MOST; i++)
@@ -318,7 +318,7 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
     (void)state;
     for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
         for (int t = 0; t < TWILL_TYPE_COUNT && kernels->supported(); t++) {
-            fill((twill_type)t, TWILL_AVG);
+            fill_arrays((twill_type)t, TWILL_AVG);
             some_of_each(kernels, (twill_type)t, want, COUNT, 1);
             for (size_t e = 0; e < TWILL_ARRAY_LENGTH(environments); e++) {
                 __builtin_ia32_ldmxcsr(mine | environments[e]);

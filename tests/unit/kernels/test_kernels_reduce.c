@@ -58,7 +58,7 @@ static size_t offset(int placement, int a)
     return offsets[placement];
 }
 
-static char *place(char *buffer, const struct cell *cell, int placement, int a)
+static char *align_buffer(char *buffer, const struct cell *cell, int placement, int a)
 {
     return buffer + MARGIN + offset(placement, a) * cell->element;
 }
@@ -67,18 +67,18 @@ static char *place(char *buffer, const struct cell *cell, int placement, int a)
 static void fill_sources(const struct cell *cell, uint64_t seed)
 {
     for (int s = 0; s < SOURCES; s++) {
-        twill_test_fill_for(cell->type, cell->op, false, place(sources[0][s], cell, 0, s), MOST,
-                            seed + (uint64_t)s);
+        twill_test_fill_for(cell->type, cell->op, false, align_buffer(sources[0][s], cell, 0, s),
+                            MOST, seed + (uint64_t)s);
         for (int p = 1; p < PLACEMENTS; p++)
-            memcpy(place(sources[p][s], cell, p, s), place(sources[0][s], cell, 0, s),
+            memcpy(align_buffer(sources[p][s], cell, p, s), align_buffer(sources[0][s], cell, 0, s),
                    MOST * cell->element);
     }
 }
 
-static void expect(const struct cell *cell, const void **src, unsigned nsrc, uint32_t divisor)
+static void expect_cell(const struct cell *cell, const void **src, unsigned nsrc, uint32_t divisor)
 {
     for (unsigned s = 0; s < nsrc; s++)
-        src[s] = place(sources[0][s], cell, 0, (int)s);
+        src[s] = align_buffer(sources[0][s], cell, 0, (int)s);
     twill_kernels_at(0)->reduce[cell->type][cell->op](expected, src, nsrc, MOST, divisor, 0);
 }
 
@@ -95,7 +95,7 @@ static void scalar_equals_the_oracle(void **state)
                 .type = cell.type,
                 .op = cell.op,
                 .divisor = divisors[nsrc % TWILL_ARRAY_LENGTH(divisors)]};
-            expect(&cell, src, nsrc, reduction.divisor);
+            expect_cell(&cell, src, nsrc, reduction.divisor);
             twill_test_reduce(&reduction, target, src, nsrc, count);
             for (size_t i = 0; i < count * cell.element; i += cell.element)
                 if (memcmp(target + i, expected + i, cell.element) != 0)
@@ -125,9 +125,9 @@ static void check_count(const struct variant *v, size_t count)
     const void *src[SOURCES];
     const size_t bytes = count * v->cell.element, used = bytes + 3 * MARGIN + SOURCES * 16;
     char *buffer = v->alias < 0 ? target : sources[v->placement][v->alias];
-    char *dst = place(buffer, &v->cell, v->placement, v->alias < 0 ? SOURCES : v->alias);
+    char *dst = align_buffer(buffer, &v->cell, v->placement, v->alias < 0 ? SOURCES : v->alias);
     for (unsigned s = 0; s < v->nsrc; s++)
-        src[s] = place(sources[v->placement][s], &v->cell, v->placement, (int)s);
+        src[s] = align_buffer(sources[v->placement][s], &v->cell, v->placement, (int)s);
     memcpy(before, buffer, used);
     v->kernels->reduce[v->cell.type][v->cell.op](dst, src, v->nsrc, count, v->divisor, v->flags);
     if (memcmp(dst, expected, bytes) != 0 || !untouched(buffer, dst, before) ||
@@ -138,7 +138,7 @@ static void check_count(const struct variant *v, size_t count)
     memcpy(buffer, before, used);
 }
 
-static void check_variant(const struct variant *v)
+static void check_isa(const struct variant *v)
 {
     static const size_t large[] = {127, 128, 129, 255, 257, 1000, 1023, MOST};
     for (size_t count = 0; count <= 67; count++)
@@ -148,19 +148,19 @@ static void check_variant(const struct variant *v)
 }
 
 /* In place of none, of the first, and of one more. */
-static void check_row(const struct twill_kernels *kernels, const struct cell *cell, unsigned nsrc)
+static void check_cell(const struct twill_kernels *kernels, const struct cell *cell, unsigned nsrc)
 {
     const void *src[SOURCES];
     struct variant v = {.kernels = kernels, .cell = *cell, .nsrc = nsrc};
     v.divisor = divisors[(nsrc + (unsigned)cell->type) % TWILL_ARRAY_LENGTH(divisors)];
-    expect(cell, src, nsrc, v.divisor);
+    expect_cell(cell, src, nsrc, v.divisor);
     for (v.placement = 0; v.placement < PLACEMENTS; v.placement++) {
         const int another = v.placement % (int)nsrc;
         const int aliases[] = {-1, 0, another ? another : (int)nsrc - 1};
         for (size_t a = 0; a < TWILL_ARRAY_LENGTH(aliases); a++) {
             v.alias = aliases[a];
             for (v.flags = 0; v.flags <= TWILL_KERNEL_STREAM; v.flags++)
-                check_variant(&v);
+                check_isa(&v);
         }
     }
 }
@@ -184,7 +184,7 @@ static void every_table_equals_the_scalar_one(void **state)
         for (int cells = 0; next_cell(&cell, &cells);) {
             fill_sources(&cell, 99 + (uint64_t)cells);
             for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++)
-                check_row(kernels, &cell, nsrc);
+                check_cell(kernels, &cell, nsrc);
         }
     }
 }

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#define COUNT ((size_t)1 << 20) /* and one, and less: above the threshold of splitting */
+#define SPLIT_COUNT ((size_t)1 << 20) /* and one, and less: above the threshold of splitting */
 
 /* There when the kernels were built with OpenMP. */
 extern void omp_set_num_threads(int threads) __attribute__((weak));
@@ -103,7 +103,7 @@ static struct {
     } ranges[64];
 } noted;
 
-static void note(void *dst, const void *const *src, unsigned nsrc, size_t bytes)
+static void note_call(void *dst, const void *const *src, unsigned nsrc, size_t bytes)
 {
     unsigned i = atomic_fetch_add(&noted.used, 1);
     assert_true(i < TWILL_ARRAY_LENGTH(noted.ranges));
@@ -118,17 +118,17 @@ static void note_reduce(void *dst, const void *const *src, unsigned nsrc, size_t
 {
     assert_int_equal(divisor, 7);
     assert_int_equal(flags, TWILL_KERNEL_STREAM);
-    note(dst, src, nsrc, count * 2);
+    note_call(dst, src, nsrc, count * 2);
 }
 
 static void note_copy(void *dst, const void *src, size_t bytes, unsigned flags)
 {
     assert_int_equal(flags, TWILL_KERNEL_STREAM);
-    note(dst, &src, 1, bytes);
+    note_call(dst, &src, 1, bytes);
 }
 
 /* The shares follow each other without gap, in whole lines, the same for each array. */
-static void check_ranges(const char *dst, const char *const *src, unsigned nsrc, size_t bytes,
+static void ranges_check(const char *dst, const char *const *src, unsigned nsrc, size_t bytes,
                          int threads)
 {
     unsigned used = atomic_load(&noted.used), most = (unsigned)threads;
@@ -156,19 +156,19 @@ static void check_ranges(const char *dst, const char *const *src, unsigned nsrc,
 static void ranges_cover_everything_once_on_no_more_threads_than_lent(void **state)
 {
     struct twill_kernels table = {.isa = "noted", .copy = note_copy};
-    char *memory = malloc(8 * COUNT + 64);
+    char *memory = malloc(8 * SPLIT_COUNT + 64);
     const char *const src[] = {memory + 2, memory + 66};
     const void *const sources[] = {src[0], src[1]};
     (void)state;
     assert_non_null(memory);
     table.reduce[TWILL_BF16][TWILL_AVG] = note_reduce;
     for (int threads = 1; threads <= 6; threads++) {
-        for (size_t count = COUNT - 33; count <= COUNT + 33; count += 11) {
+        for (size_t count = SPLIT_COUNT - 33; count <= SPLIT_COUNT + 33; count += 11) {
             twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, count, 7,
                                      TWILL_KERNEL_STREAM, threads);
-            check_ranges(memory, src, 2, 2 * count, threads);
+            ranges_check(memory, src, 2, 2 * count, threads);
             twill_kernels_copy(&table, memory, src[0], 2 * count + 1, TWILL_KERNEL_STREAM, threads);
-            check_ranges(memory, src, 1, 2 * count + 1, threads);
+            ranges_check(memory, src, 1, 2 * count + 1, threads);
         }
     }
     twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, 100, 7,
@@ -185,14 +185,14 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     (void)state;
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (int a = 0; a < 5; a++)
-        assert_non_null(memory[a] = malloc(COUNT + 1024));
+        assert_non_null(memory[a] = malloc(SPLIT_COUNT + 1024));
     for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++) {
         twill_type type = (twill_type)(cell / TWILL_OP_COUNT);
         twill_op op = (twill_op)(cell % TWILL_OP_COUNT);
         if (!twill_test_takes(type, op))
             continue;
         assert_int_equal(twill_test_layout(type)->bits / 8, twill_type_size(type));
-        size_t size = twill_test_element(type, op, false), count = COUNT / size + 3;
+        size_t size = twill_test_element(type, op, false), count = SPLIT_COUNT / size + 3;
         for (int a = 2; a < 4; a++)
             twill_test_fill_for(type, op, false, memory[a], count, (uint64_t)a);
         const void *src[] = {memory[2], memory[3]};

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#define PAGES  8192
-#define BYTES  ((size_t)PAGES * TWILL_ARENA_PAGE)
-#define BLOCKS 64
-#define STEPS  40000
+#define ARENA_PAGES  8192
+#define ARENA_BYTES  ((size_t)ARENA_PAGES * TWILL_ARENA_PAGE)
+#define ARENA_BLOCKS 64
+#define ARENA_STEPS  40000
 
 /* Addresses are all the allocator deals in: nothing is mapped there. */
 #define BASE ((unsigned char *)((uintptr_t)0x7e0000000000 + 3 * TWILL_ARENA_PAGE))
@@ -27,9 +27,9 @@ struct block {
 
 struct record {
     struct twill_arena arena;
-    uint8_t owner[PAGES];   /* 1 + block, or 0 */
-    uint8_t touched[PAGES]; /* since it was last given back */
-    struct block block[BLOCKS];
+    uint8_t owner[ARENA_PAGES];   /* 1 + block, or 0 */
+    uint8_t touched[ARENA_PAGES]; /* since it was last given back */
+    struct block block[ARENA_BLOCKS];
     size_t taken; /* pages */
     uint64_t seed;
 };
@@ -44,7 +44,7 @@ static size_t pages_of(size_t bytes)
     return (bytes + TWILL_ARENA_PAGE - 1) / TWILL_ARENA_PAGE;
 }
 
-static void own(struct record *record, unsigned b, size_t from, size_t to, bool zero)
+static void pages_own(struct record *record, unsigned b, size_t from, size_t to, bool zero)
 {
     for (size_t p = from; p < to; p++) {
         assert_int_equal(record->owner[p], 0);
@@ -62,7 +62,7 @@ static void disown(struct record *record, size_t from, size_t to)
     record->taken -= to - from;
 }
 
-static void take(struct record *record, unsigned b)
+static void take_block(struct record *record, unsigned b)
 {
     size_t bytes = 1 + twill_test_random(&record->seed) % (600 * TWILL_ARENA_PAGE);
     size_t alignment = (size_t)1 << twill_test_random(&record->seed) % 23;
@@ -71,16 +71,16 @@ static void take(struct record *record, unsigned b)
     if (at == NULL)
         return;
     assert_int_equal((uintptr_t)at % alignment, 0);
-    assert_true(at >= BASE && at + bytes <= BASE + BYTES);
+    assert_true(at >= BASE && at + bytes <= BASE + ARENA_BYTES);
     assert_int_equal(twill_arena_size(&record->arena, at), pages_of(bytes) * TWILL_ARENA_PAGE);
     if (bytes > TWILL_ARENA_PAGE)
         assert_int_equal(twill_arena_size(&record->arena, at + TWILL_ARENA_PAGE), 0);
     assert_int_equal(twill_arena_size(&record->arena, at + 8), 0);
     record->block[b] = (struct block){at, pages_of(bytes)};
-    own(record, b, page_of(at), page_of(at) + pages_of(bytes), zero);
+    pages_own(record, b, page_of(at), page_of(at) + pages_of(bytes), zero);
 }
 
-static void give(struct record *record, unsigned b)
+static void give_block(struct record *record, unsigned b)
 {
     struct block *block = &record->block[b];
     twill_arena_free(&record->arena, block->at);
@@ -95,19 +95,19 @@ static void resize(struct record *record, unsigned b)
     size_t first = page_of(block->at), pages = pages_of(bytes);
     if (!twill_arena_resize(&record->arena, block->at, bytes)) {
         assert_true(pages > block->pages); /* shorter always works; longer only if in the way */
-        assert_true(first + pages > PAGES ||
+        assert_true(first + pages > ARENA_PAGES ||
                     twill_arena_size(&record->arena, block->at) == block->pages * TWILL_ARENA_PAGE);
         return;
     }
     if (pages > block->pages)
-        own(record, b, first + block->pages, first + pages, false);
+        pages_own(record, b, first + block->pages, first + pages, false);
     else
         disown(record, first + pages, first + block->pages);
     block->pages = pages;
 }
 
 /* The longest free extents that are in memory go back to the system. */
-static void give_back(struct record *record, size_t keep)
+static void give_back_block(struct record *record, size_t keep)
 {
     size_t bytes;
     while (record->arena.dirty > keep) {
@@ -125,29 +125,29 @@ static void test_against_record(void **state)
 {
     (void)state;
     struct record *record = calloc(1, sizeof(*record));
-    void *pages = calloc(1, twill_arena_record_bytes(BYTES));
+    void *pages = calloc(1, twill_arena_record_bytes(ARENA_BYTES));
     bool zero = false;
     record->seed = 4;
-    twill_arena_init(&record->arena, BASE, BYTES, pages);
-    for (unsigned step = 0; step < STEPS; step++) {
-        unsigned b = (unsigned)(twill_test_random(&record->seed) % BLOCKS);
+    twill_arena_init(&record->arena, BASE, ARENA_BYTES, pages);
+    for (unsigned step = 0; step < ARENA_STEPS; step++) {
+        unsigned b = (unsigned)(twill_test_random(&record->seed) % ARENA_BLOCKS);
         unsigned what = (unsigned)(twill_test_random(&record->seed) % 8);
         if (record->block[b].at == NULL)
-            take(record, b);
+            take_block(record, b);
         else if (what < 3)
             resize(record, b);
         else
-            give(record, b);
+            give_block(record, b);
         assert_int_equal(record->arena.taken, record->taken * TWILL_ARENA_PAGE);
         if (step % 100 == 0)
-            give_back(record, BYTES / 16);
+            give_back_block(record, ARENA_BYTES / 16);
     }
-    for (unsigned b = 0; b < BLOCKS; b++)
+    for (unsigned b = 0; b < ARENA_BLOCKS; b++)
         if (record->block[b].at != NULL)
-            give(record, b);
-    give_back(record, 0);
+            give_block(record, b);
+    give_back_block(record, 0);
     assert_int_equal(record->arena.dirty + record->arena.taken, 0);
-    assert_ptr_equal(twill_arena_alloc(&record->arena, BYTES, 1, &zero), BASE);
+    assert_ptr_equal(twill_arena_alloc(&record->arena, ARENA_BYTES, 1, &zero), BASE);
     assert_true(zero);
     free(pages);
     free(record);
@@ -157,11 +157,11 @@ static void test_against_record(void **state)
 static void test_warm_first(void **state)
 {
     (void)state;
-    void *pages = calloc(1, twill_arena_record_bytes(BYTES));
+    void *pages = calloc(1, twill_arena_record_bytes(ARENA_BYTES));
     struct twill_arena arena;
     bool zero = false;
     size_t bytes = (size_t)20 * TWILL_ARENA_PAGE;
-    twill_arena_init(&arena, BASE, BYTES, pages);
+    twill_arena_init(&arena, BASE, ARENA_BYTES, pages);
     void *first = twill_arena_alloc(&arena, bytes, 1, &zero);
     void *second = twill_arena_alloc(&arena, bytes, 1, &zero);
     assert_true(zero);
@@ -178,7 +178,7 @@ static void test_warm_first(void **state)
     /* What could not be given back is free all the same. */
     twill_arena_return(&arena, twill_arena_pick(&arena, &bytes), false);
     assert_int_equal(arena.dirty, bytes);
-    assert_null(twill_arena_alloc(&arena, BYTES, 1, &zero));
+    assert_null(twill_arena_alloc(&arena, ARENA_BYTES, 1, &zero));
     assert_null(twill_arena_alloc(&arena, SIZE_MAX, 1, &zero));
     assert_null(twill_arena_alloc(&arena, 1, (size_t)1 << 62, &zero));
     free(pages);

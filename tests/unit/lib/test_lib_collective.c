@@ -17,10 +17,10 @@
 #include <cmocka.h>
 
 /* The thread sanitizer is some twenty times slower, and sees no more in more bytes. */
-#define MOST_BYTES   (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
-#define CALLS        (TEST_TSAN ? 15u : TEST_ASAN ? 150u : 480u)
-#define CALLS_NAMED  (TEST_TSAN ? 6u : TEST_ASAN ? 30u : 60u)
-#define WORLDS_NAMED (TEST_TSAN ? 12u : TEST_ASAN ? 3u : 1u) /* one in so many */
+#define COLLECTIVE_MOST_BYTES (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
+#define COLLECTIVE_CALLS      (TEST_TSAN ? 15u : TEST_ASAN ? 150u : 480u)
+#define CALLS_NAMED           (TEST_TSAN ? 6u : TEST_ASAN ? 30u : 60u)
+#define WORLDS_NAMED          (TEST_TSAN ? 12u : TEST_ASAN ? 3u : 1u) /* one in so many */
 
 struct world_case {
     int size;
@@ -30,7 +30,7 @@ struct world_case {
 /* Calls checked, by collective; and of all, those with operations that the caller made. */
 enum { MADE = TWILL_COLLECTIVE_COUNT, TALLIES };
 
-struct sweep {
+struct calls_sweep {
     const struct world_case *world;
     const char *algorithm; /* TWILL_ALGORITHM, or "" */
     uint32_t collectives;  /* swept */
@@ -43,12 +43,12 @@ struct sweep {
 
 /* --- the calls, numbered -------------------------------------------------------------------- */
 
-enum { COUNTS = 15, ROOTS = 3 };
+enum { COLLECTIVE_COUNTS = 15, ROOTS = 3 };
 
 static size_t count_number(unsigned i, size_t size)
 {
-    const size_t counts[COUNTS] = {0,  1,   size - 1, size, size + 1, 11,    12,    13,
-                                   97, 499, 512,      4099, 16411,    65537, 200003};
+    const size_t counts[COLLECTIVE_COUNTS] = {0,  1,   size - 1, size, size + 1, 11,    12,    13,
+                                              97, 499, 512,      4099, 16411,    65537, 200003};
     return counts[i];
 }
 
@@ -61,8 +61,8 @@ static bool call_number(uint64_t n, size_t size, struct test_call *call)
     n /= 2;
     unsigned root = (unsigned)(n % ROOTS);
     n /= ROOTS;
-    call->count = count_number((unsigned)(n % COUNTS), size);
-    n /= COUNTS;
+    call->count = count_number((unsigned)(n % COLLECTIVE_COUNTS), size);
+    n /= COLLECTIVE_COUNTS;
     call->op = (twill_op)(n % TEST_OP_COUNT);
     n /= TEST_OP_COUNT;
     call->type = (twill_type)(n % TWILL_TYPE_COUNT);
@@ -77,11 +77,11 @@ static bool call_number(uint64_t n, size_t size, struct test_call *call)
     if (call->collective == TWILL_BARRIER &&
         (call->type != TWILL_F32 || call->in_place || call->count != 1))
         return false;
-    return test_call_exists(call) && test_call_bytes(call, (int)size) <= MOST_BYTES;
+    return test_call_exists(call) && test_call_bytes(call, (int)size) <= COLLECTIVE_MOST_BYTES;
 }
 
-static const uint64_t all_calls = (uint64_t)TEST_FORM_COUNT * 2 * ROOTS * COUNTS * TEST_OP_COUNT *
-                                  TWILL_TYPE_COUNT * 2 * TWILL_COLLECTIVE_COUNT;
+static const uint64_t all_calls = (uint64_t)TEST_FORM_COUNT * 2 * ROOTS * COLLECTIVE_COUNTS *
+                                  TEST_OP_COUNT * TWILL_TYPE_COUNT * 2 * TWILL_COLLECTIVE_COUNT;
 
 static uint64_t hash(uint64_t x)
 {
@@ -92,7 +92,7 @@ static uint64_t hash(uint64_t x)
 
 /* The calls of a sweep: all, or about `wanted` of them, large ones, which cost most of the time,
  * less often; and always some barriers. */
-static void choose_calls(struct sweep *sweep, unsigned most, uint64_t *numbers)
+static void choose_calls(struct calls_sweep *sweep, unsigned most, uint64_t *numbers)
 {
     size_t size = (size_t)sweep->world->size, there_are = 0;
     for (uint64_t n = 0; n < all_calls; n++) {
@@ -105,7 +105,7 @@ static void choose_calls(struct sweep *sweep, unsigned most, uint64_t *numbers)
     for (size_t i = 0; i < there_are; i++) {
         struct test_call call = {.turn = 0};
         (void)call_number(numbers[i], size, &call);
-        bool large = test_call_bytes(&call, (int)size) > MOST_BYTES / 8;
+        bool large = test_call_bytes(&call, (int)size) > COLLECTIVE_MOST_BYTES / 8;
         uint64_t draw = hash(numbers[i] * 0x9e3779b97f4a7c15u + sweep->seed) % there_are;
         if (most == 0 || call.collective == TWILL_BARRIER || draw < most / (large ? 8u : 1u) + 1u)
             numbers[sweep->calls++] = numbers[i];
@@ -114,7 +114,8 @@ static void choose_calls(struct sweep *sweep, unsigned most, uint64_t *numbers)
 
 /* --- one rank ------------------------------------------------------------------------------- */
 
-static bool sweep_calls(struct sweep *sweep, twill_comm *comm, const struct test_buffers *buffers)
+static bool sweep_calls(struct calls_sweep *sweep, twill_comm *comm,
+                        const struct test_buffers *buffers)
 {
     for (size_t i = 0; i < sweep->calls; i++) {
         struct test_call call = {.turn = 0};
@@ -135,17 +136,17 @@ static bool get_buffers(struct test_buffers *buffers, twill_comm *comm, bool hea
 {
     void *memory[2];
     for (int i = 0; i < 2; i++) {
-        memory[i] = heap ? NULL : malloc(MOST_BYTES);
+        memory[i] = heap ? NULL : malloc(COLLECTIVE_MOST_BYTES);
         if (heap)
-            TWILL_REQUIRE(twill_alloc(twill_comm_context(comm), &memory[i], MOST_BYTES) ==
-                          TWILL_OK);
+            TWILL_REQUIRE(twill_alloc(twill_comm_context(comm), &memory[i],
+                                      COLLECTIVE_MOST_BYTES) == TWILL_OK);
         TWILL_REQUIRE(memory[i] != NULL);
     }
     *buffers = (struct test_buffers){.src = memory[0],
                                      .dst = memory[1],
-                                     .src_want = malloc(MOST_BYTES),
-                                     .dst_want = malloc(MOST_BYTES),
-                                     .bytes = MOST_BYTES};
+                                     .src_want = malloc(COLLECTIVE_MOST_BYTES),
+                                     .dst_want = malloc(COLLECTIVE_MOST_BYTES),
+                                     .bytes = COLLECTIVE_MOST_BYTES};
     TWILL_REQUIRE(buffers->src_want != NULL && buffers->dst_want != NULL);
     return true;
 }
@@ -165,7 +166,7 @@ static void put_buffers(struct test_buffers *buffers, twill_comm *comm, bool hea
 
 static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct sweep *sweep = user;
+    struct calls_sweep *sweep = user;
     char nodes[64], algorithm[512];
     (void)rank;
     snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", sweep->world->nodes);
@@ -262,11 +263,11 @@ static uint64_t seed(void)
 static void run_sweep(const struct world_case *world, const char *algorithm, uint32_t collectives,
                       bool heap, uint64_t number, unsigned calls, unsigned long *checked)
 {
-    struct sweep sweep = {.world = world,
-                          .algorithm = algorithm,
-                          .collectives = collectives,
-                          .heap = heap,
-                          .seed = hash(seed() * 1000003 + number)};
+    struct calls_sweep sweep = {.world = world,
+                                .algorithm = algorithm,
+                                .collectives = collectives,
+                                .heap = heap,
+                                .seed = hash(seed() * 1000003 + number)};
     uint64_t *numbers = malloc(all_calls * sizeof(*numbers));
     assert_non_null(numbers);
     choose_calls(&sweep, getenv("TEST_WHOLE") != NULL ? 0 : calls, numbers);
@@ -299,7 +300,8 @@ static void chosen_algorithms(void **unused)
     unsigned long checked[TALLIES] = {0};
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         for (int heap = TEST_TSAN ? (int)w % 2 : 0; heap < (TEST_TSAN ? (int)w % 2 + 1 : 2); heap++)
-            run_sweep(&worlds[w], "", UINT32_MAX, heap, w * 2 + (unsigned)heap, CALLS, checked);
+            run_sweep(&worlds[w], "", UINT32_MAX, heap, w * 2 + (unsigned)heap, COLLECTIVE_CALLS,
+                      checked);
     print_counts("by choice", checked);
 }
 

@@ -54,7 +54,7 @@ static void splits_and_dups(void **unused)
 }
 
 /* Draw from a seed that all ranks share, so that each knows what all do. */
-static int draw(uint64_t *state, int below)
+static int draw_shared(uint64_t *state, int below)
 {
     return (int)((twill_test_random(state) >> 20) % (uint64_t)below);
 }
@@ -68,8 +68,8 @@ static struct twill_test_group split_group(const struct twill_test_group *from, 
         self = twill_test_place(from, me);
     for (int i = 0; i < from->size; i++) {
         uint64_t state = seed * 1000003 + (uint64_t)from->rank[i];
-        colours[i] = draw(&state, 3);
-        keys[i] = draw(&state, 4) - 2;
+        colours[i] = draw_shared(&state, 3);
+        keys[i] = draw_shared(&state, 4) - 2;
     }
     *colour = colours[self];
     *key = keys[self];

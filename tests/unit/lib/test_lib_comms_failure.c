@@ -189,29 +189,30 @@ static void death_in_a_split(void **unused)
 
 /* --- one deadline for all --------------------------------------------------------------------- */
 
-#define MANY 60 /* whose deadlines, one after the other, are more than anybody waits here */
+#define COMMS_FAILURE_MANY                                                                         \
+    60 /* whose deadlines, one after the other, are more than anybody waits here */
 
 /* The last rank does not come to the end of many communicators, nor to calls on them. */
 static void play_absence(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), odd = scene->shape->size - 1;
-    twill_comm *made[MANY];
-    twill_request *request[MANY];
-    float data[8] = {0}, sum[MANY][8];
-    for (int i = 0; i < MANY; i++)
+    twill_comm *made[COMMS_FAILURE_MANY];
+    twill_request *request[COMMS_FAILURE_MANY];
+    float data[8] = {0}, sum[COMMS_FAILURE_MANY][8];
+    for (int i = 0; i < COMMS_FAILURE_MANY; i++)
         TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&made[i], all)));
-    for (int i = 0; i < MANY && scene->seed == 1 && me != odd; i++)
+    for (int i = 0; i < COMMS_FAILURE_MANY && scene->seed == 1 && me != odd; i++)
         TWILL_CHECK(
             twill_test_fine(made[i], twill_allreduce_start(made[i], data, sum[i], 8, TWILL_F32,
                                                            TWILL_SUM, &request[i])));
     if (scene->seed == 1 && me != odd)
-        TWILL_CHECK(twill_wait_all(MANY, request) == TWILL_ERR_TIMEOUT);
-    for (int i = 0; i < MANY && me != odd; i++) {
+        TWILL_CHECK(twill_wait_all(COMMS_FAILURE_MANY, request) == TWILL_ERR_TIMEOUT);
+    for (int i = 0; i < COMMS_FAILURE_MANY && me != odd; i++) {
         TWILL_CHECK(scene->seed == 0 || twill_barrier(made[i]) == TWILL_ERR_BROKEN);
         twill_comm_destroy(made[i]);
     }
     TWILL_CHECK(twill_test_barrier(scene->bootstrap));
-    for (int i = 0; i < MANY && me == odd; i++)
+    for (int i = 0; i < COMMS_FAILURE_MANY && me == odd; i++)
         twill_comm_leave(made[i]);
 }
 

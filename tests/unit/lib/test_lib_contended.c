@@ -16,11 +16,11 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 2, BARRIERS = 200, WORK = 400000 };
+enum { CONTENDED_RANKS = 2, BARRIERS = 200, WORK = 400000 };
 
-static int cpu_of[RANKS];
+static int cpu_of[CONTENDED_RANKS];
 
-static void bind_to(int cpu)
+static void bind_cpu(int cpu)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -34,7 +34,7 @@ static pid_t begin_hog(int cpu)
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        bind_to(cpu);
+        bind_cpu(cpu);
         for (volatile uint64_t i = 0;; i++)
             ;
     }
@@ -54,7 +54,7 @@ static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_comm *comm;
     (void)size;
     (void)user;
-    bind_to(cpu_of[rank]);
+    bind_cpu(cpu_of[rank]);
     static const char *const none[] = {NULL};
     if (twill_test_connect(&context, &comm, bootstrap, "1x2", NULL, none)) {
         twill_status status = TWILL_OK;
@@ -80,19 +80,19 @@ static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 static void ranks_beside_others(void **state)
 {
     cpu_set_t here;
-    pid_t hog[RANKS];
+    pid_t hog[CONTENDED_RANKS];
     int found = 0;
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(here), &here), 0);
-    for (int cpu = 0; cpu < CPU_SETSIZE && found < RANKS; cpu++)
+    for (int cpu = 0; cpu < CPU_SETSIZE && found < CONTENDED_RANKS; cpu++)
         if (CPU_ISSET(cpu, &here))
             cpu_of[found++] = cpu;
-    if (found < RANKS)
+    if (found < CONTENDED_RANKS)
         skip();
-    for (int i = 0; i < RANKS; i++)
+    for (int i = 0; i < CONTENDED_RANKS; i++)
         hog[i] = begin_hog(cpu_of[i]);
-    twill_test_run_processes(RANKS, be_rank, NULL);
-    for (int i = 0; i < RANKS; i++) {
+    twill_test_run_processes(CONTENDED_RANKS, be_rank, NULL);
+    for (int i = 0; i < CONTENDED_RANKS; i++) {
         assert_true(hog[i] > 0);
         kill(hog[i], SIGKILL);
         waitpid(hog[i], NULL, 0);

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define COUNT 20000
+#define FAILURE_COUNT 20000
 
 /* libfabric 1.17 now and then loses a connection that is torn down while it is being made, which is
  * what failing ranks do. Everywhere else, leaks under libfabric count. */
@@ -23,25 +23,25 @@ const char *__lsan_default_suppressions(void)
     return "leak:libfabric.so";
 }
 
-struct job {
+struct failure_job {
     twill_context *context;
     twill_comm *comm;
     float *src, *dst;
 };
 
-static bool start(struct job *job, twill_bootstrap *bootstrap, const char *nodes,
+static bool start(struct failure_job *job, twill_bootstrap *bootstrap, const char *nodes,
                   const char *timeout)
 {
     const char *settings[] = {timeout, "TWILL_HEAP_LIMIT=8M", NULL};
     bool connected =
         twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
-    job->src = calloc(COUNT, sizeof(float));
-    job->dst = calloc(COUNT, sizeof(float));
+    job->src = calloc(FAILURE_COUNT, sizeof(float));
+    job->dst = calloc(FAILURE_COUNT, sizeof(float));
     return twill_test_note(connected && job->src != NULL && job->dst != NULL, __FILE__, __LINE__,
                            "out of memory");
 }
 
-static void stop(struct job *job)
+static void stop(struct failure_job *job)
 {
     twill_comm_destroy(job->comm);
     twill_context_destroy(job->context);
@@ -51,101 +51,101 @@ static void stop(struct job *job)
 
 /* One rank (the last) calls something else than the others; all must fail and say so. In eager ones
  * who only gives hears of it in its next call. */
-struct disagreement {
+struct call_disagreement {
     const char *name;
     int size;
     const char *nodes;
-    twill_status (*usual)(struct job *job);
-    twill_status (*odd)(struct job *job);
+    twill_status (*usual)(struct failure_job *job);
+    twill_status (*odd)(struct failure_job *job);
     const char *expected; /* in the message of every rank */
 };
 
-static twill_status reduce_8(struct job *j)
+static twill_status reduce_8(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->dst, 8, TWILL_F32, TWILL_SUM);
 }
-static twill_status reduce_7(struct job *j)
+static twill_status reduce_7(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->dst, 7, TWILL_F32, TWILL_SUM);
 }
-static twill_status reduce_many(struct job *j)
+static twill_status reduce_many(struct failure_job *j)
 {
-    return twill_allreduce(j->comm, j->src, j->dst, COUNT, TWILL_F32, TWILL_SUM);
+    return twill_allreduce(j->comm, j->src, j->dst, FAILURE_COUNT, TWILL_F32, TWILL_SUM);
 }
-static twill_status reduce_fewer(struct job *j)
+static twill_status reduce_fewer(struct failure_job *j)
 {
-    return twill_allreduce(j->comm, j->src, j->dst, COUNT - 1, TWILL_F32, TWILL_SUM);
+    return twill_allreduce(j->comm, j->src, j->dst, FAILURE_COUNT - 1, TWILL_F32, TWILL_SUM);
 }
-static twill_status reduce_none(struct job *j)
+static twill_status reduce_none(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->dst, 0, TWILL_F32, TWILL_SUM);
 }
-static twill_status reduce_8_max(struct job *j)
+static twill_status reduce_8_max(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->dst, 8, TWILL_F32, TWILL_MAX);
 }
-static twill_status reduce_8_i32(struct job *j)
+static twill_status reduce_8_i32(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->dst, 8, TWILL_I32, TWILL_SUM);
 }
-static twill_status barrier(struct job *j)
+static twill_status barrier(struct failure_job *j)
 {
     return twill_barrier(j->comm);
 }
-static twill_status root_0(struct job *j)
+static twill_status root_0(struct failure_job *j)
 {
     return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 0);
 }
-static twill_status root_0_fewer(struct job *j)
+static twill_status root_0_fewer(struct failure_job *j)
 {
     return twill_broadcast(j->comm, j->src, j->dst, 7, TWILL_F32, 0);
 }
-static twill_status root_0_many(struct job *j)
+static twill_status root_0_many(struct failure_job *j)
 {
-    return twill_broadcast(j->comm, j->src, j->dst, COUNT, TWILL_F32, 0);
+    return twill_broadcast(j->comm, j->src, j->dst, FAILURE_COUNT, TWILL_F32, 0);
 }
-static twill_status root_last(struct job *j)
-{
-    return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 1);
-}
-static twill_status root_1(struct job *j)
+static twill_status root_last(struct failure_job *j)
 {
     return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 1);
 }
-static twill_status null_src(struct job *j)
+static twill_status root_1(struct failure_job *j)
+{
+    return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 1);
+}
+static twill_status null_src(struct failure_job *j)
 {
     return twill_allreduce(j->comm, NULL, j->dst, 8, TWILL_F32, TWILL_SUM);
 }
-static twill_status null_dst(struct job *j)
+static twill_status null_dst(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, NULL, 8, TWILL_F32, TWILL_SUM);
 }
-static twill_status overlap(struct job *j)
+static twill_status overlap(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->src + 4, 8, TWILL_F32, TWILL_SUM);
 }
-static twill_status misaligned(struct job *j)
+static twill_status misaligned(struct failure_job *j)
 {
     return twill_allreduce(j->comm, (char *)j->src + 1, j->dst, 8, TWILL_F32, TWILL_SUM);
 }
-static twill_status bad_type(struct job *j)
+static twill_status bad_type(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->dst, 8, (twill_type)77, TWILL_SUM);
 }
-static twill_status bad_op(struct job *j)
+static twill_status bad_op(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->dst, 8, TWILL_F32, (twill_op)-3);
 }
-static twill_status huge(struct job *j)
+static twill_status huge(struct failure_job *j)
 {
     return twill_allreduce(j->comm, j->src, j->dst, SIZE_MAX / 3, TWILL_F32, TWILL_SUM);
 }
-static twill_status bad_root(struct job *j)
+static twill_status bad_root(struct failure_job *j)
 {
     return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 12);
 }
 
-static const struct disagreement disagreements[] = {
+static const struct call_disagreement disagreements[] = {
     {"count, small", 2, "", reduce_8, reduce_7, "count"},
     {"count, small, 4 ranks", 4, "", reduce_8, reduce_7, "count"},
     {"count, large", 3, "", reduce_many, reduce_fewer, "count"},
@@ -178,8 +178,8 @@ static const struct disagreement disagreements[] = {
 
 static void disagree(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const struct disagreement *d = user;
-    struct job job;
+    const struct call_disagreement *d = user;
+    struct failure_job job;
     if (start(&job, bootstrap, d->nodes, TWILL_TEST_PATIENT)) {
         /* a good call before, and a broken communicator after */
         twill_status status = reduce_many(&job);
@@ -208,30 +208,30 @@ static void ranks_that_disagree(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(disagreements); i++) {
-        struct disagreement d = disagreements[i];
+        struct call_disagreement d = disagreements[i];
         twill_test_run_ranks(d.size, disagree, &d);
     }
 }
 
 /* Who calls when the others have failed and gone hears of what failed, not of its connections that
  * they have closed, whichever way it calls. */
-static twill_status begin_and_wait(struct job *j)
+static twill_status begin_and_wait(struct failure_job *j)
 {
     twill_request *request;
     twill_status status =
         twill_allreduce_start(j->comm, j->src, j->dst, 8, TWILL_F32, TWILL_SUM, &request);
     return status == TWILL_OK ? twill_wait(&request) : status;
 }
-static twill_status split(struct job *j)
+static twill_status split(struct failure_job *j)
 {
     twill_comm *made;
     return twill_comm_split(&made, j->comm, 0, 0);
 }
-static twill_status send_on(struct job *j)
+static twill_status send_on(struct failure_job *j)
 {
     return twill_send(j->comm, j->src, 8, TWILL_F32, 0);
 }
-static twill_status send_in_group(struct job *j)
+static twill_status send_in_group(struct failure_job *j)
 {
     twill_status status = twill_group_start(j->comm);
     if (status == TWILL_OK)
@@ -241,14 +241,14 @@ static twill_status send_in_group(struct job *j)
 
 struct late {
     const char *name;
-    twill_status (*call)(struct job *job);
+    twill_status (*call)(struct failure_job *job);
 };
 
 static void come_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
     const struct late *late = user;
-    struct job job;
+    struct failure_job job;
     bool fine = start(&job, bootstrap, "3x1", TWILL_TEST_PATIENT) &&
                 twill_test_note(reduce_many(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
                                 twill_comm_message(job.comm)) &&
@@ -288,7 +288,7 @@ static void ranks_that_have_gone(void **unused)
 static void alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank, (void)size, (void)user;
-    struct job job;
+    struct failure_job job;
     TWILL_CHECK(start(&job, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(null_src(&job) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(strstr(twill_comm_message(job.comm), "src") != NULL);
@@ -315,7 +315,7 @@ static void one_rank(void **unused)
 static void fail_on_the_other(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
-    struct job job;
+    struct failure_job job;
     twill_comm *other = NULL;
     if (start(&job, bootstrap, user, TWILL_TEST_PATIENT) &&
         twill_test_note(twill_comm_create(&other, job.context) == TWILL_OK, __FILE__, __LINE__,
@@ -352,7 +352,7 @@ static void two_communicators(void **unused)
 
 static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job;
+    struct failure_job job;
     /* With two on each of two nodes, whom the other node waits for is told from time to time. */
     if (start(&job, bootstrap, user, size < 4 ? TWILL_TEST_HASTY : "TWILL_TIMEOUT=12")) {
         (void)twill_test_note(reduce_8(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
@@ -403,7 +403,7 @@ static void a_rank_that_never_comes(void **unused)
 
 static void die(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job;
+    struct failure_job job;
     if (!start(&job, bootstrap, user, TWILL_TEST_PATIENT))
         return;
     TWILL_CHECK(reduce_many(&job) == TWILL_OK && twill_test_barrier(bootstrap));
@@ -436,7 +436,7 @@ static void a_rank_that_dies(void **unused)
 /* A child of a rank gets errors, and leaves its parent's data and connections alone. */
 static void use_after_fork(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job;
+    struct failure_job job;
     void *memory = NULL, *big = NULL;
     TWILL_CHECK(start(&job, bootstrap, user, TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_alloc(job.context, &big, (size_t)4 << 20) == TWILL_OK);
@@ -457,10 +457,10 @@ static void use_after_fork(int rank, int size, twill_bootstrap *bootstrap, void 
     TWILL_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     for (size_t i = 0; i < (size_t)4 << 20; i += 4096)
         TWILL_CHECK(((unsigned char *)big)[i] == 0x5a);
-    for (int i = 0; i < COUNT; i++)
+    for (int i = 0; i < FAILURE_COUNT; i++)
         job.src[i] = (float)(rank + 1);
     TWILL_CHECK(reduce_many(&job) == TWILL_OK);
-    TWILL_CHECK(job.dst[COUNT - 1] == (float)(size * (size + 1) / 2));
+    TWILL_CHECK(job.dst[FAILURE_COUNT - 1] == (float)(size * (size + 1) / 2));
     TWILL_CHECK(twill_free(job.context, big) == TWILL_OK);
     stop(&job);
 }

@@ -25,10 +25,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MOST      100   /* instructions */
-#define MOST_SEEN 10000 /* then it is given up */
-#define WARM      5
-#define COUNT     2
+#define START_MOST  100   /* instructions */
+#define MOST_SEEN   10000 /* then it is given up */
+#define WARM        5
+#define START_COUNT 2
 
 /* What the processes share. */
 struct counted {
@@ -38,7 +38,7 @@ struct counted {
     bool right;      /* the result */
 };
 
-static bool step(pid_t pid)
+static bool step_process(pid_t pid)
 {
     int status;
     return ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0 &&
@@ -53,27 +53,27 @@ static uintptr_t instruction_of(pid_t pid)
 }
 
 /* The line of rank 0 in the epoch that is next for both. */
-static bool is_there(const struct twill_comm *comm)
+static bool line_is_there(const struct twill_comm *comm)
 {
     unsigned lane = (unsigned)(comm->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
     return twill_node_imm(comm->node, 0, lane, comm->epoch) != NULL;
 }
 
 /* Step rank 0 to the entry, and from there until its line is there. */
-static void count(struct counted *counted, const struct twill_comm *comm, pid_t pid)
+static void count_steps(struct counted *counted, const struct twill_comm *comm, pid_t pid)
 {
     static struct twill_node_area before[2];
     int n = 0;
     for (n = 0; n < MOST_SEEN && instruction_of(pid) != (uintptr_t)twill_request_start; n++)
-        TWILL_CHECK(step(pid));
+        TWILL_CHECK(step_process(pid));
     TWILL_CHECK(n < MOST_SEEN);
     for (unsigned l = 0; l < 2; l++)
         memcpy(&before[l], comm->node->area[l], sizeof(before[l]));
-    for (n = 0; n < MOST_SEEN && !is_there(comm); n++) {
+    for (n = 0; n < MOST_SEEN && !line_is_there(comm); n++) {
         for (unsigned l = 0; l < 2 && counted->first == 0; l++)
             if (memcmp(&before[l], comm->node->area[l], sizeof(before[l])) != 0)
                 counted->first = n;
-        TWILL_CHECK(step(pid));
+        TWILL_CHECK(step_process(pid));
     }
     counted->line = n;
 }
@@ -92,7 +92,7 @@ static void trace(struct counted *counted, const struct twill_comm *comm)
         return;
     }
     TWILL_CHECK(waitpid(pid, &status, __WALL) == pid);
-    count(counted, comm, pid);
+    count_steps(counted, comm, pid);
     TWILL_CHECK(ptrace(PTRACE_DETACH, pid, NULL, NULL) == 0);
     kill(pid, SIGCONT);
 }
@@ -103,12 +103,12 @@ static void rank_starts(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context *context;
     twill_comm *comm;
     twill_request *request = NULL;
-    float x[COUNT] = {1.0f, 1.0f};
+    float x[START_COUNT] = {1.0f, 1.0f};
     static const char *const settings[] = {NULL};
     (void)size;
     if (twill_test_connect(&context, &comm, bootstrap, "2", NULL, settings)) {
         twill_status status =
-            twill_allreduce_init(comm, x, x, COUNT, TWILL_F32, TWILL_SUM, &request);
+            twill_allreduce_init(comm, x, x, START_COUNT, TWILL_F32, TWILL_SUM, &request);
         for (int i = 0; status == TWILL_OK && i < WARM; i++) {
             status = twill_request_start(request);
             status = status == TWILL_OK ? twill_wait(&request) : status;
@@ -146,8 +146,8 @@ static void instructions(void **unused)
     }
     print_message("%d instructions to the first store, %d to the line\n", result.first,
                   result.line);
-    assert_in_range(result.first, 1, MOST);
-    assert_in_range(result.line, 1, MOST);
+    assert_in_range(result.first, 1, START_MOST);
+    assert_in_range(result.line, 1, START_MOST);
 }
 #else
 static void instructions(void **unused)

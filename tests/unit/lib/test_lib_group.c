@@ -10,16 +10,16 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3 };
+enum { GROUP_RANKS = 3 };
 
-struct scene {
+struct group_scene {
     const char *nodes;
     void (*run)(twill_comm *comm, int rank, int size);
 };
 
 static void run_scene(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const struct scene *scene = user;
+    const struct group_scene *scene = user;
     char nodes[32];
     snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", scene->nodes);
     const char *settings[] = {nodes, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
@@ -39,8 +39,8 @@ static void on_all_nodes(void (*run)(twill_comm *comm, int rank, int size))
 {
     static const char *const nodes[] = {"", "2+1", "1+1+1"};
     for (unsigned n = 0; n < TWILL_ARRAY_LENGTH(nodes); n++) {
-        struct scene scene = {nodes[n], run};
-        twill_test_run_ranks(RANKS, run_scene, &scene);
+        struct group_scene scene = {nodes[n], run};
+        twill_test_run_ranks(GROUP_RANKS, run_scene, &scene);
     }
 }
 

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#define OFTEN 400 /* calls: more than there are before a wait sleeps, at 20 us each */
+#define IDLE_OFTEN 400 /* calls: more than there are before a wait sleeps, at 20 us each */
 
 /* Rank 0 waits in a call that the others join when its function has been called often enough. */
-struct scene {
+struct idle_scene {
     const char *nodes, *spin, *progress;
     atomic_int calls, foreign_calls, phase;
     pthread_t waiter;
@@ -23,7 +23,7 @@ struct scene {
 
 static void idle(void *user)
 {
-    struct scene *scene = user;
+    struct idle_scene *scene = user;
     if (!pthread_equal(pthread_self(), scene->waiter))
         atomic_fetch_add(&scene->foreign_calls, 1);
     atomic_fetch_add(&scene->calls, 1);
@@ -36,7 +36,7 @@ static bool fine(twill_comm *comm, twill_status status)
 }
 
 /* The others hold back; rank 0 goes on at once, and they only after it has come this far. */
-static bool hold_back(struct scene *scene, int rank, int phase)
+static bool hold_back(struct idle_scene *scene, int rank, int phase)
 {
     if (rank == 0) {
         atomic_store(&scene->calls, 0);
@@ -44,7 +44,7 @@ static bool hold_back(struct scene *scene, int rank, int phase)
         return true;
     }
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    while (atomic_load(&scene->phase) != phase || atomic_load(&scene->calls) < OFTEN) {
+    while (atomic_load(&scene->phase) != phase || atomic_load(&scene->calls) < IDLE_OFTEN) {
         if (twill_test_failed() || twill_now() > limit)
             return twill_test_note(false, __FILE__, __LINE__, "stage %d: called %d times", phase,
                                    atomic_load(&scene->calls));
@@ -53,30 +53,30 @@ static bool hold_back(struct scene *scene, int rank, int phase)
     return true;
 }
 
-static bool start(twill_comm *comm, twill_request **request)
+static bool idle_start(twill_comm *comm, twill_request **request)
 {
     static const int64_t one = 1;
     static _Thread_local int64_t sum;
     return fine(comm, twill_allreduce_start(comm, &one, &sum, 1, TWILL_I64, TWILL_SUM, request));
 }
 
-static bool play_requests(struct scene *scene, twill_comm *comm, int rank)
+static bool play_requests(struct idle_scene *scene, twill_comm *comm, int rank)
 {
     twill_request *request[2] = {NULL, NULL};
     int index;
     TWILL_REQUIRE(hold_back(scene, rank, 1) && fine(comm, twill_barrier(comm)));
-    TWILL_REQUIRE(hold_back(scene, rank, 2) && start(comm, &request[0]));
+    TWILL_REQUIRE(hold_back(scene, rank, 2) && idle_start(comm, &request[0]));
     TWILL_REQUIRE(fine(comm, twill_wait(&request[0])));
-    TWILL_REQUIRE(hold_back(scene, rank, 3) && start(comm, &request[0]) &&
-                  start(comm, &request[1]));
+    TWILL_REQUIRE(hold_back(scene, rank, 3) && idle_start(comm, &request[0]) &&
+                  idle_start(comm, &request[1]));
     TWILL_REQUIRE(fine(comm, twill_wait_any(2, request, &index)));
     TWILL_REQUIRE(fine(comm, twill_wait_all(2, request)));
-    TWILL_REQUIRE(hold_back(scene, rank, 4) && start(comm, &request[0]) &&
-                  start(comm, &request[1]));
+    TWILL_REQUIRE(hold_back(scene, rank, 4) && idle_start(comm, &request[0]) &&
+                  idle_start(comm, &request[1]));
     return fine(comm, twill_wait_all(2, request));
 }
 
-static bool play_others(struct scene *scene, twill_comm *comm, int rank)
+static bool play_others(struct idle_scene *scene, twill_comm *comm, int rank)
 {
     int64_t data = rank;
     int other = 1 - rank;
@@ -93,7 +93,7 @@ static bool play_others(struct scene *scene, twill_comm *comm, int rank)
 }
 
 /* It is gone: a wait that is not short does without. */
-static bool play_without(struct scene *scene, twill_comm *comm, int rank)
+static bool play_without(struct idle_scene *scene, twill_comm *comm, int rank)
 {
     TWILL_REQUIRE(twill_context_idle(twill_comm_context(comm), NULL, NULL) == TWILL_OK);
     TWILL_REQUIRE(fine(comm, twill_barrier(comm)));
@@ -106,7 +106,7 @@ static bool play_without(struct scene *scene, twill_comm *comm, int rank)
 
 static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct scene *scene = user;
+    struct idle_scene *scene = user;
     const char *settings[] = {scene->progress, scene->spin, NULL};
     twill_context *context;
     twill_comm *comm;
@@ -123,28 +123,28 @@ static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(context);
 }
 
-static void play(const char *nodes, const char *progress, const char *spin)
+static void idle_play(const char *nodes, const char *progress, const char *spin)
 {
-    struct scene scene = {.nodes = nodes, .progress = progress, .spin = spin};
+    struct idle_scene scene = {.nodes = nodes, .progress = progress, .spin = spin};
     twill_test_run_ranks(2, rank_waits, &scene);
 }
 
 static void on_a_node(void **unused)
 {
     (void)unused;
-    play("", "TWILL_PROGRESS=none", NULL);
+    idle_play("", "TWILL_PROGRESS=none", NULL);
 }
 
 static void between_nodes(void **unused)
 {
     (void)unused;
-    play("2x1", "TWILL_PROGRESS=none", NULL);
+    idle_play("2x1", "TWILL_PROGRESS=none", NULL);
 }
 
 static void beside_a_thread(void **unused)
 {
     (void)unused;
-    play("", "TWILL_PROGRESS=thread", NULL);
+    idle_play("", "TWILL_PROGRESS=thread", NULL);
 }
 
 /* One rank starts a call and is then elsewhere until the others have its result: something of its
@@ -185,7 +185,7 @@ static void progressed_late(void **unused)
 static void while_it_spins(void **unused)
 {
     (void)unused;
-    play("", "TWILL_PROGRESS=none", "TWILL_SPIN=1000000000");
+    idle_play("", "TWILL_PROGRESS=none", "TWILL_SPIN=1000000000");
 }
 
 static void no_peer_to_notify(void **unused)

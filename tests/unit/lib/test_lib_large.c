@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#define COUNT ((size_t)1 << 31 | 12345)
-#define EVERY ((size_t)100003) /* elements looked at */
+#define LARGE_COUNT ((size_t)1 << 31 | 12345)
+#define EVERY       ((size_t)100003) /* elements looked at */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -38,46 +38,46 @@ static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *us
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     TWILL_CHECK(status == TWILL_OK);
-    uint16_t *x = mmap(NULL, COUNT * sizeof(*x), PROT_READ | PROT_WRITE,
+    uint16_t *x = mmap(NULL, LARGE_COUNT * sizeof(*x), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TWILL_CHECK(x != MAP_FAILED);
-    (void)madvise(x, COUNT * sizeof(*x), MADV_HUGEPAGE);
-    for (size_t i = 0; i < COUNT; i += EVERY)
+    (void)madvise(x, LARGE_COUNT * sizeof(*x), MADV_HUGEPAGE);
+    for (size_t i = 0; i < LARGE_COUNT; i += EVERY)
         x[i] = bf16_of(rank + 1 + (int)(i / EVERY % 50));
-    x[COUNT - 1] = bf16_of(7 * (rank + 1));
-    status = twill_allreduce(comm, x, x, COUNT, TWILL_BF16, TWILL_SUM);
+    x[LARGE_COUNT - 1] = bf16_of(7 * (rank + 1));
+    status = twill_allreduce(comm, x, x, LARGE_COUNT, TWILL_BF16, TWILL_SUM);
     TWILL_CHECK(
         twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm)));
-    for (size_t i = 0; i < COUNT - 1; i += EVERY) {
+    for (size_t i = 0; i < LARGE_COUNT - 1; i += EVERY) {
         int k = (int)(i / EVERY % 50);
         TWILL_CHECK(x[i] == bf16_of(size * (size + 1) / 2 + size * k));
         TWILL_CHECK(i == 0 || x[i - 1] == 0);
     }
-    TWILL_CHECK(x[COUNT - 1] == bf16_of(7 * size * (size + 1) / 2));
-    munmap(x, COUNT * sizeof(*x));
+    TWILL_CHECK(x[LARGE_COUNT - 1] == bf16_of(7 * size * (size + 1) / 2));
+    munmap(x, LARGE_COUNT * sizeof(*x));
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
 
-#define SHARD ((size_t)1 << 30 | 4321) /* bytes of a part: two of them are more than 2^31 */
+#define LARGE_SHARD ((size_t)1 << 30 | 4321) /* bytes of a part: two of them are more than 2^31 */
 
 static uint8_t byte_of(int rank, int shard, size_t i)
 {
     return (uint8_t)(rank * 91 + shard * 57 + (int)(i / EVERY % 100) + 1);
 }
 
-static void put(uint8_t *at, int rank, int shard)
+static void put_bytes(uint8_t *at, int rank, int shard)
 {
-    for (size_t i = 0; i < SHARD; i += EVERY)
+    for (size_t i = 0; i < LARGE_SHARD; i += EVERY)
         at[i] = byte_of(rank, shard, i);
-    at[SHARD - 1] = byte_of(rank, shard, 0);
+    at[LARGE_SHARD - 1] = byte_of(rank, shard, 0);
 }
 
-static bool holds(const uint8_t *at, int rank, int shard)
+static bool bytes_hold(const uint8_t *at, int rank, int shard)
 {
-    for (size_t i = 0; i < SHARD - 1; i += EVERY)
+    for (size_t i = 0; i < LARGE_SHARD - 1; i += EVERY)
         TWILL_REQUIRE(at[i] == byte_of(rank, shard, i) && (i == 0 || at[i - 1] == 0));
-    return twill_test_note(at[SHARD - 1] == byte_of(rank, shard, 0), __FILE__, __LINE__,
+    return twill_test_note(at[LARGE_SHARD - 1] == byte_of(rank, shard, 0), __FILE__, __LINE__,
                            "the last byte of part %d", shard);
 }
 
@@ -92,23 +92,23 @@ static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     TWILL_CHECK(status == TWILL_OK);
-    uint8_t *src = mmap(NULL, 2 * SHARD, PROT_READ | PROT_WRITE,
+    uint8_t *src = mmap(NULL, 2 * LARGE_SHARD, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    uint8_t *dst = mmap(NULL, 2 * SHARD, PROT_READ | PROT_WRITE,
+    uint8_t *dst = mmap(NULL, 2 * LARGE_SHARD, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TWILL_CHECK(src != MAP_FAILED && dst != MAP_FAILED);
     for (int shard = 0; shard < size; shard++)
-        put(src + (size_t)shard * SHARD, rank, shard);
-    TWILL_CHECK(twill_alltoall(comm, src, dst, SHARD, TWILL_U8) == TWILL_OK);
+        put_bytes(src + (size_t)shard * LARGE_SHARD, rank, shard);
+    TWILL_CHECK(twill_alltoall(comm, src, dst, LARGE_SHARD, TWILL_U8) == TWILL_OK);
     for (int from = 0; from < size; from++)
-        TWILL_CHECK(holds(dst + (size_t)from * SHARD, from, rank));
-    TWILL_CHECK(twill_allgather(comm, src, dst, SHARD, TWILL_U8) == TWILL_OK);
+        TWILL_CHECK(bytes_hold(dst + (size_t)from * LARGE_SHARD, from, rank));
+    TWILL_CHECK(twill_allgather(comm, src, dst, LARGE_SHARD, TWILL_U8) == TWILL_OK);
     for (int from = 0; from < size; from++)
-        TWILL_CHECK(holds(dst + (size_t)from * SHARD, from, 0));
-    TWILL_CHECK(twill_reduce_scatter(comm, src, dst, SHARD, TWILL_U8, TWILL_BOR) == TWILL_OK);
-    TWILL_CHECK(dst[SHARD - 1] == (byte_of(0, rank, 0) | byte_of(1, rank, 0)));
-    munmap(src, 2 * SHARD);
-    munmap(dst, 2 * SHARD);
+        TWILL_CHECK(bytes_hold(dst + (size_t)from * LARGE_SHARD, from, 0));
+    TWILL_CHECK(twill_reduce_scatter(comm, src, dst, LARGE_SHARD, TWILL_U8, TWILL_BOR) == TWILL_OK);
+    TWILL_CHECK(dst[LARGE_SHARD - 1] == (byte_of(0, rank, 0) | byte_of(1, rank, 0)));
+    munmap(src, 2 * LARGE_SHARD);
+    munmap(dst, 2 * LARGE_SHARD);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

@@ -10,12 +10,12 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 6 };
+enum { LEVELS_RANKS = 6 };
 
 /* Where six ranks of a node are, by level, and which units they make up. */
 static const struct {
-    int16_t info[TWILL_LEVEL_NODE][RANKS];
-    int unit[TWILL_LEVEL_NODE][RANKS]; /* -1: the level is not known */
+    int16_t info[TWILL_LEVEL_NODE][LEVELS_RANKS];
+    int unit[TWILL_LEVEL_NODE][LEVELS_RANKS]; /* -1: the level is not known */
 } found[] = {
     /* nobody is bound on a machine of one package: no tile, no L3 cache, no NUMA node */
     {{{-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {0}},
@@ -29,19 +29,19 @@ static void test_found(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(found); i++) {
-        static const uint32_t one_node[RANKS];
-        struct twill_level_info info[RANKS] = {{.roams = false}};
+        static const uint32_t one_node[LEVELS_RANKS];
+        struct twill_level_info info[LEVELS_RANKS] = {{.roams = false}};
         struct twill_error error = {0};
         struct twill_world world;
-        assert_int_equal(twill_world_create(&world, RANKS, one_node, &error), TWILL_OK);
+        assert_int_equal(twill_world_create(&world, LEVELS_RANKS, one_node, &error), TWILL_OK);
         for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
-            for (unsigned r = 0; r < RANKS; r++)
+            for (unsigned r = 0; r < LEVELS_RANKS; r++)
                 info[r].unit[level] = found[i].info[level][r];
         assert_int_equal(twill_levels_find(&world, info, &error), TWILL_OK);
         for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
             bool known = found[i].unit[level][0] >= 0;
             assert_int_equal(world.unit[level] != NULL, known);
-            for (unsigned r = 0; known && r < RANKS; r++)
+            for (unsigned r = 0; known && r < LEVELS_RANKS; r++)
                 assert_int_equal(world.unit[level][r], found[i].unit[level][r]);
         }
         twill_world_destroy(&world);

@@ -14,14 +14,14 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 4, CALLS = 3 };
+enum { LOG_RANKS = 4, LOG_CALLS = 3 };
 
 #define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-struct scene {
+struct log_scene {
     const char *level, *algorithm;
     char folder[64];
-    char *text[RANKS]; /* what each rank's file has */
+    char *text[LOG_RANKS]; /* what each rank's file has */
 };
 
 static void make_calls(twill_comm *comm, int rank)
@@ -30,7 +30,7 @@ static void make_calls(twill_comm *comm, int rank)
     twill_comm *half = NULL;
     for (int i = 0; i < 1024; i++)
         x[i] = (float)rank;
-    for (int i = 0; i < CALLS; i++)
+    for (int i = 0; i < LOG_CALLS; i++)
         TWILL_CHECK(twill_allreduce(comm, x, y, 1024, TWILL_F32, TWILL_SUM) == TWILL_OK);
     TWILL_CHECK(y[7] == 6);
     TWILL_CHECK(twill_allreduce(comm, x, y, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
@@ -43,7 +43,7 @@ static void make_calls(twill_comm *comm, int rank)
 static void run_logged(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
-    const struct scene *scene = user;
+    const struct log_scene *scene = user;
     char level[32], file[128], algorithm[64];
     twill_context *context = NULL;
     twill_comm *comm = NULL;
@@ -70,13 +70,13 @@ static char *read_whole(const char *path)
     return text;
 }
 
-static void run_scene(struct scene *scene, const char *level, const char *algorithm)
+static void run_scene(struct log_scene *scene, const char *level, const char *algorithm)
 {
-    *scene = (struct scene){.level = level, .algorithm = algorithm};
+    *scene = (struct log_scene){.level = level, .algorithm = algorithm};
     snprintf(scene->folder, sizeof(scene->folder), "/tmp/twill-log-XXXXXX");
     assert_non_null(mkdtemp(scene->folder));
-    twill_test_run_ranks(RANKS, run_logged, scene);
-    for (int r = 0; r < RANKS; r++) {
+    twill_test_run_ranks(LOG_RANKS, run_logged, scene);
+    for (int r = 0; r < LOG_RANKS; r++) {
         char path[128];
         snprintf(path, sizeof(path), "%s/100%%.%d", scene->folder, r);
         scene->text[r] = read_whole(path);
@@ -85,14 +85,14 @@ static void run_scene(struct scene *scene, const char *level, const char *algori
     assert_int_equal(rmdir(scene->folder), 0);
 }
 
-static void end_scene(struct scene *scene)
+static void end_scene(struct log_scene *scene)
 {
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < LOG_RANKS; r++)
         free(scene->text[r]);
 }
 
 /* How many lines of a rank have all of these words. */
-static unsigned count(const struct scene *scene, int rank, const char *a, const char *b)
+static unsigned count_log(const struct log_scene *scene, int rank, const char *a, const char *b)
 {
     unsigned n = 0;
     for (const char *line = scene->text[rank]; *line != '\0';) {
@@ -107,19 +107,19 @@ static unsigned count(const struct scene *scene, int rank, const char *a, const 
 
 #define EXPECT(times, rank, a, b)                                                                  \
     do {                                                                                           \
-        if (count(&scene, rank, a, b) != (times))                                                  \
+        if (count_log(&scene, rank, a, b) != (times))                                              \
             fail_msg("rank %d: %u lines with \"%s\" and \"%s\", not %u, in:\n%s", rank,            \
-                     count(&scene, rank, a, b), a, b, (unsigned)(times), scene.text[rank]);        \
+                     count_log(&scene, rank, a, b), a, b, (unsigned)(times), scene.text[rank]);    \
     } while (0)
 
 /* Every line is whole: it begins with whose it is, and the file ends with a newline. */
-static void check_lines(const struct scene *scene, int rank)
+static void check_lines(const struct log_scene *scene, int rank)
 {
     char host[65] = "", prefix[128];
     const char *text = scene->text[rank];
     assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
     snprintf(prefix, sizeof(prefix), "twill: %.50s:%d rank %d/%d ", host, (int)getpid(), rank,
-             RANKS);
+             LOG_RANKS);
     assert_true(text[0] != '\0' && text[strlen(text) - 1] == '\n');
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
         if (strncmp(line, prefix, strlen(prefix)) != 0)
@@ -134,9 +134,9 @@ static void check_lines(const struct scene *scene, int rank)
 static void info_logs_decisions(void **unused)
 {
     (void)unused;
-    struct scene scene;
+    struct log_scene scene;
     run_scene(&scene, "info", "");
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < LOG_RANKS; r++) {
         bool first = r % 2 == 0; /* of its node */
         check_lines(&scene, r);
         EXPECT(first, r, "info: machine: ", "PUs");
@@ -162,13 +162,13 @@ static void info_logs_decisions(void **unused)
 static void debug_logs_each_call(void **unused)
 {
     (void)unused;
-    struct scene scene;
+    struct log_scene scene;
     run_scene(&scene, "debug", "ring");
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < LOG_RANKS; r++) {
         check_lines(&scene, r);
         EXPECT(1, r, "machine: ", "PUs");
-        EXPECT(CALLS, r, "debug: communicator 0: allreduce #", "(count 1024, f32 sum) begins");
-        EXPECT(CALLS, r, "(count 1024, f32 sum) ends: success, ring, ", " us");
+        EXPECT(LOG_CALLS, r, "debug: communicator 0: allreduce #", "(count 1024, f32 sum) begins");
+        EXPECT(LOG_CALLS, r, "(count 1024, f32 sum) ends: success, ring, ", " us");
         EXPECT(1, r, "allreduce #1 (count 1024, f32 sum) begins: src 0x", ", dst 0x");
         EXPECT(1, r, "debug: communicator 0: send of 5 f32 to rank ", "begins: src 0x");
         EXPECT(1, r, ", recv of 5 f32 from rank ", " ends: success, point to point, ");
@@ -180,9 +180,9 @@ static void debug_logs_each_call(void **unused)
 static void warnings_only_by_default(void **unused)
 {
     (void)unused;
-    struct scene scene;
+    struct log_scene scene;
     run_scene(&scene, "warn", "");
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < LOG_RANKS; r++)
         assert_string_equal(scene.text[r], "");
     end_scene(&scene);
 }

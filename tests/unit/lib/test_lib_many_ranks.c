@@ -21,11 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RANKS     (TEST_SLOW ? 16 : 256)
-#define ON_A_NODE (TEST_SLOW ? 8 : 64)
+#define CROWD_RANKS (TEST_SLOW ? 16 : 256)
+#define ON_A_NODE   (TEST_SLOW ? 8 : 64)
 
 /* What a rank reports, in memory that all share. */
-struct report {
+struct crowd_report {
     double context, comm; /* seconds since the first process was begun */
     double cpu;           /* seconds */
     unsigned files;
@@ -59,14 +59,14 @@ struct crowd {
     int ranks;
     char port[32], size[32], nodes[64];
     double started;
-    struct report *report;
+    struct crowd_report *report;
 };
 
 /* One rank: set-up, a report, and a barrier so that all are there while all are measured. */
 static void be_rank(const struct crowd *crowd, int rank)
 {
     char number[32];
-    struct report *report = &crowd->report[rank];
+    struct crowd_report *report = &crowd->report[rank];
     const char *settings[] = {number,
                               crowd->size,
                               "MASTER_ADDR=127.0.0.1",
@@ -98,7 +98,7 @@ static void be_rank(const struct crowd *crowd, int rank)
     twill_context_destroy(context);
 }
 
-static void run(struct crowd *crowd)
+static void run_crowd(struct crowd *crowd)
 {
     size_t bytes = (size_t)crowd->ranks * sizeof(*crowd->report);
     crowd->report = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -121,17 +121,17 @@ static void run(struct crowd *crowd)
         ;
 }
 
-struct limits {
+struct crowd_limits {
     unsigned root, other; /* descriptors */
     size_t own;           /* bytes, of any rank */
 };
 
 /* The most that any rank but 0 has of each. */
-static struct report most_of(const struct crowd *crowd)
+static struct crowd_report report_most(const struct crowd *crowd)
 {
-    struct report most = {.files = 0};
+    struct crowd_report most = {.files = 0};
     for (int r = 0; r < crowd->ranks; r++) {
-        const struct report *report = &crowd->report[r];
+        const struct crowd_report *report = &crowd->report[r];
         if (report->status != TWILL_OK)
             print_error("rank %d: status %d: %s\n", r, report->status, report->message);
         assert_int_equal(report->status, TWILL_OK);
@@ -146,13 +146,13 @@ static struct report most_of(const struct crowd *crowd)
     return most;
 }
 
-static void measure(int ranks, const char *nodes, const struct limits *limits)
+static void measure_crowd(int ranks, const char *nodes, const struct crowd_limits *limits)
 {
     struct crowd crowd = {.ranks = ranks};
     snprintf(crowd.size, sizeof(crowd.size), "WORLD_SIZE=%d", ranks);
     snprintf(crowd.nodes, sizeof(crowd.nodes), "TWILL_NODES=%s", nodes);
-    run(&crowd);
-    struct report most = most_of(&crowd), root = crowd.report[0];
+    run_crowd(&crowd);
+    struct crowd_report most = report_most(&crowd), root = crowd.report[0];
     print_message("%d ranks, nodes %s: context after %.2f s, communicator after %.2f s, %.1f ms of "
                   "processor each\n"
                   "    rank 0: %u descriptors, %zu KiB of its own; the others at most %u and %zu "
@@ -169,22 +169,22 @@ static void measure(int ranks, const char *nodes, const struct limits *limits)
 static void apart(void **state)
 {
     const char *given = getenv("TEST_RANKS");
-    unsigned ranks = given ? (unsigned)atoi(given) : RANKS;
-    struct limits limits = {2 * ranks + 15, ranks + 16, (2u << 20) + ranks * 2048};
+    unsigned ranks = given ? (unsigned)atoi(given) : CROWD_RANKS;
+    struct crowd_limits limits = {2 * ranks + 15, ranks + 16, (2u << 20) + ranks * 2048};
     char nodes[32];
     (void)state;
     snprintf(nodes, sizeof(nodes), "%ux1", ranks);
-    measure((int)ranks, nodes, &limits);
+    measure_crowd((int)ranks, nodes, &limits);
 }
 
 /* One node: besides, what is shared with each of the others. */
 static void together(void **state)
 {
-    struct limits limits = {3 * ON_A_NODE + 16, 2 * ON_A_NODE + 16, 4u << 20};
+    struct crowd_limits limits = {3 * ON_A_NODE + 16, 2 * ON_A_NODE + 16, 4u << 20};
     char nodes[32];
     (void)state;
     snprintf(nodes, sizeof(nodes), "1x%d", ON_A_NODE);
-    measure(ON_A_NODE, nodes, &limits);
+    measure_crowd(ON_A_NODE, nodes, &limits);
 }
 
 int main(void)

@@ -17,26 +17,27 @@
 
 enum { MEMORIES = 4 };
 /* A rank's share of an f32 result is then enough for three threads. */
-#define BYTES ((size_t)(TEST_TSAN ? 384 : 2048) << 10)
+#define MAPPED_BYTES ((size_t)(TEST_TSAN ? 384 : 2048) << 10)
 
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 
-struct job {
+struct mapped_job {
     int threads; /* lent */
     twill_comm *comm;
     unsigned char *memory[MEMORIES], *plain[2], *want[2];
 };
 
-static bool get_memory(struct job *job)
+static bool get_memories(struct mapped_job *job)
 {
     for (int i = 0; i < MEMORIES; i++) {
         void *memory;
-        TWILL_REQUIRE(twill_alloc(twill_comm_context(job->comm), &memory, BYTES) == TWILL_OK);
+        TWILL_REQUIRE(twill_alloc(twill_comm_context(job->comm), &memory, MAPPED_BYTES) ==
+                      TWILL_OK);
         job->memory[i] = memory;
     }
     for (int i = 0; i < 2; i++) {
-        job->plain[i] = malloc(BYTES);
-        job->want[i] = malloc(BYTES);
+        job->plain[i] = malloc(MAPPED_BYTES);
+        job->want[i] = malloc(MAPPED_BYTES);
         TWILL_REQUIRE(job->plain[i] != NULL && job->want[i] != NULL);
     }
     return true;
@@ -50,7 +51,7 @@ static bool goes_straight(const struct test_call *call)
 }
 
 /* One call; the buffers of rank `odd` are malloc'd (none: -1). */
-static bool check(struct job *job, const struct test_call *call, unsigned turn, int odd)
+static bool check_turn(struct mapped_job *job, const struct test_call *call, unsigned turn, int odd)
 {
     const int rank = twill_comm_rank(job->comm), size = twill_comm_size(job->comm);
     const size_t bytes = test_call_bytes(call, size);
@@ -85,10 +86,10 @@ static size_t count_for(enum twill_collective collective, twill_type type, size_
     return bytes / shards / twill_type_size(type);
 }
 
-static bool check_all(struct job *job)
+static bool check_turns(struct mapped_job *job)
 {
     static const twill_type types[] = {TWILL_F32, TWILL_BF16, TWILL_F16, TWILL_I64, TWILL_F8E4M3};
-    const size_t sizes[] = {64 << 10, 130001, BYTES * 3 / 4};
+    const size_t sizes[] = {64 << 10, 130001, MAPPED_BYTES * 3 / 4};
     const int size = twill_comm_size(job->comm);
     unsigned turn = 0;
     for (int c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
@@ -105,11 +106,11 @@ static bool check_all(struct job *job)
             call.count = count_for(call.collective, call.type, bytes, size);
             if (call.collective == TWILL_BARRIER || !test_call_exists(&call))
                 continue;
-            TWILL_REQUIRE(test_call_bytes(&call, size) <= BYTES);
-            if (!check(job, &call, turn, -1) || !check(job, &call, turn + 1, -1))
+            TWILL_REQUIRE(test_call_bytes(&call, size) <= MAPPED_BYTES);
+            if (!check_turn(job, &call, turn, -1) || !check_turn(job, &call, turn + 1, -1))
                 return false;
-            if (turn % 5 == 0 &&
-                (!check(job, &call, turn, (int)turn % size) || !check(job, &call, turn, -1)))
+            if (turn % 5 == 0 && (!check_turn(job, &call, turn, (int)turn % size) ||
+                                  !check_turn(job, &call, turn, -1)))
                 return false;
         }
     }
@@ -118,7 +119,7 @@ static bool check_all(struct job *job)
 
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job = *(const struct job *)user;
+    struct mapped_job job = *(const struct mapped_job *)user;
     char threads[32];
     const char *settings[] = {threads, TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
@@ -127,8 +128,9 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     snprintf(threads, sizeof(threads), "TWILL_THREADS=%d", job.threads);
     if (omp_set_num_threads)
         omp_set_num_threads(job.threads); /* also on a machine with fewer cores */
-    if (twill_test_connect(&context, &job.comm, bootstrap, "", NULL, settings) && get_memory(&job))
-        (void)check_all(&job);
+    if (twill_test_connect(&context, &job.comm, bootstrap, "", NULL, settings) &&
+        get_memories(&job))
+        (void)check_turns(&job);
     for (int i = 0; i < MEMORIES && job.memory[i] != NULL; i++)
         (void)twill_free(context, job.memory[i]);
     for (int i = 0; i < 2; i++) {
@@ -191,7 +193,7 @@ static void threads_of_one_process(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= (TEST_TSAN ? 1 : 2); threads++) {
-        struct job job = {.threads = threads};
+        struct mapped_job job = {.threads = threads};
         twill_test_run_ranks(3, run_rank, &job);
     }
 }
@@ -200,7 +202,7 @@ static void processes(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= (TEST_TSAN ? 1 : 4); threads *= 2) {
-        struct job job = {.threads = threads};
+        struct mapped_job job = {.threads = threads};
         twill_test_run_processes(2, run_rank, &job);
     }
 }

@@ -217,7 +217,7 @@ static void ended_requests(void **unused)
 
 /* --- two threads ----------------------------------------------------------------------------- */
 
-struct second {
+struct second_thread {
     twill_comm *comm;
     twill_status status;
     char message[512];
@@ -227,7 +227,7 @@ struct second {
 /* Comes while the first is inside, in whatever call it waits in. */
 static void *second_main(void *argument)
 {
-    struct second *second = argument;
+    struct second_thread *second = argument;
     float x = 1.0f;
     while (atomic_load(&second->comm->held) == NULL)
         usleep(100);
@@ -236,7 +236,7 @@ static void *second_main(void *argument)
     return NULL;
 }
 
-struct pair {
+struct misused_pair {
     const char *waits_in;
     _Atomic bool over; /* rank 0's call */
 };
@@ -246,8 +246,8 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, voi
 {
     twill_context *context;
     twill_comm *comm;
-    struct second second = {.status = TWILL_OK};
-    struct pair *pair = user;
+    struct second_thread second = {.status = TWILL_OK};
+    struct misused_pair *pair = user;
     twill_request *request;
     float x[2] = {0};
     (void)size;
@@ -290,7 +290,7 @@ static void two_threads_at_once(void **unused)
     (void)unused;
     static const char *const calls[] = {"twill_allgather", "twill_wait"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(calls); i++) {
-        struct pair pair = {.waits_in = calls[i]};
+        struct misused_pair pair = {.waits_in = calls[i]};
         twill_test_run_ranks(2, two_threads_rank, &pair);
     }
 }

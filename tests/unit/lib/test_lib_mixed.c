@@ -13,11 +13,11 @@
 
 #include <cmocka.h>
 
-#define CALLS (TEST_SLOW ? 250u : 1500u)
-#define BYTES ((size_t)1 << 19) /* of a buffer */
-enum { SLOTS = 3 };
+#define MIXED_CALLS (TEST_SLOW ? 250u : 1500u)
+#define MIXED_BYTES ((size_t)1 << 19) /* of a buffer */
+enum { MIXED_SLOTS = 3 };
 
-struct slot {
+struct mixed_slot {
     unsigned char *memory[2], *plain[2], *want[2];
     struct test_call call;
     struct test_buffers buffers;
@@ -25,13 +25,13 @@ struct slot {
     bool busy;
 };
 
-struct job {
+struct mixed_job {
     twill_context *context;
     twill_comm *comm;
     int rank, size;
     uint64_t same, own; /* drawn alike on all ranks, and not */
     uint32_t turn;
-    struct slot slot[SLOTS];
+    struct mixed_slot slot[MIXED_SLOTS];
 };
 
 static uint64_t draw(uint64_t *state, uint64_t below)
@@ -40,24 +40,24 @@ static uint64_t draw(uint64_t *state, uint64_t below)
     return (*state >> 33) % below;
 }
 
-static bool get_memory(struct job *job)
+static bool buffers_get(struct mixed_job *job)
 {
-    for (int i = 0; i < 2 * SLOTS; i++) {
-        struct slot *slot = &job->slot[i / 2];
+    for (int i = 0; i < 2 * MIXED_SLOTS; i++) {
+        struct mixed_slot *slot = &job->slot[i / 2];
         void *memory = NULL;
-        TWILL_REQUIRE(twill_alloc(job->context, &memory, BYTES) == TWILL_OK);
+        TWILL_REQUIRE(twill_alloc(job->context, &memory, MIXED_BYTES) == TWILL_OK);
         slot->memory[i % 2] = memory;
-        slot->plain[i % 2] = malloc(BYTES);
-        slot->want[i % 2] = malloc(BYTES);
+        slot->plain[i % 2] = malloc(MIXED_BYTES);
+        slot->want[i % 2] = malloc(MIXED_BYTES);
         TWILL_REQUIRE(slot->plain[i % 2] != NULL && slot->want[i % 2] != NULL);
     }
     return true;
 }
 
-static void give_memory(struct job *job)
+static void give_memory(struct mixed_job *job)
 {
-    for (int i = 0; i < 2 * SLOTS; i++) {
-        struct slot *slot = &job->slot[i / 2];
+    for (int i = 0; i < 2 * MIXED_SLOTS; i++) {
+        struct mixed_slot *slot = &job->slot[i / 2];
         if (slot->memory[i % 2] != NULL)
             (void)twill_free(job->context, slot->memory[i % 2]);
         free(slot->plain[i % 2]);
@@ -65,7 +65,8 @@ static void give_memory(struct job *job)
     }
 }
 
-static bool note(const struct job *job, const struct test_call *call, twill_status status)
+static bool note_status(const struct mixed_job *job, const struct test_call *call,
+                        twill_status status)
 {
     char name[160];
     test_call_name(call, name, sizeof(name));
@@ -73,30 +74,30 @@ static bool note(const struct job *job, const struct test_call *call, twill_stat
                            job->rank, call->turn, name, twill_comm_message(job->comm));
 }
 
-static bool compare(const struct job *job, const struct slot *slot)
+static bool compare_slot(const struct mixed_job *job, const struct mixed_slot *slot)
 {
     return test_call_compare(&slot->call, job->rank, job->size, &slot->buffers);
 }
 
-static bool finish(struct job *job, struct slot *slot)
+static bool finish_slot(struct mixed_job *job, struct mixed_slot *slot)
 {
     if (!slot->busy)
         return true;
     slot->busy = false;
-    return note(job, &slot->call, twill_wait(&slot->request)) && compare(job, slot);
+    return note_status(job, &slot->call, twill_wait(&slot->request)) && compare_slot(job, slot);
 }
 
-static bool finish_all(struct job *job)
+static bool finish_all(struct mixed_job *job)
 {
-    uint64_t first = draw(&job->own, SLOTS);
-    for (unsigned i = 0; i < SLOTS; i++)
-        if (!finish(job, &job->slot[(first + i) % SLOTS]))
+    uint64_t first = draw(&job->own, MIXED_SLOTS);
+    for (unsigned i = 0; i < MIXED_SLOTS; i++)
+        if (!finish_slot(job, &job->slot[(first + i) % MIXED_SLOTS]))
             return false;
     return true;
 }
 
 /* In place or not, and where the buffers lie, is each rank's own business. */
-static void fill(struct job *job, struct slot *slot, const struct test_call *call)
+static void fill_call(struct mixed_job *job, struct mixed_slot *slot, const struct test_call *call)
 {
     slot->call = *call;
     slot->call.turn = ++job->turn * 101;
@@ -104,63 +105,65 @@ static void fill(struct job *job, struct slot *slot, const struct test_call *cal
     slot->call.in_place = !exchange && draw(&job->own, 3) == 0;
     unsigned char **memory = draw(&job->own, 4) == 0 ? slot->plain : slot->memory;
     slot->buffers =
-        (struct test_buffers){memory[0], memory[1], slot->want[0], slot->want[1], BYTES};
+        (struct test_buffers){memory[0], memory[1], slot->want[0], slot->want[1], MIXED_BYTES};
     test_call_fill(&slot->call, job->rank, job->size, &slot->buffers);
     if (draw(&job->own, 50) == 0)
         usleep((useconds_t)draw(&job->own, 600));
 }
 
-static bool run_persistent(struct job *job, struct slot *slot, const struct test_call *call)
+static bool run_persistent(struct mixed_job *job, struct mixed_slot *slot,
+                           const struct test_call *call)
 {
     uint64_t times = 1 + draw(&job->same, 6);
-    fill(job, slot, call);
-    if (!note(job, call, test_call_begin(&slot->call, job->comm, &slot->buffers, &slot->request)))
+    fill_call(job, slot, call);
+    if (!note_status(job, call,
+                     test_call_begin(&slot->call, job->comm, &slot->buffers, &slot->request)))
         return false;
     for (uint64_t i = 0; i < times; i++) {
         slot->call.turn = ++job->turn * 101;
         test_call_fill(&slot->call, job->rank, job->size, &slot->buffers);
-        if (!note(job, call, twill_request_start(slot->request)) ||
-            !note(job, call, twill_wait(&slot->request)) || !compare(job, slot))
+        if (!note_status(job, call, twill_request_start(slot->request)) ||
+            !note_status(job, call, twill_wait(&slot->request)) || !compare_slot(job, slot))
             return false;
     }
-    return note(job, call, twill_request_free(&slot->request));
+    return note_status(job, call, twill_request_free(&slot->request));
 }
 
-static bool run_group(struct job *job, const struct test_call *call)
+static bool run_group(struct mixed_job *job, const struct test_call *call)
 {
     if (!finish_all(job))
         return false;
-    for (unsigned i = 0; i < SLOTS; i++)
-        fill(job, &job->slot[i], call);
+    for (unsigned i = 0; i < MIXED_SLOTS; i++)
+        fill_call(job, &job->slot[i], call);
     twill_status status = twill_group_start(job->comm);
-    for (unsigned i = 0; i < SLOTS && status == TWILL_OK; i++)
+    for (unsigned i = 0; i < MIXED_SLOTS && status == TWILL_OK; i++)
         status = test_call_begin(&job->slot[i].call, job->comm, &job->slot[i].buffers,
                                  &job->slot[i].request);
-    if (!note(job, call, status) || !note(job, call, twill_group_end(job->comm)))
+    if (!note_status(job, call, status) || !note_status(job, call, twill_group_end(job->comm)))
         return false;
-    for (unsigned i = 0; i < SLOTS; i++)
-        if (!compare(job, &job->slot[i]))
+    for (unsigned i = 0; i < MIXED_SLOTS; i++)
+        if (!compare_slot(job, &job->slot[i]))
             return false;
     return true;
 }
 
-static bool run_call(struct job *job, const struct test_call *call)
+static bool run_mixed_call(struct mixed_job *job, const struct test_call *call)
 {
-    struct slot *slot = &job->slot[draw(&job->same, SLOTS)];
+    struct mixed_slot *slot = &job->slot[draw(&job->same, MIXED_SLOTS)];
     if (call->form == TEST_BLOCKING && draw(&job->same, 12) == 0)
         return run_group(job, call);
-    if (!finish(job, slot))
+    if (!finish_slot(job, slot))
         return false;
     if (call->form == TEST_PERSISTENT)
         return run_persistent(job, slot, call);
-    fill(job, slot, call);
+    fill_call(job, slot, call);
     slot->busy = call->form == TEST_STARTED;
-    return note(job, call,
-                test_call_begin(&slot->call, job->comm, &slot->buffers, &slot->request)) &&
-           (slot->busy || compare(job, slot));
+    return note_status(job, call,
+                       test_call_begin(&slot->call, job->comm, &slot->buffers, &slot->request)) &&
+           (slot->busy || compare_slot(job, slot));
 }
 
-static struct test_call draw_call(struct job *job)
+static struct test_call draw_call(struct mixed_job *job)
 {
     static const twill_type types[] = {TWILL_I32, TWILL_U8, TWILL_BF16, TWILL_F64};
     static const size_t sizes[] = {0,    8,    12,   48,   49,    368,  369,
@@ -185,18 +188,19 @@ static struct test_call draw_call(struct job *job)
 
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job = {.rank = rank, .size = size, .same = (uint64_t)size, .own = (uint64_t)rank};
+    struct mixed_job job = {
+        .rank = rank, .size = size, .same = (uint64_t)size, .own = (uint64_t)rank};
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_SEGMENT=16K", NULL};
     bool fine = twill_test_connect(&job.context, &job.comm, bootstrap, user, NULL, settings) &&
-                get_memory(&job);
+                buffers_get(&job);
     uint64_t left = 0;
     struct test_call call;
-    for (unsigned i = 0; fine && i < CALLS && !twill_test_failed(); i++) {
+    for (unsigned i = 0; fine && i < MIXED_CALLS && !twill_test_failed(); i++) {
         if (left-- == 0) {
             left = draw(&job.same, draw(&job.same, 3) == 0 ? 60 : 4);
             call = draw_call(&job);
         }
-        fine = run_call(&job, &call);
+        fine = run_mixed_call(&job, &call);
     }
     if (fine)
         (void)finish_all(&job);

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#define COUNT 3000
+#define MOCK_CALLS 3000
 
 struct mischief {
     const char *script;
@@ -22,8 +22,8 @@ struct mischief {
     const char *timeout;
 };
 
-static bool start(twill_context **context, twill_comm **comm, const struct mischief *m,
-                  twill_bootstrap *bootstrap)
+static bool start_mock(twill_context **context, twill_comm **comm, const struct mischief *m,
+                       twill_bootstrap *bootstrap)
 {
     char mock[80], algorithm[80], nodes[40];
     snprintf(mock, sizeof(mock), "TWILL_MOCK=%s", m->script);
@@ -49,7 +49,7 @@ static bool reduce_once(const struct mischief *m, twill_comm *comm, int rank, in
                         size_t count)
 {
     static const int weight = 3;
-    int32_t *x = calloc(COUNT, sizeof(*x));
+    int32_t *x = calloc(MOCK_CALLS, sizeof(*x));
     bool right = x != NULL;
     for (size_t i = 0; right && i < count; i++)
         x[i] = rank * weight + (int32_t)i;
@@ -69,11 +69,11 @@ static bool reduce_once(const struct mischief *m, twill_comm *comm, int rank, in
 
 static void endure(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const size_t counts[] = {1, 0, 7, 500, COUNT};
+    static const size_t counts[] = {1, 0, 7, 500, MOCK_CALLS};
     const struct mischief *m = user;
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    if (start(&context, &comm, m, bootstrap))
+    if (start_mock(&context, &comm, m, bootstrap))
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(counts); i++)
             if (!reduce_once(m, comm, rank, size, counts[i]))
                 break;
@@ -117,7 +117,7 @@ static void suffer(int rank, int size, twill_bootstrap *bootstrap, void *user)
     const struct mischief *m = user;
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    if (start(&context, &comm, m, bootstrap)) {
+    if (start_mock(&context, &comm, m, bootstrap)) {
         int32_t x[64] = {0};
         twill_status status = TWILL_OK;
         for (int i = 0; i < 200 && status == TWILL_OK; i++)

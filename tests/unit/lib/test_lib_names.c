@@ -125,14 +125,14 @@ static void an_absent_rank(void **unused)
 
 /* --- names of nothing, where nobody uses them ------------------------------------------------ */
 
-struct named {
+struct named_setting {
     const char *setting, *said; /* said NULL: nothing */
     char file[64];
 };
 
 static void named_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct named *named = user;
+    struct named_setting *named = user;
     char log_file[96];
     const char *settings[] = {named->setting, log_file, NULL};
     twill_context *context;
@@ -161,7 +161,7 @@ static unsigned times_said(const char *file, const char *words)
 static void names_of_nothing(void **unused)
 {
     (void)unused;
-    static struct named cases[] = {
+    static struct named_setting cases[] = {
         {.setting = "TWILL_RAILS=eth99", .said = "TWILL_RAILS=eth99: eth99 is no interface"},
         {.setting = "TWILL_PROVIDER=foo", .said = "TWILL_PROVIDER=foo"},
         {.setting = "TWILL_RAILS=lo"},
@@ -182,7 +182,7 @@ static void names_of_nothing(void **unused)
 
 #define LATE_US 50000
 
-enum way { STARTED, TESTED, ANY, PERSISTENT, GROUPED, WAYS };
+enum way { WORDS_STARTED, TESTED, ANY, WORDS_PERSISTENT, GROUPED, WAYS };
 
 static twill_status one_way(twill_comm *comm, enum way way, float *x)
 {
@@ -190,7 +190,7 @@ static twill_status one_way(twill_comm *comm, enum way way, float *x)
     twill_status status = TWILL_OK;
     int done = 0, index;
     switch (way) {
-    case PERSISTENT:
+    case WORDS_PERSISTENT:
         return TWILL_OK;
     case GROUPED:
         status = twill_group_start(comm);
@@ -200,7 +200,7 @@ static twill_status one_way(twill_comm *comm, enum way way, float *x)
     default:
         status = twill_allreduce_start(comm, x, x, 1, TWILL_F32, TWILL_SUM, &request);
     }
-    if (status == TWILL_OK && way == STARTED)
+    if (status == TWILL_OK && way == WORDS_STARTED)
         status = twill_wait(&request);
     if (status == TWILL_OK && way == ANY)
         status = twill_wait_any(1, &request, &index);
@@ -229,7 +229,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_comm_counters(comm, &before) == TWILL_OK);
     uint64_t started = twill_now();
     twill_status status = one_way(comm, way, &x);
-    if (way == PERSISTENT) {
+    if (way == WORDS_PERSISTENT) {
         status = twill_request_start(persistent);
         status = status == TWILL_OK ? twill_wait(&persistent) : status;
     }
@@ -249,7 +249,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 static void time_is_counted(void **unused)
 {
     (void)unused;
-    for (enum way way = STARTED; way < WAYS; way++)
+    for (enum way way = WORDS_STARTED; way < WAYS; way++)
         twill_test_run_ranks(2, late_rank, &way);
 }
 

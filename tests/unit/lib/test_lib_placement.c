@@ -16,13 +16,13 @@
 
 #include <cmocka.h>
 
-#define RANKS 4
-#define BIND  "TWILL_MEMORY=mcdram:bind,mcdram:bind"
+#define PLACE_RANKS 4
+#define PLACE_BIND  "TWILL_MEMORY=mcdram:bind,mcdram:bind"
 
-struct job {
+struct placed_job {
     twill_context *context;
     twill_comm *comm;
-    uint64_t nodes[RANKS]; /* that each rank's memory is to be on */
+    uint64_t nodes[PLACE_RANKS]; /* that each rank's memory is to be on */
 };
 
 /* Ranks on their own CPUs, as far apart as can be: of an SNC4 machine each in its own cluster. */
@@ -40,7 +40,7 @@ static void bind_rank(int rank, int size)
     sched_setaffinity(0, sizeof(one), &one);
 }
 
-static bool job_open(struct job *job, int rank, int size, twill_bootstrap *bootstrap,
+static bool job_open(struct placed_job *job, int rank, int size, twill_bootstrap *bootstrap,
                      const char *memory, const char *budget)
 {
     const char *settings[] = {TWILL_TEST_PATIENT, memory, "TWILL_HEAP_LIMIT=16M", budget, NULL};
@@ -52,7 +52,7 @@ static bool job_open(struct job *job, int rank, int size, twill_bootstrap *boots
     return true;
 }
 
-static void job_close(struct job *job)
+static void job_close(struct placed_job *job)
 {
     twill_comm_destroy(job->comm);
     twill_context_destroy(job->context);
@@ -72,14 +72,14 @@ static bool is_bound(const char *what, const void *at, size_t bytes, uint64_t no
         (unsigned long long)bound, (unsigned long long)nodes, right, found);
 }
 
-static void stats_of(const struct job *job, struct twill_memory_stats *library)
+static void stats_of(const struct placed_job *job, struct twill_memory_stats *library)
 {
     struct twill_memory_stats user;
     twill_context_memory(job->context, &user, library);
 }
 
 /* Through every part of the memory that communicators share: lines, small and large staging. */
-static bool exchange(const struct job *job, void *placed)
+static bool exchange_memory(const struct placed_job *job, void *placed)
 {
     static float plain[1 << 16];
     for (size_t count = 1; count <= TWILL_ARRAY_LENGTH(plain); count *= 16) {
@@ -87,14 +87,14 @@ static bool exchange(const struct job *job, void *placed)
             plain[i] = 1;
         TWILL_REQUIRE(twill_allreduce(job->comm, plain, plain, count, TWILL_F32, TWILL_SUM) ==
                       TWILL_OK);
-        TWILL_REQUIRE(plain[0] == RANKS && plain[count - 1] == RANKS);
+        TWILL_REQUIRE(plain[0] == PLACE_RANKS && plain[count - 1] == PLACE_RANKS);
         TWILL_REQUIRE(twill_allreduce(job->comm, placed, placed, count, TWILL_F32, TWILL_MAX) ==
                       TWILL_OK);
     }
     return true;
 }
 
-static bool check_library(struct job *job)
+static bool check_library(struct placed_job *job)
 {
     const struct twill_node *node = job->comm->node;
     size_t shared = twill_shm_region_bytes(node->region);
@@ -116,14 +116,14 @@ static bool check_library(struct job *job)
 static void run_bound(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
-    struct job job;
+    struct placed_job job;
     size_t bytes = (size_t)8 << 20;
     void *memory = NULL;
-    TWILL_CHECK(job_open(&job, rank, size, bootstrap, BIND, NULL));
+    TWILL_CHECK(job_open(&job, rank, size, bootstrap, PLACE_BIND, NULL));
     TWILL_CHECK(twill_alloc(job.context, &memory, bytes) == TWILL_OK);
     memset(memory, 0, bytes);
     TWILL_CHECK(is_bound("twill_alloc's", memory, bytes, job.nodes[rank]));
-    TWILL_CHECK(exchange(&job, memory));
+    TWILL_CHECK(exchange_memory(&job, memory));
     TWILL_CHECK(check_library(&job));
     struct twill_memory_stats before, with, after;
     stats_of(&job, &before);
@@ -144,16 +144,16 @@ static void test_bound(void **state)
     (void)state;
     if (!can_mbind())
         skip();
-    twill_test_run_processes(RANKS, run_bound, NULL);
+    twill_test_run_processes(PLACE_RANKS, run_bound, NULL);
 }
 
 /* What is beyond the budget is in DDR, and counted, where the caller can see it. */
 static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
-    struct job job;
+    struct placed_job job;
     twill_counters counters;
-    TWILL_CHECK(job_open(&job, rank, size, bootstrap, BIND, "TWILL_MEMORY_BUDGET=1M"));
+    TWILL_CHECK(job_open(&job, rank, size, bootstrap, PLACE_BIND, "TWILL_MEMORY_BUDGET=1M"));
     struct twill_memory_stats stats;
     stats_of(&job, &stats);
     TWILL_CHECK(stats.bytes >= twill_shm_region_bytes(job.comm->node->region));
@@ -167,7 +167,7 @@ static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *use
 static void test_beyond(void **state)
 {
     (void)state;
-    twill_test_run_processes(RANKS, run_beyond, NULL);
+    twill_test_run_processes(PLACE_RANKS, run_beyond, NULL);
 }
 
 /* Is there memory of that kind? Asked as a job asks. */

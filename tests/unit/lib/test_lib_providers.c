@@ -18,7 +18,7 @@ static const char *const names[] = {"gni", "cxi", "psm2", "opx", "efa"};
 static char refusals[] = "/tmp/twill-doubles-XXXXXX";
 
 /* Sums of what is known; odd counts too, and more than one message of any provider pulls. */
-static bool sum(twill_comm *comm, size_t count)
+static bool sum_known(twill_comm *comm, size_t count)
 {
     int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
     float *src = malloc(count * sizeof(*src)), *dst = calloc(count, sizeof(*dst));
@@ -36,7 +36,7 @@ static bool sum(twill_comm *comm, size_t count)
     return fine;
 }
 
-static bool hand_on(twill_comm *comm, size_t bytes)
+static bool hand_on_bytes(twill_comm *comm, size_t bytes)
 {
     unsigned char *data = malloc(bytes);
     TWILL_REQUIRE(data != NULL);
@@ -67,7 +67,7 @@ static void rank_job(int rank, int size, twill_bootstrap *bootstrap, void *user)
         fine = twill_test_note(twill_comm_dup(&comm[c], comm[0]) == TWILL_OK, __FILE__, __LINE__,
                                "dup %d: %s", c, twill_comm_message(comm[0]));
     for (size_t i = 0; fine && i < TWILL_ARRAY_LENGTH(counts); i++)
-        fine = sum(comm[i % 6], counts[i]) && hand_on(comm[(i + 1) % 6], counts[i] + 1);
+        fine = sum_known(comm[i % 6], counts[i]) && hand_on_bytes(comm[(i + 1) % 6], counts[i] + 1);
     for (int c = 0; c < 6; c++)
         twill_comm_destroy(comm[c]);
     twill_context_destroy(context);

@@ -21,7 +21,7 @@
 static const size_t counts[] = {1, 257, 5003};
 static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16};
 
-struct run {
+struct random_run {
     int size;
     const char *nodes; /* TWILL_NODES, or "" */
     const char *algorithm;
@@ -29,14 +29,14 @@ struct run {
 };
 
 /* One call of many: rank 0 keeps what all of them gave. */
-struct call {
-    const struct run *run;
+struct random_call {
+    const struct random_run *run;
     twill_type type;
     twill_op op;
     size_t count;
 };
 
-static void store(twill_type type, void *array, size_t i, double value)
+static void store_array(twill_type type, void *array, size_t i, double value)
 {
     if (type == TWILL_F64)
         ((double *)array)[i] = value;
@@ -48,7 +48,7 @@ static void store(twill_type type, void *array, size_t i, double value)
                                          : twill_bf16_from_f32((float)value));
 }
 
-static double load(twill_type type, const void *array, size_t i)
+static double load_array(twill_type type, const void *array, size_t i)
 {
     if (type == TWILL_F64)
         return ((const double *)array)[i];
@@ -59,7 +59,7 @@ static double load(twill_type type, const void *array, size_t i)
 }
 
 /* Infinities and NaN: one rank has one, or two ranks have infinities of both signs. */
-static bool special(int rank, int size, size_t i, double *value)
+static bool special_value(int rank, int size, size_t i, double *value)
 {
     int first = (int)(i / 17 % (size_t)size), second = (first + 1) % size;
     static const struct {
@@ -74,12 +74,12 @@ static bool special(int rank, int size, size_t i, double *value)
 }
 
 /* Both signs and many magnitudes; near one where they are multiplied. */
-static double payload(const struct call *call, int rank, size_t i)
+static double payload(const struct random_call *call, int rank, size_t i)
 {
     uint64_t state = call->run->seed * 1000003 + (uint64_t)rank * 65537 + i * 31 + call->count;
     uint64_t bits = twill_test_random(&state);
     double value, fraction = (double)(bits >> 12) * 0x1p-52;
-    if (special(rank, call->run->size, i, &value))
+    if (special_value(rank, call->run->size, i, &value))
         return value;
     value = call->op == TWILL_PROD ? 15.0 / 16 + fraction / 8
                                    : ldexp(1 + fraction, (int)(bits >> 1 & 7) - 4);
@@ -88,14 +88,14 @@ static double payload(const struct call *call, int rank, size_t i)
 
 /* What it should be, and how far from it rounding may lead: gamma(n) of the sum of magnitudes, with
  * n roundings on the longest way that an element can go. */
-static long double oracle(const struct call *call, size_t i, long double *bound)
+static long double oracle(const struct random_call *call, size_t i, long double *bound)
 {
     int size = call->run->size;
     long double value = 0, magnitude = 0;
     for (int r = 0; r < size; r++) {
         double element; /* as the type has it */
-        store(call->type, &element, 0, payload(call, r, i));
-        long double x = (long double)load(call->type, &element, 0);
+        store_array(call->type, &element, 0, payload(call, r, i));
+        long double x = (long double)load_array(call->type, &element, 0);
         magnitude += fabsl(x);
         if (r == 0)
             value = x;
@@ -124,7 +124,7 @@ static long double oracle(const struct call *call, size_t i, long double *bound)
     return value;
 }
 
-static bool check_values(const struct call *call, const void *result, size_t index)
+static bool check_values(const struct random_call *call, const void *result, size_t index)
 {
     static const uint64_t nans[TWILL_TYPE_COUNT] = {[TWILL_F32] = TWILL_NAN_F32,
                                                     [TWILL_F64] = TWILL_NAN_F64,
@@ -132,7 +132,7 @@ static bool check_values(const struct call *call, const void *result, size_t ind
                                                     [TWILL_BF16] = TWILL_NAN_BF16};
     for (size_t i = 0; i < call->count; i++) {
         long double bound, want = oracle(call, i, &bound);
-        long double got = (long double)load(call->type, result, i);
+        long double got = (long double)load_array(call->type, result, i);
         bool right = isnan(want)   ? twill_test_get(call->type, result, i) == nans[call->type]
                      : isinf(want) ? got == want
                                    : fabsl(got - want) <= bound;
@@ -148,10 +148,10 @@ static bool check_values(const struct call *call, const void *result, size_t ind
 }
 
 /* Every count, type and operation; results one after the other. */
-static bool call_at(const struct run *run, size_t index, struct call *call)
+static bool call_at(const struct random_run *run, size_t index, struct random_call *call)
 {
     size_t n = TWILL_ARRAY_LENGTH(types);
-    *call = (struct call){
+    *call = (struct random_call){
         .run = run, .type = types[index % n], .op = (twill_op)(index / n % ROUNDING_OPS)};
     if (index >= n * ROUNDING_OPS * TWILL_ARRAY_LENGTH(counts))
         return false;
@@ -159,19 +159,20 @@ static bool call_at(const struct run *run, size_t index, struct call *call)
     return true;
 }
 
-static size_t bytes_of(const struct call *call)
+static size_t random_bytes(const struct random_call *call)
 {
     return twill_round_up(call->count * twill_type_size(call->type), 8);
 }
 
-static bool run_calls(twill_comm *comm, const struct run *run, int rank, unsigned char *results)
+static bool run_calls(twill_comm *comm, const struct random_run *run, int rank,
+                      unsigned char *results)
 {
-    struct call call;
-    for (size_t k = 0; call_at(run, k, &call); results += bytes_of(&call), k++) {
+    struct random_call call;
+    for (size_t k = 0; call_at(run, k, &call); results += random_bytes(&call), k++) {
         double src[5003];
         void *from = k % 2 ? (void *)results : src;
         for (size_t i = 0; i < call.count; i++)
-            store(call.type, from, i, payload(&call, rank, i));
+            store_array(call.type, from, i, payload(&call, rank, i));
         twill_status status = twill_allreduce(comm, from, results, call.count, call.type, call.op);
         if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", run->algorithm,
                              twill_comm_message(comm)))
@@ -181,11 +182,11 @@ static bool run_calls(twill_comm *comm, const struct run *run, int rank, unsigne
 }
 
 /* The same bits everywhere; right ones at rank 0. */
-static void check_results(const struct run *run, const unsigned char *all, size_t bytes)
+static void check_results(const struct random_run *run, const unsigned char *all, size_t bytes)
 {
-    struct call call;
+    struct random_call call;
     size_t at = 0;
-    for (size_t k = 0; call_at(run, k, &call); at += bytes_of(&call), k++) {
+    for (size_t k = 0; call_at(run, k, &call); at += random_bytes(&call), k++) {
         for (int r = 1; r < run->size; r++)
             if (!twill_test_note(
                     memcmp(all + at, all + (size_t)r * bytes + at,
@@ -202,15 +203,15 @@ static void check_results(const struct run *run, const unsigned char *all, size_
 
 static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const struct run *run = user;
+    const struct random_run *run = user;
     char algorithm[256];
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->algorithm);
     const char *settings[] = {algorithm,          "TWILL_HEAP_LIMIT=4M",  TWILL_TEST_PATIENT,
                               "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
     size_t bytes = 0;
-    struct call call;
+    struct random_call call;
     for (size_t k = 0; call_at(run, k, &call); k++)
-        bytes += bytes_of(&call);
+        bytes += random_bytes(&call);
     unsigned char *results = calloc(1, bytes), *all = malloc((size_t)size * bytes);
     twill_context *context;
     twill_comm *comm;
@@ -226,7 +227,7 @@ static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     free(all);
 }
 
-static bool applies(const struct twill_algorithm *algorithm, const struct run *run)
+static bool applies(const struct twill_algorithm *algorithm, const struct random_run *run)
 {
     uint32_t label[8] = {0};
     struct twill_world world;
@@ -243,13 +244,13 @@ static bool applies(const struct twill_algorithm *algorithm, const struct run *r
 
 static void test_random(void **state)
 {
-    static const struct run worlds[] = {{.size = 2, .nodes = ""},    {.size = 3, .nodes = ""},
-                                        {.size = 5, .nodes = ""},    {.size = 8, .nodes = ""},
-                                        {.size = 4, .nodes = "2x2"}, {.size = 5, .nodes = "3+2"}};
+    static const struct random_run worlds[] = {
+        {.size = 2, .nodes = ""}, {.size = 3, .nodes = ""},    {.size = 5, .nodes = ""},
+        {.size = 8, .nodes = ""}, {.size = 4, .nodes = "2x2"}, {.size = 5, .nodes = "3+2"}};
     unsigned runs = 0;
     (void)state;
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
-        struct run run = worlds[w];
+        struct random_run run = worlds[w];
         const struct twill_algorithm *algorithm;
         run.algorithm = ""; /* the choice of twill_select() */
         run.seed = ++runs;

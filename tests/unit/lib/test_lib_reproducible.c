@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 8, COUNT = 8 * 403, MOST_ELEMENT = 8 };
+enum { REPRODUCIBLE_RANKS = 8, REPRODUCIBLE_COUNT = 8 * 403, MOST_ELEMENT = 8 };
 
 static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16, TWILL_F8E4M3};
 
@@ -29,10 +29,10 @@ struct setting {
 };
 
 /* Numbers of very different sizes, so that every association rounds differently. */
-static void fill(twill_type type, void *array, int rank)
+static void fill_numbers(twill_type type, void *array, int rank)
 {
     uint64_t state = (uint64_t)rank * 77 + (uint64_t)type;
-    for (size_t i = 0; i < COUNT; i++) {
+    for (size_t i = 0; i < REPRODUCIBLE_COUNT; i++) {
         uint64_t random = twill_test_random(&state);
         int exponent = (int)(random >> 40 & 31) - 27;
         float x = ldexpf((float)((int)(random & 0xffffff) - 0x800000) / 0x400000, exponent);
@@ -43,20 +43,22 @@ static void fill(twill_type type, void *array, int rank)
 }
 
 /* The left fold by rank. */
-static void expect(twill_type type, twill_op op, unsigned char inputs[RANKS][COUNT * MOST_ELEMENT],
-                   void *want)
+static void
+expect_left_sum(twill_type type, twill_op op,
+                unsigned char inputs[REPRODUCIBLE_RANKS][REPRODUCIBLE_COUNT * MOST_ELEMENT],
+                void *want)
 {
-    const void *source[RANKS];
-    for (int r = 0; r < RANKS; r++)
+    const void *source[REPRODUCIBLE_RANKS];
+    for (int r = 0; r < REPRODUCIBLE_RANKS; r++)
         source[r] = inputs[r];
-    struct twill_reduction reduction = {.type = type, .op = op, .divisor = RANKS};
-    twill_test_reduce(&reduction, want, source, RANKS, COUNT);
+    struct twill_reduction reduction = {.type = type, .op = op, .divisor = REPRODUCIBLE_RANKS};
+    twill_test_reduce(&reduction, want, source, REPRODUCIBLE_RANKS, REPRODUCIBLE_COUNT);
 }
 
 /* Inputs and results of every type and operation, computed once for all settings. */
 struct table {
-    unsigned char inputs[RANKS][COUNT * MOST_ELEMENT];
-    unsigned char want[2][COUNT * MOST_ELEMENT]; /* sum, avg */
+    unsigned char inputs[REPRODUCIBLE_RANKS][REPRODUCIBLE_COUNT * MOST_ELEMENT];
+    unsigned char want[2][REPRODUCIBLE_COUNT * MOST_ELEMENT]; /* sum, avg */
 };
 
 static struct table *make_tables(void)
@@ -64,10 +66,10 @@ static struct table *make_tables(void)
     struct table *tables = calloc(TWILL_ARRAY_LENGTH(types), sizeof(*tables));
     assert_non_null(tables);
     for (size_t t = 0; t < TWILL_ARRAY_LENGTH(types); t++) {
-        for (int r = 0; r < RANKS; r++)
-            fill(types[t], tables[t].inputs[r], r);
-        expect(types[t], TWILL_SUM, tables[t].inputs, tables[t].want[0]);
-        expect(types[t], TWILL_AVG, tables[t].inputs, tables[t].want[1]);
+        for (int r = 0; r < REPRODUCIBLE_RANKS; r++)
+            fill_numbers(types[t], tables[t].inputs[r], r);
+        expect_left_sum(types[t], TWILL_SUM, tables[t].inputs, tables[t].want[0]);
+        expect_left_sum(types[t], TWILL_AVG, tables[t].inputs, tables[t].want[1]);
     }
     return tables;
 }
@@ -84,17 +86,17 @@ static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const m
                      twill_op op)
 {
     twill_type type = types[t];
-    size_t element = twill_type_size(type), shard = COUNT / RANKS;
+    size_t element = twill_type_size(type), shard = REPRODUCIBLE_COUNT / REPRODUCIBLE_RANKS;
     int rank = twill_comm_rank(comm), root = 3;
     unsigned char *src = memory[0], *dst = memory[1];
     const unsigned char *want = s->tables[t].want[op == TWILL_AVG];
     uint64_t differ = 0;
-    memcpy(src, s->tables[t].inputs[rank], COUNT * element);
-    TWILL_REQUIRE(twill_allreduce(comm, src, dst, COUNT, type, op) == TWILL_OK);
-    differ += differing(type, dst, want, COUNT);
-    TWILL_REQUIRE(twill_reduce(comm, src, dst, COUNT, type, op, root) == TWILL_OK);
+    memcpy(src, s->tables[t].inputs[rank], REPRODUCIBLE_COUNT * element);
+    TWILL_REQUIRE(twill_allreduce(comm, src, dst, REPRODUCIBLE_COUNT, type, op) == TWILL_OK);
+    differ += differing(type, dst, want, REPRODUCIBLE_COUNT);
+    TWILL_REQUIRE(twill_reduce(comm, src, dst, REPRODUCIBLE_COUNT, type, op, root) == TWILL_OK);
     if (rank == root)
-        differ += differing(type, dst, want, COUNT);
+        differ += differing(type, dst, want, REPRODUCIBLE_COUNT);
     TWILL_REQUIRE(twill_reduce_scatter(comm, src, dst, shard, type, op) == TWILL_OK);
     differ += differing(type, dst, want + (size_t)rank * shard * element, shard);
     TWILL_REQUIRE(twill_allreduce(comm, src, src, 5, type, op) == TWILL_OK);
@@ -139,9 +141,9 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         status = twill_comm_create(&comm, context);
     for (int i = 0; i < 2 && status == TWILL_OK; i++) {
         if (s->heap)
-            status = twill_alloc(context, &memory[i], COUNT * MOST_ELEMENT);
+            status = twill_alloc(context, &memory[i], REPRODUCIBLE_COUNT * MOST_ELEMENT);
         else
-            memory[i] = malloc(COUNT * MOST_ELEMENT);
+            memory[i] = malloc(REPRODUCIBLE_COUNT * MOST_ELEMENT);
     }
     unsigned char *const buffers[2] = {memory[0], memory[1]};
     bool good = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
@@ -163,13 +165,14 @@ static const char *const nodes[] = {"", "2x4", "4x2", "8x1", "3+4+1"};
 /* Would the library take this name for an allreduce here? */
 static bool applies(const struct twill_algorithm *a, const char *shape)
 {
-    uint32_t label[RANKS] = {0};
+    uint32_t label[REPRODUCIBLE_RANKS] = {0};
     struct twill_world world;
     struct twill_error error = {0};
     struct twill_shape wanted = {.collective = TWILL_ALLREDUCE, .protocol = TWILL_PROTOCOL_STAGED};
     if (shape[0] != '\0')
-        assert_int_equal(twill_world_parse_nodes(shape, RANKS, label, &error), TWILL_OK);
-    assert_int_equal(twill_world_create(&world, RANKS, label, &error), TWILL_OK);
+        assert_int_equal(twill_world_parse_nodes(shape, REPRODUCIBLE_RANKS, label, &error),
+                         TWILL_OK);
+    assert_int_equal(twill_world_create(&world, REPRODUCIBLE_RANKS, label, &error), TWILL_OK);
     bool yes = twill_algorithm_applies(a, &world, &wanted);
     twill_world_destroy(&world);
     return yes;
@@ -196,7 +199,7 @@ static void same_bits(void **unused)
             if (!applies(a, nodes[n]) ||
                 (applicable++ > 0 && TEST_SLOW && (i + n) % (TEST_TSAN ? 8 : 4) != 0))
                 continue;
-            twill_test_run_ranks(RANKS, run_rank, &s);
+            twill_test_run_ranks(REPRODUCIBLE_RANKS, run_rank, &s);
             runs++;
         }
     }
@@ -215,7 +218,7 @@ static void other_bits(void **unused)
                         .threads = "1",
                         .reproducible = "0",
                         .tables = tables};
-    twill_test_run_ranks(RANKS, run_rank, &s);
+    twill_test_run_ranks(REPRODUCIBLE_RANKS, run_rank, &s);
     free(tables);
     assert_true(s.differ > 0);
 }

@@ -13,16 +13,16 @@
 
 #include <cmocka.h>
 
-#define FLIGHT 24u /* calls under way at a time */
-#define ROUNDS (TEST_SLOW ? 2u : 6u)
-#define BYTES  ((size_t)64 << 10)
+#define REQUEST_FLIGHT 24u /* calls under way at a time */
+#define ROUNDS         (TEST_SLOW ? 2u : 6u)
+#define REQUEST_BYTES  ((size_t)64 << 10)
 
-struct world_case {
+struct request_world {
     int size;
     const char *nodes, *mock;
 };
 
-static const struct world_case worlds[] = {
+static const struct request_world worlds[] = {
     {1, "", NULL},
     {2, "", NULL},
     {4, "", NULL},
@@ -33,14 +33,14 @@ static const struct world_case worlds[] = {
     {4, "2x2", "delay=5,reorder=1,chunk=64"},
 };
 
-struct job {
-    const struct world_case *world;
+struct request_job {
+    const struct request_world *world;
     int rank, size;
     twill_context *context;
     twill_comm *comm;
 };
 
-static bool start(struct job *job, twill_bootstrap *bootstrap)
+static bool start(struct request_job *job, twill_bootstrap *bootstrap)
 {
     static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=16M",
                                            "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
@@ -48,7 +48,7 @@ static bool start(struct job *job, twill_bootstrap *bootstrap)
                               job->world->mock, settings);
 }
 
-static void stop(struct job *job)
+static void stop(struct request_job *job)
 {
     twill_comm_destroy(job->comm);
     twill_context_destroy(job->context);
@@ -62,7 +62,7 @@ static uint64_t hash(uint64_t x)
 }
 
 /* The k-th call of a round, the same on all ranks. */
-static struct test_call call_number(uint64_t seed, unsigned k, int size)
+static struct test_call call_from_seed(uint64_t seed, unsigned k, int size)
 {
     static const size_t counts[] = {0, 1, 5, 12, 300, 1500};
     static const twill_type types[] = {TWILL_I32, TWILL_F64, TWILL_BF16, TWILL_U8};
@@ -81,7 +81,7 @@ static struct test_call call_number(uint64_t seed, unsigned k, int size)
         };
         if (call.collective == TWILL_BARRIER)
             call.vector = call.in_place = false;
-        if (test_call_exists(&call) && test_call_bytes(&call, size) <= BYTES)
+        if (test_call_exists(&call) && test_call_bytes(&call, size) <= REQUEST_BYTES)
             return call;
     }
 }
@@ -91,12 +91,12 @@ static bool get_buffers(struct test_buffers *buffers, twill_context *context, bo
     void *memory[4] = {NULL};
     for (int i = 0; i < 4; i++) {
         if (heap && i < 2)
-            TWILL_REQUIRE(twill_alloc(context, &memory[i], BYTES) == TWILL_OK);
+            TWILL_REQUIRE(twill_alloc(context, &memory[i], REQUEST_BYTES) == TWILL_OK);
         else
-            memory[i] = malloc(BYTES);
+            memory[i] = malloc(REQUEST_BYTES);
         TWILL_REQUIRE(memory[i] != NULL);
     }
-    *buffers = (struct test_buffers){memory[0], memory[1], memory[2], memory[3], BYTES};
+    *buffers = (struct test_buffers){memory[0], memory[1], memory[2], memory[3], REQUEST_BYTES};
     return true;
 }
 
@@ -133,12 +133,12 @@ static unsigned wait_for_one(twill_request **request, unsigned left, uint64_t ch
     return (unsigned)index;
 }
 
-static bool one_round(const struct job *job, uint64_t seed, struct test_buffers *buffers)
+static bool one_round(const struct request_job *job, uint64_t seed, struct test_buffers *buffers)
 {
-    twill_request *request[FLIGHT];
-    unsigned number[FLIGHT];
-    for (unsigned k = 0; k < FLIGHT; k++) {
-        struct test_call call = call_number(seed, k, job->size);
+    twill_request *request[REQUEST_FLIGHT];
+    unsigned number[REQUEST_FLIGHT];
+    for (unsigned k = 0; k < REQUEST_FLIGHT; k++) {
+        struct test_call call = call_from_seed(seed, k, job->size);
         test_call_fill(&call, job->rank, job->size, &buffers[k]);
         twill_status status = test_call_begin(&call, job->comm, &buffers[k], &request[k]);
         if (!twill_test_note(status == TWILL_OK && request[k] != NULL, __FILE__, __LINE__,
@@ -146,13 +146,13 @@ static bool one_round(const struct job *job, uint64_t seed, struct test_buffers 
             return false;
         number[k] = k;
     }
-    for (unsigned left = FLIGHT; left > 0; left--) {
+    for (unsigned left = REQUEST_FLIGHT; left > 0; left--) {
         bool ok;
         uint64_t chance = hash(seed * 31 + (uint64_t)job->rank * 7919 + left);
         unsigned i = wait_for_one(request, left, chance, &ok);
         if (!twill_test_note(ok, __FILE__, __LINE__, "wait: %s", twill_comm_message(job->comm)))
             return false;
-        struct test_call call = call_number(seed, number[i], job->size);
+        struct test_call call = call_from_seed(seed, number[i], job->size);
         if (!test_call_compare(&call, job->rank, job->size, &buffers[number[i]]))
             return false;
         request[i] = request[left - 1];
@@ -163,15 +163,15 @@ static bool one_round(const struct job *job, uint64_t seed, struct test_buffers 
 
 static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job = {.world = user, .rank = rank, .size = size};
-    struct test_buffers buffers[FLIGHT];
+    struct request_job job = {.world = user, .rank = rank, .size = size};
+    struct test_buffers buffers[REQUEST_FLIGHT];
     if (start(&job, bootstrap)) {
         bool fine = true;
-        for (unsigned k = 0; k < FLIGHT; k++)
+        for (unsigned k = 0; k < REQUEST_FLIGHT; k++)
             fine = fine && get_buffers(&buffers[k], job.context, k % 2);
         for (uint64_t seed = 1; fine && seed <= ROUNDS; seed++)
             fine = one_round(&job, seed, buffers);
-        for (unsigned k = 0; k < FLIGHT; k++)
+        for (unsigned k = 0; k < REQUEST_FLIGHT; k++)
             put_buffers(&buffers[k], job.context, k % 2);
     }
     stop(&job);
@@ -186,87 +186,89 @@ static void many_in_flight(void **unused)
 
 /* --- prepared -------------------------------------------------------------------------------- */
 
-#define PERSISTENT 6
-#define COUNT      2000
+#define REQUEST_PERSISTENT 6
+#define REQUEST_COUNT      2000
 
 struct persistent {
-    int32_t *src[PERSISTENT], *dst[PERSISTENT];
-    twill_request *request[PERSISTENT];
+    int32_t *src[REQUEST_PERSISTENT], *dst[REQUEST_PERSISTENT];
+    twill_request *request[REQUEST_PERSISTENT];
 };
 
-static bool prepare(struct job *job, struct persistent *p)
+static bool prepare_calls(struct request_job *job, struct persistent *p)
 {
     twill_comm *c = job->comm;
-    for (int i = 0; i < PERSISTENT; i++) {
+    for (int i = 0; i < REQUEST_PERSISTENT; i++) {
         void *memory[2];
         for (int m = 0; m < 2; m++)
             TWILL_REQUIRE(twill_alloc(job->context, &memory[m],
-                                      (size_t)job->size * COUNT * sizeof(int32_t)) == TWILL_OK);
+                                      (size_t)job->size * REQUEST_COUNT * sizeof(int32_t)) ==
+                          TWILL_OK);
         p->src[i] = memory[0];
         p->dst[i] = memory[1];
     }
-    TWILL_REQUIRE(twill_allreduce_init(c, p->src[0], p->dst[0], COUNT, TWILL_I32, TWILL_SUM,
+    TWILL_REQUIRE(twill_allreduce_init(c, p->src[0], p->dst[0], REQUEST_COUNT, TWILL_I32, TWILL_SUM,
                                        &p->request[0]) == TWILL_OK);
-    TWILL_REQUIRE(twill_allgather_init(c, p->src[1], p->dst[1], COUNT, TWILL_I32, &p->request[1]) ==
-                  TWILL_OK);
-    TWILL_REQUIRE(twill_broadcast_init(c, p->src[2], p->dst[2], COUNT, TWILL_I32, job->size - 1,
-                                       &p->request[2]) == TWILL_OK);
+    TWILL_REQUIRE(twill_allgather_init(c, p->src[1], p->dst[1], REQUEST_COUNT, TWILL_I32,
+                                       &p->request[1]) == TWILL_OK);
+    TWILL_REQUIRE(twill_broadcast_init(c, p->src[2], p->dst[2], REQUEST_COUNT, TWILL_I32,
+                                       job->size - 1, &p->request[2]) == TWILL_OK);
     TWILL_REQUIRE(twill_allreduce_init(c, p->src[3], p->dst[3], 3, TWILL_I32, TWILL_MAX,
                                        &p->request[3]) == TWILL_OK);
     TWILL_REQUIRE(twill_alltoall_init(c, p->src[4], p->dst[4], 7, TWILL_I32, &p->request[4]) ==
                   TWILL_OK);
-    TWILL_REQUIRE(twill_sendrecv_init(c, p->src[5], COUNT, (job->rank + 1) % job->size, p->dst[5],
-                                      COUNT, (job->rank + job->size - 1) % job->size, TWILL_I32,
+    TWILL_REQUIRE(twill_sendrecv_init(c, p->src[5], REQUEST_COUNT, (job->rank + 1) % job->size,
+                                      p->dst[5], REQUEST_COUNT,
+                                      (job->rank + job->size - 1) % job->size, TWILL_I32,
                                       &p->request[5]) == TWILL_OK);
     return true;
 }
 
-static int32_t value(int rank, int time, int what)
+static int32_t source_value(int rank, int time, int what)
 {
     return rank * 1000 + time * 10 + what;
 }
 
-static bool is_right(const struct job *job, const struct persistent *p, int time)
+static bool is_right(const struct request_job *job, const struct persistent *p, int time)
 {
     int n = job->size, before = (job->rank + n - 1) % n;
     int32_t sum = 0;
     for (int r = 0; r < n; r++)
-        sum += value(r, time, 0);
-    for (int i = 0; i < COUNT; i++) {
+        sum += source_value(r, time, 0);
+    for (int i = 0; i < REQUEST_COUNT; i++) {
         TWILL_REQUIRE(p->dst[0][i] == sum);
-        TWILL_REQUIRE(p->dst[2][i] == value(n - 1, time, 2));
-        TWILL_REQUIRE(p->dst[5][i] == value(before, time, 5));
+        TWILL_REQUIRE(p->dst[2][i] == source_value(n - 1, time, 2));
+        TWILL_REQUIRE(p->dst[5][i] == source_value(before, time, 5));
         for (int r = 0; r < n; r++)
-            TWILL_REQUIRE(p->dst[1][r * COUNT + i] == value(r, time, 1));
+            TWILL_REQUIRE(p->dst[1][r * REQUEST_COUNT + i] == source_value(r, time, 1));
     }
     for (int i = 0; i < 3; i++)
-        TWILL_REQUIRE(p->dst[3][i] == value(n - 1, time, 3));
+        TWILL_REQUIRE(p->dst[3][i] == source_value(n - 1, time, 3));
     for (int i = 0; i < 7 * n; i++)
-        TWILL_REQUIRE(p->dst[4][i] == value(i / 7, time, 4));
+        TWILL_REQUIRE(p->dst[4][i] == source_value(i / 7, time, 4));
     return true;
 }
 
 static void persistent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job = {.world = user, .rank = rank, .size = size};
+    struct request_job job = {.world = user, .rank = rank, .size = size};
     struct persistent p;
-    bool fine = start(&job, bootstrap) && prepare(&job, &p);
+    bool fine = start(&job, bootstrap) && prepare_calls(&job, &p);
     int done = 0;
     fine = fine && twill_test_note(twill_test(&p.request[0], &done) == TWILL_OK && done, __FILE__,
                                    __LINE__, "one that was never started is not done");
     for (int time = 0; fine && time < (TEST_SLOW ? 6 : 20); time++) {
-        for (int i = 0; i < PERSISTENT; i++) {
-            for (int k = 0; k < size * COUNT; k++)
-                p.src[i][k] = value(rank, time, i);
+        for (int i = 0; i < REQUEST_PERSISTENT; i++) {
+            for (int k = 0; k < size * REQUEST_COUNT; k++)
+                p.src[i][k] = source_value(rank, time, i);
             fine = fine && twill_test_note(twill_request_start(p.request[i]) == TWILL_OK, __FILE__,
                                            __LINE__, "%s", twill_comm_message(job.comm));
         }
         fine = fine &&
-               twill_test_note(twill_wait_all(PERSISTENT, p.request) == TWILL_OK, __FILE__,
+               twill_test_note(twill_wait_all(REQUEST_PERSISTENT, p.request) == TWILL_OK, __FILE__,
                                __LINE__, "%s", twill_comm_message(job.comm)) &&
                is_right(&job, &p, time);
     }
-    for (int i = 0; fine && i < PERSISTENT; i++)
+    for (int i = 0; fine && i < REQUEST_PERSISTENT; i++)
         fine =
             twill_test_note(twill_request_free(&p.request[i]) == TWILL_OK && p.request[i] == NULL,
                             __FILE__, __LINE__, "free %d", i);
@@ -284,7 +286,7 @@ static void persistent_ones_start_again(void **unused)
 
 static void apart_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job = {.world = user, .rank = rank, .size = size};
+    struct request_job job = {.world = user, .rank = rank, .size = size};
     int32_t x[3][2000], index;
     twill_comm *comm[3];
     twill_request *request[3];
@@ -322,7 +324,7 @@ static void communicators_apart(void **unused)
 
 static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job = {.world = user, .rank = rank, .size = size};
+    struct request_job job = {.world = user, .rank = rank, .size = size};
     int32_t x[4] = {0}, y[4];
     twill_request *request = NULL, *other = NULL;
     if (!start(&job, bootstrap))
@@ -354,13 +356,13 @@ static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 static void misuse_is_refused(void **unused)
 {
     (void)unused;
-    static const struct world_case pair = {2, "", NULL};
+    static const struct request_world pair = {2, "", NULL};
     twill_test_run_ranks(2, misuse_rank, (void *)(uintptr_t)&pair);
 }
 
 static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job = {.world = user, .rank = rank, .size = size};
+    struct request_job job = {.world = user, .rank = rank, .size = size};
     int32_t x[5][64] = {{0}};
     twill_request *request[5] = {NULL};
     if (!start(&job, bootstrap))

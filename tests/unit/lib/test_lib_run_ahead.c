@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
-#define CALLS (TEST_SLOW ? 300u : 1500u)
-#define MOST  9000u /* elements: slices, with the segment below */
-#define RANKS 5u
+#define EAGER_CALLS (TEST_SLOW ? 300u : 1500u)
+#define EAGER_MOST  9000u /* elements: slices, with the segment below */
+#define EAGER_RANKS 5u
 
-struct job {
+struct eager_job {
     twill_context *context;
     twill_comm *comm;
     int32_t *src, *dst;
@@ -29,7 +29,7 @@ static uint64_t draw(uint64_t *state, uint64_t below)
     return (*state >> 33) % below;
 }
 
-static bool start(struct job *job, twill_bootstrap *bootstrap, const char *nodes,
+static bool start(struct eager_job *job, twill_bootstrap *bootstrap, const char *nodes,
                   const char *timeout)
 {
     const char *settings[] = {timeout, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", NULL};
@@ -37,7 +37,8 @@ static bool start(struct job *job, twill_bootstrap *bootstrap, const char *nodes
         twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
     void *memory[2] = {NULL, NULL};
     for (int i = 0; connected && i < 2; i++)
-        connected = twill_alloc(job->context, &memory[i], RANKS * MOST * sizeof(int32_t)) == 0;
+        connected =
+            twill_alloc(job->context, &memory[i], EAGER_RANKS * EAGER_MOST * sizeof(int32_t)) == 0;
     job->src = memory[0];
     job->dst = memory[1];
     job->rank = connected ? (uint32_t)twill_comm_rank(job->comm) : 0;
@@ -45,7 +46,7 @@ static bool start(struct job *job, twill_bootstrap *bootstrap, const char *nodes
     return twill_test_note(connected, __FILE__, __LINE__, "no communicator");
 }
 
-static void stop(struct job *job)
+static void stop(struct eager_job *job)
 {
     if (job->context != NULL) {
         (void)twill_free(job->context, job->src);
@@ -56,49 +57,50 @@ static void stop(struct job *job)
 }
 
 /* Element i that a rank gives to another in a call; to all: to rank 0. */
-static int32_t element(uint64_t call, uint32_t from, uint32_t to, size_t i)
+static int32_t expected_element(uint64_t call, uint32_t from, uint32_t to, size_t i)
 {
     return (int32_t)((((call * 31 + from) * 131 + to) * 1009 + i) & 0xffffff);
 }
 
-static void fill(int32_t *to, uint64_t call, uint32_t from, uint32_t whose, size_t count)
+static void fill_elements(int32_t *to, uint64_t call, uint32_t from, uint32_t whose, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        to[i] = element(call, from, whose, i);
+        to[i] = expected_element(call, from, whose, i);
 }
 
 static bool is_element(const int32_t *got, uint64_t call, uint32_t from, uint32_t to, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        TWILL_REQUIRE(got[i] == element(call, from, to, i));
+        TWILL_REQUIRE(got[i] == expected_element(call, from, to, i));
     return true;
 }
 
-static bool is_sum(const struct job *j, uint64_t call, size_t count)
+static bool is_sum(const struct eager_job *j, uint64_t call, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         int32_t sum = 0;
         for (uint32_t r = 0; r < j->size; r++)
-            sum += element(call, r, 0, i);
+            sum += expected_element(call, r, 0, i);
         TWILL_REQUIRE(j->dst[i] == sum);
     }
     return true;
 }
 
-enum { BROADCAST, REDUCE, GATHER, SCATTER, ALLREDUCE, KINDS };
+enum { BROADCAST, EAGER_REDUCE, GATHER, SCATTER, ALLREDUCE, KINDS };
 
 /* One call; what it gives is written over right after it, as a caller may. */
-static bool run_call(const struct job *j, uint64_t call, unsigned kind, uint32_t root, size_t count)
+static bool run_eager_call(const struct eager_job *j, uint64_t call, unsigned kind, uint32_t root,
+                           size_t count)
 {
     bool is_root = j->rank == root;
     twill_status status = TWILL_OK;
     for (uint32_t r = 0; r < j->size && kind == SCATTER && is_root; r++)
-        fill(j->src + r * count, call, root, r, count);
+        fill_elements(j->src + r * count, call, root, r, count);
     if (kind != SCATTER)
-        fill(j->src, call, j->rank, 0, count);
+        fill_elements(j->src, call, j->rank, 0, count);
     if (kind == BROADCAST)
         status = twill_broadcast(j->comm, j->src, j->dst, count, TWILL_I32, (int)root);
-    else if (kind == REDUCE)
+    else if (kind == EAGER_REDUCE)
         status = twill_reduce(j->comm, j->src, j->dst, count, TWILL_I32, TWILL_SUM, (int)root);
     else if (kind == GATHER)
         status = twill_gather(j->comm, j->src, j->dst, count, TWILL_I32, (int)root);
@@ -116,7 +118,7 @@ static bool run_call(const struct job *j, uint64_t call, unsigned kind, uint32_t
     for (uint32_t r = 0; r < j->size && kind == GATHER && is_root; r++)
         if (!is_element(j->dst + r * count, call, r, 0, count))
             return false;
-    bool sums = kind == ALLREDUCE || (kind == REDUCE && is_root);
+    bool sums = kind == ALLREDUCE || (kind == EAGER_REDUCE && is_root);
     bool right = !sums || is_sum(j, call, count);
     memset(j->src, 0xee, count * sizeof(*j->src));
     return right;
@@ -125,13 +127,13 @@ static bool run_call(const struct job *j, uint64_t call, unsigned kind, uint32_t
 /* Kinds and roots come in runs, so that ranks get far ahead; now and then one sleeps. */
 static void run_ahead(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const size_t counts[] = {1, 12, 13, 100, 1000, 1100, 3000, MOST};
-    struct job job = {.context = NULL};
+    static const size_t counts[] = {1, 12, 13, 100, 1000, 1100, 3000, EAGER_MOST};
+    struct eager_job job = {.context = NULL};
     uint64_t same = 1, own = (uint64_t)rank + 100; /* drawn alike on all ranks, and not */
     unsigned kind = 0, left = 0;
     uint32_t root = 0;
     bool fine = start(&job, bootstrap, user, TWILL_TEST_PATIENT);
-    for (unsigned call = 0; fine && call < CALLS && !twill_test_failed(); call++) {
+    for (unsigned call = 0; fine && call < EAGER_CALLS && !twill_test_failed(); call++) {
         if (left == 0) {
             left = 1 + (unsigned)draw(&same, 80);
             kind = (unsigned)draw(&same, KINDS);
@@ -141,7 +143,7 @@ static void run_ahead(int rank, int size, twill_bootstrap *bootstrap, void *user
         size_t count = counts[draw(&same, draw(&same, 3) == 0 ? TWILL_ARRAY_LENGTH(counts) : 4)];
         if (draw(&own, 100) == 0)
             usleep((useconds_t)draw(&own, 800));
-        fine = run_call(&job, call, kind, root, count);
+        fine = run_eager_call(&job, call, kind, root, count);
     }
     (void)twill_test_barrier(bootstrap);
     stop(&job);
@@ -151,14 +153,14 @@ static void ahead_of_others(void **unused)
 {
     (void)unused;
     twill_test_run_ranks(2, run_ahead, "");
-    twill_test_run_ranks(RANKS, run_ahead, "");
+    twill_test_run_ranks(EAGER_RANKS, run_ahead, "");
     twill_test_run_ranks(4, run_ahead, "2x2");
 }
 
 /* The last rank never takes what it is given: who gives runs into its deadline, and names it. */
 static void give_in_vain(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct job job = {.context = NULL};
+    struct eager_job job = {.context = NULL};
     if (start(&job, bootstrap, "", TWILL_TEST_HASTY) && rank == 0) {
         size_t count = *(const size_t *)user;
         twill_status status = TWILL_OK;

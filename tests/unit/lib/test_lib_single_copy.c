@@ -21,18 +21,18 @@
     ";allgather[4K-]:direct@" protocol ";reduce_scatter[4K-]:direct@" protocol                     \
     ";alltoall[4K-]:direct@" protocol ";gather[4K-]:direct@" protocol                              \
     ";scatter[4K-]:direct@" protocol
-#define MAPPED_ALL  ALL_AS("mapped")
-#define FETCHED_ALL ALL_AS("fetched")
-#define MOST_BYTES  ((size_t)1 << 19)
+#define MAPPED_ALL       ALL_AS("mapped")
+#define FETCHED_ALL      ALL_AS("fetched")
+#define REACH_MOST_BYTES ((size_t)1 << 19)
 
-struct scene {
+struct buffer_scene {
     const char *single_copy; /* TWILL_REACH */
     const char *algorithm;   /* a setting */
     bool mixed;              /* rank 0 has its memory from twill_alloc() */
     const char *says;        /* of its ways to other ranks' memory */
 };
 
-static bool connect_ranks(const struct scene *scene, twill_bootstrap *bootstrap,
+static bool connect_ranks(const struct buffer_scene *scene, twill_bootstrap *bootstrap,
                           twill_context **context, twill_comm **comm)
 {
     char single_copy[40];
@@ -53,16 +53,16 @@ static const char *how_of(twill_context *context)
     return "";
 }
 
-static bool take(void **memory, twill_context *context, bool heap)
+static bool take_memory(void **memory, twill_context *context, bool heap)
 {
-    *memory = heap ? NULL : malloc(MOST_BYTES);
+    *memory = heap ? NULL : malloc(REACH_MOST_BYTES);
     if (heap)
-        TWILL_REQUIRE(twill_alloc(context, memory, MOST_BYTES) == TWILL_OK);
+        TWILL_REQUIRE(twill_alloc(context, memory, REACH_MOST_BYTES) == TWILL_OK);
     TWILL_REQUIRE(*memory != NULL);
     return true;
 }
 
-static void give(void *memory, twill_context *context, bool heap)
+static void memory_give(void *memory, twill_context *context, bool heap)
 {
     if (heap)
         (void)twill_free(context, memory);
@@ -94,19 +94,19 @@ static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bo
 
 static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const struct scene *scene = user;
+    const struct buffer_scene *scene = user;
     bool heap = scene->mixed && rank == 0, requested = strchr(scene->algorithm, '@') != NULL;
     twill_context *context;
     twill_comm *comm;
     void *src = NULL, *dst = NULL;
     (void)size;
-    if (connect_ranks(scene, bootstrap, &context, &comm) && take(&src, context, heap) &&
-        take(&dst, context, heap)) {
+    if (connect_ranks(scene, bootstrap, &context, &comm) && take_memory(&src, context, heap) &&
+        take_memory(&dst, context, heap)) {
         struct test_buffers buffers = {.src = src,
                                        .dst = dst,
-                                       .src_want = malloc(MOST_BYTES),
-                                       .dst_want = malloc(MOST_BYTES),
-                                       .bytes = MOST_BYTES};
+                                       .src_want = malloc(REACH_MOST_BYTES),
+                                       .dst_want = malloc(REACH_MOST_BYTES),
+                                       .bytes = REACH_MOST_BYTES};
         twill_test_note(strstr(how_of(context), scene->says) != NULL, __FILE__, __LINE__, "%s",
                         how_of(context));
         (void)check_calls(comm, &buffers, requested);
@@ -114,9 +114,9 @@ static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
         free(buffers.dst_want);
     }
     if (src != NULL)
-        give(src, context, heap);
+        memory_give(src, context, heap);
     if (dst != NULL)
-        give(dst, context, heap);
+        memory_give(dst, context, heap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -135,10 +135,10 @@ static void test_mapped(void **state)
     (void)state;
     static const int sizes[] = {2, 3, 9};
     for (unsigned i = 0; i < 2 * TWILL_ARRAY_LENGTH(sizes); i++) {
-        struct scene scene = {.single_copy = i % 2 == 0 ? "xpmem" : "auto",
-                              .algorithm = MAPPED_ALL,
-                              .mixed = i % 2 != 0,
-                              .says = "xpmem: yes"};
+        struct buffer_scene scene = {.single_copy = i % 2 == 0 ? "xpmem" : "auto",
+                                     .algorithm = MAPPED_ALL,
+                                     .mixed = i % 2 != 0,
+                                     .says = "xpmem: yes"};
         struct xpmem_double now;
         int size = sizes[i / 2];
         xpmem_double_reset(XPMEM_DOUBLE_NEVER);
@@ -155,7 +155,7 @@ static void test_mapped(void **state)
 static void test_closed(void **state)
 {
     (void)state;
-    struct scene scene = {
+    struct buffer_scene scene = {
         .single_copy = "xpmem", .algorithm = "TWILL_ALGORITHM=", .says = "xpmem: none (rank"};
     for (int allowed = 0; allowed < 4; allowed += 3) {
         xpmem_double_reset(allowed);
@@ -175,7 +175,8 @@ static void test_closed(void **state)
 static void unrequested_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const bool *fetched = user;
-    struct scene scene = {.single_copy = "none", .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
+    struct buffer_scene scene = {.single_copy = "none",
+                                 .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
     const char *wants = *fetched ? "TWILL_REACH" : "twill_alloc";
     twill_context *context;
     twill_comm *comm;
@@ -202,7 +203,7 @@ static void test_needed(void **state)
 /* Refused in the midst of things: an error on every rank, on some with the cause, and no hang. */
 static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
+    struct buffer_scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
     twill_context *context;
     twill_comm *comm;
     float *data = calloc(4096, sizeof(*data));
@@ -240,7 +241,7 @@ static void test_late(void **state)
 static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     enum { BUFFERS = 100, PERSISTENT = 80, COUNT = 2048 };
-    struct scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
+    struct buffer_scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
     twill_context *context;
     twill_comm *comm;
     static const size_t each = 3 * 4096; /* no two in one page */
@@ -297,10 +298,10 @@ static void test_fetched(void **state)
 {
     (void)state;
     for (int mixed = 0; mixed < 2; mixed++) {
-        struct scene scene = {.single_copy = "cma",
-                              .algorithm = FETCHED_ALL,
-                              .mixed = mixed != 0,
-                              .says = "cma: yes"};
+        struct buffer_scene scene = {.single_copy = "cma",
+                                     .algorithm = FETCHED_ALL,
+                                     .mixed = mixed != 0,
+                                     .says = "cma: yes"};
         twill_test_run_processes(mixed != 0 ? 3 : 2, calling_rank, &scene);
         twill_test_run_ranks(mixed != 0 ? 2 : 9, calling_rank, &scene);
         twill_test_run_mixed(4, 2, calling_rank, &scene);
@@ -310,7 +311,7 @@ static void test_fetched(void **state)
 /* A rank that dies when it has said where its buffer is: the others hear who it was. */
 static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
+    struct buffer_scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
     twill_context *context;
     twill_comm *comm;
     enum { COUNT = 1 << 20 };
@@ -342,7 +343,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 /* A root whose buffer is not all there, which it does not read itself. */
 static void broken_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
+    struct buffer_scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
     twill_context *context;
     twill_comm *comm;
     enum { BYTES = 1 << 16 };

@@ -19,7 +19,7 @@
 
 /* --- a rank that comes again ----------------------------------------------------------------- */
 
-enum { RANKS = 3 };
+enum { STOPPED_RANKS = 3 };
 
 static atomic_bool asleep, at_door;
 static _Thread_local bool stops;
@@ -27,7 +27,7 @@ static _Thread_local bool stops;
 /* Rank 0 waits for a rank that has gone, which is not long, and for nobody who is at the door. */
 int poll(struct pollfd *fds, nfds_t count, int ms)
 {
-    if (stops && count == RANKS + 1 && ms > 0 && ms < 6000) {
+    if (stops && count == STOPPED_RANKS + 1 && ms > 0 && ms < 6000) {
         stops = false;
         atomic_store(&asleep, true);
         while (!atomic_load(&at_door) && !twill_test_failed())
@@ -39,10 +39,10 @@ int poll(struct pollfd *fds, nfds_t count, int ms)
     return (int)syscall(SYS_ppoll, fds, count, ms < 0 ? NULL : &limit, NULL, 0);
 }
 
-static bool greet(int fd)
+static bool greet_socket(int fd)
 {
     const struct twill_hello_identity identity = {
-        .role = TWILL_HELLO_JOIN, .rank = 1, .size = RANKS, .argument = 240000};
+        .role = TWILL_HELLO_JOIN, .rank = 1, .size = STOPPED_RANKS, .argument = 240000};
     struct twill_session session;
     TWILL_REQUIRE(fd >= 0 && twill_test_hello(fd, &identity, &session));
     return true;
@@ -63,12 +63,12 @@ static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     (void)size;
     if (rank == 1) {
         int fd = twill_test_dial(job);
-        TWILL_CHECK(greet(fd));
+        TWILL_CHECK(greet_socket(fd));
         close(fd);
         TWILL_CHECK(becomes(&asleep));
         fd = twill_test_dial(job);
         atomic_store(&at_door, true);
-        (void)greet(fd);
+        (void)greet_socket(fd);
         (void)twill_test_barrier(bootstrap);
         close(fd);
     } else if (rank == 0 || becomes(&at_door)) {
@@ -83,8 +83,8 @@ static void a_rank_at_the_door(void **unused)
 {
     struct twill_test_job job;
     (void)unused;
-    twill_test_job_init(&job, "127.0.0.1", RANKS);
-    twill_test_run_ranks(RANKS, returning_rank, &job);
+    twill_test_job_init(&job, "127.0.0.1", STOPPED_RANKS);
+    twill_test_run_ranks(STOPPED_RANKS, returning_rank, &job);
     assert_true(atomic_load(&asleep));
 }
 
@@ -101,24 +101,24 @@ int usleep(useconds_t us)
     return nanosleep(&time, NULL);
 }
 
-enum { BYTES = 32 << 20 }; /* more than sockets hold */
+enum { STOPPED_BYTES = 32 << 20 }; /* more than sockets hold */
 
 static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
     struct twill_transfer *in = user;
-    unsigned char *data = calloc(BYTES, 1);
+    unsigned char *data = calloc(STOPPED_BYTES, 1);
     (void)size;
     TWILL_CHECK(data != NULL && end_open(&end, caller, NULL));
     if (rank == 1) {
-        *in = transfer(TWILL_TRANSFER_RECV, 0, 0, data, BYTES);
+        *in = transfer(TWILL_TRANSFER_RECV, 0, 0, data, STOPPED_BYTES);
         TWILL_CHECK(post(&end, in));
         other = &end;
     }
     TWILL_CHECK(rank_barrier(&end));
     if (rank == 0) {
-        struct twill_transfer out = transfer(TWILL_TRANSFER_SEND, 1, 0, data, BYTES);
-        data[BYTES - 1] = 77;
+        struct twill_transfer out = transfer(TWILL_TRANSFER_SEND, 1, 0, data, STOPPED_BYTES);
+        data[STOPPED_BYTES - 1] = 77;
         TWILL_CHECK(post(&end, &out));
         const struct twill_tcp *tcp = (const struct twill_tcp *)end.end.transport;
         while (tcp->peers[1]->lanes[0].state != TWILL_TCP_OPEN)
@@ -134,7 +134,7 @@ static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user
                         other->end.error.message);
     }
     (void)rank_barrier(&end);
-    TWILL_CHECK(rank == 0 || data[BYTES - 1] == 77);
+    TWILL_CHECK(rank == 0 || data[STOPPED_BYTES - 1] == 77);
     end_close(&end);
     free(data);
 }

@@ -27,17 +27,17 @@ const char *__lsan_default_suppressions(void)
     return "leak:libfabric.so";
 }
 
-struct scene {
+struct thread_scene {
     int size, threads, calls;
     const char *nodes;
     int failing;                /* the thread whose ranks disagree in the middle, or -1 */
     const char *progress;       /* TWILL_PROGRESS */
     twill_bootstrap *bootstrap; /* of the rank that plays it */
-    void (*play)(const struct scene *scene, twill_comm *all);
+    void (*play)(const struct thread_scene *scene, twill_comm *all);
 };
 
 struct worker {
-    const struct scene *scene;
+    const struct thread_scene *scene;
     twill_comm *comm;
     int number; /* of the thread; the same on all ranks for one communicator */
     pthread_t thread;
@@ -49,7 +49,7 @@ static bool fine(twill_comm *comm, twill_status status)
                            twill_comm_message(comm));
 }
 
-static bool reduce(struct worker *worker, size_t count, int64_t *data, uint64_t seed)
+static bool reduce_worker(struct worker *worker, size_t count, int64_t *data, uint64_t seed)
 {
     int rank = twill_comm_rank(worker->comm), size = worker->scene->size;
     for (size_t i = 0; i < count; i++)
@@ -62,7 +62,7 @@ static bool reduce(struct worker *worker, size_t count, int64_t *data, uint64_t 
     return true;
 }
 
-static bool broadcast(struct worker *worker, size_t count, int64_t *data, uint64_t seed)
+static bool broadcast_worker(struct worker *worker, size_t count, int64_t *data, uint64_t seed)
 {
     int root = (int)(seed % (uint64_t)worker->scene->size);
     bool mine = twill_comm_rank(worker->comm) == root;
@@ -134,14 +134,14 @@ static bool one_call(struct worker *worker, uint64_t *state, int64_t *own)
         break;
     case 1:
     case 2:
-        TWILL_REQUIRE(broadcast(worker, count, memory, seed));
+        TWILL_REQUIRE(broadcast_worker(worker, count, memory, seed));
         break;
     case 3:
     case 4:
         TWILL_REQUIRE(begin_several(worker, count, memory, seed));
         break;
     default:
-        TWILL_REQUIRE(reduce(worker, count, memory, seed));
+        TWILL_REQUIRE(reduce_worker(worker, count, memory, seed));
     }
     /* Peers read it until they have left the call, too. */
     TWILL_REQUIRE(!shared || fine(worker->comm, twill_barrier(worker->comm)));
@@ -150,7 +150,7 @@ static bool one_call(struct worker *worker, uint64_t *state, int64_t *own)
 }
 
 /* The last rank calls with another count: an error on all ranks of this communicator only. */
-static bool disagree(struct worker *worker, int64_t *data)
+static bool worker_disagree(struct worker *worker, int64_t *data)
 {
     bool odd = twill_comm_rank(worker->comm) == worker->scene->size - 1;
     TWILL_REQUIRE(
@@ -170,7 +170,7 @@ static void *work(void *argument)
     bool good = own != NULL;
     for (int i = 0; good && i < worker->scene->calls && !twill_test_failed(); i++) {
         if (worker->number == worker->scene->failing && i == worker->scene->calls / 2) {
-            good = disagree(worker, own);
+            good = worker_disagree(worker, own);
             break;
         }
         good = one_call(worker, &state, own);
@@ -180,20 +180,20 @@ static void *work(void *argument)
 }
 
 /* While the threads work, this one makes communicators of its own and destroys them. */
-static bool come_and_go(const struct scene *scene, twill_comm *all)
+static bool come_and_go(const struct thread_scene *scene, twill_comm *all)
 {
     struct worker self = {.scene = scene};
     int64_t data[64];
     for (int i = 0; i < 6; i++) {
         TWILL_REQUIRE(fine(all, i % 2 ? twill_comm_split(&self.comm, all, 0, 0)
                                       : twill_comm_dup(&self.comm, all)));
-        TWILL_REQUIRE(reduce(&self, 64, data, (uint64_t)i));
+        TWILL_REQUIRE(reduce_worker(&self, 64, data, (uint64_t)i));
         twill_comm_destroy(self.comm);
     }
     return true;
 }
 
-static void work_together(const struct scene *scene, twill_comm *all)
+static void work_together(const struct thread_scene *scene, twill_comm *all)
 {
     struct worker worker[MOST_THREADS];
     for (int t = 0; t < scene->threads; t++) {
@@ -209,21 +209,21 @@ static void work_together(const struct scene *scene, twill_comm *all)
         twill_comm_destroy(worker[t].comm);
 }
 
-#define LARGE ((size_t)(TEST_TSAN ? 100000 : 300000))
+#define THREADS_LARGE ((size_t)(TEST_TSAN ? 100000 : 300000))
 
-static bool summed(const struct scene *scene, const int64_t *data)
+static bool summed(const struct thread_scene *scene, const int64_t *data)
 {
-    for (size_t i = 0; i < LARGE; i++)
+    for (size_t i = 0; i < THREADS_LARGE; i++)
         TWILL_REQUIRE(data[i] == scene->size * (int64_t)i);
     return true;
 }
 
 static bool begin_large(twill_comm *comm, int64_t *data, twill_request **request)
 {
-    for (size_t i = 0; i < LARGE; i++)
+    for (size_t i = 0; i < THREADS_LARGE; i++)
         data[i] = (int64_t)i;
-    return fine(comm,
-                twill_allreduce_start(comm, data, data, LARGE, TWILL_I64, TWILL_SUM, request));
+    return fine(comm, twill_allreduce_start(comm, data, data, THREADS_LARGE, TWILL_I64, TWILL_SUM,
+                                            request));
 }
 
 /* How often the progress threads of this process have gone to sleep so far; -1: one is awake. */
@@ -255,7 +255,7 @@ static long sleeps_of_progress(void)
 
 /* Nothing is under way on any rank: the threads go to sleep, and do not even look. One that naps
  * never does for so long; on a busy machine the last of them may take its time. */
-static void idle(twill_comm *all)
+static void threads_idle(twill_comm *all)
 {
     TWILL_CHECK(fine(all, twill_barrier(all)));
     if (twill_comm_rank(all) == 0) {
@@ -272,9 +272,9 @@ static void idle(twill_comm *all)
 }
 
 /* Nobody calls twill, and yet it is done. */
-static void progress_by_itself(const struct scene *scene, twill_comm *all)
+static void progress_by_itself(const struct thread_scene *scene, twill_comm *all)
 {
-    int64_t *data = calloc(LARGE, sizeof(*data));
+    int64_t *data = calloc(THREADS_LARGE, sizeof(*data));
     twill_request *request;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
     TWILL_CHECK(data != NULL && begin_large(all, data, &request));
@@ -283,13 +283,13 @@ static void progress_by_itself(const struct scene *scene, twill_comm *all)
     TWILL_CHECK(twill_request_done(request));
     TWILL_CHECK(fine(all, twill_wait(&request)) && summed(scene, data));
     free(data);
-    idle(all);
+    threads_idle(all);
 }
 
 /* One communicator's is done by waiting on another. */
-static void progress_by_others(const struct scene *scene, twill_comm *all)
+static void progress_by_others(const struct thread_scene *scene, twill_comm *all)
 {
-    int64_t *data = calloc(LARGE, sizeof(*data));
+    int64_t *data = calloc(THREADS_LARGE, sizeof(*data));
     twill_request *request;
     twill_comm *other;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
@@ -308,7 +308,7 @@ static void progress_by_others(const struct scene *scene, twill_comm *all)
 
 static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct scene own = *(const struct scene *)user, *scene = &own;
+    struct thread_scene own = *(const struct thread_scene *)user, *scene = &own;
     char progress[64];
     (void)rank, (void)size;
     own.bootstrap = bootstrap;
@@ -325,7 +325,7 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     }
 }
 
-static const struct scene scenes[] = {
+static const struct thread_scene scenes[] = {
     {1, 3, 30, "", -1, "none", NULL, work_together},
     {2, 3, 30, "", -1, "none", NULL, work_together},
     {3, 4, 24, "", 1, "none", NULL, work_together},
@@ -343,7 +343,7 @@ static void ranks_as_threads(void **unused)
 {
     (void)unused;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
-        struct scene scene = scenes[s];
+        struct thread_scene scene = scenes[s];
         scene.calls /= TEST_SLOW ? 2 : 1;
         twill_test_run_ranks(scene.size, scene_rank, &scene);
     }
@@ -353,7 +353,7 @@ static void ranks_as_processes(void **unused)
 {
     (void)unused;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
-        struct scene scene = scenes[s];
+        struct thread_scene scene = scenes[s];
         scene.calls /= TEST_SLOW ? 2 : 1;
         if (scene.size == 3)
             twill_test_run_processes(scene.size, scene_rank, &scene);

@@ -11,7 +11,11 @@
 #include <cmocka.h>
 
 enum { DDR = TWILL_KIND_DDR, MCDRAM = TWILL_KIND_MCDRAM };
-enum { PREFERRED = TWILL_MODE_PREFERRED, BIND = TWILL_MODE_BIND, LEAVE = TWILL_MODE_INTERLEAVE };
+enum {
+    PREFERRED = TWILL_MODE_PREFERRED,
+    DECIDE_BIND = TWILL_MODE_BIND,
+    LEAVE = TWILL_MODE_INTERLEAVE
+};
 
 /* What must come of a word on a machine; error: the text its message must have. */
 static const struct decision {
@@ -27,11 +31,13 @@ static const struct decision {
     {"vm-knl-quadrant-flat.xml", NULL, "ddr", NULL, DDR, PREFERRED, 0, "ddr: DDR", NULL},
     {"vm-knl-quadrant-flat.xml", NULL, "ddr", "1", DDR, PREFERRED, 0, "ddr: DDR", NULL},
     {"vm-knl-quadrant-flat.xml", NULL, "mcdram", NULL, MCDRAM, PREFERRED, 0x2, "preferred", NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:bind", NULL, MCDRAM, BIND, 0x2, "bound", NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x2, "bound",
+     NULL},
     {"vm-knl-quadrant-flat.xml", NULL, "mcdram:interleave", NULL, MCDRAM, LEAVE, 0x2, "interleaved",
      NULL},
     {"vm-knl-snc4-flat.xml", "4-5", "auto", NULL, MCDRAM, PREFERRED, 0x40, "at NUMA 6", NULL},
-    {"vm-knl-snc4-flat.xml", "0", "mcdram:bind", NULL, MCDRAM, BIND, 0x10, "at NUMA 4", NULL},
+    {"vm-knl-snc4-flat.xml", "0", "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x10, "at NUMA 4",
+     NULL},
     {"vm-knl-snc4-flat.xml", "2-3", "mcdram:interleave", NULL, MCDRAM, LEAVE, 0xf0,
      "at NUMA 4,5,6,7", NULL},
     {"vm-knl-snc4-flat.xml", NULL, "mcdram:preferred", NULL, MCDRAM, PREFERRED, 0xf0, "503 MiB",
@@ -47,10 +53,10 @@ static const struct decision {
      "no MCDRAM", NULL},
     {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "no MCDRAM"},
     {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "", 0, 0, 0, NULL, "no MCDRAM"},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "1,3", MCDRAM, BIND, 0xa,
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "1,3", MCDRAM, DECIDE_BIND, 0xa,
      "MEMKIND_HBW_NODES", NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", "1", "mcdram:bind", "0-2", MCDRAM, BIND, 0x2, "at NUMA 1,",
-     NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", "1", "mcdram:bind", "0-2", MCDRAM, DECIDE_BIND, 0x2,
+     "at NUMA 1,", NULL},
     {"linux-40intel64-2g2n4c+pci.xml", NULL, "auto", "2", MCDRAM, PREFERRED, 0x4, "at NUMA 2,",
      NULL},
     {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram", "4", DDR, PREFERRED, 0,
@@ -69,14 +75,15 @@ static const struct decision {
      "MEMKIND_HBW_NODES"},
     {"vm-knl-quadrant-flat.xml", NULL, "hbm", NULL, MCDRAM, PREFERRED, 0x2,
      "hbm: 251 MiB MCDRAM at NUMA 1, preferred", NULL},
-    {"vm-knl-snc4-flat.xml", "0", "hbm:bind", NULL, MCDRAM, BIND, 0x10, "at NUMA 4, bound", NULL},
+    {"vm-knl-snc4-flat.xml", "0", "hbm:bind", NULL, MCDRAM, DECIDE_BIND, 0x10, "at NUMA 4, bound",
+     NULL},
     {"vm-knl-quadrant-cache.xml", NULL, "hbm:bind", NULL, 0, 0, 0, NULL, "memory mode Cache"},
     {"linux-40intel64-2g2n4c+pci.xml", NULL, "hbm:preferred", NULL, DDR, PREFERRED, 0, "no MCDRAM",
      NULL},
-    {"synth-hbm-nvm.xml", "0", "hbm:bind", NULL, MCDRAM, BIND, 0x2,
+    {"synth-hbm-nvm.xml", "0", "hbm:bind", NULL, MCDRAM, DECIDE_BIND, 0x2,
      "hbm:bind: 14 GiB HBM at NUMA 1, bound", NULL},
-    {"synth-hbm-nvm.xml", "2", "mcdram:bind", NULL, MCDRAM, BIND, 0x10, "14 GiB HBM at NUMA 4",
-     NULL},
+    {"synth-hbm-nvm.xml", "2", "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x10,
+     "14 GiB HBM at NUMA 4", NULL},
     {"synth-hbm-nvm.xml", NULL, "hbm:interleave", NULL, MCDRAM, LEAVE, 0x12, "HBM at NUMA 1,4",
      NULL},
     {"vm-knl-quadrant-flat.xml", NULL, "nvm", NULL, 0, 0, 0, NULL, "TWILL_MEMORY=nvm"},
@@ -176,9 +183,9 @@ static void test_xeon_max(void **state)
         };
     static const struct decision rows[] = {
         {"max", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x8, "64 GiB HBM at NUMA 3", NULL},
-        {"max", NULL, "mcdram:bind", NULL, MCDRAM, BIND, 0x8, "64 GiB", NULL},
+        {"max", NULL, "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x8, "64 GiB", NULL},
         {"max", NULL, "mcdram:interleave", NULL, MCDRAM, LEAVE, 0xc, "128 GiB", NULL},
-        {"max", NULL, "mcdram:bind", "0", MCDRAM, BIND, 0x1, "at NUMA 0", NULL},
+        {"max", NULL, "mcdram:bind", "0", MCDRAM, DECIDE_BIND, 0x1, "at NUMA 0", NULL},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++)
         check_decision(&rows[i], &machine);

@@ -21,8 +21,8 @@
 #include <hbwmalloc.h>
 #endif
 
-#define MIB  ((size_t)1 << 20)
-#define PAGE 4096
+#define MIB         ((size_t)1 << 20)
+#define MEMORY_PAGE 4096
 
 /* A pool with a log that counts what is said. */
 struct pool {
@@ -49,7 +49,7 @@ static void pool_open(struct pool *pool, enum twill_memory_kind kind, enum twill
                      TWILL_OK);
 }
 
-static unsigned char *take(struct pool *pool, size_t bytes)
+static unsigned char *take_pool(struct pool *pool, size_t bytes)
 {
     struct twill_error error = {0};
     void *pointer;
@@ -80,7 +80,7 @@ static void test_alignment_and_contents(void **state)
                                    2 * MIB, 2 * MIB + 1, 5 * MIB + 123};
     unsigned char *pointers[TWILL_ARRAY_LENGTH(sizes)];
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
-        pointers[i] = take(&pool, sizes[i]);
+        pointers[i] = take_pool(&pool, sizes[i]);
         for (size_t j = 0; j < i; j++)
             assert_ptr_not_equal(pointers[i], pointers[j]);
         memset(pointers[i], (int)i + 1, sizes[i]);
@@ -95,7 +95,7 @@ static void test_alignment_and_contents(void **state)
     assert_int_equal(stats.bytes, 0);
     expect_stats(&pool, 0, 0);
     twill_memory_free(pool.memory, NULL, 0);
-    take(&pool, 3 * MIB); /* close gives back what is left */
+    take_pool(&pool, 3 * MIB); /* close gives back what is left */
     twill_memory_close(pool.memory);
     twill_memory_close(NULL);
 }
@@ -125,14 +125,14 @@ static void test_where_counts_touched_pages(void **state)
 {
     (void)state;
     uint64_t pages[TWILL_MAX_NUMA], sum = 0;
-    size_t bytes = 64 * PAGE;
+    size_t bytes = 64 * MEMORY_PAGE;
     unsigned char *base =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(base, MAP_FAILED);
     assert_int_equal(madvise(base, bytes, MADV_NOHUGEPAGE), 0);
     assert_int_equal(twill_memory_where(base, bytes, pages), 0);
     for (size_t i = 0; i < 5; i++)
-        base[7 * i * PAGE] = 1;
+        base[7 * i * MEMORY_PAGE] = 1;
     assert_int_equal(twill_memory_where(base, bytes, pages), 5);
     for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
         sum += pages[i];
@@ -149,11 +149,11 @@ static void check_untouched(struct pool *pool)
 {
     uint64_t pages[TWILL_MAX_NUMA];
     size_t bytes = 16 * MIB;
-    unsigned char *base = take(pool, bytes);
+    unsigned char *base = take_pool(pool, bytes);
     long found = twill_memory_where(base, bytes, pages);
     assert_in_range(found, 0, 1); /* an allocator may keep a word beside */
     memset(base, 1, bytes);
-    assert_int_equal(twill_memory_where(base, bytes, pages), bytes / PAGE);
+    assert_int_equal(twill_memory_where(base, bytes, pages), bytes / MEMORY_PAGE);
     twill_memory_free(pool->memory, base, bytes);
 }
 
@@ -171,23 +171,23 @@ static void check_budget(uint64_t nodes)
 {
     struct pool pool;
     pool_open(&pool, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, nodes, 8 * MIB);
-    unsigned char *first = take(&pool, 4 * MIB);
+    unsigned char *first = take_pool(&pool, 4 * MIB);
     expect_stats(&pool, 4 * MIB, 0);
-    unsigned char *second = take(&pool, 6 * MIB);
+    unsigned char *second = take_pool(&pool, 6 * MIB);
     expect_stats(&pool, 4 * MIB, 1);
     assert_non_null(strstr(pool.last, "budget"));
-    unsigned char *third = take(&pool, 6 * MIB);
+    unsigned char *third = take_pool(&pool, 6 * MIB);
     expect_stats(&pool, 4 * MIB, 2);
     twill_memory_free(pool.memory, second, 6 * MIB);
     expect_stats(&pool, 4 * MIB, 2);
     twill_memory_free(pool.memory, first, 4 * MIB);
     expect_stats(&pool, 0, 2);
-    first = take(&pool, 8 * MIB);
+    first = take_pool(&pool, 8 * MIB);
     expect_stats(&pool, 8 * MIB, 2);
     uint64_t pages[TWILL_MAX_NUMA];
     memset(first, 1, 8 * MIB);
-    assert_int_equal(twill_memory_where(first, 8 * MIB, pages), 8 * MIB / PAGE);
-    assert_int_equal(pages[0], 8 * MIB / PAGE);
+    assert_int_equal(twill_memory_where(first, 8 * MIB, pages), 8 * MIB / MEMORY_PAGE);
+    assert_int_equal(pages[0], 8 * MIB / MEMORY_PAGE);
     assert_int_equal(policy_at(first, NULL), MPOL_BIND);
     memset(third, 1, 6 * MIB);
     assert_int_not_equal(policy_at(third, NULL), MPOL_BIND);
@@ -199,15 +199,15 @@ static void check_free_limit(uint64_t nodes)
 {
     struct pool pool;
     pool_open(&pool, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, nodes, 0);
-    size_t whole = twill_numa_free_bytes(0), two_thirds = whole / 3 * 2 / PAGE * PAGE;
-    unsigned char *big = take(&pool, whole);
+    size_t whole = twill_numa_free_bytes(0), two_thirds = whole / 3 * 2 / MEMORY_PAGE * MEMORY_PAGE;
+    unsigned char *big = take_pool(&pool, whole);
     expect_stats(&pool, 0, 1);
     assert_non_null(strstr(pool.last, "free"));
     twill_memory_free(pool.memory, big, whole);
     /* Two large parts are too much as well, although neither was touched. */
-    take(&pool, two_thirds);
+    take_pool(&pool, two_thirds);
     expect_stats(&pool, two_thirds, 1);
-    take(&pool, two_thirds);
+    take_pool(&pool, two_thirds);
     struct twill_memory_stats stats;
     twill_memory_stats(pool.memory, &stats);
     assert_int_equal(stats.fallbacks, 2);
@@ -225,23 +225,24 @@ static void test_budget(void **state)
     pool_open(&one, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, 1, 0);
     pool_open(&two, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, 1, 0);
     twill_memory_join(one.memory, two.memory);
-    size_t fifth = twill_numa_free_bytes(0) / 5 / PAGE * PAGE, half = fifth / 2 / PAGE * PAGE;
-    take(&one, 2 * fifth); /* alone it may */
+    size_t fifth = twill_numa_free_bytes(0) / 5 / MEMORY_PAGE * MEMORY_PAGE,
+           half = fifth / 2 / MEMORY_PAGE * MEMORY_PAGE;
+    take_pool(&one, 2 * fifth); /* alone it may */
     expect_stats(&one, 2 * fifth, 0);
     twill_memory_close(one.memory);
     pool_open(&one, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, 1, 0);
     twill_memory_join(one.memory, two.memory);
     twill_memory_share(one.memory, 4);
     twill_memory_share(two.memory, 4);
-    take(&one, 2 * fifth);
+    take_pool(&one, 2 * fifth);
     expect_stats(&one, 0, 1);
     assert_non_null(strstr(one.last, "this rank's part"));
-    unsigned char *first = take(&one, fifth);
+    unsigned char *first = take_pool(&one, fifth);
     expect_stats(&one, fifth, 1);
-    take(&two, half); /* the part is of both pools together */
+    take_pool(&two, half); /* the part is of both pools together */
     expect_stats(&two, 0, 1);
     twill_memory_free(one.memory, first, fifth);
-    take(&two, half);
+    take_pool(&two, half);
     expect_stats(&two, half, 1);
     twill_memory_close(one.memory);
     twill_memory_close(two.memory);
@@ -266,12 +267,12 @@ static void test_joined_pools(void **state)
     pool_open(&one, TWILL_KIND_MCDRAM, TWILL_MODE_PREFERRED, 1, 8 * MIB);
     pool_open(&two, TWILL_KIND_MCDRAM, TWILL_MODE_PREFERRED, 1, 8 * MIB);
     twill_memory_join(one.memory, two.memory);
-    take(&one, 6 * MIB);
+    take_pool(&one, 6 * MIB);
     expect_stats(&one, 6 * MIB, 0);
-    take(&two, 4 * MIB);
+    take_pool(&two, 4 * MIB);
     expect_stats(&two, 0, 1);
     twill_memory_close(one.memory);
-    take(&two, 4 * MIB);
+    take_pool(&two, 4 * MIB);
     expect_stats(&two, 4 * MIB, 1);
     twill_memory_close(two.memory);
 }
@@ -327,7 +328,7 @@ static void test_missing_node(void **state)
     for (int mode = TWILL_MODE_PREFERRED; mode <= TWILL_MODE_INTERLEAVE; mode++) {
         struct pool pool;
         pool_open(&pool, TWILL_KIND_MCDRAM, (enum twill_memory_mode)mode, UINT64_C(1) << 63, 0);
-        memset(take(&pool, 3 * MIB), 1, 3 * MIB);
+        memset(take_pool(&pool, 3 * MIB), 1, 3 * MIB);
         expect_stats(&pool, 0, 1);
         twill_memory_close(pool.memory);
     }
@@ -346,7 +347,7 @@ static void test_replaced_machine(void **state)
         TWILL_OK);
     twill_topology_close(topology);
     assert_int_equal(twill_memory_open(&pool.memory, &policy, 0, &pool.log, &error), TWILL_OK);
-    unsigned char *base = take(&pool, 4 * MIB);
+    unsigned char *base = take_pool(&pool, 4 * MIB);
     memset(base, 1, 4 * MIB);
     expect_stats(&pool, 0, 1);
     assert_non_null(strstr(pool.last, "TWILL_TOPOLOGY"));
@@ -373,11 +374,11 @@ static void test_hbw_by_decree(void **state)
         uint64_t sum = 0;
         for (size_t bytes = 64; bytes <= 8 * MIB; bytes *= 8) {
             uint64_t pages[TWILL_MAX_NUMA];
-            unsigned char *base = take(&pool, bytes);
+            unsigned char *base = take_pool(&pool, bytes);
 #ifdef TWILL_WITH_MEMKIND
             sum += bytes;
 #else
-            sum += (bytes + PAGE - 1) / PAGE * PAGE;
+            sum += (bytes + MEMORY_PAGE - 1) / MEMORY_PAGE * MEMORY_PAGE;
 #endif
             memset(base, 1, bytes);
             long found = twill_memory_where(base, bytes, pages);

@@ -17,7 +17,7 @@
 #define MIB (UINT64_C(1) << 20)
 
 /* Counts as hwloc-info prints them for the file. */
-static const struct expected {
+static const struct machine_expected {
     const char *file;
     unsigned packages, numa, cores, pus, pus_per_core, cores_per_l2;
     const char *memory_mode, *cluster_mode;
@@ -75,7 +75,7 @@ static void test_recorded_machines(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
-        const struct expected *e = &machines[i];
+        const struct machine_expected *e = &machines[i];
         struct twill_topology *topology = open_recorded(e->file);
         const struct twill_machine *m = twill_topology_machine(topology);
         unsigned mcdram = 0;
@@ -317,7 +317,7 @@ static void test_nics(void **state)
 }
 
 /* Must be refused in words that name the variable, the text and the cause. */
-static void refuse(const char *text, const char *cause)
+static void refuse_topology(const char *text, const char *cause)
 {
     struct twill_error error = {0};
     struct twill_topology *topology = (struct twill_topology *)&error;
@@ -335,23 +335,23 @@ static void refuse_bytes(const void *bytes, size_t count, const char *cause)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, bytes, count), count);
     close(fd);
-    refuse(name, cause);
+    refuse_topology(name, cause);
     unlink(name);
 }
 
 static void test_bad_input(void **state)
 {
     (void)state;
-    refuse("/nowhere/knl.xml", "file not found: No such file");
-    refuse("missing.xml", "file not found: No such file");
-    refuse("/tmp", "directory");
-    refuse("/dev/zero", "not a regular file");
-    refuse("junk", "neither a file nor a synthetic");
-    refuse("pack:2 junk:4", "neither a file nor a synthetic");
-    refuse("pack:2 core:0 pu:1", "neither a file nor a synthetic");
-    refuse("pack:2 [numa core:2 pu:1", "neither a file nor a synthetic");
-    refuse("numa:99999999 pu:1", "more than");
-    refuse("pack:1000 core:1000 pu:1000", "more than");
+    refuse_topology("/nowhere/knl.xml", "file not found: No such file");
+    refuse_topology("missing.xml", "file not found: No such file");
+    refuse_topology("/tmp", "directory");
+    refuse_topology("/dev/zero", "not a regular file");
+    refuse_topology("junk", "neither a file nor a synthetic");
+    refuse_topology("pack:2 junk:4", "neither a file nor a synthetic");
+    refuse_topology("pack:2 core:0 pu:1", "neither a file nor a synthetic");
+    refuse_topology("pack:2 [numa core:2 pu:1", "neither a file nor a synthetic");
+    refuse_topology("numa:99999999 pu:1", "more than");
+    refuse_topology("pack:1000 core:1000 pu:1000", "more than");
     refuse_bytes("", 0, "empty");
     unsigned char random[3000];
     srand(7);
