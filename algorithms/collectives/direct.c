@@ -73,6 +73,7 @@ static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shap
 #define BY_STAGED  (1u << TWILL_PROTOCOL_STAGED)
 #define BY_MAPPED  (1u << TWILL_PROTOCOL_MAPPED)
 #define BY_FETCHED (1u << TWILL_PROTOCOL_FETCHED)
+#define BY_LARGE   (BY_STAGED | BY_MAPPED | BY_FETCHED)
 
 /* What there is, and which scratch it takes. Shared and TMP are as large as the message. */
 static const struct direct {
@@ -83,27 +84,19 @@ static const struct direct {
     uint32_t passes;  /* that take TMP to fold more operands than one pass does */
     uint32_t sharded; /* that cut the message into a block for each rank */
 } directs[TWILL_COLLECTIVE_COUNT] = {
-    [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce,
-                         BY_IMM | BY_FLAT | BY_STAGED | BY_MAPPED | BY_FETCHED, BY_FLAT | BY_STAGED,
-                         0, BY_IMM | BY_FLAT | BY_MAPPED | BY_FETCHED,
-                         BY_STAGED | BY_MAPPED | BY_FETCHED},
+    [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce, BY_IMM | BY_FLAT | BY_LARGE,
+                         BY_FLAT | BY_STAGED, 0, BY_IMM | BY_FLAT | BY_MAPPED | BY_FETCHED,
+                         BY_LARGE},
     [TWILL_REDUCE] = {twill_emit_direct_reduce, BY_IMM | BY_FLAT | BY_STAGED | BY_MAPPED,
                       BY_FLAT | BY_STAGED, BY_MAPPED, BY_IMM | BY_FLAT, BY_STAGED | BY_MAPPED},
-    [TWILL_REDUCE_SCATTER] = {twill_emit_direct_reduce_scatter, BY_STAGED | BY_MAPPED | BY_FETCHED,
-                              BY_STAGED, 0, BY_MAPPED | BY_FETCHED,
-                              BY_STAGED | BY_MAPPED | BY_FETCHED},
-    [TWILL_BROADCAST] = {emit_broadcast, BY_IMM | BY_STAGED | BY_MAPPED | BY_FETCHED, BY_STAGED, 0,
-                         0, BY_MAPPED},
-    [TWILL_BARRIER] = {emit_barrier, BY_IMM | BY_FLAT | BY_STAGED | BY_MAPPED | BY_FETCHED, 0, 0, 0,
-                       0},
-    [TWILL_ALLGATHER] = {twill_emit_direct_allgather, BY_IMM | BY_STAGED | BY_MAPPED | BY_FETCHED,
-                         BY_STAGED, 0, 0, ~0u},
-    [TWILL_GATHER] = {twill_emit_direct_gather, BY_IMM | BY_STAGED | BY_MAPPED | BY_FETCHED,
-                      BY_STAGED, 0, 0, ~0u},
-    [TWILL_SCATTER] = {twill_emit_direct_scatter, BY_STAGED | BY_MAPPED | BY_FETCHED, BY_STAGED, 0,
-                       0, ~0u},
-    [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, BY_STAGED | BY_MAPPED | BY_FETCHED, BY_STAGED,
-                        0, 0, ~0u},
+    [TWILL_REDUCE_SCATTER] = {twill_emit_direct_reduce_scatter, BY_LARGE, BY_STAGED, 0,
+                              BY_MAPPED | BY_FETCHED, BY_LARGE},
+    [TWILL_BROADCAST] = {emit_broadcast, BY_IMM | BY_LARGE, BY_STAGED, 0, 0, BY_MAPPED},
+    [TWILL_BARRIER] = {emit_barrier, BY_IMM | BY_FLAT | BY_LARGE, 0, 0, 0, 0},
+    [TWILL_ALLGATHER] = {twill_emit_direct_allgather, BY_IMM | BY_LARGE, BY_STAGED, 0, 0, ~0u},
+    [TWILL_GATHER] = {twill_emit_direct_gather, BY_IMM | BY_LARGE, BY_STAGED, 0, 0, ~0u},
+    [TWILL_SCATTER] = {twill_emit_direct_scatter, BY_LARGE, BY_STAGED, 0, 0, ~0u},
+    [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, BY_LARGE, BY_STAGED, 0, 0, ~0u},
 };
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
@@ -146,7 +139,7 @@ const struct twill_algorithm twill_algorithm_direct = {
     .help = "ranks of one node read and write each other's memory: one to three synchronisations; "
             "allreduce: n(P-1) bytes (@imm, @flat) or 2n(P-1)/P",
     .collectives = (1u << TWILL_COLLECTIVE_COUNT) - 1,
-    .protocols = BY_IMM | BY_FLAT | BY_STAGED | BY_MAPPED | BY_FETCHED,
+    .protocols = BY_IMM | BY_FLAT | BY_LARGE,
     .applies = applies,
     .emit = emit,
 };

@@ -13,8 +13,9 @@
 
 #define PENDING_HELLO_NS UINT64_C(5000000000) /* time that connections have to say who they are */
 #define COMEBACK_NS      UINT64_C(5000000000) /* time a rank that came and went has */
-#define PENDING_LAST_NS  UINT64_C(2000000000) /* and once more: the machine may have been stopped  \
-                                               */
+#define PENDING_LAST_NS                                                                            \
+    UINT64_C(2000000000)            /* and once more: the machine may have been stopped            \
+                                     */
 #define PAUSE_NS UINT64_C(50000000) /* until connections that could not be had are tried for */
 
 struct pending {

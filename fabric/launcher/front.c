@@ -11,9 +11,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define ANSWER_NS    UINT64_C(5000000000) /* beyond what ending takes anyway */
-#define AGENT_END_NS UINT64_C(5000000000) /* for an agent to end, or a server: over TWILL_TERM_NS  \
-                                           */
+#define ANSWER_NS UINT64_C(5000000000) /* beyond what ending takes anyway */
+#define AGENT_END_NS                                                                               \
+    UINT64_C(5000000000) /* for an agent to end, or a server: over TWILL_TERM_NS                   \
+                          */
 
 struct front {
     const struct twill_options *options;

@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP_FUSED_BYTES ((size_t)64 << 10) /* of one fused allreduce: beyond, bandwidth counts   \
-                                              */
+#define GROUP_FUSED_BYTES                                                                          \
+    ((size_t)64 << 10) /* of one fused allreduce: beyond, bandwidth counts                         \
+                        */
 
 static void append_request(struct twill_call_group *group, struct twill_request *request)
 {

@@ -164,10 +164,10 @@ must_pass "no call a guest does not make" check_no_calls "$@"
 must_pass "libtwill.so exports twill.h and nothing else" \
     check_exports "$source/lib/twill.h" "$build/lib/libtwill.so"
 heap=$build/lib/libtwill-heap.so
-must_pass "libtwill-heap.so: names, libraries, one variable" check_heap "$heap" twill_state
-must_complain 'variable twill_state' check_heap "$heap" twill_other
-must_complain 'needs lib' check_heap "$build/lib/libtwill.so" twill_state
-must_complain '< malloc' check_heap "$build/lib/libtwill.so" twill_state
+must_pass "libtwill-heap.so: names, libraries, one variable" check_heap "$heap" twill_preload_state
+must_complain 'variable twill_preload_state' check_heap "$heap" twill_other
+must_complain 'needs lib' check_heap "$build/lib/libtwill.so" twill_preload_state
+must_complain '< malloc' check_heap "$build/lib/libtwill.so" twill_preload_state
 must_pass "no writable variable in its allocator" check_no_variables "$build/lib/libtwill_arena.a"
 for mpi in "$build"/lib/libtwill-mpi-*.so; do
     [ -f "$mpi" ] || continue # neither MPI was found
