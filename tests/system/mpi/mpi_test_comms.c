@@ -317,7 +317,7 @@ static void test_attributes(void)
 
 int main(int argc, char **argv)
 {
-    harness_begin(&argc, &argv, "comms");
+    harness_begin(&argc, &argv, "mpi_test_comms");
     use_comm(MPI_COMM_WORLD, "world");
     use_comm(MPI_COMM_SELF, "self");
     for (int i = 0; i < (harness.thorough ? 50 : 2); i++) {

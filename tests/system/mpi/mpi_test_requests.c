@@ -266,7 +266,7 @@ static void test_get_status(void)
 
 int main(int argc, char **argv)
 {
-    harness_begin(&argc, &argv, "requests");
+    harness_begin(&argc, &argv, "mpi_test_requests");
     test_nothing();
     test_orders();
     for (int style = 0; style < 4; style++)

@@ -151,7 +151,7 @@ static void round_of(int number, uint64_t *seed)
 
 int main(int argc, char **argv)
 {
-    harness_begin(&argc, &argv, "fuzz");
+    harness_begin(&argc, &argv, "random_calls");
     uint64_t seed = mix(harness.seed, 4711);
     bases_find();
     userops_make();

@@ -203,7 +203,7 @@ static void test_window(int nonblocking)
 
 int main(int argc, char **argv)
 {
-    harness_begin(&argc, &argv, "progress");
+    harness_begin(&argc, &argv, "waits");
     for (int collective = 0; collective < 3; collective++)
         test_rendezvous(collective);
     test_started(0);
