@@ -32,17 +32,17 @@ static const char *check_operand(const struct check *c, const struct twill_step 
     bool remote = twill_operand_is_peer(operand);
     unsigned space = twill_operand_space(operand);
     if ((own == 0 && peer == 0) || step->blocks == 0)
-        return operand == 0 ? NULL : "has an operand it does not use";
+        return operand == 0 ? NULL : "has an operand that the operation does not use";
     if (space >= TWILL_SPACE_COUNT || ((remote ? peer : own) >> space & 1) == 0)
-        return "names a space it may not";
+        return "names a space that the operation cannot access";
     if ((uint64_t)twill_operand_block(operand) + step->blocks > space_blocks(c->schedule, space))
-        return "names blocks beyond the space";
+        return "names blocks beyond the end of the space";
     if (twill_operand_block(operand) % c->schedule->blocks + step->blocks > c->schedule->blocks)
-        return "goes from one copy of the blocks to the next, which may lie elsewhere";
+        return "spans two copies of the blocks, which need not be contiguous";
     if (remote && space == TWILL_SRC && !c->schedule->uses_peer_src)
-        return "reads a peer's SRC, which is not declared";
+        return "reads a peer's SRC, but uses_peer_src is not set";
     if (remote && space == TWILL_DST && !c->schedule->uses_peer_dst)
-        return "touches a peer's DST, which is not declared";
+        return "accesses a peer's DST, but uses_peer_dst is not set";
     return NULL;
 }
 
@@ -54,24 +54,24 @@ static const char *check_peers(const struct check *c, const struct twill_step *s
     if (counts ? step->nsrc < 1 || step->nsrc > most : step->nsrc != 0)
         return "has a wrong number of sources";
     if (step->op == TWILL_STEP_REDUCE && peers == 0 && step->nsrc != 1)
-        return "folds one operand of its own several times";
+        return "reduces one local operand several times";
     bool names_self = false;
     for (unsigned i = 0; i < TWILL_STEP_PEERS; i++) {
         uint32_t peer = step->peer[i];
         names_self = names_self || (i < peers && peer == c->rank);
         if (i >= peers && peer != 0)
-            return "names a peer it does not use";
+            return "names a peer that the operation does not use";
         if (i >= peers)
             continue;
         if (peer >= c->world->size)
             return "names a rank that does not exist";
         if (!twill_step_shape(step->op)->posts && c->world->node[peer] != c->world->node[c->rank])
-            return "reaches into a rank of another node";
+            return "accesses the memory of a rank on another node";
         if (step->op != TWILL_STEP_REDUCE && peer == c->rank)
-            return "talks to its own rank";
+            return "names its own rank as the peer";
     }
     if ((step->flags & TWILL_STEP_OWN_SRC) != 0 && !names_self)
-        return "has OWN_SRC, but does not name its own rank";
+        return "has OWN_SRC without its own rank among the peers";
     return NULL;
 }
 
@@ -80,12 +80,12 @@ static const char *check_flags(const struct twill_step *step)
     unsigned flags = step->flags;
     unsigned source = twill_operand_space(step->src);
     if ((flags & ~(unsigned)twill_step_shape(step->op)->flags) != 0)
-        return "has a flag it may not";
+        return "has a flag that the operation does not take";
     if (step->op == TWILL_STEP_REDUCE && (flags & TWILL_STEP_FIRST) && !(flags & TWILL_STEP_ACC))
         return "has FIRST without ACC";
     if ((flags & TWILL_STEP_OWN_SRC) != 0 &&
         (!twill_operand_is_peer(step->src) || (source != TWILL_SHARED && source != TWILL_IMM)))
-        return "has OWN_SRC, but does not read SHARED or IMM of peers";
+        return "has OWN_SRC without reading SHARED or IMM of peers";
     bool counted = step->op == TWILL_STEP_AWAIT && (flags & TWILL_STEP_IMM) == 0;
     if (counted != (step->ordinal != 0))
         return "has a wrong ordinal";
@@ -107,7 +107,7 @@ static const char *check_held(const struct check *c, uint32_t owner, unsigned sp
          shard++)
         if (space == TWILL_SRC ? !twill_shape_holds_src(c->shape, owner, shard)
                                : !twill_shape_holds_dst(c->shape, owner, shard))
-            return "names a part that the rank does not hold";
+            return "names a shard that the rank does not hold";
     return NULL;
 }
 
@@ -134,15 +134,15 @@ static const char *check_partials(const struct twill_step *step)
     bool reduces = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
     bool stores = reduces || step->op == TWILL_STEP_RECV || step->op == TWILL_STEP_COPY;
     if (partial && step->blocks == 0)
-        return "sends nothing and calls it a partial";
+        return "marks an empty message as a partial";
     if (partial && from_buffer && step->op != TWILL_STEP_RECV_REDUCE)
-        return "calls what is in SRC or DST a partial";
+        return "marks data of SRC or DST as a partial";
     if (own && step->op == TWILL_STEP_RECV_REDUCE && from_buffer)
-        return "calls what is in SRC or DST a partial";
+        return "marks data of SRC or DST as a partial";
     if (own && step->op == TWILL_STEP_REDUCE && (flags & TWILL_STEP_ACC) == 0)
         return "has PARTIAL_OWN without ACC";
     if (own && step->op == TWILL_STEP_REDUCE && dst == TWILL_DST)
-        return "calls what is in SRC or DST a partial";
+        return "marks data of SRC or DST as a partial";
     if (stores && dst == TWILL_DST && (reduces ? (flags & TWILL_STEP_FINAL) == 0 : partial))
         return "stores a partial in DST";
     return NULL;
@@ -159,12 +159,12 @@ static const char *check_vector(const struct check *c, const struct twill_step *
         return NULL;
     if ((twill_operand_is_peer(step->src) && is_buffer(twill_operand_space(step->src))) ||
         (twill_operand_is_peer(step->dst) && is_buffer(twill_operand_space(step->dst))))
-        return "touches a peer's SRC or DST, whose parts lie elsewhere";
+        return "accesses a peer's SRC or DST, where shards have other offsets";
     if (!knows && (step->op == TWILL_STEP_PUT_IMM || (step->flags & TWILL_STEP_IMM) != 0))
-        return "uses IMM, but does not know how large the blocks are";
+        return "uses IMM, but block sizes are not known to all ranks";
     if (!knows && shape->posts &&
         twill_operand_block(operand) % shard_blocks + step->blocks > shard_blocks)
-        return "has a message of several parts";
+        return "sends or receives several shards in one message";
     return NULL;
 }
 
@@ -181,7 +181,7 @@ static const char *check_meaning(const struct check *c, const struct twill_step 
     const struct twill_step_shape *shape = twill_step_shape(step->op);
     bool reduces = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
     if (reduces && !twill_collective_facts(c->shape->collective)->reduces)
-        return "folds in a collective that has nothing to fold";
+        return "reduces in a collective without a reduction";
     const char *why = NULL;
     if (shape->dst != 0 && step->blocks > 0)
         why = check_owners(c, step, step->dst);
@@ -199,7 +199,7 @@ static const char *check_meaning(const struct check *c, const struct twill_step 
 static const char *check_step(const struct check *c, const struct twill_step *step)
 {
     if (step->op >= TWILL_STEP_OP_COUNT)
-        return "is no operation";
+        return "has an unknown operation";
     const struct twill_step_shape *shape = twill_step_shape(step->op);
     const char *why = check_operand(c, step, step->dst, shape->dst, shape->dst_peer);
     if (why == NULL)
@@ -215,17 +215,17 @@ static const char *check_step(const struct check *c, const struct twill_step *st
     if (!has_data && step->blocks != 0)
         return "has blocks, but no operand";
     if (has_data && !shape->posts && step->blocks == 0)
-        return "moves nothing";
+        return "moves no blocks";
     if (step->op == TWILL_STEP_RECV_REDUCE && step->blocks == 0)
-        return "folds nothing";
+        return "reduces no blocks";
     if (shape->dst != 0 && shape->src != 0 && twill_operand_space(step->src) != TWILL_IMM &&
         twill_operand_block(step->dst) % shard_blocks !=
             twill_operand_block(step->src) % shard_blocks)
-        return "mixes pieces of different places";
+        return "combines blocks from different positions of their shards";
     if (twill_operand_is_peer(step->dst) && twill_operand_is_peer(step->src))
         return "has a peer on both sides";
     if (step->op == TWILL_STEP_PUT_IMM && step->blocks != 1)
-        return "puts several blocks: a line takes one";
+        return "puts several blocks into IMM, which takes one";
     return check_meaning(c, step);
 }
 
@@ -239,10 +239,10 @@ static const char *check_facts(const struct check *c)
         return "number of blocks";
     if (schedule->shards != (sharded ? c->world->size : 1) ||
         schedule->blocks % schedule->shards != 0)
-        return "parts";
+        return "shards";
     if (c->shape->vector && !twill_shape_knows_all(c->shape) &&
         (schedule->tmp_blocks > 0 || schedule->shared_blocks > 0))
-        return "scratch: nobody knows how large it is";
+        return "scratch: its size is not known to all ranks";
     if (schedule->tmp_blocks % schedule->blocks != 0)
         return "tmp_blocks";
     if (schedule->shared_blocks % schedule->blocks != 0)
@@ -288,7 +288,7 @@ twill_status twill_schedule_check(const struct twill_schedule *schedule,
         }
         if (posted)
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                              "schedule of rank %u, lane %u: ends with something posted", rank, l);
+                              "schedule of rank %u, lane %u: ends with posted messages", rank, l);
     }
     return TWILL_OK;
 }

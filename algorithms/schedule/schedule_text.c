@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Schedules as text, one step a line, and back:
  *
- *     schedule parts 1 blocks 4 tmp 0 shared 4 peer_src 0 peer_dst 0
+ *     schedule shards 1 blocks 4 tmp 0 shared 4 peer_src 0 peer_dst 0
  *     lane
  *     copy SHARED[1]x3 = SRC[1]
  *     signal
@@ -82,7 +82,7 @@ static void put_step(struct text_buffer *text, const struct twill_step *step)
 size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity)
 {
     struct text_buffer out = {.at = text, .capacity = capacity};
-    print_text(&out, "schedule parts %u blocks %u tmp %u shared %u peer_src %d peer_dst %d%s\n",
+    print_text(&out, "schedule shards %u blocks %u tmp %u shared %u peer_src %d peer_dst %d%s\n",
                schedule->shards, schedule->blocks, schedule->tmp_blocks, schedule->shared_blocks,
                schedule->uses_peer_src, schedule->uses_peer_dst, schedule->eager ? " eager" : "");
     for (uint32_t l = 0; l < schedule->lanes; l++) {
@@ -198,7 +198,7 @@ static bool read_head(struct twill_schedule *schedule, const char *line)
     unsigned peer_src, peer_dst;
     int used = 0;
     int fields =
-        sscanf(line, "schedule parts %u blocks %u tmp %u shared %u peer_src %u peer_dst %u%n",
+        sscanf(line, "schedule shards %u blocks %u tmp %u shared %u peer_src %u peer_dst %u%n",
                &schedule->shards, &schedule->blocks, &schedule->tmp_blocks,
                &schedule->shared_blocks, &peer_src, &peer_dst, &used);
     schedule->eager = fields == 6 && strcmp(line + used, " eager") == 0;

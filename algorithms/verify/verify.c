@@ -42,8 +42,8 @@ static twill_status caller_writes(struct twill_verifier *m, struct twill_process
             const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock,
                                                 p->clock[p->position], &other);
             if (why != NULL)
-                return twill_machine_fail(m, p, "is touched after the end", space, b, p->rank,
-                                          other);
+                return twill_machine_fail(m, p, "is accessed after the end of the run", space, b,
+                                          p->rank, other);
             if (!fresh)
                 continue;
             m->memory.cell[cell].value =
@@ -122,8 +122,8 @@ static twill_status check_started(const struct twill_verifier *m, const struct t
             continue;
         if (!twill_machine_knows(m, p, r))
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
-                              "schedule of rank %u, run %u: ends although rank %u may not have "
-                              "begun",
+                              "schedule of rank %u, run %u: ends, but rank %u may not have "
+                              "started",
                               p->rank, p->run, r);
     }
     return TWILL_OK;
@@ -143,16 +143,16 @@ static const char *judge_value(const struct twill_verifier *m, const struct twil
     if (m->shape->collective == TWILL_ALLTOALL) {
         source = p->rank * m->shard_blocks + block % m->shard_blocks;
         if (value->first != block / m->shard_blocks)
-            return "comes from another rank than it should";
+            return "comes from the wrong rank";
     }
     if (value->block != source)
-        return "is a block of another place";
+        return "has a block of another position";
     if (!reduces)
         return NULL;
     if (value->state != TWILL_STATE_FINAL) /* which has all */
         return "lacks contributions";
     if (*result != 0 && *result != number)
-        return "differs in the order of operands from another rank's";
+        return "has operands in another order than on another rank";
     *result = number;
     return NULL;
 }
@@ -231,12 +231,12 @@ static twill_status check_rest(const struct twill_verifier *m)
 {
     for (uint32_t i = 0; i < m->processes; i++)
         if (m->process[i].end != UINT32_MAX)
-            return twill_machine_fail(m, &m->process[i], "never gets on: deadlock",
+            return twill_machine_fail(m, &m->process[i], "blocks forever: deadlock",
                                       TWILL_SPACE_COUNT, 0, 0, TWILL_NO_RANK);
     for (uint32_t r = 0; r < m->world->size; r++)
         if (m->next_run[r] < m->runs)
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
-                              "schedule of rank %u: never begins run %u", r, m->next_run[r]);
+                              "schedule of rank %u: never starts run %u", r, m->next_run[r]);
     for (size_t i = 0; i < m->channel_slots; i++) {
         const struct twill_channel *channel = &m->channel[i];
         uint64_t pair = channel->key - 1;

@@ -43,8 +43,8 @@ static twill_status expect_value(const struct twill_verifier *m, const struct tw
     if ((m->values.value[value].state == TWILL_STATE_PARTIAL) == partial)
         return TWILL_OK;
     return fail_step(m, p, place,
-                     partial ? "is no partial, as the step says"
-                             : "is a partial, which the step does not say",
+                     partial ? "is not a partial, but the step marks it as one"
+                             : "is a partial, but the step does not mark it as one",
                      TWILL_NO_RANK);
 }
 
@@ -55,7 +55,7 @@ static twill_status load_cell(struct twill_verifier *m, const struct twill_proce
 {
     uint32_t other = TWILL_NO_RANK;
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
-        return fail_step(m, p, place, "is beyond the end", TWILL_NO_RANK);
+        return fail_step(m, p, place, "is beyond the end of the space", TWILL_NO_RANK);
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
     const char *why = twill_cells_read(&m->memory, cell, p->position, p->clock, time, &other);
     if (why != NULL)
@@ -74,7 +74,7 @@ static twill_status claim_cell(struct twill_verifier *m, const struct twill_proc
 {
     uint32_t other = TWILL_NO_RANK;
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
-        return fail_step(m, p, place, "is beyond the end", TWILL_NO_RANK);
+        return fail_step(m, p, place, "is beyond the end of the space", TWILL_NO_RANK);
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
     const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock, time, &other);
     return why == NULL ? TWILL_OK : fail_step(m, p, place, why, other);
@@ -104,7 +104,7 @@ static twill_status store_cell(struct twill_verifier *m, const struct twill_proc
     const struct twill_value *v = &m->values.value[value];
     m->memory.cell[cell].value = value;
     if (!fits(m, place, v))
-        return fail_step(m, p, place, "gets a block of another place", TWILL_NO_RANK);
+        return fail_step(m, p, place, "gets a block of another position", TWILL_NO_RANK);
     if (v->state == TWILL_STATE_PARTIAL && (place->space == TWILL_SRC || place->space == TWILL_DST))
         return fail_step(m, p, place, "gets a partial", TWILL_NO_RANK);
     return TWILL_OK;
@@ -210,14 +210,16 @@ static twill_status deliver_message(struct twill_verifier *m, struct twill_proce
 {
     struct cell_place dst = operand_place(p, step, step->dst, 0, 0);
     if (message->run != p->run)
-        return fail_step(m, p, &dst, "gets a message of another run", TWILL_NO_RANK);
+        return fail_step(m, p, &dst, "receives a message of another run", TWILL_NO_RANK);
     if (message->blocks != step->blocks)
-        return fail_step(m, p, &dst, "gets a message of another length", TWILL_NO_RANK);
+        return fail_step(m, p, &dst, "receives a message of another length", TWILL_NO_RANK);
     if (message->partial != step_has(step, TWILL_STEP_PARTIAL))
-        return fail_step(m, p, &dst,
-                         message->partial ? "gets a message of a partial, which it does not say"
-                                          : "gets a message that is no partial, as it says",
-                         TWILL_NO_RANK);
+        return fail_step(
+            m, p, &dst,
+            message->partial
+                ? "receives a partial, but the step does not mark it as one"
+                : "receives a message that is not a partial, but the step marks it as one",
+            TWILL_NO_RANK);
     for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t value = message->word[i];
         dst = operand_place(p, step, step->dst, 0, i);
@@ -298,7 +300,7 @@ static twill_status store_imm(struct twill_verifier *m, struct twill_process *p,
     struct cell_place src = operand_place(p, step, step->src, 0, 0);
     struct cell_place dst = {.space = TWILL_IMM, .rank = p->rank};
     if (m->imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
-        return fail_step(m, p, &dst, "is put twice in a run", TWILL_NO_RANK);
+        return fail_step(m, p, &dst, "is written by two PUT_IMMs in a run", TWILL_NO_RANK);
     TWILL_TRY(m->error, load_cell(m, p, &src, step_has(step, TWILL_STEP_PARTIAL), now, &value));
     TWILL_TRY(m->error, claim_cell(m, p, &dst, now));
     TWILL_TRY(m->error, store_cell(m, p, &dst, value));

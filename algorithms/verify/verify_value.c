@@ -152,10 +152,10 @@ static const char *operands_conflict(const struct twill_values *v, uint32_t left
 {
     const struct twill_value *l = &v->value[left], *r = &v->value[right];
     if (l->run != r->run || l->block != r->block)
-        return "folds parts of different places";
+        return "reduces blocks from different positions";
     for (uint32_t w = 0; w < v->words; w++)
         if ((v->set[(size_t)left * v->words + w] & v->set[(size_t)right * v->words + w]) != 0)
-            return "folds a rank's contribution twice";
+            return "reduces a rank's contribution twice";
     return NULL;
 }
 
@@ -166,7 +166,7 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
     for (uint32_t i = 0; i < length; i++) {
         uint32_t one = v->value[operand[i]].expression;
         if (v->value[operand[i]].state == TWILL_STATE_FINAL)
-            return "folds what is complete already";
+            return "reduces a value that is complete already";
         if (i == 0)
             continue;
         const char *why = operands_conflict(v, all, one);
@@ -177,10 +177,10 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
         const struct twill_value *value = &v->value[all];
         if (v->order == TWILL_ORDER_RANKS ? !value->ordered
                                           : v->order == TWILL_ORDER_LEFT && !value->from_left)
-            return "folds operands out of order";
+            return "reduces operands out of order";
     }
     if (final && !is_whole(v, &v->value[all]))
-        return "divides what is not complete (FINAL)";
+        return "applies FINAL to an incomplete value";
     if (final || v->value[all].state == TWILL_STATE_RAW)
         all = make_value(v, all, 0, final ? TWILL_STATE_FINAL : TWILL_STATE_PARTIAL);
     *result = all;

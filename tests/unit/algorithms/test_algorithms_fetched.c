@@ -46,7 +46,7 @@ static void test_measured_fetched(void **state)
 static void test_never_stored(void **state)
 {
     (void)state;
-    static const char text[] = "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 1\n"
+    static const char text[] = "schedule shards 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 1\n"
                                "lane\ncopy @DST[0] = SRC[0] of 1\n";
     const uint32_t label[2] = {0};
     struct twill_world world;
