@@ -76,6 +76,15 @@ check_readme() # readme tree
         done
 }
 
+# The README's program compiles as it stands.
+check_readme_program() # readme
+{
+    awk '/^```c$/ {inside = 1; next} /^```$/ {inside = 0} inside' "$1" >"$scratch/readme.c"
+    [ "$(wc -l <"$scratch/readme.c")" -gt 5 ] || echo "README has hardly any program"
+    "$(cached CMAKE_C_COMPILER)" -Wall -Wextra -Werror -I"$source/lib" -o "$scratch/readme" "$scratch/readme.c" \
+        -L"$build/lib" -ltwill -Wl,-rpath,"$build/lib" 2>&1
+}
+
 # Markdown links to files of ours.
 check_links() # file tree
 {
@@ -116,6 +125,7 @@ self_test()
     must_complain 'quickstart' check_readme "$scratch/README.md" "$source"
     must_complain 'nowhere.c' check_readme "$scratch/README.md" "$source"
     must_complain 'NO.md' check_links "$scratch/README.md" "$source"
+    must_complain 'hardly any program' check_readme_program "$scratch/README.md"
 }
 
 groff=$(command -v groff) || echo "no groff here: its warnings are not looked for"
@@ -138,6 +148,7 @@ for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-in
 done
 must_pass "example in twill(7)" check_example "$source/lib/man/twill.7"
 must_pass "README" check_readme "$source/README.md" "$source"
+must_pass "program of README" check_readme_program "$source/README.md"
 for name in README.md CONTRIBUTING.md CHANGELOG.md; do
     must_pass "links of $name" check_links "$source/$name" "$source"
 done

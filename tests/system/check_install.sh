@@ -132,17 +132,17 @@ by_pkg_config()
         fault "pkg-config: version"
 }
 
-# README's own lines for an installation in a folder of one's own, as they stand there.
-by_readme()
+# The lines of docs/install.md for an installation in a folder of the user's, as they stand there.
+by_install_page()
 {
-    sed -n 's/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p; s/^    \(cc train\.c .*-rpath.*\)/\1/p' "$source/README.md" >"$scratch/lines"
-    [ "$(wc -l <"$scratch/lines")" -eq 2 ] || fault "README: its lines for an own folder are not found"
+    sed -n 's/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p; s/^    \(cc train\.c .*-rpath.*\)/\1/p' "$source/docs/install.md" >"$scratch/lines"
+    [ "$(wc -l <"$scratch/lines")" -eq 2 ] || fault "docs/install.md: its lines for a folder of the user are not found"
     mkdir -p "$HOME/here"
     ln -s "$prefix" "$HOME/twill"
-    [ "$libdir" = lib ] || ln -s "$prefix/$libdir" "$prefix/lib" # README's path is that of most systems
+    [ "$libdir" = lib ] || ln -s "$prefix/$libdir" "$prefix/lib" # the path on the page is that of most systems
     cp "$scratch/project/consumer.c" "$HOME/here/train.c"
-    (cd "$HOME/here" && must_end 0 "README: cc" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
-    [ -x "$HOME/here/a.out" ] || { fault "README: no a.out"; return; }
+    (cd "$HOME/here" && must_end 0 "docs/install.md: cc" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
+    [ -x "$HOME/here/a.out" ] || { fault "docs/install.md: no a.out"; return; }
     run "$HOME/here/a.out"
 }
 
@@ -193,7 +193,7 @@ must_pass "installed files" check_files "$prefix"
 must_pass "no paths of the tree" check_no_tree_paths "$prefix"
 by_cmake
 by_pkg_config
-by_readme
+by_install_page
 by_examples
 by_subdirectory
 # The installed launcher finds the library that was installed with it.
