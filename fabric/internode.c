@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What carries messages between nodes: where libfabric has a fabric to offer, libfabric; where it
- * has nothing better than TCP either, twill's own tcp, which is quicker than TCP through libfabric.
- * All ranks must come to the same answer. */
+/* The choice of the transport between nodes: libfabric where it has a fabric to offer; where it has
+ * nothing better than TCP, twill's tcp, which is faster than TCP through libfabric. All ranks must
+ * choose alike. */
 #include "fabric/transports.h"
 
 #include <stdio.h>
@@ -11,20 +11,20 @@
 
 #define PROVIDER_NAME_BYTES 32
 
-/* Does TWILL_PROVIDER say it? TWILL_DOMAIN is a word of libfabric's. */
-static bool is_said(struct twill_transport_params *params, char *why, size_t why_bytes)
+/* Apply TWILL_PROVIDER, if set: "tcp" is twill's, any other value is a libfabric provider. */
+static bool provider_is_set(struct twill_transport_params *params, char *why, size_t why_bytes)
 {
     const char *asked = params->provider;
     if (asked == NULL || asked[0] == '\0')
         return false;
     params->own_tcp = strcasecmp(asked, "tcp") == 0;
     snprintf(why, why_bytes, "%s, by TWILL_PROVIDER",
-             params->own_tcp ? "tcp of twill's own" : "libfabric");
+             params->own_tcp ? "twill's own tcp" : "libfabric");
     return true;
 }
 
-/* Asking libfabric takes a tenth of a second of a core. The ranks of a node would hear the same, so
- * one of them asks for all, unless they name interfaces of their own. */
+/* Return whether this rank asks libfabric. That takes 0.1 s of a core and all ranks of a node would
+ * get one answer, so only the first asks, unless interfaces or domains are named. */
 static bool queries_provider(const struct twill_transport_params *params, uint32_t rank)
 {
     bool named = (params->interface != NULL && params->interface[0] != '\0') ||
@@ -32,8 +32,8 @@ static bool queries_provider(const struct twill_transport_params *params, uint32
     return named || params->world->local[rank] == 0;
 }
 
-/* Ask libfabric for the name of something better than TCP; "" and an error, or none, if there is
- * nothing. Who names a library wants it to be used. */
+/* Ask libfabric for a provider better than TCP. `name` is empty if there is none; `error` is then
+ * set if libfabric could not be used. That is a warning only if the user named the library. */
 static void query_provider(const struct twill_transport_params *params,
                            char name[PROVIDER_NAME_BYTES], struct twill_error *error)
 {
@@ -51,9 +51,9 @@ static void conclude_provider(struct twill_transport_params *params, bool own, c
 {
     params->own_tcp = own;
     if (own && trouble->message[0] != '\0')
-        snprintf(why, why_bytes, "tcp of twill's own: %s", trouble->message);
+        snprintf(why, why_bytes, "twill's own tcp: %s", trouble->message);
     else if (own)
-        snprintf(why, why_bytes, "tcp of twill's own: libfabric has nothing better here%s", who);
+        snprintf(why, why_bytes, "twill's own tcp: libfabric has nothing better here%s", who);
     else
         snprintf(why, why_bytes, "libfabric: it has %s", name);
 }
@@ -66,7 +66,7 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
     uint32_t rank = (uint32_t)params->oob->rank;
     char mine[PROVIDER_NAME_BYTES] = "", who[32] = "";
     struct twill_error trouble = {0};
-    if (is_said(params, why, why_bytes))
+    if (provider_is_set(params, why, why_bytes))
         return TWILL_OK;
     char *all = calloc(size, PROVIDER_NAME_BYTES);
     if (all == NULL)
@@ -74,7 +74,7 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
                           size);
     bool queries = queries_provider(params, rank);
     if (!queries)
-        snprintf(mine, sizeof(mine), "(as told)");
+        snprintf(mine, sizeof(mine), "(not asked)");
     else
         query_provider(params, mine, &trouble);
     twill_status status = twill_oob_allgather(params->oob, mine, all, PROVIDER_NAME_BYTES, error);
@@ -95,7 +95,7 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
 void twill_between_guess(struct twill_transport_params *params, char *why, size_t why_bytes)
 {
     char name[PROVIDER_NAME_BYTES] = "";
-    if (is_said(params, why, why_bytes))
+    if (provider_is_set(params, why, why_bytes))
         return;
     struct twill_error trouble = {0};
     query_provider(params, name, &trouble);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transport that misbehaves on purpose, between ranks that are threads of one process. For tests.
+/* A transport for tests that misbehaves on purpose. Its ranks must be threads of one process.
  *
- * Its script (TWILL_MOCK) is a list of name=number, separated by commas:
- *   seed=S     what all chance derives from (0)
- *   delay=N    a message can be taken after up to N calls of its receiver's progress (0)
- *   reorder=1  messages of different (from, to, lane) overtake each other; never within one
+ * Its script (TWILL_MOCK) is a list of name=number, separated by commas; defaults in parentheses:
+ *   seed=S     seed of all random draws (0)
+ *   delay=N    a message becomes visible after up to N calls of its receiver's progress (0)
+ *   reorder=1  messages of different (from, to, lane) overtake each other; never within one (0)
  *   again=P    P per cent of the messages find the network busy for up to 16 calls of progress (0)
- *   chunk=B    messages arrive in pieces of up to B bytes, a multiple of 8 (whole)
+ *   chunk=B    messages arrive in chunks of up to B bytes, a multiple of 8 (whole)
  *   fail=N:M   after N messages sent by a rank: 1 progress returns TWILL_ERR_FABRIC, 2 the next
- *              message is lost, 3 the next one carries another signature, 4 nothing is sent after
+ *              message is lost, 3 the next one carries another signature, 4 no more are sent
  *   rank=R     only rank R fails (all)
  *
- * Chance is a function of seed and message, so it does not depend on how threads are scheduled;
- * only the order of overtaking does. It allocates per message:
- * it is no model for a transport. */
+ * Draws depend on seed and message only, not on thread scheduling, except the order of overtaking.
+ * It allocates memory for each message: do not take it as a model for a transport. */
 #include "fabric/transports.h"
 
 #include <pthread.h>
@@ -33,7 +32,8 @@ struct mock_message {
     unsigned char data[];
 };
 
-/* What is under way to a rank, by (from, lane). Every rank holds a reference. */
+/* The messages on their way to one rank, a queue per (from, lane). Every rank of the communicator
+ * holds a reference; the last to drop it frees it. */
 struct inbox {
     pthread_mutex_t mutex;
     _Atomic uint32_t users;
@@ -47,16 +47,16 @@ struct inbox {
 struct mock_stream {
     struct twill_transfer_queue send, recv;
     struct mock_message *current; /* being delivered */
-    uint64_t sent;                /* messages, which number them */
-    uint32_t busy;                /* calls of progress until the network takes the next one */
-    bool drawn;                   /* busy has been drawn for the message at the head */
+    uint64_t sent;                /* messages sent; also the number of the next */
+    uint32_t busy;                /* calls of progress until the network accepts the next one */
+    bool drawn;                   /* `busy` is set for the message at the head */
 };
 
 struct mock {
     struct twill_transport base;
     struct mock_script script;
     uint32_t rank, size;
-    uint64_t chance; /* state of overtaking */
+    uint64_t chance; /* state of the draws for `reorder` */
     uint64_t sent;
     struct inbox **inbox;       /* [size] */
     struct mock_stream *stream; /* [size * TWILL_LANES] */
@@ -113,7 +113,7 @@ static uint64_t scramble_bits(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Chance of a message: what tells apart the uses of it. */
+/* Return a random number for a message; `what` tells its uses apart. */
 static uint64_t draw_chance(const struct mock *mock, uint32_t peer, uint32_t lane, uint64_t number,
                             uint32_t what)
 {
@@ -162,7 +162,7 @@ static void inbox_put(struct inbox *inbox, size_t stream, struct mock_message *m
     pthread_mutex_unlock(&inbox->mutex);
 }
 
-/* The next message of a stream, if there is one and it has been delayed enough. */
+/* Take the next message of a stream. Returns NULL if there is none or it is still delayed. */
 static struct mock_message *inbox_take(struct inbox *inbox, size_t stream)
 {
     pthread_mutex_lock(&inbox->mutex);
@@ -204,7 +204,7 @@ static twill_status transmit(struct mock *mock, uint32_t peer, uint32_t lane,
     return TWILL_OK;
 }
 
-/* Does the network take the message at the head now? */
+/* Return whether the network accepts the message at the head now. */
 static bool is_taken(struct mock *mock, struct mock_stream *stream, uint32_t peer, uint32_t lane)
 {
     if (!stream->drawn) {
@@ -219,7 +219,7 @@ static bool is_taken(struct mock *mock, struct mock_stream *stream, uint32_t pee
     return false;
 }
 
-/* Has this rank come to the point where it fails in this way for good? */
+/* Return whether this rank has reached the point from which it fails in this way for good. */
 static bool has_failed(const struct mock *mock, enum failure how)
 {
     const struct mock_script *script = &mock->script;
@@ -245,7 +245,8 @@ static int push_message(struct mock *mock, uint32_t peer, uint32_t lane, struct 
 
 /* --- receiving ------------------------------------------------------------------------------- */
 
-/* Hand over a piece of the current message. */
+/* Deliver the next chunk of the current message. Returns TWILL_PENDING, TWILL_OK at its end, or an
+ * error. */
 static twill_status deliver_chunk(const struct mock *mock, struct mock_stream *stream)
 {
     struct twill_transfer *request = stream->recv.head;
@@ -342,7 +343,7 @@ static void mock_close(struct twill_transport *transport)
     free(mock);
 }
 
-/* Tell the others where this rank's inbox is; learn theirs. */
+/* Create this rank's inbox and exchange the addresses of all. */
 static twill_status find_inboxes(struct mock *mock, struct twill_oob *oob,
                                  struct twill_error *error)
 {
@@ -359,8 +360,8 @@ static twill_status find_inboxes(struct mock *mock, struct twill_oob *oob,
     for (uint32_t r = 0; status == TWILL_OK && r < mock->size; r++)
         if (!twill_host_same_process(&all[r].host, &mine.host))
             status = TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
-                                "TWILL_MOCK: rank %u is another process than rank %u; the mock "
-                                "joins threads only",
+                                "TWILL_MOCK: rank %u and rank %u are different processes; the "
+                                "mock connects threads only",
                                 r, mock->rank);
     for (uint32_t r = 0; status == TWILL_OK && r < mock->size; r++)
         mock->inbox[r] = (struct inbox *)(uintptr_t)all[r].inbox;
@@ -406,7 +407,7 @@ static bool mock_reaches(const struct twill_transport_params *params, uint32_t f
 static const char *mock_describe(const struct twill_transport *transport)
 {
     (void)transport;
-    return "mock: threads only, misbehaves by TWILL_MOCK";
+    return "mock: threads only, misbehaves as TWILL_MOCK says";
 }
 
 const struct twill_transport_ops twill_mock_transport = {

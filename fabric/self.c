@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's messages to itself: the n-th SEND of a lane meets its n-th RECV. */
+/* A rank's messages to itself: the n-th SEND of a lane matches its n-th RECV. */
 #include "fabric/transports.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ struct self {
     struct twill_transport base;
     struct twill_transfer_queue send[TWILL_LANES], recv[TWILL_LANES];
     uint32_t rank;
-    uint32_t waiting; /* bit per lane: something is queued */
+    uint32_t waiting; /* bit per lane: a request is queued */
 };
 
 static bool self_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
@@ -17,7 +17,8 @@ static bool self_reaches(const struct twill_transport_params *params, uint32_t f
     return from == to;
 }
 
-/* Meet while both sides have come; folding only in progress. How many met. */
+/* Complete pairs of SEND and RECV of a lane, up to a RECV with reduce unless may_reduce: that may
+ * only run in progress(). Returns how many. */
 static int match(struct self *self, uint32_t lane, bool may_reduce)
 {
     struct twill_transfer_queue *sends = &self->send[lane], *recvs = &self->recv[lane];
@@ -52,7 +53,7 @@ static twill_status self_post(struct twill_transport *transport, struct twill_tr
     struct self *self = (struct self *)transport;
     if (request->peer != self->rank || request->lane >= TWILL_LANES)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                          "self: rank %u cannot talk to rank %u on lane %u", self->rank,
+                          "self: rank %u cannot send to rank %u on lane %u", self->rank,
                           request->peer, request->lane);
     bool sends = request->kind == TWILL_TRANSFER_SEND;
     twill_transfer_push(sends ? &self->send[request->lane] : &self->recv[request->lane], request);
@@ -108,7 +109,7 @@ const struct twill_transport_ops twill_self_transport = {
     .size_of = sizeof(struct twill_transport_ops),
     .name = "self",
     .needs_bounce = false,
-    /* Nothing arrives but by this rank's own calls: there is nothing to poll for while asleep. */
+    /* Only this rank's own posts create work: a sleeping wait misses nothing. */
     .sleeps_on_doorbell = true,
     .reaches = self_reaches,
     .open = self_open,

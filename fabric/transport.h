@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transports move messages between two ranks, in order per (from, to, lane). The executor posts
- * requests and calls progress; a transport never waits, allocates nothing after it is open, and
- * turns what its network cannot take at once into a queue of its own. */
+/* The interface of a transport: it moves messages between two ranks, in order per (from, to, lane).
+ * The executor posts requests and calls progress(). A transport never waits, allocates nothing once
+ * it is open and connected, and queues what its network cannot take yet.
+ *
+ * A transport belongs to one communicator and is used by one thread at a time. */
 #ifndef TWILL_TRANSPORT_H
 #define TWILL_TRANSPORT_H
 
@@ -11,53 +13,55 @@
 
 struct twill_transfer;
 
-/* Take `bytes` of message data that begin `offset` bytes into the message: element boundaries of at
- * most 8 bytes are kept. Runs inside progress. */
+/* Reduce `bytes` of message data, which begin `offset` bytes into the message, into the caller's
+ * buffer. Both are multiples of 8 except at the end of the message, so no element is cut. Called
+ * from progress(). */
 typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t offset,
                                          const void *data, size_t bytes);
 
 enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV };
 
-/* One message, posted. Owned by the poster, who leaves it alone until status is not PENDING.
- * kind..comm are filled by the poster. */
+/* One message to send or receive. The poster owns it, fills `kind` to `bounce`, and must not touch
+ * it from post() until `status` is no longer TWILL_PENDING. */
 struct twill_transfer {
     int32_t status; /* TWILL_PENDING, then TWILL_OK or an error; written last */
     uint8_t kind;
-    uint8_t lane; /* physical lane, < TWILL_LANES */
+    uint8_t lane; /* < TWILL_LANES */
     uint16_t spare;
     uint32_t peer;      /* rank */
-    uint32_t signature; /* of the call: goes with the message and is compared on arrival */
-    void *buffer;       /* SEND: what; RECV without fold: where to */
-    size_t bytes;       /* of the message, exactly; 0 is a message too */
-    twill_transfer_reduce_fn reduce; /* RECV: NULL, or called with the data instead of storing it */
-    void *reduce_context;            /* for fold */
-    void *bounce; /* RECV with fold: `bytes` of scratch for transports that cannot fold out of
-                     their own buffers (ops->needs_bounce); else NULL */
-    uint32_t peer_signature; /* on TWILL_ERR_MISMATCH: what the message carried */
+    uint32_t signature; /* call hash: sent with the message, compared on arrival */
+    void *buffer;       /* SEND: the data; RECV: where it goes, unless `reduce` is set */
+    size_t bytes;       /* exact size of the message; may be 0 */
+    twill_transfer_reduce_fn reduce; /* RECV: called with the data instead of storing it, or NULL */
+    void *reduce_context;            /* for reduce() */
+    void *bounce; /* RECV with reduce: `bytes` of scratch, for a transport that cannot reduce from
+                     its own buffers (ops->needs_bounce); else NULL */
+    uint32_t peer_signature; /* on TWILL_ERR_MISMATCH: the values the message carried */
     uint64_t peer_bytes;
-    struct twill_transfer *next; /* transport's own from here on */
+    struct twill_transfer *next; /* from here on for the transport only */
     size_t moved;
     TWILL_ALIGNED(16) unsigned char private_[256];
 };
 
 struct twill_transport;
 
-/* What all communicators of a process share of a transport (endpoint, listener, addresses): made by
- * the first that is opened, which has all ranks of the job, and closed with the context. Threads
- * may use several communicators at a time: it has a lock of its own. */
+/* What all communicators of a process share of one transport: endpoint, listener, addresses.
+ * Created by the first communicator that opens the transport, which holds all ranks of the job, and
+ * closed with the context. Has its own lock: threads may use several communicators at a time. */
 struct twill_common {
     void (*close)(struct twill_common *common);
-    /* Memory that lasted will go: nothing may be kept of it. May be NULL. */
+    /* Drop whatever is kept of this memory (registrations), as it is about to be freed. May be
+     * NULL. */
     void (*forget)(struct twill_common *common, const void *start, size_t bytes);
 };
 
-/* Another thread may give memory back while it is made. */
+/* Publish `common`: another thread may call twill_common_forget() at the same time. */
 static inline void twill_common_put(struct twill_common **place, struct twill_common *common)
 {
     __atomic_store_n(place, common, __ATOMIC_RELEASE);
 }
 
-/* What is there by now keeps nothing of this memory. */
+/* Drop what the transport keeps of this memory, if its shared state exists already. */
 static inline void twill_common_forget(struct twill_common *const *place, const void *start,
                                        size_t bytes)
 {
@@ -66,30 +70,30 @@ static inline void twill_common_forget(struct twill_common *const *place, const 
         common->forget(common, start, bytes);
 }
 
-/* Memory that stays until common->forget() says otherwise. */
+/* Memory that stays valid until common->forget() is called for it. */
 struct twill_persistent {
-    /* The whole piece of it that these bytes lie in; false: they lie in none. */
+    /* Find the whole persistent region these bytes lie in. Returns false if they lie in none. */
     bool (*find)(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes);
     void *user;
-    /* Bytes that transports have locked (mlock) besides, all together: atomic. May be NULL. */
+    /* Bytes of other memory locked (mlock) by all transports together; atomic. May be NULL. */
     size_t *pinned;
 };
 
-/* What opening a transport may use. All pointers outlive the transport. */
+/* Arguments of open(). All pointers stay valid until the transport is closed. */
 struct twill_transport_params {
-    struct twill_oob *oob; /* collective at open only */
+    struct twill_oob *oob; /* for open() only, which is collective */
     const struct twill_world *world;
-    uint32_t comm;       /* number of the communicator, the same on its ranks */
-    const uint32_t *job; /* [size] rank of the job of each rank; NULL: they are the job's */
-    struct twill_common **common; /* this transport's place in the context; NULL: shares nothing */
-    struct twill_node *node;      /* of the communicator; NULL if alone and without one */
+    uint32_t comm;                /* number of the communicator, equal on all its ranks */
+    const uint32_t *job;          /* [size] each rank's rank in the job; NULL: equal */
+    struct twill_common **common; /* this transport's entry in the context; NULL: shares nothing */
+    struct twill_node *node;      /* of the communicator; NULL if this rank shares no memory */
     const char *provider;         /* TWILL_PROVIDER, TWILL_INTERFACE, TWILL_DOMAIN, or NULL */
     const char *interface;
     const char *domain;
     const char *libfabric;                 /* TWILL_LIBFABRIC: path of the library, or NULL */
     const char *rails;                     /* TWILL_RAILS, or NULL */
-    const struct twill_topology *topology; /* or NULL: everything is equally near */
-    bool own_tcp;           /* between nodes: twill's tcp, not libfabric; see internode.c */
+    const struct twill_topology *topology; /* NULL: all devices are equally near */
+    bool own_tcp;           /* between nodes: twill's tcp instead of libfabric; see internode.c */
     const char *congestion; /* TWILL_CONGESTION, or NULL */
     const char *mock;       /* TWILL_MOCK: the mock's script, or NULL */
     const struct twill_persistent *persistent; /* or NULL */
@@ -97,71 +101,71 @@ struct twill_transport_params {
     struct twill_log *log;
 };
 
-/* One way out of this host for a transport: an interface, or a domain of the fabric. */
+/* One network path of a transport: an interface, or a libfabric domain. */
 struct twill_rail {
-    char name[TWILL_ADDRESS_TEXT]; /* what params->interface says to open it */
+    char name[TWILL_ADDRESS_TEXT]; /* value of params->interface that opens it */
     char label[96];                /* for people: "eth0 10.0.0.1, 25000 Mbit/s, NUMA node 0" */
-    uint64_t network;  /* the same on ranks that reach each other by it; 0: it reaches everybody */
+    uint64_t network;  /* equal on ranks that reach each other over it; 0: reaches all */
     uint32_t mbits;    /* 0: unknown */
-    uint32_t distance; /* from where this rank runs: 0 as near as can be */
-    bool usual;        /* what it uses when nothing is asked for */
-    bool modest;       /* only on demand: virtual, of unknown speed, or shares a way with another */
+    uint32_t distance; /* from the cores of this rank; 0: nearest */
+    bool is_default;   /* used if the user names none */
+    bool on_demand;    /* only if asked for: virtual, speed unknown, or shares a wire */
 };
 
 struct twill_transport_ops {
     size_t size_of;
     const char *name;
     bool needs_bounce;
-    bool sleeps_on_doorbell; /* arrival rings the node's bell: waits may sleep without polling */
-    /* Can it carry messages between these two ranks? Pure: the same on all ranks. */
+    bool sleeps_on_doorbell; /* arrivals ring the node's doorbell: waits may sleep */
+    /* Return whether it can carry messages between two ranks. Pure: equal on all ranks. */
     bool (*reaches)(const struct twill_transport_params *params, uint32_t from, uint32_t to);
     twill_status (*open)(struct twill_transport **transport,
                          const struct twill_transport_params *params, struct twill_error *error);
     void (*close)(struct twill_transport *transport);
-    /* Make the link to a peer ready; called once before the first post to it. May be NULL. */
+    /* Set up the link to a peer. Called once, before the first post to it. May be NULL. */
     twill_status (*connect)(struct twill_transport *transport, uint32_t peer,
                             struct twill_error *error);
-    /* Take a request. Sets request->status at once where it can. An error return is fatal for the
-     * communicator; "busy" is not an error but the transport's own business. */
+    /* Post a request; sets request->status at once if it completes. An error is fatal for the
+     * communicator. A busy network is no error: the transport queues the request. */
     twill_status (*post)(struct twill_transport *transport, struct twill_transfer *request,
                          struct twill_error *error);
-    /* Move things along: how many requests completed or moved (0: nothing to do), or an error. */
+    /* Make progress. Returns how many requests completed or moved data, or an error. */
     int (*progress)(struct twill_transport *transport, struct twill_error *error);
-    /* Forget everything posted (the communicator failed); requests are not touched afterwards. */
+    /* Drop all posted requests (the communicator failed); they are not touched afterwards. */
     void (*cancel)(struct twill_transport *transport);
-    /* One line for people: provider, interface, why. */
+    /* Return one line for the log: provider, interface, reason. */
     const char *(*describe)(const struct twill_transport *transport);
-    /* What it would use where it is not needed: for people who ask before a job. May be NULL. Not
-     * collective. */
+    /* Describe what it would use, without opening it (twill-info). Not collective. May be NULL. */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);
-    /* The ways out it could use, the one it uses alone first, up to `most`; with a name (interface,
-     * address or domain), that one. May be NULL: there is one only. Not collective. */
+    /* List the rails it could use, up to `most`; the first is the one it uses alone. With a
+     * name (interface, address or domain), only that one. Not collective. NULL: there is one
+     * only. */
     twill_status (*rails)(const struct twill_transport_params *params, const char *name,
                           struct twill_rail *rails, size_t most, size_t *count,
                           struct twill_error *error);
-    /* The transports it is made of, one a rail; NULL past the end. May be NULL: of none. */
+    /* Return the transport of a rail, NULL past the last. NULL: it is not made of rails. */
     struct twill_transport *(*rail)(const struct twill_transport *transport, size_t index);
 };
 
 struct twill_transport_counters {
-    uint64_t messages, bytes; /* payload handed over by SENDs */
-    uint64_t header_bytes;    /* sent besides */
+    uint64_t messages, bytes; /* payload of SENDs */
+    uint64_t header_bytes;    /* sent besides the payload */
     uint64_t copied;          /* payload bytes that went through an intermediate buffer */
-    uint64_t again;           /* times the network said "later" */
+    uint64_t again;           /* times the network was busy */
     uint64_t registrations, deregistrations, registration_hits; /* of memory */
 };
 
 struct twill_transport {
     const struct twill_transport_ops *ops;
     struct twill_transport_counters counters;
-    const char *label;   /* of the rail it is on, set by who opened it; NULL: describe() must do */
-    size_t best_message; /* larger ones go better in parts of this size, where plans can cut; 0:
-                            they do not. The same on all ranks */
+    const char *label;   /* name of its rail, set by the opener; NULL: use describe() */
+    size_t best_message; /* Larger messages are faster in segments of this size, where the schedule
+                            can cut them; 0: they are not. Equal on all ranks. */
 };
 
-/* The registry, best first: for each pair of ranks the first that reaches is used. NULL past the
- * end. */
+/* Return a transport of the registry, best first, or NULL past the end. Each pair of ranks uses the
+ * first whose reaches() is true. */
 const struct twill_transport_ops *twill_transport_at(size_t index);
 
 static inline void twill_transfer_finish(struct twill_transfer *request, twill_status status)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transports there are. A new one is its file and a line here and in transports.c. */
+/* The transports that exist, and what they share. A new one needs its own files and a line here and
+ * in transports.c. */
 #ifndef TWILL_TRANSPORTS_H
 #define TWILL_TRANSPORTS_H
 
@@ -7,30 +8,30 @@
 
 #define TWILL_TRANSPORTS_MOST 8
 
-extern const struct twill_transport_ops twill_self_transport; /* a rank to itself */
-extern const struct twill_transport_ops twill_mock_transport; /* only by TWILL_MOCK */
-extern const struct twill_transport_ops twill_shm_transport;  /* on a node */
-extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: our own */
+extern const struct twill_transport_ops twill_self_transport; /* messages of a rank to itself */
+extern const struct twill_transport_ops twill_mock_transport; /* for tests: TWILL_MOCK */
+extern const struct twill_transport_ops twill_shm_transport;  /* within a node */
+extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: TCP sockets */
 extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
 
-/* What twill_node_open() must set aside for the channels of shm among node_size ranks. */
+/* Return the bytes of node memory the shm channels of `node_size` ranks need, for
+ * twill_node_open(). */
 size_t twill_shm_channel_bytes(uint32_t node_size);
 
-/* --- internode.c: tcp of our own, or libfabric -------------------------------------------------
- */
+/* --- internode.c: twill's tcp or libfabric --------------------------------------------------- */
 
-/* Which of them carries messages between nodes: params->own_tcp for all ranks, and why. Collective,
- * unless TWILL_PROVIDER says it. */
+/* Agree on the transport between nodes: sets params->own_tcp, equal on all ranks, and `why`.
+ * Collective, unless TWILL_PROVIDER decides. */
 twill_status twill_between_agree(struct twill_transport_params *params, char *why, size_t why_bytes,
                                  struct twill_error *error);
-/* The same as far as this rank can tell: for people who ask before a job. */
+/* Predict that decision from what this rank knows, for twill-info. Not collective. */
 void twill_between_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
-/* Has libfabric something that is better than TCP here? Then its name; else an error, if libfabric
- * could not be asked. fabric/ofi/ofi_choose.c */
+/* Return whether libfabric has a provider better than TCP here, and its name. `error` is set if
+ * libfabric could not be asked. In fabric/ofi/ofi_choose.c. */
 bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes,
                          struct twill_error *error);
 
-/* --- shared by transports: requests in the order they were posted ---------------------------- */
+/* --- shared by transports: a queue of requests in posting order ------------------------------ */
 
 struct twill_transfer_queue {
     struct twill_transfer *head, *tail;
@@ -49,7 +50,7 @@ static inline void twill_transfer_push(struct twill_transfer_queue *queue,
     queue->tail = request;
 }
 
-/* Take the first one off and finish it; it may be gone once its status says so. */
+/* Remove and complete the first request. It may be freed as soon as its status is set. */
 static inline void twill_transfer_pop(struct twill_transfer_queue *queue, twill_status status)
 {
     struct twill_transfer *request = queue->head;
@@ -57,7 +58,7 @@ static inline void twill_transfer_pop(struct twill_transfer_queue *queue, twill_
     twill_transfer_finish(request, status);
 }
 
-/* Does a message that carries this fit what was posted? Else say so in the request. */
+/* Return whether an arriving message matches the request. If not, record what it carried there. */
 static inline bool twill_transfer_matches(struct twill_transfer *request, uint32_t signature,
                                           uint64_t bytes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tells one host from another. */
+/* Identity of the host, the container and the process: struct twill_host. */
 #include "fabric/bootstrap/bootstrap.h"
 
 #include <fcntl.h>
@@ -9,17 +9,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Inode of a namespace, 0 when /proc does not tell. */
+/* Return the inode number of a namespace, 0 if /proc does not show it. */
 static uint64_t namespace_of(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Where /proc does not tell of namespaces, what the kernel drew for this program tells its process
- * from those of another with the same number. Never as it is: the C library makes its guards of it.
- */
-static uint64_t drawn_for_us(void)
+/* Return a digest of AT_RANDOM, to tell processes of equal number apart where /proc shows no
+ * namespaces; 0 if there is none. Only a digest: the C library derives its stack guards from these
+ * bytes. */
+static uint64_t random_digest(void)
 {
     const void *drawn = (const void *)getauxval(AT_RANDOM); /* 16 bytes */
     uint8_t digest[TWILL_DIGEST_BYTES];
@@ -48,7 +48,7 @@ void twill_host_describe(struct twill_host *host)
     host->net_namespace = namespace_of("/proc/self/ns/net");
     host->pid_namespace = namespace_of("/proc/self/ns/pid");
     if (host->pid_namespace == 0)
-        host->pid_namespace = drawn_for_us();
+        host->pid_namespace = random_digest();
     host->pid = (uint64_t)getpid();
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The network interfaces of this host. What an interface is, its driver says: asked by ioctl, which
- * answers for the network namespace we are in, as /sys does not always. */
+/* Reads the network interfaces of this host. Their kind is asked of the driver by ioctl, which
+ * answers for our network namespace; /sys may show another one. */
 #include "fabric/host/interfaces.h"
 #include "fabric/bootstrap/frames.h"
 
@@ -20,8 +20,8 @@
 const char *twill_link_kind_name(enum twill_link_kind kind)
 {
     static const char *const names[] = {
-        "a network device", "a container's way out", "loopback",
-        "a bridge",         "a tunnel or the like",  "for containers or virtual machines"};
+        "a network device", "a container's interface",    "loopback",
+        "a bridge",         "a tunnel or virtual device", "for containers or virtual machines"};
     return names[kind];
 }
 
@@ -33,8 +33,9 @@ static bool begins_with_one_of(const char *text, const char *const *prefixes)
     return false;
 }
 
-/* What container runtimes and virtual machine monitors call theirs, whatever it is. */
-static bool is_inner(const char *name)
+/* Return whether the name is one that container runtimes and hypervisors give, whatever the
+ * kind. */
+static bool has_inner_name(const char *name)
 {
     static const char *const names[] = {"docker", "veth",    "virbr",   "br-",    "lxcbr",
                                         "lxdbr",  "cni",     "podman",  "cali",   "flannel",
@@ -63,7 +64,7 @@ static enum twill_link_kind interface_kind(int fd, const char *name, unsigned fl
     struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
     if (flags & IFF_LOOPBACK)
         return TWILL_LINK_LOOPBACK;
-    if (is_inner(name))
+    if (has_inner_name(name))
         return TWILL_LINK_INNER;
     if (query_link(fd, name, SIOCETHTOOL, &driver) != 0)
         driver.driver[0] = '\0';
@@ -89,7 +90,7 @@ static uint32_t speed_of(int fd, const char *name)
     return mbits == UINT32_MAX || mbits == UINT16_MAX ? 0 : mbits;
 }
 
-/* FNV-1a over family, prefix and its length. */
+/* Return a hash (FNV-1a) of address family, prefix and prefix length. */
 static uint64_t network_of(const struct sockaddr *address, const struct sockaddr *mask)
 {
     const unsigned char *a, *m;
@@ -186,8 +187,7 @@ void twill_links_list(const struct twill_link *links, size_t count, char *text, 
             all++;
             int n = snprintf(one, sizeof(one), "%s%s %s", listed > 0 ? ", " : "", links[i].name,
                              links[i].address);
-            if (listed + 1 < all ||
-                used + (size_t)n + 20 >= bytes) /* room for what is said below */
+            if (listed + 1 < all || used + (size_t)n + 20 >= bytes) /* space for " and N more" */
                 continue;
             memcpy(text + used, one, (size_t)n + 1);
             used += (size_t)n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which local address to talk from: the one the kernel would route by, unless it belongs to
- * something inside this host, where other hosts do not answer. */
+/* Chooses the local address to connect from: the one the kernel would route by, unless it belongs
+ * to a device inside this host (tunnel, container bridge) that other hosts cannot reach. */
 #include "fabric/bootstrap/frames.h"
 #include "fabric/host/interfaces.h"
 
@@ -24,7 +24,8 @@ static void take_link(struct choice *choice, const struct twill_link *link)
     memcpy(choice->interface, link->name, sizeof(link->name));
 }
 
-/* The best address by worth; of one interface if a name is given. family: AF_UNSPEC for any. */
+/* Choose the best address, by twill_link_worth(); of one interface if `name` is given. family:
+ * AF_UNSPEC for any. Returns false if there is none. */
 static bool take_best(struct choice *choice, const char *name, int family)
 {
     const struct twill_link *best = NULL;
@@ -54,7 +55,8 @@ static const struct twill_link *find_link(const struct choice *choice, const cha
     return NULL;
 }
 
-/* The address the kernel would send from. Connecting a UDP socket sends nothing. */
+/* Return the address the kernel would send from to `peer`, or NULL. Connecting a UDP socket sends
+ * nothing. */
 static const struct twill_link *find_route(const struct choice *choice, const char *peer)
 {
     struct sockaddr_storage address;
@@ -71,7 +73,7 @@ static const struct twill_link *find_route(const struct choice *choice, const ch
     return found ? find_link(choice, source.address) : NULL;
 }
 
-/* One name or address of TWILL_INTERFACE. */
+/* Choose by one name or address of TWILL_INTERFACE. Returns false if there is none. */
 static bool take_requested(struct choice *choice, const char *requested, int family)
 {
     const struct twill_link *link = find_link(choice, requested);
@@ -81,7 +83,7 @@ static bool take_requested(struct choice *choice, const char *requested, int fam
            take_best(choice, requested, AF_UNSPEC);
 }
 
-/* All of the list must be there; the first one is it. */
+/* Choose the first of a list, all of which must exist. */
 static twill_status choose_requested(struct choice *choice, const char *requested, const char *peer,
                                      struct twill_error *error)
 {
@@ -103,19 +105,19 @@ static twill_status choose_requested(struct choice *choice, const char *requeste
         }
         at = at[length] == ',' ? at + length + 1 : NULL;
     }
-    snprintf(choice->why, choice->why_bytes, "as TWILL_INTERFACE=%s asks for", requested);
+    snprintf(choice->why, choice->why_bytes, "set by TWILL_INTERFACE=%s", requested);
     return TWILL_OK;
 }
 
 static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
 {
     bool named = peer && *peer;
-    /* Nobody in particular: whoever a default route leads to (TEST-NET-1 and documentation). */
+    /* No particular peer: documentation addresses (TEST-NET-1), which take the default route. */
     const struct twill_link *link = find_route(choice, named ? peer : "192.0.2.1");
     if (link == NULL && !named)
         link = find_route(choice, "2001:db8::1");
-    /* To a peer the route counts, whatever it leads over: there it is reachable, not elsewhere. A
-     * default route may lead over a bridge, as where virtual machines share the host's wire. */
+    /* For a peer the route decides, whatever device it leads over. A default route may lead over a
+     * bridge, as on hosts whose virtual machines share the wire. */
     bool inside = link != NULL && link->kind >= TWILL_LINK_TUNNEL;
     if (link != NULL && (named || (!inside && link->kind != TWILL_LINK_LOOPBACK))) {
         take_link(choice, link);
@@ -170,7 +172,7 @@ void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own)
     snprintf(theirs, TWILL_ADDRESS_TEXT - (size_t)(theirs - address), "%s", scope);
 }
 
-/* Could other hosts reach it there? */
+/* Return whether other hosts can probably reach this address. */
 static bool is_outward(const struct twill_link *link)
 {
     return link->kind <= TWILL_LINK_PAIR && !link->link_local;
@@ -187,7 +189,7 @@ void twill_interface_addresses(char *text, size_t bytes)
             TWILL_OK ||
         twill_links_read(&choice.links, &choice.count, &ignored) != TWILL_OK)
         return;
-    /* The chosen one, which may be a bridge that the default route leads over, then IPv4, then
+    /* First the chosen one (it may be a bridge the default route leads over), then IPv4, then
      * IPv6. */
     for (int turn = 0; turn < 3; turn++)
         for (size_t i = 0; i < choice.count; i++) {

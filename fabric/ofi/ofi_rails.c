@@ -75,7 +75,7 @@ static twill_status list_domains(const struct twill_libfabric *library,
     library->freeinfo(list);
     twill_rails_order(rails, *count, local_of(params));
     for (size_t i = 0; i < *count; i++)
-        rails[i].usual = strcmp(rails[i].name, chosen->domain_attr->name) == 0;
+        rails[i].is_default = strcmp(rails[i].name, chosen->domain_attr->name) == 0;
     return TWILL_OK;
 }
 
@@ -100,7 +100,7 @@ twill_status twill_ofi_rails(const struct twill_transport_params *params, const 
         rail_from_info(&rails[0], chosen, params);
         if (name != NULL) /* may be an interface or address, and decides */
             snprintf(rails[0].name, sizeof(rails[0].name), "%s", name);
-        rails[0].usual = name == NULL;
+        rails[0].is_default = name == NULL;
         *count = 1;
     } else {
         status = list_domains(&library, chosen, params, rails, most, count, error);

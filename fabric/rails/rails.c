@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The composite of rails. A message has a number per (from, to, lane), the same on both sides.
- * Below the stripe size it goes whole, on the rail of its number; from it on every rail carries a
- * part, in proportion to its weight, as a message of its own. So each rail sees, on both sides, the
- * same sequence of messages, and order and matching stay the rails' business.
+/* The composite of rails. Messages are numbered per (from, to, lane), equally on both sides. One
+ * below split_bytes goes whole, on the rail its number selects; a larger one is cut into a chunk
+ * per rail, in proportion to the rails' weights. So each rail sees one sequence of messages on both
+ * sides, and order and matching are left to the rails.
  *
  *     number   0    1    2 (large)   3
  *     rail 0   0         2a          .        whole messages in turn,
  *     rail 1        1    2b          3        large ones on all
  *
- * Where the two sides do not agree about a message's size, at least one rail notices, and mostly
- * all: parts carry another signature than whole messages, which depends on the whole's size too;
- * and sums that differ have a part that differs.
+ * If the two sides disagree about a message's size, at least one rail notices: chunks carry another
+ * signature than whole messages, which depends on the message's size, too; and if the sizes differ,
+ * so does at least one chunk.
  *
- * Parts come from memory taken at connect, a few large messages per (peer, lane, direction): what
- * is posted beyond them waits in a queue, so that one lane never waits for another. */
+ * Chunks come from memory allocated at connect, for DEPTH large messages per (peer, lane,
+ * direction). Further requests wait in a queue per stream, so that no lane waits for another. */
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
 
@@ -21,8 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH 4u  /* large messages in parts at a time, per (peer, lane, direction) */
-#define EDGE  64u /* parts begin at multiples of this: no element is cut */
+#define DEPTH 4u  /* large messages in flight per (peer, lane, direction) */
+#define EDGE  64u /* chunks begin at multiples of this: no element is cut */
 
 struct chunk {
     struct twill_transfer transfer;
@@ -30,12 +30,12 @@ struct chunk {
     size_t offset;
 };
 
-/* A large message. */
+/* A large message in flight, on all rails. */
 struct rails_slot {
-    struct rails_slot *next;      /* of those under way */
-    struct rails_slot *next_done; /* of those just finished: they may be under way again by then */
+    struct rails_slot *next;      /* in rails->active */
+    struct rails_slot *next_done; /* in the list of those just completed */
     struct rails_stream *stream;
-    struct twill_transfer *whole; /* NULL: free, or nobody waits for it any more */
+    struct twill_transfer *whole; /* NULL: free, or the request has completed already */
     struct chunk *chunk;          /* [count] */
     bool busy;
 };
@@ -54,10 +54,10 @@ struct rails_peer {
 
 struct rails {
     struct twill_transport base;
-    struct twill_transport_ops ops; /* of the rails' kind, with our operations */
+    struct twill_transport_ops ops; /* a copy of the rails' own table, with our functions */
     uint32_t count, size, rank;
     size_t split_bytes;
-    uint64_t weight[TWILL_RAILS_MOST + 1]; /* of all rails before this one */
+    uint64_t weight[TWILL_RAILS_MOST + 1]; /* sum of the weights of all rails before this one */
     struct twill_transport *rail[TWILL_RAILS_MOST];
     struct rails_peer **peer; /* [size] */
     struct rails_slot *active;
@@ -69,7 +69,7 @@ static struct rails *rails_from(const struct twill_transport *transport)
     return (struct rails *)(uintptr_t)transport;
 }
 
-/* --- counters and words ---------------------------------------------------------------------- */
+/* --- counters and messages ------------------------------------------------------------------- */
 
 static void count_up(struct rails *t)
 {
@@ -88,7 +88,7 @@ static void count_up(struct rails *t)
     t->base.counters = sum;
 }
 
-/* An error of a rail's, with its number in front. */
+/* Prefix a rail's error message with "rail N: ". */
 static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill_error *error)
 {
     char said[sizeof(error->message)];
@@ -106,17 +106,17 @@ static void reduce_chunk(struct twill_transfer *transfer, size_t offset, const v
 {
     const struct chunk *chunk = transfer->reduce_context;
     struct twill_transfer *whole = chunk->slot->whole;
-    if (whole != NULL) /* else another part has failed */
+    if (whole != NULL) /* else another chunk has failed */
         whole->reduce(whole, chunk->offset + offset, data, bytes);
 }
 
-/* What turns a message's signature into that of its parts; never 0. */
+/* Return the value that XORs a message's signature into that of its chunks; never 0. */
 static uint32_t chunk_hash(size_t bytes)
 {
     return (uint32_t)((uint64_t)bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) | 0x80000000u;
 }
 
-/* Where the part of a rail begins. */
+/* Return where the chunk of a rail begins, in bytes. */
 static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
 {
     if (rail == t->count)
@@ -147,7 +147,8 @@ static void make_chunk(const struct rails *t, const struct rails_slot *slot, uin
     };
 }
 
-/* A part met another message. What that was as a whole is known if it came whole; else about. */
+/* Reconstruct, for the error message, what message a mismatching chunk belonged to: exact if it was
+ * a whole message, else an estimate. */
 static void explain_mismatch(struct twill_transfer *whole, const struct twill_transfer *chunk)
 {
     bool in_chunks = chunk->peer_signature != whole->signature;
@@ -160,8 +161,8 @@ static void explain_mismatch(struct twill_transfer *whole, const struct twill_tr
             (uint64_t)((double)whole->bytes * (double)chunk->peer_bytes / (double)chunk->bytes);
 }
 
-/* Finish a large message whose parts are through, or one of whose parts failed: the others may
- * never come. true: the slot is free again. */
+/* Complete a large message when all chunks have, or as soon as one fails: the others may never
+ * arrive. Returns true when the slot is free again. */
 static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *finished)
 {
     bool pending = false;
@@ -222,7 +223,7 @@ static bool can_start(const struct rails *t, struct rails_stream *stream,
     return request->bytes < t->split_bytes || idle_slot(stream) != NULL;
 }
 
-/* Pairs of ranks begin on different rails. */
+/* Return the rail of message 0: different pairs of ranks begin on different rails. */
 static uint32_t first_rail(const struct rails *t, uint32_t peer)
 {
     return t->rank + peer;
@@ -249,7 +250,7 @@ static twill_status start_waiting(struct rails *t, struct rails_stream *stream,
     return TWILL_OK;
 }
 
-/* How many large messages are through, or an error. */
+/* Complete large messages and start waiting ones. Returns how many completed, or an error. */
 static int complete_slots(struct rails *t, struct twill_error *error)
 {
     int finished = 0;
@@ -376,7 +377,7 @@ static void rails_cancel(struct twill_transport *transport)
     t->active = NULL;
 }
 
-/* The parts go last: a rail may touch its requests until it is closed. */
+/* Frees the chunks last: a rail may touch its requests until it is closed. */
 static void rails_close(struct twill_transport *transport)
 {
     struct rails *t = rails_from(transport);
@@ -402,8 +403,8 @@ static struct twill_transport *rails_rail(const struct twill_transport *transpor
 static void describe_weights(struct rails *t, const uint32_t *weight)
 {
     size_t used = (size_t)snprintf(t->description, sizeof(t->description),
-                                   "%s over %u rails, messages from %zu KiB in parts of ",
-                                   t->ops.name, t->count, t->split_bytes >> 10);
+                                   "%s over %u rails, messages from %zu KiB on split ", t->ops.name,
+                                   t->count, t->split_bytes >> 10);
     for (uint32_t r = 0; r < t->count && used < sizeof(t->description); r++)
         used += (size_t)snprintf(t->description + used, sizeof(t->description) - used, "%s%u",
                                  r > 0 ? ":" : "", weight[r]);

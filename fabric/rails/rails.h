@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rails: one transport made of several of a kind, each on an interface or domain of its own. */
+/* Rails: a composite transport of several transports of one kind, each on its own interface or
+ * libfabric domain. */
 #ifndef TWILL_RAILS_H
 #define TWILL_RAILS_H
 
@@ -8,55 +9,55 @@
 #define TWILL_RAILS_MOST        8
 #define TWILL_RAILS_SPLIT_BYTES ((size_t)128 << 10) /* messages from this size on use all rails */
 
-/* The rails of a job, agreed by all its ranks when the first communicator is opened. */
+/* The rails of a job, agreed by all ranks when the first communicator opens. Allocated by
+ * twill_rails_open(), kept in and closed with the context. */
 struct twill_rails_choice {
-    struct twill_common common; /* first: it is what the context keeps of them */
+    struct twill_common common; /* first member: the context knows only this */
     uint32_t count;
     struct twill_rails_way {
         struct twill_rail rail;
-        uint32_t weight;             /* the same on all ranks */
+        uint32_t weight;             /* share of large messages; equal on all ranks */
         struct twill_common *common; /* of the transport on this rail */
     } way[TWILL_RAILS_MOST];
-    bool asked; /* the rails are named: also a single one is to be used as such */
+    bool asked; /* the user named the rails: open even a single one by name */
     char why[96];
-    char taken[224]; /* "rank 0 eth0 eth1; rank 1 eth0 eth1": of the ranks of this node */
+    char taken[224]; /* rails of the ranks of this node: "rank 0 eth0 eth1; rank 1 eth0 eth1" */
 };
 
-/* Does TWILL_RAILS, or NULL, name rails? */
+/* Return whether the value of TWILL_RAILS (or NULL) is a list of names. */
 bool twill_rails_are_listed(const char *text);
-/* The error if TWILL_RAILS or TWILL_INTERFACE names what this host does not have. Not collective.
- */
+/* Check that what TWILL_RAILS and TWILL_INTERFACE name exists on this host. Not collective. */
 twill_status twill_rails_check(const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error);
 
-/* Open `ops` on the rails that TWILL_RAILS asks for: as it is where there is one, else as a
- * composite of several. Collective. */
+/* Open `ops` on the rails set by TWILL_RAILS: a plain transport for one rail, else a composite.
+ * Collective. */
 twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
 
-/* Make a composite of transports that are open, all of one kind, and ours to close from here on,
- * also on failure. weight: their share of large messages, the same on all ranks. stripe: messages
- * from this size on use all rails. */
+/* Make a composite of `count` open transports of one kind. It closes them, also on failure of this
+ * call. weight: their shares of large messages, equal on all ranks. Messages of at least
+ * `split_bytes` are cut into chunks, one per rail. */
 twill_status twill_rails_join(struct twill_transport **transport,
                               struct twill_transport *const *rail, const uint32_t *weight,
                               uint32_t count, size_t split_bytes,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
 
-/* Collective: which rails, by what the ranks have and ask for. */
+/* Agree on the rails, from what each rank has and what the user requests. Collective. */
 twill_status twill_rails_choose(struct twill_rails_choice *choice,
                                 const struct twill_transport_ops *ops,
                                 const struct twill_transport_params *params,
                                 struct twill_error *error);
 
-/* The nearest first, of those the fastest; of the first ones, which are equally good, local rank l
- * of a node begins with another than its neighbour. */
+/* Sort rails by distance, then by speed. Rotate the equally good ones at the front by local rank
+ * `l`, so that neighbours on a node start on different rails. */
 void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l);
 
-/* What a rank has, as it tells the others. */
+/* The rails of one rank, as it sends them to the others. */
 struct twill_rails_info {
     int32_t status;
     uint32_t setting; /* enum twill_rails_setting */
@@ -64,19 +65,19 @@ struct twill_rails_info {
     struct {
         uint64_t network;
         uint32_t mbits;
-        char name[20]; /* for people */
+        char name[20]; /* for messages */
     } rail[TWILL_RAILS_MOST];
     char message[192]; /* when status is not OK */
 };
 
 enum twill_rails_setting {
-    TWILL_RAILS_AUTO,   /* all that are sure to help */
-    TWILL_RAILS_NUMBER, /* so many, over one way if there are no more */
-    TWILL_RAILS_LIST,   /* these */
+    TWILL_RAILS_AUTO,   /* those certain to be faster together */
+    TWILL_RAILS_NUMBER, /* this many, several over one interface if there are fewer */
+    TWILL_RAILS_LIST,   /* the named ones */
 };
 
-/* How rails of ranks go together: place[k] is which of rank `rank`'s own is rail k. Pure: all ranks
- * come to the same count and weights. */
+/* Match the rails of all ranks: place[k] is the index of rail k among the rails of `rank`. Pure:
+ * all ranks compute equal count and weights. */
 twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ranks, uint32_t rank,
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error);

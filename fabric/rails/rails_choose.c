@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rails a job uses. Each rank says what it has and what TWILL_RAILS wants of it; then all
- * come to the same number, order and weights.
+/* Chooses the rails of a job. Each rank sends the rails it has and what TWILL_RAILS requests; all
+ * then compute the same number, order and weights.
  *
- * By default (auto) only what is sure to help becomes a rail: real, up, as near and as fast as the
- * best, and there on every rank. A management network beside the fast one has another speed; and
- * of interfaces in one IP network the kernel would use one for all. */
+ * By default (auto) only rails that are certain to help are used: real devices, up, as near and as
+ * fast as the best, and present on every rank. That excludes a slower management network; and of
+ * several interfaces in one IP network the kernel would use only one. */
 #include "fabric/rails/rails.h"
 
 #include <ctype.h>
@@ -14,8 +14,8 @@
 
 #define BY_NAME "TWILL_INTERFACE="
 
-struct own {
-    bool listed; /* by name */
+struct own_rails {
+    bool listed; /* the user named them */
     struct twill_rails_info info;
     struct twill_rail rail[TWILL_RAILS_MOST];
 };
@@ -67,8 +67,8 @@ static twill_status parse_setting(const char *text, struct twill_rails_info *inf
     return TWILL_OK;
 }
 
-/* "eth0,eth1": what each of them is. */
-static twill_status read_list(struct own *own, const struct twill_transport_ops *ops,
+/* Read a list of names "eth0,eth1" and look up each of them. */
+static twill_status read_list(struct own_rails *own, const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params, const char *variable,
                               const char *text, struct twill_error *error)
 {
@@ -88,7 +88,7 @@ static twill_status read_list(struct own *own, const struct twill_transport_ops 
         twill_status status =
             ops->rails(params, name, &own->rail[own->info.count], 1, &found, &local);
         bool other = strncmp(local.message, BY_NAME, strlen(BY_NAME)) == 0;
-        if (status != TWILL_OK) /* it knows of one variable that names interfaces */
+        if (status != TWILL_OK) /* its messages name TWILL_INTERFACE only */
             return TWILL_FAIL(error, status, "%s%s%s", other ? variable : "", other ? "=" : "",
                               local.message + (other ? strlen(BY_NAME) : 0));
         own->info.count += (uint32_t)found;
@@ -97,21 +97,20 @@ static twill_status read_list(struct own *own, const struct twill_transport_ops 
     return TWILL_OK;
 }
 
-/* Those that may be used without being asked for come first in `rail`: the first one, and what is
- * as good. */
-static void keep_equals(struct own *own, size_t found)
+/* Keep the rails used by default: the first, and those as good as it. */
+static void keep_equals(struct own_rails *own, size_t found)
 {
     const struct twill_rail *best = &own->rail[0];
     uint32_t kept = 1;
-    for (size_t i = 1; i < found && !best->modest && best->mbits > 0; i++) {
+    for (size_t i = 1; i < found && !best->on_demand && best->mbits > 0; i++) {
         const struct twill_rail *rail = &own->rail[i];
-        if (!rail->modest && rail->mbits == best->mbits && rail->distance <= best->distance)
+        if (!rail->on_demand && rail->mbits == best->mbits && rail->distance <= best->distance)
             own->rail[kept++] = *rail;
     }
     own->info.count = kept;
 }
 
-static twill_status find_rails(struct own *own, const struct twill_transport_ops *ops,
+static twill_status find_rails(struct own_rails *own, const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error)
 {
@@ -146,12 +145,12 @@ twill_status twill_rails_check(const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error)
 {
-    struct own own;
+    struct own_rails own;
     memset(&own, 0, sizeof(own));
     return find_rails(&own, ops, params, error);
 }
 
-static void fill_info(struct own *own, twill_status status, const struct twill_error *error)
+static void fill_info(struct own_rails *own, twill_status status, const struct twill_error *error)
 {
     struct twill_rails_info *info = &own->info;
     info->status = status;
@@ -166,7 +165,7 @@ static void fill_info(struct own *own, twill_status status, const struct twill_e
     }
 }
 
-/* --- what all have --------------------------------------------------------------------------- */
+/* --- agreement of all ranks ------------------------------------------------------------------ */
 
 static twill_status check_rails(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
@@ -195,7 +194,7 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
     return TWILL_OK;
 }
 
-/* Which of a rank's rails is in this network, and not taken yet. */
+/* Find a rail of a rank in this network that is not taken yet. */
 static bool find_partner(const struct twill_rails_info *info, uint64_t network, uint32_t *taken,
                          uint32_t *place)
 {
@@ -209,10 +208,11 @@ static bool find_partner(const struct twill_rails_info *info, uint64_t network, 
     return false;
 }
 
-/* places[r][k]: which of rank r's own is rail k. Networks that only some ranks are in are left
- * out; if none is left, each uses the one it would use alone. */
-static uint32_t pair(const struct twill_rails_info *infos, uint32_t ranks,
-                     uint8_t (*places)[TWILL_RAILS_MOST])
+/* Match the rails of all ranks by network: places[r][k] is the index of rail k among those of rank
+ * r. Networks that some rank is not in are left out; if none remains, each rank uses its first
+ * rail. */
+static uint32_t match_rails(const struct twill_rails_info *infos, uint32_t ranks,
+                            uint8_t (*places)[TWILL_RAILS_MOST])
 {
     uint32_t count = 0;
     for (uint32_t own = 0; own < infos[0].count; own++) {
@@ -233,8 +233,7 @@ static uint32_t pair(const struct twill_rails_info *infos, uint32_t ranks,
     return 1;
 }
 
-/* Shares of large messages by speed: a rail is as fast as its slowest end. Equal where a speed is
- * not known. */
+/* Weigh rails by speed, of which the slower end counts; equally if any speed is unknown. */
 static void weigh_rails(const struct twill_rails_info *infos, uint32_t ranks,
                         uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
 {
@@ -245,7 +244,8 @@ static void weigh_rails(const struct twill_rails_info *infos, uint32_t ranks,
             weight[k] = twill_min(weight[k], infos[r].rail[places[r][k]].mbits);
         least = twill_min(least, weight[k]);
     }
-    for (uint32_t k = 0; k < count; k++) /* 10000:25000 as 2:5 would be nicer, yet only to read */
+    for (uint32_t k = 0; k < count; k++)
+        /* in tenths of the slowest, or in whole multiples of it */
         weight[k] = least == 0 ? 1 : (uint32_t)twill_min((uint64_t)weight[k] * 10 / least, 1000);
     for (uint32_t k = 0; k < count; k++)
         if (weight[k] % 10 != 0)
@@ -268,11 +268,10 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
             for (uint32_t k = 0; k < *count; k++)
                 places[r][k] = (uint8_t)k;
     } else {
-        *count = pair(infos, ranks, places);
+        *count = match_rails(infos, ranks, places);
     }
     uint32_t requested = infos[0].requested, have = *count;
-    if (infos[0].setting ==
-        TWILL_RAILS_NUMBER) { /* several streams over one where there are fewer */
+    if (infos[0].setting == TWILL_RAILS_NUMBER) {
         for (uint32_t r = 0; r < ranks; r++)
             for (uint32_t k = have; k < requested; k++)
                 places[r][k] = places[r][k % have];
@@ -285,7 +284,7 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
     return TWILL_OK;
 }
 
-/* Who on this node uses what. */
+/* Describe which rails the ranks of this node use. */
 static void describe_taken(struct twill_rails_choice *choice, const struct twill_rails_info *infos,
                            const struct twill_transport_params *params)
 {
@@ -311,9 +310,9 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
                                 struct twill_error *error)
 {
     static const char *const whys[] = {"TWILL_RAILS=auto: devices as fast and near as the first",
-                                       "TWILL_RAILS asks for so many", "as listed"};
+                                       "the number set by TWILL_RAILS", "as listed"};
     uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST];
-    struct own own;
+    struct own_rails own;
     struct twill_error local = {0};
     memset(&own, 0, sizeof(own));
     uint32_t ranks = (uint32_t)params->oob->size, rank = (uint32_t)params->oob->rank;
@@ -363,7 +362,7 @@ static twill_status rails_open(struct twill_rails_choice *choice, struct twill_t
         struct twill_transport_params own = *params;
         own.rails = NULL;
         own.common = params->common != NULL ? &way->common : NULL;
-        if (choice->count > 1 || choice->asked || !way->rail.usual)
+        if (choice->count > 1 || choice->asked || !way->rail.is_default)
             own.interface = way->rail.name;
         TWILL_TRY(error, ops->open(&rail[*opened], &own, error));
         rail[*opened]->label = way->rail.label[0] != '\0' ? way->rail.label : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interfaces as rails of transports that run over IP. */
+/* Interfaces as rails, for transports that run over IP. */
 #include "fabric/host/interfaces.h"
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"
@@ -16,7 +16,7 @@ static void rail_from_link(struct twill_rail *rail, const struct twill_link *lin
     memcpy(rail->name, link->address, sizeof(rail->name));
     rail->network = link->network;
     rail->mbits = link->mbits;
-    rail->modest = link->kind != TWILL_LINK_REAL || link->mbits == 0 || link->link_local;
+    rail->on_demand = link->kind != TWILL_LINK_REAL || link->mbits == 0 || link->link_local;
     int used = snprintf(rail->label, sizeof(rail->label), "%s %s", link->name, link->address);
     if (link->mbits > 0)
         used += snprintf(rail->label + used, sizeof(rail->label) - (size_t)used, ", %u Mbit/s",
@@ -29,7 +29,8 @@ static void rail_from_link(struct twill_rail *rail, const struct twill_link *lin
                  nic.numa);
 }
 
-/* Where other ranks reach this host; on an address that no interface has it is that alone. */
+/* Describe the interface of the address that other ranks connect to. *main is NULL if no interface
+ * has it; it is then the only rail. */
 static void fill_main(struct twill_rail *rail, const struct twill_link *links, size_t count,
                       const struct twill_transport_params *params, const struct twill_link **main)
 {
@@ -41,12 +42,13 @@ static void fill_main(struct twill_rail *rail, const struct twill_link *links, s
     if (*main != NULL)
         rail_from_link(rail, *main, params->topology);
     else
-        *rail = (struct twill_rail){.modest = true};
+        *rail = (struct twill_rail){.on_demand = true};
     snprintf(rail->name, sizeof(rail->name), "%s", reached);
-    rail->usual = true;
+    rail->is_default = true;
 }
 
-/* The best address of each other interface, of the family that is used already. */
+/* Return the best address of the interface of links[first], of the family in use, or NULL if an
+ * earlier entry of that interface was handled. */
 static const struct twill_link *link_best(const struct twill_link *links, size_t count,
                                           size_t first, bool six)
 {
@@ -55,14 +57,14 @@ static const struct twill_link *link_best(const struct twill_link *links, size_t
         if (strcmp(links[i].name, links[first].name) != 0)
             continue;
         if (i < first)
-            return NULL; /* had its turn */
+            return NULL; /* handled before */
         if (links[i].six == six && !links[i].link_local && best == NULL)
             best = &links[i];
     }
     return best;
 }
 
-/* The kernel sends by the same interface to all of a network. */
+/* Return whether a listed rail is in this network: the kernel would send over that one only. */
 static bool shares_network(const struct twill_rail *rails, size_t count, uint64_t network)
 {
     for (size_t i = 0; i < count; i++)
@@ -71,14 +73,14 @@ static bool shares_network(const struct twill_rail *rails, size_t count, uint64_
     return false;
 }
 
-/* In the order of nearness behind the first, which is where other ranks reach this host. */
+/* Insert by distance and speed, behind the first, which is the one other ranks connect to. */
 static void insert_rail(struct twill_rail *rails, size_t *count, size_t most,
                         const struct twill_rail *rail)
 {
     size_t at = *count;
     while (at > 1 &&
-           (rails[at - 1].modest > rail->modest ||
-            (rails[at - 1].modest == rail->modest &&
+           (rails[at - 1].on_demand > rail->on_demand ||
+            (rails[at - 1].on_demand == rail->on_demand &&
              (rails[at - 1].distance > rail->distance ||
               (rails[at - 1].distance == rail->distance && rails[at - 1].mbits < rail->mbits)))))
         at--;
@@ -126,7 +128,7 @@ twill_status twill_links_rails(const struct twill_transport_params *params, cons
             link->kind == TWILL_LINK_LOOPBACK || link->kind >= TWILL_LINK_TUNNEL)
             continue;
         rail_from_link(&rail, link, params->topology);
-        rail.modest = rail.modest || shares_network(rails, *count, rail.network);
+        rail.on_demand = rail.on_demand || shares_network(rails, *count, rail.network);
         insert_rail(rails, count, most, &rail);
     }
     free(links);

@@ -18,7 +18,7 @@ expect 0 "" "$info"
 [ "$(wc -l <"$scratch/out")" -ge 3 ] || fail "too little was said"
 grep -q '^interface  *lo address 127.0.0.1: there is no other rank$' "$scratch/out" || fail "interface"
 grep -q '^memory fallbacks  *0 so far$' "$scratch/out" || fail "fallbacks"
-expect 0 "lo address 127.0.0.1: as TWILL_INTERFACE=lo asks for" \
+expect 0 "lo address 127.0.0.1: set by TWILL_INTERFACE=lo" \
     env TWILL_INTERFACE=lo "$bin/twillrun" -n 2 "$info"
 expect 0 "lo address 127.0.0.1: all ranks are on this host" "$bin/twillrun" -n 2 "$info"
 [ "$(grep -c '^machine' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks"

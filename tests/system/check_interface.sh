@@ -45,11 +45,11 @@ expect 0 "between hosts it would be: eth0 address 10.88.0.1: the best of the int
     "$hosts_in" 0 "$info"
 
 # Said by the user.
-expect 0 "eth1 address 10.88.1.1: as TWILL_INTERFACE=eth1 asks for" \
+expect 0 "eth1 address 10.88.1.1: set by TWILL_INTERFACE=eth1" \
     env TWILL_INTERFACE=eth1 "$hosts_in" 0 "$info"
 export TWILL_INTERFACE=eth1
 good_pair 10.88.0.1 "$bin/twill-bench" allreduce -b 8 -e 64K -f 16 -n 3
-said "interface: eth1 address 10.88.1.1: as TWILL_INTERFACE=eth1 asks for"
+said "interface: eth1 address 10.88.1.1: set by TWILL_INTERFACE=eth1"
 said "at 10.88.1.1:"
 unset TWILL_INTERFACE
 expect 1 "TWILL_INTERFACE=eth7: eth7 is no interface or address that is up here; there are: eth" \

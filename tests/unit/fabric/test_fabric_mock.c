@@ -213,7 +213,7 @@ static void test_refuses(void **state)
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(2, mock_rank, &cases[i]);
-    struct mock_case processes = {"seed=1", NULL, TWILL_ERR_UNSUPPORTED, "another process"};
+    struct mock_case processes = {"seed=1", NULL, TWILL_ERR_UNSUPPORTED, "are different processes"};
     twill_test_run_processes(2, mock_rank, &processes);
 }
 

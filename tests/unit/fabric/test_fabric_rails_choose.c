@@ -133,7 +133,7 @@ struct choice_case {
     }
 #define MODEST(text, net, speed)                                                                   \
     {                                                                                              \
-        .name = (text), .label = (text), .network = (net), .mbits = (speed), .modest = true        \
+        .name = (text), .label = (text), .network = (net), .mbits = (speed), .on_demand = true     \
     }
 #define FAR(text, net, speed)                                                                      \
     {                                                                                              \
@@ -189,7 +189,7 @@ static const struct choice_case choices[] = {
      1,
      {"a", "c"},
      "1"},
-    {"a number takes modest ones",
+    {"a number takes on_demand ones",
      {{{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 0)}, "2", NULL},
       {{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 100)}, "2", NULL}},
      2,
