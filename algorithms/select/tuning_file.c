@@ -59,6 +59,22 @@ static twill_status expect_words(struct reader *r, unsigned words, const char *w
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
+static twill_status read_key(struct reader *r, struct twill_tuning_key *key)
+{
+    uint64_t cores;
+    TWILL_TRY(r->error, expect_words(r, 6, "for"));
+    int written =
+        snprintf(key->cpu, sizeof(key->cpu), "%s %s %s", r->word[1], r->word[2], r->word[3]);
+    if ((size_t)written >= sizeof(key->cpu))
+        return ENTRY_REFUSE(r, "\"%s\" is not the vendor of a CPU", r->word[1]);
+    if (!read_quantity(r->word[4], true, &key->l2_bytes))
+        return ENTRY_REFUSE(r, "\"%s\" is not the size of an L2 cache such as 2M", r->word[4]);
+    if (!read_quantity(r->word[5], false, &cores) || cores == 0 || cores > UINT32_MAX)
+        return ENTRY_REFUSE(r, "\"%s\" is not a number of cores", r->word[5]);
+    key->cores = (uint32_t)cores;
+    return TWILL_OK;
+}
+
 static twill_status read_machine(struct reader *r)
 {
     TWILL_TRY(r->error, expect_words(r, 2, "machine"));
@@ -145,29 +161,30 @@ static twill_status entry_read(struct reader *r, const char *line, size_t length
     TWILL_TRY(r->error, split_line(r, line, length));
     if (r->words == 0)
         return TWILL_OK;
+    if (strcmp(r->word[0], "for") == 0)
+        return read_key(r, &(struct twill_tuning_key){.cores = 0});
     if (strcmp(r->word[0], "machine") == 0)
         return read_machine(r);
     if (strcmp(r->word[0], "model") == 0)
         return read_model(r);
     if (strcmp(r->word[0], "measured") == 0)
         return read_measured(r);
-    return ENTRY_REFUSE(r, "\"%s\" is none of machine, model and measured", r->word[0]);
+    return ENTRY_REFUSE(r, "\"%s\" is none of for, machine, model and measured", r->word[0]);
 }
 
-static twill_status read_text(struct reader *r, const char *text, bool headed)
+static twill_status read_text(struct reader *r, const char *text)
 {
     static const char heading[] = "twill-tuning 1";
     for (r->line = 1; *text != '\0'; r->line++) {
         size_t length = strcspn(text, "\n"), said = strcspn(text, "#\n");
-        if (!headed || r->line > 1)
+        if (r->line > 1)
             TWILL_TRY(r->error, entry_read(r, text, said));
         else if (strncmp(text, heading, strlen(heading)) != 0 ||
                  strspn(text + strlen(heading), " \t\r") + strlen(heading) != said)
             return ENTRY_REFUSE(r, "the first line is not \"%s\"", heading);
         text += length + (text[length] == '\n');
     }
-    return headed && r->line == 1 ? ENTRY_REFUSE(r, "the first line is not \"%s\"", heading)
-                                  : TWILL_OK;
+    return r->line == 1 ? ENTRY_REFUSE(r, "the first line is not \"%s\"", heading) : TWILL_OK;
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
@@ -245,7 +262,7 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the tuning");
     t->model = *model;
     struct reader reader = {.tuning = t, .file = file, .error = error};
-    twill_status status = text != NULL ? read_text(&reader, text, true) : TWILL_OK;
+    twill_status status = text != NULL ? read_text(&reader, text) : TWILL_OK;
     snprintf(t->source, sizeof(t->source), "%s", t->count > 0 ? "TWILL_TUNING" : "");
     if (status != TWILL_OK) {
         twill_tuning_destroy(t);
@@ -256,15 +273,25 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
     return TWILL_OK;
 }
 
-twill_status twill_tuning_add(struct twill_tuning *tuning,
-                              const struct twill_tuned_machine *machine, struct twill_error *error)
+void twill_tuning_key_print(char text[TWILL_TUNING_KEY_BYTES], const struct twill_tuning_key *key)
 {
-    struct reader reader = {
-        .tuning = tuning, .file = "built-in", .capacity = tuning->count, .error = error};
-    TWILL_TRY(error, read_text(&reader, machine->text, false));
-    snprintf(tuning->source, sizeof(tuning->source), "built-in timings of %s", machine->name);
-    sort_entries(tuning);
-    return TWILL_OK;
+    snprintf(text, TWILL_TUNING_KEY_BYTES, "%s %lluK %u", key->cpu,
+             (unsigned long long)(key->l2_bytes >> 10), (unsigned)key->cores);
+}
+
+bool twill_tuning_is_for(const char *text, const struct twill_tuning_key *here)
+{
+    struct reader r = {.file = ""};
+    struct twill_tuning_key key;
+    for (; here->cpu[0] != '\0' && *text != '\0'; text += text[0] == '\n') {
+        if (split_line(&r, text, strcspn(text, "#\n")) == TWILL_OK && r.words > 0 &&
+            strcmp(r.word[0], "for") == 0 && read_key(&r, &key) == TWILL_OK &&
+            strcmp(key.cpu, here->cpu) == 0 && key.l2_bytes == here->l2_bytes &&
+            key.cores == here->cores)
+            return true;
+        text += strcspn(text, "\n");
+    }
+    return false;
 }
 
 void twill_tuning_destroy(struct twill_tuning *tuning)

@@ -4,7 +4,8 @@
  *
  *     twill-tuning 1
  *     # blank lines and what follows a # are passed over
- *     machine auto                                      the model to start from
+ *     for GenuineIntel 6 143 2M 2                       the machine that was measured
+ * (twill_tuning_key) machine auto                                      the model to start from
  *     model link.network.latency 4100000                one of its fields: picoseconds (per KiB)
  *     measured allreduce direct@flat 1x2 4096 1190000   collective,
  * algorithm[=parameters][@flavour], nodes x ranks of the fullest, bytes, picoseconds (f32)
@@ -31,7 +32,7 @@ struct twill_tuning {
     struct twill_machine_model model;
     struct twill_measured *measured; /* by what they are of, then by bytes */
     size_t count;
-    char source[64]; /* who has measured, for people: "TWILL_TUNING", "built-in timings of ..." */
+    char source[64]; /* where the timings are from: "TWILL_TUNING", "the timings of x.tuning", "" */
 };
 
 /* What a file says, or without one the model alone. machine: of twill_machine_model_find(), NULL or
@@ -49,21 +50,19 @@ size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_a
                          const struct twill_shape *shape, const struct twill_world *world,
                          const struct twill_measured **first);
 
-/* A machine of which timings are built in (algorithms/select/built_in_timings.c), as lines of a
- * file. */
-struct twill_tuned_machine {
-    const char *name;  /* for people */
-    const char *cpu;   /* vendor, family and model number */
-    uint64_t l2_bytes; /* of a core's */
-    uint32_t cores;
-    const char *text;
+/* A machine as tuning files name it: timings of one decide for no other. */
+struct twill_tuning_key {
+    char cpu[64];      /* vendor, family and model number by CPUID; "": unknown, matches no file */
+    uint64_t l2_bytes; /* of one core's L2 cache */
+    uint32_t cores;    /* of the node */
 };
-const struct twill_tuned_machine *twill_tuned_machine_at(size_t index); /* NULL past the end */
-/* NULL: of such a machine nothing is known, and the model decides. */
-const struct twill_tuned_machine *twill_tuned_machine_find(const char *cpu, uint64_t l2_bytes,
-                                                           uint32_t cores);
-/* Add what was measured there. Whoever adds it must know that all ranks do. */
-twill_status twill_tuning_add(struct twill_tuning *tuning,
-                              const struct twill_tuned_machine *machine, struct twill_error *error);
+
+#define TWILL_TUNING_KEY_BYTES 112
+
+/* Write the key as the words after "for" in a file. */
+void twill_tuning_key_print(char text[TWILL_TUNING_KEY_BYTES], const struct twill_tuning_key *key);
+
+/* Return true if the file's text has a line "for" of this machine. Nothing else of it is read. */
+bool twill_tuning_is_for(const char *text, const struct twill_tuning_key *here);
 
 #endif

@@ -329,11 +329,23 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
+/* Return the words after "for" in a tuning file of this machine, or "" if they are not known. */
+static const char *tuning_key(twill_context *context)
+{
+    static const char label[] = "tuning key: ";
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)
+        if (strncmp(line, label, strlen(label)) == 0)
+            return line + strlen(label);
+    return "";
+}
+
 /* Rank 0 opens the file, which must be new; the others hear of it. */
 static twill_status open_file(struct twill_bench_calibration *c, const char *path, int32_t *opened)
 {
     *opened = 1;
     if (c->rank == 0) {
+        const char *key = tuning_key(c->context);
         c->file = fopen(path, "wxe");
         *opened = c->file != NULL;
         if (c->file == NULL)
@@ -342,8 +354,9 @@ static twill_status open_file(struct twill_bench_calibration *c, const char *pat
             fprintf(
                 c->file,
                 "twill-tuning 1\n# written by twill-bench --calibrate, twill %s, %d ranks on %d "
-                "nodes\nmachine auto\n",
-                twill_version(), c->size, twill_comm_nodes(c->comm));
+                "nodes\n%s%s\nmachine auto\n",
+                twill_version(), c->size, twill_comm_nodes(c->comm),
+                key[0] != '\0' ? "for " : "# for no machine: its CPU is not known", key);
     }
     return twill_broadcast(c->comm, opened, opened, 1, TWILL_I32, 0);
 }

@@ -20,7 +20,7 @@ struct peer_info {
     struct twill_cpus where;             /* it may run */
     uint64_t memory_nodes;               /* it may bind to */
     uint64_t tuning;                     /* hash */
-    char tuned[64];                      /* machine that timings are built in of, or "" */
+    uint64_t timings;                    /* hash of those of this machine, 0: none */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
     struct twill_heap_info heap;
     struct twill_level_info level;
@@ -134,7 +134,7 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     }
     context->all_tuned = true;
     for (int r = 0; r < context->oob->size; r++)
-        context->all_tuned = context->all_tuned && strcmp(all[r].tuned, all[0].tuned) == 0;
+        context->all_tuned = context->all_tuned && all[r].timings == all[0].timings;
     for (int r = 0; r < context->oob->size; r++)
         if (all[r].tuning != all[0].tuning)
             return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
@@ -198,8 +198,7 @@ static twill_status exchange_info(struct twill_context *context)
     twill_host_describe(&mine.host);
     twill_topology_cpus(context->topology, &mine.where);
     mine.tuning = twill_tuning_hash(context->tuning);
-    snprintf(mine.tuned, sizeof(mine.tuned), "%s",
-             context->tuned != NULL ? context->tuned->name : "");
+    mine.timings = context->timings != NULL ? twill_tuning_hash(context->timings) : 0;
     twill_heap_describe(context, &mine.heap);
     mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
@@ -422,6 +421,7 @@ void twill_context_destroy(twill_context *context)
     free(context->label);
     free(context->level);
     twill_tuning_destroy(context->tuning);
+    twill_tuning_destroy(context->timings);
     free(context->why);
     twill_persistent_clear(context);
     twill_oob_close(context->oob);

@@ -67,9 +67,10 @@ struct twill_context {
     struct twill_detector *detector;                    /* NULL on one node */
     pthread_mutex_t detector_lock;                      /* its user's; taken before `lock` */
     struct twill_tuning *tuning;                        /* what algorithms are chosen by */
-    const struct twill_tuned_machine *tuned; /* of which timings are built in: this one, or NULL */
-    bool all_tuned;                          /* all ranks are on it */
-    char *why;                               /* the answer of twill_context_why() */
+    struct twill_tuning *timings; /* of this machine, from a tuning folder; used if all ranks have
+                                     them; NULL: none */
+    bool all_tuned;               /* all ranks have the same timings */
+    char *why;                    /* the answer of twill_context_why() */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_preloaded preloaded;
@@ -147,7 +148,7 @@ void twill_heap_note(struct twill_context *context);
 /* lib/config/tuning.c: what algorithms are chosen by. */
 twill_status twill_context_open_tuning(struct twill_context *context);
 /* All ranks have met: what is built in goes before the model if all are on that machine. */
-twill_status twill_context_agree_tuning(struct twill_context *context, bool all_on_it);
+twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it);
 
 /* What twill_alloc() and the library itself hold, and which allocations so far did not get the
  * memory asked for. */

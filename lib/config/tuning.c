@@ -2,38 +2,11 @@
 /* Reads TWILL_TUNING, TWILL_MACHINE and TWILL_ALGORITHM, and answers twill_context_why(). */
 #include "algorithms/select/explain.h"
 #include "lib/comm/find_levels.h"
+#include "lib/config/tuning_folder.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { FILE_BYTES_MOST = 16 << 20 };
-
-/* The whole file as text, to be freed. */
-static twill_status file_read(char **text, const char *path, struct twill_error *error)
-{
-    twill_status status = TWILL_ERR_CONFIG;
-    FILE *file = fopen(path, "re");
-    *text = NULL;
-    if (file == NULL)
-        return TWILL_FAIL(error, status, "TWILL_TUNING=%s: %s", path, strerror(errno));
-    size_t capacity = 0, length = 0;
-    ssize_t read = getdelim(text, &capacity, '\0', file);
-    length = read > 0 ? (size_t)read : 0;
-    if (length == 0 && *text != NULL)
-        **text = '\0';
-    if (ferror(file) || !feof(file) || length > FILE_BYTES_MOST) {
-        TWILL_FAIL(error, status, "TWILL_TUNING=%s: is not a text file%s%s", path,
-                   ferror(file) ? ": " : "", ferror(file) ? strerror(errno) : "");
-        free(*text);
-        *text = NULL;
-    } else {
-        status = TWILL_OK;
-    }
-    fclose(file);
-    return status;
-}
 
 /* What is spelled wrong is refused here; what cannot be done is known when a call asks for it. */
 static twill_status check_overrides(struct twill_context *context)
@@ -55,22 +28,30 @@ twill_status twill_context_open_tuning(struct twill_context *context)
     const char *machine = twill_config_text(&context->config, TWILL_VARIABLE_MACHINE);
     char *text = NULL;
     if (path != NULL)
-        TWILL_TRY(&context->error, file_read(&text, path, &context->error));
+        TWILL_TRY(&context->error, twill_tuning_read(&text, path, &context->error));
     twill_status status = twill_tuning_create(
         &context->tuning, machine, path != NULL && text == NULL ? "" : text, path, &context->error);
     free(text);
     const struct twill_machine *here = twill_topology_machine(context->topology);
-    if (status == TWILL_OK && path == NULL && here->is_this_machine &&
-        strcmp(context->tuning->model.name, twill_machine_model_at(0)->name) == 0)
-        context->tuned = twill_tuned_machine_find(here->cpu, here->l2_bytes, here->cores);
+    if (status != TWILL_OK || !here->is_this_machine || here->cpu[0] == '\0')
+        return status;
+    struct twill_tuning_key key = {.l2_bytes = here->l2_bytes, .cores = here->cores};
+    char printed[TWILL_TUNING_KEY_BYTES];
+    memcpy(key.cpu, here->cpu, sizeof(key.cpu));
+    twill_tuning_key_print(printed, &key);
+    twill_context_note(context, "tuning key: %s", printed);
+    if (path == NULL && strcmp(context->tuning->model.name, twill_machine_model_at(0)->name) == 0)
+        status = twill_tuning_find_timings(&context->timings, &key, &context->error);
     return status;
 }
 
-twill_status twill_context_agree_tuning(struct twill_context *context, bool all_on_it)
+twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it)
 {
-    if (context->tuned != NULL && all_on_it)
-        TWILL_TRY(&context->error,
-                  twill_tuning_add(context->tuning, context->tuned, &context->error));
+    if (context->timings != NULL && all_have_it) {
+        twill_tuning_destroy(context->tuning);
+        context->tuning = context->timings;
+        context->timings = NULL;
+    }
     twill_context_note(context, "choices: by the model %s%s%s", context->tuning->model.name,
                        context->tuning->source[0] != '\0' ? ", and before it " : "",
                        context->tuning->source);

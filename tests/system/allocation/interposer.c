@@ -57,7 +57,7 @@ static void allocation_note(const char *function)
     inside = true;
     int saved = errno;
     int depth = backtrace(frames, 32);
-    dladdr((void *)count, &self);
+    dladdr((void *)allocation_note, &self);
     bool theirs = false;
     void *origin = NULL;
     for (int i = 0; i < depth && origin == NULL; i++) {

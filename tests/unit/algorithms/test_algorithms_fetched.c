@@ -2,11 +2,12 @@
 /* What is fetched: chosen where it was measured to pay and can be had, and never stored to. That
  * its schedules are right is swept with all others. And where what was measured counts. */
 #include "algorithms/algorithms.h"
-#include "algorithms/select/tuning_file.h"
+#include "tests/support/timings.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -89,28 +90,30 @@ static void test_measured_flat(void **state)
     twill_world_destroy(&world);
 }
 
-/* Timings of a machine are for that machine: another CPU, other caches, more cores, and the model
- * decides. All ranks know it: what they compare differs. */
-static void test_built_in(void **state)
+/* Timings are for one machine: with another CPU, other caches or more cores the file does not
+ * match. */
+static void test_key(void **state)
 {
     (void)state;
-    const struct twill_tuned_machine *m = twill_tuned_machine_at(0);
-    struct twill_tuning *tuning;
-    assert_non_null(m);
-    assert_ptr_equal(twill_tuned_machine_find(m->cpu, m->l2_bytes, m->cores), m);
-    assert_null(twill_tuned_machine_find("AuthenticAMD 26 2", m->l2_bytes, m->cores));
-    assert_null(twill_tuned_machine_find("", m->l2_bytes, m->cores));
-    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes / 2, m->cores));
-    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes, 2 * m->cores));
-    assert_int_equal(twill_tuning_create(&tuning, NULL, NULL, NULL, NULL), TWILL_OK);
-    assert_int_equal(tuning->count, 0);
-    assert_string_equal(tuning->source, "");
-    uint64_t hash = twill_tuning_hash(tuning);
-    assert_int_equal(twill_tuning_add(tuning, m, NULL), TWILL_OK);
-    assert_true(tuning->count > 100);
-    assert_non_null(strstr(tuning->source, m->name));
-    assert_true(twill_tuning_hash(tuning) != hash);
-    twill_tuning_destroy(tuning);
+    static const char text[] = "twill-tuning 1\n# for AMD\n\n for AuthenticAMD 25 17 1M 2 # EPYC\n";
+    static const struct {
+        struct twill_tuning_key here;
+        bool matches;
+    } cases[] = {{{"AuthenticAMD 25 17", 1 << 20, 2}, true},
+                 {{"AuthenticAMD 25 1", 1 << 20, 2}, false},
+                 {{"", 1 << 20, 2}, false},
+                 {{"AuthenticAMD 25 17", 1 << 19, 2}, false},
+                 {{"AuthenticAMD 25 17", 1 << 20, 4}, false}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        assert_int_equal(twill_tuning_is_for(text, &cases[i].here), cases[i].matches);
+    assert_false(twill_tuning_is_for("twill-tuning 1\nfor AuthenticAMD 25 17\n", &cases[0].here));
+    char printed[TWILL_TUNING_KEY_BYTES], line[TWILL_TUNING_KEY_BYTES + 8];
+    twill_tuning_key_print(printed, &test_timings_key);
+    snprintf(line, sizeof(line), "for %s\n", printed);
+    assert_true(twill_tuning_is_for(line, &test_timings_key));
+    struct twill_tuning *delivered = test_timings();
+    assert_true(delivered->count > 100);
+    twill_tuning_destroy(delivered);
 }
 
 int main(void)
@@ -118,7 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_measured_fetched),
         cmocka_unit_test(test_measured_flat),
-        cmocka_unit_test(test_built_in),
+        cmocka_unit_test(test_key),
         cmocka_unit_test(test_never_stored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

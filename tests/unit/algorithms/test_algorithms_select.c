@@ -2,6 +2,7 @@
 /* What is chosen, by itself and by wish, and what is refused. */
 #include "algorithms/select/candidates.h"
 #include "tests/support/schedules.h"
+#include "tests/support/timings.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -165,10 +166,7 @@ static twill_status choose_row(struct twill_choice *choice, const struct twill_w
                                            .bytes = table[row].bytes,
                                            .mapped = (table[row].access & 1) != 0,
                                            .fetched = (table[row].access & FETCHED) != 0};
-    /* On the machine whose timings are built in. */
-    struct twill_tuning *tuning;
-    TWILL_TRY(error, twill_tuning_create(&tuning, NULL, NULL, NULL, error));
-    assert_int_equal(twill_tuning_add(tuning, twill_tuned_machine_at(0), NULL), TWILL_OK);
+    struct twill_tuning *tuning = test_timings();
     twill_status status =
         twill_chooser_create(&chooser, world, tuning, table[row].requested, error);
     if (status == TWILL_OK)
