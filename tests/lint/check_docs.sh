@@ -85,6 +85,28 @@ check_readme_program() # readme
         -L"$build/lib" -ltwill -Wl,-rpath,"$build/lib" 2>&1
 }
 
+# `file:function` in a page: the file is there, and has such a function.
+check_citations() # page tree
+{
+    # shellcheck disable=SC2016 # Markdown's
+    grep -oE '`[a-z][A-Za-z_/0-9]*\.[ch]:[A-Za-z_0-9]+`' "$1" | tr -d '`' | sort -u | while IFS=: read -r file name; do
+        if [ ! -f "$2/$file" ]; then
+            echo "${1##*/} cites $file, which is not there"
+        elif ! grep -qE "\\b$name\\(" "$2/$file"; then
+            echo "${1##*/} cites $name in $file, which has no such function"
+        fi
+    done
+}
+
+# Names that begin with TWILL_ are variables, names of twill.h, or options of CMake.
+check_names() # page tree
+{
+    grep -ohE '\bTWILL_[A-Z0-9_]+\b' "$1" | sort -u | while read -r name; do
+        grep -qwF "$name" "$2/lib/config/config.h" "$2/lib/twill.h" "$2/CMakeLists.txt" ||
+            echo "${1##*/} names $name, which is not there"
+    done
+}
+
 # Markdown links to files of ours.
 check_links() # file tree
 {
@@ -126,6 +148,11 @@ self_test()
     must_complain 'nowhere.c' check_readme "$scratch/README.md" "$source"
     must_complain 'NO.md' check_links "$scratch/README.md" "$source"
     must_complain 'hardly any program' check_readme_program "$scratch/README.md"
+    # shellcheck disable=SC2016 # Markdown's
+    echo 'see `lib/nowhere.c:f`, `lib/base.c:nothing` and TWILL_NOWHERE' >"$scratch/bad.md"
+    must_complain 'cites lib/nowhere.c' check_citations "$scratch/bad.md" "$source"
+    must_complain 'cites nothing in lib/base.c' check_citations "$scratch/bad.md" "$source"
+    must_complain 'names TWILL_NOWHERE' check_names "$scratch/bad.md" "$source"
 }
 
 groff=$(command -v groff) || echo "no groff here: its warnings are not looked for"
@@ -152,8 +179,13 @@ must_pass "program of README" check_readme_program "$source/README.md"
 for name in README.md CONTRIBUTING.md CHANGELOG.md; do
     must_pass "links of $name" check_links "$source/$name" "$source"
 done
+must_pass "names of README.md" check_names "$source/README.md" "$source"
 for page in "$source"/docs/*.md; do
     must_pass "links of docs/${page##*/}" check_links "$page" "$source/docs"
+    must_pass "names of docs/${page##*/}" check_names "$page" "$source"
+done
+for page in "$source/docs/architecture.md" "$source/CONTRIBUTING.md"; do
+    must_pass "citations of ${page##*/}" check_citations "$page" "$source"
 done
 must_pass "messages of docs/troubleshooting.md" check_messages "$source/docs/troubleshooting.md" "$source"
 finish
