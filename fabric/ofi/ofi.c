@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of the ofi transport: open, post, cancel, close. */
+/* The operations of the ofi transport: open, connect, post, describe. */
 #include "fabric/ofi/ofi.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ static twill_status ofi_open(struct twill_transport **transport,
     return twill_ofi_open(transport, params, NULL, error);
 }
 
-/* May this communicator go on? The lock is held. */
+/* Return the error if this communicator or the endpoint has failed. Call with the lock. */
 static twill_status check_ofi(const struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)

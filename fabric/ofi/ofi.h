@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ofi transport: tagged messages over a reliable datagram endpoint of libfabric.
  *
- * Every message has one header message, in order per (from, to, lane). Up to t->eager bytes travel
- * behind the header. Larger ones are sent from the sender's buffer to the receiver's, in segments,
- * after the receiver has said "clear to send" - which it does as soon as its RECV is posted:
+ * Every message has one header message, in order per (from, to, lane). Up to endpoint->eager bytes
+ * of payload travel with the header. Larger messages go from the sender's buffer to the receiver's,
+ * in chunks, after the receiver's "clear to send", which it returns once its RECV is posted:
  *
  *      sender, SEND                         receiver, RECV
  *      header ------------------------>     compares signature and bytes
- *                      <--------------      clear to send (at RECV; segments are posted)
- *      segments, several in flight ---->    fold or nothing, when they have arrived in order
+ *                      <--------------      clear to send (at RECV; chunks are posted)
+ *      chunks, several in flight ----->     reduced, if asked for, in order
  *
- * So no payload ever meets a receive of another size (several providers hang on truncation), and
- * none arrives unexpected. Both sides compare; whoever differs finishes with TWILL_ERR_MISMATCH.
- * Headers are limited by credits per (peer, lane), returned in control messages: a sender that runs
- * ahead waits in its own queue instead of filling the provider's memory. Control messages are taken
- * at any time, headers and payload only for a posted RECV. All lanes together stay below the 64
- * unexpected messages that libfabric's newer tcp keeps per peer before it stops reading from it.
+ * So payload never arrives at a receive of another size (several providers hang on truncation) and
+ * never unexpected. Both sides compare; a side that finds a difference ends its request with
+ * TWILL_ERR_MISMATCH. Headers are limited by credits per (peer, lane), returned in control
+ * messages: a sender that is ahead waits in its own queue instead of filling the provider's memory.
+ * Control messages are received at any time, headers and payload only for a posted RECV. All lanes
+ * together stay below the 64 unexpected messages after which libfabric's newer tcp stops reading
+ * from a peer.
  *
- * All communicators of a context share one endpoint, its memory and its addresses: struct
- * twill_ofi_endpoint. Who makes progress reads the completion queue for all of them, and leaves
- * what is another communicator's in that one's list: requests and callers' buffers are touched by
- * the holder of their communicator only. One lock, the home's, is held in every call.
+ * All communicators of a context share one endpoint with its memory and addresses: struct
+ * twill_ofi_endpoint. Whichever calls progress() reads the completion queue for all, and queues
+ * completions of another communicator in that communicator's list: only the thread that uses a
+ * communicator touches its requests and buffers. Every call holds the endpoint's lock.
  *
- * Tag, 48 bits (cxi has no more): communicator plus a secret of the job 26, lane 4, sending rank
- * 16, channel 2. Where the provider has 60 bits, 12 more bits of the secret lie above them. Anybody
- * who reaches the endpoint can send to it: the secret, which is derived from the job's key, is what
- * keeps such messages from the receives. Where addresses are socket addresses and the provider can
- * (FI_DIRECTED_RECV), receives also name the sender's address. */
+ * The tag has 48 bits (cxi has no more): 26 communicator number plus a secret of the job, 4 lane,
+ * 16 sending rank, 2 channel. If the provider has 60 bits, 12 more bits of the secret lie above.
+ * Any process that reaches the endpoint can send to it; the secret, derived from the job's key,
+ * keeps its messages from matching our receives. If addresses are socket addresses and the provider
+ * supports FI_DIRECTED_RECV, receives also name the sender's address. */
 #ifndef TWILL_OFI_H
 #define TWILL_OFI_H
 
@@ -38,53 +39,53 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_tagged.h>
 
-#define TWILL_OFI_LANES        TWILL_LANES
-#define TWILL_OFI_EAGER        16320u /* payload bytes behind a header, at most: gni, rxm 16 KiB */
-#define TWILL_OFI_CREDITS      7u     /* headers a sender may be ahead of the RECVs, per lane */
-#define TWILL_OFI_HEADERS      2u     /* header receives posted per lane */
-#define TWILL_OFI_CLEAR        4u     /* large messages cleared to send per lane */
-#define TWILL_OFI_CHUNKS       4u     /* segments in flight per lane and direction */
-#define TWILL_OFI_CONTROLS     32u    /* control receives posted per endpoint */
-#define TWILL_OFI_BUFFERS      64u    /* sends in flight out of transport memory */
-#define TWILL_OFI_OF_PEER      16u  /* of them to one peer: a slow one must not hold up the rest */
-#define TWILL_OFI_BATCH        16u  /* completions read at once */
-#define TWILL_OFI_IN_FLIGHT    512u /* sends asked of the provider, at most */
-#define TWILL_OFI_CACHED       128u /* registrations kept, at most: each use asks for all, */
-#define TWILL_OFI_CACHED_BYTES ((size_t)4 << 30) /* and bytes of them */
+#define TWILL_OFI_LANES    TWILL_LANES
+#define TWILL_OFI_EAGER    16320u /* maximum of payload in a header message: gni, rxm 16 KiB */
+#define TWILL_OFI_CREDITS  7u     /* headers a sender may be ahead of the RECVs, per lane */
+#define TWILL_OFI_HEADERS  2u     /* header receives posted per lane */
+#define TWILL_OFI_CLEAR    4u     /* large messages cleared to send per lane */
+#define TWILL_OFI_CHUNKS   4u     /* chunks in flight per lane and direction */
+#define TWILL_OFI_CONTROLS 32u    /* control receives posted per endpoint */
+#define TWILL_OFI_BUFFERS  64u    /* sends in flight from transport memory */
+#define TWILL_OFI_BUFFERS_PER_PEER                                                                 \
+    16u                            /* of those, to one peer: a slow one must not block the others */
+#define TWILL_OFI_BATCH        16u /* completions read at once */
+#define TWILL_OFI_IN_FLIGHT    512u /* most sends outstanding at the provider */
+#define TWILL_OFI_CACHED       128u /* registrations cached: each use checks all of them */
+#define TWILL_OFI_CACHED_BYTES ((size_t)4 << 30) /* and their bytes */
 #define TWILL_OFI_POLLS_LEAST                                                                      \
-    100u /* before it is given up, if late: the machine may have stopped */
+    100u /* polls before a timeout counts: the machine may have been suspended */
 #define TWILL_OFI_COMM_BITS 26
 #define TWILL_OFI_TAG_BITS  48
 #define TWILL_OFI_LONG_TAG  60 /* bits, where the provider has them */
 #define TWILL_OFI_CHUNK     (64u << 20)
-#define TWILL_OFI_PULLED    16384u /* longer messages are pulled by some providers */
-#define TWILL_OFI_REDUCE_SEGMENT                                                                   \
-    (1u << 20)                /* segment when it is folded: overlaps with the next                 \
-                               */
-#define TWILL_OFI_EASY 16384u /* what providers send without asking the receiver, mostly */
+#define TWILL_OFI_PULLED    16384u /* some providers pull longer messages */
+#define TWILL_OFI_REDUCE_CHUNK                                                                     \
+    (1u << 20) /* chunk of a message that is reduced: overlaps with the next */
+#define TWILL_OFI_PROVIDER_EAGER 16384u /* most providers send this much without a rendezvous */
 
 enum twill_ofi_channel { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };
 
 enum twill_ofi_message {
     TWILL_OFI_EAGER_DATA = 1, /* payload follows in the same message */
-    TWILL_OFI_LARGE,          /* payload waits for a clear to send */
+    TWILL_OFI_LARGE,          /* payload follows after a clear to send */
     TWILL_OFI_CLEAR_TO_SEND,
     TWILL_OFI_CREDIT
 };
 
-/* Header of a message, and the whole of a control message. Host byte order: open() refuses ranks
- * of another one. */
+/* Header of a message; a control message is only this. Host byte order: open() refuses ranks of
+ * another byte order. */
 struct twill_ofi_header {
     uint32_t signature;
     uint32_t sequence; /* of the message on its (from, to, lane) */
-    uint64_t bytes;    /* of the message: the sender's, or in a clear to send the receiver's */
-    uint64_t chunk;    /* clear to send: bytes of all segments but the last */
-    uint32_t consumed; /* control: headers this rank has taken from the addressee: credit */
+    uint64_t bytes;    /* of the message as the sender knows it; in a clear to send, the receiver */
+    uint64_t chunk;    /* clear to send: bytes of all chunks but the last */
+    uint32_t consumed; /* control: headers of the addressee this rank has consumed (credit) */
     uint8_t kind;      /* enum twill_ofi_message */
     uint8_t lane;
     uint16_t spare;
 };
-_Static_assert(sizeof(struct twill_ofi_header) == 32, "a header is half a line");
+_Static_assert(sizeof(struct twill_ofi_header) == 32, "a header is half a cache line");
 _Static_assert(TWILL_OFI_LANES *TWILL_OFI_CREDITS <= 64, "unexpected messages of a peer");
 
 #define TWILL_OFI_BUFFER_BYTES (sizeof(struct twill_ofi_header) + TWILL_OFI_EAGER)
@@ -101,38 +102,39 @@ struct twill_ofi;
 struct twill_ofi_endpoint;
 struct twill_ofi_registration;
 
-/* A rank of the job. */
+/* A rank of the job at the provider. */
 struct twill_ofi_contact {
     fi_addr_t address;
-    bool known;          /* inserted into the address vector */
-    uint32_t sends_busy; /* send buffers with messages to it */
+    bool known;          /* address is in the address vector */
+    uint32_t sends_busy; /* send buffers in flight to it */
 };
 
-/* One operation of the provider. The context comes first: completions name its address. All ops
- * live in the transport's memory, none in requests, so that nothing dangles after a failure. */
+/* One operation of the provider. The context is first, as completions carry its address. All
+ * operations live in the transport's memory, none in requests: no completion can dangle after a
+ * failure. */
 struct twill_ofi_op {
     struct fi_context2 context;
-    struct twill_ofi_op *next;         /* in the pool of free ones */
-    struct twill_ofi *owner;           /* communicator; NULL: nobody's, or it is gone */
-    struct twill_ofi_lane *lane;       /* of the owner; not of control receives */
-    struct twill_ofi_contact *contact; /* send buffers: whom to */
+    struct twill_ofi_op *next;         /* in the list of free ones */
+    struct twill_ofi *owner;           /* its communicator; NULL: none, or closed */
+    struct twill_ofi_lane *lane;       /* lane of the owner; NULL for control receives */
+    struct twill_ofi_contact *contact; /* send buffers: the destination */
     struct twill_transfer *request;    /* or NULL */
-    unsigned char *buffer;             /* transport memory, or NULL: the request's */
+    unsigned char *buffer;             /* transport memory; NULL: the request's */
     size_t bytes;
-    uint32_t sequence; /* send buffers: of the message they are about */
+    uint32_t sequence; /* send buffers: of the message they belong to */
     uint8_t kind;
     uint8_t message; /* send buffers: enum twill_ofi_message */
-    bool posted;     /* the provider has it */
-    bool done;       /* completed, not yet taken */
+    bool posted;     /* at the provider */
+    bool done;       /* completed, not yet handled */
 };
 
-/* What the transport keeps in a request while it is posted. */
+/* The transport's part of a posted request, in its private_. */
 struct twill_ofi_private {
     struct twill_ofi_registration *memory;
     size_t posted; /* bytes handed to the provider */
-    size_t chunk;  /* RECV: announced */
+    size_t chunk;  /* RECV: bytes per chunk announced in the clear to send */
     uint32_t sequence;
-    bool cleared;  /* RECV: clear to send has gone */
+    bool cleared;  /* RECV: clear to send was sent */
     bool verified; /* RECV: header was compared */
 };
 _Static_assert(sizeof(struct twill_ofi_private) <=
@@ -153,43 +155,44 @@ struct twill_ofi_clear {
 struct twill_ofi_lane {
     struct twill_ofi_peer *peer;
     struct twill_ofi_lane *next_stuck;
-    bool stuck;   /* in the list of lanes to try again */
-    bool broken;  /* a RECV did not match: nothing more is taken */
+    bool stuck;   /* in the list of lanes to retry */
+    bool broken;  /* a RECV did not match: nothing more is received */
     uint8_t lane; /* number */
 
-    struct twill_transfer_queue headers_out;       /* SENDs whose header has not gone */
-    struct twill_transfer_queue payload_out;       /* large SENDs not wholly posted */
+    struct twill_transfer_queue headers_out;       /* SENDs whose header is not sent */
+    struct twill_transfer_queue payload_out;       /* large SENDs whose chunks are not all posted */
     uint32_t sent;                                 /* headers sent */
-    uint32_t acked;                                /* headers the peer has taken */
-    struct twill_ofi_clear clear[TWILL_OFI_CLEAR]; /* clears received */
+    uint32_t acked;                                /* headers the peer has consumed */
+    struct twill_ofi_clear clear[TWILL_OFI_CLEAR]; /* clear to sends received */
     struct twill_ofi_op chunk_out[TWILL_OFI_CHUNKS];
 
     struct twill_transfer_queue in;    /* RECVs not complete */
-    struct twill_transfer *next_large; /* first large RECV whose segments are not all posted */
-    uint32_t received;                 /* RECVs taken */
+    struct twill_transfer *next_large; /* first large RECV whose chunks are not all posted */
+    uint32_t received;                 /* RECVs posted by the caller, ever */
     uint32_t awaited;                  /* header receives posted, ever */
-    uint32_t consumed;                 /* headers taken */
-    uint32_t reported;                 /* what the peer knows of consumed */
+    uint32_t consumed;                 /* headers consumed */
+    uint32_t reported;                 /* `consumed` as last sent to the peer */
     uint32_t cleared;                  /* large RECVs cleared and not complete */
-    uint32_t chunks_posted;            /* ring of chunk_in, ever */
+    uint32_t chunks_posted;            /* position in the ring chunk_in, ever */
     uint32_t chunks_taken;
-    struct twill_ofi_registration *orphan; /* of a RECV that did not match: the provider still has
-                                              its receives */
+    struct twill_ofi_registration
+        *orphan; /* of a RECV that did not match: its receives are still at the provider */
     struct twill_ofi_op header_in[TWILL_OFI_HEADERS];
     struct twill_ofi_op chunk_in[TWILL_OFI_CHUNKS];
 };
 
+/* A peer of one communicator. Allocated at the first contact, freed with the communicator. */
 struct twill_ofi_peer {
     uint32_t rank;              /* in the communicator */
-    char name[TWILL_RANK_TEXT]; /* for people */
+    char name[TWILL_RANK_TEXT]; /* for messages */
     struct twill_ofi_contact *contact;
     struct fid_mr *mr; /* of memory */
     unsigned char *memory;
     struct twill_ofi_lane lanes[TWILL_OFI_LANES];
 };
 
-/* The functions of libfabric that are no operations of an object, from the library that was opened
- * at run time. A copy is as good. */
+/* The functions of libfabric that are not operations of an object, from the library opened at run
+ * time. May be copied. */
 struct twill_libfabric {
     __typeof__(fi_getinfo) *getinfo;
     __typeof__(fi_freeinfo) *freeinfo;
@@ -198,22 +201,22 @@ struct twill_libfabric {
     __typeof__(fi_strerror) *explain;
 };
 
-/* For tests: what this machine's providers do not do by themselves. */
+/* For tests: behaviour the providers of this machine do not show. */
 struct twill_ofi_options {
     bool force_registration; /* treat FI_MR_LOCAL as required */
     bool no_inject;
     size_t max_message; /* 0: the endpoint's */
-    uint32_t again;     /* every so many posts are answered "later"; 0: never */
-    bool keeps;         /* the provider does not cancel */
-    uint32_t cached;    /* registrations kept, at most; 0: TWILL_OFI_CACHED */
+    uint32_t again;     /* every n-th post is answered "busy"; 0: none */
+    bool no_cancel;     /* the provider cannot cancel */
+    uint32_t cached;    /* most registrations cached; 0: TWILL_OFI_CACHED */
 };
 
-/* What the communicators of a context share. Everything is the lock's but what does not change
- * after it was made. */
+/* What all communicators of a context share. Created by the first communicator, closed with the
+ * context. `lock` protects all members that change after that. */
 struct twill_ofi_endpoint {
     struct twill_common common;
     pthread_mutex_t lock;
-    bool exclusive; /* of one communicator only */
+    bool exclusive; /* used by one communicator only */
     struct twill_transport_params params;
     struct twill_ofi_options options;
     struct twill_libfabric library;
@@ -222,30 +225,30 @@ struct twill_ofi_endpoint {
     struct fid_domain *domain;
     struct fid_av *av;
     struct fid_cq *cq;
-    struct fid_ep *ep;     /* NULL once it is closed: nothing can land any more */
+    struct fid_ep *ep;     /* NULL once closed: no more data can arrive */
     struct fid_mr *mr;     /* of memory */
     unsigned char *memory; /* send buffers, then control receives */
-    bool registers;        /* every buffer needs a descriptor */
-    uint64_t next_key;     /* for providers that leave keys to us */
-    bool caches;           /* registrations outlive the requests they were made for */
-    bool monitors;         /* also of memory that may be gone */
-    struct twill_ofi_registration *registrations; /* last used first */
-    uint32_t cached;                              /* of them, in the cache */
+    bool registers;        /* every buffer must be registered */
+    uint64_t next_key;     /* for providers without FI_MR_PROV_KEY */
+    bool caches;           /* registrations are kept after their request */
+    bool monitors;         /* also those of undeclared memory: ofi_locked.c */
+    struct twill_ofi_registration *registrations; /* most recently used first */
+    uint32_t cached;                              /* number of those with kind CACHED */
     size_t cached_bytes;
-    size_t locked_before; /* bytes locked by others, at most */
-    bool suspects;        /* what was pinned has gone: it may be elsewhere */
-    bool closing;         /* nothing more is posted */
-    bool standing;        /* header receives are posted before their RECVs */
+    size_t locked_before; /* upper bound of the bytes locked by others */
+    bool suspects;        /* pinned memory has moved: it may still be pinned elsewhere */
+    bool closing;         /* post nothing more */
+    bool preposts;        /* header receives are posted before their RECVs */
     uint32_t credits;     /* headers a sender may be ahead, per lane */
     size_t eager;         /* agreed by all ranks */
     size_t max_message;   /* agreed by all ranks */
-    size_t inject;        /* own */
+    size_t inject;        /* of this rank */
     uint32_t rank, size;  /* of the job */
-    uint32_t tag_secret;  /* secret of the job in its tags: added to the communicator's number */
-    uint64_t seal;        /* the same: bits above TWILL_OFI_TAG_BITS */
+    uint32_t tag_secret;  /* secret of the job: added to the communicator number */
+    uint64_t seal;        /* more of the secret: tag bits above TWILL_OFI_TAG_BITS */
     uint32_t tag_bits;    /* TWILL_OFI_TAG_BITS or TWILL_OFI_LONG_TAG */
     bool directed;        /* receives name their sender's address */
-    uint32_t posts;       /* counted for options.again */
+    uint32_t posts;       /* counts posts for options.again */
     size_t address_bytes; /* stride in addresses */
     unsigned char *addresses;
     size_t *address_length;             /* [size] */
@@ -253,156 +256,147 @@ struct twill_ofi_endpoint {
     struct twill_ofi_op sends[TWILL_OFI_BUFFERS];
     struct twill_ofi_op *free_sends;
     struct twill_ofi_op controls[TWILL_OFI_CONTROLS];
-    uint32_t controls_idle;     /* to be posted again */
-    struct twill_ofi *open;     /* communicators */
-    struct twill_ofi *deferred; /* closed ones of whom the provider still has operations */
-    twill_status failed;        /* for all communicators, and why */
+    uint32_t controls_idle;     /* to be reposted */
+    struct twill_ofi *open;     /* open communicators */
+    struct twill_ofi *deferred; /* closed ones with operations still at the provider */
+    twill_status failed;        /* of all communicators, with the reason below */
     char failure[256];
     char why[192];
     char description[512];
 };
 
-/* A communicator. Its requests are touched by its holder only; everything else under the home's
- * lock, and by whoever reads the completion queue. */
+/* A communicator's transport. Only the thread that uses the communicator touches its requests;
+ * everything else is protected by the endpoint's lock. */
 struct twill_ofi {
     struct twill_transport base;
     struct twill_ofi_endpoint *endpoint;
-    struct twill_ofi *next; /* in the home's list */
-    const uint32_t *job;    /* rank of the job of each rank; NULL: the same */
+    struct twill_ofi *next; /* in endpoint->open or endpoint->deferred */
+    const uint32_t *job;    /* each rank's rank in the job; NULL: equal */
     uint32_t comm;
     uint32_t rank, size;
     struct twill_ofi_peer **peers;           /* [size], NULL until first contact */
-    struct twill_ofi_lane *stuck_head;       /* to be tried again */
+    struct twill_ofi_lane *stuck_head;       /* lanes to retry */
     struct twill_ofi_lane *stuck_tail;       /* */
-    struct twill_transfer *sent, *sent_last; /* sent out of send buffers, likewise */
-    uint32_t sends_busy;                     /* send buffers */
-    uint32_t headers_busy;                   /* header receives with the provider */
-    uint32_t chunks_busy;                    /* operations on callers' memory */
-    int noticed;                             /* completions since its holder looked */
+    struct twill_transfer *sent, *sent_last; /* SENDs completed from send buffers, to be finished */
+    uint32_t sends_busy;                     /* send buffers in flight */
+    uint32_t headers_busy;                   /* header receives at the provider */
+    uint32_t chunks_busy;                    /* operations on callers' memory at the provider */
+    int noticed;                             /* completions since its last progress() */
     bool cancelled;
     twill_status failed;
-    struct twill_error failure; /* noticed by another's progress */
+    struct twill_error failure; /* found by another communicator's progress() */
 };
 
-/* Wire format and agreement check; changed when either changes. */
+/* Version of the wire format and of the exchange at open; change it with either. */
 #define TWILL_OFI_WIRE 0x77740003u
 
-/* --- ofi_library.c: libfabric itself
- * -------------------------------------------------------------- */
-/* Open it, from TWILL_LIBFABRIC's path or where the loader finds it (NULL). It stays loaded until
- * the process ends. The program's signal actions are left as they are. */
+/* --- ofi_library.c --------------------------------------------------------------------------- */
+/* Open libfabric at `path` (TWILL_LIBFABRIC) or, for NULL, where the loader finds it. It stays
+ * loaded until the process ends. The program's signal handlers are restored. */
 twill_status twill_ofi_library_open(struct twill_libfabric *library, const char *path,
                                     struct twill_error *error);
-/* fi_getinfo(), which leaves signal actions alone, too. */
+/* Call fi_getinfo() and restore the program's signal handlers. */
 int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
                               const struct fi_info *hints, struct fi_info **list);
 
-/* --- ofi_choose.c: which of the interfaces libfabric offers -------------------------------------
- */
-/* Infos are freed with the library's freeinfo(). */
+/* --- ofi_choose.c: which provider, domain and interface -------------------------------------- */
+/* Choose by `params`; `why` says for what reason. Free *chosen with library->freeinfo(). */
 twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
                               const struct twill_transport_params *params, char *why,
                               size_t why_bytes, struct twill_error *error);
-/* All that could serve. */
+/* List all endpoints that meet the requirements. Free with library->freeinfo(). */
 twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
                             struct twill_error *error);
-/* Does it run over an interface's IP address (tcp), instead of a fabric of its own? */
+/* Return whether it runs over an IP address (tcp), not a fabric of its own. */
 bool twill_ofi_is_ip(const struct fi_info *info);
-/* "192.0.2.1:4711", or the provider's own notation, for people. */
+/* Write the address for messages: "192.0.2.1:4711", or in the provider's notation. */
 void twill_ofi_address_text(const struct fi_info *info, const void *address, size_t bytes,
                             char *text, size_t text_bytes);
 
-/* --- ofi_shared_endpoint.c: what communicators share
- * ----------------------------------------------------------
- */
-/* Join the home there is, or make one with the other ranks: collective then. */
+/* --- ofi_shared_endpoint.c: what communicators share ----------------------------------------- */
+/* Join the context's endpoint; if there is none, create it, which is collective. */
 twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);
-/* Leave it. What the provider has not given back stays until it is, or until the home is closed. */
+/* Leave the endpoint and free `t`. If the provider still has its operations, that is deferred until
+ * they are returned or the endpoint is closed. */
 void twill_ofi_leave(struct twill_ofi *t);
-/* The open communicator of that number, or NULL. */
+/* Return the open communicator of this number, or NULL. */
 struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t comm);
-/* From now on every communicator fails with these words. */
+/* Let every communicator fail with this message from now on. */
 void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status status,
                              const char *message);
-/* A communicator fails with this, at its next progress. */
+/* Let a communicator fail with this error at its next progress(). */
 void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
                            const struct twill_error *error);
-/* Memory of a communicator. */
+/* Free the memory of a communicator. */
 void twill_ofi_destroy(struct twill_ofi *t);
 
-/* --- ofi_endpoint.c: the fids
- * ----------------------------------------------------------------------
- */
+/* --- ofi_endpoint.c: libfabric's objects ----------------------------------------------------- */
 twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
-void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint); /* stops all transfers */
-/* Registered memory is bound to the endpoint (FI_MR_ENDPOINT). */
+void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint); /* ends all transfers */
+/* Return whether registrations are bound to the endpoint (FI_MR_ENDPOINT). */
 bool twill_ofi_binds_memory(const struct twill_ofi_endpoint *endpoint);
-bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint); /* false: memory must stay */
+/* Close it and its objects. Returns false if the provider may still write to its memory. */
+bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint);
 
-/* --- ofi_registration.c: memory the provider must know
- * ----------------------------------------------
- */
-/* Of the transport's own memory; *mr stays NULL where the provider needs none. */
+/* --- ofi_registration.c ---------------------------------------------------------------------- */
+/* Register the transport's own memory. *mr stays NULL where the provider needs no registration. */
 twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void *start,
                                 size_t bytes, struct fid_mr **mr, struct twill_error *error);
 void twill_ofi_unregister(struct fid_mr **mr);
-/* Of a caller's memory, for the time of one request of t. */
+/* Register a caller's memory for one request of t, or find it registered. NULL if not needed. */
 twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes,
                             struct twill_ofi_registration **memory, struct twill_error *error);
 void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory);
-/* Keep nothing of this memory; NULL: of any. */
+/* Drop the registrations that overlap this memory, or all (start NULL). */
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
-/* Keep what nobody declared too, where the kernel tells of it. */
+/* Cache undeclared memory, too, if ofi_locked.c works with this kernel. */
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
-/* Of all posted requests of a communicator; and of its peers' memory. */
+/* Release the registrations of all posted requests of a communicator; unregister its peers'
+ * memory. */
 void twill_ofi_release_all(struct twill_ofi *t);
 void twill_ofi_unregister_peers(struct twill_ofi *t);
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);
 
-/* --- ofi_address.c: agreement and peers
- * ------------------------------------------------------------
- */
-/* Collective. local: how far this rank has come, so that the others need not wait for it. */
+/* --- ofi_address.c: agreement and peers ------------------------------------------------------ */
+/* Exchange settings and addresses of all ranks. Collective; `local` is this rank's status so far,
+ * so that a rank that failed does not leave the others waiting. */
 twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
                              struct twill_error *error);
-/* State of a peer; allocated and its address inserted at the first contact. */
+/* Return the state of a peer; created at the first call, which also inserts its address. */
 twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
                             struct twill_error *error);
 void twill_ofi_peer_free(struct twill_ofi_peer *peer);
 
-/* --- ofi_post.c: single operations. 1: done, 0: not now, negative: status
- * --------------------------
- */
+/* --- ofi_post.c: single operations. Return 1: done, 0: busy, negative: status ---------------- */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
                    void *desc, struct twill_error *error);
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Header and the payload of request (or NULL) in one message out of transport memory. *finished:
- * the data is out of our hands; else the request finishes when the operation completes. */
+/* Send a header and the payload of `request` (or NULL) in one message from transport memory.
+ * *finished: the data has left; else the request completes with the operation. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_channel channel, bool *finished, struct twill_error *error);
-/* The tag of a message; the endpoint tells how long it is. */
+/* Return the tag of a message. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_channel channel);
 uint32_t twill_ofi_tag_from(uint64_t tag);
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
-/* Post the control receives that are not. */
+/* Post all idle control receives. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
-/* Have progress try this lane again. */
+/* Put the lane into the list progress() retries. */
 void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_lane *lane);
-/* Words for a negative libfabric code, and the status it means; lane names the peer, or NULL. */
+/* Set the error for a libfabric code and return its status; `lane` names the peer, or is NULL. */
 twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct twill_error *error,
                             const char *what, int code, const struct twill_ofi_lane *lane);
 
-/* --- ofi_send.c, ofi_recv.c. How many requests finished, or a negative status
- * --------------------------
- */
+/* --- ofi_send.c, ofi_recv.c: return how many requests completed, or a negative status -------- */
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error);
+/* Handle a control message of rank `from`. */
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
                                size_t bytes, struct twill_error *error);
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
@@ -410,37 +404,32 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error);
 
-/* --- ofi_progress.c
- * --------------------------------------------------------------------------------
- */
-/* Give completions to the communicators they are of. The lock is held. */
+/* --- ofi_progress.c -------------------------------------------------------------------------- */
+/* Read the completion queue and pass completions on to their communicators. Call with the lock. */
 twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error);
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
-/* --- ofi_cancel.c
- * ----------------------------------------------------------------------------------
- */
+/* --- ofi_cancel.c ---------------------------------------------------------------------------- */
 void twill_ofi_cancel(struct twill_transport *transport);
 void twill_ofi_close(struct twill_transport *transport);
 
-/* --- ofi_locked.c: is memory still the memory it was?
- * ------------------------------------------------
- */
-/* Does this kernel tell? */
+/* --- ofi_locked.c: detect whether memory was unmapped, by locking it ------------------------- */
+/* Return whether this kernel allows all of it. */
 bool twill_locked_works(void);
-/* Pin it in place; false: it may not, or somebody else has done so (ours: not he, if any). */
+/* Lock whole pages. Returns false if that is refused, or the first page is locked already and not
+ * by us (`ours`). */
 bool twill_locked_take(void *start, size_t bytes, bool ours);
-void twill_locked_drop(void *start, size_t bytes); /* unpin whatever is there */
-/* Is it all of it what was taken? */
+void twill_locked_drop(void *start, size_t bytes); /* unlock */
+/* Return whether the whole range is still the locked mapping. */
 bool twill_locked_still(const void *start, size_t bytes);
-/* Is its first page? A third of the price. */
+/* The same for its first page only: a third of the cost. */
 bool twill_locked_begins(const void *start);
-/* What this process has locked, by whomever; SIZE_MAX: nobody tells. Some 5 us. */
+/* Return the bytes the process has locked (VmLck), SIZE_MAX if unknown. Takes about 5 us. */
 size_t twill_locked_bytes(void);
 
-/* Bytes of the segment that begins there, of segments of so many; both sides ask. Where a provider
- * pulls messages out of the sender's memory it does so by words of 4 bytes (gni, above 16 KiB): an
- * odd end of a long message goes by itself. */
+/* Return the bytes of the chunk at offset `at` of a message of `total` bytes, cut into chunks of
+ * `chunk`. Both sides compute it. Some providers pull long messages from the sender's memory in
+ * words of 4 bytes (gni, above 16 KiB): the odd end of a long message becomes its own chunk. */
 static inline size_t twill_ofi_chunk_bytes(size_t total, size_t at, size_t chunk)
 {
     size_t left = total - at;
@@ -449,7 +438,7 @@ static inline size_t twill_ofi_chunk_bytes(size_t total, size_t at, size_t chunk
     return left > TWILL_OFI_PULLED && left % 4 != 0 ? left & ~(size_t)(TWILL_CACHE_LINE - 1) : left;
 }
 
-/* Take the first one off without finishing it. */
+/* Remove the first request without completing it. */
 static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *queue)
 {
     struct twill_transfer *request = queue->head;
@@ -458,15 +447,12 @@ static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *
     return request;
 }
 
-/* --- ofi_rails.c: see twill_transport_ops
- * ----------------------------------------------------------
- */
+/* --- ofi_rails.c: see twill_transport_ops ---------------------------------------------------- */
 twill_status twill_ofi_rails(const struct twill_transport_params *params, const char *name,
                              struct twill_rail *rails, size_t most, size_t *count,
                              struct twill_error *error);
 
-/* --- ofi.c -------------------------------------------------------------------------------------
- */
+/* --- ofi.c ----------------------------------------------------------------------------------- */
 twill_status twill_ofi_open(struct twill_transport **transport,
                             const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks tell each other when the transport is opened, and the state of a peer. */
+/* The exchange between ranks when the transport opens, and the state of a peer. */
 #include "fabric/ofi/ofi.h"
 
 #include <netinet/in.h>
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* First exchange: how this rank fared, and its limits. */
+/* First exchange: status and limits of a rank. */
 struct ofi_peer_info {
-    uint32_t wire; /* version and byte order */
+    uint32_t wire; /* TWILL_OFI_WIRE: version and byte order */
     int32_t status;
     uint32_t comm;
     uint32_t protocol;
@@ -24,7 +24,7 @@ struct ofi_peer_info {
     char message[192]; /* when status is not OK */
 };
 
-/* The endpoint's name, of whatever length it is. */
+/* Return the address of the own endpoint in *address, which the caller frees, also on failure. */
 static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
                                 size_t *bytes, struct twill_error *error)
 {
@@ -64,7 +64,7 @@ static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
 {
     if (theirs->wire != mine->wire)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "ofi: rank %u speaks another wire format (%08x, here %08x)", rank,
+                          "ofi: rank %u has another wire format (%08x, here %08x)", rank,
                           theirs->wire, mine->wire);
     if (theirs->status != TWILL_OK)
         return TWILL_FAIL(error, theirs->status, "rank %u: %.*s", rank,
@@ -132,7 +132,7 @@ static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
     return status;
 }
 
-/* A link-local address names an interface of the host that said it: put ours there. */
+/* Put our interface index into a peer's link-local address: it carries the index of the peer's. */
 static void localise_address(const struct fi_info *info, unsigned char *address, size_t bytes)
 {
     struct sockaddr_in6 own, theirs;
@@ -147,7 +147,8 @@ static void localise_address(const struct fi_info *info, unsigned char *address,
     memcpy(address, &theirs, sizeof(theirs));
 }
 
-/* One address at a time: strings have no fixed stride. */
+/* Insert the address of one rank; one at a time, as addresses that are strings have no fixed
+ * stride. */
 static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
                                    struct twill_ofi_contact *contact, struct twill_error *error)
 {
@@ -162,14 +163,14 @@ static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s: fi_av_insert of rank %zu of the job at %s: %s",
                           endpoint->info->fabric_attr->prov_name, rank, text,
-                          rc < 0 ? endpoint->library.explain(-rc) : "not taken");
+                          rc < 0 ? endpoint->library.explain(-rc) : "refused");
     }
     contact->known = true;
     return TWILL_OK;
 }
 
-/* Receives that name a source need every address before a first message: one of a sender that is
- * not known yet is kept as a stranger's, and never found. */
+/* Insert all addresses before the first message: libfabric files a message from an unknown address
+ * under no source, and a directed receive never finds it. */
 static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     for (uint32_t r = 0; r < endpoint->size; r++)
@@ -219,7 +220,7 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
     return status;
 }
 
-/* Operations of a lane and the buffers of its header receives. */
+/* Set up the operations of a lane and the buffers of its header receives. */
 static void lane_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint32_t number,
                       unsigned char *memory, size_t stride)
 {
@@ -283,7 +284,7 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
         }
     }
     t->peers[rank] = *peer;
-    for (uint32_t l = 0; t->endpoint->standing && l < TWILL_OFI_LANES; l++)
+    for (uint32_t l = 0; t->endpoint->preposts && l < TWILL_OFI_LANES; l++)
         twill_ofi_stuck(t, &(*peer)->lanes[l]); /* progress posts the header receives */
     return TWILL_OK;
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a communicator: whatever peers still send, nothing lands in the callers' buffers
- * afterwards. On an endpoint that others use the provider is asked to give back every operation;
- * where it does not, the endpoint goes, and with it the other communicators. */
+/* The end of a communicator. Afterwards nothing that peers still send may arrive in callers'
+ * buffers. On a shared endpoint the provider is asked to return every operation; if it does not,
+ * the endpoint is closed, and with it all other communicators fail. */
 #include "fabric/ofi/ofi.h"
 
 #include <sched.h>
 #include <stdio.h>
 
-/* What sends are given to leave the process by themselves when a transport is closed. */
+/* Time for sends to leave the process when a transport is closed. */
 #define OFI_FLUSH_NS 1000000000ull
-/* Segments that both sides have with their providers may still meet: a SEND can seldom be
- * cancelled, and one whose RECV is cancelled stays for ever. */
+/* Time for chunks posted on both sides to match: a SEND can seldom be cancelled, and one whose RECV
+ * was cancelled never completes. */
 #define CANCEL_GRACE_NS 250000000ull
-/* Then the provider is given this long to give back what is cancelled. */
+/* Time for the provider to return cancelled operations. */
 #define CANCEL_NS 1000000000ull
 
 static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
-    if (op->posted && endpoint->ep != NULL && !endpoint->options.keeps)
+    if (op->posted && endpoint->ep != NULL && !endpoint->options.no_cancel)
         fi_cancel(&endpoint->ep->fid, &op->context);
 }
 
@@ -55,7 +55,7 @@ static void lane_forget(struct twill_ofi_endpoint *endpoint, struct twill_ofi_la
     forget_lane(lane);
 }
 
-/* Others may use the endpoint in between. */
+/* Wait until *busy is 0, or until `limit`. Releases the lock between polls. */
 static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -71,11 +71,11 @@ static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t 
     }
 }
 
-/* Have the provider give everything back, also where no other communicator uses the endpoint:
- * libfabric 1.17 may crash in fi_close of an endpoint of rxm with transfers under way. Header
- * receives and send buffers lie in the transport's memory, which stays as long as they are out; the
- * callers' buffers must be free. */
-static void take_back(struct twill_ofi *t)
+/* Get all operations back from the provider, even if no other communicator uses the endpoint:
+ * fi_close() of an rxm endpoint with transfers in flight may crash in libfabric 1.17. Callers'
+ * buffers must be free afterwards; header receives and send buffers lie in the transport's memory,
+ * which stays until they are returned. */
+static void reclaim_operations(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     char message[200];
@@ -88,14 +88,15 @@ static void take_back(struct twill_ofi *t)
         return;
     snprintf(message, sizeof(message),
              "ofi: the endpoint was closed because communicator %u failed and provider %.40s did "
-             "not give back %u of its operations",
+             "not return %u of its operations",
              t->comm, endpoint->info->fabric_attr->prov_name, t->chunks_busy);
     twill_say(endpoint->params.log, TWILL_LOG_INFO, "%s", message);
-    twill_ofi_endpoint_close(endpoint); /* which reads on, as a home that has failed does not */
+    twill_ofi_endpoint_close(
+        endpoint); /* before the endpoint is marked as failed: this still reads completions */
     twill_ofi_endpoint_fail(endpoint, TWILL_ERR_FABRIC, message);
 }
 
-/* Send buffers go on their way; nobody waits for them any more. */
+/* Detach the communicator from its send buffers, which the provider still sends. */
 static void disown_sends(struct twill_ofi *t)
 {
     for (uint32_t i = 0; i < TWILL_OFI_BUFFERS; i++) {
@@ -115,7 +116,7 @@ void twill_ofi_cancel(struct twill_transport *transport)
     if (!t->cancelled) {
         t->cancelled = true;
         disown_sends(t);
-        take_back(t);
+        reclaim_operations(t);
         twill_ofi_release_all(t);
         visit_lanes(t, lane_forget);
         t->stuck_head = t->stuck_tail = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which provider, domain and interface: what was asked for, else the best fabric that answers, on
+/* Chooses provider, domain and interface: those the user set, else the best fabric that works, on
  * the interface where the other ranks reach this host. */
 #include "fabric/ofi/ofi.h"
 
@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Providers used without being asked for, best first. The rest is left out on purpose: shm (we have
- * our own), udp and sockets (slow), net (stops reading from a peer at an unexpected message). An
- * ip provider is bound to the interface it was opened on; the others know their own network. */
+/* Providers used by default, best first. Left out on purpose: shm (twill has its own), udp and
+ * sockets (slow), net (stops reading from a peer at an unexpected message). An IP provider is bound
+ * to the interface it is opened on; the others know their network. */
 static const struct preference {
     const char *name;
     bool ip;
@@ -19,9 +19,8 @@ static const struct preference {
                    {"psm2", false}, {"opx", false}, {"efa", false},
                    {"tcp", true}};
 
-/* Providers that are not used even if asked for, and why: found by
- * tests/unit/fabric/test_fabric_providers.c.
- */
+/* Providers that are refused even if the user sets them, and why: found by
+ * tests/unit/fabric/test_fabric_providers.c. */
 static const struct refusal {
     const char *name, *why;
 } refusals[] = {
@@ -32,14 +31,14 @@ static const struct refusal {
             "(1.17); use tcp"},
 };
 
-/* What TWILL_PROVIDER asks libfabric for: NAME, or ofi:NAME where NAME alone means something else.
- */
+/* Return the libfabric provider in TWILL_PROVIDER: NAME, or ofi:NAME where NAME alone means a
+ * transport of twill. */
 static const char *provider_name(const char *asked)
 {
     return asked != NULL && strncmp(asked, "ofi:", 4) == 0 ? asked + 4 : asked;
 }
 
-/* A name stands for itself and for what is layered on it: tcp for tcp;ofi_rxm. */
+/* Return whether the provider is this one, or this one with layers: "tcp" matches tcp;ofi_rxm. */
 static bool name_matches(const char *provider, const char *asked)
 {
     size_t n = strlen(asked);
@@ -79,7 +78,7 @@ static struct fi_info *hints_create(const struct twill_libfabric *library)
     return hints;
 }
 
-/* All that could serve; an older library answers an older interface. */
+/* An older library only knows older versions of the interface. */
 twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
                             struct twill_error *error)
 {
@@ -99,7 +98,7 @@ twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_inf
     return TWILL_OK;
 }
 
-/* The address bytes inside a socket address, and how many; 0: another family. */
+/* Return the address bytes in a socket address and their number; 0: another family. */
 static size_t address_bytes(const void *address, size_t length, const void **bytes)
 {
     const struct sockaddr *any = address;
@@ -132,7 +131,7 @@ static bool same_address(const struct fi_info *info, const void *address, size_t
     return n > 0 && address_bytes(address, length, &b) == n && memcmp(a, b, n) == 0;
 }
 
-/* Does the info sit on this numeric address? */
+/* Return whether the info has this numeric address. */
 static bool at_address(const struct fi_info *info, const char *text)
 {
     char plain[TWILL_ADDRESS_TEXT];
@@ -145,7 +144,8 @@ static bool at_address(const struct fi_info *info, const char *text)
     return inet_pton(AF_INET6, plain, &v6.sin6_addr) == 1 && same_address(info, &v6, sizeof(v6));
 }
 
-/* Is the info's address one of the interface's? For domains with names of their own (mlx5_0). */
+/* Return whether the info's address belongs to this interface; for domains with other names
+ * (mlx5_0). */
 static bool at_interface(const struct fi_info *info, const char *name, struct ifaddrs *interfaces)
 {
     for (struct ifaddrs *i = interfaces; i != NULL; i = i->ifa_next) {
@@ -159,7 +159,7 @@ static bool at_interface(const struct fi_info *info, const char *name, struct if
     return false;
 }
 
-/* Is it what one of a list of domains, addresses and interfaces says? */
+/* Return whether the info matches an entry of a list of domains, addresses and interfaces. */
 static bool is_at(const struct fi_info *info, const char *list, struct ifaddrs *interfaces)
 {
     bool found = false;
@@ -192,7 +192,7 @@ bool twill_ofi_is_ip(const struct fi_info *info)
     return has_socket_address(info) && !name_matches(info->fabric_attr->prov_name, "verbs");
 }
 
-/* Place in the order of preference; UINT32_MAX: not without being asked. */
+/* Return the provider's place in the order of preference; UINT32_MAX: not used by default. */
 static uint32_t provider_rank(const struct fi_info *info, const char *asked, bool *ip)
 {
     const char *name = info->fabric_attr->prov_name;
@@ -210,7 +210,7 @@ static uint32_t provider_rank(const struct fi_info *info, const char *asked, boo
     return UINT32_MAX;
 }
 
-/* How well it suits, smaller is better; UINT32_MAX: not at all. */
+/* Return how well the info suits: smaller is better, UINT32_MAX: not at all. */
 static uint32_t info_rank(const struct fi_info *info, const struct twill_transport_params *params,
                           struct ifaddrs *interfaces)
 {
@@ -236,7 +236,7 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
     return provider * 16 + penalty;
 }
 
-/* Append to a list of names unless it is there. */
+/* Append to a list of names unless it contains the name. */
 static void add_name(char *list, size_t bytes, const char *name)
 {
     size_t n = strlen(name), used = strlen(list);
@@ -245,7 +245,7 @@ static void add_name(char *list, size_t bytes, const char *name)
             return;
     if (used + n + 8 < bytes)
         snprintf(list + used, bytes - used, "%s%s", used == 0 ? "" : ", ", name);
-    else if (strcmp(list + used - 3, "...") != 0) /* what is longer than the list has other names */
+    else if (strcmp(list + used - 3, "...") != 0) /* the list is full */
         snprintf(list + used, bytes - used, ", ...");
 }
 
@@ -274,7 +274,7 @@ static twill_status explain_none(const struct fi_info *list,
                           params->provider, providers);
     if (places[0] == '\0')
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "libfabric has no provider that is used without asking; it has %s: set "
+                          "libfabric has no provider that is used by default; it has %s: set "
                           "TWILL_PROVIDER to one of them",
                           providers);
     if (is_set(params->domain))
@@ -344,7 +344,7 @@ twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_i
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "libfabric: no memory for an fi_info");
     library->freeinfo(list);
     snprintf(why, why_bytes, "provider %s, %s",
-             is_set(params->provider) ? "by TWILL_PROVIDER" : "the best that answers",
+             is_set(params->provider) ? "by TWILL_PROVIDER" : "the best that works",
              is_set(params->domain)         ? "domain by TWILL_DOMAIN"
              : is_set(params->interface)    ? "interface by TWILL_INTERFACE"
              : is_set(params->oob->address) ? "where other ranks reach this host"

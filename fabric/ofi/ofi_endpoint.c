@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The endpoint of a home and what it stands on. */
+/* The shared endpoint and the libfabric objects below it. */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the provider is given to return operations in memory that is bound to its endpoint. */
+/* Time for the provider to return operations in memory that is bound to its endpoint. */
 #define DRAIN_NS 1000000000ull
 
 #define OR_FAIL(what, call)                                                                        \
@@ -21,7 +21,7 @@
                               endpoint->library.explain(abs(ofi_rc_)));                            \
     } while (0)
 
-/* Tags are packed into the low bits; the highest bit set in the format bounds what is usable. */
+/* Set tag_bits: tags use the low bits; the highest bit set in the format limits them. */
 static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     uint64_t format = endpoint->info->ep_attr->mem_tag_format;
@@ -35,9 +35,9 @@ static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_
     return TWILL_OK;
 }
 
-/* Anybody who reaches a socket address can send to it: receive by source there, if the provider
- * can. Fabrics of their own keep jobs apart themselves. */
-static void direct(struct twill_ofi_endpoint *endpoint)
+/* Receive by source address, if the provider can, where addresses are socket addresses: any process
+ * can send to those. Other fabrics separate jobs by themselves. */
+static void enable_directed_recv(struct twill_ofi_endpoint *endpoint)
 {
     uint32_t format = endpoint->info->addr_format;
     struct fi_info *hints = NULL, *found = NULL;
@@ -80,7 +80,7 @@ static size_t queue_bytes(const struct fi_info *info)
     return twill_max(needed, 4096);
 }
 
-/* One block for all send buffers and control receives, registered once. */
+/* Allocate send buffers and control receives, in one piece of memory registered once. */
 static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
@@ -106,7 +106,7 @@ static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twi
 
 static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    /* What does not fit is sent later. Receives keep what the provider has: they must all fit. */
+    /* Sends that do not fit are retried. Receives must all fit: keep the provider's size. */
     endpoint->info->tx_attr->size = twill_min(endpoint->info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
     struct fi_cq_attr cq = {.size = queue_bytes(endpoint->info),
                             .format = FI_CQ_FORMAT_TAGGED,
@@ -124,10 +124,10 @@ static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_
     return TWILL_OK;
 }
 
-/* Providers that take nothing more from a peer while so many of its messages are unexpected (net 5,
- * tcp of libfabric 1.18 on 64, shm and rxd 1024 in all): what one communicator does not take yet
- * must not hold up another, so each has an endpoint of its own there. */
-static bool is_impatient(const char *provider)
+/* Return whether the provider stops reading from a peer after so many unexpected messages (net 5,
+ * tcp of libfabric 1.18 on 64, shm and rxd 1024 in all). One communicator must not block another
+ * that way, so each gets its own endpoint. */
+static bool limits_unexpected(const char *provider)
 {
     static const char *const names[] = {"net", "tcp", "shm", "udp;ofi_rxd"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
@@ -136,9 +136,9 @@ static bool is_impatient(const char *provider)
     return false;
 }
 
-/* Does what was injected leave at once? Elsewhere it may wait for a read of the completion queue,
- * which a rank that has nothing more to send or receive may be long in doing: only a send that has
- * a completion is known to have left. No attribute says so: all these progress by hand. */
+/* Return whether injected messages leave at once. Elsewhere they may wait for a read of the
+ * completion queue, which a rank with nothing more to do may not do for long: there only a send
+ * with a completion is known to have left. No attribute tells; all these use manual progress. */
 static bool injects_at_once(const char *provider)
 {
     static const char *const names[] = {"tcp;ofi_rxm", "tcp", "net", "net;ofi_rxm",
@@ -149,7 +149,7 @@ static bool injects_at_once(const char *provider)
     return false;
 }
 
-/* What this rank can do; max_message is agreed with the other ranks later. */
+/* Set the limits of this rank; max_message is agreed with the other ranks later. */
 static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     const char *provider = endpoint->info->fabric_attr->prov_name;
@@ -164,11 +164,11 @@ static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill
                           endpoint->info->ep_attr->max_msg_size);
     bool at_once = injects_at_once(provider) && !endpoint->options.no_inject;
     endpoint->inject = at_once ? endpoint->info->tx_attr->inject_size : 0;
-    /* libfabric 1.17's net (1.18 renamed it tcp and mended it) stops reading from a peer at the
-     * fifth unexpected message, or at one of more than 128 bytes: none may be. */
-    endpoint->standing = strcmp(provider, "net") == 0;
-    endpoint->exclusive = endpoint->exclusive || is_impatient(provider);
-    endpoint->credits = endpoint->standing ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
+    /* net of libfabric 1.17 (fixed in 1.18 and renamed tcp) stops reading from a peer at the fifth
+     * unexpected message, or at one above 128 bytes: we must not cause any. */
+    endpoint->preposts = strcmp(provider, "net") == 0;
+    endpoint->exclusive = endpoint->exclusive || limits_unexpected(provider);
+    endpoint->credits = endpoint->preposts ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
     return TWILL_OK;
 }
 
@@ -177,7 +177,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct
     TWILL_TRY(error, twill_ofi_library_open(&endpoint->library, endpoint->params.libfabric, error));
     TWILL_TRY(error, twill_ofi_choose(&endpoint->library, &endpoint->info, &endpoint->params,
                                       endpoint->why, sizeof(endpoint->why), error));
-    direct(endpoint);
+    enable_directed_recv(endpoint);
     TWILL_TRY(error, check_tag(endpoint, error));
     endpoint->registers = endpoint->options.force_registration ||
                           (endpoint->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
@@ -214,7 +214,7 @@ static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
     return n > 0;
 }
 
-/* Memory that is bound to the endpoint goes before it, and nothing may be under way in it. */
+/* Get all operations back before memory that is bound to the endpoint is unregistered. */
 static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
 {
     uint64_t limit = twill_now() + DRAIN_NS;
@@ -231,8 +231,8 @@ static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
         sched_yield();
 }
 
-/* Registrations bound to the endpoint go before it; all others after it, when nothing can touch the
- * memory any more. */
+/* Unregisters memory before the endpoint closes if bound to it; else after, when nothing can access
+ * it any more. */
 void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
 {
     bool bound = twill_ofi_binds_memory(endpoint);
@@ -246,7 +246,6 @@ void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
         unregister_all(endpoint);
 }
 
-/* Where the provider refuses to close the endpoint, it may still write: its memory is kept. */
 bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint)
 {
     twill_ofi_endpoint_close(endpoint);

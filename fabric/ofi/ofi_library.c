@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens libfabric when a fabric is needed. Linked with it, every program of twill would load the
+/* Opens libfabric when it is needed. If we were linked with it, every program would load the
  * libraries of all fabrics (psm, psm2, verbs, efa) before main(): 0.2 s, and signal handlers. */
 #include "fabric/ofi/ofi.h"
 
@@ -13,20 +13,20 @@
 #define NSIG 65
 #endif
 
-/* Signal actions of the process. PSM's libraries replace those of crashes while they are loaded;
- * the program's own are put back. */
-struct actions {
+/* Signal actions of the process. PSM's libraries replace those of crash signals while they are
+ * loaded; we restore the program's. */
+struct signal_actions {
     struct sigaction of[NSIG];
     bool known[NSIG];
 };
 
-static void actions_save(struct actions *actions)
+static void signals_save(struct signal_actions *actions)
 {
     for (int s = 1; s < NSIG; s++)
         actions->known[s] = sigaction(s, NULL, &actions->of[s]) == 0;
 }
 
-static void actions_restore(const struct actions *actions)
+static void signals_restore(const struct signal_actions *actions)
 {
     struct sigaction now;
     for (int s = 1; s < NSIG; s++)
@@ -55,14 +55,14 @@ static twill_status find_functions(struct twill_libfabric *library, void *handle
     return TWILL_OK;
 }
 
-/* The name first, which LD_LIBRARY_PATH and run paths may lead elsewhere than to the library that
- * twill was built with. */
+/* Try the soname first, which LD_LIBRARY_PATH and run paths may redirect, then the library twill
+ * was built with. */
 static void *open_any(const char *path, char *why, size_t bytes)
 {
     const char *const places[] = {path != NULL ? path : OFI_SONAME, TWILL_LIBFABRIC_BUILT_WITH};
     void *handle = NULL;
     for (size_t i = 0; handle == NULL && i < (path != NULL ? 1 : 2); i++) {
-        /* Not unloaded again: its providers have threads and handlers that would outlive it. */
+        /* Never unload it: threads and handlers of its providers would outlive it. */
         handle = dlopen(places[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (handle == NULL && i == 0)
             snprintf(why, bytes, "%s", dlerror());
@@ -73,12 +73,12 @@ static void *open_any(const char *path, char *why, size_t bytes)
 twill_status twill_ofi_library_open(struct twill_libfabric *library, const char *path,
                                     struct twill_error *error)
 {
-    struct actions before;
+    struct signal_actions before;
     char why[256] = "";
     *library = (struct twill_libfabric){0};
-    actions_save(&before);
+    signals_save(&before);
     void *handle = open_any(path, why, sizeof(why));
-    actions_restore(&before);
+    signals_restore(&before);
     if (handle == NULL && path != NULL)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LIBFABRIC=%s: %s", path, why);
     if (handle == NULL)
@@ -91,9 +91,9 @@ twill_status twill_ofi_library_open(struct twill_libfabric *library, const char 
 int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
                               const struct fi_info *hints, struct fi_info **list)
 {
-    struct actions before;
-    actions_save(&before); /* the first call opens providers that are libraries of their own */
+    struct signal_actions before;
+    signals_save(&before); /* the first call loads providers that are separate libraries */
     int rc = library->getinfo(version, NULL, NULL, 0, hints, list);
-    actions_restore(&before);
+    signals_restore(&before);
     return rc;
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether memory is still the memory it was, without hooks and without a thread: it is locked
- * (mlock), which no mapping is by itself, and what is unmapped and mapped again is not. Two calls
- * that change nothing tell: madvise(MADV_COLD) refuses locked memory, and mremap() that would make
- * the range grow in place, into what is its own, refuses a range that is not one mapping in another
- * way than one that is. MADV_DONTNEED, which would change pages under a mapping, is refused too.
+/* Detects whether memory is still the same mapping, without hooks or a thread: it is locked
+ * (mlock); no mapping is locked by itself, so memory that was unmapped and mapped again is not. Two
+ * system calls that change nothing show it: madvise(MADV_COLD) refuses locked memory; and mremap()
+ * that would grow a range in place over its own next page fails with another error for one mapping
+ * than for several. MADV_DONTNEED, which would replace pages under a mapping, is refused for locked
+ * memory, too.
  *
- * It does not see memory that others lock: it takes none that is locked already, but a process
- * that locks what it maps later (mlockall(MCL_FUTURE)), or exchanges memory or moves parts of it by
- * mremap(), should set TWILL_REGISTRATION=off. Whole pieces that are moved (realloc()) the caller
- * sees by what is missing where they were: ofi_registration.c. */
+ * It is blind to locking by others. It refuses memory that is locked already, but a process that
+ * locks future mappings (mlockall(MCL_FUTURE)), swaps memory or moves parts of it by mremap()
+ * should set TWILL_REGISTRATION=off. Whole blocks that were moved (realloc()) are found by the
+ * caller, as their old place is no longer locked: ofi_registration.c. */
 #include "fabric/ofi/ofi.h"
 
 #include <errno.h>
@@ -33,8 +34,8 @@ static enum lock lock_of(void *page)
     return errno == EINVAL ? LOCKED : UNKNOWN;
 }
 
-/* Is the range, but perhaps its last page, within one mapping? Growing over what is mapped already
- * cannot be done; where nothing is it can: then the page is given back. */
+/* Return whether the range, except perhaps its last page, is one mapping. Growing fails where the
+ * next page is mapped; if it succeeds, the page was a hole, and is unmapped again. */
 static bool is_one(void *start, size_t bytes)
 {
     if (bytes <= PINNED_PAGE)
@@ -60,7 +61,7 @@ bool twill_locked_take(void *start, size_t bytes, bool ours)
 {
     int before = errno;
     bool taken = (ours || lock_of(start) == UNLOCKED) && mlock(start, bytes) == 0;
-    if (taken && !twill_locked_still(start, bytes)) { /* of several mappings */
+    if (taken && !twill_locked_still(start, bytes)) { /* several mappings */
         (void)munlock(start, bytes);
         taken = false;
     }
@@ -101,7 +102,7 @@ size_t twill_locked_bytes(void)
     return bytes;
 }
 
-/* All answers, on memory of our own. */
+/* Tries all answers on memory of our own. */
 bool twill_locked_works(void)
 {
     unsigned char *p =

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single operations: a libfabric call, "later" as a normal answer, and errors in words. */
+/* Single operations: a libfabric call; "busy" is a normal result, errors get a message. */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LANE_BITS 4
-#define FROM_BITS 16
-#define COMM_MASK ((1u << TWILL_OFI_COMM_BITS) - 1)
-#define ANYBODY   (~(uint64_t)3 & (((uint64_t)1 << TWILL_OFI_TAG_BITS) - 1))
+#define LANE_BITS  4
+#define FROM_BITS  16
+#define COMM_MASK  ((1u << TWILL_OFI_COMM_BITS) - 1)
+#define ANY_SENDER (~(uint64_t)3 & (((uint64_t)1 << TWILL_OFI_TAG_BITS) - 1))
 _Static_assert(TWILL_OFI_COMM_BITS + LANE_BITS + FROM_BITS + 2 == TWILL_OFI_TAG_BITS, "tag layout");
 _Static_assert(TWILL_OFI_LANES <= 1 << LANE_BITS, "a lane fits into a tag");
 _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag");
 
-/* The job's secret is added to the number of the communicator, and lies above it: what another job,
- * or another user, sends to an address of this one finds no receive here. */
+/* The secret of the job is added to the communicator number, and lies above it: messages of another
+ * job or user to this address match no receive. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_channel channel)
 {
@@ -53,7 +53,7 @@ static bool is_peer_gone(int code)
     case FI_EHOSTUNREACH:
     case FI_EHOSTDOWN:
     case FI_ENETUNREACH:
-    case FI_ECANCELED: /* not by us: what was under way when a connection ended */
+    case FI_ECANCELED: /* not by us: in flight when a connection ended */
     case FI_ENOENT:    /* sockets */
     case EPIPE:
         return true;
@@ -76,7 +76,7 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
                       gone ? ": the rank is gone" : "");
 }
 
-/* A post's answer: 1, 0 for later, or a status. */
+/* Convert the result of a post: 1 done, 0 busy, or a negative status. */
 static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
                        const struct twill_ofi_lane *lane, struct twill_error *error)
 {
@@ -88,13 +88,13 @@ static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
     return 0;
 }
 
-/* Tests of the retry path: the provider here is seldom busy. */
+/* For tests of the retry path: return whether to report the provider as busy. */
 static bool pretend_busy(struct twill_ofi_endpoint *endpoint)
 {
     return endpoint->options.again != 0 && ++endpoint->posts % endpoint->options.again == 0;
 }
 
-/* Payload goes by itself; a header, perhaps with payload, and what answers it, out of buffers. */
+/* Send a message: a chunk of payload, or a send buffer with a header and maybe payload. */
 static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
                         size_t bytes, void *desc, const struct twill_ofi_lane *lane,
                         enum twill_ofi_channel channel, struct twill_error *error)
@@ -153,7 +153,7 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
     return post_result(t, rc, "fi_tinject", lane, error);
 }
 
-/* Out of a send buffer: 0 too while there is none, or while the peer has its part of them. */
+/* Send from a send buffer. Returns 0 also if none is free, or the peer uses its share of them. */
 static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
                        const struct twill_ofi_header *header, struct twill_transfer *request,
                        enum twill_ofi_channel channel, struct twill_error *error)
@@ -161,7 +161,7 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     struct twill_ofi_op *op = endpoint->free_sends;
     size_t more = request == NULL ? 0 : request->bytes;
-    if (op == NULL || lane->peer->contact->sends_busy == TWILL_OFI_OF_PEER)
+    if (op == NULL || lane->peer->contact->sends_busy == TWILL_OFI_BUFFERS_PER_PEER)
         return 0;
     memcpy(op->buffer, header, sizeof(*header));
     if (more > 0)
@@ -199,7 +199,7 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
     return done;
 }
 
-/* Control messages are taken from every rank, of every communicator. */
+/* Control receives match every rank of every communicator. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     void *desc = endpoint->mr == NULL ? NULL : fi_mr_desc(endpoint->mr);
@@ -211,7 +211,7 @@ twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint, struct
         ssize_t rc = pretend_busy(endpoint)
                          ? -FI_EAGAIN
                          : fi_trecv(endpoint->ep, op->buffer, sizeof(struct twill_ofi_header), desc,
-                                    FI_ADDR_UNSPEC, endpoint->seal | TWILL_OFI_CONTROL, ANYBODY,
+                                    FI_ADDR_UNSPEC, endpoint->seal | TWILL_OFI_CONTROL, ANY_SENDER,
                                     &op->context);
         if (rc == -FI_EAGAIN)
             return TWILL_OK;

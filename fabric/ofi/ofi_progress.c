@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress: completions in batches, then the lanes that were told "later". */
+/* Progress: reads completions in batches, then retries the lanes that were refused as busy. */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Batches read by one call: it has to return to its caller's deadline. */
+/* Batches read by one call, which must return in time for its caller's deadline. */
 #define BATCHES 4
 
 static int lane_advance(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
@@ -30,8 +30,8 @@ static void free_send(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *
     endpoint->free_sends = op;
 }
 
-/* For the holder of the communicator to finish: nobody else touches its requests, but for `next`.
- */
+/* Queue a SEND to be finished by the thread that uses the communicator: no other thread may touch
+ * its requests, except `next`. */
 static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
 {
     request->next = NULL;
@@ -42,7 +42,7 @@ static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
     t->sent_last = request;
 }
 
-/* The operation is no longer the provider's. true: its owner still wants to know. */
+/* Record that the provider has returned the operation. Returns whether its owner still uses it. */
 static bool return_operation(struct twill_ofi_op *op)
 {
     struct twill_ofi *t = op->owner;
@@ -56,8 +56,8 @@ static bool return_operation(struct twill_ofi_op *op)
     return !t->cancelled;
 }
 
-/* Whatever is wrong with it is its communicator's failure; one that is closed or has failed needs
- * no more. */
+/* Handle a control message. An error in it fails its communicator only; one for a communicator that
+ * is closed or failed is ignored. */
 static twill_status control_arrived(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
                                     const struct fi_cq_tagged_entry *entry,
                                     struct twill_error *error)
@@ -73,18 +73,19 @@ static twill_status control_arrived(struct twill_ofi_endpoint *endpoint, struct 
     return twill_ofi_controls_post(endpoint, error);
 }
 
-/* A segment of another size than its receive. */
-static void misfit(struct twill_ofi_op *op, size_t bytes)
+/* Fail a communicator because a chunk arrived with another size than its receive. */
+static void fail_chunk_size(struct twill_ofi_op *op, size_t bytes)
 {
     struct twill_error error = {0};
     twill_status status = TWILL_FAIL(&error, TWILL_ERR_FABRIC,
-                                     "ofi: %s, lane %u: a segment of %zu bytes came, not of %zu",
+                                     "ofi: %s, lane %u: a chunk of %zu bytes arrived, %zu expected",
                                      op->lane->peer->name, op->lane->lane, bytes, op->bytes);
     twill_ofi_set_failure(op->owner, status, &error);
 }
 
-static twill_status completed(struct twill_ofi_endpoint *endpoint,
-                              const struct fi_cq_tagged_entry *entry, struct twill_error *error)
+static twill_status handle_completion(struct twill_ofi_endpoint *endpoint,
+                                      const struct fi_cq_tagged_entry *entry,
+                                      struct twill_error *error)
 {
     struct twill_ofi_op *op = entry->op_context;
     if (op == NULL)
@@ -103,11 +104,11 @@ static twill_status completed(struct twill_ofi_endpoint *endpoint,
     if (op->kind == TWILL_OFI_OP_RECV_HEADER)
         op->bytes = entry->len;
     else if (op->kind == TWILL_OFI_OP_RECV_CHUNK && awaited && entry->len != op->bytes)
-        misfit(op, entry->len);
+        fail_chunk_size(op, entry->len);
     if (awaited) {
         op->done = true;
         op->owner->noticed++;
-        twill_ofi_stuck(op->owner, op->lane); /* its holder goes on there */
+        twill_ofi_stuck(op->owner, op->lane); /* its communicator's thread continues there */
     }
     return TWILL_OK;
 }
@@ -119,7 +120,7 @@ static struct twill_transfer *find_transfer(struct twill_transfer *request, uint
     return request;
 }
 
-/* Is the large SEND that this was the header of under way? */
+/* Return whether the large SEND whose header this was is in progress. */
 static bool is_sending(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_lane *lane = op->lane;
@@ -131,7 +132,7 @@ static bool is_sending(const struct twill_ofi_op *op)
     return found;
 }
 
-/* Has the RECV that this was the clear to send of had nothing yet? */
+/* Return whether the RECV whose clear to send this was has received nothing yet. */
 static bool is_waiting(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_lane *lane = op->lane;
@@ -142,13 +143,13 @@ static bool is_waiting(const struct twill_ofi_op *op)
     return !came;
 }
 
-/* Does a request of its owner wait for this operation? Credit that did not arrive hurts only a peer
- * that still sends, and that one notices the death by its watch; and a peer that has finished and
- * closed must not fail this rank. */
-static bool is_missed(const struct twill_ofi_op *op)
+/* Return whether a request of the owner waits for this operation. A lost credit concerns only a
+ * peer that still sends, whose own failure detector finds this rank if it died; and a peer that has
+ * finished and closed must not fail this rank. */
+static bool is_needed(const struct twill_ofi_op *op)
 {
     if (op->kind == TWILL_OFI_OP_RECV_CHUNK)
-        return op->request != NULL; /* else it was abandoned, and cancelled */
+        return op->request != NULL; /* else abandoned and cancelled */
     if (op->kind != TWILL_OFI_OP_SEND_BUFFER || op->request != NULL)
         return true;
     return op->message == TWILL_OFI_LARGE
@@ -156,7 +157,7 @@ static bool is_missed(const struct twill_ofi_op *op)
                : op->message == TWILL_OFI_CLEAR_TO_SEND && is_waiting(op);
 }
 
-/* An error on the completion queue, of one operation; codes are negative in some providers. */
+/* Handle the error of one operation. Some providers use negative codes. */
 static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
                                       struct twill_error *error)
 {
@@ -177,12 +178,12 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
     if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL &&
         (code != FI_ECANCELED || !endpoint->closing))
         return twill_ofi_fail(endpoint, error, what, code, NULL);
-    if (awaited && is_missed(op)) {
+    if (awaited && is_needed(op)) {
         struct twill_error theirs = {0};
         twill_ofi_set_failure(op->owner, twill_ofi_fail(endpoint, &theirs, what, code, op->lane),
                               &theirs);
     } else {
-        twill_say(endpoint->params.log, TWILL_LOG_DEBUG, "ofi: %s: %s, not waited for", what,
+        twill_say(endpoint->params.log, TWILL_LOG_DEBUG, "ofi: %s: %s, ignored", what,
                   endpoint->library.explain(code));
     }
     if (op != NULL && op->kind == TWILL_OFI_OP_SEND_BUFFER)
@@ -190,7 +191,7 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
     return TWILL_OK;
 }
 
-/* In batches, a few of them: the caller has a deadline to return to. */
+/* Read at most BATCHES batches of completions. */
 static twill_status read_queue(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     struct fi_cq_tagged_entry entries[TWILL_OFI_BATCH];
@@ -205,7 +206,7 @@ static twill_status read_queue(struct twill_ofi_endpoint *endpoint, struct twill
         if (n < 0)
             return twill_ofi_fail(endpoint, error, "fi_cq_read", (int)n, NULL);
         for (ssize_t i = 0; i < n; i++)
-            TWILL_TRY(error, completed(endpoint, &entries[i], error));
+            TWILL_TRY(error, handle_completion(endpoint, &entries[i], error));
         if (n < (ssize_t)TWILL_OFI_BATCH)
             break;
     }
@@ -227,7 +228,7 @@ twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_er
     return TWILL_OK;
 }
 
-/* SENDs that have left out of send buffers. */
+/* Finish the SENDs whose send buffer has left. */
 static int finish_sent(struct twill_ofi *t)
 {
     int moved = 0;
@@ -240,7 +241,7 @@ static int finish_sent(struct twill_ofi *t)
     return moved;
 }
 
-/* Each lane in the list once; those still stuck put themselves back. */
+/* Advance each lane in the list once; lanes that are refused again put themselves back. */
 static int retry_lanes(struct twill_ofi *t, struct twill_error *error)
 {
     struct twill_ofi_lane *lane = t->stuck_head;
@@ -275,7 +276,7 @@ static int advance_ofi(struct twill_ofi *t, struct twill_error *error)
     return moved;
 }
 
-/* Who has the lock reads for all: then there is nothing to wait for. */
+/* Returns at once if another thread has the lock: that thread reads completions for all. */
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiving: one header per message, in order; segments of large messages in order behind it. */
+/* Receiving: one header per message, in order; then the chunks of a large message, in order. */
 #include "fabric/ofi/ofi.h"
 
 #include <string.h>
@@ -18,11 +18,11 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
         lane->next_large = request;
 }
 
-/* Receive a header for every RECV, a few at a time; or always some. */
+/* Post header receives: one per RECV, a few at a time; or always some, if the endpoint preposts. */
 static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
     void *desc = lane->peer->mr == NULL ? NULL : fi_mr_desc(lane->peer->mr);
-    while (t->endpoint->standing ? lane->awaited - lane->consumed < TWILL_OFI_HEADERS
+    while (t->endpoint->preposts ? lane->awaited - lane->consumed < TWILL_OFI_HEADERS
                                  : lane->awaited != lane->received) {
         struct twill_ofi_op *op = &lane->header_in[lane->awaited % TWILL_OFI_HEADERS];
         if (op->posted || op->done)
@@ -41,18 +41,18 @@ static unsigned char *landing(const struct twill_transfer *request)
     return request->reduce != NULL ? request->bounce : request->buffer;
 }
 
-/* Most providers ask the receiver before they send more than some 16 KiB, and he said yes already:
- * a few segments that they do not ask for are faster than one that they do (over tcp;ofi_rxm 32 KiB
- * 28 us instead of 39; 64 KiB the same). net does not ask. */
+/* Return the size of the chunks of a RECV. Most providers do a rendezvous for more than some 16
+ * KiB, although our receiver has agreed already: a few chunks below that are faster than one above
+ * (over tcp;ofi_rxm 32 KiB in 28 us instead of 39; no gain at 64 KiB). net does no rendezvous. */
 static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     size_t most = t->endpoint->max_message;
-    if (request->bytes <= 3 * TWILL_OFI_EASY && !t->endpoint->standing)
-        return twill_min(most, TWILL_OFI_EASY);
-    return request->reduce != NULL ? twill_min(most, TWILL_OFI_REDUCE_SEGMENT) : most;
+    if (request->bytes <= 3 * TWILL_OFI_PROVIDER_EAGER && !t->endpoint->preposts)
+        return twill_min(most, TWILL_OFI_PROVIDER_EAGER);
+    return request->reduce != NULL ? twill_min(most, TWILL_OFI_REDUCE_CHUNK) : most;
 }
 
-/* Post receives for the segments of a large RECV, as far as there are operations. */
+/* Post receives for the chunks of a large RECV, as long as operations are free. */
 static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
                             struct twill_transfer *request, struct twill_error *error)
 {
@@ -105,7 +105,7 @@ static int send_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
     return done;
 }
 
-/* Clear large messages to be sent, in order, each once its first segment is awaited. */
+/* Send a clear to send for each large RECV, in order, once its first chunk is posted. */
 static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
     struct twill_transfer *request;
@@ -131,7 +131,7 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct 
     return 1;
 }
 
-/* The header that has come against the RECV it is for. 1: they agree, 0: they do not. */
+/* Compare a header with its RECV. Returns 1 if they match, 0 if not, or an error. */
 static int compare_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
                           struct twill_transfer *request, const struct twill_ofi_header *header,
                           size_t bytes, struct twill_error *error)
@@ -164,10 +164,10 @@ static void finish_recv(struct twill_ofi *t, struct twill_ofi_lane *lane,
     twill_transfer_pop(&lane->in, status);
 }
 
-/* The first RECV does not match: no payload will come, as the sender compares too, but its receives
- * are with the provider. The lane ends here. */
-static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                    struct twill_transfer *request)
+/* Fail the first RECV, which does not match. No payload will arrive, as the sender compares, too,
+ * but the receives are at the provider. The lane receives nothing more. */
+static void abandon_recv(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                         struct twill_transfer *request)
 {
     lane->broken = true;
     lane->next_large = NULL;
@@ -185,7 +185,7 @@ static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane,
     finish_recv(t, lane, request, TWILL_ERR_MISMATCH);
 }
 
-/* Take the header of the first RECV: 1 if that finished it. */
+/* Handle the header of the first RECV. Returns 1 if that completed it. */
 static int header_take(struct twill_ofi *t, struct twill_ofi_lane *lane,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {
@@ -194,7 +194,7 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_lane *lane,
     if (!op->done || lane->consumed == lane->awaited)
         return 0;
     if (transfer_is_large(t, request) && !twill_ofi_private(request)->cleared)
-        return 0; /* the sender must hear of it, whatever it says */
+        return 0; /* the sender must get the clear to send in any case */
     memcpy(&header, op->buffer, twill_min(op->bytes, sizeof(header)));
     int same = compare_header(t, lane, request, &header, op->bytes, error);
     if (same < 0)
@@ -213,11 +213,11 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_lane *lane,
     if (same == 1)
         finish_recv(t, lane, request, TWILL_OK);
     else
-        abandon(t, lane, request);
+        abandon_recv(t, lane, request);
     return 1;
 }
 
-/* Take what has arrived for the first RECV, in order: 1 if that finished it. */
+/* Handle what has arrived for the first RECV, in order. Returns 1 if that completed it. */
 static int take_recv(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
                      struct twill_error *error)
 {

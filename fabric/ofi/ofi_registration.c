@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory the provider must know, for providers that want it (FI_MR_LOCAL).
+/* Memory registration, for providers that require it (FI_MR_LOCAL).
  *
- * What is known to stay (twill_alloc(), twill_register(), the library's own) is registered whole,
- * at its first use, until it goes. Anything else may be unmapped any time, and something else
- * mapped there. Without hooks in malloc and without a thread that can be known only when it is used
- * next: it is pinned (ofi_locked.c), and asked for before each use whether all of it still is.
- * Where the kernel does not tell, or may not pin, a registration ends with its request.
+ * Memory known to stay (twill_alloc(), twill_register(), the library's own) is registered whole at
+ * its first use, until it is freed. Other memory may be unmapped any time and something else mapped
+ * at its address. Without malloc hooks or a thread this can be found out only at the next use: so
+ * we lock the memory (ofi_locked.c) and check before each use that all of it is still the locked
+ * mapping. If the kernel cannot tell, or refuses to lock, a registration ends with its request.
  *
- * A pin moves with its memory (mremap(), and realloc() of what is large): what is pinned may have
- * come from elsewhere. Then one piece is missing from where it was, so each use asks for all of
- * them; if one has gone nothing that is pinned is believed any more. And while more is pinned in
- * this process than before us, such memory may still be about: nothing is kept.
+ * A lock moves with its memory (mremap(), realloc() of large blocks): locked memory may have come
+ * from elsewhere. Its old place is then no longer locked, so each use checks all cached
+ * registrations, and if one has moved none is trusted any more. As long as the process has more
+ * memory locked than before, the moved memory may still exist, and nothing is cached.
  *
- * Providers with a cache of their own (verbs, efa, gni) find each registration in it and count a
- * user until it ends here: theirs outlives ours, and is asked only when ours is not there. */
+ * Providers with a cache (verbs, efa, gni) count our registration as a user of theirs, which
+ * therefore lives longer than ours and is looked up only when ours is missing. */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
@@ -23,9 +23,9 @@
 
 enum registration_kind {
     ONCE,            /* for one request */
-    CACHED,          /* for as long as the memory is what it was */
-    KEEP_PERSISTENT, /* until it is forgotten */
-    DEAD             /* taken out, but in use */
+    CACHED,          /* while the memory stays locked in place */
+    KEEP_PERSISTENT, /* until twill_ofi_forget() */
+    DEAD             /* removed, but in use */
 };
 
 struct twill_ofi_registration {
@@ -77,7 +77,7 @@ static void end_registration(struct twill_ofi_registration *r)
     free(r);
 }
 
-/* How much all transports of the context pin: counted before it is, and until it is not. */
+/* Count the bytes locked by all transports of the context: before locking, and after unlocking. */
 static void count_pinned(struct twill_ofi_endpoint *endpoint, size_t more, size_t less)
 {
     if (endpoint->params.persistent != NULL && endpoint->params.persistent->pinned != NULL)
@@ -99,7 +99,7 @@ void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint)
     endpoint->locked_before = locked > pinned ? locked - pinned : 0;
 }
 
-/* But for pages that other pieces have too. */
+/* Unlock a range except the pages that other registrations use, too. */
 static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, unsigned char *end)
 {
     for (struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next) {
@@ -114,7 +114,8 @@ static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, uns
     twill_locked_drop(start, (size_t)(end - start));
 }
 
-/* Out of the list; it ends with its last user. true: at once. */
+/* Remove a registration from the list; it ends with its last user. Returns true if it ended at
+ * once. */
 static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
                                 struct twill_ofi_registration **at)
 {
@@ -147,8 +148,8 @@ void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, si
     }
 }
 
-/* The last used that nobody uses now; NULL: there is none. */
-static struct twill_ofi_registration **oldest(struct twill_ofi_endpoint *endpoint)
+/* Return the least recently used cached one that is not in use, or NULL. */
+static struct twill_ofi_registration **oldest_cached(struct twill_ofi_endpoint *endpoint)
 {
     struct twill_ofi_registration **found = NULL;
     for (struct twill_ofi_registration **at = &endpoint->registrations; *at != NULL;
@@ -158,13 +159,13 @@ static struct twill_ofi_registration **oldest(struct twill_ofi_endpoint *endpoin
     return found;
 }
 
-/* Keep `more` bytes, one piece, within what may be cached; false: they do not fit. */
+/* Evict until one more registration of `more` bytes fits the cache. Returns false if it cannot. */
 static bool evict_cache(struct twill_ofi *t, size_t more)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     uint32_t most = endpoint->options.cached != 0 ? endpoint->options.cached : TWILL_OFI_CACHED;
     while (endpoint->cached >= most || endpoint->cached_bytes + more > TWILL_OFI_CACHED_BYTES) {
-        struct twill_ofi_registration **at = oldest(endpoint);
+        struct twill_ofi_registration **at = oldest_cached(endpoint);
         if (at == NULL)
             return false;
         t->base.counters.deregistrations += unlink_registration(endpoint, at) ? 1 : 0;
@@ -172,7 +173,7 @@ static bool evict_cache(struct twill_ofi *t, size_t more)
     return true;
 }
 
-/* Is all that is pinned where it was pinned, and this one all of it? */
+/* Return whether all cached memory is where it was locked, and `hit` wholly so. */
 static bool all_still(const struct twill_ofi_endpoint *endpoint,
                       const struct twill_ofi_registration *hit)
 {
@@ -195,7 +196,8 @@ static void drop_cached(struct twill_ofi *t)
     }
 }
 
-/* What was pinned has gone: is it nowhere else, still pinned? Others' may have become less. */
+/* After locked memory has moved: drop the cache, and return whether no more is locked in the
+ * process than before. What others lock may have become less. */
 static bool is_clear(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -211,7 +213,7 @@ static bool is_clear(struct twill_ofi *t)
     return !endpoint->suspects;
 }
 
-/* The one that has all of it and can be relied on, as the first of the list. */
+/* Find a registration that contains the range and can be trusted, and move it to the front. */
 static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
                                                            const unsigned char *start, size_t bytes)
 {
@@ -223,7 +225,7 @@ static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
             at = &r->next;
         } else if (r->kind == CACHED && !all_still(t->endpoint, r)) {
             drop_cached(t);
-            at = &t->endpoint->registrations; /* one that lasts may have it */
+            at = &t->endpoint->registrations; /* a persistent one may contain it */
         } else {
             *at = r->next;
             r->next = t->endpoint->registrations;
@@ -260,7 +262,7 @@ static twill_status make_registration(struct twill_ofi *t, enum registration_kin
     return TWILL_OK;
 }
 
-/* Is this page pinned for another piece of memory? */
+/* Return whether this page is locked for another registration. */
 static bool page_is_pinned(const struct twill_ofi_endpoint *endpoint, const unsigned char *page)
 {
     for (const struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next)
@@ -269,7 +271,7 @@ static bool page_is_pinned(const struct twill_ofi_endpoint *endpoint, const unsi
     return false;
 }
 
-/* One that is kept; false: it cannot be. */
+/* Create a persistent or cached registration. Returns false if the memory cannot be cached. */
 static bool keep_registration(struct twill_ofi *t, const void *start, size_t bytes,
                               struct twill_ofi_registration **made)
 {

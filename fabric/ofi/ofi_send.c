@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: headers as credit allows, payload as the receiver clears it. */
+/* Sending: headers as credits allow, payload after the receiver's clear to send. */
 #include "fabric/ofi/ofi.h"
 
 #include <string.h>
 
-/* 1: the header of the first SEND has gone (and its payload, if eager), 0: not now. */
+/* Send the header of the first SEND, with its payload if eager. Returns 1 if sent, 0 if busy. */
 static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *finished,
                        struct twill_error *error)
 {
@@ -32,8 +32,8 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *fi
     return 1;
 }
 
-/* The clear to send for this message, if it has come. Clears of earlier messages answer SENDs that
- * were small: the receiver finds that mismatch in the header. */
+/* Return the clear to send for this message, or NULL. Those for earlier messages are dropped: they
+ * answered SENDs that were eager, a mismatch that the receiver finds in the header. */
 static struct twill_ofi_clear *find_clear(struct twill_ofi_lane *lane, uint32_t sequence)
 {
     struct twill_ofi_clear *found = NULL;
@@ -55,8 +55,8 @@ static struct twill_ofi_op *idle_chunk(struct twill_ofi_lane *lane)
     return NULL;
 }
 
-/* 1: all segments of the request are with the provider; 0: not now (the lane is in the list to try
- * again, or a completion will bring it back). */
+/* Post the chunks of a request. Returns 1 if all are at the provider, 0 if not now: the lane is in
+ * the list to retry, or a completion brings it back. */
 static int send_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
                        struct twill_transfer *request, size_t chunk, struct twill_error *error)
 {
@@ -107,7 +107,7 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_lane *lane, struct
     return finished;
 }
 
-/* Segments that have gone: how many requests that finished. */
+/* Account for chunks that have left. Returns how many requests completed. */
 static int finish_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane)
 {
     int finished = 0;
@@ -145,15 +145,15 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
     return more < 0 ? more : finished + more;
 }
 
-/* Keep it until its message is at the head of the lane. */
+/* Keep a clear to send until its message is at the head of the lane. */
 static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
                                const struct twill_ofi_header *header, struct twill_error *error)
 {
     struct twill_transfer *first = lane->payload_out.head;
     if (header->chunk == 0 || header->chunk > t->endpoint->max_message)
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "ofi: %s clears segments of %llu bytes, of at most %zu", lane->peer->name,
-                          (unsigned long long)header->chunk, t->endpoint->max_message);
+        return TWILL_FAIL(
+            error, TWILL_ERR_FABRIC, "ofi: %s cleared chunks of %llu bytes, the maximum is %zu",
+            lane->peer->name, (unsigned long long)header->chunk, t->endpoint->max_message);
     find_clear(lane, first == NULL ? lane->sent : twill_ofi_private(first)->sequence);
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
         if (lane->clear[i].used)
@@ -183,6 +183,6 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
     struct twill_ofi_lane *lane = &peer->lanes[header.lane];
     if ((int32_t)(header.consumed - lane->acked) > 0)
         lane->acked = header.consumed;
-    twill_ofi_stuck(t, lane); /* its holder sends what this allows */
+    twill_ofi_stuck(t, lane); /* its communicator's thread sends what this allows */
     return header.kind == TWILL_OFI_CREDIT ? TWILL_OK : keep_clear(t, lane, &header, error);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the communicators of a context share: made by the first, used by all, closed with the
+/* The endpoint that the communicators of a context share: created by the first, closed with the
  * context. */
 #include "fabric/ofi/ofi.h"
 
@@ -41,7 +41,7 @@ void twill_ofi_destroy(struct twill_ofi *t)
     free(t);
 }
 
-/* Closed communicators whose last operation the provider has given back. */
+/* Free closed communicators with no operation left at the provider, or all. */
 static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
 {
     struct twill_ofi **at = &endpoint->deferred;
@@ -57,7 +57,7 @@ static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
     }
 }
 
-/* Where the provider does not close its endpoint, it may still write: rather leak than that. */
+/* Leaks the memory if the provider cannot close its endpoint, as it may still write to it. */
 static void shared_endpoint_close(struct twill_common *common)
 {
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
@@ -87,8 +87,9 @@ static twill_status set_up_endpoint(struct twill_ofi_endpoint *endpoint, struct 
     return twill_ofi_endpoint_open(endpoint, error);
 }
 
-/* Nobody without the job's key knows it: the nonce alone stands in /proc/net/unix. */
-static void draw_secret(struct twill_ofi_endpoint *endpoint)
+/* Derive the secret bits of tags from the job's key. The nonce would not do: it is visible in
+ * /proc/net/unix. */
+static void derive_secret(struct twill_ofi_endpoint *endpoint)
 {
     const struct twill_oob *oob = endpoint->params.oob;
     struct twill_secret secret;
@@ -114,7 +115,7 @@ static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
     endpoint->exclusive = params->common == NULL;
     endpoint->rank = (uint32_t)params->oob->rank;
     endpoint->size = (uint32_t)params->oob->size;
-    draw_secret(endpoint);
+    derive_secret(endpoint);
     if (options != NULL)
         endpoint->options = *options;
     twill_status status = twill_ofi_agree(endpoint, set_up_endpoint(endpoint, error), error);
@@ -126,14 +127,15 @@ static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
     return TWILL_OK;
 }
 
-/* The same on all ranks: nobody waits for one that refuses. */
+/* All ranks come to the same result, so none waits for one that refuses. */
 static twill_status check_number(const struct twill_transport_params *params,
                                  struct twill_error *error)
 {
     if (params->comm >> TWILL_OFI_COMM_BITS != 0)
-        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
-                          "ofi: communicator %u of this context: tags name the first %u only",
-                          params->comm, 1u << TWILL_OFI_COMM_BITS);
+        return TWILL_FAIL(
+            error, TWILL_ERR_UNSUPPORTED,
+            "ofi: communicator %u of this context: tags have numbers for the first %u only",
+            params->comm, 1u << TWILL_OFI_COMM_BITS);
     return TWILL_OK;
 }
 
@@ -144,7 +146,7 @@ static twill_status enter_endpoint(struct twill_ofi *t, struct twill_ofi_endpoin
     for (uint32_t r = 0; t->job != NULL && r < t->size; r++)
         if (t->job[r] >= endpoint->size)
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                              "ofi: rank %u is %u of the job, of which %u are known", r, t->job[r],
+                              "ofi: rank %u is rank %u of the job, which has only %u", r, t->job[r],
                               endpoint->size);
     if (endpoint->failed != TWILL_OK)
         return TWILL_FAIL(error, endpoint->failed, "%s", endpoint->failure);
@@ -168,8 +170,8 @@ twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_pa
     if (made) {
         TWILL_TRY(error, shared_endpoint_open(&endpoint, params, options, error));
         if (endpoint->exclusive) {
-            t->job = NULL;            /* its ranks are the communicator's */
-            endpoint->caches = false; /* nobody tells it what to forget */
+            t->job = NULL;            /* ranks of the endpoint are those of the communicator */
+            endpoint->caches = false; /* twill_common_forget() does not reach it */
         } else
             twill_common_put(params->common, &endpoint->common);
     }

@@ -137,7 +137,7 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
                         "cancel hangs");
         munmap(data, (size_t)OFI_SHARED_HOPELESS << 20); /* a late write is a crash */
         munmap(r, 1u << 20);
-        if (!setup->options.keeps) {
+        if (!setup->options.no_cancel) {
             exchange(&end[1], 100, 6);
         } else if (rank == 0) {
             twill_test_note(twill_ofi_transport.progress(end[1].transport, &end[1].error) < 0 &&
@@ -159,7 +159,7 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
 static void test_end_of_one(void **state)
 {
     (void)state;
-    static const struct setup keeping = {"keeping", "tcp", {.keeps = true}};
+    static const struct setup keeping = {"keeping", "tcp", {.no_cancel = true}};
     twill_test_run_ranks(2, rank_end_of_one, (void *)TCP);
     twill_test_run_ranks(2, rank_end_of_one, (void *)&setups[1]);
     twill_test_run_ranks(2, rank_end_of_one, (void *)&setups[4]);
