@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies below every room: error records, the log, spelling, the clock. */
+/* The base of every module: errors, the log, text distance, the clock. */
 #include "lib/base.h"
 
 #include <stdio.h>
@@ -52,7 +52,7 @@ twill_status twill_error_pass(struct twill_error *error, twill_status status, co
     return status;
 }
 
-/* Whose line it is: in short where only warnings are printed. Returns its length. */
+/* Write the prefix of a log line, the short form unless info or debug is on. Returns its length. */
 static size_t begin_line(const struct twill_log *log, enum twill_log_level level, char *line,
                          size_t space)
 {
@@ -75,7 +75,7 @@ void twill_say(const struct twill_log *log, enum twill_log_level level, const ch
     if (!twill_log_enabled(log, level))
         return;
     char line[1024];
-    size_t space = sizeof(line) - 1; /* for the newline */
+    size_t space = sizeof(line) - 1; /* one byte is left for the newline */
     size_t used = begin_line(log, level, line, space);
     va_list arguments;
     va_start(arguments, format);
@@ -89,7 +89,7 @@ void twill_say(const struct twill_log *log, enum twill_log_level level, const ch
     line[used++] = '\n';
     int file = log->file > 0 ? log->file : STDERR_FILENO;
     if (write(file, line, used) < 0)
-        return; /* nowhere to say it */
+        return; /* a failure cannot be logged */
 }
 
 unsigned twill_text_distance(const char *text, size_t length, const char *name)

@@ -2,8 +2,8 @@
 /** \file twill.hpp
  * \brief twill for C++17 and later: owners for communicators, requests and memory; typed spans.
  *
- * A thin layer over twill.h, in headers alone. Nothing throws: calls return a ::twill_status, which
- * the compiler reminds of. twill::check() turns one into an exception for those who want that.
+ * A thin header-only layer over twill.h. Nothing throws: calls return a ::twill_status, which
+ * twill::check() turns into an exception.
  *
  *     twill::comm world;
  *     if (world.init() != TWILL_OK)
@@ -11,8 +11,8 @@
  *     std::vector<float> gradients(n);
  *     twill_status status = world.allreduce(gradients, TWILL_AVG); // in place
  *
- * Spans are made of whatever has data() and size(), of arrays, and of a pointer and a count. One
- * that is too small for its call counts as no buffer: an error on all ranks, nothing is written. */
+ * A span is made from anything with data() and size(), an array, or a pointer and a count. A span
+ * that is too small is passed as NULL: the call fails on all ranks and nothing is written. */
 #ifndef TWILL_HPP
 #define TWILL_HPP
 
@@ -32,8 +32,8 @@
 namespace twill
 {
 
-/** \brief The element type of a C++ type: type_of<float> is ::TWILL_F32. Arithmetic types;
- * specialise this for types of your own that are laid out as one of twill's (half, bfloat16). */
+/** \brief The ::twill_type of a C++ arithmetic type: type_of<float> is ::TWILL_F32. Specialise it
+ * for your own types with the layout of one of twill's (half, bfloat16). */
 template <class T> struct element {
     static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8,
                   "twill has no element type for this");
@@ -51,7 +51,7 @@ template <class T> struct element {
 };
 template <class T> inline constexpr twill_type type_of = element<std::remove_cv_t<T>>::value;
 
-/** \brief Elements that somebody else owns. */
+/** \brief A view of contiguous elements; does not own them. */
 template <class T> class span
 {
   public:
@@ -62,7 +62,7 @@ template <class T> class span
     template <std::size_t N> constexpr span(T (&array)[N]) : data_(array), size_(N)
     {
     }
-    /** A container: vector, array, std::span, twill::buffer, twill::span of what is not const. */
+    /** A container: vector, array, std::span, twill::buffer, or a twill::span of non-const T. */
     template <class C,
               class = std::enable_if_t<std::is_convertible_v<
                   std::remove_pointer_t<decltype(std::declval<C &>().data())> (*)[], T (*)[]>>>
@@ -96,7 +96,7 @@ template <class T> class span
     std::size_t size_ = 0;
 };
 
-/** \brief A call under way, or a persistent one. Its destructor waits for it. */
+/** \brief Owner of a nonblocking or persistent request. Its destructor waits for completion. */
 class request
 {
   public:
@@ -130,20 +130,19 @@ class request
         done = complete != 0;
         return status;
     }
-    /** \brief Start a persistent request again. */
     [[nodiscard]] twill_status start()
     {
         return twill_request_start(handle_);
     }
-    /** \brief Wait, and free it. */
+    /** \brief Wait for the request and free it. */
     void reset() noexcept
     {
         if (handle_ != nullptr)
             (void)twill_wait(&handle_);
-        if (handle_ != nullptr) /* a persistent one */
+        if (handle_ != nullptr) /* persistent */
             (void)twill_request_free(&handle_);
     }
-    /** \brief The handle, for calls of twill.h; they may set it when it is NULL. */
+    /** \brief The handle, for calls of twill.h, which may set it if it is NULL. */
     twill_request **get()
     {
         return &handle_;
@@ -153,7 +152,7 @@ class request
     twill_request *handle_ = nullptr;
 };
 
-/** \brief Memory of twill_alloc(), contents undefined. It goes before its context. */
+/** \brief Owner of memory of twill_alloc(). Must be destroyed before its context. */
 template <class T> class buffer
 {
     static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
@@ -177,6 +176,7 @@ template <class T> class buffer
         (void)twill_free(context_, data_);
     }
 
+    /** \brief Free the memory and allocate \p size elements, contents undefined. */
     [[nodiscard]] twill_status alloc(twill_context *context, std::size_t size)
     {
         void *memory = nullptr;
@@ -225,13 +225,13 @@ template <class T> class buffer
     std::size_t size_ = 0;
 };
 
-/** \brief A communicator. Its destructor is collective, as twill_comm_destroy() is; what init()
- * made goes last, with its context. */
+/** \brief Owner of a communicator. Its destructor is collective, as twill_comm_destroy(). One from
+ * init() also destroys its context, and must be destroyed last. */
 class comm
 {
   public:
     comm() = default;
-    /** \brief Take over a communicator, made by twill_comm_create() and its kin. */
+    /** \brief Take ownership of a communicator from twill_comm_create(), twill_comm_split() ... */
     explicit comm(twill_comm *handle) : handle_(handle)
     {
     }
@@ -255,7 +255,7 @@ class comm
         reset();
     }
 
-    /** \brief All ranks of the job, by the environment: twill_init(). */
+    /** \brief Create the communicator of all ranks of the job: twill_init(). */
     [[nodiscard]] twill_status init()
     {
         reset();
@@ -263,7 +263,7 @@ class comm
         whole_ = handle_ != nullptr;
         return status;
     }
-    /** \brief The same; the reason of a failure is written to \p why, and not printed. */
+    /** \brief The same, but store the reason of a failure in \p why instead of printing it. */
     template <std::size_t N> [[nodiscard]] twill_status init(char (&why)[N])
     {
         reset();
@@ -337,8 +337,8 @@ class comm
             made, [&](twill_comm **to) { return twill_comm_split_level(to, handle_, level, key); });
     }
 
-    /* Collectives: in place with one span. dst of allgather and src of reduce_scatter, scatter and
-     * alltoall have a part for each rank; counts are those of a part. */
+    /* Collectives; in place if given one span. dst of allgather and gather, src of reduce_scatter
+     * and scatter, and both of alltoall have a shard for each rank; counts are those of a shard. */
     [[nodiscard]] twill_status barrier() const
     {
         return twill_barrier(handle_);
@@ -371,7 +371,6 @@ class comm
         return twill_allreduce_init(handle_, all.data(), all.data(), all.size(), type(all), op,
                                     call.get());
     }
-    /** dst is read on the root only. */
     template <class S, class D>
     [[nodiscard]] twill_status reduce(const S &src, D &&dst, twill_op op, int root) const
     {
@@ -435,7 +434,6 @@ class comm
         using T = std::remove_reference_t<decltype(*std::data(container))>;
         return span<T>(container);
     }
-    /* Both of one element type. */
     template <class S, class D> static auto both(const S &src, D &dst)
     {
         auto from = view(src);
@@ -449,6 +447,7 @@ class comm
     {
         return type_of<T>;
     }
+    /* The buffer, or nullptr if it has fewer than `size` elements. */
     template <class T> static T *fit(const span<T> &buffer, std::size_t size)
     {
         return buffer.size() < size ? nullptr : buffer.data();
@@ -466,11 +465,11 @@ class comm
     }
 
     twill_comm *handle_ = nullptr;
-    bool whole_ = false; /* it was made with its context */
+    bool whole_ = false; /* created with its context by init() */
 };
 
 #if defined(__cpp_exceptions)
-/** \brief A failure, with twill's sentence. */
+/** \brief A failed call: its status, and its message as what(). */
 class error : public std::runtime_error
 {
   public:
@@ -486,7 +485,7 @@ class error : public std::runtime_error
     twill_status status_;
 };
 
-/** \brief Throw twill::error unless the call went well: twill::check(world, world.barrier()). */
+/** \brief Throw twill::error if the call failed: twill::check(world, world.barrier()). */
 inline void check(const comm &on, twill_status status)
 {
     if (status == TWILL_OK)

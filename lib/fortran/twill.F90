@@ -2,10 +2,10 @@
 ! twill for Fortran 2008. Compile it with your program, and link with twill:
 !     prefix=$(pkg-config --variable=prefix twill)
 !     gfortran -I$prefix/include $prefix/include/twill.F90 program.f90 $(pkg-config --libs twill)
-! Buffers are arrays of rank 1 of integer(int32), integer(int64), real(real32) or real(real64); the functions
-! c_allreduce and its kin take c_loc() of those of other types and shapes. Counts are the sizes of arrays. An array
-! that is too small for its call counts as no buffer: an error on all ranks. Functions return twill_ok or a
-! negative status; twill_comm_message() then returns the reason, and twill_init() in its argument message.
+! Buffers are arrays of rank 1 of integer(int32), integer(int64), real(real32) or real(real64); for other types and
+! shapes pass c_loc() to c_allreduce ... c_recv. Counts are the sizes of arrays. An array that is too small is passed
+! as NULL: the call fails on all ranks. Functions return twill_ok or a negative status; twill_comm_message() returns
+! the reason, for twill_init() its argument message.
 module twill_base
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
@@ -24,13 +24,13 @@ module twill_base
         twill_lxor = 10
     integer(c_int), parameter, public :: twill_colour_none = -1
 
-    ! A communicator. twill_init() makes the one of all ranks, twill_finalize() ends it; those made of it
-    ! are destroyed with twill_comm_destroy().
+    ! A communicator. twill_init() creates that of all ranks, twill_finalize() destroys it; those of
+    ! twill_comm_split() are destroyed with twill_comm_destroy().
     type, public :: twill_comm
         type(c_ptr) :: handle = c_null_ptr
     end type
 
-    ! A call under way. Its buffer has the attribute asynchronous until twill_wait().
+    ! A nonblocking call in progress. Its buffer needs the attribute asynchronous until twill_wait().
     type, public :: twill_request
         type(c_ptr) :: handle = c_null_ptr
     end type
@@ -42,7 +42,7 @@ module twill_base
     public :: c_allreduce, c_allreduce_start, c_reduce, c_broadcast, c_allgather, c_reduce_scatter, &
         c_send, c_recv
 
-    interface ! of twill.h, as they are there
+    interface ! the functions of twill.h
         integer(c_int) function c_allreduce(comm, src, dst, count, type, op) bind(c, name='twill_allreduce')
             import :: c_int, c_ptr, c_size_t
             type(c_ptr), value :: comm, src, dst
@@ -162,7 +162,7 @@ module twill_base
 
 contains
 
-    ! message: why it failed, which is printed where no message is asked for.
+    ! Create the communicator of all ranks. The reason of a failure is stored in message, or printed if that is absent.
     integer(c_int) function twill_init(comm, message) result(status)
         type(twill_comm), intent(out) :: comm
         character(len=:), allocatable, intent(out), optional :: message
@@ -256,7 +256,7 @@ contains
         twill_comm_nodes = c_comm_nodes(comm%handle)
     end function
 
-    ! Where a call writes or reads its buffer; nowhere if it has fewer elements than that needs.
+    ! Return where, or c_null_ptr if the buffer there has fewer elements than needed.
     type(c_ptr) function fit(where, elements, needed)
         type(c_ptr), intent(in) :: where
         integer(c_size_t), intent(in) :: elements, needed
@@ -289,7 +289,7 @@ module twill_calls_f64
 #include "twill_calls.inc"
 end module
 
-! All of it.
+! The module that programs use.
 module twill
     use twill_base
     use twill_calls_i32
