@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The candidates and their curves: see candidates.h. */
+/* Creates the candidates and their cost curves. */
 #include "algorithms/select/candidates.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where prices are worked out; in between they are nearly straight. */
+/* Message sizes at which prices are computed; in between they are nearly linear. */
 static const size_t steps_at[] = {0,         512,     8 << 10,  64 << 10,
                                   512 << 10, 4 << 20, 64 << 20, (size_t)1 << 30};
 enum {
     CURVE_STEPS = TWILL_ARRAY_LENGTH(steps_at),
     MEASURED_MOST = TWILL_CURVE_POINTS - TWILL_ARRAY_LENGTH(steps_at) - 1
 };
-/* In gather, scatter and alltoall with vector nobody knows how much there is: what a part is taken
- * to be. */
+/* Assumed bytes of a shard in gather, scatter and alltoall with vector, whose total no rank knows.
+ */
 #define GUESSED_SHARD ((size_t)4 << 10)
 /* Flat algorithms: see price_most(). */
 #define FLAT_MOST     ((size_t)64 << 10)
@@ -60,7 +60,7 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
     return point->falls ? point->picoseconds - more : point->picoseconds + more;
 }
 
-/* Rates between the points; beyond the last it goes on as before. */
+/* Compute the rates between the points; the last point continues the rate before it. */
 static void compute_rates(struct twill_candidate *c)
 {
     for (unsigned i = 0; i + 1 < c->points; i++) {
@@ -80,14 +80,15 @@ static void add_point(struct twill_candidate *c, size_t bytes, uint64_t picoseco
     c->point[c->points++] = (struct twill_curve_point){.bytes = bytes, .picoseconds = picoseconds};
 }
 
-/* A price outside of what was measured, scaled so that it meets the nearest measurement. */
+/* Scale a price beyond the measured sizes by measured/priced, both taken at the nearest measured
+ * size. */
 static uint64_t scaled(uint64_t price, uint64_t measured, uint64_t priced)
 {
     uint64_t scale = twill_min((size_t)(measured * 256 / (priced + 1)), 1u << 16);
     return price / 256 * scale + price % 256 * scale / 256;
 }
 
-/* The prices below the least measured size, what was measured, the prices above. */
+/* Build the curve: prices below the least measured size, the measurements, prices above. */
 static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], unsigned steps,
                   const struct twill_measured *measured, size_t count)
 {
@@ -95,7 +96,7 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
     for (unsigned i = 0; i < steps; i++)
         add_point(&priced, steps_at[i], price[i]);
     compute_rates(&priced);
-    /* So many that they do not fit are thinned out. */
+    /* Thin out measurements that do not fit. */
     size_t every = count / MEASURED_MOST + 1;
     c->measured = count;
     for (unsigned i = 0; i < steps && (count == 0 || steps_at[i] < measured[0].bytes); i++)
@@ -115,10 +116,11 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
     compute_rates(c);
 }
 
-/* --- which ------------------------------------------------------------------------------------ */
+/* --- gathering -------------------------------------------------------------------------------- */
 
-static void bound(struct twill_candidate *c, const struct twill_world *world,
-                  const struct twill_select_request *like)
+/* Set the sizes that a candidate can be used for. */
+static void set_limits(struct twill_candidate *c, const struct twill_world *world,
+                       const struct twill_select_request *like)
 {
     c->most = SIZE_MAX;
     if (c->algorithm->protocols == 0 || like->collective == TWILL_BARRIER)
@@ -129,26 +131,25 @@ static void bound(struct twill_candidate *c, const struct twill_world *world,
         c->least = TWILL_MAPPED_BYTES;
 }
 
-/* Of a candidate, while they are put together. */
+/* What is known of a candidate during creation only. */
 struct priced {
     uint64_t fingerprint;
-    uint64_t small, large;         /* prices at these sizes */
-    struct twill_pricing *pricing; /* of what was measured, else NULL */
+    uint64_t small, large;         /* prices at SMALL_STEP and LARGE_STEP */
+    struct twill_pricing *pricing; /* of a candidate with measurements, else NULL */
 };
-enum {
-    SMALL_STEP = 1,
-    LARGE_STEP = 4
-}; /* of steps_at: where latency counts, and where bandwidth does */
+/* Indices into steps_at: where latency dominates, and where bandwidth does. */
+enum { SMALL_STEP = 1, LARGE_STEP = 4 };
 
+/* The candidates during creation. */
 struct gathering {
     struct twill_candidates *all;
     struct priced *priced; /* [all->count] */
 };
 
-/* Return the largest message that a flat algorithm, one that does not distinguish the ranks of a
- * node, may be chosen for by its price: where eight ranks or more share an interface slower than
- * their memory, an allreduce is hierarchical above 64 KiB. Few flat algorithms come near to it, and
- * those that do are nearer than the model is exact. Measurements may choose them. */
+/* Return the largest message that a candidate may be chosen for by its cost. Where eight ranks or
+ * more share an interface slower than their memory, an allreduce above 64 KiB must be hierarchical:
+ * flat algorithms, which do not distinguish the ranks of a node, differ from it by less than the
+ * model is exact. With measurements there is no limit. */
 static size_t price_most(const struct gathering *g, const struct twill_candidate *c,
                          const struct twill_world *world, const struct twill_machine_model *model)
 {
@@ -165,8 +166,8 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
     return SIZE_MAX;
 }
 
-/* A number given to an algorithm, where its own choice is as good both where latency counts and
- * where bandwidth does. */
+/* Return whether the algorithm with its default parameter is at least as cheap, at the small and at
+ * the large size. */
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
                       const struct twill_shape *shape, const struct priced *priced)
 {
@@ -181,8 +182,8 @@ static bool is_beaten(const struct gathering *g, const struct twill_algorithm *a
     return false;
 }
 
-/* An algorithm whose own choice takes more than twice the time of another, both where latency
- * counts and where bandwidth does: no number will make it the best one. */
+/* Return whether the algorithm with its default parameter takes more than twice the time of
+ * others, at the small and at the large size: then no parameter makes it the best. */
 static bool is_hopeless(const struct gathering *g, const struct twill_algorithm *algorithm,
                         enum twill_protocol protocol)
 {
@@ -202,6 +203,7 @@ static bool is_hopeless(const struct gathering *g, const struct twill_algorithm 
     return own != NULL && own->small / 2 > small && own->large / 2 > large;
 }
 
+/* Return whether a candidate for all sizes has the same schedules. */
 static bool candidate_is_known(const struct gathering *g, const struct twill_pricing *pricing)
 {
     for (size_t i = 0; i < g->all->count; i++)
@@ -225,11 +227,12 @@ static twill_status grow_candidates(struct gathering *g, struct twill_error *err
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
 }
 
-/* Prices at the sizes that it can be chosen for, and a little beyond; how many. */
-static unsigned price(uint64_t price[CURVE_STEPS], const struct priced *priced,
-                      struct twill_pricing *pricing, const struct twill_candidate *c,
-                      const struct twill_machine_model *model,
-                      const struct twill_select_request *like)
+/* Compute prices at the sizes that the candidate can be chosen for, and one beyond. Returns how
+ * many. */
+static unsigned compute_prices(uint64_t price[CURVE_STEPS], const struct priced *priced,
+                               struct twill_pricing *pricing, const struct twill_candidate *c,
+                               const struct twill_machine_model *model,
+                               const struct twill_select_request *like)
 {
     unsigned steps = 0;
     while (steps < CURVE_STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
@@ -243,6 +246,7 @@ static unsigned price(uint64_t price[CURVE_STEPS], const struct priced *priced,
     return steps;
 }
 
+/* Add a candidate unless it can never be the best. */
 static twill_status add_candidate(struct gathering *g, const struct twill_world *world,
                                   const struct twill_tuning *tuning,
                                   const struct twill_select_request *like,
@@ -254,27 +258,26 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
     struct twill_pricing *pricing;
     struct twill_error why = {.status = TWILL_OK};
     twill_status status = twill_pricing_create(&pricing, algorithm, world, shape, &why);
-    if (status ==
-        TWILL_ERR_UNSUPPORTED) /* too much for a schedule's numbers, on a world so large */
+    if (status == TWILL_ERR_UNSUPPORTED) /* this world is too large for a schedule's fields */
         return TWILL_OK;
     if (status != TWILL_OK)
         return TWILL_FAIL(error, status, "%s", why.message);
     struct priced priced = {.fingerprint = twill_pricing_fingerprint(pricing)};
-    bool idle = candidate_is_known(g, pricing);
-    if (!idle && like->collective != TWILL_BARRIER) {
+    bool redundant = candidate_is_known(g, pricing);
+    if (!redundant && like->collective != TWILL_BARRIER) {
         priced.small = twill_pricing_at(pricing, &tuning->model, steps_at[SMALL_STEP], like->type);
         priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE_STEP], like->type);
-        idle = is_beaten(g, algorithm, shape, &priced);
+        redundant = is_beaten(g, algorithm, shape, &priced);
     }
-    status = idle ? TWILL_PENDING : grow_candidates(g, error);
+    status = redundant ? TWILL_PENDING : grow_candidates(g, error);
     if (status != TWILL_OK) {
         twill_pricing_destroy(pricing);
         return status == TWILL_PENDING ? TWILL_OK : status;
     }
     struct twill_candidate *c = &g->all->candidate[g->all->count];
     *c = (struct twill_candidate){.algorithm = algorithm, .shape = *shape};
-    bound(c, world, like);
-    unsigned steps = price(prices, &priced, pricing, c, &tuning->model, like);
+    set_limits(c, world, like);
+    unsigned steps = compute_prices(prices, &priced, pricing, c, &tuning->model, like);
     size_t count = twill_tuning_find(tuning, algorithm, shape, world, &measured);
     blend(c, prices, steps, measured, count);
     c->price_most = price_most(g, c, world, &tuning->model);
@@ -286,7 +289,7 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
     return TWILL_OK;
 }
 
-/* What was measured of this flavour, with its pricing; of another algorithm. */
+/* Return the first candidate with measurements of this protocol, and its pricing; or NULL. */
 static const struct twill_candidate *
 measured_of(const struct gathering *g, enum twill_protocol protocol, struct twill_pricing **pricing)
 {
@@ -299,11 +302,11 @@ measured_of(const struct gathering *g, enum twill_protocol protocol, struct twil
     return NULL;
 }
 
-/* How ranks of a node exchange data has a price that is as wrong for one algorithm as for another:
- * who was not measured is corrected by what measuring made of the price of one that was, and has to
- * promise an eighth more than it. */
-static void correct(const struct gathering *g, const struct twill_machine_model *model,
-                    twill_type type)
+/* Correct the prices of candidates without measurements by the ratio of cost to price of one that
+ * was measured with the same protocol: the model errs alike for all algorithms of a protocol. They
+ * are made an eighth dearer, so that a measured one wins unless they are clearly cheaper. */
+static void correct_prices(const struct gathering *g, const struct twill_machine_model *model,
+                           twill_type type)
 {
     for (size_t i = 0; i < g->all->count; i++) {
         struct twill_candidate *c = &g->all->candidate[i];
@@ -321,23 +324,25 @@ static void correct(const struct gathering *g, const struct twill_machine_model 
     }
 }
 
-/* What algorithms that take one number are tried with, besides their own choice. */
-static const uint16_t tried[] = {0, 2, 4, 8};
+/* Parameters to try for algorithms that take one number; 0 is their default. */
+static const uint16_t tried_parameters[] = {0, 2, 4, 8};
 
+/* Add an algorithm with each protocol and parameter that applies. */
 static twill_status add_algorithm(struct gathering *g, const struct twill_world *world,
                                   const struct twill_tuning *tuning,
                                   const struct twill_select_request *like,
                                   const struct twill_algorithm *a, struct twill_error *error)
 {
     bool protocols = a->protocols != 0 && like->collective != TWILL_BARRIER;
-    unsigned values = a->parameters == 1 && a->parse == NULL ? TWILL_ARRAY_LENGTH(tried) : 1;
+    unsigned values =
+        a->parameters == 1 && a->parse == NULL ? TWILL_ARRAY_LENGTH(tried_parameters) : 1;
     for (unsigned f = 0; f < (protocols ? TWILL_PROTOCOL_COUNT : 1); f++) {
         for (unsigned v = 0; v < values; v++) {
             struct twill_shape shape = {.collective = like->collective,
                                         .protocol = (enum twill_protocol)f,
                                         .vector = like->vector,
                                         .order = like->order,
-                                        .parameter = {tried[v]}};
+                                        .parameter = {tried_parameters[v]}};
             if (twill_algorithm_applies(a, world, &shape) &&
                 (v == 0 || !is_hopeless(g, a, shape.protocol)))
                 TWILL_TRY(error, add_candidate(g, world, tuning, like, a, &shape, error));
@@ -354,7 +359,7 @@ static size_t algorithm_index(const struct twill_candidate *c)
     return place;
 }
 
-/* Those of one algorithm stay as they are. */
+/* Sort by the order of the registry; stable within an algorithm. */
 static void sort_candidates(struct twill_candidates *all)
 {
     for (size_t i = 1; i < all->count; i++) {
@@ -382,14 +387,14 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
     all->type = like->type;
     struct gathering gathering = {.all = all};
     twill_status status = TWILL_OK;
-    /* Those that know of nodes go first, which others are measured by; in the end all come in the
-     * order of the registry. */
+    /* Algorithms that distinguish the ranks of a node go first: price_most() of others needs them.
+     */
     for (unsigned pass = 0; pass < 2; pass++)
         for (size_t i = 0; status == TWILL_OK && (a = twill_algorithm_at(i)) != NULL; i++)
             if ((a->protocols != 0 && twill_world_widest(world) > 1) == (pass == 0))
                 status = add_algorithm(&gathering, world, tuning, like, a, error);
     if (like->collective != TWILL_BARRIER)
-        correct(&gathering, &tuning->model, like->type);
+        correct_prices(&gathering, &tuning->model, like->type);
     for (size_t i = 0; i < all->count; i++)
         twill_pricing_destroy(gathering.priced[i].pricing);
     free(gathering.priced);

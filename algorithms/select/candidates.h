@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can do a collective on a world, and what each costs at every size: curves of a few points,
- * measured where there are measurements, else priced. Internal to the selector and to what explains
- * it. */
+/* The candidates for a call: every algorithm, protocol and parameter that applies to a world, each
+ * with a curve of cost over message size, from measurements where there are any, else from the
+ * price. Internal to this folder. */
 #ifndef TWILL_CANDIDATES_H
 #define TWILL_CANDIDATES_H
 
@@ -10,23 +10,26 @@
 
 #define TWILL_CURVE_POINTS 48
 
+/* A point of a piecewise linear curve. */
 struct twill_curve_point {
     size_t bytes;
     uint64_t picoseconds;
-    uint64_t rate; /* to the next one, per KiB */
-    bool falls;    /* the next one is cheaper: rate is to be taken off */
+    uint64_t rate; /* picoseconds per KiB to the next point, without its sign */
+    bool falls;    /* the next point is cheaper: the rate is negative */
 };
 
+/* One algorithm with one protocol and one set of parameters. */
 struct twill_candidate {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape; /* with root 0 */
-    size_t least, most;       /* bytes that it can be used for */
-    size_t price_most;        /* bytes up to which its price alone may choose it */
-    size_t measured;          /* entries that its curve is of; 0: the price alone */
+    size_t least, most;       /* message sizes it can be used for, in bytes */
+    size_t price_most;        /* most bytes it is chosen for by cost: see price_most() */
+    size_t measured;          /* measurements in its curve; 0: the curve is the price */
     unsigned points;
     struct twill_curve_point point[TWILL_CURVE_POINTS];
 };
 
+/* All candidates for one kind of call on one world. Constant once created. */
 struct twill_candidates {
     enum twill_collective collective;
     bool vector;
@@ -36,7 +39,8 @@ struct twill_candidates {
     struct twill_candidate *candidate;
 };
 
-/* All that apply, in the order of the registry; of those that are the same schedule the first. */
+/* Create the candidates for requests like `like`, in the order of the registry. Of several with
+ * equal schedules only the first is kept. */
 twill_status twill_candidates_create(struct twill_candidates **candidates,
                                      const struct twill_world *world,
                                      const struct twill_tuning *tuning,
@@ -44,15 +48,17 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
                                      struct twill_error *error);
 void twill_candidates_destroy(struct twill_candidates *candidates);
 
-/* Those that a chooser chooses among for such a request. */
+/* Get the candidates for a request from the chooser's cache, or create them. The chooser keeps
+ * ownership; the pointer is valid until the next request of another kind. */
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_select_request *request,
                                       const struct twill_candidates **candidates,
                                       struct twill_error *error);
 
-/* Picoseconds of a candidate at so many bytes: continuous in bytes. */
+/* Return the cost in picoseconds, which is continuous in `bytes`. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
-/* The access to the peers' buffers (enum twill_access) that a shape needs of this algorithm. */
+
+/* Return the access to peers' buffers (enum twill_access) that the algorithm needs for a shape. */
 static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm,
                                          const struct twill_shape *shape)
 {
@@ -62,7 +68,9 @@ static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm
            : shape->protocol == TWILL_PROTOCOL_FETCHED ? TWILL_ACCESS_FETCHED
                                                        : 0u;
 }
-/* What the choice may count on: on one node; with several see twill_select_request. */
+
+/* Return the access that the choice may rely on. With several nodes it is 0, as nodes may differ:
+ * see twill_select_request. */
 static inline unsigned twill_request_access(const struct twill_world *world,
                                             const struct twill_select_request *request)
 {
@@ -71,25 +79,30 @@ static inline unsigned twill_request_access(const struct twill_world *world,
     return (request->mapped ? TWILL_ACCESS_MAPPED : 0u) |
            (request->fetched ? TWILL_ACCESS_FETCHED : 0u);
 }
-/* May it be chosen for this, with this access? Apart from the root, which its algorithm is to be
- * asked about. */
+
+/* Return whether the candidate can be used for this size with this access. Does not check the root:
+ * call twill_algorithm_applies() for that. */
 static inline bool twill_candidate_takes(const struct twill_candidate *candidate, size_t bytes,
                                          unsigned access)
 {
     unsigned needs = twill_shape_needs(candidate->algorithm, &candidate->shape);
     return bytes >= candidate->least && bytes <= candidate->most && (needs & ~access) == 0;
 }
-/* Return whether it may be chosen by its cost, without a user override (TWILL_ALGORITHM) that names
- * it: it takes the bytes, and its price is trusted at this size. */
+
+/* Return whether the candidate may be chosen by its cost, without a user override
+ * (TWILL_ALGORITHM) that names it: it takes the bytes, and its price is trusted at this size. */
 static inline bool twill_candidate_competes(const struct twill_candidate *candidate, size_t bytes,
                                             unsigned access)
 {
     return bytes <= candidate->price_most && twill_candidate_takes(candidate, bytes, access);
 }
-/* Bytes to choose for: those of the request, or a guess where nobody can know. */
+
+/* Return the message size to choose for: that of the request, or a guess where no rank knows it
+ * (see `vector` of struct twill_shape). */
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request);
-/* Most bytes that fit IMM. */
+
+/* Return the largest message, in bytes, whose blocks fit IMM. */
 size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request);
 
 #endif

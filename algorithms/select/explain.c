@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says why a choice is what it is: see explain.h. */
+/* Explains a choice. */
 #include "algorithms/select/explain.h"
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/select/candidates.h"
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A growing text. */
 struct writer {
     char *text;
     size_t length, capacity;
@@ -36,7 +37,6 @@ static void print_why(struct writer *w, const char *format, ...)
         w->length += twill_min((size_t)length, w->capacity - w->length - 1);
 }
 
-/* "torus=4x6@staged" */
 static const char *variant_name(const struct twill_algorithm *a, const struct twill_shape *shape,
                                 char text[TWILL_WHY_NAME])
 {
@@ -66,6 +66,7 @@ static bool takes_in_any_protocol(const struct twill_algorithm *a, const struct 
     return false;
 }
 
+/* Return why an algorithm is no candidate. */
 static const char *reason(const struct twill_algorithm *a, const struct twill_world *world,
                           const struct twill_select_request *request)
 {
@@ -77,7 +78,7 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
         return "the same schedule here as another";
     shape.vector = false;
     if (takes_in_any_protocol(a, world, shape))
-        return "not with parts of different sizes";
+        return "not with shards of different sizes";
     shape.vector = request->vector;
     shape.order = TWILL_ORDER_ANY;
     if (takes_in_any_protocol(a, world, shape))
@@ -85,7 +86,8 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
     return world->nodes == 1 ? "not on one node" : "not on these nodes and ranks";
 }
 
-/* Nodes choose alike, as if nothing were mapped, and then each may do without a copy. */
+/* Return whether a node may run this mapped candidate in place of the staged one that all nodes
+ * chose: see map_instead(). */
 static bool is_instead(const struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *request, size_t bytes)
 {
@@ -93,6 +95,7 @@ static bool is_instead(const struct twill_candidate *c, const struct twill_world
            bytes >= c->least && bytes <= c->most;
 }
 
+/* Print what a candidate needs that this request does not have. */
 static void put_limits(struct writer *w, const struct twill_candidate *c, const char *name,
                        uint32_t nodes)
 {
@@ -201,7 +204,7 @@ static void put_others(struct writer *w, const struct twill_world *world,
     }
 }
 
-/* What the choice moves: over memory of a node, or between nodes. */
+/* Print the bytes that the choice moves over each class of link. */
 static twill_status put_moves(struct writer *w, const struct twill_world *world,
                               const struct twill_choice *choice, size_t bytes, twill_type type,
                               struct twill_error *error)
@@ -221,7 +224,7 @@ static twill_status put_moves(struct writer *w, const struct twill_world *world,
     return TWILL_OK;
 }
 
-/* What made it cheaper than others. */
+/* Return where the cost that decided comes from. */
 static const char *decided_by(const struct twill_candidates *all, const struct twill_choice *choice,
                               const struct twill_tuning *tuning)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says why a choice is what it is. */
+/* Explains a choice: what twill-info --why and the log print. */
 #ifndef TWILL_EXPLAIN_H
 #define TWILL_EXPLAIN_H
 
@@ -8,31 +8,32 @@
 #define TWILL_WHY_QUESTION 1024 /* bytes of a question, with its 0 */
 #define TWILL_WHY_MOVES    1024u
 
-/* Lines, each ended by a newline, of fields separated by tabs; times in picoseconds:
+/* Explain the choice for a request into *text, which the caller frees. Lines end with a newline,
+ * their fields are separated by tabs, times are in picoseconds, candidates are sorted by cost:
  *
  *     call       collective, bytes, type, nodes x ranks of the fullest, ranks, machine
- *     hierarchy  levels besides nodes and ranks, see world_levels.h: where there are any
- *     candidate  name[=parameters][@flavour], price, cost (where measured: other than the price),
- *                entries it was measured at
- *     instead    name, price: taken in place of the same algorithm @staged, by which the choice
- * goes, as buffers are mapped on this node and may not be on another one
- *     small      name: a candidate, but not for this size or these buffers; what it takes
- *     other      name, why it is none
- *     chosen     name, cost, by whom: "auto" or what TWILL_ALGORITHM says
- *     moves      class of link, bytes that all ranks together move over such links then: where
- * there are some, and at most TWILL_WHY_MOVES ranks
- *
- * Candidates come by cost. *text is to be freed. */
+ *     hierarchy  levels other than nodes and ranks, if any: see world_levels.h
+ *     candidate  name[=parameters][@protocol], price, cost (the price unless measured),
+ *                measurements
+ *     instead    name, price: with several nodes, the mapped variant that a node whose buffers are
+ *                mapped may run in place of the chosen staged one
+ *     small      name, sizes and buffers it needs: a candidate, but not for this request
+ *     other      name, why it is no candidate
+ *     chosen     name, price, what chose it: "auto" or the value of TWILL_ALGORITHM
+ *     decided    what its cost comes from: the model, or the source of the measurements
+ *     moves      class of link, bytes that all ranks together move over it, if any; with at most
+ *                TWILL_WHY_MOVES ranks */
 twill_status twill_why(char **text, const struct twill_world *world,
                        const struct twill_tuning *tuning, const char *requested,
                        const struct twill_select_request *request, struct twill_error *error);
 
-/* "torus=4x6@staged" */
+/* Print the name of a choice, such as "torus=4x6@staged". Returns text. */
 #define TWILL_WHY_NAME 96
 const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME]);
 
-/* Half a sentence: the name of what a chooser (of this world and tuning) chose for a request, who
- * chose, its cost and the next best. Allocates nothing where the chooser has been asked before. */
+/* Print half a sentence for the log: the name of a choice that the chooser made for this request,
+ * why, its cost and the next best candidate. Allocates nothing if the chooser has seen such a
+ * request before. */
 void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
                       const struct twill_world *world, const struct twill_tuning *tuning,
                       const struct twill_select_request *request,

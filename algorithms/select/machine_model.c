@@ -1,37 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machines that are known without measuring, and the fields of a description by name.
+/* The built-in machine models, and the fields of a model by name.
  *
- * auto: what twill meets most: nodes with one or two packages and an Ethernet. On the node the
- * constants are those of README's table (2 ranks on 2 cores of a virtual Zen 5): 0.44 us for a
- * synchronisation with its call, 55 ps a byte staged, 10 to 14 mapped. A message on a node is
- * matched, and copied through slots (some 6 GB/s): memory that is read in place goes before it.
- * Between nodes: twill's tcp over a virtual link between two cores of a Sapphire Rapids, 4 to 5 us
- * for half a round trip, of which most is spent by the two ranks in the kernel, and 4.5 GB/s, which
- * the cores move themselves: so two rings at once have nothing to hide behind each other (measured,
- * 2 ranks, cubic, in us: 64 KiB 37, one ring 27; 512 KiB 127 and 115; bbr 456 and 126).
+ * auto: the common case, nodes with one or two packages and Ethernet. The constants within a node
+ * were measured with 2 ranks on 2 cores of a virtual Zen 5: 0.44 us for a synchronisation including
+ * the call, 55 ps per byte staged, 10 to 14 mapped. A message on a node is matched and copied
+ * through slots (some 6 GB/s), so reading memory in place is preferred. Between nodes: twill's tcp
+ * over a virtual link between two cores of a Sapphire Rapids, 4 to 5 us for half a round trip, most
+ * of it in the kernel on both sides, and 4.5 GB/s. The cores move these bytes themselves, so two
+ * concurrent rings hide nothing behind each other (measured with 2 ranks, cubic, us: 64 KiB 37
+ * against 27 for one ring; 512 KiB 127 and 115; bbr 456 and 126).
  *
- * What is fetched by a system call (process_vm_readv) is taken to be slow, so that it is chosen
- * where it was measured to pay (TWILL_TUNING), and nowhere else: 10 to 11 GB/s each way and 1.15 us
- * a call on a virtual Sapphire Rapids, 14 to 17 GB/s on Zen 5 (PEERS). On the former, between two
- * ranks, an allgather in place is faster fetched than staged from 64 KiB to 64 MiB (1 MiB: 24 to 62
- * us, staged 62 to 92), and an allreduce of 16 MiB in most runs. On KNL it has not been
- * measured.
+ * Fetching by a system call (process_vm_readv) is modelled as slow, so that it is chosen only where
+ * measurements say that it pays (TWILL_TUNING): 10 to 11 GB/s each way and 1.15 us a call on a
+ * virtual Sapphire Rapids, 14 to 17 GB/s on Zen 5. On the former, between two ranks, an in-place
+ * allgather is faster fetched than staged from 64 KiB to 64 MiB (1 MiB: 24 to 62 us, staged 62 to
+ * 92), an allreduce of 16 MiB in most runs. Not measured on KNL.
  *
- * Between parts of a node what limits is the link that the ranks of a part share, not taken from
- * one machine but as the vendors have it, one way: 40 GB/s between packages (two or three UPI or
- * xGMI links), 50 for an island of EPYC's cores to its I/O die, 60 between quarters of a mesh. Not
- * run on hardware: only their order matters, and calibration can say them (link.node.port).
+ * Within a node, the port that the ranks of a unit share is the limit. Its values are vendors'
+ * figures, one way: 40 GB/s between packages (two or three UPI or xGMI links), 50 between a core
+ * complex of EPYC and its I/O die, 60 between quadrants of a mesh. They have not been checked on
+ * hardware: only their order matters, and calibration can set them (link.node.port).
  *
- * theta: KNL 7230 on Aries. Not fitted, but taken as they are: 0.71 million messages a second a
- * rank, so an overhead of 1.41 us; injection of 6.1 to 7.1 GB/s from one rank, so a gap of 1/6.6
- * ns, and 7.8 GB/s from a node with four and more; STREAM triad of 88 GB/s (DDR) or 485 (MCDRAM)
- * shared by 64 cores, so that one core copies some 5 GB/s; a message on the node is copied twice,
- * into a slot and out of it (8 GB/s out of a cache that the two cores share). Fitted is one number,
- * the latency of a message within a collective: such that recursive doubling, which MPICH runs, for
- * 8 bytes on 12 nodes with a rank each, costs the measured 33.6 us. It is larger than a ping-pong's
- * because it holds what waiting for each other costs besides.
- * tests/unit/algorithms/test_algorithms_price.c fits it again, and compares 24 and 48 nodes with
- * what was measured there. */
+ * theta: KNL 7230 on Aries. From measurements: 0.71 million messages per second and rank, hence an
+ * overhead of 1.41 us; injection of 6.1 to 7.1 GB/s from one rank, hence a gap of 1/6.6 ns, and 7.8
+ * GB/s from a node with four or more; STREAM triad of 88 GB/s (DDR) or 485 (MCDRAM) shared by 64
+ * cores, hence some 5 GB/s for a copy by one core; a message on the node is copied twice, into a
+ * slot and out of it (8 GB/s out of a cache that both cores share). One number is fitted, the
+ * latency: such that recursive doubling, which MPICH uses, of 8 bytes on 12 nodes with one rank
+ * each costs the measured 33.6 us. It exceeds a ping-pong's latency as it includes waiting for each
+ * other. tests/unit/algorithms/test_algorithms_price.c repeats the fit, and compares 24 and 48
+ * nodes with the measurements. */
 #include "algorithms/select/machine_model.h"
 
 #include <stddef.h>
@@ -40,11 +38,11 @@
 
 #define NS   UINT64_C(1000)
 #define US   UINT64_C(1000000)
-#define MB_S UINT64_C(1024000000) /* divided by MB/s: picoseconds per KiB */
-#define GB_S UINT64_C(1024000)    /* by GB/s */
+#define MB_S UINT64_C(1024000000) /* MB_S / x: picoseconds per KiB at x MB/s */
+#define GB_S UINT64_C(1024000)    /* GB_S / x: picoseconds per KiB at x GB/s */
 
-/* Bytes a second hardly depend on the type where memory is what limits; narrow floats are widened
- * and narrowed, 64-bit integers multiply slowly but add fast. */
+/* Memory limits the rate, so it hardly depends on the type; but narrow floats are widened and
+ * narrowed. */
 #define REDUCE_RATES(wide, integer, narrow, tiny)                                                  \
     {                                                                                              \
         [TWILL_F32] = (wide), [TWILL_F64] = (wide), [TWILL_I32] = (integer),                       \

@@ -1,68 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine as the price sees it: LogGP per class of link, what ranks of a node pay to share
- * memory, and how fast one rank copies and folds. Integers: picoseconds, and picoseconds per KiB.
- * Plain data, every field by name, so that a file can say it and all ranks can compare it. */
+/* The machine model of the price: LogGP parameters per class of link, the costs of shared memory,
+ * and the speed at which a rank copies and reduces. Integers: picoseconds, and picoseconds per KiB.
+ * Plain data with named fields, so that a file can set them and ranks can compare them. */
 #ifndef TWILL_MACHINE_MODEL_H
 #define TWILL_MACHINE_MODEL_H
 
 #include "algorithms/world/world.h"
 
-/* By the smallest unit that holds both ranks. */
+/* The class of a link between two ranks: the smallest unit that holds both. */
 enum twill_link_class {
     TWILL_LINK_TILE,
     TWILL_LINK_L3,
     TWILL_LINK_NUMA,
     TWILL_LINK_PACKAGE,
     TWILL_LINK_NODE,
-    TWILL_LINK_NETWORK, /* other nodes, of the same group */
-    TWILL_LINK_GROUP,   /* nodes of other groups */
+    TWILL_LINK_NETWORK, /* another node of the same group */
+    TWILL_LINK_GROUP,   /* a node of another group */
     TWILL_LINK_COUNT
 };
 const char *twill_link_class_name(enum twill_link_class link);
 enum twill_link_class twill_link_between(const struct twill_world *world, uint32_t a, uint32_t b);
-/* The level whose units a link inside a node leads from one to another of: the highest known below
- * it. TWILL_LEVEL_COUNT: none is. */
+/* Return the level whose units a link inside a node connects: the highest known level below it, or
+ * TWILL_LEVEL_COUNT if none is known. */
 unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link);
 
 struct twill_link_cost {
-    uint64_t overhead; /* of a message, for the core of each side */
-    uint64_t latency;  /* of a message, from the end of one overhead to the other's begin */
-    uint64_t gap;      /* of a message, per KiB */
-    uint64_t signal;   /* until a flag that was raised is seen; on a node */
-    uint64_t shared;   /* to read a peer's SHARED, per KiB */
-    uint64_t mapped;   /* to read or write a peer's SRC or DST, per KiB */
-    uint64_t fetched;  /* to have the system read a peer's SRC or DST, per KiB */
-    uint64_t port; /* what a unit's ranks read and write of others', together and one way, per KiB;
-                      on a node. 0: no limit but the cores' */
+    /* A message: picoseconds, and picoseconds per KiB. */
+    uint64_t overhead; /* of the core, on each side */
+    uint64_t latency;  /* between the sender's overhead and the receiver's */
+    uint64_t gap;      /* per KiB */
+    /* Shared memory, on a node only; per KiB unless said otherwise. */
+    uint64_t signal;  /* picoseconds from raising a flag until the peer sees it */
+    uint64_t shared;  /* reading a peer's SHARED */
+    uint64_t mapped;  /* reading or writing a peer's SRC or DST */
+    uint64_t fetched; /* reading a peer's SRC or DST by a system call */
+    uint64_t port;    /* one way between a unit and others, all its ranks together; 0: no limit */
 };
 
 struct twill_machine_model {
     char name[24];
     struct twill_link_cost link[TWILL_LINK_COUNT];
-    uint64_t start;     /* of a call */
-    uint64_t addresses; /* to ask the node where all buffers are */
-    uint64_t fetch;     /* to have the system read a peer's memory, beside the bytes */
-    uint64_t step;      /* to decode one step */
-    uint64_t raise;     /* to raise a flag */
-    uint64_t poll;      /* to look at a flag that is up */
-    uint64_t copy;      /* of private memory, per KiB */
-    uint64_t bounce;    /* into SHARED of this rank, per KiB */
-    uint64_t moves;     /* 1: messages between nodes are moved by the cores, as with TCP */
-    uint64_t interface; /* what a node's network interface takes per KiB, all its ranks together */
-    uint64_t reduce[TWILL_TYPE_COUNT]; /* per KiB of an operand that is folded into another */
-    /* How the executor cuts. Staged on one node: bytes of a slice at most, in all and for each rank
-     * (0: no matter how many); across the network: bytes; slices under way at once. */
+    /* Picoseconds. */
+    uint64_t start;     /* a call */
+    uint64_t addresses; /* exchanging the addresses of all buffers of a node */
+    uint64_t fetch;     /* a system call that reads a peer's memory, without the bytes */
+    uint64_t step;      /* decoding a step */
+    uint64_t raise;     /* raising a flag */
+    uint64_t poll;      /* reading a flag that is up */
+    /* Picoseconds per KiB. */
+    uint64_t copy;                     /* private memory */
+    uint64_t bounce;                   /* into SHARED of this rank */
+    uint64_t interface;                /* a node's network interface, all its ranks together */
+    uint64_t reduce[TWILL_TYPE_COUNT]; /* of an operand that is reduced into another */
+    uint64_t moves; /* 1: the cores move messages between nodes, as with TCP; else 0 */
+    /* The executor's segments, in bytes: through SHARED on one node at most `segment` in all and
+     * `segment_rank` per rank (0: no limit), across the network `segment_net`; and how many are in
+     * flight. */
     uint64_t segment, segment_rank, segment_net, window;
 };
 
-/* The models there are: "auto" first. NULL past the end. */
+/* Return a built-in model, "auto" first; NULL past the end. */
 const struct twill_machine_model *twill_machine_model_at(size_t index);
 const struct twill_machine_model *twill_machine_model_find(const char *name);
-/* Their names, "auto, theta", in text. */
+/* Print the names of the models, "auto, theta". Returns text. */
 const char *twill_machine_model_names(char *text, size_t bytes);
 
-/* The fields as "link.network.latency": what field `index` is called (false past the end), and
- * where it is. */
+/* Get the name of field `index`, such as "link.network.latency", and its address. Returns false
+ * past the last field. */
 bool twill_machine_model_field(struct twill_machine_model *model, size_t index, char name[40],
                                uint64_t **value);
 

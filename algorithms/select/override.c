@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads TWILL_ALGORITHM: see override.h. */
+/* Parses TWILL_ALGORITHM. */
 #include "algorithms/select/override.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLIP = 5 }; /* letters off: from here on it is no slip of the hand */
+enum { SLIP = 5 }; /* edit distance from which on a name is no misspelling of another */
 
 struct text_view {
     const char *at;
@@ -38,6 +38,7 @@ static unsigned algorithms(void)
     return n;
 }
 
+/* Return the index of a name, or -1. */
 static int lookup(struct text_view text, const char *(*name)(unsigned), unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
@@ -61,7 +62,7 @@ const char *twill_name_nearest(const char *text, size_t length, const char *(*na
     return nearest;
 }
 
-/* --- complaints ------------------------------------------------------------------------------- */
+/* --- errors ----------------------------------------------------------------------------------- */
 
 #define OVERRIDE_REFUSE(error, override, ...)                                                      \
     refuse_override((error), (override), __FILE__, __LINE__, __VA_ARGS__)
@@ -83,7 +84,7 @@ static twill_status refuse_override(struct twill_error *error,
                            override->length, override->text, text);
 }
 
-/* Text that is none of the names: what it might be, and what there is. */
+/* Fail because text is none of the names: suggest the nearest, or list them. */
 static twill_status refuse_name(struct twill_error *error, const struct twill_override *override,
                                 struct text_view text, const char *what,
                                 const char *(*name)(unsigned), unsigned count)
@@ -125,7 +126,7 @@ size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes)
     return used;
 }
 
-/* What is between the brackets. */
+/* Read what is between the brackets. */
 static twill_status read_range(struct twill_override *override, struct text_view text,
                                struct twill_error *error)
 {
@@ -149,7 +150,7 @@ static twill_status read_range(struct twill_override *override, struct text_view
     return TWILL_OK;
 }
 
-/* "COLLECTIVE" or "COLLECTIVE[RANGE]" before the colon, if it is that. */
+/* Read "COLLECTIVE:" or "COLLECTIVE[RANGE]:" off the front of *rest, if it is there. */
 static twill_status read_collective(struct twill_override *override, struct text_view *rest,
                                     struct twill_error *error)
 {
@@ -173,7 +174,7 @@ static twill_status read_collective(struct twill_override *override, struct text
                              error));
         colon = end + 1;
     } else if (override->collective < 0) {
-        /* Names of algorithms may have a colon; a slip in a collective's must be told apart. */
+        /* Names of algorithms may have a colon, too: distinguish a misspelt collective. */
         struct text_view whole = {rest->at, head};
         if (lookup(whole, algorithm_name, algorithms()) < 0 &&
             twill_name_nearest(name.at, name.length, collective_name, TWILL_COLLECTIVE_COUNT) &&
@@ -187,7 +188,7 @@ static twill_status read_collective(struct twill_override *override, struct text
     return TWILL_OK;
 }
 
-/* "@FLAVOUR" at the end. */
+/* Read "@PROTOCOL" off the end of *rest, if it is there. */
 static twill_status read_protocol(struct twill_override *override, struct text_view *rest,
                                   struct twill_error *error)
 {
@@ -197,7 +198,8 @@ static twill_status read_protocol(struct twill_override *override, struct text_v
     struct text_view name = {at + 1, (size_t)(rest->at + rest->length - at - 1)};
     override->protocol = lookup(name, protocol_name, TWILL_PROTOCOL_COUNT);
     if (override->protocol < 0)
-        return refuse_name(error, override, name, "a flavour", protocol_name, TWILL_PROTOCOL_COUNT);
+        return refuse_name(error, override, name, "a protocol", protocol_name,
+                           TWILL_PROTOCOL_COUNT);
     rest->length = (size_t)(at - rest->at);
     return TWILL_OK;
 }
@@ -255,7 +257,7 @@ static twill_status read_entry(struct twill_override *override, struct twill_err
         return refuse_name(error, override, name, "an algorithm", algorithm_name, algorithms());
     override->algorithm = twill_algorithm_at((size_t)index);
     if (override->protocol >= 0 && override->algorithm->protocols == 0)
-        return OVERRIDE_REFUSE(error, override, "%s has no flavours", override->algorithm->name);
+        return OVERRIDE_REFUSE(error, override, "%s has no protocols", override->algorithm->name);
     if (equals == NULL)
         return TWILL_OK;
     size_t before = (size_t)(equals + 1 - rest.at);

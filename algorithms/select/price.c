@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The price of a schedule: running it against clocks. See price.h. */
+/* Runs schedules against simulated clocks. See price.h. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/select/price_state.h"
 
@@ -12,7 +12,7 @@ static uint64_t per_kib(uint64_t rate, uint64_t bytes)
     return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
 }
 
-/* Bytes of a step's blocks; a partial of narrow floats is kept in 32 bits. */
+/* Return the bytes of a step's blocks; partials of narrow floats take 32 bits an element. */
 static uint64_t operand_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
     uint64_t more = p->rest > 0 ? (p->rest * step->blocks + p->blocks - 1) / p->blocks : 0;
@@ -25,7 +25,7 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The lane has its rank's core for so long. */
+/* Occupy the core of the lane's rank for `time` picoseconds, from when it is free. */
 static void core_occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
 {
     lane->time = later(lane->time, p->core[lane->rank]) + time;
@@ -40,7 +40,7 @@ static const struct twill_link_cost *link_of(const struct twill_pricing *p, uint
     return &p->model->link[p->link[at]];
 }
 
-/* From a lane's rank to a peer that its step names: the peers of a step are mostly alike. */
+/* Return the class of the link from a lane's rank to a peer of its step. */
 static enum twill_link_class class_to(const struct twill_pricing *p,
                                       const struct twill_price_lane *lane, uint32_t peer)
 {
@@ -49,8 +49,8 @@ static enum twill_link_class class_to(const struct twill_pricing *p,
                                     : twill_link_between(p->world, lane->rank, peer);
 }
 
-/* The node's interface, which all its ranks go through, on both sides: when the message is there as
- * far as they are concerned. */
+/* Pass a message through the interfaces of both nodes, from *start on, which is delayed until the
+ * sending one is free. Returns when the message has passed the receiving one. */
 static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t to, uint64_t bytes,
                                 uint64_t latency, uint64_t *start)
 {
@@ -63,8 +63,8 @@ static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t
     return p->node_in[other];
 }
 
-/* Of a rank that is run alone: its node's other ranks are not there to take their part, and are
- * taken to want as much of the interface. */
+/* Return how long the bytes of a rank that is run alone take on the network, if its node's other
+ * ranks, which are not run, use the interface as much. */
 static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
                            uint64_t bytes)
 {
@@ -73,8 +73,7 @@ static uint64_t time_alone(const struct twill_pricing *p, const struct twill_pri
                  per_kib(p->model->interface, bytes) * p->world->node_size[node]);
 }
 
-/* Does the core itself move the bytes? On a node it does; between nodes the network does, unless
- * that is TCP. */
+/* Return whether the core itself moves the bytes of a message: on a node, and with TCP. */
 static bool moves(const struct twill_pricing *p, uint32_t at)
 {
     return p->link[at] < TWILL_LINK_NETWORK || p->model->moves != 0;
@@ -107,8 +106,8 @@ static void message_send(struct twill_pricing *p, struct twill_price_lane *lane,
     }
 }
 
-/* What a rank that is run alone receives: sent by a peer that was where it is now, or where it was
- * when it sent itself. */
+/* Return when a rank that is run alone receives its message: its peer is taken to have sent it when
+ * this rank is at this step, or when this rank sent its own message. */
 static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane *lane,
                          const struct twill_step *step)
 {
@@ -119,7 +118,7 @@ static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane 
         sent += link->overhead + (remote ? 0 : per_kib(link->gap, bytes));
     if (!remote)
         return sent + link->latency;
-    sent -= lane->moved; /* what is moved is under way meanwhile */
+    sent -= lane->moved; /* bytes are in flight while the sending core moves them */
     uint64_t *in = &p->in[lane->rank];
     *in = later(*in, sent + link->latency) + time_alone(p, lane, bytes);
     return *in;
@@ -130,8 +129,8 @@ static uint64_t reduce_cost(const struct twill_pricing *p, uint64_t bytes)
     return per_kib(p->reduce_cost, bytes);
 }
 
-/* The first of the messages posted since the last WAIT that has not been sent, or TWILL_PRICE_NONE.
- */
+/* Return the SEND of the first RECV posted since the last WAIT that has not been sent, or
+ * TWILL_PRICE_NONE. */
 static int32_t unsent(const struct twill_pricing *p, const struct twill_price_lane *lane)
 {
     for (uint32_t i = lane->posted; i < lane->at && p->whole; i++)
@@ -141,8 +140,8 @@ static int32_t unsent(const struct twill_pricing *p, const struct twill_price_la
     return TWILL_PRICE_NONE;
 }
 
-/* Done with what was posted, in its order. LATER: the next of it is still under way; the lane's
- * time is now when it is there, and until then the core is free for other lanes. */
+/* Complete what was posted, in order. TWILL_PRICE_LATER: the next message is still in flight; the
+ * lane's time is set to its arrival, and other lanes may use the core until then. */
 static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     for (; lane->posted < lane->at; lane->posted++) {
@@ -171,9 +170,10 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
-/* What the ranks of a unit read or write of another's goes through the link between the two, which
- * all of them share: until when it does, or for one that is run alone how long, with the others of
- * its unit doing the same at once. Messages do not come near: what limits them are the cores. */
+/* Pass what a rank reads or writes of another unit's memory through the ports of both units, which
+ * all their ranks share. Returns the time at which it has passed, or for a rank that is run alone
+ * how long it takes if the other ranks of its unit do as much; 0: no limit. Messages do not use the
+ * ports, as the cores are their limit. */
 static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
                            uint32_t peer, enum twill_link_class link, bool writes, uint64_t bytes)
 {
@@ -195,7 +195,8 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
     return later(p->port_out[out], p->port_in[in]);
 }
 
-/* How long the core takes; *until: not before that. */
+/* Return how long the core takes to read or write an operand; raises *until to the time before
+ * which the ports do not let it finish. */
 static uint64_t memory_time(struct twill_pricing *p, const struct twill_price_lane *lane,
                             twill_operand operand, uint32_t peer, bool writes, uint64_t bytes,
                             uint64_t *until)
@@ -216,6 +217,7 @@ static uint64_t memory_time(struct twill_pricing *p, const struct twill_price_la
     return time;
 }
 
+/* Run a COPY or REDUCE. */
 static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
                        const struct twill_step *step)
 {
@@ -226,14 +228,14 @@ static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
     if (step->op == TWILL_STEP_REDUCE) {
         operands += (step->flags & TWILL_STEP_ACC) != 0;
         time += (operands - 1) * reduce_cost(p, bytes);
-    } else { /* of a copy the dearer end */
+    } else { /* a copy costs its dearer end */
         time = later(time, memory_time(p, lane, step->dst, step->peer[0], true, bytes, &until));
     }
     core_occupy(p, lane, time);
     lane->time = p->core[lane->rank] = later(lane->time, until);
 }
 
-/* The step that raises what peer i of an AWAIT is awaited for, or TWILL_PRICE_NONE. */
+/* Return the SIGNAL or PUT_IMM that an AWAIT expects of its peer i, or TWILL_PRICE_NONE. */
 static int32_t signal_step(const struct twill_pricing *p, const struct twill_step *step, unsigned i)
 {
     uint32_t lane = step->peer[i] * TWILL_SCHEDULE_LANES + step->lane;
@@ -245,8 +247,8 @@ static int32_t signal_step(const struct twill_pricing *p, const struct twill_ste
     return at;
 }
 
-/* TWILL_PRICE_NONE if all have raised their flag and the lane has seen it; LATER, as above; else a
- * step to wait for. */
+/* Run an AWAIT. Returns TWILL_PRICE_NONE once all flags are up and polled; TWILL_PRICE_LATER after
+ * setting the lane's time to when they are up; else a step to wait for. */
 static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *lane,
                             const struct twill_step *step)
 {
@@ -312,7 +314,7 @@ static uint32_t heap_take(struct twill_pricing *p)
     return first;
 }
 
-/* A SEND, SIGNAL or PUT_IMM is done: who waits for it may go on. */
+/* Make the lanes that wait for a step ready. */
 static void wake(struct twill_pricing *p, uint32_t step)
 {
     for (int32_t l = p->waiter[step]; l != TWILL_PRICE_NONE;) {
@@ -323,7 +325,7 @@ static void wake(struct twill_pricing *p, uint32_t step)
     p->waiter[step] = TWILL_PRICE_NONE;
 }
 
-/* One step of a lane; TWILL_PRICE_NONE, LATER, or the step that it has to wait for. */
+/* Run the lane's next step. Returns TWILL_PRICE_NONE, TWILL_PRICE_LATER or a step to wait for. */
 static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     const struct twill_step *step = &p->step[lane->at];
@@ -376,7 +378,8 @@ static void reset(struct twill_pricing *p)
     p->heaped = 0;
 }
 
-/* A lane is left where it waits, ends, or is no longer the earliest. */
+/* Return whether a lane may run its next step now: it neither waits nor has ended, and is still the
+ * earliest. */
 static bool lane_goes_on(const struct twill_pricing *p, uint32_t l, int32_t missing)
 {
     const struct twill_price_lane *lane = &p->lane[l];
@@ -384,7 +387,7 @@ static bool lane_goes_on(const struct twill_pricing *p, uint32_t l, int32_t miss
     return missing < 0 && lane->at < lane->end && (p->heaped == 0 || before(&next, &p->heap[0]));
 }
 
-/* When the last lane ends; TWILL_PRICE_NEVER if some never do. */
+/* Run all lanes to their ends. See twill_price_run(). */
 static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
 {
     uint64_t end = 0;
@@ -414,7 +417,7 @@ static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
     return ended == p->lanes ? end : TWILL_PRICE_NEVER;
 }
 
-/* Of the run before: what the busiest core, link, interface or port had to do. */
+/* Return how long the busiest core, link, interface or port was in use in the last run. */
 static uint64_t busiest(const struct twill_pricing *p)
 {
     uint64_t most = 0;
@@ -427,7 +430,7 @@ static uint64_t busiest(const struct twill_pricing *p)
     return most;
 }
 
-/* Bytes of a slice; 0: the message is not cut. */
+/* Return the bytes of a segment; 0: messages are not divided into segments. */
 static size_t segment_bytes(const struct twill_pricing *p, const struct twill_machine_model *model)
 {
     uint64_t all = model->segment_rank * p->ranks;

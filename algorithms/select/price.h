@@ -1,43 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The price of a schedule: picoseconds that the model of a machine says it takes. Integers only, so
- * that all ranks get the same.
+/* The price of a schedule: the picoseconds it takes according to a machine model. Integers only, so
+ * that all ranks compute the same price.
  *
- * All ranks' schedules are run against clocks, as LogGP has it (Alexandrov, Ionescu, Schauser and
- * Scheiman 1995): a message costs its sender's core the overhead, between nodes occupies the
- * sender's link, both nodes' interfaces and the receiver's link for as long as its bytes take (on a
- * node it is the core that moves them), arrives a latency later, and costs the receiver's core the
- * overhead and the fold. A core does one thing at a time,
- * whatever the lanes; what it reads or writes in another part of the node goes through the one link
- * that all ranks of its own part share; the lane with the earliest clock goes next. The price is
- * when the last lane ends.
+ * All ranks' schedules are run against simulated clocks, after LogGP (Alexandrov, Ionescu, Schauser
+ * and Scheiman 1995). A message costs the sender's core the overhead. Between nodes its bytes then
+ * occupy the sender's link, both nodes' interfaces and the receiver's link; on a node the core
+ * moves them. It arrives a latency later, and costs the receiver's core the overhead and the
+ * reduction. A core does one thing at a time, however many lanes it runs. Reads and writes of
+ * memory in another unit of the node (NUMA node, package) share that unit's port. The lane with the
+ * earliest clock goes next. The price is the time at which the last lane ends.
  *
- * That takes as long as there are steps: up to TWILL_PRICE_STEPS are run, and where there are more,
- * these shortcuts are tried in turn.
+ * This takes time in proportion to the number of steps, of which at most TWILL_PRICE_STEPS are run.
+ * Shortcuts for larger worlds:
  *
- * Folded: where all nodes have equally many ranks, placed alike, and the schedules of the first,
- * the middle and the last node do alike, one node is run, with all its ranks. A message that leaves
- * it goes round and comes in again, as the one that the node so far away on the other side sends.
- * That is exact where nodes do the same at the same time: rings, exchanges with a rank d nodes on
- * or off, whatever is shared out within the nodes first. Where blocks wrap round, and one node
- * sends in two messages what another sends in one, it is the last node that is run, which sends
- * most.
+ * One node: if all nodes have equally many ranks, placed alike, and the last node's schedules do as
+ * much as those of others, only the last node is run, with all its ranks. A message that leaves it
+ * comes back in as the message of the node equally far away on the other side. This is exact where
+ * nodes act alike at the same time: rings, exchanges with a rank d nodes away, whatever is divided
+ * within the nodes first. Where block numbers wrap round, a node may send in two messages what
+ * another sends in one; the last node sends most.
  *
- * Scaled: every second node is left out, as often as it takes, but a number of nodes that is no
- * power of two never becomes one. Of the prices for so many nodes, for half and a quarter of them
- * those for all are worked out: what no bytes cost and what the bytes add both grow either by the
- * same with each doubling (trees), by twice as much (chains), by the square root of two as much
- * (squares), or by less and less (a part of the message for each rank). It is never less than what
- * leaves a node, by three of its ranks, takes to pass the node's interface.
+ * Scaled: every second node is left out, repeatedly, except that a number of nodes that is no power
+ * of two never becomes one. The price is extrapolated from the prices of the resulting world, of
+ * half and of a quarter of it. The price of no bytes, and what the bytes add, each grow with every
+ * doubling of nodes by a constant (trees), by twice as much as before (chains), by sqrt(2) times as
+ * much (squares), or by less and less (a shard for each rank). It is at least the time that the
+ * bytes leaving a node, estimated from three of its ranks, take on the node's interface.
  *
- * Alone: schedules so long that not even one node's can be run are those of rings over all ranks
- * and the like. Three ranks, the first, the middle and the last, are run each by itself: what it
- * waits for comes as if its peer had been where it is itself, and it has a share of the node's
- * interface.
+ * Alone: where even one node has too many steps (rings over all ranks and the like), the first, the
+ * middle and the last rank are run, each by itself. What such a rank receives arrives as if its
+ * peer were at the same point of its schedule, and the rank gets its share of the node's interface.
  *
- * tests/unit/algorithms/test_algorithms_price_large.c compares each of them with all ranks run.
+ * tests/unit/algorithms/test_algorithms_price_large.c compares each of them with running all ranks.
  *
- * A message longer than a slice costs one slice from end to end, and for each other one the busiest
- * resource's time, or its share of the window. */
+ * A message longer than a segment costs one segment from end to end, and for each further one the
+ * time of the busiest resource, or the segment's time divided by the window if that is longer. */
 #ifndef TWILL_PRICE_H
 #define TWILL_PRICE_H
 
@@ -47,28 +44,28 @@
 #define TWILL_PRICE_STEPS 8192u
 #define TWILL_PRICE_NEVER UINT64_MAX
 
-/* Schedules made ready to be priced at many sizes. The world must outlive it.
- * TWILL_ERR_UNSUPPORTED: it has no price. */
+/* An algorithm's schedules on a world, prepared to be priced at many sizes. Not thread-safe. The
+ * world must outlive it. TWILL_ERR_UNSUPPORTED: no way to price it was found. */
 struct twill_pricing;
 twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_world *world, const struct twill_shape *shape,
                                   struct twill_error *error);
-/* Like twill_pricing_create(), running at most `steps`. UINT64_MAX: all, however long it takes. */
+/* Like twill_pricing_create(), but run at most `steps`; UINT64_MAX: always run all ranks. */
 twill_status twill_pricing_create_within(struct twill_pricing **pricing,
                                          const struct twill_algorithm *algorithm,
                                          const struct twill_world *world,
                                          const struct twill_shape *shape, uint64_t steps,
                                          struct twill_error *error);
-/* Of `bytes`, counted as in a twill_select_request. */
+/* Return the price in picoseconds of a message of `bytes`, counted as in twill_select_request. */
 uint64_t twill_pricing_at(struct twill_pricing *pricing, const struct twill_machine_model *model,
                           size_t bytes, twill_type type);
-/* Of two on one world the same where the steps are, hence the price: where a world leaves
- * algorithms no choice. */
+/* Return a hash of the schedules. Two pricings on one world with equal hashes have equal steps,
+ * hence equal prices: an algorithm may have no choice on a small world. */
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *pricing);
 void twill_pricing_destroy(struct twill_pricing *pricing);
 
-/* Once. TWILL_PRICE_NEVER where the algorithm does not apply. */
+/* Price a schedule once: TWILL_PRICE_NEVER if the algorithm does not apply. */
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
                          const struct twill_world *world, const struct twill_shape *shape,
                          const struct twill_machine_model *model, size_t bytes, twill_type type,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The price of a schedule: finding what each step waits for. See price.h. */
+/* Finds what each step waits for: the SEND of a RECV, the SIGNALs and PUT_IMMs of an AWAIT. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/select/price_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Lists of a lane's flags: match leads from each to the next. */
+/* Link the SIGNALs, and the PUT_IMMs, of each lane through `match`. */
 static void link_flags(struct twill_pricing *p)
 {
     memset(p->raised, 0xff, (size_t)p->world->size * TWILL_SCHEDULE_LANES * sizeof(*p->raised));
@@ -24,12 +24,12 @@ static void link_flags(struct twill_pricing *p)
     }
 }
 
-/* Messages of one (from, to, lane), FOLDED also of one hop. */
+/* The messages of one (from, to, lane), with ONE_NODE also of one distance in nodes. */
 struct message_channel {
-    uint64_t key; /* plus 1; 0: free */
-    int32_t first;
+    uint64_t key;  /* plus 1; 0: free */
+    int32_t first; /* SEND that the next RECV may match */
     uint32_t sends;
-    uint64_t sent, received; /* blocks, up to the end of `first`; and up to now */
+    uint64_t sent, received; /* blocks: up to the end of `first`; received so far */
 };
 
 struct channel_table {
@@ -50,8 +50,9 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
     return &t->channel[at];
 }
 
-/* Where rank r gets message i from. Folded: from the node so far back on the other side. Where that
- * sends nothing there, the two nodes exchange: what comes is what this one sends. */
+/* Return the channel that rank r receives message i from. With ONE_NODE the sender is the node at
+ * the same distance on the other side; if no rank sends that way, the two nodes exchange messages,
+ * and this node's own message stands for the peer's. */
 static struct message_channel *channel_source(const struct twill_pricing *p,
                                               const struct channel_table *t, uint32_t r, uint32_t i)
 {
@@ -64,7 +65,7 @@ static struct message_channel *channel_source(const struct twill_pricing *p,
                : channel_of(t, from, r, (p->truth->nodes - p->hop[i]) % p->truth->nodes, lane);
 }
 
-/* A message of nothing is a message. */
+/* Return the blocks of a message, 1 for an empty one. */
 static uint32_t weight_of(const struct twill_pricing *p, uint32_t i)
 {
     return p->step[i].blocks > 0 ? p->step[i].blocks : 1;
@@ -91,8 +92,9 @@ static void list_sends(struct twill_pricing *p, const struct channel_table *t)
     }
 }
 
-/* Which SEND each RECV gets: the first to the first of a channel, and so on. Folded, a node may
- * send in one message what another sends in two: the one that brings the last of its blocks. */
+/* Match each RECV with a SEND of its channel, in order, by blocks: with ONE_NODE a node may send in
+ * one message what another receives in two, so a RECV matches the SEND that brings its last block.
+ * Returns whether all are matched. */
 static bool match_receives(struct twill_pricing *p, const struct channel_table *t)
 {
     bool all = true;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The price of a schedule: emitting, and finding what each step waits for. See price.h. */
+/* Creates pricings: emits the schedules and unpacks them into the steps that price.c runs. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/select/price_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where not even a few nodes can be run with the steps that are allowed, as many times more are. */
+/* Factor on the budget of steps where not even a few nodes can be run within it. */
 #define PRICE_PATIENCE 32u
-/* Ranks that tell how long the schedules are. */
+/* Ranks whose schedules the total number of steps is estimated from. */
 #define SAMPLE 13u
 
 static void drop_schedules(struct twill_pricing *p)
@@ -19,7 +19,7 @@ static void drop_schedules(struct twill_pricing *p)
     p->schedule = NULL;
 }
 
-/* All but the world that it is on. */
+/* Release all but the world that the pricing is on, to prepare it in another way. */
 static void unmake(struct twill_pricing *p)
 {
     drop_schedules(p);
@@ -60,7 +60,7 @@ twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_
 {
     if (schedule->blocks != 0)
         return TWILL_OK;
-    if (p->checked) /* those of other ranks are alike, and checked again where they are run */
+    if (p->checked) /* one is enough: schedules are checked again before they are executed */
         return a->algorithm->emit(schedule, p->truth, rank, a->shape, a->error);
     p->checked = true;
     return twill_schedule_emit(schedule, a->algorithm, p->truth, rank, a->shape, a->error);
@@ -89,8 +89,8 @@ twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_pr
     return TWILL_OK;
 }
 
-/* How many steps all ranks take, about, from a few of them; the one that takes most is no measure
- * of others. */
+/* Estimate the steps of all ranks from a few of them. The longest, such as a root's, is counted
+ * once: it says nothing about others. */
 static twill_status guess_steps(struct twill_pricing *p, const struct twill_price_query *a,
                                 uint64_t *steps)
 {
@@ -101,13 +101,14 @@ static twill_status guess_steps(struct twill_pricing *p, const struct twill_pric
         TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[rank]));
         sum += p->schedule[rank].count;
         most = p->schedule[rank].count > most ? p->schedule[rank].count : most;
-        if (i == 2 && (sum - most) / 2 * size / 4 > a->steps) /* by far */
+        if (i == 2 && (sum - most) / 2 * size / 4 > a->steps) /* too many by far */
             some = i + 1;
     }
     *steps = some > 1 ? (sum - most) * (size - 1) / (some - 1) + most : sum;
     return TWILL_OK;
 }
 
+/* Emit the schedules of all ranks. TWILL_PENDING: too many steps. */
 static twill_status emit_whole(struct twill_pricing *p, const struct twill_price_query *a)
 {
     uint64_t steps = 0;
@@ -119,7 +120,7 @@ static twill_status emit_whole(struct twill_pricing *p, const struct twill_price
     return steps > a->steps ? TWILL_PENDING : twill_price_emit_all(p, a);
 }
 
-/* --- everything else -------------------------------------------------------------------------- */
+/* --- steps and lanes -------------------------------------------------------------------------- */
 
 static bool allocate_steps(struct twill_pricing *p)
 {
@@ -153,6 +154,7 @@ static bool allocate_steps(struct twill_pricing *p)
            p->node_out != NULL && p->crowd != NULL && p->port_out != NULL;
 }
 
+/* Set the pointers into arrays that are allocated together, and what depends on the world. */
 static void divide_memory(struct twill_pricing *p)
 {
     size_t size = p->world->size;
@@ -189,7 +191,7 @@ static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
     return hash;
 }
 
-/* Steps and lanes, and what is to be known of the schedules without them. */
+/* Copy steps and lanes out of the schedules, hash them, and release the schedules. */
 static void unpack_schedules(struct twill_pricing *p)
 {
     uint32_t lanes = 0;
@@ -213,7 +215,7 @@ static void unpack_schedules(struct twill_pricing *p)
     drop_schedules(p);
 }
 
-/* To all peers that a step names but its own rank. */
+/* Return the class of link from a rank to the peers of its step, itself excepted, or MIXED. */
 static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
                           const struct twill_step *step)
 {
@@ -243,8 +245,8 @@ static void classify_links(struct twill_pricing *p)
         twill_price_map_peers(p);
 }
 
-/* Is the node asked for its buffers over and above what the schedule says? Where the votes are its
- * first meeting the two cost what one does. */
+/* Return whether exchanging the buffers' addresses costs a barrier of its own. A schedule that
+ * begins with a barrier on the node exchanges them in that. */
 static bool exchanges(const struct twill_pricing *p)
 {
     const struct twill_schedule *first = &p->schedule[0];
@@ -253,8 +255,8 @@ static bool exchanges(const struct twill_pricing *p)
     return p->truth->nodes > 1 || twill_schedule_entry_steps(first, 0, p->world->size) == 0;
 }
 
-/* As the executor does: what crosses the network, or goes by messages, in large slices, what is
- * staged in small ones, what is mapped or fetched not at all, unless it takes scratch. */
+/* Return the segments that the executor uses: large ones across the network and for messages, small
+ * ones through SHARED, none if buffers are mapped or fetched, unless there is scratch. */
 static enum twill_price_segments segments_of(const struct twill_algorithm *algorithm,
                                              const struct twill_world *world,
                                              const struct twill_shape *shape,
@@ -267,7 +269,7 @@ static enum twill_price_segments segments_of(const struct twill_algorithm *algor
                : TWILL_PRICE_SEGMENTS_SHARED;
 }
 
-/* From schedules to what can be run. PENDING: folded, it would not end. */
+/* Build the state from the schedules. TWILL_PENDING: one node on its own would not end. */
 static twill_status finish_pricing(struct twill_pricing *p, const struct twill_price_query *a,
                                    const struct twill_world *of)
 {
@@ -300,7 +302,7 @@ static twill_status fail_pricing(struct twill_pricing **pricing, const struct tw
                : status;
 }
 
-/* On world, or if that is NULL on a part of `of`. */
+/* Allocate a pricing on `world` or, if that is NULL, on `units` of the units of `of`. */
 static twill_status begin_pricing(struct twill_pricing **pricing, const struct twill_world *world,
                                   const struct twill_world *of, uint32_t units,
                                   struct twill_error *error)
@@ -356,8 +358,8 @@ twill_status twill_price_prepare_alone(struct twill_pricing **pricing,
     return status == TWILL_OK ? status : fail_pricing(pricing, &query, status);
 }
 
-/* Can it be emitted at all, and could one rank at least be run? PENDING: its schedule alone is too
- * long. */
+/* Check that schedules can be emitted, by the root's. TWILL_PENDING: it alone has too many steps.
+ */
 static twill_status try_one(const struct twill_algorithm *algorithm,
                             const struct twill_world *world, const struct twill_shape *shape,
                             uint64_t steps, struct twill_error *error)

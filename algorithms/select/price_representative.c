@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The price of a schedule: which ranks stand for all others, one node's or three of them. See
- * price.h. */
+/* Chooses ranks that stand for all others: those of one node, or three. See price.h. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/select/price_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Budget of steps, in multiples, for one node that stands for all: that price is exact. */
+/* Factor on the budget of steps for one node that stands for all, as that price is exact. */
 #define ONE_NODE_BUDGET 4u
-/* From this many ranks a node on, a message more or less per rank matters little: what counts is
- * when the messages of all ranks have left the node. One node may then stand for others that send
- * in two messages, where blocks wrap round, what it sends in one. */
+/* From this many ranks per node on, the number of messages is ignored when nodes are compared: the
+ * bytes that leave the node decide. One node may then stand for others that send in two messages,
+ * where block numbers wrap round, what it sends in one. */
 #define MANY_RANKS 8u
 
-/* How much a rank does of everything, over the network and else, and in how many steps. */
+/* What a rank's schedule does, by [between nodes] and kind of step: blocks (times operands), and
+ * steps. */
 struct profile {
     uint64_t amount[2][TWILL_STEP_OP_COUNT], steps[2][TWILL_STEP_OP_COUNT];
 };
 
+/* Fill in the profile of a rank's schedule. */
 static void profile(struct profile *of, const struct twill_schedule *s,
                     const struct twill_world *world, uint32_t rank)
 {
@@ -35,9 +36,9 @@ static void profile(struct profile *of, const struct twill_schedule *s,
     }
 }
 
-/* --- folded ----------------------------------------------------------------------------------- */
+/* --- one node --------------------------------------------------------------------------------- */
 
-/* Do all nodes have equally many ranks, placed alike? Groups would have nodes differ. */
+/* Return whether there are several nodes with equally many ranks, placed alike, and no groups. */
 static bool is_regular(const struct twill_world *w)
 {
     for (uint32_t n = 1; n < w->nodes; n++)
@@ -55,6 +56,7 @@ static bool is_regular(const struct twill_world *w)
     return w->nodes > 1 && w->unit[TWILL_LEVEL_GROUP] == NULL;
 }
 
+/* Create a world of one node's ranks. */
 static twill_status make_node_world(struct twill_world *one, const struct twill_world *w,
                                     uint32_t node, struct twill_error *error)
 {
@@ -73,7 +75,8 @@ static twill_status make_node_world(struct twill_world *one, const struct twill_
     return status;
 }
 
-/* Do the ranks of some other nodes do what those in the same places of this one do? */
+/* Compare three ranks of the node with those at the same positions of three other nodes. *alike
+ * becomes false if profiles differ or there are too many steps. */
 static twill_status compare_nodes(struct twill_pricing *p, const struct twill_price_query *a,
                                   bool *alike)
 {
@@ -135,7 +138,7 @@ void twill_price_map_peers(struct twill_pricing *p)
 
 /* --- alone ------------------------------------------------------------------------------------ */
 
-/* As many steps of each kind. */
+/* Return whether two schedules have equally many steps of each kind. */
 static bool are_alike(const struct twill_schedule *a, const struct twill_schedule *b)
 {
     uint32_t more[TWILL_STEP_OP_COUNT] = {0};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The price of a schedule on a large world, worked out of those on smaller ones. See price.h. */
+/* Extrapolates the price on a large world from prices on smaller ones, its samples. See price.h. */
 #include "algorithms/select/price_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Three parts that all have something to go between, and that is not too little to go by. */
+/* Least units and ranks of the first sample: its quarter still has 2 units that communicate. */
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
 
@@ -19,13 +19,14 @@ static bool is_power(uint32_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* What is no power of two stays none, for what algorithms do in that case costs more. */
+/* Return half the units. What is no power of two stays so, as algorithms then do more work. */
 static uint32_t halve(uint32_t units)
 {
     uint32_t half = units / 2;
     return half + (!is_power(units) && is_power(half) && half + 1 < units);
 }
 
+/* Return whether unit i is one of `units` evenly spaced ones of `of`. */
 static bool is_picked(uint64_t i, uint32_t units, uint32_t of)
 {
     return i == 0 || i * units / of != (i - 1) * units / of;
@@ -59,7 +60,7 @@ twill_status twill_price_shrink(struct twill_world *small, const struct twill_wo
     return status;
 }
 
-/* --- parts ------------------------------------------------------------------------------------ */
+/* --- samples ---------------------------------------------------------------------------------- */
 
 static twill_status prepare_sample(struct twill_pricing **sample,
                                    const struct twill_algorithm *algorithm,
@@ -72,7 +73,7 @@ static twill_status prepare_sample(struct twill_pricing **sample,
                : twill_price_prepare_alone(sample, algorithm, NULL, world, units, shape, error);
 }
 
-/* The smallest part that has enough nodes and ranks. */
+/* Prepare the first sample, the smallest that has enough units and ranks. */
 static twill_status prepare_first(struct twill_price_scale *scale,
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_world *world, const struct twill_shape *shape,
@@ -86,14 +87,14 @@ static twill_status prepare_first(struct twill_price_scale *scale,
         scale->halvings++;
     }
     scale->of[0] = units;
-    /* The sides of a grid are divisors of the number of ranks: other numbers say nothing. */
+    /* A grid's sides divide the number of ranks: other numbers of ranks say nothing about it. */
     bool grid = algorithm->parameters == 2;
     return scale->halvings > 0 && !grid
                ? prepare_sample(&scale->sample[0], algorithm, world, units, shape, steps, error)
                : TWILL_PENDING;
 }
 
-/* Its half, and if that can be the half of that. They take fewer steps. */
+/* Prepare half of the first sample, and if possible half of that. */
 static twill_status prepare_others(struct twill_price_scale *scale,
                                    const struct twill_algorithm *algorithm,
                                    const struct twill_world *world, const struct twill_shape *shape,
@@ -117,8 +118,8 @@ static twill_status prepare_others(struct twill_price_scale *scale,
     return TWILL_OK;
 }
 
-/* Estimate what leaves a node, in 1024ths of the message: what the least of three ranks of the
- * middle node sends to others, as often as there are ranks. */
+/* Estimate what leaves a node, in 1024ths of the message: the least that one of three ranks of the
+ * middle node sends to other nodes, times the ranks of the node. */
 static twill_status find_leaving(uint64_t *leaving, const struct twill_algorithm *algorithm,
                                  const struct twill_world *world, const struct twill_shape *shape,
                                  struct twill_error *error)
@@ -152,7 +153,7 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
     if (p == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the price of %s",
                           algorithm->name);
-    small.root = 0; /* which rank of them all is the root matters little */
+    small.root = 0; /* a sample may lack the root, and the price hardly depends on it */
     p->mode = TWILL_PRICE_SCALED;
     p->world = p->truth = world;
     p->scale.units = twill_price_units(world);
@@ -172,9 +173,8 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
 
 /* --- prices ----------------------------------------------------------------------------------- */
 
-/* Rates of growth, in 256ths: by how much more with each doubling than with the one before. How
- * things grow is known, only which it is: prices of small worlds are too uneven to say it exactly.
- */
+/* Rates of growth, in 256ths: what a doubling adds, relative to the doubling before it. Prices of
+ * small worlds are too uneven to measure the rate, so the nearest of these is taken. */
 enum {
     GROWTH_LESS = 128,
     GROWTH_LITTLE_LESS = 181,
@@ -183,7 +183,7 @@ enum {
     GROWTH_TWICE = 512
 };
 
-/* Of what no bytes cost: a chain takes twice as long where there are twice as many. */
+/* Return the rate for the price of no bytes: a chain of twice as many ranks takes twice as long. */
 static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
 {
     return 5 * now > 8 * before     ? GROWTH_TWICE
@@ -191,7 +191,8 @@ static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
                                     : GROWTH_SAME;
 }
 
-/* Of what bytes add: `last` with the last doubling, `before` with the one before (0: not known). */
+/* Return the rate for what the bytes add, from what the last doubling added and the one before it
+ * (0: not known). `rounds` is the rate of rate_of_rounds(). */
 static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
 {
     static const struct {
@@ -204,18 +205,19 @@ static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
     return before > 0 ? rounds : GROWTH_SAME;
 }
 
+/* Return a - b, at least 0. */
 static uint64_t more(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
 }
 
-/* From the first part to the world. */
+/* Return what is added from the first sample to the world, by the samples' prices `at`. */
 static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
 {
     uint64_t sum = 0, last = more(at[0], at[1]);
     if (rate == GROWTH_SAME && scale->samples == 3)
         last = more(at[0], at[2]) / 2;
-    if (rate == GROWTH_TWICE) /* by each unit the same */
+    if (rate == GROWTH_TWICE) /* linear in the units */
         return last / (scale->of[0] - scale->of[1]) * (scale->units - scale->of[0]);
     for (unsigned i = 0; i < scale->halvings; i++) {
         last = last / 256 * rate + last % 256 * rate / 256;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which algorithm for which call: what the user wants, else the cheapest candidate. Integers only,
- * and only what all ranks know alike, so that all choose alike.
+/* Chooses the algorithm of a call: the user's override, else the cheapest candidate. It uses only
+ * integers and only what all ranks know, so that all ranks choose alike.
  *
- * There are no thresholds: at every size the curves of all candidates are compared. Curves have no
- * jumps, so neither has the cheapest of them, but where a candidate begins or ends to be one: what
- * fits a cache line, and what is worth asking for mapped buffers. */
+ * There are no thresholds: at every size the curves of all candidates are compared. The curves are
+ * continuous, hence so is the least cost, except at the sizes where a candidate starts or ceases to
+ * apply (IMM, mapped buffers). */
 #include "algorithms/select/candidates.h"
 
 #include <stdio.h>
@@ -16,15 +16,16 @@
 
 enum { TABLES = 32 };
 
+/* See algorithms.h. */
 struct twill_chooser {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
-    struct twill_tuning *own; /* where none was given */
+    struct twill_tuning *own; /* if none was given */
     char *requested;
     struct twill_override *overrides;
     size_t override_count;
-    struct twill_candidates *table[TABLES]; /* the one asked for last goes first */
-    struct twill_select_request last_query; /* by twill_mapping_matters(), and its answer */
+    struct twill_candidates *table[TABLES]; /* most recently used first */
+    struct twill_select_request last_query; /* of twill_mapping_matters(), and its answer */
     bool has_query;
     unsigned matters;
 };
@@ -74,7 +75,7 @@ void twill_chooser_destroy(struct twill_chooser *chooser)
 
 /* --- the cheapest ----------------------------------------------------------------------------- */
 
-/* Which table; types make a difference where something is folded. */
+/* The type matters only to collectives that reduce. */
 static bool is_table_for(const struct twill_candidates *table,
                          const struct twill_select_request *request, twill_type type)
 {
@@ -97,7 +98,7 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
     if (found == NULL || !is_table_for(found, request, like.type)) {
         TWILL_TRY(error,
                   twill_candidates_create(&found, chooser->world, chooser->tuning, &like, error));
-        twill_candidates_destroy(chooser->table[i]); /* asked for longest ago */
+        twill_candidates_destroy(chooser->table[i]); /* least recently used */
     }
     memmove(&chooser->table[1], &chooser->table[0], i * sizeof(chooser->table[0]));
     chooser->table[0] = found;
@@ -105,8 +106,9 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
     return TWILL_OK;
 }
 
-/* Nodes differ in whether their buffers are mapped, but must talk alike: with several of them the
- * choice is made as if nothing were mapped, and what is staged then may be mapped instead. */
+/* Replace a staged choice by its mapped variant if that is cheaper. Nodes may differ in whether
+ * their buffers are mapped but must exchange the same messages, so with several nodes the choice is
+ * made as if nothing were mapped, and then changed within the node only. */
 static void map_instead(struct twill_choice *choice, const struct twill_candidate *staged,
                         const struct twill_candidates *all,
                         const struct twill_select_request *request)
@@ -122,7 +124,8 @@ static void map_instead(struct twill_choice *choice, const struct twill_candidat
     }
 }
 
-/* The cheapest candidate, of this algorithm if it is not NULL. */
+/* Choose the cheapest candidate, of `algorithm` unless that is NULL. Returns false if none takes
+ * the request. */
 static bool choose_cheapest(struct twill_choice *choice, const struct twill_world *world,
                             const struct twill_candidates *all,
                             const struct twill_algorithm *algorithm,
@@ -156,9 +159,9 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
     return cheapest != NULL;
 }
 
-/* --- what is wanted --------------------------------------------------------------------------- */
+/* --- user overrides --------------------------------------------------------------------------- */
 
-/* List the algorithms that apply here. */
+/* Fail with `why` and the list of algorithms that apply here. */
 static twill_status refuse_choice(const struct twill_override *override,
                                   const struct twill_world *world, enum twill_collective collective,
                                   const char *why, struct twill_error *error)
@@ -184,7 +187,8 @@ static twill_status refuse_choice(const struct twill_override *override,
         world->nodes, names);
 }
 
-/* The first flavour of the wish, in order of size, that does this shape and takes the bytes. */
+/* Choose the first protocol, by the sizes they are for, with which the override's algorithm does
+ * this shape and size. */
 static bool choose_protocol(struct twill_choice *choice, const struct twill_override *override,
                             const struct twill_world *world,
                             const struct twill_select_request *request)
@@ -203,7 +207,8 @@ static bool choose_protocol(struct twill_choice *choice, const struct twill_over
     return false;
 }
 
-/* Would it do the collective if the call were a plain one, in any flavour if none is named? */
+/* Return whether the override's algorithm does the collective in its simplest form: root 0, equal
+ * shards, any order; with the override's protocol, or any. */
 static bool does_at_all(const struct twill_override *override, const struct twill_world *world,
                         enum twill_collective collective)
 {
@@ -224,7 +229,7 @@ static bool has_parameters(const struct twill_override *override)
     return memcmp(override->parameter, none, sizeof(none)) != 0;
 }
 
-/* TWILL_PENDING: it does not do this call. */
+/* Choose by an override. TWILL_PENDING: its algorithm does not do this call. */
 static twill_status apply_choice(struct twill_choice *choice, struct twill_chooser *chooser,
                                  const struct twill_override *override,
                                  const struct twill_select_request *request,
@@ -289,17 +294,17 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                  : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
                               "no algorithm does %s%s in this order with %u ranks on %u nodes",
                               twill_collective_name(request->collective),
-                              request->vector ? " of parts of different sizes" : "",
+                              request->vector ? " with shards of different sizes" : "",
                               chooser->world->size, chooser->world->nodes);
 }
 
-/* The access that is used where this one is to be had. */
+/* Return the access to peers' buffers that the choice for this request uses. */
 static unsigned access_used(struct twill_chooser *chooser,
                             const struct twill_select_request *request)
 {
     struct twill_choice choice;
     struct twill_error ignored = {.status = TWILL_OK};
-    /* An error is the business of who chooses. */
+    /* The caller's own twill_select() reports the error. */
     if (twill_select(&choice, chooser, request, &ignored) != TWILL_OK)
         return 0;
     return twill_shape_needs(choice.algorithm, &choice.shape);

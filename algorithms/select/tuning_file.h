@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of speed: the model of a machine, and a table of what was measured. As text, what
- * `twill-bench --calibrate` writes and TWILL_TUNING names:
+/* Tuning: a machine model and a table of measurements. As text, what `twill-bench --calibrate`
+ * writes and TWILL_TUNING names:
  *
  *     twill-tuning 1
- *     # blank lines and what follows a # are passed over
- *     for GenuineIntel 6 143 2M 2                       the machine that was measured
- * (twill_tuning_key) machine auto                                      the model to start from
+ *     # blank lines and comments are skipped
+ *     for GenuineIntel 6 143 2M 2                       the measured machine (twill_tuning_key)
+ *     machine auto                                      the model to start from
  *     model link.network.latency 4100000                one of its fields: picoseconds (per KiB)
  *     measured allreduce direct@flat 1x2 4096 1190000   collective,
- * algorithm[=parameters][@flavour], nodes x ranks of the fullest, bytes, picoseconds (f32)
+ *         algorithm[=parameters][@protocol], nodes x ranks of the fullest, bytes, picoseconds (f32)
  *
- * A measured entry goes before the price, for worlds of its shape. Between two of them time is
- * interpolated; outside, the price is scaled to meet the nearest. */
+ * On worlds of its shape a measurement takes precedence over the price. Between two measurements
+ * time is interpolated; beyond them the price is scaled to match the nearest. */
 #ifndef TWILL_TUNING_FILE_H
 #define TWILL_TUNING_FILE_H
 
 #include "algorithms/select/machine_model.h"
 #include "algorithms/select/override.h"
 
+/* One measurement. */
 struct twill_measured {
     enum twill_collective collective;
     const struct twill_algorithm *algorithm;
@@ -30,27 +31,28 @@ struct twill_measured {
 
 struct twill_tuning {
     struct twill_machine_model model;
-    struct twill_measured *measured; /* by what they are of, then by bytes */
+    struct twill_measured *measured; /* sorted by all members, bytes last */
     size_t count;
-    char source[64]; /* where the timings are from: "TWILL_TUNING", "the timings of x.tuning", "" */
+    char source[64]; /* of the measurements: "TWILL_TUNING", "the timings of x.tuning", "" */
 };
 
-/* What a file says, or without one the model alone. machine: of twill_machine_model_find(), NULL or
- * "auto" where the text may name another. text: NULL, or what was in `file`, which messages name.
- * TWILL_ERR_CONFIG says file and line. */
+/* Create a tuning from text, or with text NULL from the model alone. machine is a name for
+ * twill_machine_model_find(); with NULL or "auto" the text may name another one. `file` is what
+ * messages call the text. TWILL_ERR_CONFIG: the message says file and line. */
 twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machine,
                                  const char *text, const char *file, struct twill_error *error);
 void twill_tuning_destroy(struct twill_tuning *tuning);
 
-/* To compare among ranks: choices are the same where this is. Never 0. */
+/* Return a hash for ranks to compare: with equal hashes they choose alike. Never 0. */
 uint64_t twill_tuning_hash(const struct twill_tuning *tuning);
 
-/* The entries of this candidate in worlds like this: *first of how many. */
+/* Find the measurements of an algorithm and shape on worlds like this one. Returns how many there
+ * are, from *first on. */
 size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_algorithm *algorithm,
                          const struct twill_shape *shape, const struct twill_world *world,
                          const struct twill_measured **first);
 
-/* A machine as tuning files name it: timings of one decide for no other. */
+/* The machine that a tuning file is for; its measurements are used on no other. */
 struct twill_tuning_key {
     char cpu[64];      /* vendor, family and model number by CPUID; "": unknown, matches no file */
     uint64_t l2_bytes; /* of one core's L2 cache */
@@ -59,10 +61,10 @@ struct twill_tuning_key {
 
 #define TWILL_TUNING_KEY_BYTES 112
 
-/* Write the key as the words after "for" in a file. */
+/* Print the key as the words after "for" in a file. */
 void twill_tuning_key_print(char text[TWILL_TUNING_KEY_BYTES], const struct twill_tuning_key *key);
 
-/* Return true if the file's text has a line "for" of this machine. Nothing else of it is read. */
+/* Return whether the text of a file has a line "for" of this machine. Reads nothing else of it. */
 bool twill_tuning_is_for(const char *text, const struct twill_tuning_key *here);
 
 #endif

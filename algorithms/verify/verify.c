@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier: runs the schedules of all ranks together, several times over, and checks values,
- * messages, progress and happens-before. What a caller may do is in the machine too: at its begin a
- * run's buffers are the caller's until then, at its end from then on. */
+/* Runs the schedules of all ranks together, several times over, and checks values, messages,
+ * progress and happens-before. The caller is part of the machine: it writes its buffers right
+ * before a run starts and right after it ends. */
 #include "algorithms/verify/verify.h"
 #include "algorithms/schedule/step_table.h"
 
@@ -18,7 +18,7 @@ static twill_status schedules_no_memory(const struct twill_verifier *m)
                       m->world->size);
 }
 
-/* What the first lane of a rank knows all of them do. */
+/* Merge what the first lane of a rank knows into its other lanes. */
 static bool join_lanes(struct twill_verifier *m, struct twill_process *first)
 {
     for (uint32_t l = 1; l < m->schedules[first->rank].lanes; l++)
@@ -27,8 +27,8 @@ static bool join_lanes(struct twill_verifier *m, struct twill_process *first)
     return true;
 }
 
-/* The caller writes what this rank holds of SRC and DST: nobody may still be, or already be, at it.
- * Then it has contents: inputs in SRC if `fresh`. */
+/* Have the caller write what this rank holds of SRC and DST: fail if an access of this or another
+ * run races with that. If `fresh`, SRC then holds inputs. */
 static twill_status caller_writes(struct twill_verifier *m, struct twill_process *p, bool fresh)
 {
     uint32_t other = TWILL_NO_RANK;
@@ -53,8 +53,9 @@ static twill_status caller_writes(struct twill_verifier *m, struct twill_process
     return TWILL_OK;
 }
 
-/* Who runs an eager schedule waits, before it begins, until all of its node have begun the run that
- * is as much before as there are copies ahead; and knows of it then. OK, PENDING or no memory. */
+/* Before a run of an eager schedule, wait until all ranks of the node have started the run that is
+ * copies - window before it, as the executor does, and merge their clocks at that start. Returns
+ * TWILL_OK, TWILL_PENDING or TWILL_ERR_MEMORY. */
 static twill_status follow(const struct twill_verifier *m, struct twill_process *first,
                            uint32_t run)
 {
@@ -75,7 +76,7 @@ static twill_status follow(const struct twill_verifier *m, struct twill_process 
     return TWILL_OK;
 }
 
-/* Begin the next run of a rank if its slot is free. */
+/* Start the next run of a rank if its slot is free. */
 static twill_status begin_process(struct twill_verifier *m, uint32_t rank)
 {
     uint32_t run = m->next_run[rank], slot = run % m->window;
@@ -90,7 +91,7 @@ static twill_status begin_process(struct twill_verifier *m, uint32_t rank)
     m->next_run[rank]++;
     m->lanes_left[slot * m->world->size + rank] = schedule->lanes;
     if (run > 0) {
-        /* Runs begin one after the other, though they overlap. */
+        /* Runs of a rank start in order, though they overlap. */
         uint32_t before =
             m->process[twill_machine_process(m, (run - 1) % m->window, rank, 0)].position;
         uint32_t time = *run_started(m, run - 1, rank);
@@ -111,9 +112,9 @@ static twill_status begin_process(struct twill_verifier *m, uint32_t rank)
                : schedules_no_memory(m);
 }
 
-/* Who must have begun before this rank may end: everybody where the collective means that, and
- * unless the schedule is eager all ranks of the node (copies of SHARED are reused on the strength
- * of it). */
+/* Check that a rank ends only after others have started: all ranks for a collective that
+ * synchronises, else all of the node unless the schedule is eager (the reuse of copies of SHARED
+ * relies on it). */
 static twill_status check_started(const struct twill_verifier *m, const struct twill_process *p)
 {
     bool all = twill_collective_facts(m->shape->collective)->joins;
@@ -129,7 +130,7 @@ static twill_status check_started(const struct twill_verifier *m, const struct t
     return TWILL_OK;
 }
 
-/* What is wrong with the value in a block of a rank's DST at the end? */
+/* Return what is wrong with the value in a block of a rank's DST at the end, or NULL. */
 static const char *judge_value(const struct twill_verifier *m, const struct twill_process *p,
                                uint32_t block, uint32_t number)
 {
@@ -149,7 +150,7 @@ static const char *judge_value(const struct twill_verifier *m, const struct twil
         return "has a block of another position";
     if (!reduces)
         return NULL;
-    if (value->state != TWILL_STATE_FINAL) /* which has all */
+    if (value->state != TWILL_STATE_FINAL) /* FINAL needs all contributions */
         return "lacks contributions";
     if (*result != 0 && *result != number)
         return "has operands in another order than on another rank";
@@ -170,7 +171,7 @@ static twill_status values_check(struct twill_verifier *m, const struct twill_pr
     return TWILL_OK;
 }
 
-/* A lane is through; with the last one the run ends, and the next may begin. */
+/* End a lane; with the last one end the rank's run, and check it. */
 static twill_status end_lane(struct twill_verifier *m, struct twill_process *p)
 {
     struct twill_process *first = p - p->lane;
@@ -186,7 +187,7 @@ static twill_status end_lane(struct twill_verifier *m, struct twill_process *p)
     return join_lanes(m, first) ? TWILL_OK : schedules_no_memory(m);
 }
 
-/* Run a process as far as it gets; *moved if that is at all. */
+/* Run a process as far as it gets; set *moved if it does a step. */
 static twill_status advance_process(struct twill_verifier *m, struct twill_process *p, bool *moved)
 {
     while (p->at < p->end) {
@@ -202,7 +203,7 @@ static twill_status advance_process(struct twill_verifier *m, struct twill_proce
     return TWILL_OK;
 }
 
-/* Is this lane of a begun run at its end? Each is ended once: its end moves behind it. */
+/* Return whether a lane is at its end and end_lane() has not been called for it. */
 static bool is_through(const struct twill_process *p)
 {
     return p->at == p->end && p->end != UINT32_MAX;
@@ -226,7 +227,7 @@ static twill_status round_of_all(struct twill_verifier *m, bool *moved)
     return TWILL_OK;
 }
 
-/* Nothing moves any more: is everything done? */
+/* Check that everything is done once nothing moves any more. */
 static twill_status check_rest(const struct twill_verifier *m)
 {
     for (uint32_t i = 0; i < m->processes; i++)
@@ -263,9 +264,9 @@ static twill_status run_processes(struct twill_verifier *m)
     return check_rest(m);
 }
 
-/* Runs to see all there is to see: until every copy of what ranks of a node share has been used
- * again. Where they share nothing, runs have nothing to do with each other: messages that are left
- * over are found at the end of any, and what is posted ends with its run. */
+/* Return how many runs to check: until every copy of what the ranks of a node share has been
+ * reused. Without shared memory runs do not affect each other: leftover messages are found after
+ * any run, and posted operations end with their run. */
 static uint32_t runs_of(const struct twill_verifier *m)
 {
     for (uint32_t r = 0; r < m->world->size && !m->fingerprint; r++) {
@@ -297,7 +298,7 @@ static twill_status verifier_run(struct twill_verifier *m)
             m->lanes = schedules[r].lanes;
     }
     m->shard_blocks = m->blocks / schedules[0].shards;
-    /* Blocks of an alltoall do not correspond: the library stages it. */
+    /* In an alltoall block b of SRC is not block b of DST: the library copies SRC first. */
     m->in_place = m->in_place && m->shape->collective != TWILL_ALLTOALL;
     twill_status status = twill_machine_open(m) ? run_processes(m) : schedules_no_memory(m);
     twill_machine_close(m);

@@ -1,39 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier's parts: values as expressions, memory with its history, and the machine that runs
- * the schedules of all ranks. Internal to this room.
+/* The verifier: values as expressions, memory with its history, and the machine that runs the
+ * schedules of all ranks. Internal to this folder.
  *
- * Synchronisation is deterministic (a message, a signal or a line is identified by its number, not
- * by who comes first), so one execution shows every ordering there is: what is not ordered by
- * happens-before in it can happen either way round. Clocks are vectors over processes; a process
- * is one lane of one rank in one of the instances in flight. */
+ * Synchronisation is deterministic: messages, signals and IMM lines are matched by number, not by
+ * arrival. So one execution shows every ordering: two accesses that happens-before does not order
+ * in it can happen either way round. Clocks are vectors over processes; a process is one lane of
+ * one rank in one of the instances in flight. A run is one execution of the schedules. */
 #ifndef TWILL_VERIFY_H
 #define TWILL_VERIFY_H
 
 #include "algorithms/algorithms.h"
 
-/* Values: number 0 is "never written". A value is an input of a rank, or a fold of values; equal
- * expressions have equal numbers, so that equal numbers mean equal bits. */
+/* --- values (verify_value.c) ------------------------------------------------------------------ */
+
 enum twill_value_state {
-    TWILL_STATE_RAW,     /* somebody's input */
-    TWILL_STATE_PARTIAL, /* folded, perhaps wider than an element */
+    TWILL_STATE_RAW,     /* a rank's input */
+    TWILL_STATE_PARTIAL, /* reduced, perhaps wider than an element */
     TWILL_STATE_FINAL    /* FINAL was applied */
 };
 
+/* An input of a rank, or a reduction of values. Values are numbered from 1; equal expressions get
+ * equal numbers, so equal numbers mean equal bits. Number 0 means "never written". */
 struct twill_value {
-    uint32_t run, block;  /* as which block of SRC it was put in */
+    uint32_t run, block;  /* run and block of SRC of the inputs */
     uint32_t members;     /* inputs in it */
     uint32_t first, last; /* ranks of the leftmost and the rightmost input */
-    uint32_t expression;  /* what it is, whatever its state */
-    uint32_t left, right; /* left 0: an input; right 0: left in another state */
+    uint32_t expression;  /* number of this expression, whatever its state */
+    uint32_t left, right; /* left 0: an input; right 0: `left` in another state */
     uint32_t chain;       /* next with the same hash */
     uint64_t sum;         /* of a random number for each input */
     enum twill_value_state state;
-    bool ordered;   /* the inputs are consecutive ranks */
-    bool from_left; /* the same, from rank 0 on, folded from the left one by one */
+    bool ordered;   /* the inputs are those of consecutive ranks, in order */
+    bool from_left; /* from rank 0 on, reduced from the left one by one */
 };
 
+/* All values. */
 struct twill_values {
-    uint32_t ranks, words; /* words of a set; 0: sums tell */
+    uint32_t ranks, words; /* words of a set; 0: sums are compared in place of sets */
     enum twill_order order;
     struct twill_value *value;
     uint64_t *set; /* [count * words] ranks whose inputs are in it */
@@ -42,32 +45,35 @@ struct twill_values {
     uint32_t buckets;
 };
 
-/* fingerprint: by sums of random numbers, not sets, are contributions told apart. */
+/* fingerprint: tell contributions apart by sums of random numbers, not by sets. Returns false if
+ * out of memory. */
 bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order,
                        bool fingerprint);
 void twill_values_close(struct twill_values *v);
-/* 0: no memory. */
+/* Return a new value for a rank's input; 0 if out of memory. */
 uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank, uint32_t block);
-/* The fold of operands, into *result; or why not. */
+/* Reduce operands from left to right into *result. Returns NULL, or why that is wrong. */
 const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand, uint32_t length,
                                 bool final, uint32_t *result);
 
-/* Memory: the value of each cell, its last write, and the reads since. An operation that is posted
- * has an open end (TWILL_OPEN) until its WAIT; a process is ordered after an access if its clock
- * has reached the access's end. */
+/* --- memory (verify_memory.c) ----------------------------------------------------------------- */
+
+/* A cell is a block of a space. The access of a posted operation has an open end (TWILL_OPEN) until
+ * its WAIT. A process is ordered after an access if its clock has reached the access's end. */
 #define TWILL_OPEN    UINT32_MAX
 #define TWILL_NO_RANK UINT32_MAX
 
 struct twill_cell {
     uint32_t value;
-    uint32_t writer, written; /* process and time */
-    uint32_t reads;           /* head of the list, 0: none */
+    uint32_t writer, written; /* process and time of the last write */
+    uint32_t reads;           /* list of the reads since then, 0: none */
 };
 
 struct twill_read {
     uint32_t reader, time, next;
 };
 
+/* All memory of all ranks. */
 struct twill_cells {
     struct twill_cell *cell;
     struct twill_read *read; /* [0] unused */
@@ -76,35 +82,36 @@ struct twill_cells {
 
 bool twill_cells_open(struct twill_cells *m, size_t cells);
 void twill_cells_close(struct twill_cells *m);
-/* Enter an access that ends at `time` by a process with this clock. What it conflicts with, or
- * NULL; *other is the process that it races with. */
+/* Record an access by a process with this clock that ends at `time`. Returns NULL, or what it
+ * conflicts with; then *other is the process that it races with. */
 const char *twill_cells_read(struct twill_cells *m, size_t cell, uint32_t process,
                              const uint32_t *clock, uint32_t time, uint32_t *other);
 const char *twill_cells_write(struct twill_cells *m, size_t cell, uint32_t process,
                               const uint32_t *clock, uint32_t time, uint32_t *other);
-/* Give open accesses of a process their end. */
+/* End the open access of a process to a cell. */
 void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t process, uint32_t time);
 
-/* The machine. */
+/* --- the machine (verify_machine.c, verify_step.c) -------------------------------------------- */
 
-/* Ranks that have begun, as far as a process has heard; shared until somebody hears of more. */
+/* The ranks that a process knows to have started; reference-counted, copied on write. */
 struct twill_known_ranks {
-    uint32_t users;
+    uint32_t users; /* references */
     uint64_t bits[];
 };
 
 struct twill_message {
     struct twill_message *next;
-    struct twill_known_ranks *known; /* NULL: the clock tells */
+    struct twill_known_ranks *known; /* NULL: the clock is used */
     uint32_t run, blocks;
-    uint32_t clock_size; /* of the clock: 0 if the receiver is of another domain */
-    bool partial;        /* so says the sender */
-    uint32_t word[];     /* [blocks] values, [span] clock */
+    uint32_t clock_size; /* 0: by fingerprint, if the receiver is on another node */
+    bool partial;        /* the sender's step says PARTIAL */
+    uint32_t word[];     /* [blocks] values, [clock_size] clock */
 };
 
+/* The messages of one (from, to, lane) that have been sent and not received. */
 struct twill_channel {
-    uint64_t key;            /* who to whom, on which lane, 0: free */
-    uint64_t sent, received; /* posted so far */
+    uint64_t key;            /* 0: free */
+    uint64_t sent, received; /* messages posted so far */
     struct twill_message *first, *last;
 };
 
@@ -117,17 +124,18 @@ struct twill_snapshots {
 
 struct twill_process {
     uint32_t rank, slot, lane, run;
-    uint32_t at, end; /* steps; at == end: idle */
+    uint32_t at, end; /* steps; both UINT32_MAX: idle */
     uint32_t posted;  /* first step since the last WAIT */
     uint64_t *ticket; /* [most_posted] number of each posted message on its channel */
     uint32_t tickets;
-    uint32_t clock_size, position; /* of the clock, and where this process is in it */
-    uint32_t *clock;               /* [span]: all processes, or those of the domain */
-    struct twill_known_ranks *known;
+    uint32_t clock_size, position; /* of the clock, and index of this process in it */
+    uint32_t *clock; /* [clock_size] all processes; by fingerprint those of the node */
+    struct twill_known_ranks *known; /* NULL unless by fingerprint */
 };
 
-/* By fingerprint there is one run, and a clock has the processes of a node only: these know of each
- * other by what happens between them; what they hear through other nodes is who has begun. */
+/* One verification. By fingerprint there is one run, and clocks have the processes of a node only:
+ * what happens between these orders them. Through other nodes they learn only which ranks have
+ * started. */
 struct twill_verifier {
     const struct twill_schedule *schedules;
     const struct twill_world *world;
@@ -135,7 +143,7 @@ struct twill_verifier {
     struct twill_error *error;
     bool in_place, fingerprint;
     uint32_t window, copies, runs, lanes, blocks, processes;
-    uint32_t shard_blocks; /* blocks of a part */
+    uint32_t shard_blocks; /* blocks of a shard */
     struct twill_values values;
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
@@ -144,11 +152,11 @@ struct twill_verifier {
     size_t channel_slots, channels;
     struct twill_snapshots *signal; /* [run][process] */
     struct twill_snapshots *imm;    /* [run][process] */
-    struct twill_snapshots *begin;  /* [run][process] of lane 0: the one clock, at the begin */
-    uint32_t *started;              /* [runs * ranks] time of begin at lane 0, 0: not yet */
+    struct twill_snapshots *begin;  /* [run][process] of lane 0: one clock, at the start */
+    uint32_t *started;              /* [runs * ranks] lane 0's time of start, 0: not yet */
     uint32_t *next_run;             /* [ranks] */
     uint32_t *lanes_left;           /* [slot * ranks] */
-    uint32_t *result;               /* [runs * blocks] what all must have of a reduction */
+    uint32_t *result;               /* [runs * blocks] value that all ranks must have, 0: unknown */
 };
 
 bool twill_machine_open(struct twill_verifier *m);
@@ -158,33 +166,36 @@ static inline uint32_t twill_machine_process(const struct twill_verifier *m, uin
 {
     return (slot * m->world->size + rank) * m->lanes + lane;
 }
-/* Cell of an operand of `rank`, as the process sees it, plus i blocks. */
+/* Return the cell of a block of `rank`, in the process's instance. */
 size_t twill_machine_cell(const struct twill_verifier *m, const struct twill_process *p,
                           uint32_t rank, unsigned space, uint32_t block);
-/* The channel of the process's lane; NULL: no memory. Others may move when one is made. */
+/* Get a channel of the process's lane; NULL: out of memory. Pointers to other channels become
+ * invalid. */
 struct twill_channel *twill_machine_channel(struct twill_verifier *m, const struct twill_process *p,
                                             uint32_t from, uint32_t to);
-/* Record the process's clock. */
+/* Append the process's clock to the snapshots. */
 bool twill_machine_snapshot(const struct twill_verifier *m, struct twill_snapshots *snapshots,
                             const struct twill_process *p);
+/* Create a message with the sender's clock and values of 0. NULL: out of memory. */
 struct twill_message *twill_machine_message(const struct twill_verifier *m,
                                             const struct twill_process *p, uint32_t to,
                                             uint32_t blocks);
 void twill_machine_message_free(struct twill_message *message);
-/* Learn what a process knew: the first `span` times of a clock, and whom it had heard of. */
+/* Merge what another process knew into this one: its clock, and the ranks known to have started. */
 bool twill_machine_join(const struct twill_verifier *m, struct twill_process *p,
                         const uint32_t *clock, uint32_t clock_size,
                         const struct twill_known_ranks *known);
-/* Does a process know that this rank has begun the run that it is in? */
+/* Return whether a process knows that the rank has started the process's run. */
 bool twill_machine_knows(const struct twill_verifier *m, const struct twill_process *p,
                          uint32_t rank);
-/* A process knows that its own rank has begun. */
+/* By fingerprint: set the lanes of the rank of process `p`, its lane 0, to know of it alone. */
 bool twill_machine_begin(const struct twill_verifier *m, struct twill_process *p);
-/* Record the failure of a process at its present step. */
+/* Fail at the process's current step. `why` ends the message; space (TWILL_SPACE_COUNT: none),
+ * block and rank are what it is about, other (TWILL_NO_RANK: none) the process it races with. */
 twill_status twill_machine_fail(const struct twill_verifier *m, const struct twill_process *p,
                                 const char *why, unsigned space, uint32_t block, uint32_t rank,
                                 uint32_t other);
-/* Do the step the process is at, if it can be done: TWILL_OK, TWILL_PENDING or an error. */
+/* Do the process's current step. TWILL_PENDING: it cannot be done yet. */
 twill_status twill_machine_step(struct twill_verifier *m, struct twill_process *p);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier's machine: its parts, put together and taken apart; cells, clocks, failures. */
+/* The verifier's machine: set-up and release; cells, channels, clocks, failures. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/verify/verify.h"
 
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Cells of a space of a rank, all copies: SRC, DST and TMP of each instance in flight are memory of
- * their own, SHARED and IMM alternate. */
+/* Return the cells of a space of a rank: each instance in flight has its own SRC, DST and TMP;
+ * SHARED and IMM have `copies` that instances alternate between. */
 static size_t space_cells(const struct twill_verifier *m, uint32_t rank, unsigned space)
 {
     switch (space) {
@@ -236,7 +236,8 @@ bool twill_machine_snapshot(const struct twill_verifier *m, struct twill_snapsho
     return true;
 }
 
-/* A set of its own, to add to: all that is in one. */
+/* Return a set with the same ranks that no other process shares, and drop the reference to `known`.
+ * NULL: out of memory. */
 static struct twill_known_ranks *unshare_ranks(const struct twill_verifier *m,
                                                struct twill_known_ranks *known)
 {
@@ -301,7 +302,7 @@ bool twill_machine_join(const struct twill_verifier *m, struct twill_process *p,
     return known == NULL || known == p->known || learn_ranks(m, p, known);
 }
 
-/* The process that another one knows as number `position`. */
+/* Return the process at this position in p's clock. */
 static const struct twill_process *known_as(const struct twill_verifier *m,
                                             const struct twill_process *p, uint32_t position)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of the verifier: cells that remember their last write and the reads since. */
+/* The verifier's memory: cells that record their last write and the reads since. */
 #include "algorithms/verify/verify.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static struct twill_read *find_read(const struct twill_cells *m, const struct tw
     return NULL;
 }
 
-/* A free entry for a read, or 0. */
+/* Return the index of a free read, or 0. */
 static uint32_t alloc_read(struct twill_cells *m)
 {
     uint32_t i = m->free;

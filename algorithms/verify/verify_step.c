@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier's machine: what each operation does. */
+/* The verifier's machine: what each kind of step does. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/verify/verify.h"
 
@@ -12,12 +12,12 @@ static const struct twill_step *step_at(const struct twill_verifier *m,
     return &m->schedules[p->rank].steps[at];
 }
 
-/* The place of block i of an operand that peer number k of the step may own. */
 struct cell_place {
     unsigned space;
     uint32_t rank, block;
 };
 
+/* Return the place of block i of an operand; with PEER it is that of the step's peer number k. */
 static struct cell_place operand_place(const struct twill_process *p, const struct twill_step *step,
                                        twill_operand operand, unsigned k, uint32_t i)
 {
@@ -36,7 +36,7 @@ static twill_status fail_step(const struct twill_verifier *m, const struct twill
     return twill_machine_fail(m, p, why, place->space, place->block, place->rank, other);
 }
 
-/* Does the value have the state that the step says? */
+/* Check that the value is a partial if and only if the step says so. */
 static twill_status expect_value(const struct twill_verifier *m, const struct twill_process *p,
                                  const struct cell_place *place, uint32_t value, bool partial)
 {
@@ -48,7 +48,7 @@ static twill_status expect_value(const struct twill_verifier *m, const struct tw
                      TWILL_NO_RANK);
 }
 
-/* Read a place until `time`, its value into *value. */
+/* Read a place into *value, by an access that ends at `time`. */
 static twill_status load_cell(struct twill_verifier *m, const struct twill_process *p,
                               const struct cell_place *place, bool partial, uint32_t time,
                               uint32_t *value)
@@ -68,7 +68,7 @@ static twill_status load_cell(struct twill_verifier *m, const struct twill_proce
     return expect_value(m, p, place, *value, partial);
 }
 
-/* Claim a place for writing until `time`. */
+/* Record a write to a place that ends at `time`. */
 static twill_status claim_cell(struct twill_verifier *m, const struct twill_process *p,
                                const struct cell_place *place, uint32_t time)
 {
@@ -80,8 +80,9 @@ static twill_status claim_cell(struct twill_verifier *m, const struct twill_proc
     return why == NULL ? TWILL_OK : fail_step(m, p, place, why, other);
 }
 
-/* Is the block of another size than the value? Pieces of one number are alike in all parts, unless
- * parts differ; what a rank gets in an alltoall is as large as the sender's part for it. */
+/* Return whether the value is as large as the block. Blocks at one position of their shards are
+ * equally large, unless shards differ (vector); what a rank gets in an alltoall is as large as the
+ * sender's shard for it. */
 static bool fits(const struct twill_verifier *m, const struct cell_place *place,
                  const struct twill_value *value)
 {
@@ -165,7 +166,7 @@ static twill_status recv_post(struct twill_verifier *m, struct twill_process *p,
         struct cell_place src = operand_place(p, step, step->src, 0, i);
         bool same = reduces && twill_machine_cell(m, p, p->rank, src.space, src.block) ==
                                    twill_machine_cell(m, p, p->rank, dst.space, dst.block);
-        /* The source is ordered first; where it is the destination it ends here. */
+        /* The read comes first; if source and destination are the same cell, it ends here. */
         if (reduces)
             TWILL_TRY(m->error, load_cell(m, p, &src, step_has(step, TWILL_STEP_PARTIAL_OWN),
                                           same ? p->clock[p->position] : TWILL_OPEN, &unused));
@@ -174,8 +175,8 @@ static twill_status recv_post(struct twill_verifier *m, struct twill_process *p,
     return TWILL_OK;
 }
 
-/* Can everything posted be done? A SEND is done when the other side has posted its RECV, as if
- * there were no buffers at all: what ends so ends with any buffering. */
+/* Return whether all that was posted is complete. A SEND completes when its RECV is posted, as if
+ * there were no buffering: what ends so ends with any buffering. */
 static bool can_complete(struct twill_verifier *m, const struct twill_process *p)
 {
     uint32_t ticket = 0;
@@ -203,7 +204,7 @@ static void close_blocks(struct twill_verifier *m, const struct twill_process *p
     }
 }
 
-/* Store what a message brought. */
+/* Store or reduce what a message brought. */
 static twill_status deliver_message(struct twill_verifier *m, struct twill_process *p,
                                     const struct twill_step *step,
                                     const struct twill_message *message)
@@ -307,7 +308,7 @@ static twill_status store_imm(struct twill_verifier *m, struct twill_process *p,
     return snapshot(m, p, m->imm);
 }
 
-/* Values that a REDUCE or COPY takes for block i, in order; *count of them. */
+/* Append the values that a REDUCE or COPY takes for block i, in order, to the *count in operand. */
 static twill_status load_operands(struct twill_verifier *m, const struct twill_process *p,
                                   const struct twill_step *step, uint32_t i, uint32_t *operand,
                                   uint32_t *count)
@@ -322,7 +323,7 @@ static twill_status load_operands(struct twill_verifier *m, const struct twill_p
         TWILL_TRY(m->error, load_cell(m, p, &dst, partial, now, &operand[(*count)++]));
     for (unsigned k = 0; k < sources; k++) {
         struct cell_place src = operand_place(p, step, step->src, k, i);
-        /* The own SRC that stands for another space is raw. */
+        /* OWN_SRC: this rank's SRC in place of another space is raw. */
         bool raw = src.space != twill_operand_space(step->src);
         TWILL_TRY(m->error, load_cell(m, p, &src, !raw && step_has(step, TWILL_STEP_PARTIAL), now,
                                       &operand[(*count)++]));
@@ -342,7 +343,7 @@ static twill_status combine_step(struct twill_verifier *m, struct twill_process 
         struct cell_place dst = operand_place(p, step, step->dst, 0, i);
         struct cell_place src = operand_place(p, step, step->src, 0, i);
         TWILL_TRY(m->error, load_operands(m, p, step, i, operand, &count));
-        /* In place, what is there already is not written. */
+        /* In place, a copy onto itself writes nothing. */
         if (step->op == TWILL_STEP_COPY &&
             twill_machine_cell(m, p, src.rank, src.space, src.block) ==
                 twill_machine_cell(m, p, dst.rank, dst.space, dst.block))

@@ -114,10 +114,10 @@ static const struct {
     {"2x2", A, 8, false, "direct", "!does not apply"},
     {"4x8", A, 1 << 20, false, "torus", "torus"}, /* flat: only where it is asked for */
     {"4", A, 8, false, "hierarchical:ring", "!does not apply"},
-    {"4", A, 8, false, "direct@fast", "!\"fast\" is not the name of a flavour"},
+    {"4", A, 8, false, "direct@fast", "!\"fast\" is not the name of a protocol"},
     {"4", A, 8, false, "direct@mapd", "!did you mean \"mapped\""},
-    {"4", A, 8, false, "direct@", "!is not the name of a flavour"},
-    {"4", A, 8, false, "ring@staged", "!no flavours"},
+    {"4", A, 8, false, "direct@", "!is not the name of a protocol"},
+    {"4", A, 8, false, "ring@staged", "!no protocols"},
     {"4", A, TWILL_IMM_BYTES + 1, false, "direct@imm", "!at most 368 bytes"},
     {"4", A, 49, false, "direct@mapped", "!twill_alloc"},
     {"4", A, 8 * KIB, true, "direct@fetched", "!TWILL_REACH"},
