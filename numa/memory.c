@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pool: one policy, one budget, and the rule that a bind never exceeds what is free, because the
- * kernel answers that with a kill, not with NULL. Set-up only; nothing here runs in steady state.
- */
+/* Pools. A BIND never takes more than is free: the kernel would kill the process at first touch,
+ * not return NULL. */
 #include "numa/memory_internal.h"
 
 #include <errno.h>
@@ -9,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* One allocation, so that free gives back what alloc took, from where. */
+/* An allocation that has not been freed. */
 struct memory_block {
     struct memory_block *next;
     void *pointer;
@@ -21,19 +20,18 @@ struct memory_block {
 struct twill_memory {
     struct twill_memory_policy policy;
     uint64_t budget;
-    uint64_t free_at_open; /* of the policy's nodes: this rank's part of it */
-    bool shared;           /* with other ranks */
-    uint64_t placed, placed_hbw;
+    uint64_t free_at_open; /* bytes of the policy's nodes; divided by the ranks that share them */
+    bool shared;           /* twill_memory_share() was called */
+    uint64_t placed, placed_hbw; /* bytes by twill_memory_place(): all, in MCDRAM */
     struct twill_log *log;
     const struct twill_memory_kind_ops *ops;
-    struct memory_block *records;
+    struct memory_block *blocks;
     struct twill_memory_stats stats;
     struct twill_memory *sibling; /* shares the budget */
-    bool said;
+    bool warned;                  /* a fallback has been logged */
 };
 
-/* Bytes free on the policy's nodes, less a margin that the kernel keeps for itself before it calls
- * a node full. */
+/* Return the bytes free on the policy's nodes, less a margin for what the kernel reserves. */
 static uint64_t free_bytes(const struct twill_memory_policy *policy)
 {
     uint64_t sum = 0;
@@ -86,13 +84,13 @@ void twill_memory_close(struct twill_memory *memory)
         return;
     if (memory->sibling != NULL)
         memory->sibling->sibling = NULL;
-    while (memory->records != NULL)
-        twill_memory_free(memory, memory->records->pointer, memory->records->bytes);
+    while (memory->blocks != NULL)
+        twill_memory_free(memory, memory->blocks->pointer, memory->blocks->bytes);
     free(memory);
 }
 
-/* Why these bytes cannot go to MCDRAM; NULL: they can. What was given out but not touched yet is
- * still counted as free by the kernel, hence the second look at what was free at the start. */
+/* Return why these bytes cannot be in MCDRAM, or NULL. The kernel counts memory that is allocated
+ * but not touched as free, hence the second check against free_at_open. */
 static const char *refusal(const struct twill_memory *memory, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
@@ -104,28 +102,29 @@ static const char *refusal(const struct twill_memory *memory, size_t bytes)
     if (policy->nodes == 0)
         return "the policy names no NUMA node";
     if (memory->budget > 0 && (held > memory->budget || bytes > memory->budget - held))
-        return "the budget is spent";
+        return "the budget is used up";
     if (policy->mode != TWILL_MODE_BIND)
         return NULL; /* the kernel spills over to DDR by itself */
     if (bytes > free_bytes(policy))
         return "not enough of it is free";
     if (held > memory->free_at_open || bytes > memory->free_at_open - held)
-        return memory->shared ? "this rank's part of what was free is spent"
+        return memory->shared ? "this rank's share of the free memory is used up"
                               : "not enough of it was free when this pool was opened";
     return NULL;
 }
 
-/* That the machine has no such memory, rank 0 says for all. */
+/* Count a fallback to DDR, and log the first. That the machine has no MCDRAM only rank 0 warns of.
+ */
 static void fall_back(struct twill_memory *memory, size_t bytes, const char *cause)
 {
     bool first = !memory->policy.missed || twill_log_is_first(memory->log);
     memory->stats.fallbacks++;
-    if (!memory->said)
-        twill_say(
-            memory->log, twill_log_once(TWILL_LOG_WARN, first),
-            "memory: %zu bytes meant for MCDRAM or HBM are in DDR: %s (said once, then counted)",
-            bytes, cause);
-    memory->said = true;
+    if (!memory->warned)
+        twill_say(memory->log, twill_log_once(TWILL_LOG_WARN, first),
+                  "memory: %zu bytes meant for MCDRAM or HBM are in DDR: %s (reported once, then "
+                  "counted)",
+                  bytes, cause);
+    memory->warned = true;
 }
 
 static bool wants_hbw(const struct twill_memory *memory)
@@ -143,7 +142,7 @@ static int try_kind(const struct twill_memory_kind_ops *ops,
     return ops->alloc(policy, &record->pointer, record->bytes, alignment);
 }
 
-/* Under the policy if that may be, else from the default; an errno if there is nothing at all. */
+/* Allocate under the policy if possible, else by the system's default. Returns 0 or an errno. */
 static int obtain(struct twill_memory *memory, struct memory_block *record, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
@@ -173,18 +172,18 @@ twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, siz
                           bytes);
     struct memory_block *record = calloc(1, sizeof(*record));
     if (record == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for a record");
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for an allocation's record");
     int failed = obtain(memory, record, bytes);
     if (failed) {
         free(record);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%zu bytes by %s: %s", bytes, memory->ops->name,
                           strerror(failed));
     }
-    if (bytes >= TWILL_HUGE_PAGE) /* advice: a kernel without huge pages says no */
+    if (bytes >= TWILL_HUGE_PAGE) /* only advice: a kernel without huge pages refuses */
         (void)madvise(record->pointer, record->bytes & ~((size_t)TWILL_HUGE_PAGE - 1),
                       MADV_HUGEPAGE);
-    record->next = memory->records;
-    memory->records = record;
+    record->next = memory->blocks;
+    memory->blocks = record;
     memory->stats.bytes += record->bytes;
     memory->stats.bytes_hbw += record->hbw ? record->bytes : 0;
     *pointer = record->pointer;
@@ -194,7 +193,7 @@ twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, siz
 void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes)
 {
     (void)bytes;
-    struct memory_block **link = &memory->records;
+    struct memory_block **link = &memory->blocks;
     while (*link != NULL && (*link)->pointer != pointer)
         link = &(*link)->next;
     struct memory_block *record = *link;
@@ -232,8 +231,8 @@ twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size
     return TWILL_OK;
 }
 
-/* Which bytes these were is not known: those in DDR go first, so that the budget is never made
- * larger than it is; when everything is given back, the account is even. */
+/* Which bytes these were is not known. Those in DDR go first, so that the budget never grows; when
+ * all are given back, the counts are right. */
 void twill_memory_unplace(struct twill_memory *memory, size_t bytes)
 {
     uint64_t back = bytes < memory->placed ? bytes : memory->placed;

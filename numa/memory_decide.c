@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_MEMORY and a machine in, a policy with its reason out. Pure: nothing is allocated. */
+/* Resolves TWILL_MEMORY against a machine. Allocates nothing. */
 #include "numa/memory.h"
 
 #include <ctype.h>
@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A value of TWILL_MEMORY. mcdram and hbm both mean high-bandwidth memory, whatever the machine
+ * calls it. */
 struct policy_form {
     const char *text;
     bool wants_mcdram;
-    bool insists; /* without MCDRAM it is an error */
+    bool required; /* without MCDRAM it is an error */
     enum twill_memory_mode mode;
 };
 
-/* mcdram and hbm are two names of the same: high-bandwidth memory, whatever the machine calls it.
- */
 static const struct policy_form forms[] = {
     {"auto", true, false, TWILL_MODE_PREFERRED},
     {"ddr", false, false, TWILL_MODE_PREFERRED},
@@ -42,7 +42,7 @@ static uint64_t bit_of(const struct twill_numa_node *node)
     return node->os_index < TWILL_MAX_NUMA ? UINT64_C(1) << node->os_index : 0;
 }
 
-/* The machine's nodes of a kind; only the local ones if there are any and it is asked. */
+/* Return the machine's nodes of a kind; with `nearest` only the local ones, if there are any. */
 static uint64_t nodes_of(const struct twill_machine *machine, enum twill_memory_kind kind,
                          bool nearest)
 {
@@ -57,7 +57,7 @@ static uint64_t nodes_of(const struct twill_machine *machine, enum twill_memory_
     return nearest && local != 0 ? local : all;
 }
 
-/* "0,2-3" to bits; false for anything else. */
+/* Parse a list such as "0,2-3" into bits. Returns false if it is none. */
 static bool parse_nodes(const char *text, uint64_t *nodes)
 {
     *nodes = 0;
@@ -80,7 +80,8 @@ static bool parse_nodes(const char *text, uint64_t *nodes)
     }
 }
 
-/* MEMKIND_HBW_NODES makes any node high-bandwidth. Returns why it cannot be used, or NULL. */
+/* Parse MEMKIND_HBW_NODES, which declares nodes to be high-bandwidth. Returns why it cannot be
+ * used, or NULL. */
 static const char *named_nodes(const struct twill_machine *machine, const char *text,
                                uint64_t *nodes)
 {
@@ -88,14 +89,14 @@ static const char *named_nodes(const struct twill_machine *machine, const char *
     for (unsigned i = 0; i < machine->numa_nodes; i++)
         known |= bit_of(&machine->numa[i]);
     if (!parse_nodes(text, &named))
-        return "is no list of NUMA nodes";
+        return "is not a list of NUMA nodes";
     if (named & ~known)
         return "names a NUMA node the machine does not have";
     *nodes = named;
     return NULL;
 }
 
-/* Of the named nodes those that are local, if any is. */
+/* Return the local ones of these nodes, or all of them if none is local. */
 static uint64_t nearest_of(const struct twill_machine *machine, uint64_t nodes)
 {
     uint64_t near = 0;
@@ -113,7 +114,7 @@ static void write_nodes(char *text, size_t bytes, uint64_t nodes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%u", used > 0 ? "," : "", i);
 }
 
-/* "16 GiB MCDRAM at NUMA 1"; on other machines than a KNL it is called HBM. */
+/* Print a reason such as "auto: 16 GiB MCDRAM at NUMA 1, preferred"; HBM unless on a KNL. */
 static void describe_policy(struct twill_memory_policy *policy, const char *form,
                             const struct twill_machine *machine, bool by_name)
 {
@@ -135,7 +136,7 @@ static void describe_policy(struct twill_memory_policy *policy, const char *form
              policy->nominal ? " (not applied: not this machine)" : "");
 }
 
-/* Why there is none, in words. */
+/* Print why there is no MCDRAM. */
 static void describe_none(char *text, size_t bytes, const struct twill_machine *machine,
                           const char *hbw_nodes, const char *unusable)
 {
@@ -180,7 +181,7 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
     }
     char none[120];
     describe_none(none, sizeof(none), machine, hbw_nodes, unusable);
-    if (form->insists)
+    if (form->required)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MEMORY=%s: %s", form->text, none);
     snprintf(policy->why, sizeof(policy->why), "%s: DDR: %s", form->text, none);
     policy->missed = strcmp(form->text, "auto") != 0 || unusable != NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of numa/memory share. */
+/* Internal to numa/memory*.c: the kinds of private memory. */
 #ifndef TWILL_MEMORY_INTERNAL_H
 #define TWILL_MEMORY_INTERNAL_H
 
@@ -7,13 +7,13 @@
 
 #include <stddef.h>
 
-/* Where private memory comes from: a kind is a const table of operations, so that memkind (which
- * is no longer developed) can be replaced by writing another one. */
+/* A source of private memory. A table of operations, so that memkind, which is no longer developed,
+ * can be replaced. */
 struct twill_memory_kind_ops {
     const char *name;
-    size_t grain; /* sizes are rounded up to this, and accounted so */
-    /* Memory under the policy, or from the system's default for a NULL one. Touches no page.
-     * Returns 0 or an errno. */
+    size_t grain; /* sizes are rounded up to a multiple of this */
+    /* Allocate under the policy, NULL: the system's default. Touches no page. Returns 0 or an
+     * errno. */
     int (*alloc)(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
                  size_t alignment);
     void (*free)(void *pointer, size_t bytes);
@@ -21,13 +21,13 @@ struct twill_memory_kind_ops {
 
 extern const struct twill_memory_kind_ops twill_memory_kind_mmap;
 
-/* The memkind table when it was built in and can serve the policy here and now, else NULL. */
+/* Return memkind's table, or NULL if it is not built in or cannot serve the policy now. */
 const struct twill_memory_kind_ops *
 twill_memory_kind_memkind(const struct twill_memory_policy *policy);
 
 /* Apply a policy to untouched pages. Returns 0 or an errno. */
 int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes);
-/* The nodes of the policy the memory at the pointer has; 0: none or not known. */
+/* Return the nodes in the kernel's policy of the memory at the pointer; 0: none or unknown. */
 uint64_t twill_memory_bound_to(void *pointer);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placement by memkind, where it was built in and finds high-bandwidth memory of its own accord
- * (KNL by CPUID, HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first placed: it
- * loads eight others, which programs that only link twill would wait for. */
+/* Placement by memkind, if it is built in and finds high-bandwidth memory itself (KNL by CPUID,
+ * HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first placed: it loads eight
+ * others, which would delay every program that links twill. */
 #include "numa/memory_internal.h"
 
 #ifdef TWILL_WITH_MEMKIND
@@ -11,8 +11,8 @@
 
 #define MEMKIND_SONAME "libmemkind.so.0"
 
-/* A name of memkind's; NULL: it is not there. Looked up each time, which takes a microsecond where
- * an allocation takes many, so that nothing has to remember it. */
+/* Look up a symbol of memkind, or NULL. Repeated for each call, so that there is no global state:
+ * it takes 1 us, an allocation many. */
 static void *symbol(const char *name)
 {
     void *library = dlopen(MEMKIND_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -38,7 +38,7 @@ static memkind_t kind_for(const struct twill_memory_policy *policy)
     return symbol_kind(many ? "MEMKIND_HBW_ALL" : "MEMKIND_HBW");
 }
 
-/* memkind_malloc() aligns to less than it is asked for elsewhere, so always this. */
+/* memkind_malloc() may align to less than a cache line, so always use memkind_posix_memalign(). */
 static int memkind_alloc(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
                          size_t alignment)
 {
@@ -47,7 +47,7 @@ static int memkind_alloc(const struct twill_memory_policy *policy, void **pointe
                  alignment, bytes);
 }
 
-/* NULL: memkind finds the kind itself. It is slower, and never a wrong kind. */
+/* With NULL, memkind finds the kind itself, which is slower and never wrong. */
 static void memkind_release(void *pointer, size_t bytes)
 {
     (void)bytes;
@@ -62,8 +62,8 @@ static const struct twill_memory_kind_ops memkind_ops = {
     .free = memkind_release,
 };
 
-/* memkind chooses its nodes itself. Ask it for a page, which is not touched, to see whether they
- * are those the limits are watched on. */
+/* Return whether memkind uses the policy's nodes, whose free memory the pool checks: memkind
+ * chooses its nodes itself. Allocates a page to see, and does not touch it. */
 static bool agrees(const struct twill_memory_policy *policy)
 {
     __typeof__(memkind_check_available) *is_available = symbol("memkind_check_available");
@@ -76,7 +76,7 @@ static bool agrees(const struct twill_memory_policy *policy)
     return nodes != 0 && (nodes & ~policy->nodes) == 0;
 }
 
-/* Is the library there, with all that is used of it? */
+/* Return whether the library and all symbols used of it exist. */
 static bool library_is_there(void)
 {
     static const char *const names[] = {
@@ -96,11 +96,11 @@ twill_memory_kind_memkind(const struct twill_memory_policy *policy)
         return NULL;
     if (policy->kind != TWILL_KIND_MCDRAM || policy->nominal || policy->nodes == 0)
         return &memkind_ops; /* DDR: MEMKIND_DEFAULT always works */
-    /* memkind asks hwloc; with these it counts another machine's CPUs and writes past its tables.
-     */
+    /* memkind uses hwloc: with these variables it counts another machine's CPUs and writes past the
+     * end of its tables. */
     if (getenv("HWLOC_XMLFILE") != NULL || getenv("HWLOC_SYNTHETIC") != NULL)
         return NULL;
-    /* Of several equally near nodes memkind's PREFERRED takes none at all; mbind takes them. */
+    /* memkind's PREFERRED uses none of several equally near nodes; mbind() does. */
     if (policy->mode == TWILL_MODE_PREFERRED && (policy->nodes & (policy->nodes - 1)) != 0)
         return NULL;
     return agrees(policy) ? &memkind_ops : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placement by the kernel's own means: mmap() and mbind(); and move_pages() to see where pages are.
- * System calls without libnuma, which would be one more library to say what four constants say. */
+/* Placement by the kernel: mmap() and mbind(), and move_pages() to find pages. The system calls are
+ * made directly: libnuma would add a library for four constants. */
 #include "numa/memory_internal.h"
 
 #include <errno.h>
@@ -11,9 +11,9 @@
 
 _Static_assert(sizeof(unsigned long) * 8 >= TWILL_MAX_NUMA, "one word of nodes per system call");
 
-/* An enum in newer headers, unknown to older ones; the kernel has it from 5.15. */
+/* MPOL_PREFERRED_MANY of newer headers; in the kernel since 5.15. */
 #define PREFERRED_MANY 5
-/* MADV_POPULATE_READ of newer headers; 5.14. */
+/* MADV_POPULATE_READ of newer headers; in the kernel since 5.14. */
 #define POPULATE_READ 22
 
 static int mbind_mode(void *pointer, size_t bytes, int mode, uint64_t nodes)
@@ -31,7 +31,7 @@ int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, 
         return mbind_mode(pointer, bytes, MPOL_INTERLEAVE, policy->nodes);
     bool many = (policy->nodes & (policy->nodes - 1)) != 0;
     int failed = many ? mbind_mode(pointer, bytes, PREFERRED_MANY, policy->nodes) : EINVAL;
-    if (failed == EINVAL) /* one node, or an older kernel, which takes the first of the mask */
+    if (failed == EINVAL) /* one node, or an older kernel, which uses the first of the mask */
         failed = mbind_mode(pointer, bytes, MPOL_PREFERRED, policy->nodes);
     return failed;
 }
@@ -39,7 +39,7 @@ int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, 
 static int mmap_alloc(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
                       size_t alignment)
 {
-    size_t slack = alignment > TWILL_HUGE_PAGE / 2 ? alignment : 0; /* a page is aligned enough */
+    size_t slack = alignment > TWILL_HUGE_PAGE / 2 ? alignment : 0; /* else a page is enough */
     unsigned char *base =
         mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
@@ -73,7 +73,7 @@ const struct twill_memory_kind_ops twill_memory_kind_mmap = {
 uint64_t twill_memory_bound_to(void *pointer)
 {
     int mode;
-    unsigned long mask[16] = {0}; /* the kernel writes as many as it was built for */
+    unsigned long mask[16] = {0}; /* the kernel fills as many nodes as it was built for */
     if (syscall(SYS_get_mempolicy, &mode, mask, sizeof(mask) * 8, pointer, MPOL_F_ADDR) != 0)
         return 0;
     for (size_t i = 1; i < TWILL_ARRAY_LENGTH(mask); i++)
@@ -84,8 +84,8 @@ uint64_t twill_memory_bound_to(void *pointer)
 
 enum { MOVE_BATCH = 512 };
 
-/* Linux 6.1 to 6.4 call pages absent that NUMA balancing has marked for a look. Those that are in
- * memory after all are brought back without a write. Returns whether there were any. */
+/* Make pages present that NUMA balancing has unmapped to sample accesses: Linux 6.1 to 6.4 report
+ * them as absent. Reads those that are in memory. Returns whether there were any. */
 static bool bring_back(void *const addresses[], const int nodes[], unsigned long n, size_t page)
 {
     unsigned char resident[MOVE_BATCH];
@@ -119,7 +119,7 @@ long twill_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_
         if (failed)
             return errno == ENOSYS ? TWILL_ERR_UNSUPPORTED : TWILL_ERR_SYSTEM;
         for (unsigned long i = 0; i < n; i++) {
-            if (nodes[i] < 0) /* not there (yet) */
+            if (nodes[i] < 0) /* not touched yet */
                 continue;
             found++;
             if (nodes[i] < TWILL_MAX_NUMA)

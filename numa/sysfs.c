@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two facts about a NUMA node that change or that hwloc does not keep, from the kernel. */
+/* What the kernel knows about a NUMA node, and hwloc does not: free memory now, CPUs. */
 #include "numa/topology.h"
 
 #include <ctype.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading a machine: this one, an XML file, or a synthetic description. What hwloc would only
- * answer with EINVAL (or with minutes of silence) is looked at beforehand, so that the message can
- * say what is wrong. hwloc itself is silent unless HWLOC_XML_VERBOSE or HWLOC_SYNTHETIC_VERBOSE ask
- * for it. */
+/* Loads a topology: this machine, an XML file, or a synthetic description. Errors for which hwloc
+ * returns only EINVAL, or takes minutes, are checked beforehand, so that the message says what is
+ * wrong. hwloc itself prints nothing unless HWLOC_XML_VERBOSE or HWLOC_SYNTHETIC_VERBOSE is set. */
 #include "numa/topology_internal.h"
 
 #include <ctype.h>
@@ -12,14 +11,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* hwloc needs time quadratic in this: 16k PUs take seconds, 64k minutes. */
+/* hwloc's time grows with the square of the PUs: 16k take seconds, 64k minutes. */
 #define MOST_SYNTHETIC_PUS 16384
 
+/* Exclude components of hwloc. */
 static void leave_out(hwloc_topology_t hwloc)
 {
 #if HWLOC_API_VERSION >= 0x00020100
-    /* Those of GPUs start drivers and threads, which a guest must not; pci's libpciaccess leaks,
-     * and hwloc finds the same devices in sysfs without it. */
+    /* Those for GPUs start drivers and threads, which a library must not. pci's libpciaccess leaks
+     * memory, and hwloc finds these devices in sysfs without it. */
     static const char *const names[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
         hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
@@ -28,8 +28,8 @@ static void leave_out(hwloc_topology_t hwloc)
 #endif
 }
 
-/* Does the start of the file hold a <topology> element of a version this hwloc reads? Returns the
- * cause why not, or NULL. */
+/* Check that the file starts with a <topology> element of a version that this hwloc reads. Returns
+ * what is wrong, or NULL. */
 static const char *check_xml(FILE *file)
 {
     char head[8192];
@@ -74,7 +74,7 @@ static twill_status set_file(hwloc_topology_t hwloc, const char *path, const str
     return TWILL_OK;
 }
 
-/* Leaves of a synthetic description: the product of its levels, outside of [memory] and
+/* Return the PUs of a synthetic description: the product of its levels, outside of [memory] and
  * (attributes). */
 static double count_leaves(const char *text)
 {
@@ -112,7 +112,7 @@ static twill_status set_synthetic(hwloc_topology_t hwloc, const char *text, int 
     return TWILL_OK;
 }
 
-/* Tell hwloc where to load from, and write down what that is. */
+/* Set where hwloc loads from, and machine->source. */
 static twill_status set_source(struct twill_topology *topology, const char *text,
                                struct twill_error *error)
 {
@@ -131,8 +131,8 @@ static twill_status set_source(struct twill_topology *topology, const char *text
     return TWILL_OK;
 }
 
-/* The kernel reads configuration space for one process at a time, and slowly: with many ranks on a
- * node that is most of set-up. NICs are found, and placed, without it. */
+/* Exclude PCI devices. The kernel reads their configuration space slowly and for one process at a
+ * time, which would dominate set-up with many ranks on a node. NICs are found without them. */
 static void leave_out_pci(hwloc_topology_t hwloc)
 {
     hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_NONE);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which cores each rank of a host is bound to.
+/* Computes which cores each rank of a host is bound to.
  *
- * The ranks go down the machine together: at each level (package, NUMA node, L3 cache, tile, core)
- * they are dealt in order to its units, in proportion to their cores, until a rank has units for
- * itself. So ranks that follow each other are near each other, no rank lies across two units where
- * it could lie within one, and the memory of all units is used. At last all ranks are cut down to
- * what the poorest has: ranks of one job wait for their slowest. */
+ * At each level (package, NUMA node, L3 cache, tile, core) the ranks are dealt in order to the
+ * units, in proportion to their cores, until a rank has units for itself. So consecutive ranks are
+ * near each other, no rank spans two units that could be within one, and the memory of all units is
+ * used. Finally all ranks are cut to the least number of cores that a rank has: ranks of a job wait
+ * for their slowest. */
 #include "numa/topology_internal.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_PACKAGE, HWLOC_OBJ_NUMANODE, HWLOC_OBJ_L3CACHE,
                                           HWLOC_OBJ_L2CACHE, HWLOC_OBJ_CORE};
 
-/* Count the cores with a PU of `here`; into `set`, if it is not NULL, add those PUs of the cores
- * from number `from` up to `to` that are in `here`. Where no core is known, PUs are the cores. */
+/* Return the number of cores with a PU in `here`. If `set` is not NULL, add the PUs in `here` of
+ * the cores number from .. to - 1 to it. Without known cores, each PU is a core. */
 static unsigned walk_cores(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, unsigned from,
                            unsigned to, hwloc_bitmap_t set)
 {
@@ -33,7 +33,7 @@ static unsigned walk_cores(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, un
     return seen;
 }
 
-/* The next unit of a level after `unit`, NULL: there is none. */
+/* Return the unit of a level after `unit`, or NULL. */
 static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_type_t type,
                              hwloc_obj_t unit)
 {
@@ -50,8 +50,8 @@ static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_ty
     return unit;
 }
 
-/* Cut a set along the units of a level, into part[] unless that is NULL; PUs of no unit are a part
- * as well. Returns how many parts there are, 0: no memory. */
+/* Divide a set by the units of a level, into subset[] unless that is NULL; PUs of no unit are the
+ * last subset. Returns the number of subsets, 0: out of memory. */
 static unsigned cut_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                            hwloc_obj_type_t type, hwloc_bitmap_t *subset)
 {
@@ -94,7 +94,8 @@ static hwloc_bitmap_t *new_sets(unsigned count)
     return NULL;
 }
 
-/* Cut a set into as few parts as a level does, but several. NULL: it is one core, or no memory. */
+/* Divide a set by the level that makes the fewest subsets, but more than one. NULL: the set is one
+ * core, or out of memory. */
 static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
                                       hwloc_const_bitmap_t set, unsigned *subsets)
 {
@@ -115,7 +116,7 @@ static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
     return subset;
 }
 
-/* Deal a set to ranks, of which there are no more than cores. */
+/* Deal a set to ranks, at most as many as it has cores. Returns false if out of memory. */
 static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                         unsigned ranks, hwloc_bitmap_t *of_rank)
 {
@@ -141,8 +142,8 @@ static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitma
     return good;
 }
 
-/* Give each rank as many cores as the poorest has. Where that is less than half of what there is
- * for each, as the units that may be used are too uneven, they are dealt without regard to them. */
+/* Give each rank as many cores as the one with the fewest has. If that is at most half of an equal
+ * share, because the usable units are too uneven, deal the cores without regard to units. */
 static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                      unsigned cores, unsigned ranks, hwloc_bitmap_t *of_rank)
 {
@@ -164,7 +165,7 @@ static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t
     return whole != NULL;
 }
 
-/* Add to a set all of `here` that lies in units which it has a part of. */
+/* Add to a set all PUs of `here` in units that it intersects. */
 static void widen_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                          enum twill_bound_to to, hwloc_bitmap_t set)
 {
@@ -190,7 +191,7 @@ static bool bind_all(const struct twill_topology *topology, hwloc_const_bitmap_t
             !even_out(topology, here, cores, ranks, of_rank))
             return false;
     }
-    for (unsigned r = 0; r < ranks && ranks > cores; r++) { /* they share cores */
+    for (unsigned r = 0; r < ranks && ranks > cores; r++) { /* ranks share cores */
         unsigned core = (unsigned)((uint64_t)r * cores / ranks);
         walk_cores(topology->hwloc, here, core, core + 1, of_rank[r]);
     }
@@ -228,7 +229,7 @@ twill_status twill_topology_advise(const struct twill_topology *topology, unsign
     if (l >= n)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "local rank %u of %u does not exist", l, n);
     if (text == NULL || bytes == 0)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "no room for the list of CPUs");
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "no buffer for the list of CPUs");
     struct twill_cpus *cpus = calloc(n, sizeof(*cpus));
     if (cpus == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the cores of %u ranks", n);

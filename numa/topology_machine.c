@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hwloc's tree flattened into struct twill_machine: counts, caches, and above all what kind of
- * memory each NUMA node is. */
+/* Fills in struct twill_machine from hwloc's tree: counts, caches, and the kind of memory of each
+ * NUMA node. */
 #include "numa/topology_internal.h"
 
 #include <ctype.h>
@@ -12,7 +12,7 @@
 #if HWLOC_API_VERSION >= 0x00020100
 #define MEMCACHE HWLOC_OBJ_MEMCACHE
 #else
-#define MEMCACHE HWLOC_OBJ_TYPE_MAX /* no object has this one */
+#define MEMCACHE HWLOC_OBJ_TYPE_MAX /* the type of no object */
 #endif
 
 bool twill_is_side_cache(hwloc_obj_t object)
@@ -26,7 +26,7 @@ static hwloc_obj_t numa_at(hwloc_topology_t hwloc, unsigned i)
     return hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
 }
 
-/* An info of the machine, or of its first package where 2.x keeps those of the CPU. */
+/* Copy an info attribute of the machine, or of its first package, where hwloc 2 keeps the CPU's. */
 static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t bytes)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);
@@ -38,7 +38,7 @@ static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t
         to[n - 1] = '\0'; /* CPUID pads brand strings */
 }
 
-/* "GenuineIntel 6 143". Brand strings of virtual machines say what their hosts like. */
+/* Print "GenuineIntel 6 143". The brand string is no use: in virtual machines it is arbitrary. */
 static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
 {
     char vendor[32], family[8], model[8];
@@ -59,7 +59,7 @@ static bool is_knl(hwloc_topology_t hwloc)
            (strcmp(model, "87") == 0 || strcmp(model, "133") == 0);
 }
 
-/* The best Bandwidth (MB/s) any initiator has to the node; 0: not told. */
+/* Return the highest bandwidth in MB/s that an initiator has to the node; 0: unknown. */
 static unsigned bandwidth_of(hwloc_topology_t hwloc, hwloc_obj_t node)
 {
     unsigned best = 0;
@@ -90,27 +90,27 @@ static bool is_hbm(hwloc_obj_t node)
     return is_subtype(node, "MCDRAM") || is_subtype(node, "HBM");
 }
 
-/* Persistent memory, memory behind CXL, a GPU's: never a processor's own. */
-static bool is_far(hwloc_obj_t node)
+/* Return whether the node is persistent, CXL or GPU memory, not attached to a processor. */
+static bool is_not_main(hwloc_obj_t node)
 {
     return is_subtype(node, "NVM") || is_subtype(node, "GPUMemory") ||
            (node->subtype != NULL && strncasecmp(node->subtype, "CXL", 3) == 0);
 }
 
-/* How unlikely it is, from its name, that CPUs belong to the node: 0 for DRAM. */
+/* Rate by its name how unlikely the node is to have CPUs: 0 for DRAM. */
 static unsigned remoteness(hwloc_obj_t node)
 {
     if (node->subtype == NULL || is_subtype(node, "DRAM"))
         return 0;
-    return is_far(node) ? 3 : is_hbm(node) ? 2 : 1;
+    return is_not_main(node) ? 3 : is_hbm(node) ? 2 : 1;
 }
 
-/* hwloc gives a node without CPUs the CPUs next to it, so that several nodes share a set. The CPUs
- * are taken to belong to one of them: by its name DRAM before HBM, then the first. */
+/* Return whether the node has CPUs. hwloc gives a node without CPUs those next to it, so several
+ * nodes may have one set: it is taken to belong to DRAM rather than HBM, else to the first node. */
 static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
 {
     hwloc_obj_t node = numa_at(hwloc, i);
-    if (is_far(node) || hwloc_bitmap_iszero(node->complete_cpuset))
+    if (is_not_main(node) || hwloc_bitmap_iszero(node->complete_cpuset))
         return false;
     for (unsigned j = 0; j < count; j++) {
         hwloc_obj_t other = numa_at(hwloc, j);
@@ -123,6 +123,7 @@ static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
     return true;
 }
 
+/* Decide a node's kind by its name, its CPUs, and its bandwidth relative to nodes with CPUs. */
 static enum twill_memory_kind node_kind(const struct twill_machine *machine,
                                         const struct twill_numa_node *numa, hwloc_obj_t node,
                                         bool legacy_knl)
@@ -135,13 +136,13 @@ static enum twill_memory_kind node_kind(const struct twill_machine *machine,
     }
     if (is_hbm(node))
         return TWILL_KIND_MCDRAM;
-    if (is_far(node))
+    if (is_not_main(node))
         return TWILL_KIND_OTHER;
     if (numa->has_cpus || is_subtype(node, "DRAM"))
         return TWILL_KIND_DDR;
     if (legacy_knl || (slowest > 0 && numa->bandwidth_mbs / 2 >= slowest))
         return TWILL_KIND_MCDRAM;
-    return TWILL_KIND_OTHER; /* far, slow or unknown: NVM, CXL, a GPU's */
+    return TWILL_KIND_OTHER; /* slow or unknown */
 }
 
 static void describe_numa(struct twill_topology *topology)
@@ -164,8 +165,8 @@ static void describe_numa(struct twill_topology *topology)
         }
         without += !numa->has_cpus;
     }
-    /* What memkind holds for certain on a KNL, for an hwloc that no longer knows it: half of the
-     * nodes have no CPUs, and these are MCDRAM. */
+    /* hwloc 3 does not know KNL. As memkind does: if half of a KNL's nodes have no CPUs, these are
+     * MCDRAM. */
     bool legacy = machine->is_knl && without * 2 == machine->numa_nodes;
     for (unsigned i = 0; i < machine->numa_nodes; i++)
         machine->numa[i].kind = node_kind(machine, &machine->numa[i], numa_at(hwloc, i), legacy);
@@ -233,7 +234,7 @@ void twill_machine_describe(struct twill_topology *topology)
     describe_numa(topology);
 }
 
-/* 2: the node's CPUs include the place; 1: they share some; 0: elsewhere. */
+/* Return 2 if the node's CPUs include `here`, 1 if they intersect, else 0. */
 static int nearness(hwloc_const_bitmap_t node, hwloc_const_bitmap_t here)
 {
     if (!hwloc_bitmap_intersects(node, here))
@@ -241,6 +242,7 @@ static int nearness(hwloc_const_bitmap_t node, hwloc_const_bitmap_t here)
     return hwloc_bitmap_isincluded(here, node) ? 2 : 1;
 }
 
+/* Set `local` of the nodes of a kind: the nearest, of these the fastest. */
 static void locate_kind(struct twill_topology *topology, enum twill_memory_kind kind,
                         hwloc_const_bitmap_t here)
 {
@@ -264,9 +266,9 @@ static void locate_kind(struct twill_topology *topology, enum twill_memory_kind 
     }
 }
 
-/* Local are the nodes whose CPUs include the place; for a process that spans several (unbound on
- * SNC4) all that it spans; of these the fastest. This is hwloc_get_local_numanode_objs() with
- * larger, then with smaller localities, kind by kind; that function only came with hwloc 2.3. */
+/* Local are the nodes whose CPUs include `here`, or for a process that spans several (unbound on
+ * SNC4) all that it spans; of these the fastest. hwloc_get_local_numanode_objs() with larger, then
+ * smaller localities does this for each kind, but only since hwloc 2.3. */
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here)
 {
     int weight = hwloc_bitmap_weight(here);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NICs, and how near they are to where the caller runs. */
+/* NICs, and how near they are to where the calling thread runs. */
 #include "numa/topology_internal.h"
 
 #include <limits.h>
@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* hwloc 3 has a set of types where 2 has one. */
+/* Return "openfabrics", "network", or NULL for another device. hwloc 3 has a set of types, hwloc 2
+ * one type. */
 static const char *nic_kind(hwloc_obj_t device)
 {
 #if HWLOC_API_VERSION >= 0x00030000
@@ -24,7 +25,8 @@ static const char *nic_kind(hwloc_obj_t device)
     return NULL;
 }
 
-/* The caller may run on several packages: what touches the NIC's part is as near as can be. */
+/* Return the distance of `near`, where a NIC is attached, for struct twill_nic. A thread that may
+ * run on several packages is near all of them. */
 static unsigned distance_of(const struct twill_topology *topology, hwloc_obj_t near)
 {
     unsigned distance = 2;
@@ -86,8 +88,8 @@ bool twill_topology_nic_named(const struct twill_topology *topology, const char 
     return device != NULL;
 }
 
-/* PCI devices are left out of this machine's topology (numa/topology.c), but the kernel says what a
- * NIC is on: /sys/devices/pci0000:00/0000:00:02.0/virtio2, for one. */
+/* Return whether a NIC is at a PCI address. PCI devices are excluded from this machine's topology
+ * (numa/topology.c), but sysfs has the NIC's path: /sys/devices/pci0000:00/0000:00:02.0/virtio2. */
 static bool is_on(hwloc_obj_t nic, const char *pci)
 {
     static const char *const classes[] = {"net", "infiniband"};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the caller runs, and where local ranks would best run. */
+/* Finds where the calling thread runs, and which units that is in. */
 #include "numa/topology_internal.h"
 
 #include <stdio.h>
@@ -23,12 +23,12 @@ hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology)
     return here;
 }
 
-/* The part of the allowed CPUs that the text names. */
+/* Parse a list of CPUs, and keep the allowed ones; fail if none is left. */
 static twill_status parse_cpus(const struct twill_topology *topology, const char *cpus,
                                hwloc_bitmap_t set, struct twill_error *error)
 {
     if (hwloc_bitmap_list_sscanf(set, cpus) != 0)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "\"%.100s\" is no list of CPUs", cpus);
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "\"%.100s\" is not a list of CPUs", cpus);
     hwloc_bitmap_and(set, set, hwloc_topology_get_allowed_cpuset(topology->hwloc));
     if (hwloc_bitmap_iszero(set))
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "the machine has none of the CPUs \"%.100s\"",
@@ -66,7 +66,7 @@ twill_status twill_topology_locate(struct twill_topology *topology, const char *
     return TWILL_OK;
 }
 
-/* Logical index of the object of a type that has all of the CPUs, -1: none has. */
+/* Return the logical index of the object of a type that has all of the CPUs, or -1. */
 static int index_around(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, hwloc_obj_type_t type)
 {
     hwloc_obj_t object = NULL;
@@ -91,7 +91,7 @@ int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_
     return found;
 }
 
-/* FNV-1a over the indices. */
+/* Hash the indices by FNV-1a. */
 static uint64_t hash_bitmap(hwloc_const_bitmap_t set)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -119,8 +119,8 @@ void twill_topology_place(const struct twill_topology *topology, struct twill_pl
     hwloc_bitmap_free(here);
 }
 
-/* Index of the package that a NUMA node begins with, where one of several nodes holds several; else
- * `package`. See struct twill_units. */
+/* Return the first package inside the NUMA node if there are several nodes, else units->package:
+ * see struct twill_units. */
 static int merge_packages(const struct twill_topology *topology, const struct twill_units *units)
 {
     unsigned nodes = 0;

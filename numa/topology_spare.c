@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A place for a thread of the library's own beside the ranks of a machine: a PU that no rank may
- * run on. Each rank finds its own without asking the others, from where all may run. */
+/* Finds a PU for a helper thread of the library that no rank of the machine may run on. Each rank
+ * finds its own without communication, from the sets of PUs of all ranks. */
 #include "numa/topology_internal.h"
 
 void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set)
@@ -43,7 +43,7 @@ void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpu
     hwloc_bitmap_free(here);
 }
 
-/* The NUMA node that a rank runs in: the first with CPUs that it may run on. */
+/* Return the NUMA node that a rank runs in: the first with CPUs that it may run on. */
 static hwloc_obj_t numa_of(const struct twill_topology *topology, const struct twill_cpus *cpus)
 {
     hwloc_obj_t found = NULL;
@@ -58,8 +58,8 @@ static hwloc_obj_t numa_of(const struct twill_topology *topology, const struct t
     return found;
 }
 
-/* The k-th PU of a set: first one of each core that is spare as a whole, then all the others. With
- * k beyond the end: how many there are, by *count. */
+/* Return the k-th PU of a set, or -1 past the end; *count becomes the number of PUs counted. First
+ * comes one PU of each core without ranks, then all others. */
 static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bitmap_t taken,
                 unsigned k, unsigned *count)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices: exact on machines that charge for one thing only, alike however they are worked out, and
- * near to what was measured on Theta. Tuning: what is read, what is refused, what the hash sees. */
+/* Prices: exact on machines where only one thing costs, equal however they are computed, and near
+ * to what was measured on Theta. Tuning files: what is read, what is refused, what is hashed. */
 #include "algorithms/select/candidates.h"
 #include "tests/support/schedules.h"
 
@@ -66,8 +66,8 @@ static unsigned lg(uint32_t n)
 
 /* --- exact prices ----------------------------------------------------------------------------- */
 
-/* A machine where only latency costs: a price is its rounds. The ledger's formulas, at sizes that
- * are run whole, by representatives, and by halves. */
+/* Where only latency costs, a price is the number of rounds: on worlds that are run whole, by
+ * representatives, and scaled. */
 static void test_rounds(void **state)
 {
     (void)state;
@@ -81,14 +81,15 @@ static void test_rounds(void **state)
         if (power) {
             assert_int_equal(price_of("recursive_doubling", p, &model, 64), 1000 * lg(p));
             assert_int_equal(price_of("halving_doubling", p, &model, 4 * p), 2000 * lg(p));
-        } else { /* folding in may happen while others are ahead */
+        } else { /* the extra ranks' reductions may overlap with other rounds */
             assert_in_range(price_of("recursive_doubling", p, &model, 64), 1000 * (lg(p) + 1),
                             1000 * (lg(p) + 2));
         }
     }
 }
 
-/* Only bytes: what the busiest rank sends. And only folding. */
+/* Where only bytes cost, a price is what the busiest rank sends; where only reducing costs, what it
+ * reduces. */
 static void test_bytes(void **state)
 {
     (void)state;
@@ -112,8 +113,8 @@ static void test_bytes(void **state)
     }
 }
 
-/* Fine-grained chunks: where only bytes cost, a chain of P ranks brings c chunks to its end in
- * (P - 2 + c) / c times what it takes to send everything once. */
+/* Where only bytes cost, a chain of P ranks passes c blocks to its end in (P - 2 + c) / c times
+ * what it takes to send the message once. */
 static void test_blocks(void **state)
 {
     (void)state;
@@ -134,8 +135,8 @@ static void test_blocks(void **state)
     twill_world_destroy(&world);
 }
 
-/* Where only hearing of others costs: two meetings a slice, of which two are under way at once. Cut
- * as the executor does it (lib/exec/plan.c). */
+/* Where only signals cost: two barriers a segment, two segments in flight. Segments are those of
+ * the executor (lib/exec/plan.c). */
 static void test_segments(void **state)
 {
     (void)state;
@@ -153,7 +154,7 @@ static void test_segments(void **state)
     assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 2, &model, 512 * KIB), one + each);
 }
 
-/* What goes with a flag costs what it takes to store it. */
+/* A payload in IMM costs what it takes to store it. */
 static void test_immediate(void **state)
 {
     (void)state;
@@ -163,7 +164,7 @@ static void test_immediate(void **state)
                      5 + TWILL_IMM_BYTES);
 }
 
-/* Representatives stand for the rest: no jump where they begin to. */
+/* The price does not jump at the size from which on representatives are run. */
 static void test_alone_as_together(void **state)
 {
     (void)state;
@@ -185,8 +186,8 @@ struct price_sweep {
     size_t cases;
 };
 
-/* More bytes do not cost less, but somewhat where lanes compete for a core: who comes later may let
- * others go first (Graham's anomalies). The same question has the same answer. */
+/* More bytes do not cost less, except for a little where lanes compete for a core: a lane that
+ * comes later may let others go first (Graham's anomalies). Pricing twice gives one price. */
 static void check_case(const struct test_case *test, void *user)
 {
     struct price_sweep *sweep = user;
@@ -227,7 +228,7 @@ static void test_sweep(void **state)
 
 /* --- theta ------------------------------------------------------------------------------------ */
 
-/* What was measured ran recursive doubling, as MPICH does for few bytes. */
+/* The measurements are of recursive doubling, which MPICH uses for small messages. */
 static uint64_t price_of_doubling(const struct twill_machine_model *model, uint32_t nodes,
                                   uint32_t each, size_t bytes)
 {
@@ -242,7 +243,7 @@ static uint64_t price_of_doubling(const struct twill_machine_model *model, uint3
     return price;
 }
 
-/* Of the cheapest algorithm, with each choice of its own parameters. */
+/* Return the price of the cheapest algorithm. */
 static uint64_t best(const struct twill_machine_model *model, uint32_t nodes, uint32_t each,
                      size_t bytes, const char **name)
 {
@@ -267,7 +268,8 @@ static uint64_t best(const struct twill_machine_model *model, uint32_t nodes, ui
     return least;
 }
 
-/* The latency at which 12 nodes cost what was measured there: what the preset should say. */
+/* Return the latency at which the price on 12 nodes is the measured one: the model's should be it.
+ */
 static uint64_t fit_latency(struct twill_machine_model model, uint64_t measured)
 {
     uint64_t low = 0, high = 100 * US;
@@ -289,7 +291,7 @@ static void test_theta(void **state)
         uint32_t nodes, each;
         size_t bytes;
         double measured; /* us */
-        int within;      /* percent; 0: only told */
+        int within;      /* percent; 0: printed, not checked */
     } figures[] = {
         {12, 1, 8, 33.6, 1},  {24, 1, 8, 41.3, 15}, {48, 1, 8, 51.9, 15},   {384, 1, 8, 172, 0},
         {48, 1, 2048, 70, 0}, {48, 4, 2048, 86, 0}, {48, 16, 2048, 178, 0}, {48, 64, 2048, 235, 0},
@@ -328,7 +330,7 @@ static uint64_t hash_of(const char *text)
     return hash;
 }
 
-/* Every field can be said, and makes a difference. */
+/* Every field can be set, and changes the hash. */
 static void test_fields(void **state)
 {
     (void)state;
@@ -343,7 +345,7 @@ static void test_fields(void **state)
         snprintf(text, sizeof(text), "twill-tuning 1\nmodel %s %llu\n", name,
                  (unsigned long long)*value + 1);
         assert_true(hash_of(text) != plain);
-        *value = 77; /* the table leads to the field itself */
+        *value = 77; /* `value` points to the field itself */
     }
     assert_true(fields >= TWILL_LINK_COUNT * 6 + TWILL_TYPE_COUNT);
     assert_int_equal(model.link[TWILL_LINK_GROUP].mapped, 77);
@@ -368,7 +370,7 @@ static void test_measured(void **state)
     struct twill_select_request request = {.collective = TWILL_ALLREDUCE};
     if (twill_tuning_create(&tuning, NULL, text, "file", &error) != TWILL_OK)
         fail_msg("%s", error.message);
-    assert_int_equal(tuning->count, 4); /* the quicker of two of the same */
+    assert_int_equal(tuning->count, 4); /* only the faster of two for one case */
     make_even_world(&world, 4, 4);
     assert_int_equal(twill_candidates_create(&all, &world, tuning, &request, NULL), TWILL_OK);
     unsigned found = 0;
@@ -381,7 +383,7 @@ static void test_measured(void **state)
         assert_int_equal(twill_candidate_cost(c, 1024), 1000000);
         assert_int_equal(twill_candidate_cost(c, 64 * KIB), 9000000);
         assert_in_range(twill_candidate_cost(c, 32 * KIB + 512), 4990000, 5010000);
-        /* Outside the price goes on from there. */
+        /* Beyond the measurements the scaled price continues them. */
         assert_in_range(twill_candidate_cost(c, 64 * KIB + 4), 9000000, 9010000);
         assert_in_range(twill_candidate_cost(c, 1020), 900000, 1000000);
         assert_true(twill_candidate_cost(c, 1 << 20) > 9000000);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices where not every rank is run: near to those where every rank is, on worlds small enough for
- * both; and what they and the choices must be like on worlds of any size. */
+/* Prices computed without running every rank: near to those of running every rank on worlds small
+ * enough for both; and properties of prices and choices on worlds of any size. */
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/select/candidates.h"
 #include "algorithms/select/price_state.h"
@@ -35,7 +35,7 @@ struct priced_shape {
 typedef void (*each_shape_fn)(const struct twill_world *world, const struct twill_algorithm *a,
                               const struct twill_shape *shape, void *user);
 
-/* Every algorithm in the flavours and with the numbers that are candidates without mapped buffers.
+/* Call fn for every algorithm, protocol and parameter that is a candidate without mapped buffers.
  */
 static void each_shape(const struct twill_world *world, enum twill_collective collective,
                        each_shape_fn fn, void *user)
@@ -55,7 +55,7 @@ static void each_shape(const struct twill_world *world, enum twill_collective co
     }
 }
 
-/* Under sanitizers half of the cases are run: every world, with one machine or the other. */
+/* Return whether to skip a case: sanitizers run each world with one of the two machines. */
 static bool left_out(size_t machine, size_t number)
 {
     return TEST_SLOW && (machine + number) % 2 != 0;
@@ -74,7 +74,7 @@ static struct twill_candidates *candidates_of(const struct twill_world *world,
     return all;
 }
 
-/* What is chosen without mapped buffers. */
+/* Return what is chosen without mapped buffers. */
 static const struct twill_candidate *chosen(const struct twill_candidates *all, size_t bytes)
 {
     const struct twill_candidate *best = NULL;
@@ -114,7 +114,7 @@ static void run_whole(const struct twill_world *world, const struct twill_algori
 {
     struct brute *b = user;
     struct twill_pricing *pricing;
-    /* So long are those of rings that it takes minutes. */
+    /* These schedules are so long that running all ranks takes minutes. */
     if (world->size > 200 &&
         (strstr(a->name, "ring") == a->name || strstr(a->name, "multi") != NULL ||
          strstr(a->name, "pairwise") != NULL || strstr(a->name, "allgather_") != NULL))
@@ -142,15 +142,15 @@ static void brute_force(struct brute *b, const struct twill_world *world,
     each_shape(world, collective, run_whole, b);
 }
 
-/* Blocks that go round a ring in one message are two where they pass its end. */
+/* Return whether a range of blocks may pass the end of a ring, and is two messages then. */
 static bool wraps(const struct twill_algorithm *a)
 {
     return strstr(a->name, "halving") != NULL || strstr(a->name, "bruck") != NULL;
 }
 
-/* As if the world were too large: what costs less than one and a half times the best, or seems to,
- * is known within `percent`; where one node stands for all within 2, or 8 where nodes cut messages
- * in different places. */
+/* Price with few steps allowed, as on a large world: prices below 1.5 times the best, exact or
+ * estimated, are off by at most `percent`; where one node stands for all by at most 2 percent, or 8
+ * where nodes split messages at different blocks. */
 static void check_near(const struct brute *b, const struct twill_world *world, unsigned percent,
                        size_t *modes)
 {
@@ -182,7 +182,7 @@ static void check_near(const struct brute *b, const struct twill_world *world, u
     }
 }
 
-/* What is chosen takes, when all ranks are run, at most 5 percent more than the best does. */
+/* Check that the choice takes at most 5 percent longer than the best, by prices of all ranks. */
 static void check_choice(const struct brute *b, const struct twill_world *world,
                          enum twill_collective collective)
 {
@@ -232,7 +232,7 @@ static void test_brute_force(void **state)
     free(b);
 }
 
-/* Too many ranks to run them all often. */
+/* Worlds with too many ranks to run all of them in every test. */
 static void test_scaled(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ static void add_off_node(void *user, uint32_t from, uint32_t to, uint64_t bytes)
     off->bytes += off->world->node[from] != off->world->node[to] ? bytes : 0;
 }
 
-/* Bytes that the ranks of the middle node send to others in a call of `bytes`. */
+/* Return the bytes that the ranks of the middle node send to other nodes in a call of `bytes`. */
 static uint64_t off_node(const struct twill_world *world, const struct twill_candidate *c,
                          size_t bytes)
 {
@@ -289,9 +289,9 @@ static uint64_t off_node(const struct twill_world *world, const struct twill_can
     return off.bytes;
 }
 
-/* Where eight ranks or more share a node the choice is hierarchical above 64 KiB, and the message
- * leaves a node no more than twice, or, while it is small enough for recursive doubling, once a
- * round. */
+/* Check that with eight or more ranks a node the choice above 64 KiB is hierarchical, and that the
+ * message leaves a node at most twice, or once a round while it is small enough for recursive
+ * doubling. */
 static void check_hierarchical(const struct twill_world *world, const struct twill_candidates *all,
                                const char *model)
 {
@@ -308,8 +308,8 @@ static void check_hierarchical(const struct twill_world *world, const struct twi
     }
 }
 
-/* Where a price decides it is no less than what leaves a node takes to pass its interface; rates
- * are rounded. */
+/* Check that a price is no less than what the bytes leaving a node take on its interface, up to the
+ * rounding of rates. */
 static void check_bound(const struct twill_world *world, const struct twill_candidate *c,
                         const struct twill_machine_model *model)
 {
@@ -362,10 +362,10 @@ static bool is_power(uint32_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* By how much, in percent, the price of what is chosen may fall and grow with one node more. What
- * nodes of eight ranks share out among themselves first falls by no more than its rounding. Else,
- * and for few bytes, algorithms differ from one number of nodes to the next when every rank is run,
- * too: a power of two spares rounds, and a number that has divisors has grids. */
+/* Set by how much, in percent, the price of the choice may fall and grow with one more node. Large
+ * messages divided within nodes of eight ranks fall by rounding only. Otherwise prices differ from
+ * one number of nodes to the next even if every rank is run: a power of two saves rounds, and a
+ * number with divisors has grids. */
 static void allow_margins(uint32_t nodes, uint32_t each, size_t bytes, unsigned *falls,
                           unsigned *grows)
 {
@@ -388,7 +388,7 @@ static void check_one_more(const struct twill_machine_model *model, uint32_t nod
     }
 }
 
-/* The price of what is chosen does not jump where not every rank is run any more. */
+/* The price of the choice does not jump at the size from which on not every rank is run. */
 static void test_one_node_more(void **state)
 {
     (void)state;
@@ -410,14 +410,14 @@ static void test_one_node_more(void **state)
         }
 }
 
-/* With one rank more on each node, and with many more nodes, it does not fall, but by what
- * scaled prices are off. */
+/* With one more rank per node, or many more nodes, the price does not fall by more than the error
+ * of scaled prices. */
 static void test_more_ranks(void **state)
 {
     (void)state;
     static const struct {
         struct priced_shape few, many;
-        unsigned falls, grows; /* at most, in percent; 0: as it likes */
+        unsigned falls, grows; /* at most, in percent; 0: no limit */
     } pairs[] = {
         {{4, 40}, {4, 41}, 1, 2},     {{3, 40}, {3, 41}, 1, 2},     {{16, 63}, {16, 64}, 10, 10},
         {{48, 63}, {48, 64}, 10, 10}, {{685, 64}, {686, 64}, 1, 1}, {{47, 64}, {49, 64}, 5, 10},

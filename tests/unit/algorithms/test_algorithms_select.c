@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is chosen, by itself and by wish, and what is refused. */
+/* What is chosen, with and without user overrides, and which overrides are refused. */
 #include "algorithms/select/candidates.h"
 #include "tests/support/schedules.h"
 #include "tests/support/timings.h"
@@ -31,7 +31,7 @@ enum {
 #define FETCHED TWILL_ACCESS_FETCHED
 #define KIB     1024ul
 
-/* choice: "name@flavour", without the flavour where it does not matter; or "!" and part of the
+/* choice: "name@protocol", without the protocol where it does not matter; or "!" and some of the
  * message. */
 static const struct {
     const char *nodes;
@@ -63,11 +63,11 @@ static const struct {
     {"4", N, 0, false, NULL, "direct"},
     {"4", G, 4 * TWILL_IMM_BYTES, false, NULL, "direct@imm"},
     {"2x2", A, 8, false, "hierarchical:recursive_doubling", "hierarchical:recursive_doubling@imm"},
-    /* wishes */
+    /* overrides */
     {"4", A, 8, false, "", "direct@imm"},
     {"4", A, 8, false, "auto", "direct@imm"},
     {"4", A, 8, false, "ring", "ring"},
-    {"4", B, 8, false, "ring", "direct@imm"}, /* a ring does not broadcast: not meant */
+    {"4", B, 8, false, "ring", "direct@imm"}, /* a ring does not broadcast: no override */
     {"4", A, 8, false, "allreduce:ring", "ring"},
     {"4", B, 8, false, "allreduce:ring", "direct@imm"},
     {"4", A, 8, false, "allreduce:ring;broadcast:tree", "ring"},
@@ -109,7 +109,7 @@ static const struct {
      "mean \"allreduce\""},
     {"4", A, 8, false, "allredcue[0-8]:ring", "!did you mean \"allreduce\""},
     {"4", B, 8, false, "ring;broadcast:rinng", "!did you mean \"ring\""},
-    {"4", B, 8, false, "allreduce:rinng", "!did you mean \"ring\""}, /* checked though not meant */
+    {"4", B, 8, false, "allreduce:rinng", "!did you mean \"ring\""}, /* checked though not used */
     {"4", B, 8, false, "broadcast:ring", "!does not apply"},
     {"2x2", A, 8, false, "direct", "!does not apply"},
     {"4x8", A, 1 << 20, false, "torus", "torus"}, /* flat: only where it is asked for */
@@ -145,7 +145,7 @@ static const struct {
     {"4", A, 8, false, "torus=2x3", "!does not apply"},
 };
 
-/* "name", with parameters and flavour where `like` has them. */
+/* Print "name", with parameters and protocol where `like` has them. */
 static void describe_choice(const struct twill_choice *choice, const char *like, char *text,
                             size_t bytes)
 {
@@ -222,8 +222,8 @@ static void each_world(uint32_t most, world_fn fn)
     }
 }
 
-/* What is chosen can be emitted and takes the bytes; another chooser chooses the same, whatever was
- * asked of it before. */
+/* Check that the choice can be emitted and takes the bytes, and that another chooser makes an equal
+ * choice, whatever it has chosen before. */
 static void check_request(const struct twill_world *world, struct twill_chooser *chooser,
                           struct twill_chooser *fresh, const struct twill_select_request *request)
 {
@@ -252,7 +252,7 @@ static void check_request(const struct twill_world *world, struct twill_chooser 
     if (schedule.uses_peer_src || schedule.uses_peer_dst)
         assert_true(twill_mapping_matters(chooser, request));
     twill_schedule_destroy(&schedule);
-    /* Nodes that know different things of their buffers must talk alike. */
+    /* Nodes with mapped and with unmapped buffers must exchange the same messages. */
     struct twill_select_request unmapped = *request;
     unmapped.mapped = false;
     assert_int_equal(twill_select(&choice[1], chooser, &unmapped, NULL), TWILL_OK);
@@ -331,8 +331,7 @@ static const struct twill_candidate *chosen_at(struct edge *e, size_t bytes)
     return candidate_of(e->all, &choice);
 }
 
-/* At this size nothing that takes it costs less than what is chosen: neither what is chosen at the
- * neighbours. */
+/* Check that no candidate that takes this size costs less than the chosen one. */
 static uint64_t check_cheapest(struct edge *e, size_t bytes)
 {
     const struct twill_candidate *chosen = chosen_at(e, bytes);
@@ -343,8 +342,8 @@ static uint64_t check_cheapest(struct edge *e, size_t bytes)
     return cost;
 }
 
-/* Between `low` and `high` the choice changes: find where, and look at the element before, at and
- * after. Cost must not jump, but where one of the two ends to take the size. */
+/* Find where between `low` and `high` the choice changes, and check the elements around it: cost
+ * must not jump, except where one of the two choices does not take the size. */
 static void check_threshold(struct edge *e, size_t low, size_t high)
 {
     const size_t element = 4;
@@ -371,7 +370,7 @@ static void check_threshold(struct edge *e, size_t low, size_t high)
 static void check_edges(struct twill_world *world, struct twill_chooser *chooser)
 {
     struct edge e = {.chooser = chooser};
-    unsigned kinds = world->nodes == 1 ? 2 : 1; /* of memory that is chosen by */
+    unsigned kinds = world->nodes == 1 ? 2 : 1; /* unmapped and mapped buffers, or any */
     for (unsigned i = 0; i < kinds * TWILL_COLLECTIVE_COUNT; i++) {
         e.request = (struct twill_select_request){.collective = (enum twill_collective)(i / kinds),
                                                   .mapped = i % kinds != 0};
@@ -392,10 +391,10 @@ static void test_no_cliffs(void **state)
     each_world(TEST_SLOW ? 9 : 37, check_edges);
 }
 
-/* --- what is wanted and cannot be ------------------------------------------------------------- */
+/* --- overrides that cannot be followed -------------------------------------------------------- */
 
-/* Where the named algorithm does the collective, but not this call, there is another, and it is
- * said. */
+/* If the override's algorithm does the collective but not this call, another one is chosen and
+ * `substituted` is set. */
 static void test_substituted(void **state)
 {
     (void)state;
@@ -416,12 +415,12 @@ static void test_substituted(void **state)
     assert_true(choice.substituted);
     request = (struct twill_select_request){.collective = TWILL_BROADCAST, .bytes = 64};
     assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
-    assert_false(choice.substituted); /* not meant */
+    assert_false(choice.substituted); /* the override is for other collectives */
     twill_chooser_destroy(chooser);
     twill_world_destroy(&world);
 }
 
-/* What was measured decides, whatever the price. */
+/* Measurements decide, whatever the price. */
 static void test_measured_decides(void **state)
 {
     (void)state;
@@ -457,7 +456,7 @@ static void test_registry(void **state)
     }
     assert_true(count >= 7);
     assert_null(twill_algorithm_find("none"));
-    /* Emitting says no, it does not crash. */
+    /* Emitting fails, and does not crash. */
     struct twill_world world;
     struct twill_schedule schedule;
     struct twill_error error = {.status = TWILL_OK};

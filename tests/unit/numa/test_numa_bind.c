@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which cores ranks are bound to, and what parts of the machine they then lie within. */
+/* Which cores ranks are bound to, and which units sets of PUs are in. */
 #include "numa/topology.h"
 #include "tests/support/machines.h"
 
@@ -19,7 +19,7 @@ static const char *const recorded[] = {
     "x86-AMD-19h-Zen3-2xEpyc-7763.xml", "x86-Intel-KnightsLanding-XeonPhi-7210.xml",
     "x86-Intel-Skylake-2xXeon6140.xml"};
 
-/* Mark the PUs of a list; returns how many, and asserts that none is marked before if `once`. */
+/* Mark the PUs of a list in `seen`; with `once`, assert that none was marked. Returns how many. */
 static unsigned mark(const char *list, unsigned char *seen, size_t size, bool once)
 {
     unsigned count = 0;
@@ -39,7 +39,7 @@ static unsigned mark(const char *list, unsigned char *seen, size_t size, bool on
     return count;
 }
 
-/* Ranks that are at least as many as the units of a level lie within one of them each. */
+/* Check that each rank is within one unit of a level that has at most as many units as ranks. */
 static void check_within(struct twill_topology *topology, unsigned n, const struct twill_cpus *cpus)
 {
     const struct twill_machine *m = twill_topology_machine(topology);
@@ -58,7 +58,8 @@ static void check_within(struct twill_topology *topology, unsigned n, const stru
     }
 }
 
-/* Equally many whole cores for each, more than half of what there is for it, and nobody else's. */
+/* Check that all ranks get equally many whole cores, of their own if there are enough, and more
+ * than half of an equal share. */
 static void check_advice(struct twill_topology *topology, unsigned n)
 {
     const struct twill_machine *m = twill_topology_machine(topology);
@@ -82,20 +83,20 @@ static void check_advice(struct twill_topology *topology, unsigned n)
     }
     assert_true(2 * first / m->pus_per_core > m->cores / n);
     if (n > m->cores)
-        for (size_t i = 0; i < sizeof(seen); i++) /* no core is left alone */
+        for (size_t i = 0; i < sizeof(seen); i++) /* no core is unused */
             assert_true(seen[i] || i >= m->pus || m->allowed_pus < m->pus);
     if (n <= m->cores)
         check_within(topology, n, cpus);
 }
 
-/* Where ranks go, in words. */
+/* Bindings of example machines. */
 static const struct {
     const char *machine;
     unsigned ranks;
     enum twill_bound_to to;
-    const char *cpus; /* of each rank */
+    const char *cpus; /* a list for each rank */
 } bound[] = {
-    /* one rank: everything; two: a package each; three: two of them on the first, none across */
+    /* one rank: everything; two: a package each; three: two on the first, none spans both */
     {"pack:2 l3:2 core:4 pu:1", 1, TWILL_BOUND_TO_CORES, "0-15"},
     {"pack:2 l3:2 core:4 pu:1", 2, TWILL_BOUND_TO_CORES, "0-7 8-15"},
     {"pack:2 l3:2 core:4 pu:1", 3, TWILL_BOUND_TO_CORES, "0-3 4-7 8-11"},
@@ -137,8 +138,8 @@ static void test_bound(void **state)
                      bound[i].cpus);
         twill_topology_close(topology);
     }
-    /* What may be used is uneven, 7 cores in one package and 1 in two: a whole package for each
-     * would be one core for each. */
+    /* Usable are 7 cores in one package and 1 in each of two others: dealt by package each rank
+     * would get one core. */
     struct twill_topology *topology = open_machine("pack:3 core:8 pu:1");
     struct twill_error error = {0};
     char text[64];
@@ -149,7 +150,7 @@ static void test_bound(void **state)
     twill_topology_close(topology);
 }
 
-/* What a set of PUs lies within: of a part that it lies across, or that is not there, in none. */
+/* Which units hold a set of PUs: -1 for one that it spans several of, or that the machine lacks. */
 static void test_units(void **state)
 {
     (void)state;
@@ -163,7 +164,7 @@ static void test_units(void **state)
         {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "0-4", {-1, -1, 0, 0, true}},
         {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "0-31", {-1, -1, -1, -1, true}},
         {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "16-31", {-1, -1, -1, 1, true}},
-        /* the machine has only one of these, so everybody is in it */
+        /* the machine has only one of these, so every set is in it */
         {"pack:1 numa:1 l3:1 l2:4 core:1 pu:2", "0-7", {-1, 0, 0, 0, true}},
         {"pack:1 core:4 pu:2", "0-1", {-1, -1, 0, 0, false}}, /* one core */
         /* a node with several packages: they count as its first */
@@ -207,7 +208,7 @@ static void test_advice(void **state)
     assert_int_equal(twill_topology_advise(topology, 0, 0, text, sizeof(text), &error),
                      TWILL_ERR_ARGUMENT);
     assert_int_equal(twill_topology_advise(topology, 3, 64, text, 4, &error), TWILL_ERR_ARGUMENT);
-    /* Only inside of what the process may use. */
+    /* Only what the process may use. */
     assert_int_equal(twill_topology_locate(topology, "8-9,72", &error), TWILL_OK);
     assert_int_equal(twill_topology_advise(topology, 0, 2, text, sizeof(text), &error), TWILL_OK);
     assert_string_equal(text, "8,72");

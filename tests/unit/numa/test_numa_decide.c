@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes of each word of TWILL_MEMORY on each kind of machine, and what is no such word. */
+/* What each value of TWILL_MEMORY resolves to on each kind of machine, and which are refused. */
 #include "numa/memory.h"
 #include "tests/support/machines.h"
 
@@ -17,7 +17,7 @@ enum {
     LEAVE = TWILL_MODE_INTERLEAVE
 };
 
-/* What must come of a word on a machine; error: the text its message must have. */
+/* The policy of a value on a machine; `why` and `error` are contained in its messages. */
 static const struct decision {
     const char *file, *cpus, *text, *hbw;
     int kind, mode;
@@ -129,8 +129,8 @@ static void test_decisions(void **state)
     }
 }
 
-/* Persistent memory is neither DDR nor HBM, and has no CPUs of its own: beside DRAM and HBM, beside
- * HBM alone, and where a set of CPUs is all its own. */
+/* Persistent memory is neither DDR nor HBM, and has no CPUs: next to DRAM and HBM, next to HBM
+ * only, and with a set of CPUs that no other node has. */
 static void test_nvm(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Real memory: limits, fallbacks, alignment, and where pages are. Run
- * again as a child with MEMKIND_HBW_NODES=0, which makes NUMA node 0 high-bandwidth for memkind. */
+/* Memory of this machine: limits, fallbacks, alignment, and where pages are. The program runs
+ * itself again with MEMKIND_HBW_NODES=0, which makes NUMA node 0 high-bandwidth for memkind. */
 #include "numa/memory.h"
 #include "tests/support/machines.h"
 #include "tests/support/placement.h"
@@ -24,18 +24,18 @@
 #define MIB         ((size_t)1 << 20)
 #define MEMORY_PAGE 4096
 
-/* A pool with a log that counts what is said. */
+/* A pool with a log that counts lines. */
 struct pool {
     struct twill_memory *memory;
     struct twill_log log;
-    unsigned said;
+    unsigned lines;
     char last[512];
 };
 
 static void count_line(void *user, const char *line)
 {
     struct pool *pool = user;
-    pool->said++;
+    pool->lines++;
     snprintf(pool->last, sizeof(pool->last), "%s", line);
 }
 
@@ -67,7 +67,7 @@ static void expect_stats(struct pool *pool, uint64_t hbw, uint64_t fallbacks)
     assert_int_equal(stats.bytes_hbw, hbw);
     assert_int_equal(stats.fallbacks, fallbacks);
     assert_true(stats.bytes >= hbw);
-    assert_int_equal(pool->said, fallbacks > 0);
+    assert_int_equal(pool->lines, fallbacks > 0);
 }
 
 static void test_alignment_and_contents(void **state)
@@ -95,7 +95,7 @@ static void test_alignment_and_contents(void **state)
     assert_int_equal(stats.bytes, 0);
     expect_stats(&pool, 0, 0);
     twill_memory_free(pool.memory, NULL, 0);
-    take_pool(&pool, 3 * MIB); /* close gives back what is left */
+    take_pool(&pool, 3 * MIB); /* close frees what is left */
     twill_memory_close(pool.memory);
     twill_memory_close(NULL);
 }
@@ -144,14 +144,14 @@ static void test_where_counts_touched_pages(void **state)
     munmap(base, bytes);
 }
 
-/* Fresh memory has no page yet: the first touch is the caller's. */
+/* New memory has no pages yet: the caller touches it first. */
 static void check_untouched(struct pool *pool)
 {
     uint64_t pages[TWILL_MAX_NUMA];
     size_t bytes = 16 * MIB;
     unsigned char *base = take_pool(pool, bytes);
     long found = twill_memory_where(base, bytes, pages);
-    assert_in_range(found, 0, 1); /* an allocator may keep a word beside */
+    assert_in_range(found, 0, 1); /* an allocator may store a word next to it */
     memset(base, 1, bytes);
     assert_int_equal(twill_memory_where(base, bytes, pages), bytes / MEMORY_PAGE);
     twill_memory_free(pool->memory, base, bytes);
@@ -166,7 +166,7 @@ static void test_alloc_touches_nothing(void **state)
     twill_memory_close(pool.memory);
 }
 
-/* Beyond the budget memory is DDR, counted every time and said once. */
+/* Beyond the budget memory is DDR: counted every time and logged once. */
 static void check_budget(uint64_t nodes)
 {
     struct pool pool;
@@ -194,7 +194,7 @@ static void check_budget(uint64_t nodes)
     twill_memory_close(pool.memory);
 }
 
-/* More than is free would be a kill by the kernel at first touch. */
+/* More than is free is not bound: the kernel would kill the process at first touch. */
 static void check_free_limit(uint64_t nodes)
 {
     struct pool pool;
@@ -204,7 +204,7 @@ static void check_free_limit(uint64_t nodes)
     expect_stats(&pool, 0, 1);
     assert_non_null(strstr(pool.last, "free"));
     twill_memory_free(pool.memory, big, whole);
-    /* Two large parts are too much as well, although neither was touched. */
+    /* Two large allocations are too much as well, although neither was touched. */
     take_pool(&pool, two_thirds);
     expect_stats(&pool, two_thirds, 1);
     take_pool(&pool, two_thirds);
@@ -214,8 +214,8 @@ static void check_free_limit(uint64_t nodes)
     twill_memory_close(pool.memory);
 }
 
-/* Four ranks that bind at once: each pool of a rank keeps to its quarter, before a page is touched.
- */
+/* Of four ranks that bind at once each is limited to a quarter, for both its pools together, before
+ * a page is touched. */
 static void test_budget(void **state)
 {
     (void)state;
@@ -227,7 +227,7 @@ static void test_budget(void **state)
     twill_memory_join(one.memory, two.memory);
     size_t fifth = twill_numa_free_bytes(0) / 5 / MEMORY_PAGE * MEMORY_PAGE,
            half = fifth / 2 / MEMORY_PAGE * MEMORY_PAGE;
-    take_pool(&one, 2 * fifth); /* alone it may */
+    take_pool(&one, 2 * fifth); /* not shared: allowed */
     expect_stats(&one, 2 * fifth, 0);
     twill_memory_close(one.memory);
     pool_open(&one, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, 1, 0);
@@ -236,10 +236,10 @@ static void test_budget(void **state)
     twill_memory_share(two.memory, 4);
     take_pool(&one, 2 * fifth);
     expect_stats(&one, 0, 1);
-    assert_non_null(strstr(one.last, "this rank's part"));
+    assert_non_null(strstr(one.last, "this rank's share"));
     unsigned char *first = take_pool(&one, fifth);
     expect_stats(&one, fifth, 1);
-    take_pool(&two, half); /* the part is of both pools together */
+    take_pool(&two, half); /* both pools together are limited */
     expect_stats(&two, 0, 1);
     twill_memory_free(one.memory, first, fifth);
     take_pool(&two, half);
@@ -248,7 +248,7 @@ static void test_budget(void **state)
     twill_memory_close(two.memory);
 }
 
-/* Node 0 as MCDRAM by decree: by mbind, as memkind knows nothing of it here. */
+/* Node 0 taken as MCDRAM: bound by mbind(), as memkind does not know it. */
 static void test_limits_by_mbind(void **state)
 {
     (void)state;
@@ -310,7 +310,7 @@ static void test_place(void **state)
         expect_stats(&pool, bytes, 1);
         assert_int_equal(twill_memory_place(pool.memory, base + 1, 1, &error), TWILL_ERR_ARGUMENT);
         twill_memory_unplace(pool.memory, bytes);
-        expect_stats(&pool, bytes, 1); /* that in DDR first */
+        expect_stats(&pool, bytes, 1); /* DDR is given back first */
         twill_memory_unplace(pool.memory, bytes);
         expect_stats(&pool, 0, 1);
         twill_memory_unplace(pool.memory, bytes);
@@ -321,7 +321,7 @@ static void test_place(void **state)
     }
 }
 
-/* A node that is not there: the kernel refuses, the caller gets DDR and is told. */
+/* For a node that does not exist the kernel refuses: the caller gets DDR, which is counted. */
 static void test_missing_node(void **state)
 {
     (void)state;
@@ -334,7 +334,7 @@ static void test_missing_node(void **state)
     }
 }
 
-/* Decided for a recorded KNL, allocated here: nothing is bound, and that is said. */
+/* With a policy for a recorded KNL nothing is bound on this machine, and that is logged. */
 static void test_replaced_machine(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void test_replaced_machine(void **state)
     twill_memory_close(pool.memory);
 }
 
-/* In the child with MEMKIND_HBW_NODES=0: decide, bind, and verify by memkind's own word. */
+/* In the child with MEMKIND_HBW_NODES=0: decide, bind, and compare with what memkind says. */
 static void test_hbw_by_decree(void **state)
 {
     (void)state;
@@ -411,7 +411,7 @@ static int run_child(void)
     return cmocka_run_group_tests_name("numa/memory, MEMKIND_HBW_NODES=0", tests, NULL, NULL);
 }
 
-/* memkind reads its variable once per process, so each value needs one of its own. */
+/* memkind reads its variable once per process, so another value needs another process. */
 static void test_with_hbw_nodes(void **state)
 {
     (void)state;

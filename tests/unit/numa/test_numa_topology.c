@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recorded and synthetic machines: what each must look like, and what is no machine at all. */
+/* Recorded and synthetic machines: what they look like, and which descriptions are refused. */
 #include "numa/topology.h"
 #include "tests/support/machines.h"
 
@@ -51,7 +51,7 @@ static const struct machine_expected {
 static const char theta[] =
     "pack:1 [numa(memory=192GB)] [numa(memory=16GB)] l2:32 core:2 pu:4(indexes=4*64:1*4)";
 
-/* Holds for every machine. */
+/* Check what holds for every machine. */
 static void check_invariants(const struct twill_machine *m)
 {
     unsigned local = 0;
@@ -108,7 +108,7 @@ static void test_recorded_machines(void **state)
     }
 }
 
-/* Ranks that may run on PUs from .. to - 1. */
+/* Return the set of PUs from .. to - 1. */
 static struct twill_cpus cpus_of(unsigned from, unsigned to)
 {
     struct twill_cpus cpus = {{0}};
@@ -117,7 +117,7 @@ static struct twill_cpus cpus_of(unsigned from, unsigned to)
     return cpus;
 }
 
-/* Where a thread beside each of the ranks is to run. */
+/* Where a helper thread of a rank runs. */
 static void test_spare(void **state)
 {
     (void)state;
@@ -125,14 +125,15 @@ static void test_spare(void **state)
     struct twill_topology *topology = open_machine("numa:2 core:4 pu:2");
     struct twill_cpus ranks[6] = {cpus_of(0, 2), cpus_of(8, 10),  cpus_of(2, 4),
                                   cpus_of(4, 5), cpus_of(10, 16), cpus_of(0, 16)};
-    /* whole cores of the same node first: 6; then of the other ranks there the next ones */
+    /* whole cores of the rank's node first; the node's other ranks get the next PUs */
     assert_int_equal(twill_topology_spare(topology, ranks, 1, 0), 2);
     assert_int_equal(twill_topology_spare(topology, ranks, 2, 0), 2);
     assert_int_equal(twill_topology_spare(topology, ranks, 2, 1), 10);
-    assert_int_equal(twill_topology_spare(topology, ranks, 4, 0), 6); /* core 3 has nobody */
-    assert_int_equal(twill_topology_spare(topology, ranks, 4, 2), 5); /* rank 3 has its sibling */
+    assert_int_equal(twill_topology_spare(topology, ranks, 4, 0), 6); /* core 3 has no rank */
+    assert_int_equal(twill_topology_spare(topology, ranks, 4, 2),
+                     5); /* rank 3 runs on its sibling */
     assert_int_equal(twill_topology_spare(topology, ranks, 4, 3), 7);
-    /* none left in the node of ranks 1 and 4: they go elsewhere, and none at all */
+    /* none left in the node of ranks 1 and 4: one of another node; none left at all: -1 */
     assert_int_equal(twill_topology_spare(topology, ranks, 5, 1), 5);
     assert_int_equal(twill_topology_spare(topology, ranks, 6, 0), -1);
     twill_topology_close(topology);
@@ -232,7 +233,7 @@ static unsigned count_kind(const struct twill_machine *m, enum twill_memory_kind
     return n;
 }
 
-/* Without the subtype it is the bandwidth that tells, without that the KNL's CPUID. */
+/* Without a subtype the kind is decided by bandwidth, without that by the KNL's CPUID. */
 static void test_kinds_without_names(void **state)
 {
     (void)state;
@@ -316,7 +317,7 @@ static void test_nics(void **state)
     twill_topology_close(topology);
 }
 
-/* Must be refused in words that name the variable, the text and the cause. */
+/* Check that a text is refused with a message that names the variable, the text and the cause. */
 static void refuse_topology(const char *text, const char *cause)
 {
     struct twill_error error = {0};
@@ -370,7 +371,7 @@ static void test_bad_input(void **state)
     refuse_bytes(cut, strlen(cut), "hwloc can");
 }
 
-/* A real file cut off anywhere is refused, never half believed. */
+/* A file that is truncated anywhere is refused. */
 static void test_truncated(void **state)
 {
     (void)state;
