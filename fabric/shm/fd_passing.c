@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passing descriptors over abstract unix sockets: see fabric/shm/fd_passing.h. Nothing blocks
- * except poll(), and that until the deadline. */
+/* Descriptor passing. Nothing blocks except poll(), until the deadline. */
 #include "fabric/shm/fd_passing.h"
 
 #include <errno.h>
@@ -14,8 +13,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG     4096 /* the kernel clips it (somaxconn), and strangers can fill it */
-#define MAX_PENDING 16   /* accepted, but not yet known by name */
+#define BACKLOG     4096 /* clipped by the kernel (somaxconn); unrelated processes can fill it */
+#define MAX_PENDING 16   /* accepted, not yet authenticated */
 #define RETRY_MS    1
 
 struct hello {
@@ -87,7 +86,7 @@ bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t c
     return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-/* 1: sent; 0: later; -1: never. */
+/* Send a hello, with our file if asked. Returns 1 if sent, 0 to retry later, -1 on failure. */
 static int send_hello(const struct twill_fd_passing *fd_passing, int to, bool with_file)
 {
     struct hello hello = {
@@ -95,20 +94,21 @@ static int send_hello(const struct twill_fd_passing *fd_passing, int to, bool wi
     memcpy(hello.nonce, fd_passing->oob->nonce, sizeof(hello.nonce));
     if (twill_fds_send(to, &hello, sizeof(hello), &fd_passing->file, with_file ? 1 : 0))
         return 1;
-    /* ETOOMANYREFS: descriptors in flight are limited per user; it passes as others take theirs. */
+    /* ETOOMANYREFS: descriptors in flight are limited per user; it passes as others receive
+     * theirs. */
     return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : -1;
 }
 
-static bool is_called(const struct twill_fd_passing *fd_passing,
-                      const struct twill_fd_passing_peer *peer)
+static bool connects_to(const struct twill_fd_passing *fd_passing,
+                        const struct twill_fd_passing_peer *peer)
 {
     return peer->rank < (uint32_t)fd_passing->oob->rank;
 }
 
-/* Connect and say who we are, or leave that for later: a full queue of connections may stay full
- * until its owner, who might be waiting for us elsewhere, comes to the exchange. */
-static enum twill_share_cause call_peer(struct twill_fd_passing *fd_passing,
-                                        struct twill_fd_passing_peer *peer)
+/* Connect and authenticate, or leave it for later: a full backlog may stay full until its owner,
+ * who might be waiting for us elsewhere, comes to the exchange. */
+static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
+                                           struct twill_fd_passing_peer *peer)
 {
     if (peer->socket < 0) {
         int fd = open_socket();
@@ -119,14 +119,14 @@ static enum twill_share_cause call_peer(struct twill_fd_passing *fd_passing,
         if (connect(fd, (struct sockaddr *)&address, length) != 0) {
             bool later = errno == EAGAIN || errno == EINTR;
             close(fd);
-            /* Nobody listens under that name here: another network namespace, or it has died. */
+            /* No listener of that name here: another network namespace, or it has died. */
             return later ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
         }
         peer->socket = fd;
     }
     int sent = send_hello(fd_passing, peer->socket, false);
     peer->identified = sent > 0;
-    /* It stopped listening before it took us in: the same as a moment later. */
+    /* It closed its listener before it accepted us. */
     return sent >= 0 ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
 }
 
@@ -134,8 +134,8 @@ enum twill_share_cause twill_fd_passing_connect(struct twill_fd_passing *fd_pass
 {
     enum twill_share_cause cause = TWILL_SHARE_FINE;
     for (size_t i = 0; i < fd_passing->peer_count && cause == TWILL_SHARE_FINE; i++)
-        if (is_called(fd_passing, &fd_passing->peers[i]))
-            cause = call_peer(fd_passing, &fd_passing->peers[i]);
+        if (connects_to(fd_passing, &fd_passing->peers[i]))
+            cause = connect_peer(fd_passing, &fd_passing->peers[i]);
     return cause;
 }
 
@@ -146,9 +146,9 @@ static bool same_user(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
 }
 
-/* 0: the other end has closed, and all it sent was taken. Linux says so too early if the last
- * message and the end come while it looks: it finds no message, and then the end. The second look
- * is after the end, behind which nothing comes. */
+/* Receive a message. Returns 0 if the other end has closed and all it sent was received. Linux may
+ * return 0 too early, if the last message and the close arrive while it looks; a second call after
+ * a 0 finds any such message. */
 static ssize_t receive_message(int from, struct msghdr *message, int flags)
 {
     struct msghdr again = *message;
@@ -159,7 +159,7 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
     return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
 }
 
-/* The bytes of a message, and its descriptor in *fd. */
+/* Receive a message and the descriptor in it (*fd, -1 if none). */
 static ssize_t receive_descriptor(int from, void *bytes, size_t capacity, int flags, int *fd)
 {
     union {
@@ -187,7 +187,7 @@ static ssize_t receive_descriptor(int from, void *bytes, size_t capacity, int fl
     return got;
 }
 
-/* What a message brought: its descriptor in *fd, and whether it was whole. */
+/* Receive a hello and the file in it (*fd, -1 if none). Returns the bytes received. */
 static ssize_t receive_hello(int from, struct hello *hello, int *fd)
 {
     return receive_descriptor(from, hello, sizeof(*hello), 0, fd);
@@ -213,7 +213,7 @@ static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passi
     return NULL;
 }
 
-/* A connection somebody made: who is it? FINE with *peer NULL: it has not said yet. */
+/* Authenticate an accepted connection. FINE with *peer NULL: it has not sent its hello yet. */
 static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int from,
                                        struct twill_fd_passing_peer **peer)
 {
@@ -227,14 +227,15 @@ static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int 
         close(fd);
     if (got == (ssize_t)sizeof(hello))
         *peer = find_peer(fd_passing, &hello);
-    return *peer != NULL && !(*peer)->identified && !is_called(fd_passing, *peer) && same_user(from)
+    return *peer != NULL && !(*peer)->identified && !connects_to(fd_passing, *peer) &&
+                   same_user(from)
                ? TWILL_SHARE_FINE
                : TWILL_SHARE_OTHER_USER;
 }
 
-/* Take the peer's file if it has come. */
-static enum twill_share_cause take_file(struct twill_fd_passing *fd_passing,
-                                        struct twill_fd_passing_peer *peer)
+/* Receive the peer's file, if it has arrived. */
+static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
+                                           struct twill_fd_passing_peer *peer)
 {
     struct hello hello;
     int fd;
@@ -250,7 +251,7 @@ static enum twill_share_cause take_file(struct twill_fd_passing *fd_passing,
             close(fd);
         return TWILL_SHARE_OTHER_USER;
     }
-    if (fd < 0) /* dropped on the way: this process has too many */
+    if (fd < 0) /* dropped by the kernel: this process has too many */
         return TWILL_SHARE_DESCRIPTORS;
     fd_passing->lost = UINT32_MAX;
     peer->fd = fd;
@@ -261,7 +262,7 @@ static enum twill_share_cause take_file(struct twill_fd_passing *fd_passing,
 
 struct exchange {
     struct twill_fd_passing *fd_passing;
-    struct pollfd *polls; /* listener, strangers, peers */
+    struct pollfd *polls; /* listener, pending connections, peers */
     int pending[MAX_PENDING];
     size_t pending_count;
 };
@@ -276,8 +277,7 @@ static void accept_pending(struct exchange *exchange)
     }
 }
 
-/* Other users may connect, and say nothing, as often as they like: they keep no place where others
- * want one. */
+/* Close pending connections of other users, which could otherwise occupy all places silently. */
 static void drop_other_users(struct exchange *exchange)
 {
     for (size_t i = exchange->pending_count; i-- > 0;) {
@@ -288,8 +288,8 @@ static void drop_other_users(struct exchange *exchange)
     }
 }
 
-/* Who connected says who it is, or goes. A true peer of another user cannot be trusted with memory,
- * nor waited for. */
+/* Authenticate pending connections and close those that fail. Returns OTHER_USER for a real peer
+ * that runs as another user: it must not get the memory, and waiting for it is useless. */
 static enum twill_share_cause identify_pending(struct exchange *exchange)
 {
     for (size_t i = exchange->pending_count; i-- > 0;) {
@@ -313,8 +313,8 @@ static enum twill_share_cause identify_pending(struct exchange *exchange)
     return TWILL_SHARE_FINE;
 }
 
-/* Hand out our file. */
-static enum twill_share_cause give_file(struct twill_fd_passing *fd_passing,
+/* Send our file to a peer. */
+static enum twill_share_cause send_file(struct twill_fd_passing *fd_passing,
                                         struct twill_fd_passing_peer *peer)
 {
     int sent = send_hello(fd_passing, peer->socket, true);
@@ -325,21 +325,21 @@ static enum twill_share_cause give_file(struct twill_fd_passing *fd_passing,
     return TWILL_SHARE_LOST;
 }
 
-/* All that can be done for a peer now. */
+/* Advance the exchange with one peer as far as possible now. */
 static enum twill_share_cause serve_peer(struct twill_fd_passing *fd_passing,
                                          struct twill_fd_passing_peer *peer)
 {
     enum twill_share_cause cause = TWILL_SHARE_FINE;
-    if (!peer->identified && is_called(fd_passing, peer))
-        cause = call_peer(fd_passing, peer);
-    if (cause == TWILL_SHARE_REFUSED) { /* it did listen: it has gone */
+    if (!peer->identified && connects_to(fd_passing, peer))
+        cause = connect_peer(fd_passing, peer);
+    if (cause == TWILL_SHARE_REFUSED) { /* it did listen before: it has died */
         fd_passing->lost = peer->rank;
         cause = TWILL_SHARE_LOST;
     }
     if (cause == TWILL_SHARE_FINE && peer->identified && !peer->sent)
-        cause = give_file(fd_passing, peer);
+        cause = send_file(fd_passing, peer);
     if (cause == TWILL_SHARE_FINE && peer->identified && peer->fd < 0)
-        cause = take_file(fd_passing, peer);
+        cause = receive_file(fd_passing, peer);
     if (cause == TWILL_SHARE_FINE && peer->fd >= 0 && peer->sent && peer->socket >= 0) {
         close(peer->socket);
         peer->socket = -1;
@@ -347,8 +347,8 @@ static enum twill_share_cause serve_peer(struct twill_fd_passing *fd_passing,
     return cause;
 }
 
-/* *missing: files that have not come; *unsent: ours that could not go yet, though there is somebody
- * to try. */
+/* Advance all peers. *missing: files not received yet; *unsent: ours not sent yet to peers that
+ * could be tried. */
 static enum twill_share_cause serve_peers(struct twill_fd_passing *fd_passing, size_t *missing,
                                           size_t *unsent)
 {
@@ -359,7 +359,7 @@ static enum twill_share_cause serve_peers(struct twill_fd_passing *fd_passing, s
         if (cause != TWILL_SHARE_FINE)
             return cause;
         *missing += peer->fd < 0;
-        *unsent += !peer->sent && (peer->identified || is_called(fd_passing, peer));
+        *unsent += !peer->sent && (peer->identified || connects_to(fd_passing, peer));
     }
     return TWILL_SHARE_FINE;
 }
@@ -369,9 +369,9 @@ static void await_traffic(struct exchange *exchange, bool sending)
     const struct twill_fd_passing *fd_passing = exchange->fd_passing;
     struct pollfd *polls = exchange->polls;
     nfds_t n = 0;
-    /* Sockets of descriptor -1 are ignored by poll(). */
-    bool capacity = exchange->pending_count < MAX_PENDING;
-    polls[n++] = (struct pollfd){.fd = capacity ? fd_passing->listener : -1, .events = POLLIN};
+    /* poll() ignores entries of descriptor -1. */
+    bool accepts = exchange->pending_count < MAX_PENDING;
+    polls[n++] = (struct pollfd){.fd = accepts ? fd_passing->listener : -1, .events = POLLIN};
     for (size_t i = 0; i < exchange->pending_count; i++)
         polls[n++] = (struct pollfd){.fd = exchange->pending[i], .events = POLLIN};
     for (size_t i = 0; i < fd_passing->peer_count; i++)
@@ -395,7 +395,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
     uint64_t deadline = twill_now() + fd_passing->oob->timeout_ns;
     for (bool over = false; !over;) {
         size_t missing, unsent;
-        over = twill_now() > deadline; /* asked first: who slept past it still looks once more */
+        over = twill_now() > deadline; /* before the work: one last round after a late wake-up */
         accept_pending(exchange);
         enum twill_share_cause cause = identify_pending(exchange);
         if (cause == TWILL_SHARE_FINE)
@@ -481,5 +481,5 @@ const char *twill_fd_passing_phase_text(int32_t phase)
         [TWILL_FD_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
         [TWILL_FD_PASSING_RECEIVED] = "it came, but the waiting rank's own could not go out",
     };
-    return phase >= 0 && phase < TWILL_FD_PASSING_PHASES ? texts[phase] : "at an unknown stage";
+    return phase >= 0 && phase < TWILL_FD_PASSING_PHASES ? texts[phase] : "in an unknown phase";
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mappings of shared memory: see fabric/shm/mapping.h. */
 #include "fabric/shm/mapping.h"
 
 #include <errno.h>
@@ -8,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Linux 5.14. An older kernel says no, and faults come one by one. */
+/* Linux 5.14. An older kernel refuses it, and pages fault one by one. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -44,7 +43,7 @@ enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t byte
 {
     struct rlimit limit;
     *fd = -1;
-    /* Beyond it ftruncate() would raise SIGXFSZ in a process that is not ours. */
+    /* Beyond the limit ftruncate() would raise SIGXFSZ in the user's process. */
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < bytes)
         return TWILL_SHARE_FILE_LIMIT;
@@ -54,7 +53,7 @@ enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t byte
     if (*fd < 0)
         return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_MEMFD;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    fcntl(*fd, F_SETLK, &lock); /* if this fails, peers see no lock, and never believe in a death */
+    fcntl(*fd, F_SETLK, &lock); /* if this fails, peers see no lock and never assume a death */
     if (ftruncate(*fd, (off_t)bytes) == 0)
         return TWILL_SHARE_FINE;
     close(*fd);
@@ -64,7 +63,7 @@ enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t byte
 
 struct twill_mapping *twill_mapping_create(int fd, size_t bytes)
 {
-    /* Not from malloc: it may have to stay when others might still use it. */
+    /* Not from malloc: it may have to be leaked if others might still use it. */
     struct twill_mapping *mapping =
         mmap(NULL, sizeof(*mapping), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED)

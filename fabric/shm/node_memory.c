@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The areas of a node in one segment per rank: area | copies of the staging memory | those for
- * small messages | channels. And sleeping until one is rung. */
+/* The node memory, one region per rank: area | copies of SHARED | copies of small SHARED |
+ * channels. And sleeping on a doorbell. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
 
@@ -36,7 +36,7 @@ static bool same_layout(const struct twill_layout_line *a, const struct twill_la
            a->shared_bytes == b->shared_bytes && a->channel_bytes == b->channel_bytes;
 }
 
-/* All ranks of a label lay out alike: the same conclusion on every rank of the job. */
+/* Check that all ranks of a label use one layout. All ranks of the job come to the same result. */
 static twill_status agree_on_layout(struct twill_oob *oob, const uint32_t *label,
                                     const struct twill_layout_line *mine, struct twill_error *error)
 {
@@ -48,7 +48,7 @@ static twill_status agree_on_layout(struct twill_oob *oob, const uint32_t *label
     twill_status status = twill_oob_allgather(oob, mine, all, sizeof(*mine), error);
     bool same = true;
     for (rank = 1; status == TWILL_OK && same && rank < size; rank++) {
-        /* Enough, by transitivity: the nearest rank before it of its label. */
+        /* Comparing with the nearest lower rank of its label is enough, by transitivity. */
         for (other = rank; other-- > 0 && label[other] != label[rank];)
             ;
         same = other == UINT32_MAX || same_layout(&all[rank], &all[other]);
@@ -96,7 +96,7 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
     return TWILL_OK;
 }
 
-/* What small messages go through, so that the first calls do not fault at every line. */
+/* Populate what small messages use, so that first calls do not fault at every line. */
 static void populate(const struct twill_node *node, uint32_t l,
                      const struct twill_layout_line *layout)
 {
@@ -109,7 +109,8 @@ static twill_status open_areas(struct twill_node *node, struct twill_oob *oob,
                                struct twill_error *error)
 {
     TWILL_TRY(error, find_members(node, oob, layout, error));
-    populate(node, node->me, layout); /* its own first: pages are where they are touched */
+    populate(node, node->me,
+             layout); /* own memory first: pages are placed where they are first touched */
     node->area[node->me]->layout = *layout;
     TWILL_TRY(error, agree_on_layout(oob, label, layout, error));
     for (uint32_t l = 0; l < node->size; l++) {
@@ -117,7 +118,7 @@ static twill_status open_areas(struct twill_node *node, struct twill_oob *oob,
             populate(node, l, layout);
         if (!same_layout(&node->area[l]->layout, layout))
             return TWILL_FAIL(
-                error, TWILL_ERR_INTERNAL, "%s does not see what %s wrote to its shared memory",
+                error, TWILL_ERR_INTERNAL, "%s cannot see what %s wrote to its shared memory",
                 TWILL_RANK_NAME(oob->job, oob->rank), TWILL_RANK_NAME(oob->job, node->rank[l]));
     }
     return TWILL_OK;
@@ -162,8 +163,7 @@ void twill_node_close(struct twill_node *node)
     free(node);
 }
 
-/* --- bells: not FUTEX_PRIVATE, the waker may be another process --------------------------------
- */
+/* --- doorbells: not FUTEX_PRIVATE, as the waker may be another process ----------------------- */
 
 void twill_node_wake(struct twill_node *node, uint32_t l)
 {
@@ -176,9 +176,9 @@ uint32_t twill_node_sleep_begin(struct twill_node *node)
 {
     struct twill_doorbell_line *doorbell = &node->area[node->me]->doorbell;
     uint32_t word = atomic_load_explicit(&doorbell->rings, memory_order_acquire);
-    /* An exchange, as it is a full barrier here: the poll that follows must not run before others
-     * can see this. (A fence would say so better, but the thread sanitizer does not know fences.)
-     */
+    /* An atomic exchange, as a full barrier: the poll that follows must not run before others
+     * can see this. (A fence would say so better, but the thread sanitizer does not know
+     * fences.) */
     atomic_exchange_explicit(&doorbell->sleeping, 1, memory_order_seq_cst);
     return word;
 }
@@ -188,7 +188,7 @@ void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_n
     struct twill_doorbell_line *doorbell = &node->area[node->me]->doorbell;
     struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
                              .tv_nsec = (long)(timeout_ns % 1000000000u)};
-    /* Rung in between, a signal, the time being up: the caller polls in any case. */
+    /* The result does not matter (rung, signal, timeout): the caller polls in any case. */
     syscall(SYS_futex, &doorbell->rings, FUTEX_WAIT, word, &limit, NULL, 0);
 }
 
@@ -197,7 +197,7 @@ void twill_node_sleep_end(struct twill_node *node)
     atomic_store_explicit(&node->area[node->me]->doorbell.sleeping, 0, memory_order_relaxed);
 }
 
-/* --- bad news -------------------------------------------------------------------------------- */
+/* --- failures -------------------------------------------------------------------------------- */
 
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
                       uint64_t sequence, const char *message)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks of one node show each other, in cache lines: flags, immediates, the call they are in,
- * failures, doorbells; and the staging memory (SHARED). One area per rank and communicator, at the
- * head of its segment; only its owner writes it, except doorbells, and immediates and SHARED where
- * two ranks swap them.
+/* What the ranks of a node publish to each other, in cache lines: flags, immediates (small payloads
+ * with their epoch), the call they are in, failures, doorbells; and SHARED, the scratch memory of
+ * schedules. One area per rank and communicator, at the start of its region. Only its owner writes
+ * to it, except doorbells, and immediates and SHARED where two ranks alternate them.
  *
- * Epochs: instance e of a communicator uses slot e % TWILL_WINDOW, copy e % TWILL_COPIES of the
- * staging memory and copy e % TWILL_LINES of immediates; a physical lane is slot *
- * TWILL_SCHEDULE_LANES + lane. Flags only grow, nothing is ever reset.
+ * Epochs: instance e of a communicator uses slot e % TWILL_WINDOW, copy e % TWILL_COPIES of SHARED
+ * and copy e % TWILL_LINES of immediates; its physical lanes are slot * TWILL_SCHEDULE_LANES +
+ * lane. Flags only grow, nothing is ever reset.
  *
- * Ranks may be ahead of each other (see eager in algorithms/schedule/schedule.h), small messages by
- * many instances: so their staging memory has as many copies as there are immediates. */
+ * Ranks may be ahead of each other (see eager in algorithms/schedule/schedule.h), with small
+ * messages by many instances: small SHARED therefore has as many copies as immediates. */
 #ifndef TWILL_NODE_MEMORY_H
 #define TWILL_NODE_MEMORY_H
 
@@ -19,26 +19,27 @@
 #include <string.h>
 
 #define TWILL_WINDOW       2                  /* instances in flight */
-#define TWILL_COPIES       (2 * TWILL_WINDOW) /* of SHARED */
+#define TWILL_COPIES       (2 * TWILL_WINDOW) /* copies of SHARED */
 #define TWILL_LINES        32u                /* copies of IMM, and of SHARED where it is small */
-#define TWILL_SMALL_BYTES  ((size_t)4096)     /* so large a SHARED is small */
+#define TWILL_SMALL_BYTES  ((size_t)4096)     /* SHARED up to this size is small */
 #define TWILL_NODE_LANES   (TWILL_WINDOW * 4) /* physical lanes */
-#define TWILL_POINT_LANE   TWILL_NODE_LANES   /* of messages: point to point */
-#define TWILL_LANES        (TWILL_NODE_LANES + 1) /* of messages */
+#define TWILL_POINT_LANE   TWILL_NODE_LANES   /* lane of point-to-point messages */
+#define TWILL_LANES        (TWILL_NODE_LANES + 1) /* lanes of messages */
 #define TWILL_LINE_PAYLOAD 48
-#define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 5 * 64) /* of an immediate */
+#define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 5 * 64) /* payload of an immediate */
 #define TWILL_ABORT_TEXT   320
 
-/* Payload beside its epoch: one line, one transfer. The head of a slot in a channel. */
+/* A small payload with its epoch: one cache line, one transfer. Also the head of a slot of a shm
+ * channel. */
 struct twill_line {
     _Atomic uint64_t epoch; /* written last */
-    uint32_t signature;     /* of the call: ranks that disagree notice at the first line */
+    uint32_t signature;     /* call hash: ranks that disagree find out here */
     uint32_t bytes;
     unsigned char payload[TWILL_LINE_PAYLOAD];
 } TWILL_ALIGNED(64);
-_Static_assert(sizeof(struct twill_line) == 64, "a line is a line");
+_Static_assert(sizeof(struct twill_line) == 64, "one cache line");
 
-/* An immediate: the same, and lines of payload behind it. */
+/* An immediate: a line with more lines of payload behind it. */
 struct twill_immediate {
     _Atomic uint64_t epoch; /* written last */
     uint32_t signature;
@@ -52,53 +53,54 @@ struct twill_flag {
     _Atomic uint32_t signature;
 } TWILL_ALIGNED(64);
 
-/* The call a rank is in: read by others only to explain a failure. Which call that is stands with
- * those before it, in struct twill_past. */
+/* The call a rank is in, read by others only to explain a failure. What call it is stands in struct
+ * twill_past. */
 struct twill_call_line {
     _Atomic uint64_t sequence;  /* number of the call, from 1; 0 while it is being written */
     _Atomic uint64_t entered;   /* twill_ticks() at entry */
-    _Atomic uint64_t left;      /* sequence of the last call that ended here */
-    _Atomic uint32_t waits_for; /* 1 + the rank it has been waiting for so long, or 0 */
+    _Atomic uint64_t left;      /* sequence of the last call that ended */
+    _Atomic uint32_t waits_for; /* 1 + the rank it has been waiting for for long, or 0 */
 } TWILL_ALIGNED(64);
 
-/* The instances that a rank has begun; and of the last ones in which calls that was. */
+/* The instances a rank has started, and for the last TWILL_LINES of them the call hash. */
 struct twill_started_line {
-    _Atomic uint64_t epoch; /* the last one, written last */
+    _Atomic uint64_t epoch; /* of the last one; written last */
     _Atomic uint32_t signature[TWILL_LINES];
 } TWILL_ALIGNED(64);
 
-/* One of the last calls, the present one among them. */
+/* One of the last TWILL_PAST calls, including the current one. */
 #define TWILL_PAST 32u
 struct twill_past {
     _Atomic uint64_t sequence, count; /* sequence: 0 while it is being written */
     _Atomic uint32_t what, root;      /* what: twill_call_what() */
 };
 
-/* Where the caller's buffers are: in the owner's heap segment, for zero-copy, and in its process,
- * for who can reach that. */
+/* Addresses of a rank's buffers in a call: in its heap region, for zero-copy, and in its process,
+ * for single-copy access. */
 struct twill_address_line {
     _Atomic uint64_t sequence;       /* of the call, written last */
-    _Atomic uint64_t src, dst;       /* offset in the heap, or UINT64_MAX: not there */
-    _Atomic uint64_t src_at, dst_at; /* address; 0: not needed, UINT64_MAX: not to be reached */
+    _Atomic uint64_t src, dst;       /* offset in the heap region; UINT64_MAX: outside */
+    _Atomic uint64_t src_at, dst_at; /* address; 0: not needed, UINT64_MAX: not accessible */
     _Atomic uint32_t signature;
 } TWILL_ALIGNED(64);
 
 struct twill_doorbell_line {
     _Atomic uint32_t rings;    /* futex word */
-    _Atomic uint32_t sleeping; /* owner is, or is about to be */
+    _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
 
+/* The failure of a communicator, as one rank reports it. */
 struct twill_abort_line {
     _Atomic uint32_t set;
     int32_t status;
     uint32_t from;
-    uint64_t sequence; /* of the call that failed: earlier calls may still end well */
+    uint64_t sequence; /* of the failed call: earlier ones may still succeed */
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
 
-/* How the segment is laid out, so that different builds of twill cannot misread each other. */
+/* The layout of the region, so that different builds of twill cannot misread each other. */
 struct twill_layout_line {
-    uint64_t magic; /* TWILL_NODE_MAGIC; together with the sizes the version of the layout */
+    uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
 #define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000004)
@@ -107,7 +109,7 @@ struct twill_node_area {
     struct twill_layout_line layout;
     struct twill_call_line call;
     struct twill_started_line started;
-    struct twill_past past[TWILL_PAST];     /* by sequence */
+    struct twill_past past[TWILL_PAST];     /* by sequence % TWILL_PAST */
     struct twill_address_line addresses[2]; /* by parity of the sequence */
     struct twill_doorbell_line doorbell;
     struct twill_abort_line abort;
@@ -115,32 +117,33 @@ struct twill_node_area {
     struct twill_immediate imm[TWILL_NODE_LANES][TWILL_LINES];
 };
 
-/* This rank's view of the areas of a communicator. Indexed by local rank. */
+/* This rank's view of the node memory of a communicator. Arrays are indexed by local rank. Created
+ * by twill_node_open(), freed by twill_node_close(). */
 struct twill_node {
     struct twill_shm_region *region;
     uint32_t me;                   /* own local rank */
     uint32_t size;                 /* ranks on this node */
-    uint32_t alternate;            /* 1 where they are two, else 0: see twill_node_area_index() */
+    uint32_t alternate;            /* 1 if there are two, else 0: see */
     struct twill_node_area **area; /* [size] */
-    unsigned char **shared;        /* [size] first byte of the staging memory */
-    size_t shared_bytes;           /* of one copy */
-    unsigned char **small;         /* [size] first byte of the copies for small messages */
-    unsigned char **channels;      /* [size] first byte of the region the shm transport lays out */
+    unsigned char **shared;        /* [size] first copy of SHARED */
+    size_t shared_bytes;           /* bytes of one copy */
+    unsigned char **small;         /* [size] first copy of small SHARED */
+    unsigned char **channels;      /* [size] memory laid out by the shm transport */
     size_t channel_bytes;
-    uint32_t *rank; /* [size] ranks, ascending */
+    uint32_t *rank; /* [size] rank in the communicator, ascending */
 };
 
-/* Collective over boot. May split nodes that cannot share memory: see twill_shm_region_share().
- * channel_bytes: room for the shm transport's channels. placer: of this rank's area and what is
- * behind it, or NULL. */
+/* Create the node memory. Collective over `oob`. Changes label[] and sets *why where ranks cannot
+ * share memory: see twill_shm_region_share(). shared_bytes: of one copy of SHARED; channel_bytes:
+ * for the shm transport; placer: for this rank's memory, or NULL. */
 twill_status twill_node_open(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
                              size_t shared_bytes, size_t channel_bytes,
                              const struct twill_shm_region_placer *placer, const char **why,
                              struct twill_error *error);
 void twill_node_close(struct twill_node *node);
 
-/* Wake local rank l if it sleeps. Cheap when it does not. Call after the store it waits for. No
- * fence: a sleeper never sleeps longer than a millisecond or so, so a lost wake costs little. */
+/* Wake local rank l if it sleeps; cheap if it does not. Call it after the store l waits for. There
+ * is no fence: a sleeper wakes by itself after about a millisecond, so a lost wake costs little. */
 void twill_node_wake(struct twill_node *node, uint32_t l);
 static inline void twill_node_ring_doorbell(struct twill_node *node, uint32_t l)
 {
@@ -154,13 +157,13 @@ static inline void twill_node_ring_doorbells(struct twill_node *node)
         if (l != node->me)
             twill_node_ring_doorbell(node, l);
 }
-/* Sleep until rung, at most timeout_ns. The caller sets bell.sleeping, polls once more, sleeps,
- * clears it: twill_node_sleep_begin() returns the word to compare. */
+/* Sleep until the doorbell rings, at most timeout_ns: call sleep_begin(), which returns `word`,
+ * poll once more, sleep(word), sleep_end(). */
 uint32_t twill_node_sleep_begin(struct twill_node *node);
 void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns);
 void twill_node_sleep_end(struct twill_node *node);
 
-/* Flags grow by epoch, and within one by SIGNAL. */
+/* Return the value of a flag: it grows with the epoch, and within one with each SIGNAL step. */
 static inline uint64_t twill_node_flag_value(uint64_t epoch, uint32_t ordinal)
 {
     return epoch << 16 | ordinal;
@@ -180,20 +183,20 @@ static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l
     return atomic_load_explicit(&node->area[l]->flag[lane].value, memory_order_acquire);
 }
 
-/* Whose area holds what local rank l shows, the copies being gone round so many times. Two ranks
- * swap every time: a line is then written where it was read last, and need not be fetched for it
- * (PLATFORM: a fifth of the time of a line to and fro, half of that of a few KiB). Safe as reusing
- * a copy is: when an epoch begins anywhere, everything of the one that used the copy before is done
- * everywhere. */
+/* Return the local rank whose area holds what local rank l publishes, when the copies are used for
+ * the `round`-th time. Two ranks alternate areas every round: a line is then written where it was
+ * read last and need not be fetched for it, which saves a fifth of a line's round trip, and half of
+ * that of a few KiB (on the machine of docs/performance.md). It is as safe as reusing a copy: when
+ * an epoch begins anywhere, the previous user of its copy is complete everywhere. */
 static inline uint32_t twill_node_area_index(const struct twill_node *node, uint32_t l,
                                              uint64_t round)
 {
     return l ^ ((uint32_t)round & node->alternate);
 }
 
-/* Local rank l's copy of SHARED in an epoch; `swaps`: two ranks swap it as above; `small`: among
- * the copies for small messages. Those are not a power of two apart: they would meet in the same
- * places of a cache. */
+/* Return local rank l's copy of SHARED in an epoch. `alternates`: two ranks alternate it as above.
+ * `small`: among the copies for small messages, which lie no power of two apart, as they would then
+ * compete for one set of a cache. */
 static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
                                                uint64_t epoch, bool alternates, bool small)
 {
@@ -203,6 +206,7 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
                  : node->shared[area] + epoch % copies * node->shared_bytes;
 }
 
+/* Return where local rank l publishes its immediate of this epoch. */
 static inline struct twill_immediate *twill_node_imm_at(const struct twill_node *node, uint32_t l,
                                                         uint32_t lane, uint64_t epoch)
 {
@@ -210,7 +214,7 @@ static inline struct twill_immediate *twill_node_imm_at(const struct twill_node 
     return &area->imm[lane][epoch % TWILL_LINES];
 }
 
-/* The payload is there: say so. */
+/* Publish an immediate whose payload is written. */
 static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epoch,
                                        uint32_t signature, size_t bytes)
 {
@@ -228,7 +232,7 @@ static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64
     twill_node_ring_doorbells(node);
 }
 
-/* The immediate of local rank l for this epoch, or NULL: not there yet. */
+/* Return the immediate of local rank l for this epoch, or NULL if it has not arrived. */
 static inline const struct twill_immediate *
 twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_t epoch)
 {
@@ -236,7 +240,7 @@ twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_
     return atomic_load_explicit(&line->epoch, memory_order_acquire) == epoch ? line : NULL;
 }
 
-/* Say that this rank begins an instance. */
+/* Publish that this rank starts an instance. */
 static inline void twill_node_start(struct twill_node *node, uint64_t epoch, uint32_t signature)
 {
     struct twill_started_line *started = &node->area[node->me]->started;
@@ -245,13 +249,14 @@ static inline void twill_node_start(struct twill_node *node, uint64_t epoch, uin
     atomic_store_explicit(&started->epoch, epoch, memory_order_release);
 }
 
-/* The last instance that local rank l has begun. */
+/* Return the last instance that local rank l has started. */
 static inline uint64_t twill_node_started(const struct twill_node *node, uint32_t l)
 {
     return atomic_load_explicit(&node->area[l]->started.epoch, memory_order_acquire);
 }
 
-/* The signature of one that it has begun and that is not too long ago: this rank is in it. */
+/* Return the call hash of an instance l has started. Valid for the last TWILL_LINES, thus for any
+ * instance this rank is in. */
 static inline uint32_t twill_node_signature(const struct twill_node *node, uint32_t l,
                                             uint64_t epoch)
 {
@@ -259,10 +264,10 @@ static inline uint32_t twill_node_signature(const struct twill_node *node, uint3
                                 memory_order_relaxed);
 }
 
-/* Say on this node that the communicator failed; the first one said by a rank stays. */
+/* Publish on this node that the communicator failed. Only the first failure of a rank is kept. */
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
                       uint64_t sequence, const char *message);
-/* The local rank that has said so of a call up to this one, or UINT32_MAX. */
+/* Return a local rank that has published a failure of a call up to this one, or UINT32_MAX. */
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory of a node: memory, who can share it with whom, and the proof that it works. */
+/* Shared memory of a node: creates it, agrees who shares it with whom, and proves that it works. */
 #include "fabric/shm/shared_region.h"
 
 #include "fabric/shm/fd_passing.h"
@@ -14,64 +14,64 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEGMENT_RANK_NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
+#define SHARE_RANK_NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
 
-/* This rank's view of one rank. */
+/* This rank's mapping of one rank's memory. */
 struct rank_view {
     void *at;
-    struct twill_mapping *mapping; /* of a thread of this process */
-    int fd;                        /* of another process: kept for its lock */
-    bool locked;                   /* the lock could be seen */
+    struct twill_mapping *mapping; /* if it is a thread of this process */
+    int fd;                        /* of another process: kept to test its lock */
+    bool locked;                   /* its lock was visible */
 };
 
 struct twill_shm_region {
     size_t bytes;
     int rank, size;
-    int fd; /* the own memfd, or -1. Closing it, or any duplicate in this process, drops the lock */
-    bool given;                     /* fd and mine are another's, who keeps them */
-    char why[TWILL_RANK_TEXT + 96]; /* memory is not shared */
+    int fd;     /* own memfd, or -1; closing it or any duplicate in this process drops the lock */
+    bool given; /* fd and mine belong to the caller */
+    char why[TWILL_RANK_TEXT + 96]; /* why memory is not shared */
     struct twill_mapping *mine;
-    struct twill_shm_region_placer placer; /* of mine; all NULL: none */
+    struct twill_shm_region_placer placer; /* placer of mine; all NULL: none */
     struct rank_view *view;                /* [size] */
 };
 
-/* What a rank tells all others first. */
+/* First exchange: a rank's host, memory and socket. */
 struct share_info {
     struct twill_host host;
-    uint64_t mapping; /* address of its struct twill_mapping, for threads of its process */
+    uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
     uint64_t bytes;
-    uint64_t token_at;  /* in its memory */
-    uint64_t name, key; /* of its socket */
+    uint64_t token_at;  /* offset of the token in its memory */
+    uint64_t name, key; /* socket name and secret */
     int32_t cause;      /* enum twill_share_cause */
-    int32_t error;      /* errno when it got no memory at all, or 0 */
+    int32_t error;      /* errno if it got no memory at all, or 0 */
 };
 
-/* And last. */
+/* Last exchange: the result of a rank. */
 struct share_result {
     int32_t cause;
     int32_t late;
-    int32_t phase; /* enum twill_fd_passing_phase, of the late one */
+    int32_t phase; /* enum twill_fd_passing_phase of the one that timed out */
     uint32_t lost;
 };
 
-/* The state of one share. */
+/* The state of one twill_shm_region_share() call. */
 struct share {
     struct twill_shm_region *region;
     struct twill_oob *oob;
-    const char *name;                           /* of its file */
+    const char *name;                           /* name of the memfd */
     const struct twill_shm_region_given *given; /* or NULL */
     struct share_info *info;                    /* [size] */
     struct share_result *result;                /* [size] */
     uint32_t *first;                            /* [size] the lowest rank with the same label */
-    int32_t *cause; /* [size] why the label of that lowest rank cannot share */
-    bool *crosses;  /* [size] whether it spans processes, likewise */
+    int32_t *cause; /* [size] by lowest rank: why the label cannot share */
+    bool *crosses;  /* [size] by lowest rank: whether the label spans processes */
     struct twill_fd_passing fd_passing;
     struct twill_error *error;
 };
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* This rank's memory. What went wrong is recorded, to be told to all, not returned. */
+/* Create this rank's memory. Errors are not returned but recorded in `info`, for all ranks. */
 static void make_memory(struct share *share, bool shared, struct share_info *info)
 {
     struct twill_shm_region *region = share->region;
@@ -92,15 +92,15 @@ static void make_memory(struct share *share, bool shared, struct share_info *inf
     info->mapping = (uintptr_t)region->mine;
 }
 
-/* What shows others that they look at the memory of this rank. Taken back when all have looked. */
+/* Write the token that proves to others that they map this rank's memory. */
 static void show_token(const struct twill_shm_region *region, size_t at, uint64_t token)
 {
     atomic_store_explicit((_Atomic uint64_t *)((unsigned char *)region->mine->at + at), token,
                           memory_order_release);
 }
 
-/* New memory gives the page back as well: it lies where the system put it, and its owner may want
- * it elsewhere. */
+/* Clear the token when all ranks have checked it. New memory also gives the page back, as its owner
+ * may want it on another NUMA node. */
 static void hide_token(const struct twill_shm_region *region, size_t at)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -108,7 +108,7 @@ static void hide_token(const struct twill_shm_region *region, size_t at)
         show_token(region, at, 0);
 }
 
-/* The own memory loses users, the last of whom unmaps it. */
+/* Drop users of the own memory; the last one unmaps it. */
 static void drop_mine(const struct twill_shm_region *region, int64_t users)
 {
     if (!region->given)
@@ -126,14 +126,15 @@ static void view_close(struct rank_view *view, size_t bytes)
     *view = (struct rank_view){.fd = -1};
 }
 
-/* Where nothing is known two containers look alike in this; then threads share as processes do, and
- * who closes first has the others taken for dead. */
+/* Return whether two ranks are threads of one process. If the pid namespace is unknown, two
+ * containers look alike; then threads share like processes, and the first to close drops the locks
+ * of the others, which are taken for dead. */
 static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
 {
     return a->pid_namespace != 0 && twill_host_same_process(a, b);
 }
 
-/* --- who with whom --------------------------------------------------------------------------- */
+/* --- agreement ------------------------------------------------------------------------------- */
 
 static bool label_is_ours(const struct share *share, uint32_t rank)
 {
@@ -152,16 +153,16 @@ static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
     }
 }
 
-/* A rank says why its label cannot share. */
-static void found(struct share *share, uint32_t rank, int32_t cause)
+/* Record why the label of a rank cannot share. */
+static void record_cause(struct share *share, uint32_t rank, int32_t cause)
 {
     share->cause[share->first[rank]] = cause;
     if (cause != TWILL_SHARE_FINE)
         snprintf(share->region->why, sizeof(share->region->why), "%s: %s",
-                 SEGMENT_RANK_NAME(share, rank), twill_share_cause_text(cause));
+                 SHARE_RANK_NAME(share, rank), twill_share_cause_text(cause));
 }
 
-/* From the first records: the same conclusions on every rank, errors included. */
+/* Check the first exchange. All ranks come to the same result, errors included. */
 static twill_status check_infos(struct share *share)
 {
     const struct share_info *info = share->info;
@@ -171,23 +172,23 @@ static twill_status check_infos(struct share *share)
             return TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
                               "%s (%s) could not map %llu bytes of address space: %s (ulimit -v? "
                               "TWILL_HEAP_LIMIT says how much is reserved for twill_alloc)",
-                              SEGMENT_RANK_NAME(share, r), info[r].host.name,
+                              SHARE_RANK_NAME(share, r), info[r].host.name,
                               (unsigned long long)info[r].bytes, strerror(info[r].error));
         if (info[r].bytes != info[f].bytes)
             return TWILL_FAIL(share->error, TWILL_ERR_MISMATCH,
                               "%s asks for %llu bytes of shared memory, %s of its node for %llu",
-                              SEGMENT_RANK_NAME(share, r), (unsigned long long)info[r].bytes,
-                              SEGMENT_RANK_NAME(share, f), (unsigned long long)info[f].bytes);
+                              SHARE_RANK_NAME(share, r), (unsigned long long)info[r].bytes,
+                              SHARE_RANK_NAME(share, f), (unsigned long long)info[f].bytes);
         if (!in_one_process(&info[r].host, &info[f].host))
             share->crosses[f] = true;
     }
-    for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) /* threads alone need no file */
+    for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) /* threads need no file */
         if (share->crosses[share->first[r]] && share->cause[share->first[r]] == TWILL_SHARE_FINE)
-            found(share, r, info[r].cause);
+            record_cause(share, r, info[r].cause);
     return TWILL_OK;
 }
 
-/* Take part in the memory of this process's other threads, and count them in ours. */
+/* Use the mappings of this process's other threads, and count them as users of ours. */
 static void adopt_threads(struct share *share)
 {
     struct twill_shm_region *region = share->region;
@@ -228,8 +229,8 @@ static twill_status list_peers(struct share *share)
     return TWILL_OK;
 }
 
-/* Tell how it went here; learn why labels cannot share. */
-static twill_status agree_segment(struct share *share, enum twill_share_cause cause)
+/* Exchange results, and record why labels cannot share. Fails if a peer timed out. */
+static twill_status exchange_results(struct share *share, enum twill_share_cause cause)
 {
     const struct twill_fd_passing *fd_passing = &share->fd_passing;
     struct share_result mine = {.cause = (int32_t)cause,
@@ -242,29 +243,29 @@ static twill_status agree_segment(struct share *share, enum twill_share_cause ca
         return twill_fd_passing_fail(fd_passing, why.message, share->error);
     if (status < 0)
         return TWILL_FAIL(share->error, status, "%s, sharing memory: %s",
-                          SEGMENT_RANK_NAME(share, share->oob->rank), why.message);
+                          SHARE_RANK_NAME(share, share->oob->rank), why.message);
     for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) {
-        const struct share_result *v = &share->result[r];
-        if (v->late)
+        const struct share_result *theirs = &share->result[r];
+        if (theirs->late)
             return TWILL_FAIL(
                 share->error, TWILL_ERR_TIMEOUT, "%s waited %llu s for the memory of %s (%s)",
-                SEGMENT_RANK_NAME(share, r),
+                SHARE_RANK_NAME(share, r),
                 (unsigned long long)(share->oob->timeout_ns / 1000000000u),
-                SEGMENT_RANK_NAME(share, v->lost), twill_fd_passing_phase_text(v->phase));
+                SHARE_RANK_NAME(share, theirs->lost), twill_fd_passing_phase_text(theirs->phase));
         int32_t ours = share->cause[share->first[r]];
-        /* Who gives up hangs up, and is lost to others: they know less. */
-        if (ours == TWILL_SHARE_FINE || (ours == TWILL_SHARE_LOST && v->cause > 0))
-            found(share, r, v->cause);
+        /* A rank that gives up hangs up and is "lost" to others: its own reason is better. */
+        if (ours == TWILL_SHARE_FINE || (ours == TWILL_SHARE_LOST && theirs->cause > 0))
+            record_cause(share, r, theirs->cause);
     }
     return TWILL_OK;
 }
 
 static uint64_t token_of(const struct share_info *info)
 {
-    return info->key | 1; /* new memory is zero */
+    return info->key | 1; /* never 0, as new memory is */
 }
 
-/* Map what the peers handed over, and see that it is what they write to. */
+/* Map the files of the peers, and check that these are what they write to. */
 static enum twill_share_cause map_peers(struct share *share)
 {
     struct twill_shm_region *region = share->region;
@@ -292,8 +293,8 @@ static enum twill_share_cause map_peers(struct share *share)
     return TWILL_SHARE_FINE;
 }
 
-/* Both steps end in an agreement, also on ranks with nobody to share with, and nobody waits for a
- * rank that has given up: it closes its sockets first. */
+/* Share with other processes. Each of the two steps ends with an exchange on all ranks, also those
+ * with no peer. A rank that gives up closes its sockets first, so that none waits for it. */
 static twill_status share_processes(struct share *share)
 {
     struct twill_fd_passing *fd_passing = &share->fd_passing;
@@ -304,26 +305,26 @@ static twill_status share_processes(struct share *share)
         TWILL_TRY(share->error, list_peers(share));
         cause = twill_fd_passing_connect(fd_passing);
     }
-    TWILL_TRY(share->error, agree_segment(share, cause));
+    TWILL_TRY(share->error, exchange_results(share, cause));
     if (crosses && *ours == TWILL_SHARE_FINE) {
         cause = twill_fd_passing_exchange(fd_passing);
         if (cause == TWILL_SHARE_FINE)
             cause = map_peers(share);
     }
     twill_fd_passing_close(fd_passing);
-    return agree_segment(share, cause);
+    return exchange_results(share, cause);
 }
 
-/* --- the whole ------------------------------------------------------------------------------- */
+/* --- public functions ------------------------------------------------------------------------ */
 
-static void go_alone(struct twill_shm_region *region)
+static void close_peers(struct twill_shm_region *region)
 {
     for (int r = 0; r < region->size; r++)
         if (r != region->rank)
             view_close(&region->view[r], region->bytes);
 }
 
-/* Close what has no more use, forget the token, and give labels to those who are alone. */
+/* Clear the token, close what is not needed, and set new labels where memory cannot be shared. */
 static void decide_labels(struct share *share, uint32_t *label, const char **why)
 {
     struct twill_shm_region *region = share->region;
@@ -335,7 +336,7 @@ static void decide_labels(struct share *share, uint32_t *label, const char **why
     for (uint32_t r = 0; r < (uint32_t)region->size && *why != NULL; r++)
         label[r] = share->cause[share->first[r]] != TWILL_SHARE_FINE ? r : share->first[r];
     if (share->cause[own] != TWILL_SHARE_FINE)
-        go_alone(region);
+        close_peers(region);
     if (region->fd < 0)
         return;
     hide_token(region, share->info[region->rank].token_at);
@@ -368,14 +369,14 @@ static twill_status share_memory(struct share *share, uint32_t *label, const cha
     TWILL_TRY(share->error,
               twill_oob_allgather(share->oob, &mine, share->info, sizeof(mine), share->error));
     twill_status status = check_infos(share);
-    if (status < 0 && region->mine != NULL) /* all came to that conclusion: nobody will adopt it */
+    if (status < 0 && region->mine != NULL) /* all ranks fail here: no thread will use it */
         drop_mine(region, TWILL_MAPPING_USERS_UNKNOWN - 1);
     TWILL_TRY(share->error, status);
     adopt_threads(share);
-    bool anybody = false;
+    bool any_crosses = false;
     for (uint32_t r = 0; r < size; r++)
-        anybody = anybody || share->crosses[r];
-    if (anybody)
+        any_crosses = any_crosses || share->crosses[r];
+    if (any_crosses)
         TWILL_TRY(share->error, share_processes(share));
     decide_labels(share, label, why);
     region->view[region->rank].at = region->mine->at;
@@ -411,7 +412,7 @@ static struct twill_shm_region *region_create(const struct twill_oob *oob, size_
     return region;
 }
 
-/* share: boot, name, given and error are filled in. */
+/* Share, with oob, name, given and error of `share` set. */
 static twill_status share_all(struct share *share, struct twill_shm_region **made, uint32_t *label,
                               size_t bytes, const struct twill_shm_region_placer *placer,
                               const char **why)
@@ -468,7 +469,7 @@ void twill_shm_region_close(struct twill_shm_region *region)
     if (region == NULL)
         return;
     if (region->view != NULL)
-        go_alone(region);
+        close_peers(region);
     if (region->mine != NULL && region->placer.unplace != NULL)
         region->placer.unplace(region->placer.user, region->bytes);
     if (region->mine != NULL)

@@ -1,43 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that ranks of a node share: one memfd per rank, mapped by all of them. Nothing in
- * /dev/shm. Descriptors travel over an abstract unix socket; ranks that are threads of one process
- * use the owner's mapping as it is (so that a thread sanitizer sees one address). */
+/* Shared memory of the ranks of a node: one memfd per rank, mapped by all of them. Nothing lies in
+ * /dev/shm. Descriptors are passed over an abstract unix socket; ranks that are threads of one
+ * process use the owner's mapping (so that a thread sanitizer sees one address). */
 #ifndef TWILL_SHARED_REGION_H
 #define TWILL_SHARED_REGION_H
 
 #include "fabric/bootstrap/bootstrap.h"
 
 struct twill_mapping;
-struct twill_shm_region; /* this rank's memory and its view of the others' */
+struct twill_shm_region; /* this rank's memory, and its mappings of the others' */
 
-/* Decides which memory this rank's part of a segment is taken from. place() is called once, before
- * a page of it exists, by the thread that shares it; unplace() when the segment is closed. */
+/* Places this rank's memory on NUMA nodes. place() is called once, before any page exists, by the
+ * thread that shares the region; unplace() when the region is closed. */
 struct twill_shm_region_placer {
     void (*place)(void *user, void *at, size_t bytes);
     void (*unplace)(void *user, size_t bytes);
     void *user;
 };
 
-/* Collective over boot. Shares `bytes` (sparse: pages cost nothing until touched; zeroed) among the
- * ranks whose label equals this one's. label[boot->size] in; out: if sharing proves impossible
- * (containers, odd namespaces), the ranks of that label agree to be alone and label[r] becomes
- * a number of its own, the same on every rank (then every label becomes the lowest rank that has
- * it); *why says so on all ranks (text of the segment's), else NULL. Threads of one process keep a
- * mapping alive until the last of them closes. If the first exchange itself fails, the address
- * range of this rank's memory is left reserved: threads that heard more might be using it. The
- * placer is copied; NULL: memory lies as the system places it. */
+/* Share `bytes` of zeroed memory (sparse: an untouched page costs nothing) among the ranks whose
+ * label[] equals this rank's. Collective over `oob`. label has oob->size entries.
+ *
+ * If the ranks of a label cannot share (containers, namespaces), each of them becomes alone:
+ * label[r] becomes unique for it, every other label becomes the lowest rank that has it, and *why
+ * gives the reason, all equally on every rank; the text belongs to the region. Else *why is NULL.
+ *
+ * Threads of one process keep a mapping alive until the last of them closes. If the first exchange
+ * fails, the address range of this rank's memory stays reserved: threads that received more may use
+ * it. The placer is copied; NULL leaves placement to the system. */
 twill_status twill_shm_region_share(struct twill_shm_region **region, struct twill_oob *oob,
                                     uint32_t *label, size_t bytes,
                                     const struct twill_shm_region_placer *placer, const char **why,
                                     struct twill_error *error);
-/* The same for twill_alloc(), whose heap places its memory later. `given`, or NULL: memory that is
- * there already and outlives every segment: some of a process has been given out, and several of
- * its threads may share it at once, each under a token of its own. Memory whose mapping's users are
- * never dropped; bytes may be fewer than it has. */
+/* Share existing memory: the heap of twill_alloc(), which places its memory later. `given`
+ * outlives every region; NULL: create new memory. Several threads of a process may share it at a
+ * time, each with its own token; the users of its mapping are never dropped; `bytes` may be less
+ * than it has. */
 struct twill_shm_region_given {
     int fd;
     struct twill_mapping *mapping;
-    size_t token_at; /* where this caller may write 8 bytes */
+    size_t token_at; /* offset where this caller may write 8 bytes */
 };
 twill_status twill_shm_region_share_given(struct twill_shm_region **region, struct twill_oob *oob,
                                           uint32_t *label, size_t bytes,
@@ -46,11 +48,12 @@ twill_status twill_shm_region_share_given(struct twill_shm_region **region, stru
 void twill_shm_region_close(struct twill_shm_region *region); /* NULL is allowed */
 
 size_t twill_shm_region_bytes(const struct twill_shm_region *region);
-/* Where rank r's memory is mapped here; NULL if r is not of this node. Own rank included. */
+/* Return where the memory of a rank is mapped, the own rank included; NULL if it is not on this
+ * node. */
 void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank);
-/* Has the owner's process ended? By a POSIX lock on the memfd that the kernel drops at exit,
- * whatever the pid namespace; always false for threads of this process. An owner that has closed
- * its segment counts as dead too. Costs a system call. */
+/* Return whether the owner's process has ended, or has closed the region: the kernel then drops its
+ * POSIX lock on the memfd, in any pid namespace. Always false for threads of this process. Costs a
+ * system call. */
 bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank);
 
 #endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between ranks of a node, through slots in shared memory.
  *
- * Per (from, to, lane) a ring of slots with one producer and one consumer. A slot is a line with
- * its epoch (slot number + 1, never reset) and a piece of data. Up to 48 bytes travel in the line
- * itself: one cache miss a message. Longer ones stream through several slots; sender and receiver
- * work on different ones at the same time, and a receiver folds straight out of the slot.
+ * Per (from, to, lane) there is a ring of slots with one producer and one consumer. A slot is a
+ * line with its epoch (slot number + 1, never reset) and a chunk of data. Up to 48 bytes travel in
+ * the line itself: one cache miss per message. Longer messages stream through several slots; sender
+ * and receiver work on different ones at the same time, and a receiver reduces straight from the
+ * slot.
  *
- * Slots lie in the sender's segment, the count of consumed slots in the receiver's: so only its
- * owner writes to a segment, pages are first touched by who fills them, and a dead receiver cannot
- * have scribbled on what others send. 8 slots of 16 KiB stay in an L2 and were the best of those
- * measured: slots of 4 KiB lose a third at 1 MiB, more than this gains nothing. */
+ * Slots lie in the sender's region, the count of consumed slots in the receiver's: only its owner
+ * writes to a region, pages are first touched by the rank that fills them, and a dead receiver
+ * cannot have overwritten what others send. 8 slots of 16 KiB stay in an L2 cache and were the best
+ * measured: with slots of 4 KiB a third is lost at 1 MiB, more than 16 KiB gains nothing. */
 #include "fabric/transports.h"
 
 #include <stdio.h>
@@ -18,37 +19,37 @@
 #define SHM_SLOTS  8
 #define SLOT_BYTES 16384
 #define STREAMED                                                                                   \
-    0x80000000u /* in line->bytes: data is in the slot, the message's size in payload */
+    0x80000000u /* in line->bytes: the data is in the slot, the message's size in payload */
 
 _Static_assert((SHM_SLOTS & (SHM_SLOTS - 1)) == 0, "slot numbers wrap by masking");
-_Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "pieces keep element boundaries and lines");
+_Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "chunks keep element boundaries and lines");
 
-/* Written by the consumer, read by the producer when the ring looks full. */
+/* Slots consumed. Written by the consumer, read by the producer when the ring looks full. */
 struct credit_line {
     _Atomic uint64_t consumed;
 } TWILL_ALIGNED(64);
 
-/* One direction of one lane with one peer, as this rank sees it. */
+/* One direction of one lane with one peer, on this rank. */
 struct shm_channel {
     struct twill_transfer_queue queue;
     struct twill_line *line;    /* [SLOTS] */
     unsigned char *data;        /* [SLOTS][SLOT_BYTES] */
-    _Atomic uint64_t *consumed; /* by the receiver */
-    uint64_t index;             /* slots produced (consumed) here so far */
-    uint64_t seen;              /* sender: consumed when last looked */
-    uint64_t to_discard;        /* receiver: bytes to come of a message that did not match */
+    _Atomic uint64_t *consumed; /* slots consumed by the receiver */
+    uint64_t index;             /* slots produced, or consumed, by this rank */
+    uint64_t seen;              /* sender: *consumed when last read */
+    uint64_t to_discard;        /* receiver: bytes left of a message that did not match */
     uint32_t local;             /* the peer's local rank */
-    uint32_t active;            /* 1 + position in the list, 0: not in it */
+    uint32_t active;            /* 1 + position in shm->active, 0: not in it */
     bool sends;
 };
 
 struct shm {
     struct twill_transport base;
     const struct twill_world *world;
-    const uint32_t *job; /* as in twill_rank_text() */
+    const uint32_t *job; /* see twill_rank_text() */
     struct twill_node *node;
     struct shm_channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
-    struct shm_channel **active; /* those with something to do */
+    struct shm_channel **active; /* channels with requests */
     uint32_t active_count;
     char text[96];
 };
@@ -90,7 +91,7 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as the ring takes. How many slots went. */
+/* Send as much as fits the ring. Returns how many slots were filled. */
 static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
@@ -116,7 +117,7 @@ static int push_channel(struct shm_channel *channel, struct twill_transport_coun
     return moved;
 }
 
-static void consumed(struct shm_channel *channel)
+static void return_slot(struct shm_channel *channel)
 {
     channel->index++;
     atomic_store_explicit(channel->consumed, channel->index, memory_order_release);
@@ -132,14 +133,14 @@ static void deliver_slot(struct twill_transfer *request, const void *data, size_
         memcpy((unsigned char *)request->buffer + request->moved, data, chunk);
 }
 
-/* Take one slot that has come. False: it makes no sense. */
-static bool take_slot(struct shm_channel *channel)
+/* Receive one slot. Returns false if its content is invalid. */
+static bool receive_slot(struct shm_channel *channel)
 {
     uint64_t slot = channel->index % SHM_SLOTS;
     const struct twill_line *line = &channel->line[slot];
-    uint32_t said = line->bytes;
-    size_t chunk = said & ~STREAMED;
-    bool streamed = (said & STREAMED) != 0;
+    uint32_t header = line->bytes;
+    size_t chunk = header & ~STREAMED;
+    bool streamed = (header & STREAMED) != 0;
     uint64_t total = chunk;
     if (streamed)
         memcpy(&total, line->payload, sizeof(total));
@@ -147,27 +148,27 @@ static bool take_slot(struct shm_channel *channel)
         return false;
     if (channel->to_discard > 0) {
         channel->to_discard -= twill_min(chunk, channel->to_discard);
-        consumed(channel);
+        return_slot(channel);
         return true;
     }
     struct twill_transfer *request = channel->queue.head;
     if (request->moved == 0 && !twill_transfer_matches(request, line->signature, total)) {
         channel->to_discard = total - chunk;
-        consumed(channel);
+        return_slot(channel);
         twill_transfer_pop(&channel->queue, TWILL_ERR_MISMATCH);
         return true;
     }
     if (chunk > request->bytes - request->moved)
         return false;
     deliver_slot(request, streamed ? channel->data + slot * SLOT_BYTES : line->payload, chunk);
-    consumed(channel);
+    return_slot(channel);
     request->moved += chunk;
     if (request->moved == request->bytes)
         twill_transfer_pop(&channel->queue, TWILL_OK);
     return true;
 }
 
-/* Receive as much as has come and is wanted. How many slots, or -1: nonsense. */
+/* Receive what has arrived for posted requests. Returns how many slots, or -1 if one is invalid. */
 static int pull_channel(struct shm_channel *channel)
 {
     int moved = 0;
@@ -175,14 +176,14 @@ static int pull_channel(struct shm_channel *channel)
         const struct twill_line *line = &channel->line[channel->index % SHM_SLOTS];
         if (atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1)
             break;
-        if (!take_slot(channel))
+        if (!receive_slot(channel))
             return -1;
         moved++;
     }
     return moved;
 }
 
-/* --- what there is to do --------------------------------------------------------------------- */
+/* --- progress -------------------------------------------------------------------------------- */
 
 static bool channel_is_idle(const struct shm_channel *channel)
 {
@@ -212,7 +213,7 @@ static int advance_channels(struct shm *shm, struct shm_channel *channel, struct
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
     if (moved < 0)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                          "shm: a message from %s makes no sense at slot %llu",
+                          "shm: a message from %s is invalid at slot %llu",
                           TWILL_RANK_NAME(shm->job, shm->node->rank[channel->local]),
                           (unsigned long long)channel->index);
     if (moved > 0)
@@ -226,7 +227,7 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
 {
     struct shm *shm = (struct shm *)transport;
     int moved = 0;
-    /* Downwards: deactivating moves one that has been looked at already. */
+    /* Downwards: deactivate() moves a channel that was handled already into the gap. */
     for (uint32_t i = shm->active_count; i-- > 0;) {
         int rc = advance_channels(shm, shm->active[i], error);
         if (rc < 0)
@@ -251,7 +252,7 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
         &shm->channel[direction + local * (size_t)TWILL_LANES + request->lane];
     bool first = channel->queue.head == NULL;
     twill_transfer_push(&channel->queue, request);
-    /* Mostly it can be done at once; folding is promised to happen in progress only. */
+    /* Most requests complete at once; reduce() may be called in progress only. */
     if (first && request->reduce == NULL) {
         int rc = advance_channels(shm, channel, error);
         if (rc < 0)
@@ -289,7 +290,8 @@ static void shm_close(struct twill_transport *transport)
     free(shm);
 }
 
-/* Where in the region of `owner` the channel with `other` lies: credits | lines | data. */
+/* Set where the channel lies: credits in the receiver's memory; lines and data in the sender's,
+ * which are laid out as credits | lines | data. */
 static void place_channel(const struct twill_node *node, struct shm_channel *channel,
                           uint32_t sender, uint32_t receiver, uint32_t lane)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ways there are to the memory of the ranks of this node: tried, and agreed on. */
+/* Single-copy access: tries the methods between the ranks of a node and agrees on the result. */
 #include "fabric/shm/single_copy.h"
 
 #include <errno.h>
@@ -7,100 +7,99 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct twill_single_copy_way *const ways[] = {&twill_single_copy_cma,
-                                                           &twill_single_copy_xpmem};
-_Static_assert(TWILL_ARRAY_LENGTH(ways) == 2, "cma is the first: twill_single_copy_derive()");
-enum { ACCESS_WAYS = TWILL_ARRAY_LENGTH(ways) };
+static const struct twill_single_copy_method *const methods[] = {&twill_single_copy_cma,
+                                                                 &twill_single_copy_xpmem};
+_Static_assert(TWILL_ARRAY_LENGTH(methods) == 2, "cma is the first: twill_single_copy_derive()");
+enum { METHODS = TWILL_ARRAY_LENGTH(methods) };
 
 struct twill_single_copy {
     uint32_t peers; /* ranks of the node */
-    void *state[ACCESS_WAYS];
-    const struct twill_single_copy_way *fetches, *maps; /* or NULL */
-    void *fetcher, *mapper;                             /* their state */
-    unsigned char token[TWILL_NONCE_BYTES];             /* that others read here */
-    uint64_t *pid;                                      /* [peers] */
+    void *state[METHODS];
+    const struct twill_single_copy_method *fetches, *maps; /* or NULL */
+    void *fetcher, *mapper;                                /* their state */
+    unsigned char token[TWILL_NONCE_BYTES];                /* which peers read here */
+    uint64_t *pid;                                         /* [peers] */
 };
 
-/* What a rank found out of each way. */
+/* The result of one rank's probe of each method. */
 struct probe_result {
-    bool requested[ACCESS_WAYS];
-    bool open[ACCESS_WAYS]; /* to all of its node */
-    uint32_t
-        denied[ACCESS_WAYS];    /* else by this rank; its own number: it could not even be tried */
-    int32_t cause[ACCESS_WAYS]; /* errno */
+    bool requested[METHODS];
+    bool open[METHODS];       /* works to all ranks of its node */
+    uint32_t denied[METHODS]; /* the rank it failed with; the own rank: not tried */
+    int32_t cause[METHODS];   /* errno */
 };
 
 /* --- trying ---------------------------------------------------------------------------------- */
 
-static int read_token(struct twill_single_copy *single_copy, unsigned way, uint32_t peer,
+static int read_token(struct twill_single_copy *single_copy, unsigned method, uint32_t peer,
                       const struct twill_single_copy_info *info)
 {
     unsigned char token[TWILL_NONCE_BYTES] = {0};
-    int cause = ways[way]->connect_peer(single_copy->state[way], peer, info);
-    if (cause == 0 && ways[way]->fetch != NULL) {
-        cause =
-            ways[way]->fetch(single_copy->state[way], peer, token, info->token_at, sizeof(token));
+    int cause = methods[method]->connect_peer(single_copy->state[method], peer, info);
+    if (cause == 0 && methods[method]->fetch != NULL) {
+        cause = methods[method]->fetch(single_copy->state[method], peer, token, info->token_at,
+                                       sizeof(token));
     } else if (cause == 0) {
         struct twill_region *region;
         void *at;
-        cause = ways[way]->attach(single_copy->state[way], peer, info->token_at, sizeof(token),
-                                  &region, &at);
+        cause = methods[method]->attach(single_copy->state[method], peer, info->token_at,
+                                        sizeof(token), &region, &at);
         if (cause == 0) {
             memcpy(token, at, sizeof(token));
             twill_region_release(region);
         }
     }
     if (cause == 0 && memcmp(token, info->token, sizeof(token)) != 0)
-        cause = ENXIO; /* it is somebody else */
+        cause = ENXIO; /* it is another process */
     return cause;
 }
 
-/* To all others of the node. */
-static void try_way(struct twill_single_copy *single_copy, unsigned way,
-                    const struct twill_world *world, uint32_t me,
-                    const struct twill_single_copy_info *infos, struct probe_result *mine)
+/* Try a method with all other ranks of the node. */
+static void try_method(struct twill_single_copy *single_copy, unsigned method,
+                       const struct twill_world *world, uint32_t me,
+                       const struct twill_single_copy_info *infos, struct probe_result *mine)
 {
     uint32_t first = world->node_first[world->node[me]];
-    for (uint32_t i = 0; i < single_copy->peers && mine->open[way]; i++) {
+    for (uint32_t i = 0; i < single_copy->peers && mine->open[method]; i++) {
         uint32_t rank = world->member[first + i];
         if (rank == me)
             continue;
-        mine->cause[way] = read_token(single_copy, way, world->local[rank], &infos[rank]);
-        mine->denied[way] = rank;
-        mine->open[way] = mine->cause[way] == 0;
+        mine->cause[method] = read_token(single_copy, method, world->local[rank], &infos[rank]);
+        mine->denied[method] = rank;
+        mine->open[method] = mine->cause[method] == 0;
     }
 }
 
 /* --- agreeing -------------------------------------------------------------------------------- */
 
-static void shut(struct twill_single_copy *single_copy, unsigned way)
+static void close_method(struct twill_single_copy *single_copy, unsigned method)
 {
-    if (single_copy->state[way] != NULL)
-        ways[way]->close(single_copy->state[way]);
-    single_copy->state[way] = NULL;
+    if (single_copy->state[method] != NULL)
+        methods[method]->close(single_copy->state[method]);
+    single_copy->state[method] = NULL;
 }
 
-/* The first rank that could not, and why. */
-static int describe_closed(const struct probe_result *results, uint32_t size, unsigned way,
+/* Write why a method is not used: the first rank it failed on, and its error. */
+static int describe_closed(const struct probe_result *results, uint32_t size, unsigned method,
                            char *text, size_t bytes)
 {
     uint32_t r = 0;
-    while (r < size - 1 && results[r].open[way])
+    while (r < size - 1 && results[r].open[method])
         r++;
-    const char *cause = strerror(results[r].cause[way]);
-    if (!results[r].requested[way])
-        return snprintf(text, bytes, "%s: not wanted", ways[way]->name);
-    if (results[r].denied[way] == r)
-        return snprintf(text, bytes, "%s: none (rank %u: %s)", ways[way]->name, r, cause);
-    return snprintf(text, bytes, "%s: none (rank %u reads rank %u: %s)", ways[way]->name, r,
-                    results[r].denied[way], cause);
+    const char *cause = strerror(results[r].cause[method]);
+    if (!results[r].requested[method])
+        return snprintf(text, bytes, "%s: not requested", methods[method]->name);
+    if (results[r].denied[method] == r)
+        return snprintf(text, bytes, "%s: none (rank %u: %s)", methods[method]->name, r, cause);
+    return snprintf(text, bytes, "%s: none (rank %u reads rank %u: %s)", methods[method]->name, r,
+                    results[r].denied[method], cause);
 }
 
 static void agree_access(struct twill_single_copy *single_copy, const struct probe_result *results,
                          uint32_t size, char *how, size_t how_bytes)
 {
     size_t used = 0;
-    for (unsigned w = 0; w < ACCESS_WAYS; w++) {
+    for (unsigned w = 0; w < METHODS; w++) {
         bool all = true;
         for (uint32_t r = 0; r < size; r++)
             all = all && results[r].open[w];
@@ -110,15 +109,15 @@ static void agree_access(struct twill_single_copy *single_copy, const struct pro
         size_t space = how_bytes - twill_min(used, how_bytes);
         if (!all) {
             used += (size_t)describe_closed(results, size, w, text, space);
-            shut(single_copy, w);
+            close_method(single_copy, w);
             continue;
         }
-        used += (size_t)snprintf(text, space, "%s: yes", ways[w]->name);
-        if (ways[w]->fetch != NULL) {
-            single_copy->fetches = ways[w];
+        used += (size_t)snprintf(text, space, "%s: yes", methods[w]->name);
+        if (methods[w]->fetch != NULL) {
+            single_copy->fetches = methods[w];
             single_copy->fetcher = single_copy->state[w];
         } else {
-            single_copy->maps = ways[w];
+            single_copy->maps = methods[w];
             single_copy->mapper = single_copy->state[w];
         }
     }
@@ -130,21 +129,21 @@ static void open_methods(struct twill_single_copy *single_copy, uint32_t me,
                          enum twill_single_copy_kind setting, struct twill_single_copy_info *mine,
                          struct probe_result *probe_result)
 {
-    for (unsigned w = 0; w < ACCESS_WAYS; w++) {
+    for (unsigned w = 0; w < METHODS; w++) {
         probe_result->requested[w] =
-            setting == TWILL_SINGLE_COPY_AUTO || setting == ways[w]->setting;
+            setting == TWILL_SINGLE_COPY_AUTO || setting == methods[w]->setting;
         probe_result->denied[w] = me;
         if (!probe_result->requested[w])
             continue;
-        probe_result->cause[w] = ways[w]->open(&single_copy->state[w], single_copy->peers, mine);
+        probe_result->cause[w] = methods[w]->open(&single_copy->state[w], single_copy->peers, mine);
         probe_result->open[w] = probe_result->cause[w] == 0;
         if (!probe_result->open[w])
-            shut(single_copy, w);
+            close_method(single_copy, w);
     }
 }
 
-/* Exchange cards, try, exchange findings. A token must be there until everybody has read it: that
- * is when the second exchange is over. */
+/* Exchange peer info, try, exchange results. A token must stay until all ranks have read it: until
+ * the second exchange is over. */
 static twill_status negotiate(struct twill_single_copy *single_copy, struct twill_oob *oob,
                               const struct twill_world *world, enum twill_single_copy_kind setting,
                               char *how, size_t how_bytes, struct twill_error *error)
@@ -156,14 +155,15 @@ static twill_status negotiate(struct twill_single_copy *single_copy, struct twil
     struct probe_result *results = calloc(size, sizeof(*results));
     twill_status status = TWILL_ERR_MEMORY;
     if (infos == NULL || results == NULL) {
-        TWILL_FAIL(error, status, "rank %d: no memory for %u cards", oob->rank, size);
+        TWILL_FAIL(error, status, "rank %d: no memory for the peer info of %u ranks", oob->rank,
+                   size);
         goto done;
     }
     memcpy(mine.token, single_copy->token, sizeof(mine.token));
     open_methods(single_copy, (uint32_t)oob->rank, setting, &mine, &probe_result);
     status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
-    for (unsigned w = 0; w < ACCESS_WAYS && status == TWILL_OK; w++)
-        try_way(single_copy, w, world, (uint32_t)oob->rank, infos, &probe_result);
+    for (unsigned w = 0; w < METHODS && status == TWILL_OK; w++)
+        try_method(single_copy, w, world, (uint32_t)oob->rank, infos, &probe_result);
     if (status == TWILL_OK)
         status = twill_oob_allgather(oob, &probe_result, results, sizeof(probe_result), error);
     if (status == TWILL_OK)
@@ -214,7 +214,7 @@ twill_status twill_single_copy_open(struct twill_single_copy **single_copy, stru
     return TWILL_OK;
 }
 
-/* A process is read by its number, whoever asks: what was found holds for any of those ranks. */
+/* With cma a process is read by its pid: the result holds for any subset of the ranks. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of)
 {
     return of != NULL && of->fetches == &twill_single_copy_cma && of->maps == NULL;
@@ -253,8 +253,8 @@ void twill_single_copy_close(struct twill_single_copy *single_copy)
 {
     if (single_copy == NULL)
         return;
-    for (unsigned w = 0; w < ACCESS_WAYS; w++)
-        shut(single_copy, w);
+    for (unsigned w = 0; w < METHODS; w++)
+        close_method(single_copy, w);
     free(single_copy->pid);
     free(single_copy);
 }

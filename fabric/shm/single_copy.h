@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching what lies in the memory of a rank of this node without having been shared: plain
- * malloc'd buffers. There are two ways, and whether they are open is found out by using them,
- * between the very ranks that will, when a communicator is created: every rank has a token read,
- * and takes a way only if all ranks of the communicator could.
+/* Single-copy access to memory of another rank of the node that is not shared: plain malloc'd
+ * buffers. Whether a method works is found out by trying it when a communicator is created: every
+ * rank reads a token of every other, and a method is used only if it worked between all ranks.
  *
- *   cma    process_vm_readv: the system copies, one call for each piece (single_copy_cma.c)
- *   xpmem  the pages themselves appear here: zero-copy (single_copy_xpmem.c)
+ *   cma    process_vm_readv: the kernel copies, one call per chunk (single_copy_cma.c)
+ *   xpmem  the peer's pages are mapped here: zero-copy (single_copy_xpmem.c)
  *
- * Peers are numbered as on their node. Not for two threads at a time. */
+ * Peers are numbered by local rank. An object is used by one thread at a time. */
 #ifndef TWILL_SINGLE_COPY_H
 #define TWILL_SINGLE_COPY_H
 
@@ -22,17 +21,18 @@ enum twill_single_copy_kind {
 };
 
 struct twill_single_copy;
-/* Pages of a peer that appear here, in use until they are let go. */
+/* Mapped pages of a peer, in use until twill_region_release(). */
 struct twill_region;
 
-/* Collective over boot, whose ranks the world is of. *reach is NULL where no way is open between
- * all of them; how[] says what there is, or why there is nothing. */
+/* Try all methods between the ranks of `world`, which are those of `oob`. Collective. *single_copy
+ * is NULL if no method works between all of them. how[] describes the result, or the reason. */
 twill_status twill_single_copy_open(struct twill_single_copy **single_copy, struct twill_oob *oob,
                                     const struct twill_world *world,
                                     enum twill_single_copy_kind setting, char *how,
                                     size_t how_bytes, struct twill_error *error);
-/* Is it known of these ranks without asking them? The same on all of them. Then it is had of `of`,
- * for the ranks ranks[0 ..] of of_world that are `world`, of which this is number `me`: locally. */
+/* Return whether the result for any subset of these ranks is known without asking them; equal on
+ * all of them. If so, twill_single_copy_derive() creates it from `of`, locally: for the ranks
+ * ranks[] of of_world, which are the ranks of `world`, where this is rank `me`. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of);
 twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       const struct twill_single_copy *of,
@@ -41,41 +41,41 @@ twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       struct twill_error *error);
 void twill_single_copy_close(struct twill_single_copy *single_copy);
 
-bool twill_single_copy_fetches(
-    const struct twill_single_copy *single_copy); /* by cma; false for NULL */
-bool twill_single_copy_maps(
-    const struct twill_single_copy *single_copy); /* by xpmem; false for NULL */
+/* Return whether it can copy (cma), or map (xpmem); false for NULL. */
+bool twill_single_copy_fetches(const struct twill_single_copy *single_copy);
+bool twill_single_copy_maps(const struct twill_single_copy *single_copy);
 
-/* Copy from a peer's memory: 0, or what errno says; ESRCH: its process has ended. */
+/* Copy from a peer's memory. Returns 0 or an errno value; ESRCH: its process has ended. */
 int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer, void *to,
                             uint64_t from, size_t bytes);
-/* Where [from, from + bytes) of a peer is here: 0 or what errno says. */
+/* Map [from, from + bytes) of a peer; *at is where. Returns 0 or an errno value. */
 int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t peer, uint64_t from,
                              size_t bytes, struct twill_region **region, void **at);
 void twill_region_release(struct twill_region *region);
 
-/* --- the ways -------------------------------------------------------------------------------- */
+/* --- the methods ----------------------------------------------------------------------------- */
 
-/* What a rank tells others so that they can come. */
+/* What a rank sends the others so that they can access its memory. */
 struct twill_single_copy_info {
-    uint64_t pid, segment; /* for cma; for xpmem, 0: none */
+    uint64_t pid, segment; /* for cma; for xpmem, 0 if none */
     uint64_t token_at;     /* address of the token */
     unsigned char token[TWILL_NONCE_BYTES];
 };
 
-struct twill_single_copy_way {
+struct twill_single_copy_method {
     const char *name;
     enum twill_single_copy_kind setting;
-    /* Add to the card what this way needs: 0 or errno. state is closed all the same. */
+    /* Fill in what peers need for this method. Returns 0 or an errno value; *state is closed in any
+     * case. */
     int (*open)(void **state, uint32_t peers, struct twill_single_copy_info *mine);
-    /* Get ready for a peer: 0 or errno. */
+    /* Prepare access to a peer. Returns 0 or an errno value. */
     int (*connect_peer)(void *state, uint32_t peer, const struct twill_single_copy_info *theirs);
-    /* As twill_single_copy_fetch() and twill_single_copy_attach(); a way has one of the two. */
+    /* See twill_single_copy_fetch() and twill_single_copy_attach(); a method has one of the two. */
     int (*fetch)(void *state, uint32_t peer, void *to, uint64_t from, size_t bytes);
     int (*attach)(void *state, uint32_t peer, uint64_t from, size_t bytes,
                   struct twill_region **region, void **at);
     void (*close)(void *state);
 };
-extern const struct twill_single_copy_way twill_single_copy_cma, twill_single_copy_xpmem;
+extern const struct twill_single_copy_method twill_single_copy_cma, twill_single_copy_xpmem;
 
 #endif

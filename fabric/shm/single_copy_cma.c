@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching by cross memory attach: process_vm_readv (Linux 3.2). The system asks what ptrace would:
- * another user, a container without the capability, or Yama's ptrace_scope of 1 and more forbid it
- * (a program may allow it for itself by prctl(PR_SET_PTRACER); that is not a guest's to do). Memory
- * that is no ordinary memory (of devices, or attached by XPMEM) cannot be read.
+/* Single-copy access by cross memory attach: process_vm_readv (Linux 3.2). The kernel checks as for
+ * ptrace: another user, a container without the capability, or Yama's ptrace_scope of 1 or more
+ * forbid it (a program may allow it with prctl(PR_SET_PTRACER); a library must not do that for it).
+ * Device memory and XPMEM attachments cannot be read.
  *
- * The process is named by its number. In another namespace that may be somebody else, of which the
- * token tells; and a number that is used again after its process has ended is not noticed here, but
- * by those who watch over the ranks. */
+ * A process is named by its pid. In another pid namespace that may be another process, which the
+ * token detects; that a pid is reused after its process has died is not detected here, but by the
+ * failure detector. */
 #include "fabric/shm/single_copy.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ static int cma_fetch(void *state, uint32_t peer, void *to, uint64_t from, size_t
 {
     const struct cma *cma = state;
     size_t done = 0;
-    while (done < bytes) { /* it may stop short: at 2 GiB, or before a page that is not there */
+    while (done < bytes) { /* short reads: at 2 GiB, or before an unmapped page */
         struct iovec here = {(unsigned char *)to + done, bytes - done};
         struct iovec there = {(void *)(uintptr_t)(from + done), bytes - done};
         ssize_t n = process_vm_readv(cma->pid[peer], &here, 1, &there, 1, 0);
@@ -62,9 +62,9 @@ static int cma_fetch(void *state, uint32_t peer, void *to, uint64_t from, size_t
     return 0;
 }
 
-const struct twill_single_copy_way twill_single_copy_cma = {.name = "cma",
-                                                            .setting = TWILL_SINGLE_COPY_CMA,
-                                                            .open = cma_open,
-                                                            .connect_peer = cma_connect_peer,
-                                                            .fetch = cma_fetch,
-                                                            .close = cma_close};
+const struct twill_single_copy_method twill_single_copy_cma = {.name = "cma",
+                                                               .setting = TWILL_SINGLE_COPY_CMA,
+                                                               .open = cma_open,
+                                                               .connect_peer = cma_connect_peer,
+                                                               .fetch = cma_fetch,
+                                                               .close = cma_close};

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching by XPMEM (SGI, Cray; github.com/hpc/xpmem), which Cray XC has: a process offers its
- * whole address space as a segment, and pages of it appear in others as if they were shared.
- * libxpmem.so.0 is opened at run time, and what it does is taken as its header and kernel module
- * say. Numbers of segments can be guessed, so only processes of the same user may attach, as for
- * cma (and root, as ever); the module refuses a mode from who asks for access. NOT RUN ON HARDWARE:
- * tried with a double (tests/doubles/xpmem), and the token decides where the real one is.
+/* Single-copy access by XPMEM (SGI, Cray; github.com/hpc/xpmem), which Cray XC has: a process
+ * exports its whole address space as a segment, and others map pages of it. libxpmem.so.0 is opened
+ * at run time; its behaviour is taken from its header and kernel module. As segment numbers can be
+ * guessed, only processes of one user may attach, as for cma (and root); the module checks the mode
+ * of the caller that asks for access. NOT RUN ON HARDWARE: tested with a double
+ * (tests/doubles/xpmem); with a real one the token decides.
  *
- * An attachment is of addresses, not of pages: pages come when they are touched, and go when the
- * owner unmaps them (the module follows by an MMU notifier), so that what is mapped there later
- * comes anew. So attachments are kept when a buffer is freed, and are right for the next one at the
- * same address. Touching an address that the owner has unmapped, or whose owner has ended, is
- * SIGBUS: as with any shared mapping, who frees a buffer that a call under way uses, or dies in it,
- * takes the readers along. Open MPI's smsc/xpmem does it likewise; MPICH's issue 3515 says what
- * went wrong where the module did not follow.
+ * An attachment maps addresses, not pages: pages appear when touched and vanish when the owner
+ * unmaps them (the module has an MMU notifier), and whatever is mapped there later appears then. So
+ * attachments are kept when a buffer is freed and are valid for the next buffer at that address.
+ * Touching an address that the owner has unmapped, or whose owner has died, is a SIGBUS, as with
+ * any shared mapping: a rank that frees a buffer in use by a call, or dies in it, takes the readers
+ * down. So it is in Open MPI's smsc/xpmem; MPICH's issue 3515 says what went wrong where the module
+ * did not follow unmapping.
  *
- * At most REGIONS attachments of a peer are kept, besides those in use: the one used longest ago is
+ * At most REGIONS attachments of a peer are kept besides those in use; the least recently used is
  * given up for a new one. */
 #include "fabric/shm/single_copy.h"
 
@@ -24,7 +24,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* Of a peer. A run of calls on the same buffers needs two. */
+/* Per peer. Repeated calls on one pair of buffers need two. */
 enum { REGIONS = 64 };
 
 /* As in xpmem.h. */
@@ -51,7 +51,7 @@ struct xpmem_library {
 };
 
 struct twill_region {
-    struct twill_region *next; /* the one used last goes first */
+    struct twill_region *next; /* most recently used first */
     uint64_t from;             /* pages of the peer */
     size_t bytes;
     unsigned char *at;
@@ -73,7 +73,8 @@ struct xpmem {
 
 /* --- the library ----------------------------------------------------------------------------- */
 
-/* It keeps a descriptor of its own open, and so is never unloaded: that would lose it. */
+/* Load libxpmem. Never unload it: it would lose the descriptor it keeps open. Returns 0 or
+ * errno. */
 static int load_xpmem(struct xpmem_library *library)
 {
     const struct {
@@ -96,7 +97,7 @@ static int load_xpmem(struct xpmem_library *library)
     return 0;
 }
 
-/* What a function that failed left, which must not be 0. */
+/* Return errno after a failure, or EIO if it is 0. */
 static int cause_of_failure(void)
 {
     return errno != 0 ? errno : EIO;
@@ -112,7 +113,8 @@ static void give_up_region(struct xpmem *x, struct twill_region **link)
     free(region);
 }
 
-/* The idle one used longest ago, if there are more than `most`. False: there was none. */
+/* Give up the least recently used idle attachment, if there are more than `most`. Returns false if
+ * there is none. */
 static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most)
 {
     struct twill_region **oldest = NULL;
@@ -143,8 +145,7 @@ static struct twill_region *find_region(struct xpmem_peer *peer, uint64_t from, 
     return NULL;
 }
 
-/* Whole pages. Where the system has no more to give, attachments that are only kept are given up.
- */
+/* Attach whole pages. If the system refuses, give up idle attachments and retry. */
 static int attach_pages(struct xpmem *x, struct xpmem_peer *peer, struct twill_region *region)
 {
     struct xpmem_address address = {peer->apid, (off_t)region->from};
@@ -197,7 +198,7 @@ void twill_region_release(struct twill_region *region)
         region->users--;
 }
 
-/* --- the way --------------------------------------------------------------------------------- */
+/* --- the method ------------------------------------------------------------------------------ */
 
 static void xpmem_close(void *state)
 {
@@ -252,9 +253,9 @@ static int xpmem_connect_peer(void *state, uint32_t number,
     return 0;
 }
 
-const struct twill_single_copy_way twill_single_copy_xpmem = {.name = "xpmem",
-                                                              .setting = TWILL_SINGLE_COPY_XPMEM,
-                                                              .open = xpmem_open,
-                                                              .connect_peer = xpmem_connect_peer,
-                                                              .attach = xpmem_attach_region,
-                                                              .close = xpmem_close};
+const struct twill_single_copy_method twill_single_copy_xpmem = {.name = "xpmem",
+                                                                 .setting = TWILL_SINGLE_COPY_XPMEM,
+                                                                 .open = xpmem_open,
+                                                                 .connect_peer = xpmem_connect_peer,
+                                                                 .attach = xpmem_attach_region,
+                                                                 .close = xpmem_close};

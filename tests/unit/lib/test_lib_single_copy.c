@@ -165,7 +165,7 @@ static void test_closed(void **state)
     xpmem_double_reset(XPMEM_DOUBLE_NEVER);
     twill_test_run_processes(2, calling_rank, &scene);
     scene.single_copy = "cma";
-    scene.says = "xpmem: not wanted";
+    scene.says = "xpmem: not requested";
     twill_test_run_ranks(2, calling_rank, &scene);
     scene.single_copy = "none";
     scene.says = "none (TWILL_REACH)";
