@@ -37,9 +37,9 @@ static bool destroy(struct twill_comm *comm, const char *call)
     if (!twill_comm_acquire_last(comm, call))
         return false;
     if (!comm->broken && !twill_context_is_forked(comm->context)) {
-        twill_comm_hasten(comm);
+        twill_comm_shorten_deadline(comm);
         twill_call_last(comm);
-        twill_context_forget_vain(comm->context);
+        twill_context_forget_timeout(comm->context);
     }
     leave_comm(comm);
     return true;

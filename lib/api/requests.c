@@ -164,12 +164,12 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
         status = refuse_lonely(comm);
     } else {
         uint64_t started = begin_time(request);
-        comm->stands_since = *since;
-        comm->stood_since = 0;
+        comm->wait_since = *since;
+        comm->timed_out_since = 0;
         (void)wait_until(comm, twill_request_done, request);
-        comm->stands_since = 0;
-        if (comm->stood_since != 0)
-            *since = comm->stood_since;
+        comm->wait_since = 0;
+        if (comm->timed_out_since != 0)
+            *since = comm->timed_out_since;
         status = finish_request(request, handle);
         count_time(comm, started);
     }

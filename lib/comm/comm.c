@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates communicators: shared lines and staging memory on the node, transports between ranks. */
+/* Creates communicators: shared memory on the node, transports between ranks, configuration. */
 #include "lib/comm/comm.h"
 #include "fabric/rails/rails.h"
 #include "lib/api/group.h"
@@ -35,7 +35,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
     };
 }
 
-/* Registry index of the transport between two ranks. */
+/* Return the registry index of the transport between two ranks. */
 static size_t transport_between(const struct twill_transport_params *params, uint32_t from,
                                 uint32_t to)
 {
@@ -45,8 +45,8 @@ static size_t transport_between(const struct twill_transport_params *params, uin
     return t;
 }
 
-/* Which transports the world needs: neighbours in node order show every kind of pair, and so every
- * rank comes to the same answer, because opening is collective. */
+/* Return the transports that the world needs, as bits. Opening them is collective, so all ranks
+ * must come to the same answer: neighbours in node order cover every kind of pair. */
 static uint32_t transports_needed(const struct twill_transport_params *params)
 {
     const struct twill_world *world = params->world;
@@ -58,7 +58,7 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
     return needed;
 }
 
-/* What would be between nodes, where all ranks are on one. */
+/* Return the transport that would serve several nodes, when all ranks are on one; or NULL. */
 static const struct twill_transport_ops *between(const struct twill_transport_params *params)
 {
     size_t t = 0;
@@ -69,9 +69,8 @@ static const struct twill_transport_ops *between(const struct twill_transport_pa
     return ops;
 }
 
-/* On one node nobody uses what TWILL_PROVIDER and TWILL_RAILS name. A name of nothing would be
- * found out by the first larger job only: rank 0 looks, which opens libfabric if it is asked for.
- */
+/* Warn, on rank 0, if TWILL_PROVIDER or TWILL_RAILS name something that does not exist. On one node
+ * they are not used, and the first job on several would fail. May open libfabric. */
 static void check_names(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -119,8 +118,8 @@ void twill_context_preview(struct twill_context *context)
     twill_context_note(context, "because %s", why);
 }
 
-/* What is between nodes is agreed once, with the context's own communicator, which has all ranks.
- */
+/* Agree on the transport between nodes: once, with the context's own communicator, which has all
+ * ranks. */
 static twill_status agree_on_between(struct twill_comm *comm, struct twill_transport_params *params)
 {
     char why[320];
@@ -132,8 +131,8 @@ static twill_status agree_on_between(struct twill_comm *comm, struct twill_trans
     return TWILL_OK;
 }
 
-/* Segments such that the messages of a ring over the nodes have the size that goes best, unless
- * TWILL_SEGMENT_NET says how large they are. */
+/* Limit segments to the transport's best message size in a ring over the nodes, unless
+ * TWILL_SEGMENT_NET is set. */
 static void suit_segments(struct twill_comm *comm)
 {
     const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT_NET];
@@ -169,7 +168,7 @@ static twill_status open_transports(struct twill_comm *comm)
         comm->route[r] = place[t];
     }
     suit_segments(comm);
-    if (comm->oob != comm->context->oob) /* there is nothing new to say */
+    if (comm->oob != comm->context->oob) /* noted with the context's own communicator */
         return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
         twill_say(&comm->context->log, TWILL_LOG_INFO,
@@ -190,7 +189,8 @@ static twill_status open_views(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* What is found is said of the context's own communicator only: others are of the same ranks. */
+/* Probe single-copy access. Noted for the context's own communicator only: others have the same
+ * ranks. */
 static twill_status open_single_copy(struct twill_comm *comm, const struct twill_comm *parent,
                                      const uint32_t *ranks)
 {
@@ -236,7 +236,7 @@ static twill_status node_open(struct twill_comm *comm)
     return status;
 }
 
-/* The part of the parent's world that these ranks are. */
+/* Make the world of ranks[] of the parent, with its nodes and levels. */
 static twill_status world_make(struct twill_comm *comm, const struct twill_comm *parent,
                                const uint32_t *ranks)
 {
@@ -288,8 +288,8 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
     return TWILL_OK;
 }
 
-/* The lowest number that none of the ranks has used; and with it a nonce that no other set-up of
- * the job has: its first rank is in no other communicator of that number. */
+/* Agree on the communicator's number, the lowest that none of its ranks has used, and make a nonce
+ * that is unique in the job: its first rank is in no other communicator of that number. */
 static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
 {
     struct number_info {
@@ -311,7 +311,7 @@ static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
     free(all);
     if (status == TWILL_OK && next >= UINT32_MAX)
         status = TWILL_FAIL(&comm->error, TWILL_ERR_UNSUPPORTED,
-                            "more communicators than there are numbers");
+                            "too many communicators: their numbers are used up");
     TWILL_TRY(&comm->error, status);
     comm->number = (uint32_t)next;
     comm->context->comms = (uint32_t)next + 1;
@@ -325,10 +325,10 @@ static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
     return TWILL_OK;
 }
 
-/* Messages from which on stores go around the caches: when SRC and DST of all ranks that share one
- * fill three quarters of it. Measured on Sapphire Rapids (2 ranks, 260 MiB of L3), allreduce out of
- * place: from 4 MiB on streaming takes 20 % off the call, but who then reads the result loses 25 %;
- * at 64 MiB he gains 30 % too. */
+/* Return the message size, in bytes, from which stores bypass the caches: SRC and DST of all ranks
+ * that share a last-level cache fill three quarters of it. Measured on Sapphire Rapids (2 ranks,
+ * 260 MiB of L3), allreduce out of place: from 4 MiB on streaming makes the call 20 % faster, but
+ * reading the result afterwards 25 % slower; at 64 MiB reading is 30 % faster, too. */
 static size_t stream_from(const struct twill_comm *comm)
 {
     size_t asked = (size_t)comm->context->config.number[TWILL_VARIABLE_STREAM];
@@ -356,15 +356,15 @@ static void configure(struct twill_comm *comm)
     comm->threads = (int)config->number[TWILL_VARIABLE_THREADS];
     comm->reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->stream = stream_from(comm);
-    comm->standing.suspect = UINT32_MAX;
-    comm->ended_at_vain = UINT64_MAX;
-    comm->epoch = TWILL_LINES; /* lines say 0 before their first use */
+    comm->test_wait.suspect = UINT32_MAX;
+    comm->ended_at_timeout = UINT64_MAX;
+    comm->epoch = TWILL_LINES; /* above 0, the epoch of unused lines */
     comm->arrived = comm->epoch - 1;
     comm->ticks_at_start = twill_ticks();
     comm->ns_at_start = twill_now();
 }
 
-/* More than are likely to be destroyed between a destruction and its handle's last use. */
+/* Ended communicators kept readable, to detect late uses of their handles. */
 #define ENDED_KEPT 16u
 
 void twill_comm_close(struct twill_comm *comm)
@@ -395,8 +395,9 @@ void twill_comm_close(struct twill_comm *comm)
     twill_context_unlock(context);
 }
 
-/* The last exchange ends when all have come so far: then nobody calls the new one in vain, nor
- * sends to it. Nothing can fail behind it: who has ended it knows that all have one. */
+/* Open everything. The last exchange is a barrier: no rank uses the communicator before all have
+ * it. No later step can fail: completing that exchange proves that every rank has its communicator.
+ */
 static twill_status open_members(struct twill_comm *comm, const struct twill_comm *parent,
                                  const uint32_t *ranks, uint64_t what)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A communicator: the ranks, the links between them, and the plans made so far. */
+/* A communicator: its ranks, the links between them, its queue of calls and its plans. */
 #ifndef TWILL_COMM_H
 #define TWILL_COMM_H
 
@@ -10,98 +10,121 @@
 
 #define TWILL_MAILBOX_REPORTS 4u
 
-/* Polls before a wait gives its core away: where nobody wants it (some 20 us), and where ranks
+/* Polls before a wait yields its core: when no other thread wants it (some 20 us), and when ranks
  * share it. */
 #define TWILL_SPIN_ALONE  500u
 #define TWILL_SPIN_SHARED 2u
 
-/* How long something has been waited for: lib/exec/wait.c. */
+/* The state of a wait, or of tests in a row: lib/exec/wait.c. Times are of twill_now(). */
 struct twill_waiting {
-    uint64_t started, checked_at, next_check, next_liveness, next_report, sleep_ns;
+    uint64_t started; /* without progress since; 0: has made progress */
+    uint64_t checked_at, next_check, next_liveness, next_report;
+    uint64_t sleep_ns; /* of the next sleep */
     uint32_t yields, polls;
-    uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
+    uint32_t suspect; /* rank found dead once; UINT32_MAX: none */
 };
 
+/* Made by twill_comm_open(), ended by twill_comm_close(). Used by the thread that holds it, but for
+ * the members marked otherwise. */
 struct twill_comm {
+    /* Identity and life. */
     _Atomic uint32_t live; /* TWILL_LIVE, TWILL_TORN, or it has ended: lib/api/handle.h */
     bool broken;
-    bool traced;                /* each call is told: TWILL_LOG=debug */
+    bool traced;                /* log each call: TWILL_LOG=debug */
     _Atomic(const char *) held; /* the public call that a thread is in, or NULL: lib/exec/claim.c */
     struct twill_error error;
-    struct twill_error refused; /* of a second thread; written under the context's lock */
-    bool owns_context;          /* by twill_init() */
-    bool logged_substitute;     /* that TWILL_ALGORITHM was not followed */
-    _Atomic unsigned pending;   /* requests under way that others may advance; changed while held */
+    struct twill_error refused; /* of a second thread; under the context's lock */
+    bool owns_context;          /* made by twill_init() */
+    bool logged_substitute;     /* has warned that TWILL_ALGORITHM was not followed */
+    _Atomic unsigned pending;   /* requests that other threads may advance; written by the holder */
     struct twill_context *context;
+
+    /* Ranks and links. */
     const struct twill_world *world; /* the context's, or own */
     struct twill_world own;
-    uint32_t *job;         /* [size] rank of the job of each rank */
+    uint32_t *job;         /* [size] rank in the job of each rank */
     struct twill_oob *oob; /* among its ranks, for set-up; the context's, or its own */
-    const char *making;    /* the call that makes another one out of this, or NULL */
+    const char *making;    /* the call that makes a communicator out of this one, or NULL */
     uint32_t rank;
-    uint32_t number; /* the same on its ranks, and of no other communicator of any of them */
+    uint32_t number; /* same on all its ranks; none of them has another of that number */
     uint32_t local, local_size;
     struct twill_node *node;
     struct twill_transport *transport[TWILL_TRANSPORTS_MOST];
     unsigned transports;
-    uint8_t *route;                /* [size] index into transport, for each peer */
-    uint8_t *connected;            /* [size] */
-    const struct twill_plan *last; /* of the last call, and what it was for */
+    uint8_t *route;     /* [size] index into transport, for each peer */
+    uint8_t *connected; /* [size] */
+
+    /* Plans. */
+    const struct twill_plan *last; /* plan of the last call, and the request it was selected for */
     struct twill_select_request last_key;
     struct twill_plan *plans;
     struct twill_chooser *chooser;
+
+    /* Requests. */
     struct twill_slot slot[TWILL_WINDOW];
     struct twill_request *queue, *queue_tail; /* collectives under way, in order of start */
-    struct twill_request *filling;            /* the first whose slices have not all begun */
+    struct twill_request *filling;            /* the first with segments that have not begun */
     struct twill_request *points;             /* point-to-point requests under way */
-    struct twill_request *spare;              /* requests to be used again */
-    struct twill_request_slab *slab;          /* where they come from */
-    unsigned unused;                          /* requests in the first slab, not used yet */
+    struct twill_request *spare;              /* requests for reuse */
+    struct twill_request_slab *slab;          /* their memory */
+    unsigned unused;                          /* requests never used, in the first slab */
     const struct twill_transfer *setting_up;  /* [2] of lib/comm/comm_bootstrap.c, or NULL */
-    struct twill_run *exchanging;             /* a prepared call whose votes are awaited */
-    unsigned talking;                         /* requests under way that may have messages */
+    struct twill_run *exchanging; /* persistent call being initialised: addresses outstanding */
+    unsigned talking;             /* requests under way that may have messages */
     struct twill_request blocking, blocking_point;
-    struct twill_waiting standing; /* of tests that found nothing */
-    uint64_t stands_since;  /* the wait to come began there, unless it has moved; 0: it is new */
-    uint64_t moved_at;      /* last moved along by a wait on another communicator */
-    uint64_t stood_since;   /* the last wait ended at its deadline, and began to stand there */
-    uint64_t ended_at_vain; /* the last call that had ended when the context's `vain` was noted;
-                               under its lock. UINT64_MAX: it was made after that */
+
+    /* Waits: lib/exec/wait.c. Times are of twill_now(). */
+    struct twill_waiting test_wait; /* of tests in a row that found nothing */
+    uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
+    uint64_t moved_at;              /* last advanced by a wait on another communicator */
+    uint64_t timed_out_since;       /* start of a wait that has timed out; 0: none has */
+    uint64_t ended_at_timeout; /* last call that had ended when context->timed_out was set, under
+                                  the context's lock; UINT64_MAX: this was made later */
+
+    /* Calls. */
     struct twill_call_group *group; /* lib/api/group.c */
-    uint64_t failed_call;           /* the call of before that has failed, or 0: the present one */
-    struct twill_call call; /* the first that is not complete, or the last one: what others hear */
-    uint64_t sequence;      /* its number */
-    uint64_t started;       /* calls begun */
-    uint64_t chain_hash;    /* what they come to: for the next one's signature */
-    uint64_t epoch;         /* instances begun */
-    uint64_t arrived;       /* all ranks of the node have begun this one and those before it */
+    uint64_t failed_call;   /* number of the earlier call that has failed; 0: the current one */
+    struct twill_call call; /* as published: the first that is not complete, or the last one */
+    uint64_t sequence;      /* its number, from 1; 0: none yet */
+    uint64_t started;       /* calls started */
+    uint64_t chain_hash;    /* of all calls so far, for the next one's signature */
+    uint64_t epoch;         /* of the next instance */
+    uint64_t arrived;       /* the last instance that all ranks of the node have begun */
     uint32_t differs;       /* rank whose message was of another call */
-    struct twill_mailbox {  /* what others said, put here by whoever heard it; under the lock */
+
+    /* Failures: lib/health. */
+    struct twill_mailbox { /* notices for this communicator, by any thread, under the context's lock
+                            */
         bool failed;
         struct twill_notice failure;
-        unsigned reports; /* so far; the last ones are kept */
+        unsigned reports; /* received; the last TWILL_MAILBOX_REPORTS are kept */
         struct twill_notice report[TWILL_MAILBOX_REPORTS];
     } mailbox;
-    bool notified;              /* news has a failure */
-    struct twill_notice notice; /* the first failure another rank told of */
+    bool notified;              /* notice is set */
+    struct twill_notice notice; /* the first failure that another rank reported */
     struct twill_wait_report {
-        uint64_t in;                       /* our call in which we heard it */
-        uint32_t rank;                     /* whom it waits for */
-    } * reported;                          /* [size] from ranks of other nodes */
-    struct twill_heap_view *view;          /* [local_size] of the peers' heaps */
-    struct twill_single_copy *single_copy; /* what is not in their heaps; NULL: cannot be reached */
-    size_t segment, segment_net, stream;
+        uint64_t in;   /* this rank's call when it arrived */
+        uint32_t rank; /* the rank that the reporter waits for */
+    } * reported;      /* [size] from ranks of other nodes */
+
+    /* Peers' memory. */
+    struct twill_heap_view *view;          /* [local_size] their heaps */
+    struct twill_single_copy *single_copy; /* other memory of theirs; NULL: inaccessible */
+
+    /* Tuning. */
+    size_t segment, segment_net; /* bytes: TWILL_SEGMENT, TWILL_SEGMENT_NET */
+    size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;
-    uint32_t spin;      /* polls before a wait gives its core away */
-    uint32_t contended; /* rests since others took the core for long; 0: they do not */
-    bool learns;        /* how many those should be: lib/exec/wait.c */
-    uint64_t yield_alone, yield_lost; /* ticks that giving it away takes if nobody else wants it,
-                                         and if it is lost to who does not wait; 0: not known yet */
+    uint32_t spin;                    /* polls before a wait yields its core */
+    uint32_t contended;               /* > 0: another job has the core; counts back-offs since */
+    bool learns;                      /* adapt spin */
+    uint64_t yield_alone, yield_lost; /* bounds of a yield in ticks; 0: not known yet */
     int threads;
     bool reproducible;
+
     twill_counters counters;
     uint64_t ticks, ticks_at_start, ns_at_start;
-    char rail_line[224]; /* of twill_comm_rail() */
+    char rail_line[224]; /* result of twill_comm_rail() */
 };
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
@@ -109,21 +132,23 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
     return comm->transport[comm->route[peer]];
 }
 
-/* Make a communicator of the ranks of `boot`. parent NULL: all ranks, over the context's boot. Else
- * they are ranks[] of parent, and boot is the new one's own from here on, also upon a failure.
- * `what` must be the same on all ranks. */
+/* Create a communicator of the ranks of `oob`; collective over them. parent NULL: all ranks of the
+ * job, over the context's oob. Else they are ranks[] of parent, and the communicator takes `oob`
+ * over, also upon a failure. `what` must be the same on all ranks, else TWILL_ERR_MISMATCH. */
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 
-/* The end of twill_comm_open(), when nobody uses it any more. */
+/* Free what twill_comm_open() made; no thread may use the communicator any more. */
 void twill_comm_close(struct twill_comm *comm);
 
-/* lib/exec/claim.c. A public call begins on a handle: TWILL_ERR_ARGUMENT if that is NULL, the
- * communicator has ended, or another thread is in a call on it. Else its end is to be told. A
- * request that has not ended shows that its communicator has not, either: claim_live(). */
+/* --- lib/exec/claim.c --- */
+
+/* Hold the communicator for a public call. Returns TWILL_ERR_ARGUMENT if it is NULL, has ended, or
+ * another thread is in a call on it. Pair with twill_comm_release(). The _live variant is for a
+ * communicator known not to have ended, because one of its requests has not. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
 static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
@@ -144,10 +169,9 @@ static inline void twill_comm_release(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->held, NULL, memory_order_release);
 }
-/* The same for a call that ends the communicator and returns nothing: false, with a warning, if it
- * may not. */
+/* Hold the communicator to destroy it. Returns false, after a warning, if that is not allowed. */
 bool twill_comm_acquire_last(struct twill_comm *comm, const char *call);
-/* The error if a second thread has come while this one is in a call. */
+/* Return the error if a second thread has called while this one is in a call; else TWILL_OK. */
 twill_status twill_comm_torn(struct twill_comm *comm);
 static inline bool twill_comm_is_live(const struct twill_comm *comm)
 {
@@ -155,8 +179,8 @@ static inline bool twill_comm_is_live(const struct twill_comm *comm)
     return live == TWILL_LIVE || live == TWILL_TORN;
 }
 
-/* The end of what starts a call: count its time. Starting a small one takes less than looking at
- * the clock twice, and is left out. */
+/* Count the time that starting a nonblocking call took. Small ones are left out: they take less
+ * time than reading the clock twice. */
 #define TWILL_COUNTED_BYTES 4096u
 static inline void twill_request_count_start(const struct twill_request *request)
 {
@@ -165,8 +189,8 @@ static inline void twill_request_count_start(const struct twill_request *request
         request->comm->ticks += twill_ticks() - request->ticks;
 }
 
-/* May a call begin? TWILL_ERR_BROKEN, TWILL_ERR_FORKED; the error of an earlier one is forgotten.
- */
+/* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN or
+ * TWILL_ERR_FORKED if it may not. */
 twill_status twill_comm_usable_again(struct twill_comm *comm);
 static inline twill_status twill_comm_usable(struct twill_comm *comm)
 {
@@ -176,95 +200,104 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
     return twill_comm_usable_again(comm);
 }
 
+/* lib/comm/rails_report.c. Note the rails for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
+/* Return the counters, with those of the transports. */
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
+/* Convert twill_ticks() to seconds. */
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
-/* Have at least so many bytes of the library's memory; what was in them is lost. */
+/* Grow *memory, of *held bytes, to at least `bytes`. Contents are not preserved. */
 twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
                              size_t bytes);
 
-/* lib/exec/wait.c: one loop for every wait: moves everything of the communicator along until done()
- * says so, or with the error that ended it. */
+/* --- lib/exec/wait.c --- */
+
+/* Advance the communicator until done(of). Returns the error that ended the wait; the caller then
+ * breaks the communicator. All waits are here. */
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
-/* The communicator ends. Where one of its ranks has just been waited for in vain, and has not come
- * to anything since, all that ends in a row shares that deadline: the wait for the others to end
- * it, too, is short. */
-void twill_comm_hasten(struct twill_comm *comm);
-/* Who has come since was late, and is waited for as long as anybody. */
-void twill_context_forget_vain(struct twill_context *context);
-/* Move things along once, for who looks in again and again; the error has broken the communicator.
- */
+/* Shorten the deadline of a communicator that is about to be destroyed, if a wait for one of its
+ * ranks has just timed out and that rank has done nothing since: so a row of destructions does not
+ * wait for the full timeout each. */
+void twill_comm_shorten_deadline(struct twill_comm *comm);
+/* Forget the last timeout if one of the ranks it was for has taken part in a call since. */
+void twill_context_forget_timeout(struct twill_context *context);
+/* Advance once, for callers that test repeatedly. An error has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
 
-/* lib/exec/request_queue.c: have all ranks of the node begun this instance? */
+/* lib/exec/request_queue.c. Have all ranks of the node begun this instance? */
 bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch);
 static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoch)
 {
     return TWILL_LIKELY(comm->arrived >= epoch) || twill_comm_poll_arrivals(comm, epoch);
 }
 
-/* Instead of a collective, in what ranks say of their call: communicators are made of this one. */
+/* In twill_call.collective, as published: a communicator is being made out of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
 
-/* lib/health/failure.c: break the communicator with comm->error's message, or with another rank's
- * where that is the cause, and tell everyone. Returns the status it has failed with. */
+/* --- lib/health/failure.c --- */
+
+/* Break the communicator with comm->error, or with another rank's failure if that is the cause;
+ * notify all ranks and fail all requests. Returns the status that it has failed with. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
-/* TWILL_FAIL with "rank R: call #N (...): " in front. */
+/* Set comm->error to "rank R: call #N (...): ..." and return the status. Use the macro. */
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
                               int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_COMM_FAIL(comm, status, ...)                                                         \
     twill_comm_error((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
-/* The same for what is refused before it is a call that ranks count: "rank R: twill_X: " in front.
- */
+/* Set comm->error to "rank R: twill_X: ...", for what is refused before it is numbered. */
 twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, const char *file,
                                int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_COMM_REFUSE(comm, status, ...)                                                       \
     twill_comm_refuse((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
-/* See twill_rank_text(). */
+/* Write "rank R" with the rank in the job: twill_rank_text(). Returns text. */
 const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT]);
 #define TWILL_COMM_RANK_NAME(comm, rank)                                                           \
     twill_comm_rank_text((comm), (rank), (char[TWILL_RANK_TEXT]){0})
-/* Describe the call a rank of this node is in. */
+/* Describe the call that a rank of this node is in: "has been in allreduce #4 (...) for 1.0 s". */
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
                               size_t bytes);
-/* Has a peer on this node entered the same call with other arguments? Then the error. */
+/* Return the error if a peer on this node has made another call under this rank's present number,
+ * or is in a call that was another one here. */
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer);
-/* Has it in a call before ours? Then the error. */
+/* Return the error if an earlier call of a peer on this node was another one here. Covers the last
+ * TWILL_PAST calls. */
 twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer);
-/* The error when a rank is in the same call as we with other arguments. */
+/* Return the error if a peer's call of number `sequence` was another one here. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);
-/* A consistent copy of what a rank of this node says of its call; false: it has none, or is just
- * changing it. */
+/* Copy the published call of a rank of this node. Returns false if it has none, or is writing it.
+ */
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered);
 
-/* lib/health/notification.c: what other ranks say. Has one failed, or told that it is in the same
- * call with other arguments? Then the error. Failures in later calls than ours do not count, unless
- * `any`. */
+/* --- lib/health/notification.c --- */
+
+/* Receive notices. Returns the error if another rank has failed, or is in a call of this rank's
+ * number with other arguments. Failures in later calls than this rank's count only if `any`. */
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);
-/* Tell ranks of other nodes that this one waits for them, in which call, and for whom in the end.
- */
+/* Report to ranks[n] on other nodes that this rank waits for them, in which call, and which rank is
+ * the root cause as far as it knows. On the node, publish that rank. */
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);
-/* Tell all of its ranks of a failure; takes at most patience_ns. */
+/* Notify all ranks of a failure, within patience_ns. */
 void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
                        uint64_t patience_ns);
-/* Has a rank's process ended, or closed its part? false while in doubt. */
+/* Has a rank's process ended, or destroyed its context? Returns false while in doubt. */
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
-/* What has become of a rank that is dead: that it has ended, or that its host does not answer. */
+/* Describe a rank that is dead: it has ended, or its host does not answer. Returns text. */
 #define TWILL_DEATH_TEXT 160
 const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT]);
-/* The rank that everybody waits for, when this one waits for `peer`: one that has not come. */
+/* Return the root cause when this rank waits for `peer`: the rank that has not arrived, as far as
+ * published calls and reports say. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
-/* Collective, type and operation in one word, as ranks compare them. */
+/* Pack collective, type and operation into the word that ranks compare. */
 static inline uint32_t twill_call_what(const struct twill_call *call)
 {
     return (uint32_t)call->collective | (uint32_t)call->vector << 7 | (uint32_t)call->type << 8 |
            (uint32_t)call->op << 16;
 }
-/* The call that ranks compare, from its parts. */
+/* Rebuild a call from what ranks compare. */
 static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint32_t root)
 {
     return (struct twill_call){
@@ -276,6 +309,7 @@ static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint3
         .root = root,
     };
 }
+/* Describe a call: "allreduce #4 (count 8, f32 sum)". */
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
                          size_t bytes);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An all-gather among some ranks of a communicator, by dissemination (Bruck et al., "Efficient
- * algorithms for all-to-all communications", 1997): in round k each rank hands the blocks it has to
- * the one 2^k before it and takes as many from the one 2^k behind it. log2(size) rounds, each block
- * once; no rank is special, none waits longer than its own messages take.
+ * algorithms for all-to-all communications", 1997): in round k each rank sends the shards it has to
+ * the rank 2^k before it and receives as many from the one 2^k behind it. log2(size) rounds; each
+ * shard arrives once.
  *
  *      4 ranks     have        round 0 (1 away)    round 1 (2 away)
  *      rank 0      0           0 1                 0 1 2 3
@@ -10,8 +10,8 @@
  *      rank 2      2           2 3                 2 3 0 1
  *      rank 3      3           3 0                 3 0 1 2
  *
- * Messages of one (from, to) are in order, and the communicator has nothing else under way between
- * these ranks: so lane 0 is free, whatever the others do. */
+ * Lane 0 is free: the communicator has nothing else under way between these ranks, and messages
+ * between two ranks are in order. */
 #include "lib/comm/comm_bootstrap.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ static twill_status round_outcome(struct round *round)
             return TWILL_COMM_FAIL(over, (twill_status)transfer->status, "%s: %s",
                                    twill_comm_rank_text(over, transfer->peer, rank),
                                    transfer->status == TWILL_ERR_MISMATCH
-                                       ? "does something else, or with other ranks"
+                                       ? "is in another call, or in one with other ranks"
                                        : twill_strerror((twill_status)transfer->status));
     }
     return TWILL_OK;
@@ -71,7 +71,8 @@ static twill_status post_round(struct round *round, unsigned i, enum twill_trans
     return link->ops->post(link, &round->transfer[i], &over->error);
 }
 
-/* Hand `bytes` to one rank of the group and take as many from another. */
+/* Send `bytes` to one rank of the group and receive as many from another. A failure breaks the
+ * communicator. */
 static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t from, void *out,
                                    void *in, size_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates a context, in this order: configuration, machine, other ranks, who shares memory with
- * whom, placement, liveness. Everything ranks must agree on is compared here, once. */
+/* Creates a context: configuration, machine, memory, bootstrap, exchange of infos (what ranks must
+ * agree on is compared here, once), heap and nodes, levels, failure detector. */
 #include "lib/comm/context.h"
 #include "lib/comm/find_levels.h"
 #include "lib/config/log.h"
@@ -13,15 +13,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What every rank tells every other, once. */
+/* What ranks exchange at start-up; sent as it is in memory. */
 struct peer_info {
     char version[16];
     struct twill_host host;
-    struct twill_cpus where;             /* it may run */
-    uint64_t memory_nodes;               /* it may bind to */
-    uint64_t tuning;                     /* hash */
-    uint64_t timings;                    /* hash of those of this machine, 0: none */
-    uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
+    struct twill_cpus where;             /* CPUs it may run on */
+    uint64_t memory_nodes;               /* NUMA nodes it may bind to */
+    uint64_t tuning;                     /* hash of TWILL_TUNING's contents */
+    uint64_t timings;                    /* hash of this machine's timings, 0: none */
+    uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables' values */
     struct twill_heap_info heap;
     struct twill_level_info level;
 };
@@ -43,7 +43,7 @@ twill_status twill_context_outcome(struct twill_context *context, twill_status s
     if (status == TWILL_OK)
         return status;
     bool forked = context->fork_guard != NULL && twill_context_is_forked(context);
-    if (!forked) /* else nobody is here to give the lock back */
+    if (!forked) /* in a child another thread of the parent may hold the lock for ever */
         twill_context_lock(context);
     context->error = *error;
     if (!forked)
@@ -105,7 +105,7 @@ static struct twill_bootstrap_params bootstrap_params(const struct twill_context
 static twill_status open_bootstrap(struct twill_context *context, const twill_bootstrap *bootstrap)
 {
     struct twill_bootstrap_params params = bootstrap_params(context, bootstrap);
-    if (twill_bootstrap_is_first(&params)) /* once a job, and before anything can go wrong */
+    if (twill_bootstrap_is_first(&params)) /* once a job, before any failure */
         twill_config_warn_unknown(&context->log);
     TWILL_TRY(&context->error, twill_bootstrap_open(&context->oob, &params, &context->error));
     if (context->oob->size > TWILL_WORLD_MAX_RANKS)
@@ -138,10 +138,10 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     for (int r = 0; r < context->oob->size; r++)
         if (all[r].tuning != all[0].tuning)
             return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
-                              "TWILL_TUNING must say the same on all ranks: rank %d has read other "
-                              "figures than rank 0",
+                              "TWILL_TUNING must have the same contents on all ranks: rank %d has "
+                              "read other timings than rank 0",
                               r);
-    /* Ranks of this machine, in whatever namespaces, on the very same cores. */
+    /* Ranks of this machine, in any namespace, on exactly these cores. */
     unsigned sharing = 0;
     for (int r = 0; r < context->oob->size; r++)
         sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
@@ -150,9 +150,9 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     return TWILL_OK;
 }
 
-/* What ranks of this host share, whatever TWILL_NODES says. MCDRAM of the same nodes: all have
- * looked at what is free, none has allocated, and no one sees what others have not touched yet.
- * PUs: those where no rank may run are for threads of the library. */
+/* Divide what ranks of this host share, whatever TWILL_NODES says. Free MCDRAM: no rank has
+ * allocated yet, and pages that a rank has not touched are not visible to others, so each gets an
+ * equal part. PUs: the progress thread gets one that no rank may run on. */
 static void share_host(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->oob->rank];
@@ -193,7 +193,7 @@ static twill_status exchange_info(struct twill_context *context)
 {
     int size = context->oob->size;
     struct peer_info mine;
-    memset(&mine, 0, sizeof(mine)); /* padding travels too */
+    memset(&mine, 0, sizeof(mine)); /* padding is sent, too */
     snprintf(mine.version, sizeof(mine.version), "%s", twill_version());
     twill_host_describe(&mine.host);
     twill_topology_cpus(context->topology, &mine.where);
@@ -261,7 +261,7 @@ static twill_status memory_open(struct twill_context *context)
     return TWILL_OK;
 }
 
-/* A size in binary units for people; hwloc and kernels that do not know one say 0. */
+/* Format a size in binary units; 0: hwloc and the kernel do not know it. */
 static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned shift)
 {
     snprintf(text, space, "unknown");
@@ -393,14 +393,14 @@ void twill_context_destroy(twill_context *context)
     if (context == NULL)
         return;
     if (!twill_context_is_live(context)) {
-        twill_handle_warn("twill_context_destroy", "the context has been destroyed before");
+        twill_handle_warn("twill_context_destroy", "the context has already been destroyed");
         return;
     }
     if (context->fork_guard != NULL && twill_context_is_forked(context))
-        return; /* it is the parent's */
+        return; /* it belongs to the parent */
     if (context->opened > 0) {
         twill_say(&context->log, TWILL_LOG_WARN,
-                  "a context is destroyed with communicators open: it is kept");
+                  "twill_context_destroy: communicators are open: the context is not destroyed");
         return;
     }
     twill_progress_stop(context);

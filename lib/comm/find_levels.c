@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tile, L3 cache, NUMA domain and package each rank is in, and which group its node: found,
- * or declared. The same on all ranks, because all have the same cards. */
+/* Which tile, L3 cache, NUMA domain and package each rank is in, and which group its node: found or
+ * declared. All ranks come to the same answer, because all have the same infos. */
 #include "lib/comm/find_levels.h"
 #include "algorithms/world/world_levels.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Labels of ranks that no unit holds: beyond all indices. */
+/* Labels of ranks that are in no unit start here, above all indices. */
 #define LEVEL_ALONE 0x10000u
 
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
@@ -18,7 +18,7 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
     struct twill_place place;
     twill_topology_units(topology, cpus, &units);
     twill_topology_place(topology, &place);
-    memset(info, 0, sizeof(*info)); /* padding travels too */
+    memset(info, 0, sizeof(*info)); /* padding is sent, too */
     info->unit[TWILL_LEVEL_TILE] = (int16_t)units.tile;
     info->unit[TWILL_LEVEL_L3] = (int16_t)units.l3;
     info->unit[TWILL_LEVEL_NUMA] = (int16_t)units.numa;
@@ -31,10 +31,11 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
 
 static twill_status unreadable(const char *text, const char *at, struct twill_error *error)
 {
-    return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                      "TWILL_UNITS=%s: cannot be read at \"%s\"; write ranks of each, such as "
-                      "l3=2,numa=4,package=8",
-                      text, at);
+    return TWILL_FAIL(
+        error, TWILL_ERR_CONFIG,
+        "TWILL_UNITS=%s: cannot be read at \"%s\"; write the ranks of each unit, as in "
+        "l3=2,numa=4,package=8",
+        text, at);
 }
 
 static bool level_is_named(twill_level level, const char *text, size_t length)
@@ -43,7 +44,7 @@ static bool level_is_named(twill_level level, const char *text, size_t length)
     return strlen(name) == length && strncmp(name, text, length) == 0;
 }
 
-/* Ranks of each unit of a level, as declared; 0: not declared. */
+/* Parse the declared ranks per unit of each level; 0: not declared. */
 static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NODE],
                                 struct twill_error *error)
 {
@@ -68,14 +69,14 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
         if (ranks[level] != 0 && ranks[level] % inner != 0)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "TWILL_UNITS=%s: %u ranks of a %s are no multiple of %u of a smaller "
-                              "part",
+                              "unit",
                               text, ranks[level], twill_level_name((twill_level)level), inner);
         inner = ranks[level] != 0 ? ranks[level] : inner;
     }
     return TWILL_OK;
 }
 
-/* A level is known if a rank knows its own unit; who is in none is alone at this level. */
+/* Set a level from infos, if any rank knows its unit. Ranks in no unit form one each. */
 static twill_status set_found(struct twill_world *world, const struct twill_level_info *info,
                               twill_level level, uint32_t *label, struct twill_error *error)
 {
@@ -92,7 +93,7 @@ static twill_status set_declared(struct twill_world *world, const char *text, ui
 {
     uint32_t ranks[TWILL_LEVEL_NODE] = {0};
     TWILL_TRY(error, parse_units(text, ranks, error));
-    for (unsigned level = TWILL_LEVEL_NODE; level-- > 0;) { /* a unit lies in one of the next */
+    for (unsigned level = TWILL_LEVEL_NODE; level-- > 0;) { /* units nest: outermost first */
         for (uint32_t r = 0; ranks[level] != 0 && r < world->size; r++)
             label[r] = world->local[r] / ranks[level];
         if (ranks[level] != 0)
@@ -143,7 +144,7 @@ twill_status twill_levels_find(struct twill_world *world, const struct twill_lev
     return status;
 }
 
-/* Where the ranks of a node would be bound; they fit. */
+/* Describe where the ranks of a node would be bound. There must be a core for each. */
 static twill_status place_node(const struct twill_topology *topology, uint32_t ranks,
                                struct twill_level_info *info, struct twill_error *error)
 {
@@ -185,10 +186,10 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
     return status;
 }
 
-/* --- a context's ------------------------------------------------------------------------------ */
+/* --- of a context ----------------------------------------------------------------------------- */
 
-/* On a machine that TWILL_TOPOLOGY replaced nobody can be bound: each rank is taken to be where
- * twillrun would bind it there. */
+/* Exchange infos again if TWILL_TOPOLOGY replaces a rank's machine: ranks cannot be bound there, so
+ * assume that each is where twillrun would bind it. */
 static twill_status exchange_places(struct twill_context *context, struct twill_level_info *info)
 {
     struct twill_error *error = &context->error;
@@ -212,14 +213,15 @@ static twill_status exchange_places(struct twill_context *context, struct twill_
     return twill_oob_allgather(context->oob, &mine, info, sizeof(mine), error);
 }
 
-/* The lowest rank that may run on several cores, and another one of its node on the same ones; its
- * size if there is none. */
+/* Return the lowest rank that may run on several cores which a later rank of its node may run on,
+ * too; the world's size if there is none. */
 static uint32_t first_unbound(const struct twill_world *world, const struct twill_level_info *info,
                               uint32_t *seen)
 {
     memset(seen, 0, world->size * sizeof(*seen));
     for (uint32_t r = 0; r < world->size; r++) {
-        uint32_t *first = &seen[world->node[r]]; /* of its node that roams, from 1 */
+        uint32_t *first =
+            &seen[world->node[r]]; /* 1 + the first rank of the node that roams; 0: none */
         if (!info[r].roams || info[r].elsewhere)
             continue;
         if (*first == 0)
@@ -230,8 +232,8 @@ static uint32_t first_unbound(const struct twill_world *world, const struct twil
     return world->size;
 }
 
-/* Say once in a job that ranks are not bound: aloud where that costs something, as they could be,
- * and the machine has parts that they are then not known to be in. */
+/* Say that ranks are not bound, once a job. It is a warning if they could be bound and the machine
+ * has levels that are therefore unknown. */
 static void warn_unbound(struct twill_context *context, const struct twill_level_info *info,
                          uint32_t first)
 {
@@ -251,7 +253,7 @@ static void warn_unbound(struct twill_context *context, const struct twill_level
     twill_say(&context->log, fits && lost[0] != '\0' ? TWILL_LOG_WARN : TWILL_LOG_INFO,
               "ranks are not bound: this one and others of its node may run on the same %u CPUs%s%s"
               "; twillrun binds them, mpirun does with --bind-to core, srun with --cpu-bind=cores",
-              its->cpus, lost[0] != '\0' ? ", so that nothing is known of their " : "",
+              its->cpus, lost[0] != '\0' ? ", so these levels are unknown: " : "",
               lost[0] != '\0' ? lost + 2 : "");
 }
 

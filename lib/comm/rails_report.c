@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said about NICs and rails: where they are, who uses them, and what went over them. */
+/* NICs and rails, as twill-info shows them: where they are, which are used, and their traffic. */
 #include "fabric/host/interfaces.h"
 #include "fabric/rails/rails.h"
 #include "lib/comm/comm.h"
@@ -15,7 +15,7 @@ static const char *distance_name(unsigned distance)
     return names[twill_min(distance, TWILL_ARRAY_LENGTH(names) - 1)];
 }
 
-/* A line a NIC, as lstopo would show it. */
+/* Note a line for each NIC. */
 void twill_context_note_nics(struct twill_context *context)
 {
     struct twill_nic nic;
@@ -38,7 +38,7 @@ void twill_context_note_nics(struct twill_context *context)
     free(links);
 }
 
-/* Rails of a transport; 0: it is not between nodes. */
+/* Count the rails of a transport; 0 if it is not between nodes. */
 static size_t rails_count(const struct twill_transport *transport)
 {
     size_t count = 0;
@@ -49,7 +49,7 @@ static size_t rails_count(const struct twill_transport *transport)
     return count;
 }
 
-/* The i-th rail between nodes. */
+/* Return the communicator's rail number `index`, or NULL past the last one. */
 static const struct twill_transport *rail_at(const struct twill_comm *comm, size_t index)
 {
     for (unsigned t = 0; t < comm->transports; t++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators made of others: who is in which is agreed over the old one, then each group sets up
- * its own, apart from the rest; or a group does all of it by means of the caller's. */
+/* Communicators made out of others. The ranks agree over the old one on who is in which new one;
+ * then each group sets up its own, independently. twill_comm_create_over() uses the caller's
+ * exchange function instead. */
 #include "lib/comm/comm_bootstrap.h"
 #include "lib/exec/progress.h"
 
@@ -10,7 +11,7 @@
 
 enum split_kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_level */
 
-/* What each rank asks for. */
+/* What each rank asks for; sent as it is in memory. */
 struct split_entry {
     int32_t kind, colour, key;
     uint32_t rank; /* filled in on arrival */
@@ -23,7 +24,7 @@ static const char *kind_name(int32_t kind)
                                 : "twill_comm_split_level";
 }
 
-/* Nothing of the parent's may be under way: its links carry the set-up. */
+/* Check the parent. It must have nothing under way: its links carry the set-up. */
 static twill_status check_parent(struct twill_comm **made, struct twill_comm *comm)
 {
     if (twill_context_is_forked(comm->context))
@@ -33,9 +34,9 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
         return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "made is NULL");
     if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0)
         return TWILL_OK;
-    /* Whether it still is may differ between ranks: all of them must hear of it. */
+    /* Other ranks may have completed that request and go on: the failure must reach them. */
     return twill_comm_fail(
-        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request of it is under way"));
+        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on it is under way"));
 }
 
 static twill_status begin_split(struct twill_comm **made, struct twill_comm *comm, const char *call)
@@ -59,8 +60,8 @@ static twill_status begin_split(struct twill_comm **made, struct twill_comm *com
     return status;
 }
 
-/* A failure once others count on this rank is everybody's; they are told, and do not wait in vain.
- */
+/* End a call that makes a communicator. A failure other than bad arguments breaks the parent, so
+ * that ranks that wait for this one return. */
 static twill_status end_split(struct twill_comm *comm, twill_status status,
                               const struct twill_error *error)
 {
@@ -75,7 +76,7 @@ static twill_status end_split(struct twill_comm *comm, twill_status status,
     return status;
 }
 
-/* Set up the communicator of ranks[] of comm, who talk by boot. */
+/* Make a communicator of ranks[] of comm, set up by `oob`. */
 static twill_status make_by(struct twill_comm **made, const struct twill_comm *comm,
                             struct twill_oob *oob, const uint32_t *ranks, struct twill_error *error)
 {
@@ -85,7 +86,7 @@ static twill_status make_by(struct twill_comm **made, const struct twill_comm *c
     return twill_comm_open(made, comm->context, comm, oob, ranks, what, error);
 }
 
-/* The same over comm itself, for ranks[0 .. size-1], of which this is number `mine`. */
+/* Make a communicator of ranks[0 .. size-1] of comm, of which this is number `mine`, over comm. */
 static twill_status make_child(struct twill_comm **made, struct twill_comm *comm,
                                const uint32_t *ranks, uint32_t size, uint32_t mine,
                                struct twill_error *error)
@@ -138,7 +139,9 @@ static twill_status gather_entries(struct twill_comm *comm, const struct split_e
     return status;
 }
 
-/* card and rank have room for every rank. */
+/* Make the communicator of this rank's colour. entry and rank have an element for each rank of
+ * comm.
+ */
 static twill_status divide_comm(struct twill_comm **made, struct twill_comm *comm,
                                 const struct split_entry *mine, struct split_entry *entry,
                                 uint32_t *rank, struct twill_error *error)
@@ -162,7 +165,8 @@ static twill_status divide_comm(struct twill_comm **made, struct twill_comm *com
     return make_child(made, comm, rank, size, self, error);
 }
 
-/* A call as others are, in number and for who looks on: a rank in another one is found out. */
+/* Make a communicator by colour. The call is numbered and published like a collective, so that a
+ * rank in a different call is detected. */
 static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, int32_t kind,
                              int32_t colour, int32_t key)
 {
@@ -194,8 +198,8 @@ twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int colour, i
     return status != TWILL_OK ? status : split_by(made, comm, KIND_SPLIT, colour, key);
 }
 
-/* Which unit of a level a rank is in: where nothing is known of a level below the node, every rank
- * is a unit of its own, and all nodes are one group. */
+/* Return the unit of a level that a rank is in. If a level is unknown, each rank is a unit by
+ * itself below the node, and all nodes form one group. */
 static uint32_t unit_of(const struct twill_world *world, twill_level level, uint32_t rank)
 {
     if (level == TWILL_LEVEL_NODE)
@@ -210,7 +214,7 @@ twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_l
     twill_status status = begin_split(made, comm, "twill_comm_split_level");
     if (status != TWILL_OK)
         return status;
-    /* A level that there is not is refused by all ranks together, as a bad colour is. */
+    /* An unknown level is refused by all ranks together, like a bad colour. */
     bool known = (unsigned)level < TWILL_LEVEL_COUNT;
     int32_t colour = known ? (int32_t)unit_of(comm->world, level, comm->rank) : BAD_LEVEL;
     return split_by(made, comm, KIND_LEVEL + (int32_t)level, colour, key);
@@ -218,7 +222,7 @@ twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_l
 
 /* --- by name --------------------------------------------------------------------------------- */
 
-/* The list, checked, and the place of this rank in it. */
+/* The list of ranks, checked, and this rank's index in it. */
 struct rank_list {
     uint32_t size, self;
     uint32_t *rank; /* [size] */
@@ -238,7 +242,8 @@ static twill_status check_named(const struct twill_comm *comm, struct rank_list 
     if (i < named->size) {
         bool twice = ranks[i] >= 0 && (uint32_t)ranks[i] < size;
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "ranks[%u] = %d %s 0 .. %u", i, ranks[i],
-                          twice ? "is there twice; all must differ, in" : "is outside", size - 1);
+                          twice ? "is repeated; ranks must differ and be in" : "is outside",
+                          size - 1);
     }
     if (named->self == UINT32_MAX)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
@@ -247,7 +252,7 @@ static twill_status check_named(const struct twill_comm *comm, struct rank_list 
     return TWILL_OK;
 }
 
-/* named->rank is to be freed, also upon a failure. */
+/* Check and copy the list. The caller frees named->rank, also upon a failure. */
 static twill_status ranks_read(const struct twill_comm *comm, struct rank_list *named, int count,
                                const int *ranks, struct twill_error *error)
 {
@@ -281,9 +286,9 @@ twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int co
     return end_split(comm, status, &error);
 }
 
-/* --- by means of the caller's ---------------------------------------------------------------- */
+/* --- by the caller's exchange function ------------------------------------------------------- */
 
-/* Reads of comm only what never changes: others may have it at the same time. */
+/* Does not hold comm, which other threads may use: reads only what never changes. */
 static twill_status create_over(struct twill_comm **made, const struct twill_comm *comm,
                                 const struct rank_list *named, twill_exchange_fn exchange,
                                 void *user, struct twill_error *error)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slices of SRC and DST that lie in scratch instead of the caller's buffers: scaled inputs, sums of
- * narrow floats that are scaled, and what an all-to-all in place is about to overwrite. */
+/* SRC and DST copied through scratch, segment by segment: scaled inputs, scaled sums of narrow
+ * floats, and the source of an all-to-all in place, which the call overwrites. */
 #include "lib/comm/comm.h"
 
-/* A slice of a part, in the caller's buffer and in scratch. */
+/* A segment of a shard, in the caller's buffer and in scratch. */
 struct segment {
     unsigned char *user, *scratch;
     size_t count;
@@ -47,7 +47,7 @@ void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *ins
     }
 }
 
-/* One operand that is finished: rounded. */
+/* A reduction of one operand does no more than round it. */
 void twill_run_bounce_out(struct twill_run *run, const struct twill_instance *instance)
 {
     const struct twill_comm *comm = run->comm;

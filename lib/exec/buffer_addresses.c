@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Zero-copy and single copy: ranks of a node publish where their buffers lie, in the shared heap
- * and in their process, and read the others'. Mapped is what lies in the heap, or can be attached;
- * fetched, what the system may read. Who cannot offer what is asked for needs to wait for nobody:
- * the answer is no.
+/* The exchange of buffer addresses, for zero-copy and single copy: ranks of a node publish where
+ * their buffers are, in the shared heap and in their process, and collect the others' addresses. A
+ * buffer in the heap, or one that can be attached, is mapped; one that a system call can read is
+ * fetched. A rank whose own buffers allow neither need not collect: the result is neither.
  *
- * Lines are used by every other call. One is free again when everybody has begun the call before
- * the last, and so read its votes: that is waited for, which takes no time where calls are not
- * eager, because the executor asks for a call only when a place in the window is free.
+ * Each of a rank's two lines serves every other call. A line is free when all ranks have begun the
+ * instance TWILL_WINDOW before, hence collected from it. Waiting for that takes no time where
+ * schedules are not eager: the executor starts the exchange only when a slot is free.
  *
- * Where everybody votes, who has counted knows that all are in the call, with their buffers ready:
- * the votes are the meeting that the schedule would begin with, and its first slice begins behind
- * it (twill_schedule_entry_steps). That everybody has begun is then known from a later meeting
- * only, which those schedules have. */
+ * If all ranks publish, a complete exchange proves that all are in the call with their buffers
+ * ready. It replaces the entry barrier of the schedule, whose first segment then begins behind it
+ * (twill_schedule_entry_steps). Those schedules have a later barrier, which proves that all ranks
+ * have completed the exchange. */
 #include "lib/comm/comm.h"
 
 #include <string.h>
@@ -22,8 +22,8 @@ static bool holds_side(enum twill_holder holder, const struct twill_run *run, ui
            (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
 }
 
-/* Of a broadcast to several nodes only the root's source is shared: a representative hands it on,
- * out of its own buffer. On one node the root writes to the others. */
+/* In a broadcast to several nodes only the root's source is shared: representatives forward it out
+ * of their own buffers. On one node peers' destinations are shared, too. */
 static bool side_is_needed(const struct twill_run *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
@@ -59,7 +59,8 @@ static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
     return twill_heap_offset(&run->comm->context->heap, s->base, twill_run_side_bytes(run, side));
 }
 
-/* In this process, if others can reach it. */
+/* Return the side's address in this process; TWILL_HEAP_NOWHERE if peers cannot access it, 0 if
+ * they need not. */
 static uint64_t address_of(const struct twill_run *run, unsigned side)
 {
     const struct twill_side *s = &run->side[side];
@@ -70,7 +71,7 @@ static uint64_t address_of(const struct twill_run *run, unsigned side)
     return (uint64_t)(uintptr_t)s->base;
 }
 
-/* What a side that lies there allows. */
+/* Withdraw the accesses that a side at this heap offset and address does not allow. */
 static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
@@ -79,7 +80,7 @@ static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t add
     run->fetched = run->fetched && reachable;
 }
 
-/* Does this rank vote, and is it for it? */
+/* Publish this rank's addresses. Returns whether its own buffers allow any access. */
 static bool publish_addresses(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
@@ -129,7 +130,7 @@ static bool publishes(const struct twill_run *run, uint32_t local)
     return side_is_needed(run, TWILL_SRC, rank) || side_is_needed(run, TWILL_DST, rank);
 }
 
-/* Then who has counted has seen everybody in the call. */
+/* Does every rank of the node publish? */
 static bool all_publish(const struct twill_run *run)
 {
     bool all = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a call to its plan: what is asked of the selector, and whether the node's ranks are asked
- * first. */
+/* From a call to its plan: the request to the selector, and whether the node's ranks exchange
+ * buffer addresses first. */
 #include "lib/config/log.h"
 
 static enum twill_order order_of(const struct twill_run *run)
@@ -13,7 +13,7 @@ static enum twill_order order_of(const struct twill_run *run)
     return commutes ? TWILL_ORDER_ANY : TWILL_ORDER_RANKS;
 }
 
-/* Of all parts. */
+/* Return the elements of all shards; 0 if this rank does not know them. */
 static size_t elements_of(const struct twill_run *run)
 {
     bool sharded = twill_collective_facts(run->call.collective)->sharded;
@@ -79,15 +79,15 @@ static bool requests_match(const struct twill_select_request *a,
            a->order == b->order && a->type == b->type;
 }
 
-/* Nodes may differ in whether their buffers are mapped, and must agree on all else: so that decides
- * how ranks of a node exchange data, and nothing more. */
+/* Nodes may differ in whether their buffers are mapped, but must agree on everything else. So with
+ * several nodes, mapped buffers change the protocol within this node only. */
 static twill_status find_choice(struct twill_choice *choice, struct twill_comm *comm,
                                 const struct twill_select_request *key)
 {
     struct twill_select_request common = *key;
     common.mapped = key->mapped && comm->world->nodes == 1;
     twill_status status = twill_select(choice, comm->chooser, &common, &comm->error);
-    if (status == TWILL_ERR_CONFIG && key->mapped) { /* "@mapped" is wished for */
+    if (status == TWILL_ERR_CONFIG && key->mapped) { /* the user asks for "@mapped" */
         twill_error_clear(&comm->error);
         status = twill_select(choice, comm->chooser, key, &comm->error);
     }
@@ -101,7 +101,7 @@ static twill_status find_choice(struct twill_choice *choice, struct twill_comm *
     return TWILL_OK;
 }
 
-/* What was asked for and cannot be had is said, once a communicator. */
+/* Warn, once per communicator, that TWILL_ALGORITHM cannot do this call. */
 static void log_substitute(struct twill_comm *comm, const struct twill_choice *choice)
 {
     if (!choice->substituted || comm->logged_substitute || comm->rank != 0)
@@ -109,7 +109,7 @@ static void log_substitute(struct twill_comm *comm, const struct twill_choice *c
     comm->logged_substitute = true;
     twill_say(
         &comm->context->log, TWILL_LOG_WARN,
-        "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven parts); %s is used",
+        "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven shards); %s is used",
         twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
         twill_collective_name(choice->shape.collective), choice->algorithm->name);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who uses a communicator: one call at a time, or somebody who moves it along for a moment, who is
- * waited for. A second call, of another thread, is refused before it touches anything, and the
- * communicator fails on all ranks: they no longer agree on its calls. */
+/* Exclusive use of a communicator, by one call or by a thread that advances it. A call waits for
+ * the latter, which is short. A second call at the same time is refused before it touches anything,
+ * and the communicator fails on all ranks, because they no longer agree on its calls. */
 #include "lib/exec/progress.h"
 
 #include <sched.h>
 
 #define CLAIM_SPINS 200u /* an advance is short; then its thread may have lost the core */
 
-/* A second caller; it may only read what never changes. */
+/* Refuse a second caller. It may only read what never changes, and `refused` under the lock. */
 static twill_status refuse_claim(struct twill_comm *comm, const char *call, const char *inside)
 {
     char rank[TWILL_RANK_TEXT];
@@ -51,7 +51,7 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
     twill_status torn = twill_comm_torn(comm);
     if (torn != TWILL_OK) {
         (void)twill_comm_fail(comm, torn);
-        comm->broken = true; /* of one rank, too */
+        comm->broken = true; /* twill_comm_fail() leaves a communicator of one rank as it is */
     }
     return TWILL_OK;
 }
@@ -60,10 +60,11 @@ bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
 {
     if (twill_comm_acquire(comm, call) == TWILL_OK)
         return true;
-    static const char ended[] = "the communicator has been destroyed before";
+    static const char ended[] = "the communicator has already been destroyed";
     if (twill_comm_is_live(comm))
-        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is kept", comm->refused.message);
-    else if (comm->context != NULL) /* which is there as long as its name is */
+        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is not destroyed",
+                  comm->refused.message);
+    else if (comm->context != NULL) /* not retired yet, so its context is alive */
         twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: %s", call, ended);
     else
         twill_handle_warn(call, ended);

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that compute. */
+/* The steps that compute: REDUCE, COPY, and the reduction of received messages. */
 #include "lib/comm/comm.h"
 
 #include <string.h>
 
-/* Results go through the caches in strips, so that what was just reduced is copied from there. */
+/* Results that go to many places are reduced and copied this many bytes at a time, so that copies
+ * read them from the cache. */
 #define FUSED_BYTES ((size_t)32 << 10)
-/* Of what a caller's function leaves in between; at least one element. */
+/* Intermediate results of a caller's function; at least one element. */
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
 
 #define HERE UINT32_MAX
 
-/* What is folded, in order, into each of dst. */
+/* Operands to reduce, in order, into each of dst. */
 struct reduction {
     unsigned flags; /* of the step */
     void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
     const void *source[TWILL_STEP_PEERS + 1];
-    uint32_t peer[TWILL_STEP_PEERS + 1]; /* that source[i] is to be fetched from, or HERE */
+    uint32_t peer[TWILL_STEP_PEERS + 1]; /* rank to fetch source[i] from, or HERE */
     unsigned dsts, sources;
-    bool fetches;             /* some are */
-    uint32_t partial_sources; /* bit i: source[i] */
+    bool fetches;             /* some sources must be fetched */
+    uint32_t partial_sources; /* bit i: source[i] is a partial */
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
@@ -32,7 +33,7 @@ static struct twill_elements locate(const struct twill_run *run,
     return twill_run_locate(run, instance, &where);
 }
 
-/* --- folding --------------------------------------------------------------------------------- */
+/* --- reducing -------------------------------------------------------------------------------- */
 
 static void reduce_by_kernel(const struct twill_run *run, const struct reduction *f, size_t count)
 {
@@ -52,7 +53,8 @@ static void reduce_by_kernel(const struct twill_run *run, const struct reduction
                              (const void *const *)f->source, f->sources, count);
 }
 
-/* Two at a time. What lies between must not be put into dst while dst is still to be read. */
+/* Reduce two operands at a time. Intermediate results must not go to dst, which may be one of the
+ * operands still to be read. */
 static void reduce_by_function(const struct twill_run *run, const struct reduction *f, size_t count)
 {
     const struct twill_operation *created = run->created;
@@ -85,7 +87,7 @@ static void reduce_run(const struct twill_run *run, const struct reduction *f, s
         reduce_by_kernel(run, f, count);
 }
 
-/* Not cleared: it is large. */
+/* Initialise a reduction. Its arrays are not cleared: they are large. */
 static void begin_reduction(struct reduction *f, unsigned flags, unsigned char *dst)
 {
     f->flags = flags;
@@ -104,7 +106,7 @@ static void add_source(struct reduction *f, const unsigned char *start, bool par
     f->source[f->sources++] = start;
 }
 
-/* The operands of some blocks of a REDUCE in folding order; returns the elements of dst. */
+/* Collect the operands of adjacent blocks of a REDUCE, in order. Returns the elements of dst. */
 static size_t gather_operands(const struct twill_run *run, const struct twill_instance *instance,
                               const struct twill_step *step, uint32_t at, uint32_t blocks,
                               struct reduction *f)
@@ -173,7 +175,7 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
     return TWILL_OK;
 }
 
-/* A part of a fold: n elements, behind `done`. */
+/* Return the reduction of the elements from number `done` on. */
 static struct reduction section_of(const struct twill_run *run, const struct reduction *f,
                                    size_t done)
 {
@@ -187,8 +189,8 @@ static struct reduction section_of(const struct twill_run *run, const struct red
     return section;
 }
 
-/* Some operands lie in other processes: strip by strip they are fetched into scratch that stays in
- * the cache, and folded there. */
+/* Reduce with operands in other processes: fetch them in chunks into scratch, which stays in the
+ * cache, and reduce there. */
 static twill_status reduce_fetched(struct twill_run *run, const struct twill_instance *instance,
                                    const struct reduction *f, size_t count)
 {
@@ -220,7 +222,7 @@ static twill_status reduce_all(struct twill_run *run, const struct twill_instanc
     return TWILL_OK;
 }
 
-/* Where a COPY takes the result of a fold. */
+/* Return the destination of a COPY that follows a REDUCE. */
 static unsigned char *taken_to(const struct twill_run *run, const struct twill_instance *instance,
                                const struct twill_step *copy, uint32_t at, uint32_t blocks)
 {
@@ -228,8 +230,8 @@ static unsigned char *taken_to(const struct twill_run *run, const struct twill_i
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
-/* Some blocks that lie together; those COPYs that follow take the result on. The fold itself stores
- * to the first of them; to more than it can it goes strip by strip. */
+/* Reduce adjacent blocks and execute the COPYs that follow. The kernel stores to the destinations
+ * of the first COPYs itself; if there are more than it can take, it works by FUSED_BYTES. */
 static twill_status reduce_blocks(struct twill_run *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)
@@ -262,7 +264,7 @@ static twill_status reduce_blocks(struct twill_run *run, const struct twill_inst
     return TWILL_OK;
 }
 
-/* COPYs behind a REDUCE that take its result on. */
+/* Count the COPYs behind a REDUCE whose source is its result. */
 static uint32_t copies_count(const struct twill_step *step, const struct twill_step *end)
 {
     uint32_t copies = 0;

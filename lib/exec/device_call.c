@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory in calls: copied to the host, run there in one piece, copied back. */
+/* Device memory in calls: copied to the host as a whole, the call run there, the result copied
+ * back.
+ */
 #include "lib/exec/device_call.h"
 
 #ifdef TWILL_WITH_CUDA
@@ -13,7 +15,7 @@ twill_status twill_context_open_device(struct twill_context *context)
               twill_device_open(&context->device, library, how, sizeof(how), &context->error));
     const char *found = context->device != NULL ? "staged through the host" : "unavailable";
     twill_context_note(context, "device memory: %s: %s", found, how);
-    /* Who named a library wants it used. */
+    /* A user who names a library expects it to be used. */
     bool disappoints = context->device == NULL && library != NULL;
     if (disappoints)
         twill_say(&context->log, TWILL_LOG_WARN, "device memory: %s: %s", found, how);
@@ -26,7 +28,7 @@ void twill_context_close_device(struct twill_context *context)
     context->device = NULL;
 }
 
-/* What the driver said, with rank and call: this one, not the first that is under way. */
+/* Record the driver's error with this rank and call, which need not be the first one under way. */
 static twill_status pass(const struct twill_request *request, twill_status status,
                          const struct twill_error *said)
 {
@@ -49,7 +51,7 @@ static twill_status is_on_device(const struct twill_request *request, unsigned s
         &said);
 }
 
-/* A side in the request's staging memory. */
+/* Copy a side to the host. */
 static twill_status bring(struct twill_request *request, unsigned side, unsigned char *to)
 {
     struct twill_comm *comm = request->comm;
@@ -61,8 +63,8 @@ static twill_status bring(struct twill_request *request, unsigned side, unsigned
                 &said);
 }
 
-/* What is staged has the layout of the caller's buffer; where dst may have gaps between its parts
- * they are brought along, since all of it goes back. */
+/* Bounce memory has the layout of the caller's buffer. If dst may have gaps between its shards it
+ * is copied in, too, because all of it is copied back. */
 static twill_status bring_sides(struct twill_request *request, const bool on[TWILL_SIDES])
 {
     struct twill_comm *comm = request->comm;
@@ -102,7 +104,7 @@ twill_status twill_request_bounce_in(struct twill_request *request)
             TWILL_TRY(&comm->error, is_on_device(request, i, &on[i]));
     if (on[0] || on[1])
         TWILL_TRY(&comm->error, bring_sides(request, on));
-    /* The sides are new, and lie elsewhere: what is known of the call is laid out again. */
+    /* The sides have moved: lay the run out again. */
     run->before = NULL;
     return run->plan != NULL ? twill_run_lay_out(run) : TWILL_OK;
 }
@@ -151,7 +153,8 @@ twill_status twill_request_bounce_out(struct twill_request *request)
         return TWILL_OK;
     bool root = !request->is_point && request->run.call.collective == TWILL_BROADCAST &&
                 comm->rank == request->run.call.root;
-    if (root && request->run.call.src == request->run.call.dst) /* a root's src is not ours */
+    if (root && request->run.call.src ==
+                    request->run.call.dst) /* the root's buffer is its source: leave it alone */
         return TWILL_OK;
     struct twill_error said = {0};
     comm->counters.bytes_copied += request->result_bytes;
@@ -169,8 +172,8 @@ twill_status twill_context_check_host(struct twill_context *context, const char 
         TWILL_TRY(error, twill_device_is(context->device, memory, &is, error));
     if (is)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "%s: %p is memory of a device, which is staged through the host: no "
-                          "network is shown it",
+                          "%s: %p is memory of a device, which is staged through the host: it "
+                          "cannot be registered with a network",
                           call, memory);
     return TWILL_OK;
 }

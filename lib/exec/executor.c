@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The executor: walks the lanes of the instances in flight. It never waits; lib/exec/wait.c does.
- */
+/* The executor: issues the steps of the instances in flight, lane by lane. It never waits;
+ * lib/exec/wait.c does. */
 #include "lib/comm/comm.h"
 
 #include <stdlib.h>
 
-_Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD, "immediates as schedules know them");
+_Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD,
+               "immediates have the size that schedules assume");
 
-/* What a step can answer, besides an error. */
+/* Results of a step, besides errors. */
 enum { BLOCKED = 0, ADVANCED = 1 };
 
 static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
@@ -35,7 +36,7 @@ static void *bounce_at(const struct twill_run *run, const struct twill_slot *slo
     return slot->scratch + run->plan->tmp_bytes + index * each;
 }
 
-/* Blocks that lie together, as one message. */
+/* Post adjacent blocks as one message. */
 static int post_blocks(struct twill_run *run, struct twill_instance *instance,
                        const struct twill_step *step, uint32_t at, uint32_t blocks)
 {
@@ -95,8 +96,8 @@ static int post_transfer(struct twill_run *run, struct twill_instance *instance,
     return ADVANCED;
 }
 
-/* Another call's message has come. Who called what is better heard from the peer: on the node its
- * line tells, of others lib/exec/wait.c asks. */
+/* Fail because a message of another call has arrived. On the node the peer's published calls say
+ * which; for other nodes twill_comm_fail() asks the peer by way of comm->differs. */
 static int call_differs(struct twill_comm *comm, const struct twill_transfer *request)
 {
     comm->differs = request->peer;
@@ -159,9 +160,9 @@ int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
                            TWILL_COMM_RANK_NAME(run->comm, peer));
 }
 
-/* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
- * the begin of this one counts. It has said so before it wrote its call down: so that is looked at
- * first. */
+/* Handle a signature that is not ours. A flag's may belong to a later instance already; what counts
+ * is the one that the peer stored when it began this instance. It does that before it publishes the
+ * call, so read in the opposite order. */
 static int signature_differs(struct twill_run *run, uint64_t epoch, uint32_t peer)
 {
     bool is_known = twill_run_is_written_down(run, peer);
@@ -171,7 +172,7 @@ static int signature_differs(struct twill_run *run, uint64_t epoch, uint32_t pee
     return twill_run_differs(run, peer, is_known);
 }
 
-/* Is the peer's flag, or line, there? */
+/* Check for the peer's flag, or immediate. */
 static int arrived(struct twill_run *run, const struct twill_instance *instance,
                    const struct twill_step *step, uint32_t peer)
 {
@@ -225,7 +226,7 @@ static int imm_put(struct twill_run *run, const struct twill_instance *instance,
                                         step->peer[0], step->lane, partial};
     struct twill_elements src = twill_run_locate(run, instance, &where);
     size_t bytes = src.count * twill_run_width(run, partial);
-    if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector sees to it that it is not */
+    if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector prevents this */
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit an immediate",
                                bytes);
     const void *payload = bytes > 0 ? src.start : (const void *)step; /* memcpy() allows no NULL */
@@ -274,7 +275,7 @@ static bool may_wait(const struct twill_step *step)
     return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
 }
 
-/* Issue the steps of a lane until one blocks, or might. */
+/* Issue the steps of a lane until one blocks; if nonblocking, until one might. Returns how many. */
 static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane,
                         bool nonblocking)
 {
@@ -332,7 +333,7 @@ twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *s
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
     if (run->arrived && run->plan->entry_steps > 0) {
         instance->at[0] = run->plan->entry_steps;
-        instance->signalled[0] = 1; /* flags count it, on all ranks alike */
+        instance->signalled[0] = 1; /* flag values count the skipped SIGNAL, on all ranks */
     }
     run->arrived = false;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
@@ -347,7 +348,7 @@ twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *s
         twill_run_bounce_in(run, instance);
     run->started++;
     twill_node_start(run->comm->node, epoch, run->signature);
-    if (run->plan->schedule.eager) /* somebody may wait for just that */
+    if (run->plan->schedule.eager) /* a rank may wait for just that: behind() */
         twill_node_ring_doorbells(run->comm->node);
     return TWILL_OK;
 }
@@ -357,7 +358,7 @@ void twill_run_fast_start(struct twill_run *run)
     struct twill_comm *comm = run->comm;
     struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
     if (run->plan->most_posted > 0 || twill_run_begin_segment(run, slot, comm->epoch) != TWILL_OK)
-        return; /* what fails does so again in its turn */
+        return; /* begin_segments() tries again, and reports the error */
     comm->epoch++;
     slot->instance.at[0] = run->fast_path.steps;
     slot->instance.signalled[0] = run->fast_path.signals;
@@ -389,7 +390,7 @@ int twill_run_advance(struct twill_slot *slot)
     return moved + 1;
 }
 
-/* Ranks the first blocked step of a lane waits for. */
+/* Store the ranks that a lane's next step waits for. */
 static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uint32_t *ranks,
                                unsigned most, const char **name)
 {

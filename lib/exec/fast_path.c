@@ -1,13 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call opens with. Others wait for the first thing that a rank shows them, so a call that is
- * alone shows it before anything else is done about it: PUT_IMM, or COPY into SHARED and SIGNAL, or
- * SIGNAL. The steps stay in the schedule, whose executor does them wherever a call is not alone;
- * here their operands are looked up once, when the run is laid out. */
+/* The fast path of small calls. Peers wait for the first store that a rank shows them, so a call
+ * that repeats an earlier one posts that store before it does any bookkeeping: PUT_IMM, or COPY to
+ * SHARED and SIGNAL, or SIGNAL. Operands are looked up once, when the run is laid out.
+ *
+ * Order, in begin_at() of lib/api/collective.c: compute the signature; twill_run_fast_post(): the
+ * stores; twill_run_fast_start(): begin the segment, issue the steps that cannot wait; number the
+ * call, enqueue it, publish it to the node. So a peer may see the signature of a call before it can
+ * read which call that is: twill_run_is_written_down().
+ *
+ * Invariants:
+ * - The fast path is taken only if the queue is empty (no instance is in flight, so the slot of
+ *   comm->epoch is free), the run has its plan, and all ranks of the node have begun the instance
+ *   run->max_ahead before (so the lines and copies of this epoch are free). A run whose buffer
+ *   addresses must be exchanged has no plan at that time.
+ * - run->fast_path is set by twill_run_lay_out(); twill_run_move() updates `from`. Its kind is NONE
+ *   unless the run has one segment, one lane, no messages, and a source in the caller's buffer.
+ * - The stores are those of the first `steps` steps of lane 0, with the same lane, epoch and
+ *   signature. twill_run_fast_start() makes the executor skip them.
+ * - Nothing here waits or fails. If twill_run_fast_start() cannot reserve memory, the queue begins
+ *   the segment again later; repeating the stores changes nothing. */
 #include "lib/comm/comm.h"
 
 #include <string.h>
 
-/* A block of a side as it lies from the side's base on; false if it does not lie there. */
+/* Find the step's source in the caller's buffer. Returns false if it is not there. */
 static bool find_source(const struct twill_run *run, const struct twill_step *step,
                         struct twill_fast_path *fast_path)
 {
@@ -25,7 +41,7 @@ static bool find_source(const struct twill_run *run, const struct twill_step *st
     return fast_path->bytes > 0;
 }
 
-/* Bytes from the beginning of a copy of SHARED. */
+/* Return the offset of the step's destination in a copy of SHARED. */
 static size_t place_in_shared(const struct twill_run *run, const struct twill_step *step)
 {
     const struct twill_instance first = {.length = run->most};
@@ -57,7 +73,7 @@ void twill_run_find_fast_path(struct twill_run *run)
         found.kind = TWILL_FAST_SIGNAL;
     } else if (step->op == TWILL_STEP_PUT_IMM && step->flags == 0 &&
                find_source(run, step, &found) && found.bytes <= TWILL_IMM_BYTES) {
-        bool is_short = found.bytes - sizeof(uint64_t) <= sizeof(uint64_t);
+        bool is_short = found.bytes - sizeof(uint64_t) <= sizeof(uint64_t); /* 8 to 16 bytes */
         found.kind = is_short ? TWILL_FAST_IMM16 : TWILL_FAST_IMM;
     } else if (s->count > 1 && is_copy_in(run, step) && step[1].op == TWILL_STEP_SIGNAL &&
                find_source(run, step, &found)) {
@@ -107,8 +123,8 @@ static __attribute__((noinline)) void ring_doorbells(struct twill_node *node)
     twill_node_ring_doorbells(node);
 }
 
-/* The shortest messages are what a start costs most of: two words, one after the other or one over
- * the other, and no register saved before they are out. */
+/* Immediates of 8 to 16 bytes are two words, which may overlap. The other kinds are out of line, so
+ * that no register is saved before these stores. */
 void twill_run_fast_post(const struct twill_run *run)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;

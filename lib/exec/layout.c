@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where everything is: parts of the caller's buffers, blocks of scratch, and slices.
+/* Where everything is: shards of the caller's buffers, blocks of scratch, and segments.
  *
- * A copy of TMP or SHARED has room for a slice of each part, one after the other. Where partials
- * are wider than elements it has it twice: raw and final contents lie in the first, partials in the
- * second, so that a block's contents never overlap another's:
+ * A copy of TMP or SHARED holds a segment of each shard, one after the other. If partials are wider
+ * than elements it has two halves, raw and final contents in the first and partials in the second,
+ * so that blocks never overlap:
  *
- *     | part 0 | part 1 | ... |  part 0  |  part 1  | ... |
- *      <------- elements ----> <------- partials -------->
+ *     | shard 0 | shard 1 | ... |  shard 0  |  shard 1  | ... |
+ *      <-------- elements -----> <--------- partials -------->
  *
- * Two ranks that swap their SHARED have the parts in opposite orders, so that what one shows and
- * what the other shows is in the same lines, which then go to and fro.
+ * Two ranks that exchange the halves of SHARED (plan->alternates) store the shards in opposite
+ * orders, so that both write to the same cache lines in turn.
  */
 #include "lib/comm/comm.h"
 
-/* A scaled sum of narrow floats is one of f32, but for what it reads and writes in the end. */
+/* A scaled sum of narrow floats is computed as a sum of f32; only its buffers are narrow. */
 static void describe_operation(struct twill_run *run)
 {
     const struct twill_call *call = &run->call;
@@ -35,7 +35,8 @@ static void describe_operation(struct twill_run *run)
     run->partial = run->element;
 }
 
-/* Elements of odd sizes are aligned as their size allows, pairs as their halves are. */
+/* Return the alignment required of buffers: of a pair that of its halves, of an element of the
+ * caller's the largest power of two, up to 16, that divides its size. */
 static size_t element_alignment(const struct twill_run *run)
 {
     size_t element = run->given;
@@ -104,7 +105,7 @@ void twill_run_describe(struct twill_run *run)
     dst->bounced = run->type != call->type && dst->base != NULL;
 }
 
-/* --- slices ---------------------------------------------------------------------------------- */
+/* --- segments -------------------------------------------------------------------------------- */
 
 static size_t largest_shard(const struct twill_run *run)
 {
@@ -114,7 +115,7 @@ static size_t largest_shard(const struct twill_run *run)
     return most;
 }
 
-/* Most elements of a slice of a part, so that a copy takes at most segment_bytes. */
+/* Return the most elements of a segment in a shard such that a copy takes at most segment_bytes. */
 static size_t segment_limit(const struct twill_run *run)
 {
     size_t width = run->element + (run->partial != run->element ? run->partial : 0);
@@ -126,7 +127,7 @@ static size_t segment_limit(const struct twill_run *run)
     return bytes > TWILL_COPY_SLACK ? (bytes - TWILL_COPY_SLACK) / all : 0;
 }
 
-/* TMP, bounces, then what is staged. */
+/* A slot's scratch: TMP, bounces of messages, bounced sides, fetched chunks. */
 static void size_scratch(struct twill_run *run)
 {
     const struct twill_plan *plan = run->plan;
@@ -145,8 +146,8 @@ static void size_scratch(struct twill_run *run)
             twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
 }
 
-/* Is no rank's result to lie where its contribution is? Else that was just read and is in the
- * caches, where stores around them lose (in place they take two to three times as long). */
+/* Is this rank's call, and with mapped buffers that of its peers, out of place? In place, dst has
+ * just been read and is in the cache, where streaming stores take two to three times as long. */
 static bool lies_apart(const struct twill_run *run)
 {
     bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
@@ -167,7 +168,7 @@ twill_status twill_run_lay_out(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     size_t limit = segment_limit(run);
-    bool unknown = run->call.vector && run->known == NULL; /* nobody knows the largest part */
+    bool unknown = run->call.vector && run->known == NULL; /* no rank knows the largest shard */
     run->most = largest_shard(run);
     run->segments = 1;
     if (unknown) {
@@ -176,7 +177,7 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->segment_length = run->most;
     } else if (limit == 0) {
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_UNSUPPORTED,
-                               "TWILL_SEGMENT has no room for an element of %zu bytes of %u ranks",
+                               "TWILL_SEGMENT is too small for an element of %zu bytes of %u ranks",
                                run->element, s->shards);
     } else {
         run->segment_length = limit;
@@ -215,12 +216,12 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
         ->payload;
 }
 
-/* First byte of a space, for the slice that this instance works on. */
+/* Return the first byte of a space, for this instance's segment. */
 static unsigned char *base_of(const struct twill_run *run, const struct twill_instance *instance,
                               unsigned space, bool of_peer, uint32_t local)
 {
     const struct twill_comm *comm = run->comm;
-    if (space == TWILL_SRC && of_peer) /* never written: the verifier sees to it */
+    if (space == TWILL_SRC && of_peer) /* never written: the verifier checks that */
         return (unsigned char *)(uintptr_t)run->peer_src[local] + instance->skip * run->element;
     if (space == TWILL_DST && of_peer)
         return run->peer_dst[local] + instance->skip * run->element;
@@ -231,7 +232,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
     return twill_node_shared(comm->node, local, instance->epoch, run->plan->alternates, run->small);
 }
 
-/* Elements of the slice in a part. */
+/* Return the elements of the instance's segment in a shard. */
 static size_t segment_elements(const struct twill_run *run, const struct twill_instance *instance,
                                unsigned space, uint32_t shard)
 {
@@ -248,7 +249,7 @@ static size_t segment_elements(const struct twill_run *run, const struct twill_i
     return whole > instance->skip ? twill_min(whole - instance->skip, run->segment_length) : 0;
 }
 
-/* Bytes from the base of a space of local rank `local` to a part, in a copy of TMP or SHARED. */
+/* Return the offset in bytes of a shard from base_of() the space of local rank `local`. */
 static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t local, uint32_t copy,
                         uint32_t shard, bool partial)
 {
@@ -279,11 +280,12 @@ struct twill_elements twill_run_locate(const struct twill_run *run,
     if (where->blocks == 0)
         return (struct twill_elements){base, 0};
     uint32_t first = twill_operand_block(where->operand) + where->at;
-    if (where->blocks == 1 && run->shard_blocks == 1 && first < s->blocks) /* a part; no division */
+    if (where->blocks == 1 && run->shard_blocks == 1 &&
+        first < s->blocks) /* a shard: no division */
         return (struct twill_elements){base +
                                            offset_of(run, space, local, 0, first, where->partial),
                                        segment_elements(run, instance, space, first)};
-    uint32_t end = first + where->blocks - 1u; /* the last one */
+    uint32_t end = first + where->blocks - 1u; /* inclusive */
     uint32_t shard = first % s->blocks / run->shard_blocks,
              end_shard = end % s->blocks / run->shard_blocks;
     size_t from, length, last, last_length, whole = segment_elements(run, instance, space, shard);

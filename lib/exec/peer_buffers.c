@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies in peers' processes and not in shared memory: attached where the plan maps it, else
- * fetched piece by piece. The votes have said where it is. */
+/* Buffers in peers' processes, at the addresses they have published: attached if the plan maps
+ * them, else fetched in chunks. */
 #include "lib/comm/comm.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Fetching and attaching fail alike: who, what, why. A peer that has gone because the call had
- * failed has said so before it went, and that is the cause. */
+/* Return the error of a fetch or an attach. A peer that has ended because the call had failed has
+ * notified us before: then that is the cause. */
 static twill_status fail_access(struct twill_run *run, uint32_t peer, const char *what,
                                 uint64_t from, size_t bytes, int cause)
 {
@@ -18,8 +18,8 @@ static twill_status fail_access(struct twill_run *run, uint32_t peer, const char
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_PEER, "%s has died: its memory could not be %s",
                                text, what);
     return TWILL_COMM_FAIL(run->comm, cause == EFAULT ? TWILL_ERR_ARGUMENT : TWILL_ERR_SYSTEM,
-                           "%zu bytes at 0x%llx of %s could not be %s: %s (TWILL_REACH=none does "
-                           "without)",
+                           "%zu bytes at 0x%llx of %s could not be %s: %s (TWILL_REACH=none "
+                           "avoids this)",
                            bytes, (unsigned long long)from, text, what, strerror(cause));
 }
 
@@ -46,7 +46,8 @@ void twill_run_detach_peers(struct twill_run *run)
     }
 }
 
-/* A side of a peer, at its place in there[] and region[]: *at is where its heap has it, or NULL. */
+/* Set *at, which is the side's place in the peer's mapped heap or NULL, to where this rank can
+ * access it. */
 static twill_status attach_side(struct twill_run *run, uint32_t local, unsigned side, void **at)
 {
     struct twill_comm *comm = run->comm;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes plans and keeps them. Everything a run will need is sized and connected here, so that a
- * call of a known shape allocates nothing. */
+/* Makes and caches plans. Everything that a run needs is sized and connected here, so that a call
+ * of a known shape allocates nothing. */
 #include "lib/comm/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a slice that is staged on one node, for each rank: the contributions of two ranks to each
- * other are best half of that. Below 32 KiB lines are still dirty in L1 when they are fetched,
- * which takes longer; above, fewer slices overlap, and less stays in L2. Prices know it as
- * segment_rank (algorithms/select/machine_model.h). */
+/* Bytes per rank of a segment that goes through SHARED on one node; of two ranks each then gives
+ * the other 32 KiB. With less, lines are still dirty in L1 when the peer fetches them, which takes
+ * longer; with more, fewer segments overlap and less stays in L2. The price model has the same
+ * value as segment_rank (algorithms/select/machine_model.h). */
 #define SEGMENT_RANK ((size_t)64 << 10)
-/* Of TMP in one instance. */
+/* Most bytes of TMP in an instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)
 
 static bool sends(const struct twill_step *step)
@@ -20,7 +20,7 @@ static bool sends(const struct twill_step *step)
            step->op == TWILL_STEP_RECV_REDUCE;
 }
 
-/* Scratch that a schedule declares, in copies of the message. */
+/* Scratch that a schedule declares, in multiples of the message. */
 struct copies {
     size_t tmp, shared;
 };
@@ -31,8 +31,8 @@ static void plan_count_copies(struct copies *copies, const struct twill_schedule
     copies->shared = twill_max(copies->shared, s->shared_blocks / s->blocks);
 }
 
-/* Nodes may differ in whether their buffers are mapped, but not in their slices: count the more of
- * both flavours. */
+/* Nodes may differ in whether their buffers are mapped, but not in their segments: take the larger
+ * needs of both protocols. */
 static twill_status declared(struct twill_comm *comm, const struct twill_plan *plan,
                              struct copies *copies)
 {
@@ -55,9 +55,9 @@ static twill_status declared(struct twill_comm *comm, const struct twill_plan *p
     return TWILL_OK;
 }
 
-/* Slices must be the same on all ranks, whatever their own part is: so they depend on the world and
- * the choice, not on this rank's schedule. What is staged on a node should stay in the caches; what
- * crosses the network should not be cut too small; what is neither is one slice. */
+/* Segments must be the same on all ranks, so their size depends on the world and the choice, not on
+ * this rank's schedule. What goes through SHARED should stay in the caches; messages between nodes
+ * should not be too small; mapped and fetched buffers need no segments. */
 static void size_segments(const struct twill_comm *comm, struct twill_plan *plan,
                           const struct copies *copies)
 {
@@ -65,7 +65,7 @@ static void size_segments(const struct twill_comm *comm, struct twill_plan *plan
     const struct twill_schedule *s = &plan->schedule;
     size_t bytes = comm->segment;
     if (choice->algorithm->protocols != 0 && choice->shape.protocol == TWILL_PROTOCOL_IMM)
-        bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* is one slice */
+        bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* one segment */
     else if (comm->world->nodes > 1 || choice->algorithm->protocols == 0)
         bytes = comm->segment_net;
     else if (choice->shape.protocol >= TWILL_PROTOCOL_MAPPED && copies->tmp == 0)
@@ -83,8 +83,8 @@ static void size_segments(const struct twill_comm *comm, struct twill_plan *plan
         plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
 }
 
-/* Largest message that must be received before it is folded, over the widest blocks there can be: a
- * block is at most a line of raw elements longer than its share, four of partials. */
+/* Size the largest message that must be received before it is reduced. A block is at most a cache
+ * line longer than the even division, four with partials; this allows for eight. */
 static void size_bounces(const struct twill_comm *comm, struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
@@ -101,7 +101,7 @@ static void size_bounces(const struct twill_comm *comm, struct twill_plan *plan)
     }
 }
 
-/* Messages of a step when each part is one of its own. */
+/* Return the messages of a step if each shard is one of its own. */
 static uint32_t messages_of(const struct twill_schedule *s, const struct twill_step *step)
 {
     uint32_t first = twill_operand_block(step->op == TWILL_STEP_SEND ? step->src : step->dst);
@@ -147,9 +147,9 @@ static bool writes_to_peers(const struct twill_schedule *s)
     return writes;
 }
 
-/* Where two ranks only read each other's SHARED, every line of it has one writer and one reader:
- * they swap. Where results go back into the peer's, lines return by themselves. Both ranks must
- * come to the same answer, so both schedules are looked at. */
+/* Decide whether two ranks exchange the halves of SHARED every time round: twill_node_area_index().
+ * That pays if they only read each other's SHARED; if one writes results to the other's, lines
+ * return by themselves. Both ranks look at both schedules, to decide alike. */
 static twill_status decide_alternation(struct twill_comm *comm, struct twill_plan *plan)
 {
     struct twill_schedule other = {0};
@@ -163,7 +163,8 @@ static twill_status decide_alternation(struct twill_comm *comm, struct twill_pla
     return TWILL_OK;
 }
 
-/* All ranks leave it out alike: tests/unit/algorithms/test_algorithms_sweep.c sees to it. */
+/* Return the steps of the entry barrier: the same on all ranks, which
+ * tests/unit/algorithms/test_algorithms_sweep.c checks. */
 static uint32_t entry_steps_of(const struct twill_comm *comm, const struct twill_plan *plan)
 {
     const struct twill_choice *choice = &plan->choice;
@@ -188,7 +189,7 @@ static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
 }
 
 #ifndef NDEBUG
-/* Debug builds check all ranks' schedules before the first use, up to a size that takes no time. */
+/* Verify all ranks' schedules before the first use, in debug builds and up to 32 ranks. */
 static twill_status verify_schedules(struct twill_comm *comm, const struct twill_choice *choice)
 {
     const struct twill_world *world = comm->world;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The open communicators of a context, and moving along what is under way on the others. */
+/* The list of a context's open communicators, and advancing what is under way on them. */
 #include "lib/exec/progress.h"
 
 #include <limits.h>
@@ -7,7 +7,8 @@
 
 const char twill_held_by_progress[] = "progress";
 
-/* Only who holds the communicator changes its own count: no need of an atomic addition there. */
+/* Add to comm->pending. Only the holder of the communicator changes it, so the addition need not be
+ * atomic. */
 static void count_pending(struct twill_comm *comm, unsigned more)
 {
     unsigned pending = atomic_load_explicit(&comm->pending, memory_order_relaxed);
@@ -57,8 +58,9 @@ void twill_context_remove(struct twill_context *context, struct twill_comm *comm
     twill_context_unlock(context);
 }
 
-/* Take the i-th open communicator if it has something pending; NULL: past the end. What is held
- * stays: who ends it has claimed it before it removes it. */
+/* Return the i-th open communicator, NULL past the end; hold it, and set *taken, if it has requests
+ * pending. While it is held it stays open: a thread that destroys it holds it before removing it.
+ */
 static struct twill_comm *take_comm(struct twill_context *context, size_t i,
                                     const struct twill_comm *except, bool *taken)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress of what is under way on a communicator by others than its owner: threads that wait on
- * another communicator of the context, and the thread of TWILL_PROGRESS=thread.
+/* Progress on a communicator by other threads than its owner: threads that wait on another
+ * communicator of the context, and the thread of TWILL_PROGRESS=thread.
  *
- * `pending` counts requests under way that others may advance; others take a communicator only
- * while that is not 0, and never while a call is in it: lib/exec/claim.c. */
+ * comm->pending counts requests under way that other threads may advance. They take a communicator
+ * only while that is not 0, and never while a call is in it: lib/exec/claim.c. */
 #ifndef TWILL_PROGRESS_H
 #define TWILL_PROGRESS_H
 
 #include "lib/comm/comm.h"
 
-/* In place of a call's name: somebody moves a communicator along. */
+/* comm->held while a thread advances the communicator, in place of a call's name. */
 extern const char twill_held_by_progress[];
 
-/* Take it if it is free. Who is not the owner then looks at pending, and leaves at once if it is 0;
- * twill_comm_release() ends it. */
+/* Hold the communicator, if it is free, to advance it. Threads other than the owner must then check
+ * comm->pending and leave at once if it is 0. Pair with twill_comm_release(). */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
     const char *expected = NULL;
@@ -22,15 +22,15 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
                                                    memory_order_acquire, memory_order_relaxed);
 }
 
-/* A request is under way from now on, which others may advance; the communicator is held. The first
- * one of a context wakes, or starts, its progress thread if there is to be one. */
+/* Count a request that other threads may advance, and wake or start the progress thread, if there
+ * is to be one. The communicator is held. */
 void twill_comm_pend(struct twill_comm *comm);
-/* And it is complete; the communicator is held. */
+/* Uncount it, once complete. The communicator is held. */
 void twill_comm_unpend(struct twill_comm *comm);
 
-/* Move every communicator of the context along but `except` (or NULL) that has something pending
- * and that nobody holds: how much moved, never an error. One that fails is broken, alone. Cheap
- * when nothing is pending. */
+/* Advance every communicator of the context that has requests pending and is not held, other than
+ * `except` (or NULL). Returns how many steps were made, never an error: a failure breaks its
+ * communicator only. Cheap when nothing is pending. */
 int twill_context_advance(struct twill_context *context, const struct twill_comm *except);
 static inline int twill_context_advance_others(struct twill_comm *self)
 {
@@ -40,22 +40,24 @@ static inline int twill_context_advance_others(struct twill_comm *self)
     return twill_context_advance(self->context, self);
 }
 
-/* lib/exec/request_queue.c. Move what is under way along: how much moved, or an error, upon which
- * the caller breaks the communicator unless that has been done. The communicator is held. */
+/* lib/exec/request_queue.c. Advance everything under way. Returns how many steps were made, or < 0:
+ * the caller then breaks the communicator, unless it is broken. The communicator is held. */
 int twill_comm_advance(struct twill_comm *comm);
 
-/* lib/exec/progress_thread.c. What TWILL_PROGRESS asks for; where the thread is to run beside n
- * ranks of this host, of which this is `me`; start the thread or wake it; stop and join it if there
- * is one.
- */
+/* --- lib/exec/progress_thread.c --- */
+
+/* Parse TWILL_PROGRESS. */
 twill_status twill_progress_configure(struct twill_context *context);
+/* Choose the thread's CPU, given where the n ranks of this host may run; `me` is this rank. */
 void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
                           unsigned me);
+/* Wake the thread; start it at the first call. */
 void twill_progress_wake(struct twill_context *context);
+/* Stop and join the thread, if it runs. */
 void twill_progress_stop(struct twill_context *context);
 
-/* Make a communicator one of the open ones of its context, and no longer so: then nobody but the
- * caller has it. */
+/* Add a communicator to its context's list of open ones, and remove it: from then on only the
+ * caller uses it. */
 twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
                                struct twill_error *error);
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread of TWILL_PROGRESS=thread: one per context, started when something is under way for the
- * first time. It moves along what nobody else holds, on all communicators of the context, and
- * sleeps when nothing is under way. It runs on a PU that no rank of the host may run on if one is
- * left, else wherever the caller may run. It calls nothing of the caller's but operations that the
- * caller made, and takes no signal. */
+/* The thread of TWILL_PROGRESS=thread: one per context, started when a request is pending for the
+ * first time. It advances all communicators of the context that are not held, and sleeps when no
+ * request is pending. It runs on a PU that no rank of the host may run on, if there is one, else
+ * where the caller may run. It takes no signal, and of the caller's code it calls only reduction
+ * operations. */
 #include "lib/exec/progress.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_YIELDS   64u             /* turns in which nothing moved, before it naps */
-#define NAP_LEAST_NS UINT64_C(20000) /* something is under way, but nothing moves */
+#define NAP_YIELDS   64u             /* turns without progress, before it naps */
+#define NAP_LEAST_NS UINT64_C(20000) /* requests are pending, without progress */
 #define NAP_MOST_NS  UINT64_C(200000)
 #define NAP_LATE_NS  UINT64_C(1000000) /* TWILL_PROGRESS=late */
 
@@ -56,11 +56,11 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
     }
     if (progress->late) {
         snprintf(progress->how, sizeof(progress->how),
-                 "inside calls, and by a thread that looks after them every millisecond");
+                 "inside calls, and by a thread once per millisecond");
         return;
     }
     if (progress->core >= 0)
-        what = "TWILL_PROGRESS says so";
+        what = "set by TWILL_PROGRESS";
     else if (n > 0 && twill_topology_machine(context->topology)->is_this_machine)
         progress->core = twill_topology_spare(context->topology, ranks, n, me);
     if (progress->core >= 0)
@@ -79,9 +79,8 @@ static void nap(uint64_t ns)
     (void)nanosleep(&time, NULL);
 }
 
-/* Until something is under way, or it is to stop: without a limit, so that it costs nothing. Who
- * has made something pending adds to kicks and then looks at asleep; this looks the other way
- * round. */
+/* Sleep until a request is pending or the thread must stop. No wake-up is lost: kick() increments
+ * kicks and then reads asleep, this sets asleep and then compares kicks. */
 static void sleep_until_kicked(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
@@ -92,7 +91,7 @@ static void sleep_until_kicked(struct twill_context *context)
     atomic_store(&progress->asleep, false);
 }
 
-/* Who waits or tests makes progress himself; this is for who does neither. */
+/* Advance once per millisecond: for callers that neither wait nor test. */
 static void progress_late(struct twill_context *context)
 {
     nap(NAP_LATE_NS);
@@ -125,7 +124,7 @@ static void *progress_main(void *argument)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
+/* Start the thread with all signals blocked: they are for the program's own threads. */
 static int start_thread(struct twill_context *context, const pthread_attr_t *attributes)
 {
     sigset_t all, before;

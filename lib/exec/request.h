@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests: every call is one. Collectives wait in a queue in the order they were started; the
- * executor works on the first of them. A blocking call is a request that lives in the communicator.
- */
+/* Requests: every call is one. Collectives are queued in the order they were started; the executor
+ * works on the first of them. A blocking call uses a request that is part of the communicator. */
 #ifndef TWILL_REQUEST_H
 #define TWILL_REQUEST_H
 
@@ -10,12 +9,12 @@
 #include <stdatomic.h>
 
 enum twill_request_state {
-    TWILL_REQUEST_IDLE,   /* prepared, or waited for */
-    TWILL_REQUEST_ACTIVE, /* belongs to whoever holds the communicator */
+    TWILL_REQUEST_IDLE,   /* initialised, or waited for */
+    TWILL_REQUEST_ACTIVE, /* belongs to the thread that holds the communicator */
     TWILL_REQUEST_COMPLETE
 };
 
-/* A message out, one in, or both. */
+/* A point-to-point call: a send, a receive, or both. */
 struct twill_point {
     const void *src;
     void *dst;
@@ -25,32 +24,37 @@ struct twill_point {
     bool sends, receives;
 };
 
+/* Belongs to a communicator, whose holder alone uses it while it is active; others may poll its
+ * state. Its memory is reused for later requests and stays readable after them. */
 struct twill_request {
     _Atomic int state;   /* enum twill_request_state */
     twill_status status; /* once complete */
     bool is_point, persistent;
-    bool pends; /* others may advance it */
-    bool talks; /* counts as one of comm->talking */
+    bool pends; /* counted in comm->pending: other threads may advance it */
+    bool talks; /* counted in comm->talking */
     struct twill_comm *comm;
-    struct twill_request *next, *recorded; /* in the list it is in; in a group */
+    struct twill_request *next, *recorded; /* in the queue or free list; in a group */
     struct twill_run run;
-    uint64_t ticks;               /* at the start */
-    unsigned char *bounce_memory; /* for what lies on a device */
+    uint64_t ticks; /* twill_ticks() at the start */
+
+    /* Buffers on a device: lib/exec/device_call.c. */
+    unsigned char *bounce_memory;
     size_t bounce_memory_bytes;
-    unsigned char *bounced[2]; /* what a message sends and receives instead, or NULL */
-    void *on_device;           /* where the result goes in the end, or NULL */
+    unsigned char *bounced[2]; /* point to point: host copies of src and dst, or NULL */
+    void *on_device;           /* final place of the result, or NULL */
     unsigned char *result;
     size_t result_bytes;
-    size_t *counts; /* [4][size], of a vector call: counts and offsets of SRC and DST */
+
+    size_t *counts; /* [4][size], vector call: counts and offsets of SRC and DST */
     struct twill_point point;
     struct twill_transfer transfer[2]; /* out, in */
-    twill_request *handle; /* the caller's; NULL: it is in no use, lib/exec/request_queue.c */
-    uint32_t generation;   /* how often this memory has been given back */
-    uint32_t born;         /* the first generation that is comm's */
+    twill_request *handle;             /* the caller's; NULL: not in use */
+    uint32_t generation;               /* how often this memory has been released */
+    uint32_t born;                     /* generation at which comm got it */
 } TWILL_ALIGNED(TWILL_CACHE_LINE);
 
-/* Requests that a communicator has mapped at once: in four pages. Each lies at a multiple of what
- * generations are counted up to in a handle, which so tells that many apart. */
+/* Requests that a communicator maps at once: four pages. Each request is aligned to
+ * TWILL_GENERATIONS, so that a handle has room for a generation below that in its low bits. */
 #define TWILL_SLAB_REQUESTS 8u
 #define TWILL_GENERATIONS   2048u
 struct twill_request_slab {
@@ -65,9 +69,9 @@ static inline struct twill_request *twill_slab_request(struct twill_request_slab
     return (struct twill_request *)(void *)(slab->storage + (size_t)i * TWILL_GENERATIONS);
 }
 
-/* The request of a handle that is not NULL: its address, with the last bits of its generation in
- * those that are 0. Returns NULL if it has ended: waited for, freed, or gone with its communicator.
- * The address can be read in any case. */
+/* Return the request of a handle, which must not be NULL; NULL if the request has ended: waited
+ * for, freed, or destroyed with its communicator. A handle is the request's address with the low
+ * bits of its generation. The memory is readable in either case. */
 static inline struct twill_request *twill_request_find(twill_request *handle)
 {
     uintptr_t word = (uintptr_t)handle;
@@ -81,94 +85,97 @@ static inline struct twill_request *twill_request_of(struct twill_run *run)
                                             offsetof(struct twill_request, run));
 }
 
-/* --- lib/exec/request_queue.c
- * --------------------------------------------------------------------------- */
+/* --- lib/exec/request_queue.c --- */
 
-/* A collective begins: all but its arguments, which have been checked. */
+/* Append a collective whose arguments have been checked to the queue. */
 void twill_request_enqueue(struct twill_request *request);
-/* Is it not under way? */
+/* Is the request not active? Of a struct twill_request, for twill_comm_wait(). */
 bool twill_request_done(const void *request);
-/* It is complete: counted, off its list, and left to who waits. */
+/* Complete the request: dequeue and count it. Its waiter may reuse it at once. */
 void twill_request_complete(struct twill_request *request, twill_status status);
-/* The communicator failed: so did everything under way. */
+/* Complete everything under way with the status that the communicator failed with. */
 void twill_requests_fail(struct twill_comm *comm, twill_status status);
-/* One that is not in use; NULL: out of memory, and the communicator's error says so. Giving it back
- * ends its handle. */
+/* Return an unused request, or NULL and comm->error when out of memory. twill_request_give()
+ * releases it, which invalidates its handle. */
 struct twill_request *twill_request_take(struct twill_comm *comm);
 void twill_request_give(struct twill_request *request);
-/* The communicator that the request of a handle was of which has ended; NULL: its memory is that of
- * another one by now, or of none. */
+/* Return the communicator that an ended request belonged to; NULL if its memory has gone to another
+ * communicator, or to none. */
 struct twill_comm *twill_request_past_comm(const twill_request *handle);
 twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm);
 void twill_request_close(struct twill_request *request);
 void twill_requests_destroy(struct twill_comm *comm);
-/* Ranks that what is under way waits for, and the step's name. */
+/* Store up to `most` ranks that requests under way wait for, each once, and what for: "signal",
+ * "message", "entry" ... Returns how many. */
 unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
                               const char **step);
-/* Does something under way go through a transport that must be polled? */
+/* Does a request under way use a transport that must be polled? */
 bool twill_comm_is_polled(const struct twill_comm *comm);
 
-/* --- lib/api/collective.c ------------------------------------------------------------------------
- */
+/* --- lib/api/collective.c --- */
 
-/* Run a call to its end; start it; prepare it. `name` is that of the public function. */
+/* Run a call to its end; start a nonblocking one; initialise a persistent one. `name`: the public
+ * function. */
 twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
                             const char *name);
 twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
                               struct twill_request **request, const char *name);
 twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
                              struct twill_request **request, const char *name);
-/* The last one: wait until all ranks destroy the communicator. A failure has broken it. */
+/* Wait until all ranks destroy the communicator; a failure breaks it. */
 void twill_call_last(struct twill_comm *comm);
-/* lib/api/check_call.c: the arguments of run.call, which is described; counts are copied. Where a
- * described call's buffers lie. */
+/* lib/api/check_call.c. Check the arguments of run.call, describe it and copy its counts; check the
+ * buffers' addresses and overlap only. */
 twill_status twill_call_check(struct twill_request *request);
 twill_status twill_call_check_buffers(const struct twill_run *run);
-/* May a nonblocking or persistent call be made now? Then *request is NULL. */
+/* Check that a nonblocking or persistent call may be made now, and set *request to NULL. */
 twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request);
-/* Queued: it is under way, and others may advance it. */
+/* Let other threads advance a queued request, and advance it once. A failure breaks the
+ * communicator. */
 twill_status twill_request_launch(struct twill_request *request);
-/* Take over the call and check its arguments. */
+/* Copy the call into the request and check its arguments. */
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
-/* Hash the summary: ranks that hash alike are in the same call. */
+/* Compute run->call_hash of the summary. */
 void twill_run_hash_call(struct twill_run *run);
-/* Number, sign and queue it. */
+/* Compute its signature, post the fast path if it may be taken, number and enqueue it. */
 void twill_request_begin(struct twill_request *request);
-/* Say on the node which call this rank is in. */
+/* Publish to the ranks of this node which call this rank is in. */
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request);
 void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
                      uint64_t ticks);
 
-/* --- lib/exec/choose_plan.c, lib/exec/buffer_addresses.c
- * ---------------------------------------------------------------- */
+/* --- lib/exec/choose_plan.c, lib/exec/buffer_addresses.c --- */
 
-/* Have the run a plan: 1, or 0 while other ranks are asked, or an error. */
+/* Select the plan. Returns 1 when selected, 0 while peers' buffer addresses are outstanding, < 0 on
+ * error. */
 int twill_run_choose(struct twill_run *run);
-/* The same call with other buffers: ask where they are; all else is known. */
+/* Restart the address exchange for the same call with other buffers; keep the plan to compare. */
 void twill_addresses_restart(struct twill_run *run);
-/* The same in parts: whether the node's ranks are to be asked, and whether some node's are, which
- * is the same on all ranks; asking them. */
+/* Find out whether this node's ranks exchange addresses, and whether those of any node do, which is
+ * the same on all ranks. */
 twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool *any_exchanges);
+/* Advance the address exchange. Returns 1 when complete, 0 while ranks are missing, < 0 on error.
+ */
 int twill_addresses_exchange(struct twill_run *run);
+/* Store up to `most` ranks whose addresses are missing. Returns how many. */
 unsigned twill_addresses_missing(const struct twill_run *run, uint32_t *ranks, unsigned most);
-/* Of a side that all ranks, or the root, have: of SRC or DST as it lies in memory. */
+/* Return the bytes of SRC or DST on a rank that has it. Not for vector calls. */
 size_t twill_run_side_bytes(const struct twill_run *run, unsigned side);
 struct twill_select_request twill_run_select_request(const struct twill_run *run);
 
-/* --- lib/api/point_to_point.c
- * ----------------------------------------------------------------------------- */
+/* --- lib/api/point_to_point.c --- */
 
 twill_status twill_point_prepare(struct twill_request *request, const struct twill_point *point);
 twill_status twill_point_begin(struct twill_request *request);
-/* Will so many messages of this rank to itself, posted and then waited for, all be met? Else the
- * error. */
+/* Check that messages of this rank to itself, which are about to be posted and waited for, have
+ * counterparts. Else return the error. */
 twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int receives);
-/* Is it under way, and waits for this rank itself, which has posted no counterpart? Then no waiting
- * helps: each meets its counterpart as soon as both are posted. */
+/* Is it an active message of this rank to itself without a counterpart? Waiting would not help:
+ * such messages complete as soon as both sides are posted. */
 bool twill_point_is_lonely(const struct twill_request *request);
-/* And others may advance it. */
+/* Begin it; other threads may advance it from then on. */
 twill_status twill_point_launch(struct twill_request *request);
-/* Complete those whose messages are: how many, or an error. */
+/* Complete the requests whose messages have completed. Returns how many, < 0 on error. */
 int twill_points_sweep(struct twill_comm *comm);
 twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
                              const char *name);

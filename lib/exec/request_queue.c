@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests under way: the queue of collectives, what is in flight of it, and moving it along. */
+/* Requests under way: the queue of collectives, their instances in flight, and progress on them. */
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
 
@@ -18,7 +18,7 @@ bool twill_request_done(const void *request)
 
 /* --- the queue ------------------------------------------------------------------------------- */
 
-/* The first of the queue is the call that this rank is in, as others see it. */
+/* Publish the first request of the queue as the call that this rank is in. */
 static void publish_first(struct twill_comm *comm)
 {
     if (comm->queue != NULL && comm->queue->run.sequence != comm->sequence)
@@ -42,7 +42,7 @@ void twill_request_enqueue(struct twill_request *request)
     publish_first(comm);
 }
 
-/* At most the window's calls are before it. */
+/* Remove a request from the queue. Fewer than TWILL_WINDOW requests are before it. */
 static void dequeue(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
@@ -77,7 +77,7 @@ void twill_request_complete(struct twill_request *request, twill_status status)
     request->status = status;
     bool pends = request->pends;
     request->pends = false;
-    set_state(request, TWILL_REQUEST_COMPLETE); /* from here on it may be gone */
+    set_state(request, TWILL_REQUEST_COMPLETE); /* from here on it may be released */
     if (pends)
         twill_comm_unpend(comm);
 }
@@ -107,9 +107,9 @@ void twill_requests_fail(struct twill_comm *comm, twill_status status)
     fail_list(points, status);
 }
 
-/* --- moving it along ------------------------------------------------------------------------- */
+/* --- progress -------------------------------------------------------------------------------- */
 
-/* Memory is had for all slots at once, so that a call of a known shape finds it. */
+/* Grow the memory of all free slots, so that later calls of this shape allocate nothing. */
 static twill_status reserve(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
@@ -129,7 +129,7 @@ bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch)
     return comm->arrived >= epoch;
 }
 
-/* Ranks of the node that keep the next instance from beginning. */
+/* Store the ranks of the node that keep the next instance from beginning. */
 static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned most)
 {
     const struct twill_run *run = comm->filling != NULL ? &comm->filling->run : comm->exchanging;
@@ -144,9 +144,10 @@ static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned 
     return n;
 }
 
-/* Begin what may begin: a slice takes the place of the one TWILL_WINDOW before it, and its copy of
- * what the node shares when all its ranks are done with that: they are if they have begun the
- * instance `ahead` before it, because then they have ended the one TWILL_WINDOW before that. */
+/* Begin the segments that may begin. A segment needs the slot of the one TWILL_WINDOW before it,
+ * and a copy of SHARED and immediates that all ranks of the node are done with: they are if they
+ * have begun the instance max_ahead before it, hence ended the one TWILL_WINDOW before that.
+ * Returns how many have begun, < 0 on error. */
 static int begin_segments(struct twill_comm *comm)
 {
     int started = 0;
@@ -233,7 +234,7 @@ static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint
     return n;
 }
 
-/* Several calls under way may wait for one rank. */
+/* Remove repeated ranks: several calls may wait for one rank. */
 static unsigned drop_repeated(uint32_t *ranks, unsigned n)
 {
     unsigned kept = 0;
@@ -268,7 +269,7 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
     for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
         n += transfers_wait_for(r->transfer, ranks + n, most - n, "message", step);
     if (comm->setting_up != NULL)
-        n += transfers_wait_for(comm->setting_up, ranks + n, most - n, "message of set-up", step);
+        n += transfers_wait_for(comm->setting_up, ranks + n, most - n, "set-up message", step);
     return drop_repeated(ranks, n);
 }
 
@@ -292,7 +293,7 @@ bool twill_comm_is_polled(const struct twill_comm *comm)
     return comm->setting_up != NULL && are_polled(comm, comm->setting_up);
 }
 
-/* --- where they come from -------------------------------------------------------------------- */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm)
 {
@@ -324,7 +325,7 @@ void twill_request_close(struct twill_request *request)
     *request = (struct twill_request){.generation = request->generation + 1};
 }
 
-/* Another context's thread may take one for another communicator at the same time. */
+/* Get more requests from the context's pool, which other threads may use at the same time. */
 static twill_status take_slab(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -339,6 +340,7 @@ static twill_status take_slab(struct twill_comm *comm)
     return TWILL_OK;
 }
 
+/* Give an unused request its handle. */
 static struct twill_request *name(struct twill_request *request)
 {
     uintptr_t turn = request->generation % TWILL_GENERATIONS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run: one execution of a plan over the caller's buffers. Each part of the message is cut into
- * slices; the n-th slice of all parts is an instance of the schedule. Up to TWILL_WINDOW instances
- * are in flight, of one call or of consecutive ones, each with cursors, physical lanes, scratch and
- * a copy of SHARED of its own. */
+/* A run: one execution of a plan over the caller's buffers. A large message is cut into segments;
+ * segment n covers the same range of elements of every shard, and is one instance of the schedule.
+ * Up to TWILL_WINDOW instances, of one call or of consecutive ones, are in flight; each has its own
+ * cursors, physical lanes, scratch and copy of SHARED. */
 #ifndef TWILL_RUN_H
 #define TWILL_RUN_H
 
@@ -13,34 +13,34 @@
 struct twill_comm;
 struct twill_run;
 
-/* Elements of each part, and where it begins; NULL: even, or one after the other. */
+/* Element counts and offsets of the shards of a vector call. offset NULL: one after the other. */
 struct twill_counts {
     const size_t *count, *offset;
 };
 
-/* What the caller asked for. */
+/* The arguments of a collective call. */
 struct twill_call {
     enum twill_collective collective;
     const void *src;
     void *dst;
-    size_t count; /* elements of a part; vector: of this rank's part, where it has but one */
+    size_t count; /* elements of a shard; vector: of this rank's shard, on the side that has one */
     twill_type type;
     twill_op op;
     uint32_t root;
     bool vector;
-    struct twill_counts src_counts, dst_counts; /* vector: of the side that has all parts */
+    struct twill_counts src_counts, dst_counts; /* vector: on the side that has all shards */
 };
 
-/* SRC or DST as it lies in memory, in elements. */
+/* The layout of SRC or DST in memory. Counts, offsets and strides are in elements. */
 struct twill_side {
-    unsigned char *base;  /* NULL: this rank has none */
-    const size_t *count;  /* [parts]; NULL: all have `even` */
-    const size_t *offset; /* [parts]; NULL: they begin `stride` apart */
+    unsigned char *base;  /* NULL: this rank has no such buffer */
+    const size_t *count;  /* [shards]; NULL: `even` each */
+    const size_t *offset; /* [shards]; NULL: shards are `stride` apart */
     size_t even, stride;
-    size_t bytes; /* from base to its end */
-    bool has;     /* this rank has one */
-    bool own;     /* holds the part of this rank's number only */
-    bool bounced; /* in scratch, slice by slice */
+    size_t bytes; /* from base to the end of the last shard */
+    bool has;     /* this rank has this buffer */
+    bool own;     /* it holds this rank's shard only */
+    bool bounced; /* each segment is copied through scratch */
 };
 enum { TWILL_SIDES = 2 }; /* TWILL_SRC, TWILL_DST */
 
@@ -48,102 +48,109 @@ enum { TWILL_SIDES = 2 }; /* TWILL_SRC, TWILL_DST */
 struct twill_posted {
     struct twill_transfer request;
     struct twill_run *run;
-    const unsigned char *src; /* fold: dst = src op message */
+    const unsigned char *src; /* RECV_REDUCE: dst = src op message */
     unsigned char *dst;
     uint8_t flags; /* of the step */
-    bool late;     /* to be folded when it is complete */
+    bool late;     /* reduce when the whole message has arrived */
 };
 
+/* A segment in flight. */
 struct twill_instance {
     bool active;
     uint64_t epoch;
     struct twill_run *run;
-    size_t skip;                      /* elements of each part before the slice */
-    size_t length;                    /* of the slice in the largest part */
-    unsigned char *base[TWILL_SIDES]; /* of the slice */
+    size_t skip;                      /* elements of each shard before the segment */
+    size_t length;                    /* elements of the segment in the largest shard */
+    unsigned char *base[TWILL_SIDES]; /* the segment's first byte */
     unsigned lanes_left;
-    uint32_t at[TWILL_SCHEDULE_LANES];     /* next step */
-    uint32_t posted[TWILL_SCHEDULE_LANES]; /* since the last WAIT */
-    uint32_t signalled[TWILL_SCHEDULE_LANES];
+    uint32_t at[TWILL_SCHEDULE_LANES];        /* next step; UINT32_MAX: the lane has ended */
+    uint32_t posted[TWILL_SCHEDULE_LANES];    /* messages since the last WAIT */
+    uint32_t signalled[TWILL_SCHEDULE_LANES]; /* SIGNALs so far */
 };
 
-/* A place in the window: instance e is in place e % TWILL_WINDOW. */
+/* A place in the window: instance e uses slot e % TWILL_WINDOW. Memory is kept between calls. */
 struct twill_slot {
     struct twill_instance instance;
-    unsigned char *scratch; /* TMP, then bounces, then what is staged */
+    unsigned char *scratch; /* TMP, then bounces, then fetched chunks */
     size_t scratch_bytes;
-    struct twill_posted *posted; /* [lane][most posted] */
+    struct twill_posted *posted; /* [lane][plan->most_posted] */
     size_t posted_count;
 };
 
-/* The first steps of a run of one slice, if they show a piece of the caller's buffer, or only that
- * this rank has come: found when the run is laid out, so that they can go out first. */
+/* The first steps of a run that the fast path may post: lib/exec/fast_path.c. */
 struct twill_fast_path {
     enum {
         TWILL_FAST_NONE,
         TWILL_FAST_IMM16, /* an immediate of 8 to 16 bytes */
         TWILL_FAST_IMM,
-        TWILL_FAST_COPY,
+        TWILL_FAST_COPY, /* COPY to SHARED, SIGNAL */
         TWILL_FAST_SIGNAL
     } kind;
-    uint8_t steps, signals, side;
-    size_t at, to, bytes;      /* in the side; in the copy of SHARED */
+    uint8_t steps, signals;    /* steps covered, and SIGNALs among them */
+    uint8_t side;              /* source: TWILL_SRC or TWILL_DST */
+    size_t at, to, bytes;      /* offsets in that side and in the copy of SHARED; length */
     const unsigned char *from; /* the side's base + at */
 };
 
+/* Belongs to a request; used by the thread that holds the communicator. */
 struct twill_run {
+    /* The call. */
     struct twill_comm *comm;
-    const struct twill_plan *plan; /* NULL: not chosen yet */
+    const struct twill_plan *plan; /* NULL: not selected yet */
     struct twill_call call;
-    struct twill_call summary; /* what ranks compare: with the kind of the operation, and a hash of
-                                  counts that all ranks know */
+    struct twill_call summary; /* what ranks compare: has the kind of a created operation, and a
+                                  hash of the counts that all ranks know */
     uint64_t call_hash;        /* of the summary */
-    uint64_t sequence;         /* of the call */
-    uint32_t signature;
-    bool published, collected; /* lib/exec/buffer_addresses.c: this rank has said where its buffers
-                            are; all have */
-    unsigned access;           /* enum twill_access: what the votes are about */
-    bool mapped, fetched;      /* to be had of all buffers */
-    bool arrived; /* all ranks of the node have been seen in this call, by their votes: no other
-                 meeting is needed to begin it */
-    uint32_t next_address;
-    const struct twill_plan *before; /* of the same call with other buffers, or NULL; and how those
-                                        were to be had */
-    bool were_mapped, were_fetched;
-    const struct twill_operation *created; /* or NULL */
-    twill_type type;                       /* as the kernels know it */
+    uint64_t sequence;         /* number of the call on its communicator, from 1 */
+    uint32_t signature;        /* call_hash and the hashes of all calls before */
+
+    /* The exchange of buffer addresses: lib/exec/buffer_addresses.c. */
+    bool published, collected; /* this rank's addresses; those of all ranks */
+    unsigned access;           /* enum twill_access: what is exchanged for */
+    bool mapped, fetched;      /* the accesses that every buffer allows */
+    bool arrived;              /* all ranks of the node are known to be in this call: the schedule's
+                                  entry barrier may be skipped */
+    uint32_t next_address;     /* local rank to collect from next */
+    const struct twill_plan *before; /* plan of the same call with other buffers, or NULL ... */
+    bool were_mapped, were_fetched;  /* ... and the accesses it was selected for */
+
+    /* The layout. Sizes in bytes, unless they say elements. */
+    const struct twill_operation *created; /* or NULL: a built-in operation */
+    twill_type type;                       /* as the kernels see it */
     twill_op op;
-    size_t element, partial; /* bytes */
-    size_t given, align;     /* bytes of an element, and its alignment, in the caller's buffers */
+    size_t element, partial; /* width of an element, and of a partial result */
+    size_t given, align;     /* width and alignment of an element in the caller's buffers */
     struct twill_side side[TWILL_SIDES];
-    const size_t *known;   /* [parts] sizes of the parts that all ranks know, or NULL: even */
-    size_t most;           /* elements of the largest part */
-    uint32_t shard_blocks; /* of a part */
-    bool joined;           /* consecutive parts lie together: steps take them at once */
-    bool small;            /* SHARED is among the copies for small messages */
-    uint32_t max_ahead;    /* instances that it may be ahead of the node's other ranks */
-    bool mirrored;         /* local rank 1 has the two parts of SHARED the other way round */
-    bool late;             /* transports may cut elements: messages are folded when complete */
-    size_t segment_length; /* elements of a full slice of a part */
-    size_t partial_at;     /* bytes from raw contents to partials in a copy of TMP and SHARED */
-    size_t copy_bytes;     /* of `blocks` blocks of TMP or SHARED */
-    size_t scratch_bytes, bounced_at; /* of a slot; in it */
-    size_t segments, started, finished;
+    const size_t *known;   /* [shards] elements, if all ranks know them; NULL: even, or unknown */
+    size_t most;           /* elements of the largest shard */
+    uint32_t shard_blocks; /* blocks of a shard */
+    bool joined;           /* consecutive shards are adjacent: a step handles them at once */
+    bool small;            /* SHARED fits the copies for small messages */
+    uint32_t max_ahead;    /* instances that this rank may be ahead of others on the node */
+    bool mirrored;         /* local rank 1 has the two shards of SHARED in reverse order */
+    bool late;             /* transports may cut elements: reduce complete messages only */
+    size_t segment_length; /* elements of a full segment in a shard */
+    size_t partial_at;     /* from raw contents to partials in a copy of TMP or SHARED */
+    size_t copy_bytes;     /* `blocks` blocks of TMP or SHARED */
+    size_t scratch_bytes, bounced_at;   /* of a slot; offset of the bounced sides in it */
+    size_t segments, started, finished; /* instances in all, begun and done */
     struct twill_fast_path fast_path;
-    const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED; for FETCHED */
-    unsigned char **peer_dst;       /* addresses in the peers' processes */
-    uint64_t *address;              /* [local_size][TWILL_SIDES] those, as the votes have them */
-    struct twill_region **region;   /* [local_size][TWILL_SIDES] attached, or NULL */
-    size_t fetched_at;    /* in a slot's scratch: strips of what is fetched to be folded */
-    unsigned store_flags; /* TWILL_KERNEL_STREAM for big messages, of what goes to callers */
+
+    /* Peers' buffers; the arrays are allocated with the request. peer_src and peer_dst are mapped
+     * here, or, if plan->fetches, addresses in the peers' processes. */
+    const unsigned char **peer_src; /* [local_size] */
+    unsigned char **peer_dst;       /* [local_size] */
+    uint64_t *address;              /* [local_size][TWILL_SIDES] addresses as published */
+    struct twill_region **region;   /* [local_size][TWILL_SIDES] attached regions, or NULL */
+    size_t fetched_at;    /* offset in a slot's scratch of chunks fetched for a reduction */
+    unsigned store_flags; /* TWILL_KERNEL_STREAM: stores to the caller's DST bypass the caches */
 };
 
-/* --- lib/exec/layout.c: where everything is
- * ------------------------------------------------------- */
+/* --- lib/exec/layout.c: where everything is --- */
 
-/* From the call: widths of elements and the two sides. The arguments have not been checked. */
+/* Set element widths and the two sides from run->call. Arguments may still be invalid. */
 void twill_run_describe(struct twill_run *run);
-/* The same call again, over other buffers. */
+/* Use other buffers for the same call. */
 static inline void twill_run_move(struct twill_run *run, const void *src, void *dst)
 {
     struct twill_side *side = run->side;
@@ -153,29 +160,31 @@ static inline void twill_run_move(struct twill_run *run, const void *src, void *
     side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
     run->fast_path.from = side[run->fast_path.side].base + run->fast_path.at;
 }
-/* How the plan goes over the call: slices. */
+/* Apply the selected plan to the call: segments, scratch, fast path. */
 twill_status twill_run_lay_out(struct twill_run *run);
 
-/* What of it depends on where the buffers lie. */
+/* Decide whether stores bypass the caches; depends on where the buffers are. */
 void twill_run_choose_stores(struct twill_run *run);
 
-/* Elements in a row. */
+/* Consecutive elements. */
 struct twill_elements {
     unsigned char *start;
     size_t count;
 };
-/* `blocks` blocks of an operand from its block number `at` on. */
+/* `blocks` blocks of an operand, from its block `at` on. */
 struct twill_operand_place {
     twill_operand operand;
     uint32_t at, blocks;
-    uint32_t peer; /* read with the PEER bit */
+    uint32_t peer; /* used with the PEER bit only */
     uint8_t lane;
     bool partial;
 };
+/* Return where these blocks are. They must be adjacent: see twill_run_together(). For SRC and DST
+ * of a peer whose memory is fetched, the address is one in the peer's process. */
 struct twill_elements twill_run_locate(const struct twill_run *run,
                                        const struct twill_instance *instance,
                                        const struct twill_operand_place *where);
-/* How many of the blocks of an operand from number `at` on lie together. */
+/* Return how many of an operand's blocks, from block `at` on, are adjacent in memory. */
 static inline uint32_t twill_run_together(const struct twill_run *run, twill_operand operand,
                                           uint32_t at, uint32_t blocks)
 {
@@ -190,13 +199,12 @@ static inline size_t twill_run_width(const struct twill_run *run, bool partial)
     return partial ? run->partial : run->element;
 }
 
-/* --- lib/exec/executor.c
- * ------------------------------------------------------------------------------ */
+/* --- lib/exec/executor.c --- */
 
-/* Begin the next slice in the place of its epoch, which is free. */
+/* Begin the next segment in the slot of its epoch, which must be free. */
 twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *slot,
                                      uint64_t epoch);
-/* Have the memory that a slice needs. */
+/* Grow the slot's memory to what an instance of this run needs. */
 twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot);
 static inline twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot)
 {
@@ -205,67 +213,66 @@ static inline twill_status twill_run_reserve(struct twill_run *run, struct twill
         return TWILL_OK;
     return twill_run_reserve_more(run, slot);
 }
-/* Begin the first slice of a call without messages whose opening is done, nothing else being under
- * way, up to where it may have to wait: what the others wait for goes out before anything is
- * written down about it. */
+/* Begin the first segment behind the steps of the fast path, and run it up to the first step that
+ * may wait. For calls without messages: lib/exec/fast_path.c. */
 void twill_run_fast_start(struct twill_run *run);
-/* Do what can be done now: number of steps (0: blocked), or an error. */
+/* Issue all steps that do not block. Returns their number, 0 if blocked, < 0 on error. */
 int twill_run_advance(struct twill_slot *slot);
-/* Ranks it waits for now, at most `most`, and the step's name. */
+/* Store up to `most` ranks that the instance waits for, and what it waits for. Returns how many. */
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 
-/* Can it be read which call this is, here and at the peer? It is written down after what others
- * wait for is on its way, and when the calls before have ended. */
+/* Have both this rank and the peer, on this node, published their call of this run's number? A call
+ * is published after its first stores, and not before earlier calls have ended. */
 bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer);
-/* The peer, a rank of the node, has another signature: the error that says how its call differs, or
- * 0 as long as that is not known, which is to be read before the signature. */
+/* Handle a peer on this node that has another signature: return the error that says how its call
+ * differs, or 0 while that is unknown. is_known: twill_run_is_written_down(), read before the
+ * signature. */
 int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known);
 
-/* --- lib/exec/fast_path.c
- * --------------------------------------------------------------------------- */
+/* --- lib/exec/fast_path.c, which states when these may be called --- */
 
+/* Set run->fast_path, for a run that is laid out. */
 void twill_run_find_fast_path(struct twill_run *run);
-/* Do the opening, in the epoch that is next: nothing else is under way. */
+/* Post the fast path's stores in the next epoch. */
 void twill_run_fast_post(const struct twill_run *run);
 
-/* --- lib/exec/compute.c: the steps that compute
- * --------------------------------------------------- */
+/* --- lib/exec/compute.c: the steps that compute --- */
 
-/* REDUCE and the COPYs of its result that follow, in one pass. *copies: how many COPYs were done.
- */
+/* Execute a REDUCE and the COPYs of its result that follow, in one pass. *copies: COPYs done. */
 twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
                                        const struct twill_step *step, const struct twill_step *end,
                                        uint32_t *copies);
 twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
                             const struct twill_step *step);
-/* Take a piece of a message of RECV_REDUCE. */
+/* Reduce a chunk of a RECV_REDUCE message: `bytes` bytes at `offset` of it. Called by transports.
+ */
 void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data,
                       size_t bytes);
 
-/* --- lib/exec/peer_buffers.c: what lies in peers' processes
- * ------------------------------------------------- */
+/* --- lib/exec/peer_buffers.c: buffers in peers' processes --- */
 
-/* Bytes of a strip, of each of the operands that are fetched to be folded. */
+/* Bytes that a reduction fetches of each remote operand at a time. */
 #define TWILL_FETCH_CHUNK ((size_t)128 << 10)
 
-/* The votes are in and the plan is made: have the peers' buffers ready for it. */
+/* Make the peers' buffers accessible, once addresses are collected and the plan is selected. */
 twill_status twill_run_attach_peers(struct twill_run *run);
-/* Attachments of the last time may be given up. */
+/* Release what twill_run_attach_peers() attached. */
 void twill_run_detach_peers(struct twill_run *run);
-/* From an address that twill_run_locate() gave of a peer's SRC or DST. */
+/* Copy `bytes` bytes from a peer's process; `from` is what twill_run_locate() returned. */
 twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, const void *from,
                              size_t bytes);
-/* Is an operand with the PEER bit one that has to be fetched from others? */
+/* Must this operand be fetched from a peer's process? */
 static inline bool twill_run_fetches(const struct twill_run *run, twill_operand operand)
 {
     return TWILL_UNLIKELY(run->plan->fetches) && twill_operand_is_peer(operand) &&
            twill_operand_space(operand) <= TWILL_DST;
 }
 
-/* --- lib/exec/bounce.c: slices of SRC and DST that are in scratch
- * ----------------------------------- */
+/* --- lib/exec/bounce.c: SRC and DST copied through scratch --- */
 
+/* Copy a segment of SRC into scratch, scaling it if the operation does; and of DST back, rounding
+ * narrow floats. */
 void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *instance);
 void twill_run_bounce_out(struct twill_run *run, const struct twill_instance *instance);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting: spin for a bounded time, then give the core away, then sleep until somebody rings; and
- * meanwhile look, ever so often, whether what is waited for can still come.
+/* Waiting: spin for a bounded time, then yield the core, then sleep until a doorbell rings; and
+ * check from time to time whether what is waited for can still arrive.
  *
- * How long to spin is learnt from what giving the core away costs, unless TWILL_SPIN says it. Where
- * nobody else wants the core that is a system call, and spinning is quicker. Where another rank
- * that waits, too, has it in between, it comes back soon: then who is waited for may be the very
- * one that wants the core, and every poll delays it. Where it does not come back for long, some
- * other job has it: spinning is better again, and sleeping is better than giving the core away. The
- * kernel lets a thread that is woken run soon, but who only yields waits until all others have had
- * their turn, which costs milliseconds for each message between ranks that are bound. */
+ * How long to spin is learnt from how long sched_yield() takes, unless TWILL_SPIN sets it:
+ * - A bare system call: no other thread wants the core, and spinning is quicker.
+ * - A few context switches: another rank, which waits too, shares the core. The awaited rank may be
+ *   the one that needs it, so every poll delays it: spin less.
+ * - Much longer: another job has the core. Spinning is better again, and sleeping is better than
+ *   yielding: the kernel soon runs a thread that is woken, but one that yields waits until all
+ *   others have had their turn, which costs milliseconds a message between ranks that are bound. */
 #include "lib/exec/progress.h"
 
 #include <sched.h>
@@ -17,90 +17,95 @@
 
 #define POLLS_PER_CHECK    4096u /* however long TWILL_SPIN lets it spin */
 #define TESTS_PER_CHECK    64u
-#define YIELDS             200u             /* before sleeping */
-#define SLEEPS_PER_YIELD   32u              /* where the core was gone for long: look again */
-#define YIELD_ALONE_NS     UINT64_C(700)    /* a system call; somebody else: twice a switch */
-#define YIELD_LOST_NS      UINT64_C(200000) /* who had the core did not wait */
-#define TICKS_COUNTED_NS   UINT64_C(1000000)
-#define SLEEP_LEAST_NS     UINT64_C(50000) /* a lost ring costs no more than a sleep */
+#define YIELDS             200u              /* before sleeping */
+#define SLEEPS_PER_YIELD   32u               /* when another job has the core: measure again */
+#define YIELD_ALONE_NS     UINT64_C(700)     /* longer: another thread has run */
+#define YIELD_LOST_NS      UINT64_C(200000)  /* longer: that thread did not wait */
+#define TICKS_COUNTED_NS   UINT64_C(1000000) /* before the clock rate is known */
+#define SLEEP_LEAST_NS     UINT64_C(50000)   /* a lost ring costs no more than a sleep */
 #define SLEEP_MOST_NS      UINT64_C(2000000)
 #define SLEEP_POLLED_NS    UINT64_C(100000)  /* when a network must be polled */
-#define IDLE_AFTER_NS      UINT64_C(20000)   /* before the caller's own function is called */
+#define IDLE_AFTER_NS      UINT64_C(20000)   /* before the caller's idle function is called */
 #define CHECK_FIRST_NS     UINT64_C(2000000) /* for other ranks' failures and mismatches */
 #define CHECK_EVERY_NS     UINT64_C(20000000)
 #define LIVENESS_EVERY_NS  UINT64_C(200000000)  /* costs a system call a peer */
-#define REPORT_EVERY_NS    UINT64_C(1000000000) /* to ranks of other nodes that are waited for */
+#define REPORT_EVERY_NS    UINT64_C(1000000000) /* to awaited ranks of other nodes */
 #define MOST_RANKS_CHECKED 16u
-#define LEAVE_NS           UINT64_C(100000000) /* where a rank was waited for in vain before */
-#define GRACE_NS           UINT64_C(10000000)  /* where it was the same one all along */
+#define LEAVE_NS           UINT64_C(100000000) /* deadline after a wait has timed out */
+#define GRACE_NS           UINT64_C(10000000)  /* least rest of a deadline that is carried over */
 
-/* The last collective that has ended here; the communicator is an open one, which may be another
- * thread's. */
+/* --- after a timeout: shorter deadlines for destruction --- */
+
+/* Return the number of the last collective that ended here. The communicator is open, but may be in
+ * use by another thread. */
 static uint64_t last_ended(const struct twill_comm *comm)
 {
     return atomic_load_explicit(&comm->node->area[comm->local]->call.left, memory_order_relaxed);
 }
 
-static void note_vain(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n)
+/* Record that a wait for these ranks has timed out. */
+static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n)
 {
-    struct twill_vain *vain = &comm->context->vain;
-    comm->stood_since = since;
+    struct twill_timed_out *timed_out = &comm->context->timed_out;
+    comm->timed_out_since = since;
     twill_context_lock(comm->context);
-    vain->at = twill_now();
-    vain->count = 0;
-    for (unsigned i = 0; i < n && i < TWILL_ARRAY_LENGTH(vain->job); i++)
-        vain->job[vain->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
+    timed_out->at = twill_now();
+    timed_out->count = 0;
+    for (unsigned i = 0; i < n && i < TWILL_ARRAY_LENGTH(timed_out->job); i++)
+        timed_out->job[timed_out->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
     for (size_t i = 0; i < comm->context->opened; i++)
-        comm->context->open[i]->ended_at_vain = last_ended(comm->context->open[i]);
+        comm->context->open[i]->ended_at_timeout = last_ended(comm->context->open[i]);
     twill_context_unlock(comm->context);
 }
 
-static bool has_vain(const struct twill_comm *comm)
+static bool has_timed_out_rank(const struct twill_comm *comm)
 {
-    const struct twill_vain *vain = &comm->context->vain;
+    const struct twill_timed_out *timed_out = &comm->context->timed_out;
     for (uint32_t r = 0; r < comm->world->size; r++)
-        for (unsigned i = 0; i < vain->count; i++)
-            if (comm->job[r] == vain->job[i])
+        for (unsigned i = 0; i < timed_out->count; i++)
+            if (comm->job[r] == timed_out->job[i])
                 return true;
     return false;
 }
 
-/* Has any of those ranks taken part in something since? A collective has ended, or a communicator
- * been made. */
+/* Has a communicator that contains any of those ranks completed a collective, or been made, since?
+ */
 static bool is_back(const struct twill_context *context)
 {
     for (size_t i = 0; i < context->opened; i++)
-        if (last_ended(context->open[i]) != context->open[i]->ended_at_vain &&
-            has_vain(context->open[i]))
+        if (last_ended(context->open[i]) != context->open[i]->ended_at_timeout &&
+            has_timed_out_rank(context->open[i]))
             return true;
     return false;
 }
 
-void twill_context_forget_vain(struct twill_context *context)
+void twill_context_forget_timeout(struct twill_context *context)
 {
     twill_context_lock(context);
-    if (context->vain.at != 0 && is_back(context))
-        context->vain.at = 0;
+    if (context->timed_out.at != 0 && is_back(context))
+        context->timed_out.at = 0;
     twill_context_unlock(context);
 }
 
-void twill_comm_hasten(struct twill_comm *comm)
+void twill_comm_shorten_deadline(struct twill_comm *comm)
 {
-    const struct twill_vain *vain = &comm->context->vain;
-    twill_context_forget_vain(comm->context);
+    const struct twill_timed_out *timed_out = &comm->context->timed_out;
+    twill_context_forget_timeout(comm->context);
     twill_context_lock(comm->context);
-    bool in_vain = vain->at != 0 && twill_now() - vain->at < comm->timeout_ns && has_vain(comm);
+    bool has_timed_out = timed_out->at != 0 && twill_now() - timed_out->at < comm->timeout_ns &&
+                         has_timed_out_rank(comm);
     twill_context_unlock(comm->context);
-    if (in_vain)
+    if (has_timed_out)
         comm->timeout_ns = twill_min(comm->timeout_ns, LEAVE_NS);
 }
 
+/* Fail with a timeout; name the awaited ranks and the one that all of them wait for. */
 static twill_status time_out(struct twill_comm *comm, uint64_t since)
 {
     uint32_t ranks[MOST_RANKS_CHECKED];
     const char *step = "message";
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
-    note_vain(comm, since, ranks, n);
+    note_timeout(comm, since, ranks, n);
     char list[160] = "", doing[200] = "";
     size_t used = 0;
     char text[TWILL_RANK_TEXT];
@@ -124,8 +129,8 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
         doing);
 }
 
-/* Will those we wait for come at all? Who is found dead gets another look, because it may have done
- * its part between our last poll and its end. */
+/* Check whether the awaited ranks can still arrive. A rank found dead is checked twice: it may have
+ * sent its data between our last poll and its end. */
 static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
                                   bool liveness, bool report)
 {
@@ -154,7 +159,7 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     return TWILL_OK;
 }
 
-/* Everything of this communicator; when nothing moves, that of the others too. */
+/* Advance this communicator; if that makes no progress, also the others of the context. */
 static int advance_comms(struct twill_comm *comm)
 {
     int moved = twill_comm_advance(comm);
@@ -169,8 +174,8 @@ static bool others_pend(const struct twill_comm *comm)
            atomic_load_explicit(&comm->pending, memory_order_relaxed);
 }
 
-/* Give the core away, and learn from how long it was gone. The ticks of the bounds are found when
- * there has been time to count them in. */
+/* Yield the core, and adapt comm->spin to how long that took. The bounds are converted to ticks as
+ * soon as the clock rate is known. */
 static void yield(struct twill_comm *comm)
 {
     uint64_t before = twill_ticks();
@@ -193,7 +198,8 @@ static void yield(struct twill_comm *comm)
         comm->spin += comm->spin / 4 + 1;
 }
 
-/* Let others run. The bell is armed before a last poll, so that no ring is missed. */
+/* Yield, or sleep. The doorbell is armed before a last poll, so that no ring is missed. Returns the
+ * progress of that poll, < 0 on error. */
 static int back_off(struct twill_comm *comm, struct twill_waiting *state,
                     bool (*done)(const void *of), const void *of)
 {
@@ -216,17 +222,18 @@ static int back_off(struct twill_comm *comm, struct twill_waiting *state,
     return moved;
 }
 
-/* Nothing has moved up to now: since when? Movement makes a deadline one's own again. */
+/* Return the time at which this wait's deadline began: now, or earlier if the wait carries over the
+ * deadline of others (comm->wait_since), less any progress made since. */
 static uint64_t began(const struct twill_comm *comm, uint64_t now)
 {
     uint64_t grace = twill_min(GRACE_NS, comm->timeout_ns), left = comm->timeout_ns - grace;
-    if (comm->stands_since == 0)
+    if (comm->wait_since == 0)
         return now;
-    uint64_t since = twill_max(comm->stands_since, comm->moved_at);
+    uint64_t since = twill_max(comm->wait_since, comm->moved_at);
     return now > left ? twill_max(since, now - left) : since;
 }
 
-/* Nothing has moved: look around, ever so often. */
+/* Check for failures, mismatches and the deadline, at their intervals. */
 static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
@@ -254,7 +261,7 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
     return TWILL_OK;
 }
 
-/* What else the caller wants to go on. Never in the middle of what moves. */
+/* Call the caller's idle function, after IDLE_AFTER_NS without progress. */
 static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
 {
     const struct twill_context *context = comm->context;
@@ -267,11 +274,11 @@ static void start_over(struct twill_waiting *state)
     *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
 }
 
-/* The deadline is for standing still. */
+/* Progress was made: restart the deadline. */
 static void moved_on(struct twill_comm *comm, struct twill_waiting *state)
 {
     start_over(state);
-    comm->stands_since = 0;
+    comm->wait_since = 0;
 }
 
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)
@@ -284,7 +291,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
         if (done(of)) {
-            /* Who never has to wait here must move the others along all the same. */
+            /* Other communicators need progress even if calls on this one never wait. */
             if (moved > 0)
                 (void)twill_context_advance_others(comm);
             return TWILL_OK;
@@ -304,14 +311,14 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
             moved = back_off(comm, &state, done, of);
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
-        if (moved > 0) /* also where all is done between rests */
+        if (moved > 0) /* back_off() has made progress */
             moved_on(comm, &state);
     }
 }
 
 twill_status twill_comm_progress(struct twill_comm *comm)
 {
-    struct twill_waiting *state = &comm->standing;
+    struct twill_waiting *state = &comm->test_wait;
     int moved = advance_comms(comm);
     if (moved > 0)
         moved_on(comm, state);

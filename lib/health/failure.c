@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a communicator fails: with a sentence that says which rank, which call and why; and not
- * alone. */
+/* How a communicator fails: the sentence that says which rank, which call and why; comparison of
+ * calls; and breaking the communicator on all ranks. README.md has the whole story. */
 #include "lib/comm/comm.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define FAILURE_NOTIFY_NS UINT64_C(500000000) /* telling everyone must not take longer */
-#define EXPLAIN_NS        UINT64_C(500000000)
+#define FAILURE_NOTIFY_NS UINT64_C(500000000) /* at most, for notifying all ranks */
+#define EXPLAIN_NS        UINT64_C(500000000) /* wait for a root cause, in turns of: */
 #define EXPLAIN_TURN_NS   UINT64_C(2000000)
 
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
@@ -87,7 +87,8 @@ twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, con
                            caller != NULL ? caller : "twill", cause);
 }
 
-/* What a local rank called as number `sequence`; false: it has not, or that is too long ago. */
+/* Read call number `sequence` of a local rank. Returns false if it has not made it, or more than
+ * TWILL_PAST calls ago. */
 static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
                       struct twill_call *call)
 {
@@ -126,12 +127,12 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
     } else {
         char name[128];
         twill_call_describe(&call, sequence, name, sizeof(name));
-        snprintf(text, bytes, "is in %s since %.1f s", name,
+        snprintf(text, bytes, "has been in %s for %.1f s", name,
                  twill_comm_seconds(comm, twill_ticks() - entered));
     }
 }
 
-/* Was it the same call? Without ours, that is so. */
+/* Was it the same call as this rank's of that number? True if that is not known any more. */
 static bool call_is_same(const struct twill_comm *comm, const struct twill_call *theirs,
                          uint64_t sequence)
 {
@@ -148,17 +149,17 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
         return TWILL_OK;
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
-    if (sequence != comm->sequence) { /* it was our messages that it did not wait for */
+    if (sequence != comm->sequence) { /* an earlier call: the peer did not need our data in it */
         comm->failed_call = sequence;
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
-                               "%s is still in %s, which was another call here",
+                               "%s is still in %s, which was a different call here",
                                twill_comm_rank_text(comm, peer, rank), name);
     }
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
                            twill_comm_rank_text(comm, peer, rank), name);
 }
 
-/* Nobody waited for anybody in that call. */
+/* Calls may differ unnoticed for a while if no rank waits for another in them. */
 twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
 {
     uint64_t first = comm->sequence > TWILL_PAST ? comm->sequence - TWILL_PAST + 1 : 1;
@@ -170,7 +171,7 @@ twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
             continue;
         twill_call_describe(&theirs, sequence, name, sizeof(name));
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
-                               "%s called %s, which was another call here",
+                               "%s called %s, which was a different call here",
                                twill_comm_rank_text(comm, peer, rank), name);
     }
     return TWILL_OK;
@@ -180,7 +181,7 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
 {
     struct twill_call theirs;
     uint64_t sequence, entered;
-    /* Who is ahead was in our call before, and has perhaps called something else. */
+    /* A peer that is ahead may have made another call under this number. */
     if (read_past(comm, comm->world->local[peer], comm->sequence, &theirs))
         TWILL_TRY(&comm->error, twill_comm_compare(comm, peer, &theirs, comm->sequence));
     if (!twill_comm_read_call(comm, peer, &theirs, &sequence, &entered))
@@ -188,8 +189,9 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
     return twill_comm_compare(comm, peer, &theirs, sequence);
 }
 
-/* A transport gave up. Perhaps that is only how another rank's failure looks from here: it closes
- * its end. Then its own words explain more; they may take a moment. */
+/* Wait up to EXPLAIN_NS for a notice of the root cause, when a transport or a peer has failed: a
+ * rank that fails closes its connections, and its own notice says more. Returns the status to fail
+ * with, its sentence in comm->error. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
@@ -200,8 +202,8 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     twill_error_clear(&comm->error);
     if (waits && differs)
         twill_comm_report(comm, &comm->differs, 1);
-    /* It may be known: of a call that is still to come. Turns count, too: a machine that was
-     * stopped for as long has said nothing meanwhile. */
+    /* The notice may be about a later call than ours. Turns are counted, too, because nothing
+     * arrives while this machine is stopped. */
     for (uint64_t turn = 0;
          waits && (turn < EXPLAIN_NS / EXPLAIN_TURN_NS || twill_now() < deadline); turn++) {
         twill_status outcome = twill_comm_poll_failures(comm, true);
@@ -219,14 +221,14 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
                            own.message[0] != '\0' ? own.message : twill_strerror(status));
 }
 
-/* News are told on as they were said, not wrapped once more; and only on the node: who failed first
- * tells the others itself. */
+/* A failure reported by another rank is published on the node with its original sentence and
+ * sender; other nodes have been notified by that rank. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
 {
     if (!comm->broken)
         status = explain(comm, status);
     if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
-        return status; /* nobody else is concerned */
+        return status; /* no other rank is concerned: the communicator stays usable */
     comm->broken = true;
     twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* News of other ranks: that one has failed; and, between nodes, where each is and whom it waits
- * for, so that a rank that waits in vain can name the one that everybody waits for. */
+/* Notices between ranks. Failure: a rank has failed. Report, between nodes: which call a rank is in
+ * and which rank it waits for, so that a timeout names the root cause. README.md has the whole
+ * story.
+ */
 #include "lib/comm/comm.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#define MOST_HOSTS ((size_t)512)       /* that the failure detector connects this one to */
-#define IS_ANSWER  (UINT64_C(1) << 32) /* in state[3], beside whom the sender waits for */
+#define MOST_HOSTS ((size_t)512)       /* connections of the failure detector to other hosts */
+#define IS_ANSWER  (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
 
-/* A quarter of the descriptors that this process may have, for all ranks that are threads of it,
- * may go to connections between hosts. */
+/* Connections between hosts take at most a quarter of this process's descriptors, divided among the
+ * ranks that are its threads. */
 twill_status twill_context_open_detector(struct twill_context *context)
 {
     struct rlimit files;
@@ -28,14 +30,16 @@ twill_status twill_context_open_detector(struct twill_context *context)
     twill_context_note(context, "failure detector: %s", text);
     if (missing > 0)
         twill_say(&context->log, TWILL_LOG_WARN,
-                  "failure detector: %s: where those vanish, that is noticed after TWILL_TIMEOUT",
+                  "failure detector: %s: if a host that is not connected vanishes, that is "
+                  "noticed only after TWILL_TIMEOUT",
                   text);
     return TWILL_OK;
 }
 
-/* --- where they are ----------------------------------------------------------------------------
- */
+/* --- reports: which rank is waited for ------------------------------------------------------- */
 
+/* Return the rank that a peer on this node waits for; the peer itself if it waits for none, or for
+ * this rank. */
 static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
 {
     const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
@@ -43,7 +47,7 @@ static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
     return theirs != 0 && theirs != comm->rank + 1 ? theirs - 1 : peer;
 }
 
-/* On the node the lines tell: who is behind keeps us waiting, or waits itself. */
+/* On the node published calls are read: a rank that is behind is the cause, or waits for it. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] != comm->world->node[comm->rank])
@@ -100,8 +104,7 @@ static twill_status handle_report(struct twill_comm *comm, const struct twill_no
     return TWILL_OK;
 }
 
-/* --- that they have failed ---------------------------------------------------------------------
- */
+/* --- failures -------------------------------------------------------------------------------- */
 
 static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
@@ -111,7 +114,7 @@ static void record_failure(struct twill_comm *comm, const struct twill_notice *n
     comm->notice = *notice;
 }
 
-/* The rank of this communicator that is a rank of the job, or UINT32_MAX. */
+/* Return the rank in this communicator of a rank of the job, or UINT32_MAX. */
 static uint32_t comm_rank_of(const struct twill_comm *comm, uint32_t job)
 {
     if (job < comm->world->size && comm->job[job] == job)
@@ -122,8 +125,10 @@ static uint32_t comm_rank_of(const struct twill_comm *comm, uint32_t job)
     return UINT32_MAX;
 }
 
-/* Put a piece of news into the box of the communicator it is about. Two may have one number if no
- * rank is in both: so the sender tells which. Its owner may be another thread. */
+/* Put a notice into the mailbox of its communicator, which may be in use by another thread. Two
+ * communicators may have the same number if no rank is in both: the sender identifies the right
+ * one.
+ */
 static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
 {
     twill_context_lock(context);
@@ -135,7 +140,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
             continue;
         struct twill_mailbox *mailbox = &comm->mailbox;
         notice->from = from;
-        if (notice->status == TWILL_OK) /* reports come again: the box may overflow */
+        if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
             mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
         else if (!mailbox->failed)
             mailbox->failure = *notice;
@@ -145,8 +150,8 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
     twill_context_unlock(context);
 }
 
-/* Take everything off the watch, which serves all communicators of the context; then what is in our
- * own box. */
+/* Deliver everything that the detector has received, for all communicators of the context; then
+ * handle this one's mailbox. */
 static twill_status poll_detector(struct twill_comm *comm)
 {
     struct twill_notice notice, report[TWILL_MAILBOX_REPORTS];
@@ -226,7 +231,7 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
         TWILL_TRY(&comm->error, poll_detector(comm));
     char rank[TWILL_RANK_TEXT];
     if (comm->notified && comm->notice.state[0] <= until)
-        return TWILL_COMM_FAIL(comm, comm->notice.status, "told by %s: %s",
+        return TWILL_COMM_FAIL(comm, comm->notice.status, "reported by %s: %s",
                                twill_comm_rank_text(comm, comm->notice.from, rank),
                                comm->notice.message);
     return TWILL_OK;

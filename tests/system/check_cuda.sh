@@ -85,7 +85,7 @@ for function in cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuStreamSynchronize cuCtxPushCur
     must_end 0 "double, $function fails on rank 1" env CUDA_DOUBLE_FAIL="$function:1" \
         "$run" -n 2 "$program" fail || continue
     said "rank 1: status -4: rank 1: allreduce #1 .*${function%_v2}: CUDA error 700: the double was told"
-    said "rank 0: status -[0-9]*: .*told by rank 1.*CUDA error 700"
+    said "rank 0: status -[0-9]*: .*reported by rank 1.*CUDA error 700"
 done
 must_end 0 "double, a driver that does not work: host memory" \
     env CUDA_DOUBLE_FAIL="cuDriverGetVersion:1" "$run" -n 2 "$program" host &&

@@ -58,7 +58,7 @@ END
 # are this machine's, the packages are not.
 if [ "$(nproc)" -ge 2 ] && [ "$("$bin/twillrun" -n 2 sh -c 'sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status' | sort | tr '\n' ' ')" = "0 1 " ]; then
     export HWLOC_SYNTHETIC="pack:2 [numa] core:1 pu:1" HWLOC_THISSYSTEM=1
-    expect 0 "ranks are not bound: this one and others of its node may run on the same 2 CPUs, so that nothing is known of their package, NUMA node;" \
+    expect 0 "ranks are not bound: this one and others of its node may run on the same 2 CPUs, so these levels are unknown: package, NUMA node;" \
         "$bin/twillrun" -n 2 --bind none "$info"
     [ "$(grep -c 'ranks are not bound: this one' "$scratch/out")" -eq 1 ] || fail "not said once"
     grep -q '^hierarchy  *1 node x 2 ranks$' "$scratch/out" || fail "ranks that are not bound are taken to be somewhere"

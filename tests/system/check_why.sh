@@ -118,7 +118,7 @@ printf 'twill-tuning 1\nmodel step x\n' >"$scratch/bad"
 expect 1 "$scratch/bad:2: \"x\" is not a number" env TWILL_TUNING="$scratch/bad" "$info" --why barrier 0
 expect 1 "TWILL_MACHINE=moon: there is no such machine; known are auto, theta" env TWILL_MACHINE=moon "$info"
 # shellcheck disable=SC2016 # of the job's shell
-expect 1 "TWILL_TUNING must say the same on all ranks: rank 1" "$bin/twillrun" -n 2 sh -c \
+expect 1 "TWILL_TUNING must have the same contents on all ranks: rank 1" "$bin/twillrun" -n 2 sh -c \
     '[ "$RANK" = 0 ] || export TWILL_TUNING='"$scratch/tuning; exec $info"
 
 # A blank would end the word in the question that is asked.

@@ -149,7 +149,7 @@ static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
                         TWILL_ERR_ARGUMENT, made, "ranks is NULL"));
     if (size >= 2) {
         TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 2, twice, exchange, &lent),
-                            TWILL_ERR_ARGUMENT, made, "ranks[1] = 0 is there twice"));
+                            TWILL_ERR_ARGUMENT, made, "ranks[1] = 0 is repeated"));
         TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 1, others, exchange, &lent),
                             TWILL_ERR_ARGUMENT, made, "do not contain the calling rank"));
         TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, size, whole.rank, NULL, NULL),

@@ -46,7 +46,7 @@ static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(refused(all, twill_comm_create_group(&made, all, 1, NULL), made, "ranks is NULL"));
     if (size >= 2) {
         TWILL_CHECK(refused(all, twill_comm_create_group(&made, all, 2, twice), made,
-                            "ranks[1] = 0 is there twice"));
+                            "ranks[1] = 0 is repeated"));
         TWILL_CHECK(refused(all, twill_comm_create_group(&made, all, 2, outside), made, "outside"));
         TWILL_CHECK(
             refused(all, twill_comm_create_group(&made, all, 2, negative), made, "ranks[0]"));
@@ -228,13 +228,13 @@ static void play_late(struct twill_test_scene *scene, twill_comm *all)
     uint64_t patience = idle->timeout_ns;
     if (me != odd) {
         TWILL_CHECK(twill_barrier(missed) == TWILL_ERR_TIMEOUT);
-        twill_comm_hasten(idle);
+        twill_comm_shorten_deadline(idle);
         TWILL_CHECK(idle->timeout_ns < patience);
         idle->timeout_ns = patience;
     }
     TWILL_CHECK(twill_test_barrier(scene->bootstrap));
     TWILL_CHECK(twill_test_fine(used, twill_barrier(used)));
-    twill_comm_hasten(idle);
+    twill_comm_shorten_deadline(idle);
     TWILL_CHECK(idle->timeout_ns == patience);
     twill_comm_destroy(used);
     twill_comm_destroy(idle);

@@ -262,7 +262,7 @@ static void come_late(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (fine && rank == 1) {
         twill_status status = late->call(&job);
         const char *message = twill_comm_message(job.comm);
-        (void)twill_test_note(status == TWILL_ERR_ARGUMENT && strstr(message, "told by rank") &&
+        (void)twill_test_note(status == TWILL_ERR_ARGUMENT && strstr(message, "reported by rank") &&
                                   strncmp(message, "rank 1: ", 8) == 0,
                               __FILE__, __LINE__, "%s: status %d: \"%s\"", late->name, status,
                               message);
