@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sweep: every collective, even and vector, x type x operation x registered algorithm x world x
- * count x root x in place x form (blocking, started, prepared) x kind of memory, payload by rank
- * and position, against a serial oracle, every byte of both buffers compared. Sampled by TEST_SEED
- * (default 1); everything with TEST_WHOLE. A new algorithm is swept without a line here. */
+ * count x root x in place x form (blocking, nonblocking, persistent) x kind of memory, payload by
+ * rank and position, against a serial oracle, every byte of both buffers compared. Sampled by
+ * TEST_SEED (default 1); everything with TEST_WHOLE. A new algorithm is swept without a line here.
+ */
 #include "algorithms/algorithms.h"
 #include "tests/support/collectives.h"
 #include "tests/support/payload.h"
@@ -16,18 +17,18 @@
 
 #include <cmocka.h>
 
-/* The thread sanitizer is some twenty times slower, and sees no more in more bytes. */
+/* The thread sanitizer is some twenty times slower and finds no more in longer messages. */
 #define COLLECTIVE_MOST_BYTES (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
 #define COLLECTIVE_CALLS      (TEST_TSAN ? 15u : TEST_ASAN ? 150u : 480u)
 #define CALLS_NAMED           (TEST_TSAN ? 6u : TEST_ASAN ? 30u : 60u)
-#define WORLDS_NAMED          (TEST_TSAN ? 12u : TEST_ASAN ? 3u : 1u) /* one in so many */
+#define WORLDS_NAMED          (TEST_TSAN ? 12u : TEST_ASAN ? 3u : 1u) /* one world in 12, 3, 1 */
 
 struct world_case {
     int size;
     const char *nodes; /* TWILL_NODES, or "" */
 };
 
-/* Calls checked, by collective; and of all, those with operations that the caller made. */
+/* Indices of counts: calls checked, by collective; and calls with created operations. */
 enum { MADE = TWILL_COLLECTIVE_COUNT, TALLIES };
 
 struct calls_sweep {
@@ -52,7 +53,7 @@ static size_t count_number(unsigned i, size_t size)
     return counts[i];
 }
 
-/* One after the other all that there could be; false: there is no such call, or it is too large. */
+/* Set the call of this number. Returns false if there is no such call, or it is too large. */
 static bool call_number(uint64_t n, size_t size, struct test_call *call)
 {
     call->form = (enum test_form)(n % TEST_FORM_COUNT);
@@ -90,8 +91,8 @@ static uint64_t hash(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* The calls of a sweep: all, or about `wanted` of them, large ones, which cost most of the time,
- * less often; and always some barriers. */
+/* Choose the calls of a sweep: all, or about `wanted`: fewer of the large ones, which take most of
+ * the time, and always some barriers. */
 static void choose_calls(struct calls_sweep *sweep, unsigned most, uint64_t *numbers)
 {
     size_t size = (size_t)sweep->world->size, there_are = 0;
@@ -171,7 +172,7 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     (void)rank;
     snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", sweep->world->nodes);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", sweep->algorithm);
-    /* Between nodes some worlds talk through libfabric, the others do without. */
+    /* Between nodes some worlds use libfabric, the others twill's own TCP. */
     const char *provider = size % 2 == 1 ? "TWILL_PROVIDER=ofi:tcp" : "TWILL_PROVIDER=tcp";
     const char *settings[] = {nodes,
                               algorithm,
@@ -207,7 +208,7 @@ static const struct world_case worlds[] = {
     {2, "2x1"}, {4, "2x2"}, {5, "5x1"}, {6, "2x3"}, {6, "3+2+1"}, {7, "1+4+2"},
 };
 
-/* What is written after a name. */
+/* Parameters of an algorithm, and how they are written after its name. */
 static const struct test_parameter {
     unsigned numbers;
     uint16_t number[TWILL_PARAMETERS];
@@ -226,7 +227,7 @@ static struct twill_world world_of(const struct world_case *c)
     return world;
 }
 
-/* Can it do this collective here, in the flavour that is there for every size? */
+/* Can the algorithm do this collective here, with the protocol that works for every size? */
 static bool applies(const struct twill_algorithm *algorithm, const struct twill_world *world,
                     struct twill_shape shape)
 {
@@ -234,7 +235,8 @@ static bool applies(const struct twill_algorithm *algorithm, const struct twill_
     return twill_algorithm_applies(algorithm, world, &shape);
 }
 
-/* "allreduce:ring;reduce_scatter:ring" and so on: the algorithm for all it does here. */
+/* Write "allreduce:ring;reduce_scatter:ring" etc.: this algorithm for each collective that it can
+ * do here. */
 static uint32_t name_choice(char *text, size_t bytes, const struct twill_algorithm *algorithm,
                             const struct twill_world *world, const struct test_parameter *parameter)
 {
@@ -305,7 +307,8 @@ static void chosen_algorithms(void **unused)
     print_counts("by choice", checked);
 }
 
-/* An algorithm with one parameter on the worlds it applies to; under sanitizers on some of them. */
+/* Sweep an algorithm with one set of parameters on the worlds it applies to; under sanitizers on
+ * some of them. */
 static void sweep_named(size_t a, unsigned p, unsigned long *checked)
 {
     const struct twill_algorithm *algorithm = twill_algorithm_at(a);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators made of others: who is in them and where, and that they work in any nesting and
- * apart from each other. TEST_COMMS: how many are made and destroyed in a row (300, fewer under
+/* Communicators made out of others: their ranks, their hierarchy, and that they work in any nesting
+ * and independently. TEST_COMMS: how many are made and destroyed in a row (300, fewer under
  * sanitizers); TEST_ONLY: one test. */
 #include "tests/support/numbers.h"
 #include "tests/support/sanitizers.h"
@@ -14,16 +14,16 @@
 
 #include <cmocka.h>
 
-/* libfabric 1.17 now and then loses a connection that is torn down while it is being made. */
+/* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libfabric.so";
 }
 
-/* --- who is in it ---------------------------------------------------------------------------- */
+/* --- membership ------------------------------------------------------------------------------ */
 
-/* Colours by remainder, keys that turn the order around; a rank that is in none. */
+/* Colours by remainder, keys that reverse the order; a rank in no communicator. */
 static void play_split(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
@@ -53,13 +53,13 @@ static void splits_and_dups(void **unused)
     twill_test_play_all(play_split);
 }
 
-/* Draw from a seed that all ranks share, so that each knows what all do. */
+/* Draw from a seed that is the same on all ranks, so that each knows what all do. */
 static int draw_shared(uint64_t *state, int below)
 {
     return (int)((twill_test_random(state) >> 20) % (uint64_t)below);
 }
 
-/* The next group out of one, by a drawn colour and key for each of its ranks. */
+/* Compute the group that this rank gets in a split of `group` by drawn colours and keys. */
 static struct twill_test_group split_group(const struct twill_test_group *from, uint64_t seed,
                                            int me, int *colour, int *key)
 {
@@ -80,7 +80,7 @@ static struct twill_test_group split_group(const struct twill_test_group *from, 
     return to;
 }
 
-/* A chain of splits; now and then one in the middle is destroyed before those made of it. */
+/* A chain of splits; some in the middle are destroyed before those made out of them. */
 static void play_nest(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all);
@@ -114,8 +114,8 @@ static void nested_splits(void **unused)
         }
 }
 
-/* Groups that overlap, made by their members only, while the others do something else; the first
- * and the last rank are in two, neighbours in the middle in three. */
+/* Overlapping groups, made by their members only, while the others do something else. The first and
+ * the last rank are in two, those in the middle in three. */
 static void play_groups(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
@@ -188,9 +188,9 @@ static void many_one_after_the_other(void **unused)
     }
 }
 
-/* --- where they are -------------------------------------------------------------------------- */
+/* --- hierarchy ------------------------------------------------------------------------------- */
 
-/* What the world of the job says, said by each communicator of its own ranks. */
+/* Each communicator places its ranks as the world of the job does. */
 static void play_places(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size, node = twill_comm_node(all);
@@ -226,7 +226,7 @@ static void places(void **unused)
     twill_test_play_all(play_places);
 }
 
-/* What TWILL_UNITS and TWILL_GROUPS declare, asked for of a communicator of another order. */
+/* What TWILL_UNITS and TWILL_GROUPS declare, in a communicator with another order of ranks. */
 static void play_levels(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
@@ -339,8 +339,7 @@ static void counters_of_each(void **unused)
     twill_test_play_all(play_counters);
 }
 
-/* Memory that the node shares is seen through every communicator, whatever ranks are called in it.
- */
+/* Memory shared by the node is mapped in every communicator, whatever numbers its ranks have. */
 static void play_heap(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;

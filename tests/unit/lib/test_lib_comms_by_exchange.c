@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators made over an exchange of the caller's: with requests under way on the old one, of
- * parts of it in any order, of one that is broken; and when something is wrong. */
+/* Communicators made with the caller's exchange function: with requests under way on the old one,
+ * of some of its ranks in any order, out of a broken one; and failures. */
 #include "tests/support/scene.h"
 
 #include <setjmp.h>
@@ -9,17 +9,17 @@
 
 #include <cmocka.h>
 
-/* libfabric 1.17 now and then loses a connection that is torn down while it is being made. */
+/* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libfabric.so";
 }
 
-/* What the ranks talk by: another communicator of the same ranks in the same order. */
+/* The exchange: over another communicator of the same ranks in the same order. */
 struct lent {
     twill_comm *comm;
-    int left; /* exchanges that succeed; then they fail, on all ranks */
+    int left; /* exchanges until they fail, on all ranks */
 };
 
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
@@ -55,7 +55,9 @@ static struct twill_test_group parity_of(int me, int size)
     return group;
 }
 
-/* The last rank starts its part of what the others have under way when all of it is made. */
+/* The last rank starts the call that the others have under way only when all communicators are
+ * made.
+ */
 static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
@@ -81,12 +83,12 @@ static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(twill_test_fine(all, twill_wait(&request)));
     TWILL_CHECK(sum == size * (size - 1) / 2);
     TWILL_CHECK(twill_test_works(subset, &half, me) && twill_test_works(all, &whole, me));
-    /* It was needed for more than one rank only, and for nothing later. */
+    /* The exchange was used if there are several ranks, and never after set-up. */
     TWILL_CHECK((left[0] < 1000) == (half.size > 1) && (left[1] < 1000) == (size > 1));
     TWILL_CHECK(left[0] == by_half.left && left[1] == by_all.left);
     twill_comm_destroy(subset);
     TWILL_CHECK(twill_test_fine(again, twill_barrier(again)));
-    if (me != size - 1) /* who leaves does not wait for the last one */
+    if (me != size - 1) /* destroying it must not wait for the last rank */
         twill_comm_leave(again);
     TWILL_CHECK(twill_test_fine(all, twill_barrier(all)));
     if (me == size - 1)
@@ -101,7 +103,7 @@ static void with_requests_under_way(void **unused)
     twill_test_play_all(play_under_way);
 }
 
-/* Broken by a call that differs; what is made of it works, and its message stays. */
+/* The parent is broken by a mismatch: what is made out of it works, and its message stays. */
 static void play_broken(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
@@ -118,7 +120,7 @@ static void play_broken(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(
         fine(all, twill_comm_create_over(&made, broken, size, whole.rank, exchange, &lent)));
     TWILL_CHECK(strncmp(message, twill_comm_message(broken), strlen(message)) == 0);
-    twill_comm_destroy(broken); /* before what is made of it */
+    twill_comm_destroy(broken); /* before what is made out of it */
     TWILL_CHECK(twill_test_works(made, &whole, me));
     twill_comm_destroy(made);
     twill_comm_destroy(lent.comm);
@@ -130,7 +132,7 @@ static void of_a_broken_one(void **unused)
     twill_test_play_all(play_broken);
 }
 
-/* Nothing of it breaks the one it is made of. */
+/* Failures that do not break the parent. */
 static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators made of others, when something is wrong: with arguments, with one of them while the
- * others work, with a rank while they are made. */
+/* Communicators made out of others, and failures: bad arguments, one that breaks while the others
+ * work, a rank that dies while they are made. */
 #include "lib/comm/comm.h"
 #include "tests/support/scene.h"
 
@@ -12,14 +12,14 @@
 
 #include <cmocka.h>
 
-/* libfabric 1.17 now and then loses a connection that is torn down while it is being made. */
+/* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libfabric.so";
 }
 
-/* --- what is wrong with it ------------------------------------------------------------------- */
+/* --- bad arguments --------------------------------------------------------------------------- */
 
 static bool refused(twill_comm *comm, twill_status status, const twill_comm *made, const char *word)
 {
@@ -54,7 +54,7 @@ static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
                             "do not contain the calling rank"));
     }
     struct twill_test_group whole = twill_test_everyone(size);
-    TWILL_CHECK(twill_test_works(all, &whole, me)); /* and nothing is broken by it */
+    TWILL_CHECK(twill_test_works(all, &whole, me)); /* none of them breaks it */
     TWILL_CHECK(twill_comm_dup(&made, all) == TWILL_OK && twill_comm_message(all)[0] == '\0');
     TWILL_CHECK(twill_test_works(made, &whole, me));
     twill_comm_destroy(made);
@@ -66,8 +66,8 @@ static void wrong_arguments(void **unused)
     twill_test_play_all(play_wrong);
 }
 
-/* A failure breaks the communicator it happens on, names ranks as they are called in it and in the
- * job, and leaves the others alone. */
+/* A failure breaks its communicator only, and its message gives ranks in that communicator and in
+ * the job. */
 static void play_failure(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
@@ -105,7 +105,7 @@ static void failures_stay_apart(void **unused)
     }
 }
 
-/* The last rank ends instead of taking part in the making; the others say so, soon. */
+/* The last rank ends instead of making the communicator; the others report that soon. */
 static void play_death(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
@@ -132,7 +132,7 @@ static void death_while_it_is_made(void **unused)
     }
 }
 
-/* Is every rank that is named one of this group, by its number in the job and in the group? */
+/* Does the message name ranks of this group only, by their numbers in the job and in the group? */
 static bool names_ranks_of(const char *message, const struct twill_test_group *group)
 {
     int named = 0;
@@ -145,8 +145,8 @@ static bool names_ranks_of(const char *message, const struct twill_test_group *g
     return named >= 2;
 }
 
-/* A rank ends while others call something on a communicator that has other numbers: they tell it by
- * its number in the job. */
+/* A rank ends while others are in a call on a communicator with other numbers: their messages name
+ * it by its number in the job. */
 static void play_death_in_a_split(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
@@ -187,12 +187,11 @@ static void death_in_a_split(void **unused)
         }
 }
 
-/* --- one deadline for all --------------------------------------------------------------------- */
+/* --- one deadline for several communicators --------------------------------------------------- */
 
-#define COMMS_FAILURE_MANY                                                                         \
-    60 /* whose deadlines, one after the other, are more than anybody waits here */
+#define COMMS_FAILURE_MANY 60 /* their deadlines one after the other exceed the test's patience */
 
-/* The last rank does not come to the end of many communicators, nor to calls on them. */
+/* The last rank neither destroys many communicators nor makes calls on them. */
 static void play_absence(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), odd = scene->shape->size - 1;
@@ -216,8 +215,8 @@ static void play_absence(struct twill_test_scene *scene, twill_comm *all)
         twill_comm_leave(made[i]);
 }
 
-/* A rank that is late for one communicator, and comes to another one: which is left as any other is
- * then. */
+/* A rank is late for one communicator and arrives at another: destroying that one has the full
+ * deadline. */
 static void play_late(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), odd = scene->shape->size - 1;
@@ -264,7 +263,7 @@ static void one_deadline(void **unused)
         }
 }
 
-/* One rank makes another kind than the rest; or makes nothing, but calls something else. */
+/* One rank makes another kind of communicator than the rest, or calls a collective instead. */
 static void play_disagreement(struct twill_test_scene *scene, twill_comm *all)
 {
     twill_comm *made = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are bound to cores which other programs want as well: a wait sleeps, instead of giving
- * the core away again and again, each time for as long as the others take. */
+/* Ranks bound to cores that other programs use, too: a wait sleeps instead of yielding again and
+ * again, each time for as long as the other programs take. */
 #include "tests/support/ranks.h"
 
 #include <sched.h>
@@ -28,7 +28,7 @@ static void bind_cpu(int cpu)
     (void)sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* Something else that has to do on a core. */
+/* Another program: computes on a core. */
 static pid_t begin_hog(int cpu)
 {
     pid_t child = fork();
@@ -64,7 +64,7 @@ static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
                 ;
             status = twill_barrier(comm);
         }
-        int64_t sleeps = count_sleeps() - before; /* of both: one of them is always there first */
+        int64_t sleeps = count_sleeps() - before; /* of both ranks: one of them is always first */
         if (status == TWILL_OK)
             status = twill_allreduce(comm, &sleeps, &sleeps, 1, TWILL_I64, TWILL_SUM);
         twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bad input and bad luck: each ends in a status and a sentence that names what and who, on every
- * rank, before the deadline; never in a hang, a crash or a wrong number. */
+/* Bad arguments and failures: each ends in a status and a sentence that names cause and rank, on
+ * every rank, before the deadline; never in a hang, a crash or a wrong result. */
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -15,8 +15,8 @@
 
 #define FAILURE_COUNT 20000
 
-/* libfabric 1.17 now and then loses a connection that is torn down while it is being made, which is
- * what failing ranks do. Everywhere else, leaks under libfabric count. */
+/* libfabric 1.17 sometimes leaks a connection that is closed while it is being made, which failing
+ * ranks do. In other tests, leaks under libfabric count. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
 const char *__lsan_default_suppressions(void)
 {
@@ -49,8 +49,8 @@ static void stop(struct failure_job *job)
     free(job->dst);
 }
 
-/* One rank (the last) calls something else than the others; all must fail and say so. In eager ones
- * who only gives hears of it in its next call. */
+/* The last rank makes another call than the others; all must fail and say so. In eager calls a rank
+ * that only contributes data learns of it in its next call. */
 struct call_disagreement {
     const char *name;
     int size;
@@ -213,8 +213,8 @@ static void ranks_that_disagree(void **unused)
     }
 }
 
-/* Who calls when the others have failed and gone hears of what failed, not of its connections that
- * they have closed, whichever way it calls. */
+/* A rank that calls when the others have failed and ended gets their failure, not an error about
+ * the connections they have closed, in every form of call. */
 static twill_status begin_and_wait(struct failure_job *j)
 {
     twill_request *request;
@@ -310,8 +310,8 @@ static void one_rank(void **unused)
     twill_test_run_ranks(1, alone, NULL);
 }
 
-/* Two communicators: what fails on one is heard by who is waiting in it, whichever the teller's and
- * the hearer's other communicators are doing meanwhile. */
+/* Two communicators: a failure on one reaches the rank that waits in it, whatever both ranks' other
+ * communicators do meanwhile. */
 static void fail_on_the_other(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
@@ -348,12 +348,12 @@ static void two_communicators(void **unused)
     twill_test_run_ranks(2, fail_on_the_other, "2x1");
 }
 
-/* --- a rank that never comes ------------------------------------------------------------------ */
+/* --- a rank that never arrives ---------------------------------------------------------------- */
 
 static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct failure_job job;
-    /* With two on each of two nodes, whom the other node waits for is told from time to time. */
+    /* With two ranks on each of two nodes, ranks report whom they wait for from time to time. */
     if (start(&job, bootstrap, user, size < 4 ? TWILL_TEST_HASTY : "TWILL_TIMEOUT=12")) {
         (void)twill_test_note(reduce_8(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
                               twill_comm_message(job.comm));
@@ -371,7 +371,7 @@ static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user
     stop(&job);
 }
 
-/* However long it is told to spin. */
+/* The deadline holds however long TWILL_SPIN lets a rank spin. */
 static void spin_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user, (void)size;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How soon a prepared call is out: the instructions from the entry of twill_request_start() to the
- * line in shared memory that its peers wait for, counted one by one. Rank 1 steps rank 0 through
- * its start by ptrace and looks at what of it can be seen after each instruction. Of optimised
- * x86-64 builds without sanitizers, where tracing is allowed; else skipped. */
+/* The latency of the fast path: instructions from the entry of twill_request_start() of a
+ * persistent call to the store in shared memory that its peers wait for. Rank 1 single-steps rank 0
+ * by ptrace and looks at shared memory after each instruction. For optimised x86-64 builds without
+ * sanitizers, where tracing is allowed; else skipped. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
@@ -26,11 +26,11 @@
 #include <unistd.h>
 
 #define START_MOST  100   /* instructions */
-#define MOST_SEEN   10000 /* then it is given up */
+#define MOST_SEEN   10000 /* give up after these */
 #define WARM        5
 #define START_COUNT 2
 
-/* What the processes share. */
+/* Memory that both processes share. */
 struct counted {
     _Atomic int pid; /* of rank 0, stopped before its start */
     int trouble;     /* errno of ptrace */
@@ -52,14 +52,14 @@ static uintptr_t instruction_of(pid_t pid)
     return (uintptr_t)registers.rip;
 }
 
-/* The line of rank 0 in the epoch that is next for both. */
+/* Return the immediate of rank 0 in the next epoch. */
 static bool line_is_there(const struct twill_comm *comm)
 {
     unsigned lane = (unsigned)(comm->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
     return twill_node_imm(comm->node, 0, lane, comm->epoch) != NULL;
 }
 
-/* Step rank 0 to the entry, and from there until its line is there. */
+/* Step rank 0 to the entry, and from there until its immediate is there. */
 static void count_steps(struct counted *counted, const struct twill_comm *comm, pid_t pid)
 {
     static struct twill_node_area before[2];

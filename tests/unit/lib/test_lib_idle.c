@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A caller's function inside waits: called in every kind of them, soon and for as long as they
- * last, by the thread that waits and by no other, and not once it is taken away. */
+/* twill_context_idle(): the caller's function is called in every kind of wait, soon and for as long
+ * as it lasts, by the waiting thread only, and never after it has been removed. */
 #include "tests/support/ranks.h"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#define IDLE_OFTEN 400 /* calls: more than there are before a wait sleeps, at 20 us each */
+#define IDLE_OFTEN 400 /* calls, one in 20 us: more than a wait makes before it sleeps */
 
 /* Rank 0 waits in a call that the others join when its function has been called often enough. */
 struct idle_scene {
@@ -35,7 +35,8 @@ static bool fine(twill_comm *comm, twill_status status)
                            twill_comm_message(comm));
 }
 
-/* The others hold back; rank 0 goes on at once, and they only after it has come this far. */
+/* Rank 0 passes at once; the others wait until it has, and has called its function IDLE_OFTEN
+ * times. */
 static bool hold_back(struct idle_scene *scene, int rank, int phase)
 {
     if (rank == 0) {
@@ -92,7 +93,7 @@ static bool play_others(struct idle_scene *scene, twill_comm *comm, int rank)
     return true;
 }
 
-/* It is gone: a wait that is not short does without. */
+/* After its removal a long wait does not call it. */
 static bool play_without(struct idle_scene *scene, twill_comm *comm, int rank)
 {
     TWILL_REQUIRE(twill_context_idle(twill_comm_context(comm), NULL, NULL) == TWILL_OK);
@@ -147,8 +148,8 @@ static void beside_a_thread(void **unused)
     idle_play("", "TWILL_PROGRESS=thread", NULL);
 }
 
-/* One rank starts a call and is then elsewhere until the others have its result: something of its
- * own must move it along. */
+/* Rank 0 starts a call and waits outside twill until the others have the result: its progress
+ * thread must advance the call. */
 static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const size_t COUNT = (size_t)1 << 18;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts are size_t: more than 2^31 elements in one call, 4 GiB a rank, between two processes. */
+/* Counts are size_t: more than 2^31 elements in a call, 4 GiB per rank, between two processes. */
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #define LARGE_COUNT ((size_t)1 << 31 | 12345)
-#define EVERY       ((size_t)100003) /* elements looked at */
+#define EVERY       ((size_t)100003) /* one element in these is checked */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -19,7 +19,7 @@
 #define SANITIZED 0
 #endif
 
-/* Small integers are exact in bf16, and are the upper half of the float's bits. */
+/* Small integers are exact in bf16, which is the upper half of the float's bits. */
 static uint16_t bf16_of(int value)
 {
     float x = (float)value;
@@ -59,7 +59,7 @@ static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context_destroy(context);
 }
 
-#define LARGE_SHARD ((size_t)1 << 30 | 4321) /* bytes of a part: two of them are more than 2^31 */
+#define LARGE_SHARD ((size_t)1 << 30 | 4321) /* bytes; two of them are more than 2^31 */
 
 static uint8_t byte_of(int rank, int shard, size_t i)
 {
@@ -81,7 +81,7 @@ static bool bytes_hold(const uint8_t *at, int rank, int shard)
                            "the last byte of part %d", shard);
 }
 
-/* Parts that end beyond 2^31 elements: offsets are size_t too. */
+/* Shards that end beyond 2^31 elements: offsets are size_t, too. */
 static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The levels of a world: of ranks that are bound, of ranks that are not, and on a described
- * machine. */
+/* The levels of a world: with bound ranks, with ranks that are not bound, and on a described
+ * machine.
+ */
 #include "lib/comm/find_levels.h"
 #include "tests/support/ranks.h"
 
@@ -12,15 +13,15 @@
 
 enum { LEVELS_RANKS = 6 };
 
-/* Where six ranks of a node are, by level, and which units they make up. */
+/* Where six ranks of a node are, by level, and the units that must result. */
 static const struct {
     int16_t info[TWILL_LEVEL_NODE][LEVELS_RANKS];
-    int unit[TWILL_LEVEL_NODE][LEVELS_RANKS]; /* -1: the level is not known */
+    int unit[TWILL_LEVEL_NODE][LEVELS_RANKS]; /* -1: the level is unknown */
 } found[] = {
-    /* nobody is bound on a machine of one package: no tile, no L3 cache, no NUMA node */
+    /* no rank is bound, on a machine of one package: no tile, no L3 cache, no NUMA node */
     {{{-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {0}},
      {{-1}, {-1}, {-1}, {0, 0, 0, 0, 0, 0}}},
-    /* ranks 2 and 5 lie across all: they share a part with nobody, not even with each other */
+    /* ranks 2 and 5 may run anywhere: each is in a unit by itself */
     {{{0, 0, -1, 1, 1, -1}, {0, 0, -1, 0, 0, -1}, {0, 0, -1, 1, 1, -1}, {0, 0, -1, 0, 0, -1}},
      {{0, 0, 1, 2, 2, 3}, {0, 0, 1, 2, 2, 3}, {0, 0, 1, 2, 2, 3}, {0, 0, 1, 0, 0, 2}}},
 };
@@ -48,8 +49,7 @@ static void test_found(void **state)
     }
 }
 
-/* On a described machine ranks are where twillrun would bind them there; where they do not fit,
- * nowhere. */
+/* On a described machine ranks are where twillrun would bind them; if they do not fit, nowhere. */
 static const struct described {
     const char *topology, *nodes, *hierarchy, *line;
     int ranks;

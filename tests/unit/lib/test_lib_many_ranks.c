@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Set-up of many ranks, each a process of its own: what a rank holds once it is done, in
- * descriptors and memory, is bounded; how long it takes is only printed. TEST_RANKS is how many
- * have a node of their own (256; fewer under a sanitizer). */
+/* Set-up of many ranks, each a process: the descriptors and memory that a rank then holds are
+ * bounded; the time is only printed. TEST_RANKS: ranks with a node each (256; fewer under a
+ * sanitizer). */
 #include "lib/twill.h"
 #include "tests/support/job_ranks.h"
 #include "tests/support/noise.h"
@@ -24,13 +24,13 @@
 #define CROWD_RANKS (TEST_SLOW ? 16 : 256)
 #define ON_A_NODE   (TEST_SLOW ? 8 : 64)
 
-/* What a rank reports, in memory that all share. */
+/* A rank's report, in memory that all processes share. */
 struct crowd_report {
-    double context, comm; /* seconds since the first process was begun */
+    double context, comm; /* seconds since the first process was started */
     double cpu;           /* seconds */
     unsigned files;
-    size_t own; /* bytes of memory that it does not share with other processes */
-    int status; /* 1: never came that far */
+    size_t own; /* bytes of memory not shared with other processes */
+    int status; /* 1: has not got that far */
     char message[256];
 };
 
@@ -62,7 +62,7 @@ struct crowd {
     struct crowd_report *report;
 };
 
-/* One rank: set-up, a report, and a barrier so that all are there while all are measured. */
+/* One rank: set-up, a report, and a barrier so that all ranks exist while each is measured. */
 static void be_rank(const struct crowd *crowd, int rank)
 {
     char number[32];
@@ -89,7 +89,7 @@ static void be_rank(const struct crowd *crowd, int rank)
     report->cpu = (double)cpu.tv_sec + 1e-9 * (double)cpu.tv_nsec;
     if (report->status != TWILL_OK)
         snprintf(report->message, sizeof(report->message), "%s", twill_context_message(context));
-    /* Two folders, this one, and what holds the test's ports. */
+    /* Not counted: two folders, this one, and the sockets that hold the test's ports. */
     report->files = (unsigned)twill_test_open_files() - 4;
     report->own = count_own();
     if (report->status == TWILL_OK && twill_barrier(comm) != TWILL_OK)
@@ -126,7 +126,7 @@ struct crowd_limits {
     size_t own;           /* bytes, of any rank */
 };
 
-/* The most that any rank but 0 has of each. */
+/* Find the most that any rank other than 0 has of each. */
 static struct crowd_report report_most(const struct crowd *crowd)
 {
     struct crowd_report most = {.files = 0};
@@ -164,7 +164,7 @@ static void measure_crowd(int ranks, const char *nodes, const struct crowd_limit
     assert_int_equal(munmap(crowd.report, (size_t)ranks * sizeof(*crowd.report)), 0);
 }
 
-/* A node of its own for each: connections to rank 0 for set-up, and the failure detector's to every
+/* One node per rank: descriptors for the connection to rank 0, and the failure detector's to every
  * other node. */
 static void apart(void **state)
 {
@@ -177,7 +177,7 @@ static void apart(void **state)
     measure_crowd((int)ranks, nodes, &limits);
 }
 
-/* One node: besides, what is shared with each of the others. */
+/* One node: in addition, memory shared with each of the others. */
 static void together(void **state)
 {
     struct crowd_limits limits = {3 * ON_A_NODE + 16, 2 * ON_A_NODE + 16, 4u << 20};

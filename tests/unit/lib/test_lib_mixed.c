@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any call after any other: collectives, roots, sizes, forms and memory drawn at random, in runs of
- * the same call, several under way, some in groups; ranks sleep now and then, and get ahead of each
+ * the same call, several under way, some in groups; ranks sleep at random and get ahead of each
  * other. Every byte of every result is checked, and no two calls have the same values. */
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
@@ -29,7 +29,7 @@ struct mixed_job {
     twill_context *context;
     twill_comm *comm;
     int rank, size;
-    uint64_t same, own; /* drawn alike on all ranks, and not */
+    uint64_t same, own; /* seeds: of all ranks, and of this one */
     uint32_t turn;
     struct mixed_slot slot[MIXED_SLOTS];
 };
@@ -96,7 +96,7 @@ static bool finish_all(struct mixed_job *job)
     return true;
 }
 
-/* In place or not, and where the buffers lie, is each rank's own business. */
+/* Each rank draws by itself whether it is in place and where its buffers are. */
 static void fill_call(struct mixed_job *job, struct mixed_slot *slot, const struct test_call *call)
 {
     slot->call = *call;

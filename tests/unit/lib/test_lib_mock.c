@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The executor over a network that misbehaves: late, overtaking, busy, piecemeal - results are
- * right all the same; and failing - then every rank hears of it, in time. */
+/* The executor over a network double: if messages are late, reordered, refused as busy or cut into
+ * small chunks, results are right; if it fails, every rank gets the error in time. */
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -110,7 +110,7 @@ static void results_survive_mischief(void **unused)
             }
 }
 
-/* Until it fails, which it must. */
+/* Call until it fails, which it must. */
 static void suffer(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;

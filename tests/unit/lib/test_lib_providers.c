@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole small jobs over providers that are not here, by their doubles (tests/doubles): virtual
- * nodes, several communicators, all sizes. A double fails what its provider would not take, and
- * says so. */
+/* Small jobs over doubles of providers that this machine lacks (tests/doubles): virtual nodes,
+ * several communicators, all sizes. A double refuses, with a message, what its provider would not
+ * accept. */
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
 
@@ -17,7 +17,7 @@
 static const char *const names[] = {"gni", "cxi", "psm2", "opx", "efa"};
 static char refusals[] = "/tmp/twill-doubles-XXXXXX";
 
-/* Sums of what is known; odd counts too, and more than one message of any provider pulls. */
+/* Sums of known numbers, also of odd counts, and larger than one message of any provider. */
 static bool sum_known(twill_comm *comm, size_t count)
 {
     int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
@@ -94,7 +94,8 @@ int main(void)
     close(file);
     setenv("TEST_DOUBLE_LOG", refusals, 1);
     setenv("ALPS_APP_PE", "0", 1);
-    setenv("IPATH_NO_BACKTRACE", "1", 1); /* psm's library, which libfabric brings, takes signals */
+    setenv("IPATH_NO_BACKTRACE", "1",
+           1); /* psm's library, which libfabric loads, catches signals */
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
         print_message("a double stands for %s\n", names[i]);
         tests[i] = (struct CMUnitTest){

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Real-valued payloads, where every order of folding rounds differently: the result is within the
- * error bound of a long double oracle, and has the same bits on all ranks. NaN and infinities are
- * among them. */
+/* Real-valued payloads, for which every order of reduction rounds differently: the result is within
+ * the error bound of a long double oracle, and has the same bits on all ranks. Includes NaN and
+ * infinities. */
 #include "algorithms/algorithms.h"
 #include "kernels/convert.h"
 #include "tests/support/numbers.h"
@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #define ROUNDING_OPS (TWILL_AVG + 1u) /* sum, prod, min, max, avg */
-/* Short ones, and one of several segments. */
+/* Elements: short messages, and one of several segments. */
 static const size_t counts[] = {1, 257, 5003};
 static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16};
 
@@ -28,7 +28,7 @@ struct random_run {
     uint64_t seed;
 };
 
-/* One call of many: rank 0 keeps what all of them gave. */
+/* One of many calls; rank 0 keeps the results of all ranks. */
 struct random_call {
     const struct random_run *run;
     twill_type type;
@@ -58,7 +58,7 @@ static double load_array(twill_type type, const void *array, size_t i)
     return (double)(type == TWILL_F16 ? twill_f32_from_f16(bits) : twill_f32_from_bf16(bits));
 }
 
-/* Infinities and NaN: one rank has one, or two ranks have infinities of both signs. */
+/* Infinities and NaN: one rank has one, or two ranks have infinities of opposite signs. */
 static bool special_value(int rank, int size, size_t i, double *value)
 {
     int first = (int)(i / 17 % (size_t)size), second = (first + 1) % size;
@@ -73,7 +73,7 @@ static bool special_value(int rank, int size, size_t i, double *value)
     return *value != 0;
 }
 
-/* Both signs and many magnitudes; near one where they are multiplied. */
+/* Numbers of both signs and many magnitudes; near one if they are multiplied. */
 static double payload(const struct random_call *call, int rank, size_t i)
 {
     uint64_t state = call->run->seed * 1000003 + (uint64_t)rank * 65537 + i * 31 + call->count;
@@ -86,8 +86,8 @@ static double payload(const struct random_call *call, int rank, size_t i)
     return bits & 1 ? -value : value;
 }
 
-/* What it should be, and how far from it rounding may lead: gamma(n) of the sum of magnitudes, with
- * n roundings on the longest way that an element can go. */
+/* Compute the exact result and the bound of the rounding error: gamma(n) times the sum of
+ * magnitudes, where n is the most roundings that an element can undergo. */
 static long double oracle(const struct random_call *call, size_t i, long double *bound)
 {
     int size = call->run->size;
@@ -108,7 +108,7 @@ static long double oracle(const struct random_call *call, size_t i, long double 
         else
             value += x;
     }
-    /* 16 bits: what f32 adds to the roundings is less than one more; an average divides. */
+    /* 16 bits: the roundings of f32 add less than one more; an average divides. */
     const struct twill_test_layout *layout = twill_test_layout(call->type);
     long double n = size - 1 + (layout->bits == 16) + (call->op == TWILL_AVG);
     long double nu = n * ldexpl(1, -(int)layout->mantissa - 1);
@@ -147,7 +147,7 @@ static bool check_values(const struct random_call *call, const void *result, siz
     return true;
 }
 
-/* Every count, type and operation; results one after the other. */
+/* Call with every count, type and operation; results one after the other. */
 static bool call_at(const struct random_run *run, size_t index, struct random_call *call)
 {
     size_t n = TWILL_ARRAY_LENGTH(types);
@@ -181,7 +181,7 @@ static bool run_calls(twill_comm *comm, const struct random_run *run, int rank,
     return true;
 }
 
-/* The same bits everywhere; right ones at rank 0. */
+/* Check that all ranks have the same bits, and rank 0 the right ones. */
 static void check_results(const struct random_run *run, const unsigned char *all, size_t bytes)
 {
     struct random_call call;
@@ -257,7 +257,7 @@ static void test_random(void **state)
         twill_test_run_ranks(run.size, random_rank, &run);
         for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++) {
             char name[64];
-            /* Worlds of a kind are next to each other: no algorithm is left out. */
+            /* Similar worlds are adjacent, so no algorithm is left out. */
             if (!applies(algorithm, &run) || (TEST_SLOW && (a + w) % (TEST_TSAN ? 4 : 2) != 0))
                 continue;
             snprintf(name, sizeof(name), "allreduce:%s", algorithm->name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_REPRODUCIBLE=1: hard numbers are folded to the same bits, those of the left fold by rank,
- * whatever the algorithm, the nodes, the segments, the threads, the memory and the form of the
- * call. And without it: other orders do give other bits, so that this test can fail. */
+/* TWILL_REPRODUCIBLE=1: sums that depend on the order have the bits of the reduction from rank 0
+ * upwards, whatever the algorithm, nodes, segments, threads, memory and form of the call. Without
+ * it, other orders give other bits, so this test can fail. */
 #include "algorithms/algorithms.h"
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
@@ -25,7 +25,7 @@ struct setting {
     const char *nodes, *algorithm, *segment, *threads, *reproducible;
     bool heap;
     const struct table *tables;
-    uint64_t differ; /* elements that were not as they must be */
+    uint64_t differ; /* wrong elements */
 };
 
 /* Numbers of very different sizes, so that every association rounds differently. */
@@ -42,7 +42,7 @@ static void fill_numbers(twill_type type, void *array, int rank)
     }
 }
 
-/* The left fold by rank. */
+/* Reduce from rank 0 upwards. */
 static void
 expect_left_sum(twill_type type, twill_op op,
                 unsigned char inputs[REPRODUCIBLE_RANKS][REPRODUCIBLE_COUNT * MOST_ELEMENT],
@@ -162,7 +162,7 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static const char *const nodes[] = {"", "2x4", "4x2", "8x1", "3+4+1"};
 
-/* Would the library take this name for an allreduce here? */
+/* Does the library accept this name for an allreduce here? */
 static bool applies(const struct twill_algorithm *a, const char *shape)
 {
     uint32_t label[REPRODUCIBLE_RANKS] = {0};
@@ -178,8 +178,8 @@ static bool applies(const struct twill_algorithm *a, const char *shape)
     return yes;
 }
 
-/* Every algorithm that does allreduce, by name, on every kind of world; under sanitizers on the
- * first that it applies to and on some others. */
+/* Every allreduce algorithm, by name, on every kind of world; under sanitizers on the first that it
+ * applies to and on some others. */
 static void same_bits(void **unused)
 {
     (void)unused;
@@ -207,7 +207,7 @@ static void same_bits(void **unused)
     print_message("%u settings gave the same bits\n", runs);
 }
 
-/* A ring starts each part at another rank: without the variable its bits are its own. */
+/* A ring starts each shard at another rank: without the variable its bits differ. */
 static void other_bits(void **unused)
 {
     (void)unused;

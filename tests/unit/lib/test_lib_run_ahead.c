@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are ahead: who gives is far into later calls when others come to take; nothing that
- * they have not taken may be written over, and who never comes is noticed. */
+/* Ranks that run ahead: a rank that only sends is many calls ahead when others receive. Data that
+ * they have not received must not be overwritten, and a rank that never arrives is detected. */
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
 
@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #define EAGER_CALLS (TEST_SLOW ? 300u : 1500u)
-#define EAGER_MOST  9000u /* elements: slices, with the segment below */
+#define EAGER_MOST  9000u /* elements: several segments */
 #define EAGER_RANKS 5u
 
 struct eager_job {
@@ -56,7 +56,7 @@ static void stop(struct eager_job *job)
     twill_context_destroy(job->context);
 }
 
-/* Element i that a rank gives to another in a call; to all: to rank 0. */
+/* Return element i that a rank sends to another in a call; `to` is 0 if it sends to all. */
 static int32_t expected_element(uint64_t call, uint32_t from, uint32_t to, size_t i)
 {
     return (int32_t)((((call * 31 + from) * 131 + to) * 1009 + i) & 0xffffff);
@@ -88,7 +88,7 @@ static bool is_sum(const struct eager_job *j, uint64_t call, size_t count)
 
 enum { BROADCAST, EAGER_REDUCE, GATHER, SCATTER, ALLREDUCE, KINDS };
 
-/* One call; what it gives is written over right after it, as a caller may. */
+/* Make a call, and overwrite its source right after it, as a caller may. */
 static bool run_eager_call(const struct eager_job *j, uint64_t call, unsigned kind, uint32_t root,
                            size_t count)
 {
@@ -124,12 +124,12 @@ static bool run_eager_call(const struct eager_job *j, uint64_t call, unsigned ki
     return right;
 }
 
-/* Kinds and roots come in runs, so that ranks get far ahead; now and then one sleeps. */
+/* Collectives and roots are repeated, so that ranks get far ahead; sometimes one sleeps. */
 static void run_ahead(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const size_t counts[] = {1, 12, 13, 100, 1000, 1100, 3000, EAGER_MOST};
     struct eager_job job = {.context = NULL};
-    uint64_t same = 1, own = (uint64_t)rank + 100; /* drawn alike on all ranks, and not */
+    uint64_t same = 1, own = (uint64_t)rank + 100; /* seeds: of all ranks, and of this one */
     unsigned kind = 0, left = 0;
     uint32_t root = 0;
     bool fine = start(&job, bootstrap, user, TWILL_TEST_PATIENT);
@@ -157,7 +157,7 @@ static void ahead_of_others(void **unused)
     twill_test_run_ranks(4, run_ahead, "2x2");
 }
 
-/* The last rank never takes what it is given: who gives runs into its deadline, and names it. */
+/* The last rank never receives: a rank that sends to it times out, and names it. */
 static void give_in_vain(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct eager_job job = {.context = NULL};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plain malloc'd memory of other ranks: fetched by process_vm_readv, between processes and threads,
  * and zero-copy by XPMEM with a double of its library (tests/doubles/xpmem), between threads. All
- * collectives, forms and kinds of memory; refusals at first and later, deaths, memory that is not
- * there; what is kept attached and what is given up. XPMEM has not been run on hardware. */
+ * collectives, forms and kinds of memory; refusals at set-up and later, deaths, memory that is not
+ * there; which regions stay attached and which are released. XPMEM has not been run on hardware. */
 #include "tests/doubles/xpmem/xpmem_double.h"
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
@@ -28,8 +28,8 @@
 struct buffer_scene {
     const char *single_copy; /* TWILL_REACH */
     const char *algorithm;   /* a setting */
-    bool mixed;              /* rank 0 has its memory from twill_alloc() */
-    const char *says;        /* of its ways to other ranks' memory */
+    bool mixed;              /* rank 0's memory is from twill_alloc() */
+    const char *says;        /* expected note about other ranks' memory */
 };
 
 static bool connect_ranks(const struct buffer_scene *scene, twill_bootstrap *bootstrap,
@@ -42,7 +42,7 @@ static bool connect_ranks(const struct buffer_scene *scene, twill_bootstrap *boo
     return twill_test_connect(context, comm, bootstrap, "", NULL, more);
 }
 
-/* What twill_context_describe() says of it. */
+/* Check the note in twill_context_describe(). */
 static const char *how_of(twill_context *context)
 {
     static const char head[] = "memory of other ranks: ";
@@ -84,7 +84,7 @@ static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bo
                                  .count = counts[i / COLLECTIVES % COUNTS],
                                  .in_place = i / COLLECTIVES / COUNTS % 2 != 0,
                                  .form = (enum test_form)(i / COLLECTIVES / COUNTS / 2)};
-        /* In place it is staged, and so not what is wished for. */
+        /* In place, the source is bounced, so the requested algorithm cannot be used. */
         if (requested && call.collective == TWILL_ALLTOALL && call.in_place)
             continue;
         TWILL_REQUIRE(test_call_check(&call, comm, buffers));
@@ -144,14 +144,14 @@ static void test_mapped(void **state)
         xpmem_double_reset(XPMEM_DOUBLE_NEVER);
         twill_test_run_ranks(size, calling_rank, &scene);
         xpmem_double_count(&now);
-        /* The token's page of each pair, then buffers of each pair: not anew for each call. */
+        /* The probe's page of each pair, then buffers of each pair: attached once, not per call. */
         assert_true(now.attaches > 2 * size * (size - 1) && now.attaches < 16 * size * (size - 1));
         check_nothing_left();
     }
 }
 
-/* Closed: by wish, because the system refuses, or because the peers are other processes. Then all
- * is as without; and a wish for what is mapped is refused. */
+/* No access: disabled by TWILL_REACH, refused by the system, or impossible between processes. Calls
+ * then work as without it, and a request for "@mapped" is refused. */
 static void test_closed(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void test_needed(void **state)
         twill_test_run_ranks(2, unrequested_rank, &(bool){fetched != 0});
 }
 
-/* Refused in the midst of things: an error on every rank, on some with the cause, and no hang. */
+/* Access is refused after set-up: an error on every rank, with the cause on some, and no hang. */
 static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct buffer_scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
@@ -237,7 +237,7 @@ static void test_late(void **state)
     check_nothing_left();
 }
 
-/* More buffers than are kept; those of prepared calls stay whatever else comes. */
+/* More buffers than stay attached; those of persistent calls stay whatever other calls do. */
 static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     enum { BUFFERS = 100, PERSISTENT = 80, COUNT = 2048 };
@@ -308,7 +308,7 @@ static void test_fetched(void **state)
     }
 }
 
-/* A rank that dies when it has said where its buffer is: the others hear who it was. */
+/* A rank dies after publishing its address: the others' messages name it. */
 static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct buffer_scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
@@ -326,7 +326,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
             (void)twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request);
             (void)twill_test(&request, &done);
         }
-        /* It has said where, and cannot have ended: nobody else has begun. */
+        /* It has published its address, and cannot have ended: no other rank has begun. */
         twill_test_note(twill_test_barrier(bootstrap), __FILE__, __LINE__, "meet");
         if (rank == 1)
             raise(SIGKILL);
@@ -340,7 +340,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     free(data);
 }
 
-/* A root whose buffer is not all there, which it does not read itself. */
+/* Part of the root's buffer is not mapped; the root itself does not read it. */
 static void broken_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct buffer_scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};

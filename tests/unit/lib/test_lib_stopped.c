@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine that stands still for longer than a short deadline: what its peers could not do
- * meanwhile is not held against them. The clock of this program leaps where a test says so. */
+/* A machine that is stopped for longer than a short deadline: its peers are not blamed for what
+ * they could not do meanwhile. A test can make the clock of this program jump. */
 #include "lib/comm/comm.h"
 #include "tests/support/job_ranks.h"
 #include "tests/support/leap.h"
@@ -17,14 +17,15 @@
 
 #include <cmocka.h>
 
-/* --- a rank that comes again ----------------------------------------------------------------- */
+/* --- a rank that returns --------------------------------------------------------------------- */
 
 enum { STOPPED_RANKS = 3 };
 
 static atomic_bool asleep, at_door;
 static _Thread_local bool stops;
 
-/* Rank 0 waits for a rank that has gone, which is not long, and for nobody who is at the door. */
+/* Rank 0's poll() returns after its deadline, by the clock, with a rank that has connected again
+ * meanwhile: that rank must still be accepted. */
 int poll(struct pollfd *fds, nfds_t count, int ms)
 {
     if (stops && count == STOPPED_RANKS + 1 && ms > 0 && ms < 6000) {
@@ -88,9 +89,9 @@ static void a_rank_at_the_door(void **unused)
     assert_true(atomic_load(&asleep));
 }
 
-/* --- what has been sent ---------------------------------------------------------------------- */
+/* --- data on its way ------------------------------------------------------------------------- */
 
-/* The other end gets on only when who closes gives it time: they take turns in one thread. */
+/* Both ends run in one thread, in turns: the other end advances only when the closing one waits. */
 static struct end *other;
 
 int usleep(useconds_t us)
@@ -147,9 +148,9 @@ static void what_has_been_sent(void **unused)
     other = NULL;
 }
 
-/* --- another rank's words -------------------------------------------------------------------- */
+/* --- another rank's notice ------------------------------------------------------------------- */
 
-/* Rank 1 fails, and its end of the transport closes before rank 0 has heard why. */
+/* Rank 1 fails, and its end of the transport closes before rank 0 has received the notice. */
 static void notifying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const char *settings[] = {"TWILL_PROVIDER=tcp", TWILL_TEST_PATIENT, NULL};
@@ -160,7 +161,7 @@ static void notifying_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1+1", NULL, settings));
     TWILL_CHECK(twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM) == TWILL_OK);
-    TWILL_CHECK(!twill_comm_is_dead(comm, (uint32_t)(1 - rank))); /* the watches connect */
+    TWILL_CHECK(!twill_comm_is_dead(comm, (uint32_t)(1 - rank))); /* connects the detectors */
     notice.comm = comm->number;
     snprintf(notice.message, sizeof(notice.message), "rank 1: the cause");
     TWILL_CHECK(twill_test_barrier(bootstrap));

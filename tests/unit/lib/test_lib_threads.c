@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several threads of one rank, each with a communicator of its own, all of one context: collectives
- * at the same time, memory taken and given back, operations made, communicators coming and going;
- * and one that fails. For the thread sanitizer above all. */
+/* Several threads of one rank with a communicator each, in one context: concurrent collectives,
+ * allocations, created operations, communicators made and destroyed; and one that fails. Mainly for
+ * the thread sanitizer. */
 #include "lib/exec/request.h"
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
@@ -20,7 +20,7 @@
 #define MOST_THREADS 4
 #define MOST_COUNT   3000u
 
-/* libfabric 1.17 now and then loses a connection that is torn down while it is being made. */
+/* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
 const char *__lsan_default_suppressions(void)
 {
@@ -32,14 +32,14 @@ struct thread_scene {
     const char *nodes;
     int failing;                /* the thread whose ranks disagree in the middle, or -1 */
     const char *progress;       /* TWILL_PROGRESS */
-    twill_bootstrap *bootstrap; /* of the rank that plays it */
+    twill_bootstrap *bootstrap; /* of the rank that this process plays */
     void (*play)(const struct thread_scene *scene, twill_comm *all);
 };
 
 struct worker {
     const struct thread_scene *scene;
     twill_comm *comm;
-    int number; /* of the thread; the same on all ranks for one communicator */
+    int number; /* of the thread; equal on all ranks of a communicator */
     pthread_t thread;
 };
 
@@ -75,7 +75,7 @@ static bool broadcast_worker(struct worker *worker, size_t count, int64_t *data,
     return true;
 }
 
-/* Three under way at once, waited for in another order. */
+/* Three requests at once, waited for in another order. */
 static bool begin_several(struct worker *worker, size_t count, int64_t *data, uint64_t seed)
 {
     int size = worker->scene->size;
@@ -143,7 +143,7 @@ static bool one_call(struct worker *worker, uint64_t *state, int64_t *own)
     default:
         TWILL_REQUIRE(reduce_worker(worker, count, memory, seed));
     }
-    /* Peers read it until they have left the call, too. */
+    /* Peers may read the buffer until they have left the call, too. */
     TWILL_REQUIRE(!shared || fine(worker->comm, twill_barrier(worker->comm)));
     TWILL_REQUIRE(!shared || twill_free(context, memory) == TWILL_OK);
     return true;
@@ -154,7 +154,7 @@ static bool worker_disagree(struct worker *worker, int64_t *data)
 {
     bool odd = twill_comm_rank(worker->comm) == worker->scene->size - 1;
     TWILL_REQUIRE(
-        twill_test_barrier(worker->scene->bootstrap)); /* all are out of the call before it */
+        twill_test_barrier(worker->scene->bootstrap)); /* all ranks have left the call before */
     twill_status status =
         twill_allreduce(worker->comm, data, data, odd ? 9 : 8, TWILL_I64, TWILL_SUM);
     return twill_test_note(
@@ -179,7 +179,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* While the threads work, this one makes communicators of its own and destroys them. */
+/* While the threads work, make communicators and destroy them. */
 static bool come_and_go(const struct thread_scene *scene, twill_comm *all)
 {
     struct worker self = {.scene = scene};
@@ -226,7 +226,7 @@ static bool begin_large(twill_comm *comm, int64_t *data, twill_request **request
                                             request));
 }
 
-/* How often the progress threads of this process have gone to sleep so far; -1: one is awake. */
+/* Return how often the progress threads of this process have gone to sleep; -1: one is awake. */
 static long sleeps_of_progress(void)
 {
     char path[300], line[128], state;
@@ -253,8 +253,9 @@ static long sleeps_of_progress(void)
     return awake ? -1 : sum;
 }
 
-/* Nothing is under way on any rank: the threads go to sleep, and do not even look. One that naps
- * never does for so long; on a busy machine the last of them may take its time. */
+/* With nothing under way on any rank, the progress threads sleep without polling. A thread that
+ * only naps wakes within this time; on a busy machine the last one may take a while to fall asleep.
+ */
 static void threads_idle(twill_comm *all)
 {
     TWILL_CHECK(fine(all, twill_barrier(all)));
@@ -271,7 +272,7 @@ static void threads_idle(twill_comm *all)
     TWILL_CHECK(fine(all, twill_barrier(all)));
 }
 
-/* Nobody calls twill, and yet it is done. */
+/* The request completes while no rank calls twill. */
 static void progress_by_itself(const struct thread_scene *scene, twill_comm *all)
 {
     int64_t *data = calloc(THREADS_LARGE, sizeof(*data));
@@ -286,7 +287,7 @@ static void progress_by_itself(const struct thread_scene *scene, twill_comm *all
     threads_idle(all);
 }
 
-/* One communicator's is done by waiting on another. */
+/* A request on one communicator completes while the rank waits on another. */
 static void progress_by_others(const struct thread_scene *scene, twill_comm *all)
 {
     int64_t *data = calloc(THREADS_LARGE, sizeof(*data));
@@ -297,7 +298,7 @@ static void progress_by_others(const struct thread_scene *scene, twill_comm *all
     TWILL_CHECK(data != NULL && begin_large(all, data, &request));
     for (int32_t done = 0; done == 0 && twill_now() < deadline;) {
         int32_t mine = twill_request_done(request);
-        usleep(twill_comm_rank(all) == 0 ? 2000 : 0); /* the others wait, and move it along */
+        usleep(twill_comm_rank(all) == 0 ? 2000 : 0); /* the others wait, and advance it */
         TWILL_CHECK(fine(other, twill_allreduce(other, &mine, &done, 1, TWILL_I32, TWILL_MIN)));
     }
     TWILL_CHECK(twill_request_done(request));
@@ -319,7 +320,7 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_comm *all;
     if (twill_test_connect(&context, &all, bootstrap, scene->nodes, NULL, settings))
         scene->play(scene, all);
-    if (!twill_test_failed()) { /* else others may be anywhere */
+    if (!twill_test_failed()) { /* else other threads may be in any state */
         twill_comm_destroy(all);
         twill_context_destroy(context);
     }
