@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hello: both ends of it. */
+/* The handshake: connecting and accepting end. */
 #include "fabric/auth/handshake.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static enum twill_wire_moved finish_hello(struct twill_hello *hello, struct twil
     return TWILL_WIRE_DONE;
 }
 
-/* What both ends of a whole hello have proven to each other. */
+/* Length of the data that both ends have proven after a complete handshake. */
 static const size_t proven =
     offsetof(struct twill_hello, reply) - offsetof(struct twill_hello, said);
 
@@ -77,7 +77,7 @@ static bool is_one_way(const struct twill_hello *hello)
     return hello->self.role == TWILL_HELLO_DETECTOR;
 }
 
-/* A whole message has been written, or read and found good: on to the next one. */
+/* Go on to the next message: the current one was written, or read and verified. */
 static void proceed(struct twill_hello *hello)
 {
     hello->step++;
@@ -85,9 +85,9 @@ static void proceed(struct twill_hello *hello)
     hello->events = (hello->step == STEP_ANSWER) == hello->caller ? POLLIN : POLLOUT;
 }
 
-/* --- the called end -------------------------------------------------------------------------- */
+/* --- the accepting end ----------------------------------------------------------------------- */
 
-/* What is wrong with the call, as far as it has come? */
+/* Check the part of the call that has arrived. */
 static enum twill_fault find_fault(const struct twill_hello *hello)
 {
     const struct twill_hello_call *call = &hello->said.call;
@@ -152,7 +152,7 @@ static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
     return outcome;
 }
 
-/* --- the caller ------------------------------------------------------------------------------ */
+/* --- the connecting end ---------------------------------------------------------------------- */
 
 static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd)
 {
@@ -221,7 +221,7 @@ enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
     }
 }
 
-/* --- who was dropped ------------------------------------------------------------------------- */
+/* --- rejected connections -------------------------------------------------------------------- */
 
 unsigned twill_rejected_total(const struct twill_rejected *rejected)
 {
@@ -240,8 +240,7 @@ void twill_rejected_text(const struct twill_rejected *rejected, char *text, size
         [TWILL_FAULT_CLOSED] = "closed early", [TWILL_FAULT_REFUSED] = "refused",
     };
     unsigned total = twill_rejected_total(rejected);
-    int used =
-        snprintf(text, bytes, "%u stray connection%s turned away", total, total == 1 ? "" : "s");
+    int used = snprintf(text, bytes, "%u connection%s rejected", total, total == 1 ? "" : "s");
     const char *before = " (";
     for (int fault = 1; fault < TWILL_FAULTS; fault++) {
         if (rejected->count[fault] == 0 || used < 0 || (size_t)used >= bytes)

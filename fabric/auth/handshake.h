@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hello: how two processes of a job find out, over a connection of any kind, that each knows the
- * key. One protocol for rendezvous, watch and transports; moved along without waiting.
+/* Handshake ("hello"): two processes of a job prove to each other, over any stream socket, that
+ * they know the key. Shared by the rendezvous, the failure detector and transports; never blocks.
  *
- *      caller                                          called
+ *      caller (connects)                               called end (accepts)
  *      call   rank, to, size, argument, nonce, proof ->
  *          <- answer   argument, nonce, proof of both nonces
  *      reply  proof of both nonces                   ->
- *      frames, sealed with a key made of both        <->
+ *      frames, sealed with a key derived from both   <->
  *
- * The called end says nothing to who has not shown that it knows the key, but "no" (a refusal of
- * another version or key, which is worth nothing as proof). A recorded call gets an answer that its
- * sender can do nothing with: the nonce is new.
+ * The called end tells a caller without the key nothing except that its version or key differs;
+ * this refusal is not authenticated. A replayed call fails at the reply, as the answer's nonce is
+ * new.
  *
- * ONE_WAY is for who must leave a message where nobody may be looking for a while: the frames
- * follow the call at once, under a key made of the call alone. The called end has to see to it that
- * a call comes only once: by its argument, which counts the calls of a rank, and by a secret that
+ * TWILL_HELLO_DETECTOR is one-way, for messages to a process that may not run for a while: the
+ * frames follow the call at once, under a key derived from the call alone. The called end must
+ * reject replays itself, by the argument, which numbers the calls of a rank, and by a secret that
  * is new with every run of a job. */
 #ifndef TWILL_HANDSHAKE_H
 #define TWILL_HANDSHAKE_H
 
 #include "fabric/bootstrap/frames.h"
 
+/* Purpose of a connection. */
 enum twill_hello_role {
-    TWILL_HELLO_JOIN = 1, /* rendezvous; who is called judges rank and size itself */
-    TWILL_HELLO_DETECTOR, /* one way */
+    TWILL_HELLO_JOIN = 1, /* rendezvous; the called end checks rank and size itself */
+    TWILL_HELLO_DETECTOR, /* one-way */
     TWILL_HELLO_DATA,     /* transports */
 };
 
-/* What a caller says of itself; argument is the roles' own business. */
+/* What a caller claims: that it is `rank` of `size` and calls rank `to`. Each role has its own use
+ * of `argument`. */
 struct twill_hello_identity {
     enum twill_hello_role role;
     uint32_t rank, to, size;
@@ -45,28 +47,29 @@ struct twill_hello_call {
     uint8_t nonce[TWILL_HELLO_NONCE];
     uint8_t proof[TWILL_PROOF_BYTES];
 };
-_Static_assert(sizeof(struct twill_hello_call) == 96, "the same layout everywhere");
+_Static_assert(sizeof(struct twill_hello_call) == 96, "identical layout on all machines");
 
 struct twill_hello_answer {
     uint32_t magic;
     uint16_t version;
-    uint16_t refusal; /* enum twill_fault; not 0: the rest is empty */
+    uint16_t refusal; /* enum twill_fault; if not 0, the rest is zero */
     uint64_t argument;
     uint8_t nonce[TWILL_HELLO_NONCE];
     uint8_t proof[TWILL_PROOF_BYTES];
 };
-_Static_assert(sizeof(struct twill_hello_answer) == 80, "the same layout everywhere");
+_Static_assert(sizeof(struct twill_hello_answer) == 80, "identical layout on all machines");
 
+/* One end of a handshake, owned by the user of the connection. Holds secrets until it ends. */
 struct twill_hello {
     struct twill_secret secret;
     struct twill_hello_identity self; /* called end: role, rank and size are what it expects */
-    uint64_t answers;                 /* called end: the argument of its answer, set by its owner */
-    uint8_t step;                     /* message under way */
+    uint64_t answers;                 /* called end: argument of the answer, set by the owner */
+    uint8_t step;                     /* current message: 0 call, 1 answer, 2 reply */
     bool caller;
-    bool refused; /* caller: the other end has said so; fault tells why */
+    bool refused; /* caller: the called end sent a refusal; fault is its reason */
     enum twill_fault fault;
     short events; /* POLLIN or POLLOUT: what to wait for */
-    size_t done;  /* bytes of the message under way */
+    size_t done;  /* bytes moved of the current message */
     struct {
         struct twill_hello_call call;
         struct twill_hello_answer answer;
@@ -74,15 +77,15 @@ struct twill_hello {
     uint8_t reply[TWILL_PROOF_BYTES];
 };
 
-/* Begin, on the end that has connected: as card->rank to card->to. false: no random numbers. */
+/* Start on the end that connected, as identity->rank to identity->to. False: no random numbers. */
 bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secret,
                       const struct twill_hello_identity *identity);
-/* Begin, on the end that has accepted: rank is its own. */
+/* Start on the end that accepted, as `rank`. False: no random numbers. */
 bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *secret,
                         enum twill_hello_role role, uint32_t rank, uint32_t size);
-/* Go on as far as the socket lets. LATER: wait for hello->events, with a deadline. GONE: fault says
- * why (CLOSED: errno too). DONE: *session, and hello->said.call is what the caller is. Reads not
- * one byte more than is its own. */
+/* Progress as far as the socket allows. LATER: wait for hello->events, with a deadline. GONE: fault
+ * has the reason (CLOSED: errno, too). DONE: *session is set, and hello->said.call is authentic.
+ * Reads no byte beyond the handshake. */
 enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
                                        struct twill_session *session);
 

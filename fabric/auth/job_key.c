@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The key of a job. The only file that knows libsodium; ~/.twill/key is the business of
- * user_key.c. */
+/* The key of a job. The only file that uses libsodium; user_key.c handles ~/.twill/key. */
 #include "fabric/auth/job_key.h"
 
 #include <errno.h>
@@ -12,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(TWILL_SECRET_BYTES == crypto_auth_hmacsha256_KEYBYTES, "a key is a key");
-_Static_assert(TWILL_PROOF_BYTES == crypto_auth_hmacsha256_BYTES, "a proof is a tag");
+_Static_assert(TWILL_SECRET_BYTES == crypto_auth_hmacsha256_KEYBYTES, "size of a key");
+_Static_assert(TWILL_PROOF_BYTES == crypto_auth_hmacsha256_BYTES, "size of a proof");
 
 static bool given(const char *text)
 {
@@ -49,7 +48,7 @@ void twill_secret_text(const struct twill_secret *secret, char text[TWILL_SECRET
     (void)sodium_bin2hex(text, TWILL_SECRET_TEXT, secret->key, sizeof(secret->key));
 }
 
-/* What a person chose: one recorded hello is enough to try keys by, so they must be many. */
+/* Reject short keys of users: one recorded handshake is enough to try keys offline. */
 static twill_status check_length(const char *name, const char *text, struct twill_error *error)
 {
     size_t digits = strlen(text);
@@ -60,7 +59,7 @@ static twill_status check_length(const char *name, const char *text, struct twil
     return TWILL_OK;
 }
 
-/* Is the file one that only its owner can have written or read? */
+/* Fail unless it is a regular file of this user to which no other user has access. */
 static twill_status check_file(int fd, const char *path, struct twill_error *error)
 {
     struct stat about;
@@ -81,7 +80,7 @@ static twill_status check_file(int fd, const char *path, struct twill_error *err
 twill_status twill_secret_read(struct twill_secret *secret, const char *path,
                                struct twill_error *error)
 {
-    char text[TWILL_SECRET_TEXT + 2] = ""; /* with a line end, and one too many */
+    char text[TWILL_SECRET_TEXT + 2] = ""; /* a line end, and one byte more to detect excess */
     char name[256];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
@@ -114,7 +113,7 @@ twill_status twill_secret_random(struct twill_secret *secret, struct twill_error
     return TWILL_OK;
 }
 
-/* A file's key serves many jobs. */
+/* Derive the key of one job from a file's key, which serves many jobs. */
 static void make_own(struct twill_secret *secret, const char *identity)
 {
     const char *text = identity ? identity : "";
@@ -151,7 +150,7 @@ twill_status twill_secret_find(struct twill_secret *secret,
     return TWILL_OK;
 }
 
-/* The label's closing zero parts it from the data. */
+/* The label's terminating zero separates it from the data. */
 void twill_secret_prove(const struct twill_secret *secret, const char *label, const void *data,
                         size_t bytes, uint8_t proof[TWILL_PROOF_BYTES])
 {
@@ -177,7 +176,7 @@ void twill_secret_derive(const struct twill_secret *secret, const char *label, c
                          size_t bytes, struct twill_secret *derived)
 {
     uint8_t key[TWILL_PROOF_BYTES];
-    twill_secret_prove(secret, label, data, bytes, key); /* derived may be secret itself */
+    twill_secret_prove(secret, label, data, bytes, key); /* derived may alias secret */
     memcpy(derived->key, key, sizeof(derived->key));
     sodium_memzero(key, sizeof(key));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ~/.twill/key: the key of a user whose launcher gives jobs none. It is written under another name
- * and linked to its own, so that whoever finds it finds all of it; the first one wins, also over
- * NFS. */
+/* ~/.twill/key: the key of a user whose launcher provides none. It is written to a temporary file
+ * that is then linked to its name: readers see a complete file, and the first writer wins, also
+ * over NFS. */
 #include "fabric/auth/job_key.h"
 
 #include <errno.h>
@@ -51,14 +51,14 @@ static bool write_key(const char *path, struct twill_error *error)
     return good;
 }
 
-/* Make the file unless somebody else has just done so. */
+/* Create the file unless another process does at this time. */
 static twill_status make_keyfile(const char *folder, const char *path, struct twill_error *error)
 {
     char own[320];
     struct twill_secret nonce;
     uint32_t number;
     TWILL_TRY(error, twill_secret_random(&nonce, error));
-    memcpy(&number, nonce.key, sizeof(number)); /* processes of other hosts may have our number */
+    memcpy(&number, nonce.key, sizeof(number)); /* a process of another host may have our pid */
     snprintf(own, sizeof(own), "%s.%ld-%08x", path, (long)getpid(), number);
     bool good = (mkdir(folder, 0700) == 0 || errno == EEXIST) && write_key(own, error) &&
                 (link(own, path) == 0 || errno == EEXIST);
@@ -67,7 +67,7 @@ static twill_status make_keyfile(const char *folder, const char *path, struct tw
     if (!good)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "no key for this job: TWILL_JOB and TWILL_KEY_FILE are not set, and "
-                          "%.200s cannot be made: %s",
+                          "%.200s cannot be created: %s",
                           path, strerror(why));
     return TWILL_OK;
 }

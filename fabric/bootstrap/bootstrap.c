@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry of bootstraps, and what they share. */
+/* The registry of bootstrap methods and their common functions. */
 #include "fabric/bootstrap/launch_info.h"
 
 #include <errno.h>
@@ -8,24 +8,22 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* In the order of detection: who says most about this very process comes first, who may have said
- * it of a parent (a batch job, a shell in it) last. "none" always applies. The names are those of
- * TWILL_LAUNCHER. */
+/* In the order of detection: methods whose variables are set for this very process come first,
+ * those whose variables may be inherited (from a batch job or its shell) last. "none" always
+ * applies. The names are the values of TWILL_LAUNCHER. */
 static const struct twill_bootstrap_ops *const candidates[] = {
-    &twill_bootstrap_caller,   /* the program knows */
-    &twill_bootstrap_twillrun, /* TWILL_JOB and RANK: ours, closest to the program whoever started
-                                  it */
-    &twill_bootstrap_torchrun, /* RANK and its three: set for each process, by a launcher or by hand
-                                */
-    &twill_bootstrap_pmi,      /* PMI_FD that is open, or PMI_PORT: Hydra, srun --mpi=pmi2 */
+    &twill_bootstrap_caller,   /* the program's own exchange */
+    &twill_bootstrap_twillrun, /* TWILL_JOB and RANK, whatever launcher started twillrun */
+    &twill_bootstrap_torchrun, /* RANK WORLD_SIZE MASTER_ADDR MASTER_PORT */
+    &twill_bootstrap_pmi,      /* PMI_FD is an open socket, or PMI_PORT: Hydra, srun --mpi=pmi2 */
     &twill_bootstrap_pmix,     /* PMIX_NAMESPACE: mpirun of Open MPI, prterun, srun --mpi=pmix */
-    &twill_bootstrap_pals,     /* PALS_RANKID; its aprun sets ALPS_APP_PE besides */
+    &twill_bootstrap_pals,     /* PALS_RANKID; PALS' aprun also sets ALPS_APP_PE */
     &twill_bootstrap_alps,     /* ALPS_APP_PE */
-    &twill_bootstrap_slurm,    /* a step of several tasks, and none of the above */
+    &twill_bootstrap_slurm,    /* a step of several tasks without any of the above */
     &twill_bootstrap_single,
 };
 
-/* Where launchers other than those of RANK say which rank this is. */
+/* Variables of this process's rank, for launchers that do not set RANK. */
 static const char *const rank_names[] = {"PMI_RANK",    "PMIX_RANK",   "OMPI_COMM_WORLD_RANK",
                                          "PALS_RANKID", "ALPS_APP_PE", "SLURM_PROCID"};
 
@@ -40,7 +38,7 @@ twill_bootstrap_detect(const struct twill_bootstrap_params *params)
     return NULL;
 }
 
-/* This rank as its launcher wrote it, or NULL. */
+/* Return this process's rank as its launcher wrote it, or NULL. */
 static const char *rank_variable(const struct twill_bootstrap_params *params)
 {
     const char *rank = params->rank && *params->rank ? params->rank : NULL;
@@ -49,7 +47,7 @@ static const char *rank_variable(const struct twill_bootstrap_params *params)
     return rank && strspn(rank, "0123456789") == strlen(rank) ? rank : NULL;
 }
 
-/* Among the output of many ranks, each is to say which it is. */
+/* Begin the message with the rank: the output of all ranks is mixed. */
 static void prefix_rank(const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const char *rank = rank_variable(params);
@@ -64,7 +62,7 @@ twill_status twill_bootstrap_open(struct twill_oob **oob,
     const struct twill_bootstrap_ops *ops = twill_bootstrap_detect(params);
     *oob = NULL;
     if (!ops)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=%.64s: there is no such one",
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=%.64s: unknown launcher",
                           params->launcher);
     twill_status status = ops->open(oob, params, error);
     if (status != TWILL_OK && !params->caller)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap by the all-gather that the caller lends. */
+/* Bootstrap by an all-gather that the program provides as a callback. */
 #include "fabric/bootstrap/bootstrap.h"
 
 #include <stdio.h>
@@ -11,9 +11,9 @@ struct twill_oob_lent {
     twill_bootstrap lent;
 };
 
-/* What ranks tell each other first. */
+/* What ranks exchange first. */
 struct twill_caller_info {
-    struct twill_secret secret; /* rank 0's counts */
+    struct twill_secret secret; /* rank 0's is used */
     struct twill_host host;
 };
 
@@ -47,8 +47,8 @@ static void caller_close(struct twill_oob *oob)
     free(oob);
 }
 
-/* Agree on the secret of this run, which the caller's exchange is trusted with, and on whether all
- * ranks share one host. */
+/* Agree on the secret of this run (the caller's exchange is trusted with it) and find out whether
+ * all ranks are on one host. */
 static twill_status caller_gather(struct twill_oob *oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)

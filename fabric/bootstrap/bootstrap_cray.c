@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstraps on Crays, from what their launchers set: PALS (mpiexec and aprun of EX machines, also
- * Slurm's cray_shasta plugin) and ALPS (aprun of XC). NOT RUN ON HARDWARE: written to the variables
- * as documented, tried with processes that are given them. */
+/* Bootstrap on Cray systems from their launchers' variables: PALS (mpiexec and aprun of EX, also
+ * Slurm's cray_shasta plugin) and ALPS (aprun of XC). NOT RUN ON HARDWARE: written to the
+ * documented variables and tested with processes that get them. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 
 /* --- PALS ------------------------------------------------------------------------------------ */
 
-/* The file that PALS_APINFO names begins with this, in all its versions (1 to 5, Slurm's
- * mpi/cray_shasta/apinfo.h): sizes and places of tables, and how many rows they have. */
+/* Head of the file that PALS_APINFO names, in versions 1 to 5 (Slurm's mpi/cray_shasta/apinfo.h):
+ * row size, offset and number of rows of each table. */
 struct apinfo {
     int version;
     size_t total;
@@ -30,14 +30,14 @@ struct apinfo_node {
     char host[64];
 };
 
-/* One row of a table. */
+/* Read `want` bytes of a row. False if the file is too short or its head makes no sense. */
 static bool read_row(int fd, size_t bytes, size_t offset, int rows, int row, void *out, size_t want)
 {
     return row >= 0 && row < rows && bytes >= want && bytes < 1 << 20 && offset < 1ul << 40 &&
            pread(fd, out, want, (off_t)(offset + (size_t)row * bytes)) == (ssize_t)want;
 }
 
-/* How many ranks there are, and the host of rank 0. */
+/* Read the number of ranks and the host of rank 0. */
 static bool read_apinfo(const char *path, struct twill_job *job, int *ranks)
 {
     struct apinfo head;
@@ -87,7 +87,7 @@ static twill_status find_pals(struct twill_job *job, const struct twill_bootstra
     } else if (!known) {
         return TWILL_FAIL(
             error, TWILL_ERR_CONFIG,
-            "rank %d: PALS_APINFO=%.200s cannot be read, or does not tell where rank 0 "
+            "rank %d: PALS_APINFO=%.200s cannot be read, or does not say where rank 0 "
             "is: set MASTER_ADDR to its host",
             job->rank, path ? path : "");
     }
@@ -102,7 +102,7 @@ static twill_status pals_open(struct twill_oob **oob, const struct twill_bootstr
     const char *secret = twill_launch_variable(params, "PMI_SHARED_SECRET");
     TWILL_TRY(error, find_pals(&job, params, error));
     snprintf(job.identity, sizeof(job.identity), "pals %.80s", number ? number : "");
-    if (secret) { /* text of any form: a key is made of it */
+    if (secret) { /* text of any form: hash it into a key */
         twill_secret_digest(secret, strlen(secret), job.key.key);
         job.has_key = true;
     }
@@ -122,8 +122,8 @@ static bool alps_applies(const struct twill_bootstrap_params *params)
     return twill_launch_variable(params, "ALPS_APP_PE") != NULL;
 }
 
-/* Cobalt lists the numbers of a job's nodes, "12,40-43", and a node's name is its number with
- * five digits, such as nid00012. */
+/* Write the host name of the first of a job's nodes. Cobalt lists their numbers, "12,40-43"; the
+ * host name is "nid" and five digits, such as nid00012. */
 static bool first_node(const char *list, char *host, size_t bytes)
 {
     char *end;
@@ -141,7 +141,7 @@ static twill_status find_alps(struct twill_job *job, const struct twill_bootstra
     const char *rank = twill_launch_variable(params, "ALPS_APP_PE");
     if (!params->world_size || !*params->world_size)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "ALPS_APP_PE=%.16s: ALPS does not tell how many ranks there are: say it, "
+                          "ALPS_APP_PE=%.16s: ALPS does not say how many ranks there are: set it, "
                           "as in aprun -n 64 -e WORLD_SIZE=64",
                           rank ? rank : "");
     TWILL_TRY(error, twill_launch_ranks(job, "ALPS_APP_PE", rank, "WORLD_SIZE", params->world_size,
@@ -152,10 +152,10 @@ static twill_status find_alps(struct twill_job *job, const struct twill_bootstra
         return TWILL_OK;
     }
     job->source = "COBALT_PARTNAME";
-    job->guessed = true; /* not so with aprun -L, or for the second of two apruns at a time */
+    job->guessed = true; /* wrong with aprun -L, or for the second of two concurrent apruns */
     if (!list || !first_node(list, job->hosts, sizeof(job->hosts)))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "rank %d: ALPS does not tell where rank 0 is%s: say it, as in "
+                          "rank %d: ALPS does not say where rank 0 is%s: set it, as in "
                           "aprun -e MASTER_ADDR=$(aprun -q -b -n 1 hostname)",
                           job->rank, list ? ", and COBALT_PARTNAME names no node" : "");
     return TWILL_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap by PMI-1: rank 0 puts its card into the launcher's key-value store, a barrier, the
- * others get it. Then the launcher is taken leave of: it serves set-up only. */
+/* Bootstrap by PMI-1: rank 0 puts its contact (address and key) into the launcher's key-value
+ * store, all ranks enter a barrier, the others get the contact. PMI is finalized at once: it serves
+ * set-up only. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 #include "fabric/bootstrap/pmi_client.h"
 
@@ -13,8 +14,8 @@
 
 #define PMI_CONTACT_KEY "twill-card"
 
-/* What is set decides, and for PMI_FD what it is: a launcher's variables also reach processes that
- * its descriptor does not, such as the ranks of another launcher that it has started. */
+/* Return the descriptor in PMI_FD if it is an open socket, else -1. The launcher's variables also
+ * reach processes that did not inherit its descriptor, such as ranks of a nested launcher. */
 static int descriptor(const struct twill_bootstrap_params *params)
 {
     struct stat about;
@@ -32,7 +33,8 @@ static bool pmi_applies(const struct twill_bootstrap_params *params)
            (twill_launch_variable(params, "PMI_PORT") && twill_launch_variable(params, "PMI_ID"));
 }
 
-/* Are all ranks on one host? "(vector,(0,1,4))": from node 0 on, 1 node, 4 ranks each. */
+/* Report whether all ranks are on one host: "(vector,(0,1,4))" is 4 ranks on each of 1 node from
+ * node 0 on. */
 static bool is_one_host(const char *mapping)
 {
     unsigned node, nodes, ranks;
@@ -57,6 +59,7 @@ static const char *pmi_job_name(const struct twill_bootstrap_params *params)
     return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "PMI";
 }
 
+/* Publish rank 0's contact through the launcher, or read it. */
 static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
                                  const struct twill_bootstrap_params *params,
                                  struct twill_error *error)
@@ -78,8 +81,9 @@ static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
     return twill_launch_read_contact(job, params, contact, error);
 }
 
-/* Does the program's MPI hold the connection? Lines of ours between its own would cost it the job,
- * at the latest when it takes leave after us. Every MPI has this function, in the same form. */
+/* Report whether the program's MPI holds the connection. PMI lines of twill between MPI's own would
+ * make the launcher abort the job, at the latest when MPI finalizes after twill did. All MPIs
+ * export MPI_Initialized with this signature. */
 static bool is_in_use(void)
 {
     int (*initialized)(int *) = (int (*)(int *))dlsym(RTLD_DEFAULT, "MPI_Initialized");
@@ -102,12 +106,11 @@ static twill_status pmi_open(struct twill_oob **oob, const struct twill_bootstra
                           "TWILL_LAUNCHER=pmi, but neither is PMI_FD an open socket nor are "
                           "PMI_PORT and PMI_ID set");
     if (is_in_use())
-        return TWILL_FAIL(
-            error, TWILL_ERR_BOOTSTRAP,
-            "rank %.16s: PMI: MPI_Init has been there before, and holds the launcher's "
-            "only connection: lend twill MPI's all-gather (twill_bootstrap, "
-            "examples/callback.c)",
-            rank ? rank : "unknown");
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "rank %.16s: PMI: MPI_Init ran before and holds the launcher's "
+                          "only connection: give twill MPI's allgather (twill_bootstrap, "
+                          "examples/callback.c)",
+                          rank ? rank : "unknown");
     snprintf(pmi.rank, sizeof(pmi.rank), "%s", rank ? rank : "");
     snprintf(pmi.size, sizeof(pmi.size), "%s", size ? size : "");
     twill_status status = twill_pmi_open(&pmi, fd, port, id, error);

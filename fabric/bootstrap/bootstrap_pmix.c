@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstrap by PMIx, under Open MPI's mpirun, prterun and srun --mpi=pmix: rank 0 publishes its
- * card, a fence, the others get it. The only file that knows pmix.h. The library is opened at run
- * time, so that twill's programs also start where it is not.
+ * contact, a fence, the others get it. The only file that includes pmix.h. The library is opened at
+ * run time, so that programs also start where it is not installed.
  *
- * PMIx_Init starts a thread of the library's own, which a guest would not; so PMIx is finalised
- * when set-up is over, and the thread has gone before twill_init() returns. It counts its users: a
- * program whose MPI is initialised keeps its own. */
+ * PMIx_Init starts a thread. PMIx is finalized at the end of set-up, so that no thread is left when
+ * twill_init() returns. PMIx counts its users: an initialised MPI keeps its own. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #ifdef TWILL_WITH_PMIX
@@ -36,21 +35,21 @@ struct pmix_library {
     __typeof__(PMIx_Error_string) *explain;
 };
 
-/* One process's part in set-up. */
+/* This process's PMIx client during set-up. */
 struct pmix_session {
     struct pmix_library library;
     pmix_proc_t me;
     uint64_t deadline;
 };
 
-/* What a fence that is under way and who waits for it share: the last of the two frees it. */
+/* A fence in progress, shared by its callback and its waiter: the last of the two frees it. */
 struct fence {
     sem_t done;
     atomic_int users;
     pmix_status_t status;
 };
 
-/* Never closed again for good: threads of it may still be on their way out. */
+/* Load the library, never to be unmapped (RTLD_NODELETE): its threads may still be exiting. */
 static bool load_pmix(struct pmix_library *l)
 {
     l->handle = dlopen(PMIX_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -102,7 +101,7 @@ static int seconds_left(const struct pmix_session *s)
     return (int)twill_min(left / 1000000000 + 1, INT_MAX);
 }
 
-/* A value of a rank, or of the job with PMIX_RANK_WILDCARD; to be freed. */
+/* Get a value of a rank, or of the job with PMIX_RANK_WILDCARD. The caller frees it. */
 static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, const char *key,
                              pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
 {
@@ -151,7 +150,7 @@ static void fence_done(pmix_status_t status, void *user)
     release_fence(fence);
 }
 
-/* All ranks have come to here, and have each other's cards. PMIx_Fence() would wait for ever. */
+/* Wait until all ranks' data is exchanged. PMIx_Fence() has no timeout. */
 static twill_status fence(const struct pmix_session *s, struct twill_error *error)
 {
     pmix_proc_t all = s->me;
@@ -170,7 +169,7 @@ static twill_status fence(const struct pmix_session *s, struct twill_error *erro
     collect.value.data.flag = true;
     pmix_status_t outcome = s->library.fence(&all, 1, &collect, 1, fence_done, fence);
     if (outcome != PMIX_SUCCESS) {
-        release_fence(fence); /* nobody will call back */
+        release_fence(fence); /* the callback's reference: it will not be called */
         release_fence(fence);
         return check_pmix(s, outcome, "PMIx_Fence", error);
     }
@@ -182,7 +181,7 @@ static twill_status fence(const struct pmix_session *s, struct twill_error *erro
     while (waited != 0 && errno == EINTR);
     outcome = waited == 0 ? fence->status : PMIX_ERR_TIMEOUT;
     release_fence(fence);
-    return check_pmix(s, outcome, "PMIx_Fence: not all ranks have come to twill's set-up", error);
+    return check_pmix(s, outcome, "PMIx_Fence: not all ranks have called twill_init", error);
 }
 
 static twill_status publish_pmix(const struct pmix_session *s, const struct twill_job *job,
@@ -199,6 +198,7 @@ static twill_status publish_pmix(const struct pmix_session *s, const struct twil
     return check_pmix(s, s->library.commit(), "PMIx_Commit", error);
 }
 
+/* Publish rank 0's contact through PMIx, or read it. */
 static twill_status exchange_pmix(const struct pmix_session *s, struct twill_job *job,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
@@ -241,7 +241,7 @@ static twill_status pmix_open(struct twill_oob **oob, const struct twill_bootstr
     const char *missing = twill_pmix_missing(params);
     if (missing || !load_pmix(&s.library))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=pmix, but %s",
-                          missing ? missing : "the library has gone");
+                          missing ? missing : "the library cannot be loaded");
     pmix_status_t outcome = s.library.init(&s.me, NULL, 0);
     twill_status status = check_pmix(&s, outcome, "PMIx_Init", error);
     if (status == TWILL_OK) {

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap of a job of one rank: nobody to find. A launcher that says otherwise, and that nothing
- * else here could make use of, is an error: a job that trains as many times as it has ranks is
- * worse than one that does not start. */
+/* Bootstrap of a job of one rank. Variables of a launcher of several ranks that no other method
+ * could use are an error: running the program once per rank would be worse than not starting. */
 #include "fabric/bootstrap/launch_info.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Variables that say that there are others, from which value on, and what has kept the bootstrap
- * that belongs to them from applying. Slurm's are not among them: SLURM_NTASKS is also there in a
- * batch script, which is one process. */
+/* Variables that prove that there are other ranks if their value is above `alone`, and why the
+ * method for them did not apply. Slurm's are left out: SLURM_NTASKS is also set in a batch script,
+ * which is one process. */
 static const char no_pmi[] = "neither is PMI_FD an open socket nor are PMI_PORT and PMI_ID set";
 static const struct {
     const char *name;
     int alone;
-    const char *launcher, *cause; /* NULL: as PMIx says */
+    const char *launcher, *cause; /* cause NULL: twill_pmix_missing() */
 } witnesses[] = {
     {"OMPI_COMM_WORLD_SIZE", 1, "Open MPI's mpirun", NULL},
     {"PMIX_RANK", 0, "a launcher that speaks PMIx", NULL},
@@ -46,7 +45,7 @@ static void single_close(struct twill_oob *oob)
     free(oob);
 }
 
-/* Some of RANK and its friends are set; not all, as another bootstrap would have taken them. */
+/* Fail if some but not all of RANK WORLD_SIZE MASTER_ADDR MASTER_PORT are set. */
 static twill_status check_variables(const struct twill_bootstrap_params *params,
                                     struct twill_error *error)
 {
@@ -57,7 +56,7 @@ static twill_status check_variables(const struct twill_bootstrap_params *params,
         some = some || (all[i] && *all[i]);
     if (params->rank && params->world_size && strcmp(params->rank, "0") == 0 &&
         strcmp(params->world_size, "1") == 0)
-        some = false; /* nobody is to be met */
+        some = false; /* one rank needs no rendezvous */
     return some ? twill_launch_check_variables(params, error) : TWILL_OK;
 }
 
@@ -65,19 +64,20 @@ twill_status twill_launch_check_alone(const struct twill_bootstrap_params *param
                                       const char *cause, struct twill_error *error)
 {
     if (params->launcher && *params->launcher && strcmp(params->launcher, "auto") != 0)
-        return TWILL_OK; /* the user knows */
+        return TWILL_OK; /* the user chose it */
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(witnesses); i++) {
         const char *text = twill_launch_variable(params, witnesses[i].name);
         if (!text || atoi(text) <= witnesses[i].alone)
             continue;
         if (!cause)
             cause = witnesses[i].cause ? witnesses[i].cause : twill_pmix_missing(params);
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "%s=%.16s: %s started several ranks, but they cannot find each other: "
-                          "%s. Start them as twill(7), Launchers, says; or set RANK, WORLD_SIZE, "
-                          "MASTER_ADDR and MASTER_PORT; or, if each is to be alone, "
-                          "TWILL_LAUNCHER=none",
-                          witnesses[i].name, text, witnesses[i].launcher, cause);
+        return TWILL_FAIL(
+            error, TWILL_ERR_BOOTSTRAP,
+            "%s=%.16s: %s started several ranks, but they cannot find each other: "
+            "%s. Start them as described in twill(7), Launchers; or set RANK, "
+            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT; or, if each is a job of its own, "
+            "TWILL_LAUNCHER=none",
+            witnesses[i].name, text, witnesses[i].launcher, cause);
     }
     return TWILL_OK;
 }
@@ -104,7 +104,7 @@ static twill_status single_open(struct twill_oob **oob, const struct twill_boots
                  slurm);
     else
         snprintf((*oob)->how, sizeof((*oob)->how),
-                 "single: one rank, as no launcher has left its variables");
+                 "single: one rank, as no launcher has set its variables");
     return TWILL_OK;
 fail:
     single_close(*oob);

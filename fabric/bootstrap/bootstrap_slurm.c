@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap in a step of Slurm that was started without PMI (srun --mpi=none): its variables tell
- * rank, size and hosts. There is nothing that carries bytes, so the port is drawn from the numbers
- * of job and step, and the key from the user's key file. */
+/* Bootstrap in a Slurm step started without PMI (srun --mpi=none): its variables give rank, size
+ * and hosts. Nothing carries data between ranks, so the port is derived from the numbers of job and
+ * step, and the key from the user's key file. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Above are numbers that stand for what is no step of srun: a batch script's, an interactive
- * shell's (SLURM_BATCH_SCRIPT and its kin in slurm.h). */
+/* Larger step numbers are reserved, such as those of batch scripts and interactive shells
+ * (SLURM_BATCH_SCRIPT and others in slurm.h). */
 #define LAST_STEP 0xfffffff0ul
 
-/* A batch script has SLURM_PROCID too, but no step; a step of one task is one rank by itself. */
+/* A batch script has SLURM_PROCID, too, but is no step; a step of one task needs no rendezvous. */
 static bool slurm_applies(const struct twill_bootstrap_params *params)
 {
     const char *step = twill_launch_variable(params, "SLURM_STEP_ID");
@@ -34,11 +34,11 @@ static twill_status find_host(struct twill_job *job, const struct twill_bootstra
         snprintf(job->hosts, sizeof(job->hosts), "127.0.0.1");
     } else if (!list || !twill_launch_first_host(list, job->hosts, sizeof(job->hosts))) {
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "rank %d: SLURM_STEP_NODELIST=%.64s is no list of hosts: set MASTER_ADDR "
-                          "to the host of rank 0",
+                          "rank %d: SLURM_STEP_NODELIST=%.64s is not a list of hosts: set "
+                          "MASTER_ADDR to the host of rank 0",
                           job->rank, list ? list : "");
     } else {
-        job->guessed = true; /* not so with --distribution=arbitrary */
+        job->guessed = true; /* wrong with --distribution=arbitrary */
     }
     return TWILL_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap over TCP from what a launcher tells (launch_info.h): the frame around rendezvous
- * (bootstrap_tcp_accept.c, bootstrap_tcp_join.c) and all-gather (bootstrap_tcp_gather.c). */
+/* Bootstrap over TCP with rank 0's address from a launcher (launch_info.h). Opens and closes; the
+ * rendezvous is in bootstrap_tcp_accept.c and bootstrap_tcp_join.c, the all-gather in
+ * bootstrap_tcp_gather.c. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #include <errno.h>
@@ -11,9 +12,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SPARE_FILES 320 /* besides one for each rank: strangers, and the program's own */
-#define LEAST_FILES 16  /* besides one for each rank */
-#define RESOLVE_NS  UINT64_C(5000000000) /* for a name server that says "later" */
+#define SPARE_FILES 320                  /* descriptors to ask for beyond one a rank */
+#define LEAST_FILES 16                   /* descriptors needed beyond one a rank */
+#define RESOLVE_NS  UINT64_C(5000000000) /* how long to retry a name server that says EAI_AGAIN */
 
 static bool given(const char *text)
 {
@@ -31,19 +32,19 @@ static twill_status find_key(struct twill_bootstrap_tcp *tcp,
                              const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const struct twill_job *job = tcp->job;
-    char port[16]; /* the same on all ranks, whatever name each has for rank 0's host */
+    char port[16]; /* identical on all ranks, unlike their names of rank 0's host */
     struct twill_secret_sources sources = {.job = params->job,
                                            .file = params->key_file,
                                            .given = job->has_key ? &job->key : NULL,
                                            .identity = job->identity[0] ? job->identity : port};
     snprintf(port, sizeof(port), "%u", job->port);
-    if (tcp->oob.size == 1) /* there is nobody to prove anything to */
+    if (tcp->oob.size == 1) /* no peer to authenticate */
         return twill_secret_random(&tcp->key, error);
     return twill_secret_find(&tcp->key, &sources, tcp->key_how, sizeof(tcp->key_how), error);
 }
 
-/* "fe80::1%eth0" names an interface of rank 0's host: where there is none of that name, it is the
- * one that TWILL_INTERFACE says. */
+/* In "fe80::1%eth0", which names an interface of rank 0's host, use the interface of
+ * TWILL_INTERFACE if there is none of that name here. */
 static void localise_host(const struct twill_bootstrap_tcp *tcp, char *host, size_t bytes)
 {
     struct sockaddr_storage as_it_is;
@@ -92,7 +93,7 @@ twill_status twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
     snprintf(hosts, sizeof(hosts), "%s", tcp->job->hosts);
     for (host = strtok_r(hosts, " ", &rest); host; host = strtok_r(NULL, " ", &rest))
         status = resolve_one(tcp, host, found, error);
-    if (found->count == 0) /* of several, one is enough */
+    if (found->count == 0) /* one of several names is enough */
         TWILL_TRY(error, status);
     return TWILL_OK;
 }
@@ -112,8 +113,8 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     free(tcp);
 }
 
-/* Rank 0 has a connection to every rank, and 1024 descriptors is what many systems allow unless
- * asked. Also poll() takes no more entries than that. */
+/* Raise the limit of descriptors: rank 0 has a connection to every rank, and many systems allow
+ * 1024 by default. poll() accepts no more entries than that limit, either. */
 static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     struct rlimit limit;
@@ -134,14 +135,15 @@ static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_er
     return TWILL_OK;
 }
 
-/* Rank 0: a place for everybody, and a name for this run. */
+/* Rank 0: allocate the peers and draw the nonce of this run. */
 static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint8_t nonce[TWILL_NONCE_BYTES];
     size_t size = (size_t)tcp->oob.size;
     tcp->peer = calloc(size, sizeof(*tcp->peer));
     tcp->polls = calloc(size + 1 + TWILL_BOOTSTRAP_PENDING, sizeof(*tcp->polls));
-    for (size_t r = 0; tcp->peer && r < size; r++) /* first: 0 is somebody's */
+    for (size_t r = 0; tcp->peer && r < size;
+         r++) /* at once: closing must not close descriptor 0 */
         tcp->peer[r].fd = -1;
     if (!tcp->peer || !tcp->polls)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank 0: no memory for %zu ranks", size);
@@ -151,8 +153,8 @@ static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_e
     return TWILL_OK;
 }
 
-/* What was asked for; else what the connections came to, which is loopback when none came from
- * elsewhere. */
+/* Set the address of this host: that of TWILL_INTERFACE, else the local address of the connections,
+ * which is loopback if all ranks are on this host. */
 static void choose_address(struct twill_oob *oob, const char *requested)
 {
     const char *why = "where other ranks reach rank 0";
@@ -160,7 +162,7 @@ static void choose_address(struct twill_oob *oob, const char *requested)
         snprintf(oob->address, sizeof(oob->address), "%s", requested);
         return;
     }
-    if (strncmp(oob->address, "127.", 4) == 0) /* such as a host name's 127.0.1.1: no interface
+    if (strncmp(oob->address, "127.", 4) == 0) /* such as 127.0.1.1 for the host name: no interface
                                                 * has it, yet all of 127/8 is loopback */
         snprintf(oob->address, sizeof(oob->address), "127.0.0.1");
     if (oob->size == 1)
@@ -168,11 +170,11 @@ static void choose_address(struct twill_oob *oob, const char *requested)
     else if (strncmp(oob->address, "127.", 4) == 0 || strcmp(oob->address, "::1") == 0)
         why = "all ranks are on this host";
     else if (oob->rank > 0)
-        why = "the way to rank 0";
+        why = "the route to rank 0";
     snprintf(oob->address_why, sizeof(oob->address_why), "%s", why);
 }
 
-/* Strangers at the port are worth knowing of, also when all went well. */
+/* Append the count of rejected connections to `how`: of interest even after a success. */
 static void note_rejected(struct twill_oob *oob)
 {
     size_t used = strlen(oob->how);
@@ -200,7 +202,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
     snprintf((*oob)->how, sizeof((*oob)->how), "%s", job->how);
     twill_bootstrap_tcp_open_launcher(tcp, params->launcher_fd);
     TWILL_TRY_OR_FAIL(error, find_key(tcp, params, error));
-    /* A wrong TWILL_INTERFACE is the same on all ranks: say so before waiting for anybody. */
+    /* A wrong TWILL_INTERFACE is wrong on all ranks: fail before waiting for any of them. */
     if (given(params->interface))
         TWILL_TRY_OR_FAIL(error,
                           twill_interface_choose(requested, (*oob)->interface, params->interface,
@@ -214,7 +216,8 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
         TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_join(tcp, error));
     choose_address(*oob, requested);
     note_rejected(*oob);
-    twill_secret_wipe(&tcp->key, sizeof(tcp->key)); /* this run has its own */
+    twill_secret_wipe(&tcp->key,
+                      sizeof(tcp->key)); /* from here on, the secret of the run is used */
     tcp->job = NULL;
     return TWILL_OK;
 fail:

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0's side of the rendezvous: one poll loop over the listener, connections that have not
- * proven who they are, and ranks that wait. Strangers (silence, garbage, wrong job) are turned
- * away, each within its own small deadline, and cost nobody else anything. Opening the port is the
- * business of bootstrap_tcp_port.c. */
+/* Rank 0's side of the rendezvous: one poll loop over the listener, pending (unauthenticated)
+ * connections, and ranks that have joined. Each pending connection has its own short deadline, so
+ * that silent or malformed ones delay no rank. bootstrap_tcp_port.c opens the port. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #include <errno.h>
@@ -11,45 +10,45 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PENDING_HELLO_NS UINT64_C(5000000000) /* time that connections have to say who they are */
-#define COMEBACK_NS      UINT64_C(5000000000) /* time a rank that came and went has */
-#define PENDING_LAST_NS                                                                            \
-    UINT64_C(2000000000)            /* and once more: the machine may have been stopped            \
-                                     */
-#define PAUSE_NS UINT64_C(50000000) /* until connections that could not be had are tried for */
+#define PENDING_HELLO_NS UINT64_C(5000000000) /* time to authenticate */
+#define COMEBACK_NS      UINT64_C(5000000000) /* time to reconnect for a rank that joined and left */
+#define PENDING_LAST_NS  UINT64_C(2000000000) /* extension: this host may have been suspended */
+#define PAUSE_NS         UINT64_C(50000000)   /* between accepts while the host lacks resources */
 
 struct pending {
+    /* A connection that has not been authenticated yet. */
     int fd;
     uint64_t since;
     struct twill_hello hello;
 };
 
 struct rendezvous {
+    /* State of the poll loop. */
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
-    int absent; /* ranks still to come */
+    int absent; /* ranks that have not joined */
     size_t count;
-    size_t places;           /* how many may be pending at a time */
-    uint64_t pause;          /* nobody is let in before */
-    int trouble;             /* why that was so, or 0 */
-    struct pending *pending; /* [TWILL_BOOTSTRAP_PENDING], the oldest first */
+    size_t places;           /* most pending connections at a time */
+    uint64_t pause;          /* accept no connection before */
+    int trouble;             /* errno of the accept that caused the pause, or 0 */
+    struct pending *pending; /* [TWILL_BOOTSTRAP_PENDING], oldest first */
 };
 
-/* The others keep their order, which is their age. */
+/* Remove a pending connection. The others keep their order, which is by age. */
 static void forget_pending(struct rendezvous *m, size_t i)
 {
     m->count--;
     memmove(&m->pending[i], &m->pending[i + 1], (m->count - i) * sizeof(*m->pending));
 }
 
-static void turn_away(struct rendezvous *m, size_t i, enum twill_fault fault)
+static void reject_pending(struct rendezvous *m, size_t i, enum twill_fault fault)
 {
     m->tcp->oob.rejected.count[fault]++;
     close(m->pending[i].fd);
     forget_pending(m, i);
 }
 
-/* Has the other end of a rank's connection gone? */
+/* Report whether the other end of a rank's connection is closed. */
 static bool is_gone(int fd)
 {
     char byte;
@@ -57,10 +56,11 @@ static bool is_gone(int fd)
     return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* A rank that waits says nothing: whatever is heard of it means that it has gone. */
-static void leave_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
+/* A rank that has joined and then left. It sends nothing while it waits, so that any event on its
+ * connection means that it left. */
+static void drop_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
 {
-    /* The kernel has waited for an answer of its host already. */
+    /* The kernel has already waited for an answer of its host. */
     peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
     close(peer->fd);
     peer->fd = -1;
@@ -69,7 +69,7 @@ static void leave_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
     m->absent++;
 }
 
-/* Why a process that knows the key cannot be let in; NULL: it can. */
+/* Return why an authenticated process cannot join, or NULL. */
 static const char *objection(struct rendezvous *m, const struct twill_hello_call *call)
 {
     if (call->size != (uint32_t)m->tcp->oob.size)
@@ -80,12 +80,12 @@ static const char *objection(struct rendezvous *m, const struct twill_hello_call
         return NULL;
     if (!is_gone(m->tcp->peer[call->rank].fd))
         return "RANK is taken by another process";
-    leave_rank(m, &m->tcp->peer[call->rank]);
+    drop_rank(m, &m->tcp->peer[call->rank]);
     return NULL;
 }
 
-/* Somebody of this job: let the rank in, or tell it why not. */
-static void judge_pending(struct rendezvous *m, size_t i, struct twill_session *session)
+/* Admit an authenticated process as a rank, or send it the reason why not. */
+static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *session)
 {
     const struct twill_hello_call *call = &m->pending[i].hello.said.call;
     struct twill_wire_header answer;
@@ -97,7 +97,7 @@ static void judge_pending(struct rendezvous *m, size_t i, struct twill_session *
         m->tcp->peer[call->rank] =
             (struct twill_bootstrap_peer){.fd = m->pending[i].fd, .session = *session};
         m->absent--;
-        /* Give up before the most impatient does, so that it hears who was missing. */
+        /* Give up before the rank with the shortest timeout does, so that it gets the reason. */
         m->deadline = twill_min(m->deadline, twill_wire_deadline(patience));
         forget_pending(m, i);
         return;
@@ -106,7 +106,7 @@ static void judge_pending(struct rendezvous *m, size_t i, struct twill_session *
     twill_wire_seal(session, &answer, TWILL_WIRE_REFUSE, TWILL_ERR_BOOTSTRAP, text, strlen(text),
                     NULL);
     (void)twill_wire_write(m->pending[i].fd, &answer, text, strlen(text), &done);
-    turn_away(m, i, TWILL_FAULT_REFUSED);
+    reject_pending(m, i, TWILL_FAULT_REFUSED);
 }
 
 static void receive_calls(struct rendezvous *m, size_t i)
@@ -115,12 +115,12 @@ static void receive_calls(struct rendezvous *m, size_t i)
     struct twill_session session;
     enum twill_wire_moved outcome = twill_hello_move(&p->hello, p->fd, &session);
     if (outcome == TWILL_WIRE_GONE)
-        turn_away(m, i, p->hello.fault);
+        reject_pending(m, i, p->hello.fault);
     else if (outcome == TWILL_WIRE_DONE)
-        judge_pending(m, i, &session);
+        admit_pending(m, i, &session);
 }
 
-/* Has it begun to prove anything? */
+/* Report whether the connection has not sent a complete call. */
 static bool pending_is_silent(const struct pending *pending)
 {
     return pending->hello.step == 0;
@@ -134,9 +134,9 @@ static size_t count_silent(const struct rendezvous *m)
     return silent;
 }
 
-/* When all places are taken and somebody is at the door, the older half of those who have not even
- * begun to prove anything makes room, at once: strangers may come by the thousand, and a rank among
- * them calls again. */
+/* When all places are taken and another connection waits, close the older half of those that have
+ * sent no complete call. There may be thousands of unauthenticated connections; a rank among those
+ * closed connects again. */
 static void evict_pending(struct rendezvous *m)
 {
     if (m->count < m->places || m->tcp->polls[m->tcp->oob.size].revents == 0)
@@ -144,7 +144,7 @@ static void evict_pending(struct rendezvous *m)
     size_t leave = (count_silent(m) + 1) / 2;
     for (size_t i = 0; i < m->count && leave > 0;) {
         if (pending_is_silent(&m->pending[i])) {
-            turn_away(m, i, TWILL_FAULT_SLOW);
+            reject_pending(m, i, TWILL_FAULT_SLOW);
             leave--;
         } else {
             i++;
@@ -152,8 +152,8 @@ static void evict_pending(struct rendezvous *m)
     }
 }
 
-/* Nobody was let in: for want of descriptors? Then as many as are pending now is what can be, and
- * they are ranks, or make room for ranks. What the host lacks it may have again soon. */
+/* Handle a failed accept. Without descriptors (EMFILE), take no more pending connections than there
+ * are: they are ranks or will be closed. A shortage of the whole host may pass: pause. */
 static twill_status check_accept(struct rendezvous *m, struct twill_error *error)
 {
     if (errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -192,19 +192,19 @@ static twill_status accept_pending(struct rendezvous *m, struct twill_error *err
     return TWILL_OK;
 }
 
-/* Ranks that were here and have gone: forget the connection; fail if one does not come back. */
+/* Drop the connections of ranks that left. Fail if one does not reconnect in time. */
 static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
     for (int r = 1; r < tcp->oob.size; r++) {
         struct twill_bootstrap_peer *peer = &tcp->peer[r];
         if (peer->fd >= 0 && tcp->polls[r].fd == peer->fd && tcp->polls[r].revents != 0)
-            leave_rank(m, peer);
+            drop_rank(m, peer);
         if (peer->fd >= 0 || peer->back_by == 0)
             continue;
         if (twill_now() >= peer->back_by && peer->overdue)
             return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_PEER,
-                                            "rank %d joined and %s before all ranks were there", r,
+                                            "rank %d joined and %s before all ranks had joined", r,
                                             peer->silent ? "its host stopped answering" : "ended");
         if (twill_now() >= peer->back_by) {
             peer->overdue = true;
@@ -215,7 +215,7 @@ static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct t
     return TWILL_OK;
 }
 
-/* A rank that twillrun has seen to end does not come any more. */
+/* Fail if twillrun has seen a rank end that is not connected. */
 static twill_status check_exited(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -223,7 +223,7 @@ static twill_status check_exited(struct rendezvous *m, struct twill_error *error
     if (tcp->polls[0].revents == 0 || !twill_bootstrap_tcp_exited(tcp, &exited))
         return TWILL_OK;
     struct twill_bootstrap_peer *peer = &tcp->peer[exited.rank];
-    if (peer->fd >= 0 && !is_gone(peer->fd)) { /* it is another process than twillrun's */
+    if (peer->fd >= 0 && !is_gone(peer->fd)) { /* another process than twillrun's has that rank */
         tcp->launcher = -1;
         return TWILL_OK;
     }
@@ -231,12 +231,12 @@ static twill_status check_exited(struct rendezvous *m, struct twill_error *error
                                     exited.how);
 }
 
-/* Sleep until something happens to anybody. */
+/* Sleep until an event on any connection, or until `wake`. */
 static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
     size_t ranks = (size_t)tcp->oob.size, used = 0;
-    /* polls[r] is rank r's, 0 the launcher's; the listener and the pending ones follow. */
+    /* polls[0] is the launcher, polls[r] rank r; the listener and the pending ones follow. */
     tcp->polls[used++] = (struct pollfd){.fd = tcp->launcher, .events = POLLIN};
     for (; used < ranks; used++)
         tcp->polls[used] = (struct pollfd){.fd = tcp->peer[used].fd, .events = POLLIN | POLLRDHUP};
@@ -254,7 +254,7 @@ static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_e
     return TWILL_OK;
 }
 
-/* Where others reach this host: what a connection from elsewhere came to, if there is one. */
+/* Set this host's address to that which a connection from another host used, if there is one. */
 static void find_own_address(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_endpoint endpoint = {.loopback = true};
@@ -263,8 +263,8 @@ static void find_own_address(struct twill_bootstrap_tcp *tcp)
             memcpy(tcp->oob.address, endpoint.address, sizeof(tcp->oob.address));
 }
 
-/* All are there. A rank that dies right now is noticed by the first all-gather. A fresh socket
- * takes this at once, but where the kernel is short of memory. */
+/* Send the welcome to all ranks. The first all-gather detects a rank that dies now. A new socket
+ * buffers a message of this size at once, unless the kernel is short of memory. */
 static void welcome_ranks(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_wire_header header;
@@ -284,7 +284,7 @@ static bool is_absent(const struct twill_bootstrap_peer *peer)
     return peer->fd < 0;
 }
 
-/* One turn of the loop. */
+/* One iteration of the loop. */
 static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -309,7 +309,7 @@ static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *er
         if (polls[i].revents != 0)
             receive_calls(m, i);
         else if (twill_now() >= m->pending[i].since + PENDING_HELLO_NS)
-            turn_away(m, i, TWILL_FAULT_SLOW);
+            reject_pending(m, i, TWILL_FAULT_SLOW);
     }
     evict_pending(m);
     return m->absent > 0 ? accept_pending(m, error) : TWILL_OK;
@@ -329,9 +329,9 @@ twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const ch
                           TWILL_BOOTSTRAP_PENDING);
     while (m.absent > 0 && status == TWILL_OK)
         status = rendezvous_turn(&m, error);
-    /* Whoever has not said who it is by now is not of this job: all its ranks are here. */
+    /* All ranks are here: what is still pending does not belong to this job. */
     while (m.count > 0)
-        turn_away(&m, m.count - 1, TWILL_FAULT_SLOW);
+        reject_pending(&m, m.count - 1, TWILL_FAULT_SLOW);
     twill_secret_wipe(m.pending, TWILL_BOOTSTRAP_PENDING * sizeof(*m.pending));
     free(m.pending);
     TWILL_TRY(error, status);

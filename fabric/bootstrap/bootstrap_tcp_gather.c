@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-gather over the star: parts go to rank 0, the whole comes back. Rank 0 moves all connections
- * at once, so that one slow rank delays nobody but itself, and decides what failed. */
+/* All-gather over the star: ranks send their shard to rank 0, which returns the whole. Rank 0
+ * progresses all connections concurrently, so that a slow rank delays no other, and determines the
+ * cause of a failure. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #include <errno.h>
@@ -39,11 +40,12 @@ twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct tw
     for (int r = 1; r < tcp->oob.size; r++) {
         struct twill_bootstrap_peer *peer = &tcp->peer[r];
         size_t done = 0;
-        /* Half a result would turn the sentence into data: who got that sees the end only. */
+        /* A rank that has received a part of the result would take the sentence for data: it only
+         * sees the connection end. */
         bool result = peer->header.kind == TWILL_WIRE_RESULT;
         if (peer->fd < 0 || (result && peer->done > 0 && peer->done != SIZE_MAX))
             continue;
-        peer->session.sent -= result && peer->done == 0; /* this frame takes its place */
+        peer->session.sent -= result && peer->done == 0; /* this frame replaces the result's */
         twill_wire_seal(&peer->session, &peer->header, TWILL_WIRE_FAIL, status, text, strlen(text),
                         NULL);
         (void)twill_wire_write(peer->fd, &peer->header, text, strlen(text), &done);
@@ -54,13 +56,14 @@ twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct tw
 
 /* --- rank 0 ---------------------------------------------------------------------------------- */
 
+/* One all-gather on rank 0. */
 struct gather {
     struct twill_bootstrap_tcp *tcp;
     struct twill_error *error;
     char *all;
     size_t bytes;
     uint64_t deadline;
-    int waiting;
+    int waiting; /* ranks whose frame is incomplete */
 };
 
 static bool is_unfinished(const struct twill_bootstrap_peer *peer)
@@ -68,7 +71,7 @@ static bool is_unfinished(const struct twill_bootstrap_peer *peer)
     return peer->done != SIZE_MAX;
 }
 
-/* Rank r has died, or closed its side. */
+/* Fail because rank r died or closed its connection. */
 static twill_status rank_lost(struct gather *g, int r)
 {
     int why = errno;
@@ -77,7 +80,7 @@ static twill_status rank_lost(struct gather *g, int r)
         (long long)g->tcp->sequence, why ? strerror(why) : "its connection was closed");
 }
 
-/* What moving a frame of rank r has come to. */
+/* Account for what moving the frame of rank r returned. */
 static twill_status account(struct gather *g, int r, enum twill_wire_moved outcome)
 {
     if (outcome == TWILL_WIRE_GONE)
@@ -89,7 +92,7 @@ static twill_status account(struct gather *g, int r, enum twill_wire_moved outco
     return TWILL_OK;
 }
 
-/* The header of rank r's part: may what follows be taken? */
+/* Check the header of rank r's shard before its body is received. */
 static twill_status check_header(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
@@ -101,7 +104,7 @@ static twill_status check_header(struct gather *g, int r)
         g->tcp->oob.rejected.count[fault]++;
         return twill_bootstrap_tcp_fail(
             g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
-            "rank %d sent something that is not its part of all-gather %lld", r,
+            "rank %d sent something that is not its shard of all-gather %lld", r,
             (long long)g->tcp->sequence);
     }
     if (header->argument != g->tcp->sequence || header->length != g->bytes)
@@ -114,7 +117,7 @@ static twill_status check_header(struct gather *g, int r)
     return TWILL_OK;
 }
 
-/* Take what has come from rank r. */
+/* Receive what has arrived from rank r. */
 static twill_status receive_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
@@ -134,14 +137,14 @@ static twill_status receive_rank(struct gather *g, int r)
             g->tcp->oob.rejected.count[TWILL_FAULT_KEY]++;
             return twill_bootstrap_tcp_fail(
                 g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
-                "rank %d's part of all-gather %lld was changed on its way", r,
+                "rank %d's shard of all-gather %lld was changed in transit", r,
                 (long long)g->tcp->sequence);
         }
     }
     return account(g, r, outcome);
 }
 
-/* Give rank r more of the result. */
+/* Send more of the result to rank r. */
 static twill_status send_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
@@ -150,7 +153,7 @@ static twill_status send_rank(struct gather *g, int r)
     return account(g, r, outcome);
 }
 
-/* Move every rank until all are done. */
+/* Call move() for every rank whose connection is ready, until all frames are complete. */
 static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gather *, int),
                                short events, const char *what)
 {
@@ -164,7 +167,7 @@ static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gat
         tcp->polls[0].fd = -1;
         for (int r = 1; r < size; r++) {
             bool done = !is_unfinished(&tcp->peer[r]);
-            /* Who has given its part must stay; who has its result may go. */
+            /* A rank must stay after it sent its shard; it may leave once it has the result. */
             tcp->polls[r] = (struct pollfd){.fd = done && events == POLLOUT ? -1 : tcp->peer[r].fd,
                                             .events = done ? POLLRDHUP : events};
         }
@@ -199,7 +202,7 @@ static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mi
     for (int r = 1; r < tcp->oob.size; r++)
         tcp->peer[r].header.kind = TWILL_WIRE_GATHER;
     TWILL_TRY(error, move_ranks(&g, receive_rank, POLLIN, "reach"));
-    twill_secret_digest(all, whole, digest); /* once: it is much, and the same for all */
+    twill_secret_digest(all, whole, digest); /* once: it is long, and identical for all ranks */
     for (int r = 1; r < tcp->oob.size; r++)
         twill_wire_seal(&tcp->peer[r].session, &tcp->peer[r].header, TWILL_WIRE_RESULT,
                         tcp->sequence, all, whole, digest);
@@ -208,12 +211,12 @@ static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mi
 
 /* --- the others ------------------------------------------------------------------------------ */
 
-/* Rank 0 cannot be written to or read from: what is the reason? */
+/* Fail because rank 0 cannot be written to or read from. */
 static twill_status root_lost(struct twill_bootstrap_tcp *tcp, enum twill_wire_moved outcome,
                               struct twill_error *error)
 {
     struct twill_wire_header header;
-    /* It may have said why before it closed. */
+    /* It may have sent the reason before it closed. */
     if (twill_wire_read_by(tcp->root, &header, sizeof(header), 0) == TWILL_WIRE_DONE &&
         twill_wire_check(&tcp->session, &header) == TWILL_FAULT_NONE &&
         header.kind == TWILL_WIRE_FAIL)
@@ -227,8 +230,9 @@ static twill_status root_lost(struct twill_bootstrap_tcp *tcp, enum twill_wire_m
                       (long long)tcp->sequence);
 }
 
-static twill_status send_shard(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
-                               size_t bytes, struct twill_error *error)
+/* Send this rank's shard to rank 0 and receive the result. */
+static twill_status exchange_with_root(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
+                                       size_t bytes, struct twill_error *error)
 {
     struct twill_wire_header header;
     uint64_t until =
@@ -265,7 +269,7 @@ twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mi
                           oob->rank);
     tcp->sequence++;
     twill_status status = oob->rank == 0 ? serve_gather(tcp, mine, all, bytes, error)
-                                         : send_shard(tcp, mine, all, bytes, error);
+                                         : exchange_with_root(tcp, mine, all, bytes, error);
     tcp->broken = status != TWILL_OK;
     return status;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other ranks' side of the rendezvous: find rank 0, greet it, wait to be welcomed. Rank 0 may
- * start later, and something else may answer at its port meanwhile: try again until the deadline.
- */
+/* The other ranks' side of the rendezvous: find rank 0, authenticate, wait for the welcome. Rank 0
+ * may start later, and another program may answer at its port first: retry until the deadline. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #include <errno.h>
@@ -9,24 +8,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ATTEMPT_NS UINT64_C(3000000000) /* for one address to answer */
-#define ANSWER_NS  UINT64_C(5000000000) /* the same, to be rank 0, where there are several */
+#define ATTEMPT_NS UINT64_C(3000000000) /* for one address to accept */
+#define ANSWER_NS  UINT64_C(5000000000) /* for one of several addresses to authenticate */
 #define PAUSE_MS   50                   /* between attempts */
-#define DOUBT_NS   UINT64_C(5000000000) /* an earlier job may be at the port for as long */
+#define DOUBT_NS   UINT64_C(5000000000) /* how long an earlier job may still hold the port */
 
+/* State of the search for rank 0. */
 struct search {
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
-    bool several;           /* addresses: none may keep us from the others by its silence */
+    bool several;           /* several addresses: limit the time for each to answer */
     char last[96];          /* what stopped the last attempt */
-    enum twill_fault fault; /* KEY, VERSION: what the last one who answered says, or we of it */
-    uint64_t until;         /* when that is believed; UINT64_MAX: nothing to believe */
-    bool notified;          /* twillrun has seen a rank end: */
+    enum twill_fault fault; /* KEY or VERSION: the last peer that answered has another; else NONE */
+    uint64_t until;         /* when to believe that and give up; UINT64_MAX: not set */
+    bool notified;          /* twillrun reported that a rank ended: */
     struct twill_launcher_exited exited;
 };
 
-/* Wait for the connection under way, and for twillrun's word: then no longer than that takes to
- * come from rank 0. LATER: it did not come, or the deadline passed. */
+/* Wait for the connection `fd` and for a notice of twillrun. After a notice, wait slack_ns at most,
+ * the time in which rank 0's own failure message arrives. LATER: nothing came in time. */
 static enum twill_wire_moved wait_here(struct search *s, int fd, short events, uint64_t until,
                                        uint64_t slack_ns)
 {
@@ -41,7 +41,7 @@ static enum twill_wire_moved wait_here(struct search *s, int fd, short events, u
     return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
 }
 
-/* One address: a connected socket, or -1 and s->last. */
+/* Connect to one address. Returns a connected socket, or -1 and the reason in s->last. */
 static int try_address(struct search *s, const struct twill_bootstrap_address *at)
 {
     const struct sockaddr *address = (const struct sockaddr *)&at->address;
@@ -63,7 +63,7 @@ static int try_address(struct search *s, const struct twill_bootstrap_address *a
     if (why == 0)
         return one.fd;
     snprintf(s->last, sizeof(s->last), "connect: %s", strerror(why));
-    s->until = UINT64_MAX; /* whoever was there has gone */
+    s->until = UINT64_MAX; /* the process that had the port has ended */
     close(one.fd);
     return -1;
 }
@@ -78,7 +78,7 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                            twill_wire_deadline(TWILL_BOOTSTRAP_SLACK_NS)) != TWILL_WIRE_DONE ||
         !twill_wire_is_body(header, text))
         text[0] = '\0';
-    for (char *c = text; *c; c++) /* it came over a network: nothing but plain text */
+    for (char *c = text; *c; c++) /* received over a network: leave nothing but plain text */
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
     twill_status status = header->argument < 0 && header->argument >= TWILL_ERR_INTERNAL
@@ -89,7 +89,7 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                       *text ? text : "(no reason)");
 }
 
-/* Show that we know the key, and see that the other end does. */
+/* Authenticate this rank to the other end and the other end to this rank. */
 static enum twill_wire_moved say_hello(struct search *s)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -108,7 +108,7 @@ static enum twill_wire_moved say_hello(struct search *s)
         while (outcome == TWILL_WIRE_LATER &&
                wait_here(s, tcp->root, hello.events, until, 0) == TWILL_WIRE_DONE);
     if (outcome == TWILL_WIRE_LATER)
-        snprintf(s->last, sizeof(s->last), "connected, but nobody has answered");
+        snprintf(s->last, sizeof(s->last), "connected, but got no answer");
     if (outcome == TWILL_WIRE_GONE)
         snprintf(s->last, sizeof(s->last), "%s",
                  hello.fault == TWILL_FAULT_MALFORMED ? "what answers there is not rank 0"
@@ -124,8 +124,8 @@ static enum twill_wire_moved say_hello(struct search *s)
     return outcome;
 }
 
-/* After a welcome: the name of the run, and the address of this host. A rank that reached rank 0 by
- * loopback is on its host. */
+/* Read the body of the welcome: the nonce of the run and rank 0's address, which is also this
+ * host's if the connection is over loopback. */
 static enum twill_wire_moved read_welcome(struct search *s, const struct twill_wire_header *header)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -143,7 +143,7 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
     return TWILL_WIRE_DONE;
 }
 
-/* The header of rank 0's answer. It hears twillrun's word too, and tells all the same. */
+/* Read the header of rank 0's answer. Rank 0 gets twillrun's notice, too, and sends its reason. */
 static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wire_header *header)
 {
     uint64_t until = twill_wire_later(s->deadline, TWILL_BOOTSTRAP_SLACK_NS);
@@ -156,7 +156,7 @@ static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wir
     return outcome;
 }
 
-/* Greet, and wait for the answer. *final: the answer is rank 0's; else look on. */
+/* Authenticate and wait for the answer. *final: rank 0 answered; else the search goes on. */
 static twill_status greet_root(struct search *s, bool *final, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -177,13 +177,13 @@ static twill_status greet_root(struct search *s, bool *final, struct twill_error
         *final = outcome == TWILL_WIRE_DONE;
     }
     if (outcome == TWILL_WIRE_LATER)
-        snprintf(s->last, sizeof(s->last), "connected, but rank 0 has not said that all are there");
+        snprintf(s->last, sizeof(s->last), "connected, but not all ranks have joined");
     if (outcome == TWILL_WIRE_GONE)
-        snprintf(s->last, sizeof(s->last), "the connection was closed before all were there");
+        snprintf(s->last, sizeof(s->last), "the connection was closed before all ranks had joined");
     return TWILL_OK;
 }
 
-/* One round over the addresses of rank 0. */
+/* Try each address of rank 0 once. */
 static twill_status attempt(struct search *s, const struct twill_bootstrap_addresses *found,
                             bool *final, struct twill_error *error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What twillrun has seen while ranks meet: one that has ended will not come, and the others need
- * not wait for it. All ranks of a host have one end of a pair of sockets, and look at what is there
- * without taking it. */
+/* Exit notices of twillrun during the rendezvous: a rank that has ended will not join, so the
+ * others need not wait for it. All ranks of a host share one end of a socket pair and peek at the
+ * notice. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 #include "fabric/bootstrap/exit_notice.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define PORT_LEAVE_NS UINT64_C(1000000000) /* for twillrun to make room */
+#define PORT_LEAVE_NS UINT64_C(1000000000) /* for twillrun to drain a full socket */
 
 static bool socket_is_ours(int fd)
 {
@@ -46,11 +46,11 @@ bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
         return false;
     ssize_t n = recv(tcp->launcher, exited, sizeof(*exited), MSG_PEEK | MSG_DONTWAIT);
     exited->how[sizeof(exited->how) - 1] = '\0';
-    /* Ranks may have been numbered anew, between twillrun and here. */
+    /* Ranks may have been renumbered between twillrun and here. */
     if (n == sizeof(*exited) && exited->size == (uint32_t)tcp->oob.size &&
         exited->rank < exited->size && exited->rank != (uint32_t)tcp->oob.rank)
         return true;
-    if (n >= 0) /* of another job; or twillrun has gone */
+    if (n >= 0) /* a notice of another job, or twillrun has ended */
         tcp->launcher = -1;
     return false;
 }

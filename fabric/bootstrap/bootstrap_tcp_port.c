@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The port that rank 0 listens on: the launcher's socket, or one of its own. */
+/* The port of rank 0: twillrun's socket, or a new one. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #include <errno.h>
@@ -9,18 +9,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to try for a port that is taken */
+#define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to retry while the port is in use */
 
-/* While it listens, a port is shared with what is left of earlier connections; else with nobody, so
- * that no other program gets it. */
+/* Set or clear SO_REUSEADDR: set while listening, so that remains of earlier connections do not
+ * block the port; cleared afterwards, so that no other program can bind it. */
 static void share_port(int fd, int shared)
 {
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof(shared));
 }
 
-/* twillrun's socket: believed only if it has our port. A duplicate, as the original keeps the port
- * for a later context of this process; but not for programs that this one begins. An earlier
- * context has stopped it (twill_bootstrap_tcp_stop_listening). */
+/* Duplicate twillrun's socket and listen, if it has the right port; else -1. The original keeps the
+ * port for a later context of this process and is closed in programs that this one executes. An
+ * earlier context may have stopped it (twill_bootstrap_tcp_stop_listening). */
 static int adopt_listener(const char *text, uint16_t port, int backlog)
 {
     struct twill_endpoint endpoint;
@@ -44,9 +44,9 @@ static int listen_address(const struct twill_bootstrap_address *at, int backlog)
     return twill_socket_listen((const struct sockaddr *)&at->address, at->length, backlog);
 }
 
-/* On the address that the job says, where it says one of this host. A name may be another address
- * elsewhere (a host's own often is 127.0.1.1), and an address of no interface may be translated on
- * the way here: then on all, and tcp->wide says why. */
+/* Listen on the job's address if it is a numeric one of this host or localhost; else on all
+ * addresses, and set tcp->wide to the reason: a name may resolve to another address elsewhere (a
+ * host's own is often 127.0.1.1), and an address of no local interface may be translated (NAT). */
 static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstrap_addresses *found)
 {
     struct twill_endpoint endpoint;
@@ -79,8 +79,8 @@ static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstr
     return fd;
 }
 
-/* Is this host where the others look for rank 0? Where that was told, it is believed: addresses may
- * be translated on the way. Where it was guessed, it is better known at once. */
+/* Fail if the address was guessed and is not of this host. A given address is trusted, as it may be
+ * translated. */
 static twill_status check_place(const struct twill_bootstrap_tcp *tcp,
                                 const struct twill_bootstrap_addresses *found,
                                 struct twill_error *error)
@@ -108,7 +108,7 @@ twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, cons
                                            uint64_t deadline, struct twill_error *error)
 {
     struct twill_bootstrap_addresses found;
-    if (tcp->listener >= 0) /* the launcher's bootstrap has made it */
+    if (tcp->listener >= 0) /* opened by the launcher's method */
         return TWILL_OK;
     TWILL_TRY(error, twill_bootstrap_resolve(tcp, &found, error));
     TWILL_TRY(error, check_place(tcp, &found, error));
@@ -131,8 +131,8 @@ twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, cons
     return TWILL_OK;
 }
 
-/* Whoever else has the launcher's socket, this process among them, has one that is bound, but does
- * not listen: nobody gets in, and nobody else gets the port. */
+/* shutdown() affects all copies of the socket, also those of other processes: it stays bound, so
+ * that no other program gets the port, but does not listen. */
 void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp)
 {
     if (tcp->listener < 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstraps from RANK WORLD_SIZE MASTER_ADDR MASTER_PORT: those of twillrun, which sets TWILL_JOB
- * besides, and those of torchrun or of a script. */
+/* Bootstrap from RANK WORLD_SIZE MASTER_ADDR MASTER_PORT, set by twillrun (with TWILL_JOB), by
+ * torchrun or by a script. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static bool given(const char *text)
     return text && *text;
 }
 
-/* All four, or an error that names those that are missing. */
+/* Fail with the names of the missing ones unless all four are set. */
 twill_status twill_launch_check_variables(const struct twill_bootstrap_params *params,
                                           struct twill_error *error)
 {
@@ -65,7 +65,7 @@ static twill_status variables_open(struct twill_oob **oob, const struct twill_bo
         TWILL_TRY(error, twill_launch_check_alone(params, "WORLD_SIZE=1 is set as well", error));
     TWILL_TRY(error, twill_launch_port(&job, params, error));
     snprintf(job.hosts, sizeof(job.hosts), "%s", params->master_addr);
-    if (run) /* two jobs of a user at a port are told apart by their keys */
+    if (run) /* gives concurrent jobs of one user different keys */
         snprintf(job.identity, sizeof(job.identity), "torchrun %.64s %u", run, job.port);
     snprintf(job.how, sizeof(job.how), "%s: RANK=%d of %d at %.80s:%u", who, job.rank, job.size,
              job.hosts, job.port);

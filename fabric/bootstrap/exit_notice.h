@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What twillrun and the ranks on its host tell each other, over a pair of sockets (SOCK_SEQPACKET)
- * of which all ranks have the same end: TWILL_LAUNCHER_FD. Ranks look at the word without taking
- * it, so that it is there for all. */
+/* Messages between twillrun and the ranks on its host, over a pair of SOCK_SEQPACKET sockets. All
+ * ranks share one end, TWILL_LAUNCHER_FD; they peek at the notice, so that each of them sees it. */
 #ifndef TWILL_EXIT_NOTICE_H
 #define TWILL_EXIT_NOTICE_H
 
 #include <stdint.h>
 
-/* From twillrun, once: the first rank that has ended, on any host. */
+/* From twillrun, once: the first rank that ended, on any host. */
 struct twill_launcher_exited {
     uint32_t rank, size;
     char how[184]; /* "ended (exit code 0) before it called twill_init" */
 };
 
-/* From a rank: it is in twill_init. */
+/* From a rank: it has entered twill_init. */
 struct twill_launcher_entered {
     uint32_t rank;
 };

@@ -152,10 +152,10 @@ enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header
     }
 }
 
-#define KEEPALIVE_SILENT_MS 15000 /* as long as keep-alive takes */
+#define KEEPALIVE_SILENT_MS 15000 /* about TCP_KEEPIDLE + TCP_KEEPINTVL * TCP_KEEPCNT below */
 
-/* A peer whose host vanished is noticed in about 15 s. Best effort: without, only by timeout. Linux
- * keeps alive only what has nothing under way: see twill_socket_is_silent(). */
+/* Set the options of a socket; failures are ignored. Keep-alive detects a vanished host in about
+ * 15 s, but only while no data is unacknowledged: see twill_socket_is_silent(). */
 static void tune(int fd)
 {
     static const struct {
@@ -178,9 +178,9 @@ int twill_socket_new(int family)
     return fd;
 }
 
-/* A living host answers what the kernel repeats, also where its process takes nothing: one that
- * has not answered twice, as probes of a closed window may be minutes apart, and the second comes
- * only where the first was not answered. Linux itself repeats for a quarter of an hour. */
+/* A live host acknowledges retransmissions even if its process reads nothing. Require two without
+ * an answer: probes of a closed window may be minutes apart, and the second is only sent if the
+ * first was not answered. Linux itself gives up after a quarter of an hour. */
 bool twill_socket_is_silent(int fd)
 {
     struct tcp_info info;
@@ -243,7 +243,7 @@ int twill_socket_connected(int fd)
     return 0;
 }
 
-/* "::ffff:1.2.3.4" is how a dual-stack socket says 1.2.3.4. */
+/* Convert "::ffff:1.2.3.4", the form of IPv4 on a dual-stack socket, to 1.2.3.4. */
 static void unmap(const struct sockaddr **address, socklen_t *length, struct sockaddr_in *storage)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)*address;
@@ -287,7 +287,7 @@ bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint)
     return failed == 0 && twill_endpoint_of((struct sockaddr *)&address, length, endpoint);
 }
 
-/* What follows the % of "fe80::1%eth0": an interface by name or number. */
+/* Parse the zone of "fe80::1%eth0": name or number of an interface. */
 static bool read_scope(const char *text, uint32_t *scope)
 {
     char *end;
@@ -299,7 +299,7 @@ static bool read_scope(const char *text, uint32_t *scope)
     return *scope > 0;
 }
 
-/* getaddrinfo() would allocate, and peers may be connected to in any call. */
+/* Not getaddrinfo(), which allocates: peers may be connected to in any call. */
 bool twill_endpoint_address(const char *text, uint16_t port, struct sockaddr_storage *address,
                             socklen_t *length)
 {

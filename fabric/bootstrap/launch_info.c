@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the bootstraps of launchers share. */
+/* Common functions of the bootstrap methods of launchers. */
 #include "fabric/bootstrap/launch_info.h"
 
 #include "algorithms/world/world.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Ports for jobs that are given none: below 32768, where Linux begins to hand out its own. */
+/* Ports for jobs without one: below 32768, where Linux' ephemeral ports begin. */
 enum { PORT_FIRST = 10240, PORT_COUNT = 20000 };
 
 #define CONTACT_VERSION "twill1"
@@ -75,9 +75,9 @@ twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstr
     return TWILL_OK;
 }
 
-/* --- the card -------------------------------------------------------------------------------- */
+/* --- rank 0's contact ------------------------------------------------------------------------ */
 
-/* On that address; NULL: on all. */
+/* Listen on a free port of the address; NULL: of all addresses. */
 static int listen_host(const char *address, int backlog)
 {
     struct sockaddr_storage at;
@@ -96,7 +96,7 @@ static int listen_host(const char *address, int backlog)
     return fd;
 }
 
-/* A key that all ranks were given stays off the card. */
+/* Report whether all ranks were given a key: then it is left out of the contact. */
 static bool is_given(const struct twill_bootstrap_params *params)
 {
     return (params->job && *params->job) || (params->key_file && *params->key_file);
@@ -141,7 +141,7 @@ twill_status twill_launch_write_contact(const struct twill_job *job, char *conta
     twill_secret_wipe(key, sizeof(key));
     while (*host && used < bytes) {
         size_t length = strcspn(host, " ");
-        if (used + length + 2 > bytes) /* the likeliest ones are on it */
+        if (used + length + 2 > bytes) /* the most likely addresses come first */
             break;
         contact[used++] = ',';
         memcpy(contact + used, host, length);
@@ -156,7 +156,7 @@ twill_status twill_launch_write_contact(const struct twill_job *job, char *conta
     return TWILL_OK;
 }
 
-/* Numbers with commas between them; after a % the name of an interface. */
+/* Report whether the text is a comma-separated list of numeric addresses, with optional zones. */
 static bool are_addresses(const char *text)
 {
     static const char scope[] =
@@ -179,7 +179,7 @@ twill_status twill_launch_read_contact(struct twill_job *job,
     unsigned port = 0;
     int at = 0;
     char key[TWILL_SECRET_TEXT] = "";
-    _Static_assert(TWILL_SECRET_TEXT == 65, "as many digits as the format below takes");
+    _Static_assert(TWILL_SECRET_TEXT == 65, "matches the width in the format below");
     if (sscanf(contact, CONTACT_VERSION ",%5u,%64[0-9a-f-],%n", &port, key, &at) != 2 || at == 0 ||
         port == 0 || port > 65535 || !contact[at] || strlen(contact + at) >= sizeof(job->hosts) ||
         !are_addresses(contact + at))
@@ -209,7 +209,7 @@ bool twill_launch_first_host(const char *list, char *host, size_t bytes)
 {
     size_t used = 0;
     const char *c = list;
-    /* Outside of brackets everything counts up to a comma; of a bracket, its first number. */
+    /* Copy up to the first comma outside of brackets; of a bracket, copy its first number. */
     while (*c && *c != ',') {
         if (*c == '[') {
             size_t digits = strspn(++c, "0123456789"), rest = strcspn(c, "]");

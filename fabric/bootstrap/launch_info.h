@@ -1,69 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What launchers tell: the variables they set, and the job that a rendezvous is made from. A
- * launcher's own way to exchange bytes, if it has one, only carries the card of rank 0: where it
- * listens, and the key of the job. The TCP rendezvous does the rest, so that failures, deadlines
- * and the watch are the same everywhere. */
+/* What launchers provide: their variables, and the description of a job from which the rendezvous
+ * starts. If a launcher can exchange data, it only carries rank 0's contact: where rank 0 listens,
+ * and the key of the job. The TCP rendezvous does the rest, so that failures, deadlines and the
+ * failure detector are identical under all launchers. */
 #ifndef TWILL_LAUNCH_INFO_H
 #define TWILL_LAUNCH_INFO_H
 
 #include "fabric/bootstrap/bootstrap.h"
 
-#define TWILL_JOB_HOSTS   320
-#define TWILL_JOB_CONTACT 640
+#define TWILL_JOB_HOSTS   320 /* bytes */
+#define TWILL_JOB_CONTACT 640 /* bytes */
 
-/* Enough to meet. */
+/* What a rank needs to join the rendezvous. A local variable of a method's open(). */
 struct twill_job {
     int rank, size;
-    char hosts[TWILL_JOB_HOSTS]; /* names or addresses where rank 0 listens, in the order in which
-                                    they are tried, separated by blanks */
+    char hosts[TWILL_JOB_HOSTS]; /* names or addresses of rank 0, in the order in which they are
+                                    tried, separated by blanks */
     uint16_t port;
-    struct twill_secret key; /* by the launcher's own means, if has_key */
+    struct twill_secret key; /* provided by the launcher, if has_key */
     bool has_key;
-    char identity[96];  /* tells the job from others: for keys of files */
-    int listener;       /* rank 0: a socket that listens at port already; -1: to be made */
+    char identity[96];  /* distinguishes concurrent jobs; a key file's key is derived with it */
+    int listener;       /* rank 0: a socket that listens at port; -1: not opened yet */
     const char *source; /* what named the host: "MASTER_ADDR" */
-    bool guessed;       /* by a list of hosts whose first is rank 0's, as a rule */
-    char how[160];      /* for struct twill_oob */
+    bool guessed;       /* the host is the first of a list: rank 0's as a rule only */
+    char how[160];      /* copied to struct twill_oob */
 };
 
-/* The value of a launcher's variable; NULL: not set, or empty. */
+/* Return the value of a launcher's variable; NULL if it is not set or empty. */
 const char *twill_launch_variable(const struct twill_bootstrap_params *params, const char *name);
-/* A decimal number, or an error that names the variable. */
+/* Parse a decimal number in low .. high; the error names the variable. */
 twill_status twill_launch_number(const char *name, const char *text, long low, long high, long *out,
                                  struct twill_error *error);
-/* Rank and size into a job: both are numbers, and rank is below size. */
+/* Parse rank and size; fails unless rank is below size. */
 twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, const char *rank,
                                 const char *size_name, const char *size, struct twill_error *error);
 
-/* RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: all are set, or an error names those that are not. */
+/* Fail with the names of the missing ones unless RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are
+ * set. */
 twill_status twill_launch_check_variables(const struct twill_bootstrap_params *params,
                                           struct twill_error *error);
-/* For a job of one rank, whoever says so: an error if another launcher says that there are several,
- * unless TWILL_LAUNCHER chose. cause: what keeps them from each other; NULL: as it is known of that
- * launcher. */
+/* For a job of one rank: fail if variables of another launcher show that there are several, unless
+ * TWILL_LAUNCHER chose the method. cause: why they cannot find each other; NULL: the usual cause
+ * with that launcher. */
 twill_status twill_launch_check_alone(const struct twill_bootstrap_params *params,
                                       const char *cause, struct twill_error *error);
-/* Why PMIx cannot be used, half a sentence; NULL: it can. */
+/* Return why PMIx cannot be used, half a sentence; NULL if it can. */
 const char *twill_pmix_missing(const struct twill_bootstrap_params *params);
 
-/* Where a launcher names hosts, but no port: MASTER_PORT, else one below those that systems hand
- * out, drawn from the identity of the job. */
+/* Set the port, for launchers that name hosts only: MASTER_PORT, else a hash of the identity of the
+ * job below the ephemeral ports. */
 twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,
                                struct twill_error *error);
 
-/* Where a launcher carries bytes: rank 0 listens on a port that is free (only on loopback if all
- * ranks are on its host), draws a key unless all were given one, and writes that on a card of
- * letters, digits and . : , - for the others. */
+/* Rank 0, under launchers that can exchange data: listen on a free port (of loopback if `alone`,
+ * all ranks are on this host) and draw a key unless all ranks were given one. */
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
                                  bool alone, struct twill_error *error);
+/* Write rank 0's contact for the others, or read it: text of letters, digits and . : , - % _ */
 twill_status twill_launch_write_contact(const struct twill_job *job, char *contact, size_t bytes,
                                         struct twill_error *error);
 twill_status twill_launch_read_contact(struct twill_job *job,
                                        const struct twill_bootstrap_params *params,
                                        const char *contact, struct twill_error *error);
 
-/* The first name of a compressed list of hosts: "n[3-5,9],b2" begins with n3. false: it is no such
- * list, or the name is too long. */
+/* Write the first name of a compressed list of hosts: n3 for "n[3-5,9],b2". False if it is no such
+ * list, or the name does not fit. */
 bool twill_launch_first_host(const char *list, char *host, size_t bytes);
 
 #endif

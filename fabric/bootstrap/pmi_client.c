@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PMI-1, a client's side. */
+/* PMI-1 client. */
 #include "fabric/bootstrap/pmi_client.h"
 
 #include "fabric/bootstrap/frames.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GOODBYE_NS UINT64_C(2000000000) /* for an answer that nobody needs */
+#define GOODBYE_NS UINT64_C(2000000000) /* how long to wait for the answer to finalize */
 
 static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
                              const char *format, ...) TWILL_PRINTF(4, 5);
@@ -25,7 +25,7 @@ static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, t
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
     pmi->broken = true;
-    for (char *c = text; *c; c++) /* it may repeat what came */
+    for (char *c = text; *c; c++) /* it may contain received text */
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
     return TWILL_FAIL(error, status, "rank %s: PMI: %s", pmi->rank[0] ? pmi->rank : "unknown",
@@ -50,19 +50,19 @@ bool twill_pmi_value(const struct twill_pmi *pmi, const char *name, char *value,
     return false;
 }
 
-/* The launcher has gone, which it does when it has been taken leave of. */
+/* The launcher closed the connection, as it does after a finalize. */
 static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, const char *asked,
                            int why)
 {
     return fail_pmi(
         pmi, error, TWILL_ERR_BOOTSTRAP,
         "the launcher closed the connection before it answered \"%.*s\"%s%s. It serves one "
-        "set-up of a process: after another by twill or by MPI_Init, lend twill a callback "
-        "(twill_bootstrap)",
+        "set-up of a process: for set-up after another one by twill or MPI_Init, give twill a "
+        "callback (twill_bootstrap)",
         (int)strcspn(asked, "\n "), asked, why ? ": " : "", why ? strerror(why) : "");
 }
 
-/* The next whole line into pmi->line. What follows it stays. */
+/* Read the next line into pmi->line. Input after it stays in pmi->next. */
 static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct twill_error *error)
 {
     for (;;) {
@@ -85,7 +85,7 @@ static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct tw
             return fail_pmi(pmi, error, TWILL_ERR_TIMEOUT,
                             "the launcher did not answer \"%s\" in time%s", asked,
                             strncmp(asked, "cmd=barrier_in", 14) == 0
-                                ? ": some rank has not come to twill's set-up"
+                                ? ": some rank has not called twill_init"
                                 : "");
         ssize_t n =
             recv(pmi->fd, pmi->next + pmi->used, sizeof(pmi->next) - pmi->used, MSG_DONTWAIT);
@@ -113,7 +113,7 @@ static twill_status write_pmi(struct twill_pmi *pmi, const char *line, struct tw
     return TWILL_OK;
 }
 
-/* Ask, and expect this kind of answer. */
+/* Send a request and wait for an answer with this cmd. */
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
                             const char *format, ...) TWILL_PRINTF(4, 5);
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
@@ -124,7 +124,7 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     va_start(list, format);
     int length = vsnprintf(line, sizeof(line), format, list);
     va_end(list);
-    if (length >= (int)sizeof(line) - 1) /* nothing has been said yet: not broken */
+    if (length >= (int)sizeof(line) - 1) /* nothing was sent: the connection stays usable */
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "PMI: %d bytes are too long a line", length);
     snprintf(asked, sizeof(asked), "%.47s", line);
     asked[strcspn(asked, "\n")] = '\0';
@@ -138,7 +138,7 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     return TWILL_OK;
 }
 
-/* The answer has rc=0, or none. */
+/* Report whether the answer has rc=0, or no rc. */
 static bool is_fine(const struct twill_pmi *pmi)
 {
     char code[16];
@@ -155,7 +155,7 @@ static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const ch
     return TWILL_OK;
 }
 
-/* The variant of PMI_PORT=host:port and PMI_ID. */
+/* Connect to PMI_PORT=host:port and announce PMI_ID. */
 static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const char *id,
                              struct twill_error *error)
 {
@@ -186,7 +186,7 @@ static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const cha
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP, "PMI_PORT=%.64s: connect: %s", where,
                         strerror(why));
     pmi->own = true;
-    /* Answered by four lines: itself, then cmd=set with size, rank and debug. */
+    /* The answer has four lines: initack, then cmd=set with size, rank and debug. */
     TWILL_TRY(error, ask_pmi(pmi, "initack", error, "cmd=initack pmiid=%.32s", id));
     for (int i = 0; i < 3; i++) {
         TWILL_TRY(error, read_pmi(pmi, "cmd=initack", error));
@@ -215,7 +215,7 @@ twill_status twill_pmi_open(struct twill_pmi *pmi, int fd, const char *port, con
     if (!twill_pmi_value(pmi, "kvsname", pmi->kvs, sizeof(pmi->kvs)) || !pmi->kvs[0])
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
                         "the launcher answers \"cmd=get_my_kvsname\" with \"%.100s\"", pmi->line);
-    /* What a line of a value has besides it: cmd=put kvsname= key= value= and a key of ours. */
+    /* Room for the rest of a put request: cmd=put kvsname= key= value= and twill's key. */
     size_t frame = strlen(pmi->kvs) + 64;
     pmi->most_value = twill_min(pmi->most_value, TWILL_PMI_LINE - frame);
     return TWILL_OK;
@@ -226,7 +226,7 @@ twill_status twill_pmi_put(struct twill_pmi *pmi, const char *key, const char *v
 {
     TWILL_TRY(error, ask_pmi(pmi, "put_result", error, "cmd=put kvsname=%s key=%s value=%s",
                              pmi->kvs, key, value));
-    if (!is_fine(pmi)) /* the value may be a secret: not in the sentence */
+    if (!is_fine(pmi)) /* without the value, which may contain a secret */
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
                         "the launcher answers \"cmd=put\" with "
                         "\"%.100s\"",

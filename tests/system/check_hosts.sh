@@ -105,8 +105,8 @@ sleep 5 # the kernel has it connected; rank 0 is to know, too
 host_link 1 down
 code=0
 wait $pid || code=$?
-[ $code -eq 1 ] || fail "status $code with a host lost before all ranks were there"
-grep -q 'rank 1 joined and its host stopped answering before all ranks were there' "$scratch/err" ||
+[ $code -eq 1 ] || fail "status $code with a host lost before all ranks had joined"
+grep -q 'rank 1 joined and its host stopped answering before all ranks had joined' "$scratch/err" ||
     fail "the lost host is not named: $(cat "$scratch/err")"
 code=0
 hosts_job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?

@@ -148,7 +148,7 @@ if [ -n "$hydra" ]; then
     complains "It serves one set-up of a process" "$hydra" -n 2 "$where" -2
     # A rank that never comes.
     stay_away PMI_RANK
-    complains "some rank has not come to twill's set-up" "$hydra" -n 2 "$scratch/stay-away"
+    complains "some rank has not called twill_init" "$hydra" -n 2 "$scratch/stay-away"
 else
     row Hydra - - "not installed"
 fi
@@ -180,7 +180,7 @@ else
         complains "OMPI_COMM_WORLD_SIZE=2: Open MPI's mpirun started several ranks" \
             $ompi_run -n 2 env -u PMIX_NAMESPACE "$where"
         stay_away PMIX_RANK
-        complains "not all ranks have come to twill's set-up" $ompi_run -n 2 "$scratch/stay-away"
+        complains "not all ranks have called twill_init" $ompi_run -n 2 "$scratch/stay-away"
         if [ -n "$hydra" ]; then # whichever is inside
             job "$name in Hydra" 1x2 "PMIx: PMIX_NAMESPACE" - "$hydra" -n 1 $ompi_run -n 2 "$where"
             job "Hydra in Open MPI" 1x2 "Hydra: PMI_FD" - $ompi_run -n 1 "$hydra" -n 2 "$where"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For libFuzzer: what comes over the network of set-up. The first byte says to whom: an end of a
- * hello, a watch from the first byte on, one after a right hello, or one that is sent a frame which
- * is right but for what is in it. Nobody may be let in by what was not said with the key. */
+/* For libFuzzer: input from the network during set-up. The first byte selects the receiver: an end
+ * of a handshake, a failure detector from the first byte on, one after a valid handshake, or one
+ * that gets a frame whose contents are fuzzed. No input without the key may be authenticated. */
 #include "fabric/detector/detector_state.h"
 
 #include <stdlib.h>
@@ -25,13 +25,13 @@ static void feed(int fd, const uint8_t *data, size_t size)
 
 static void fuzz_hello(bool caller, const uint8_t *data, size_t size)
 {
-    const struct twill_hello_identity card = {
+    const struct twill_hello_identity identity = {
         .role = TWILL_HELLO_JOIN, .rank = 1, .to = 0, .size = 4, .argument = 7};
     struct twill_hello hello;
     struct twill_session session;
     int fd[2];
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fd) == 0);
-    must(caller ? twill_hello_call(&hello, &secret, &card)
+    must(caller ? twill_hello_call(&hello, &secret, &identity)
                 : twill_hello_expect(&hello, &secret, TWILL_HELLO_JOIN, 0, 4));
     feed(fd[1], data, size);
     must(twill_hello_move(&hello, fd[0], &session) != TWILL_WIRE_DONE);
@@ -48,7 +48,7 @@ static twill_status copy(struct twill_oob *oob, const void *mine, void *all, siz
     return TWILL_OK;
 }
 
-/* The body of a right frame: kind, argument and length are the fuzzer's too. */
+/* The body of a valid frame: kind, argument and length are fuzzed, too. */
 static void send_frame(int fd, struct twill_session *session, const uint8_t *data, size_t size)
 {
     struct twill_wire_header header;
@@ -65,34 +65,34 @@ static void send_frame(int fd, struct twill_session *session, const uint8_t *dat
 static void fuzz_detector(int mode, const uint8_t *data, size_t size)
 {
     static const struct twill_bootstrap_ops ops = {.allgather = copy};
-    const struct twill_hello_identity card = {
+    const struct twill_hello_identity identity = {
         .role = TWILL_HELLO_DETECTOR, .rank = 1, .to = 0, .size = 2, .argument = 1};
     struct twill_oob oob = {
         .ops = &ops, .rank = 0, .size = 2, .address = "127.0.0.1", .secret = secret};
-    struct twill_detector *watch;
+    struct twill_detector *detector;
     struct twill_notice notice;
     struct twill_hello hello;
     struct twill_session session;
     struct sockaddr_storage address;
     socklen_t length;
-    must(twill_detector_open(&watch, &oob, NULL) == TWILL_OK);
-    must(twill_endpoint_address("127.0.0.1", (uint16_t)watch->place[0].port, &address, &length));
+    must(twill_detector_open(&detector, &oob, NULL) == TWILL_OK);
+    must(twill_endpoint_address("127.0.0.1", (uint16_t)detector->place[0].port, &address, &length));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     must(connect(fd, (struct sockaddr *)&address, length) == 0);
     if (mode > 0)
-        must(twill_hello_call(&hello, &secret, &card) &&
+        must(twill_hello_call(&hello, &secret, &identity) &&
              twill_hello_move(&hello, fd, &session) == TWILL_WIRE_DONE);
     if (mode == 2 && size >= 16)
         send_frame(fd, &session, data, size);
     else
         feed(fd, data, size);
     for (int i = 0; i < 3; i++)
-        if (twill_detector_poll(watch, &notice))
+        if (twill_detector_poll(detector, &notice))
             must(mode == 2 && memchr(notice.message, '\0', sizeof(notice.message)) != NULL);
-    struct linger now = {.l_onoff = 1}; /* or ports run out */
+    struct linger now = {.l_onoff = 1}; /* reset: else the ports run out */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     close(fd);
-    twill_detector_close(watch);
+    twill_detector_close(detector);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -24,7 +24,7 @@ static const struct {
     struct twill_bootstrap_params params;
     twill_status status;
     const char *says;
-    bool filled; /* what is not given is right */
+    bool filled; /* variables that are not given get right values */
 } wrong[] = {
     {{.rank = "0"}, TWILL_ERR_CONFIG, "WORLD_SIZE MASTER_ADDR MASTER_PORT", false},
     {{.world_size = "2"}, TWILL_ERR_CONFIG, "not RANK MASTER_ADDR MASTER_PORT", false},
@@ -229,7 +229,7 @@ static void interfaces(void **state)
             assert_string_equal(interface, table[i].interface);
         }
     }
-    /* Nobody in particular: something, and never a bridge of containers. */
+    /* Without a peer: some address, and never that of a bridge of containers. */
     struct twill_error error = {0};
     assert_int_equal(
         twill_interface_choose(address, interface, NULL, NULL, why, sizeof(why), &error), TWILL_OK);
@@ -239,11 +239,11 @@ static void interfaces(void **state)
     assert_string_equal(interface, "");
 }
 
-/* Numeric texts into addresses, as they come back. */
+/* Convert numeric texts to addresses and back. */
 static void addresses(void **state)
 {
     static const struct {
-        const char *text, *back; /* NULL: no address */
+        const char *text, *back; /* back NULL: not an address */
     } table[] = {
         {"127.0.0.1", "127.0.0.1"},
         {"::1", "::1"},

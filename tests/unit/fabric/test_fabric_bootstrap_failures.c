@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TCP bootstrap when a rank is missing, dies, or is not like the others: every rank is told
- * who.
- */
+/* The TCP bootstrap when a rank is missing, dies or differs: every rank's message names it. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
 
@@ -24,14 +22,14 @@
 
 /* --- ranks that are missing, die, or differ -------------------------------------------------- */
 
-/* What every rank but the odd one must be told. */
+/* What all ranks but the odd one must report. */
 struct expected {
     twill_status status;
     const char *says;
 };
 
-/* Who has to give up in time for a test. Where rank 0 is there, it is who tells the others: if they
- * are in a hurry, too, and it began late, they speak for themselves. */
+/* Ranks with a short timeout, so that the test ends soon. If rank 0 is there, it notifies the
+ * others: with short timeouts of their own they would give up first if it started late. */
 static twill_status open_hasty(const struct twill_test_job *job, int rank, bool hasty,
                                struct twill_oob **oob, struct twill_error *error)
 {
@@ -50,7 +48,7 @@ static void rank_misses(int rank, int size, twill_bootstrap *unused, void *user)
         return;
     char says[32];
     snprintf(says, sizeof(says), "rank %d", job->odd);
-    /* Without the last one it is rank 1 that is in a hurry, and it says so to rank 0. */
+    /* If the last rank is odd, rank 1 has the short timeout, and sends it to rank 0. */
     bool hasty = job->odd == 0 || rank == (job->odd == size - 1 ? 1 : 0);
     twill_status status = open_hasty(job, rank, hasty, &oob, &error);
     TWILL_CHECK(oob == NULL);
@@ -72,7 +70,7 @@ static void tcp_missing(void **state)
     }
 }
 
-/* The odd rank greets, and goes for good. */
+/* The odd rank authenticates and then leaves for good. */
 static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
@@ -89,7 +87,7 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
         TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &identity, &session));
         usleep(200000);
         close(fd);
-    } else if (rank != 1) { /* rank 1 never comes, so that all have to wait */
+    } else if (rank != 1) { /* rank 1 never joins, so that all have to wait */
         twill_status status = twill_test_job_open(job, rank, &oob, &error);
         (void)twill_test_outcome_is(rank, status, &error, TWILL_ERR_PEER,
                                     "rank 2 joined and ended");
@@ -141,7 +139,7 @@ static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *u
             (void)twill_test_outcome_is(rank, status, &error, v->status, says);
         twill_error_clear(&error);
         status = twill_oob_allgather(oob, mine, all, 16, &error);
-        TWILL_CHECK(status == TWILL_ERR_BOOTSTRAP); /* once failed, always failed */
+        TWILL_CHECK(status == TWILL_ERR_BOOTSTRAP); /* after a failure, every call fails */
         atomic_fetch_add(&m->job.arrived, 1);
     }
     while (odd && m->what == STALLS && atomic_load(&m->job.arrived) < size - 1 &&
@@ -162,7 +160,7 @@ static void tcp_misdeeds(void **state)
     }
 }
 
-/* Rank 0 dies: the others hear of it. */
+/* Rank 0 dies: the others report it. */
 static void rank_loses_root(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_error error = {0};
@@ -214,7 +212,7 @@ static void tcp_other_job(void **state)
         job.key[1] = other[i];
         twill_test_run_ranks(3, rank_of_other_job, &job);
     }
-    /* All of them of the user: they meet. */
+    /* All have the user's key: they connect. */
     twill_test_job_init(&job, "127.0.0.1", 3);
     for (int r = 0; r < 3; r++)
         job.key[r] = "";
@@ -242,8 +240,8 @@ static void tcp_port_taken(void **state)
     close(fd);
 }
 
-/* Rank 0 of more ranks than it may have descriptors for: what the process had before stays open.
- * The limit holds for good, so it is a child's. */
+/* Rank 0 of more ranks than it may have descriptors for: what the process had open stays open. The
+ * limit cannot be raised again, so a child process sets it. */
 static int lacks_descriptors(void)
 {
     const struct rlimit few = {64, 64};

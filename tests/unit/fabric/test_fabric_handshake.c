@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hello and frames: nobody without the key gets in, and nothing that was changed, cut off, repeated
- * or put in another order is taken. What is changed is drawn from fixed seeds. */
+/* Handshake and frames: no process without the key is authenticated, and no message that was
+ * changed, truncated, repeated or reordered is accepted. Changes are drawn from fixed seeds. */
 #include "fabric/auth/handshake.h"
 #include "tests/support/noise.h"
 #include "tests/support/numbers.h"
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 struct ends {
-    int fd[2]; /* of the caller, of the called */
+    int fd[2]; /* of the caller, of the called end */
     struct twill_hello hello[2];
     struct twill_session session[2];
 };
@@ -45,7 +45,7 @@ static enum twill_wire_moved move_end(struct ends *ends, int end)
     return twill_hello_move(&ends->hello[end], ends->fd[end], &ends->session[end]);
 }
 
-/* A hello that goes well; what the caller said is recorded. */
+/* Complete a handshake; record what the caller sends. */
 static void run_hello(struct ends *ends, enum twill_hello_role role, struct twill_noise *said)
 {
     ends_open(ends, role);
@@ -65,7 +65,7 @@ static void run_hello(struct ends *ends, enum twill_hello_role role, struct twil
         twill_noise_add(said, ends->hello[0].reply, sizeof(ends->hello[0].reply));
 }
 
-/* Feed what was recorded to a called end of its own, in pieces; then the line goes dead. */
+/* Send a recording to a new called end, in several writes; then close. */
 static enum twill_wire_moved replay(const struct twill_noise *said, enum twill_hello_role role,
                                     uint64_t *seed, enum twill_fault *fault)
 {
@@ -101,7 +101,7 @@ static void hello_called(void **state)
     for (size_t r = 0; r < TWILL_ARRAY_LENGTH(roles); r++) {
         run_hello(&ends, roles[r], &said);
         ends_close(&ends);
-        /* As it was: good only for a watch, which has to count calls itself. */
+        /* Unchanged: accepted only by a failure detector, which has to count calls itself. */
         bool again = roles[r] == TWILL_HELLO_DETECTOR;
         assert_int_equal(replay(&said, roles[r], &seed, &fault),
                          again ? TWILL_WIRE_DONE : TWILL_WIRE_GONE);
@@ -112,7 +112,7 @@ static void hello_called(void **state)
             assert_int_equal(replay(&noise, roles[r], &seed, &fault), TWILL_WIRE_GONE);
             count[fault]++;
         }
-        /* For another role it is no call. */
+        /* Wrong role: not a call. */
         assert_int_equal(replay(&said, roles[(r + 1) % 3], &seed, &fault), TWILL_WIRE_GONE);
         assert_int_equal(fault, TWILL_FAULT_MALFORMED);
     }
@@ -120,7 +120,7 @@ static void hello_called(void **state)
     assert_true(count[TWILL_FAULT_KEY] && count[TWILL_FAULT_CLOSED] && !count[TWILL_FAULT_NONE]);
 }
 
-/* The caller trusts no answer but that to its own call. */
+/* The caller accepts an answer to its own call only. */
 static void hello_caller(void **state)
 {
     uint64_t seed = 2;
@@ -136,7 +136,7 @@ static void hello_caller(void **state)
         enum twill_wire_moved outcome = TWILL_WIRE_LATER;
         ends_open(&ends, TWILL_HELLO_JOIN);
         assert_int_equal(move_end(&ends, 0), TWILL_WIRE_LATER);
-        assert_int_equal(move_end(&ends, 1), TWILL_WIRE_LATER); /* its answer is on its way */
+        assert_int_equal(move_end(&ends, 1), TWILL_WIRE_LATER); /* the answer was sent */
         char right[sizeof(recorded)];
         assert_int_equal(recv(ends.fd[0], right, sizeof(right), MSG_PEEK), sizeof(right));
         assert_int_equal(recv(ends.fd[0], right, sizeof(right), 0), sizeof(right));
@@ -166,10 +166,10 @@ static void frames(void **state)
     twill_wire_seal(from, &first, TWILL_WIRE_NOTICE, 1, body, sizeof(body), NULL);
     twill_wire_seal(from, &second, TWILL_WIRE_NOTICE, 2, body, sizeof(body), NULL);
     twill_wire_seal(to, &own, TWILL_WIRE_NOTICE, 1, body, sizeof(body), NULL);
-    assert_int_equal(twill_wire_check(to, &second), TWILL_FAULT_REPLAYED); /* too early */
-    assert_int_equal(twill_wire_check(to, &own), TWILL_FAULT_KEY);         /* sent back */
+    assert_int_equal(twill_wire_check(to, &second), TWILL_FAULT_REPLAYED); /* early */
+    assert_int_equal(twill_wire_check(to, &own), TWILL_FAULT_KEY);         /* reflected */
     assert_int_equal(twill_wire_check(to, &first), TWILL_FAULT_NONE);
-    assert_int_equal(twill_wire_check(to, &first), TWILL_FAULT_REPLAYED); /* once more */
+    assert_int_equal(twill_wire_check(to, &first), TWILL_FAULT_REPLAYED); /* repeated */
     assert_int_equal(twill_wire_check(to, &second), TWILL_FAULT_NONE);
     assert_true(twill_wire_is_body(&second, body));
     for (size_t bit = 0; bit < 8 * sizeof(first); bit++) {
@@ -183,7 +183,7 @@ static void frames(void **state)
         struct twill_noise noise = {.count = 0};
         twill_noise_add(&noise, body, sizeof(body));
         twill_noise_change(&noise, &seed);
-        memset(noise.bytes + noise.count, 1, sizeof(body)); /* cut off is not a difference here */
+        memset(noise.bytes + noise.count, 1, sizeof(body)); /* truncation must not match here */
         assert_false(memcmp(noise.bytes, body, sizeof(body)) != 0 &&
                      twill_wire_is_body(&first, noise.bytes));
     }

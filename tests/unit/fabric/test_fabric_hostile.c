@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hostile bytes, drawn from fixed seeds: rendezvous and watch are fed what was right
- * once and has been changed, cut off, repeated, put in another order or made up. Nobody without the
- * key gets in, nothing crashes or is left open, and the ranks still meet. */
+/* Hostile bytes, drawn from fixed seeds: rendezvous and failure detector get recordings that were
+ * changed, truncated, repeated or reordered, and noise. No process without the key is
+ * authenticated, nothing crashes or stays open, and the ranks still connect. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 #include "fabric/detector/detector_state.h"
 #include "tests/support/job_ranks.h"
@@ -25,7 +25,7 @@
 #define HOSTILE_CROWD 40   /* connections of one wave */
 #define HOSTILE       1000 /* connections in all */
 
-/* What a rank that knew the key once said: recorded from a hello of its own. */
+/* What a rank with the key once sent: recorded from a handshake of its own. */
 static bool record(const struct twill_test_job *job, struct twill_noise *said)
 {
     const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
@@ -51,12 +51,12 @@ static bool record(const struct twill_test_job *job, struct twill_noise *said)
     return outcome == TWILL_WIRE_DONE;
 }
 
-/* When ranks come: rank 2 soon after who was recorded in its name, or it would have ended; rank 3
- * in the midst of it; rank 1 when all is over, so that all of it was met by rank 0. */
+/* When ranks join: rank 2 soon after the recorded one in its name, which would count as ended
+ * otherwise; rank 3 in between; rank 1 at the end, so that rank 0 has seen all of it. */
 enum { RECORDED = 1, HOSTILE_HALF, OVER };
 static const int comes_at[HOSTILE_RANKS] = {0, OVER, RECORDED, HOSTILE_HALF};
 
-/* Waves of connections; some stay as long as their wave does, and some say a byte at a time. */
+/* Waves of connections; some stay open as long as their wave, and some send a byte at a time. */
 static void attack(struct twill_test_job *job)
 {
     uint64_t seed = 4;
@@ -69,7 +69,7 @@ static void attack(struct twill_test_job *job)
             struct twill_noise noise = said;
             fds[i] = twill_test_dial(job);
             TWILL_CHECK(fds[i] >= 0);
-            if (i % 4 != 0) /* the fourth is as recorded */
+            if (i % 4 != 0) /* every fourth is as recorded */
                 twill_noise_change(&noise, &seed);
             size_t bytes = i % 8 == 7 ? 1 : noise.count;
             (void)!send(fds[i], noise.bytes, bytes, MSG_NOSIGNAL);
@@ -118,17 +118,16 @@ static void rendezvous(void **state)
     assert_int_equal(twill_test_open_files(), before);
 }
 
-/* --- a rank, or rank 0, that knows the key and sends what it should not ------------------------
- */
+/* --- a rank with the key that sends what it should not --------------------------------------- */
 
 struct liar {
     struct twill_test_job job;
     uint64_t seed;
     int which;
-    bool late; /* who was to hear it gave up before */
+    bool late; /* the receiver gave up before */
 };
 
-/* A frame that is right but for what is drawn: kind, argument, length, or bytes of it. */
+/* A valid frame except for what is drawn: kind, argument, length, or bytes of it. */
 static void send_lie(int fd, struct twill_session *session, struct liar *liar,
                      enum twill_wire_kind kind, const void *body, size_t bytes)
 {
@@ -139,7 +138,7 @@ static void send_lie(int fd, struct twill_session *session, struct liar *liar,
     int what = liar->which % 4;
     if (what == 0)
         kind = (enum twill_wire_kind)((kind + 1 + twill_test_random(seed) % 15) % 16);
-    if (what == 1) /* proven all the same */
+    if (what == 1) /* with a valid proof */
         bytes = twill_test_random(seed) % 2 ? SIZE_MAX - 10 : bytes + 1;
     uint8_t digest[TWILL_DIGEST_BYTES] = {0};
     int64_t argument = what == 2 ? (int64_t)twill_test_random(seed) : 1;
@@ -152,8 +151,7 @@ static void send_lie(int fd, struct twill_session *session, struct liar *liar,
     shutdown(fd, SHUT_WR);
 }
 
-/* Rank 1 lies in its part of the first all-gather: rank 0 ends the job at once, as it should be.
- */
+/* Rank 1 sends a wrong shard in the first all-gather: rank 0 ends the job at once. */
 static void rank_receives_lies(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct liar *liar = user;
@@ -180,7 +178,7 @@ static void rank_receives_lies(int rank, int size, twill_bootstrap *unused, void
     close(fd);
 }
 
-/* Rank 0 lies in its welcome: rank 1 is not let in anywhere, and says so by its deadline. */
+/* Rank 0 sends a wrong welcome: rank 1 does not join, and fails by its deadline. */
 static void rank_is_welcomed_by_liar(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct liar *liar = user;
@@ -229,7 +227,7 @@ static void liars(void **state)
         twill_test_run_ranks(2, rank_receives_lies, &liar);
     }
     for (liar.which = 0; liar.which < 12; liar.which++) {
-        uint64_t patience = TWILL_TEST_SECOND / 10; /* all of it is spent, on some lies */
+        uint64_t patience = TWILL_TEST_SECOND / 10; /* some cases take all of it */
         do {
             twill_test_job_init(&liar.job, "127.0.0.1", 2);
             liar.job.timeout_ns = patience;
@@ -243,7 +241,7 @@ static void liars(void **state)
     assert_int_equal(twill_test_open_files(), before);
 }
 
-/* --- watch ----------------------------------------------------------------------------------- */
+/* --- failure detector ------------------------------------------------------------------------ */
 
 static void pester_port(const struct twill_test_job *job, const struct twill_detector *detector,
                         const struct twill_secret *run, const struct twill_hello_identity *identity)
@@ -262,18 +260,17 @@ static void pester_port(const struct twill_test_job *job, const struct twill_det
         TWILL_CHECK(fd >= 0);
         if (i % 4 != 0)
             twill_noise_change(&noise, &seed);
-        else if (i % 8 != 0) /* and something after it */
+        else if (i % 8 != 0) /* and noise after it */
             twill_noise_add(&noise, &hello.said.call, sizeof(hello.said.call));
         (void)!send(fd, noise.bytes, noise.count, MSG_NOSIGNAL);
         shutdown(fd, SHUT_WR);
-        while (recv(fd, &byte, 1, 0) > 0) /* "no", at most; then dropped */
+        while (recv(fd, &byte, 1, 0) > 0) /* a refusal at most; then closed */
             ;
         close(fd);
     }
 }
 
-/* Rank 0 listens while rank 1 calls with what it once said to a watch, changed; then it has news.
- */
+/* Rank 1 calls rank 0's detector with changed recordings; then it sends a real notification. */
 static void rank_detects(int rank, int size, twill_bootstrap *unused, void *user)
 {
     const struct twill_hello_identity identity = {

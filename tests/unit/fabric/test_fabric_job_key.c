@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys: where they come from, what is refused, and what they prove. */
+/* Keys: their sources, what is rejected, and what they prove. */
 #include "fabric/auth/job_key.h"
 #include "tests/support/ranks.h"
 
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A folder of the test's own, which is home. */
+/* A temporary folder that is HOME. */
 static int make_home(void **state)
 {
     static char folder[] = "/tmp/twill-secret-XXXXXX";
@@ -77,7 +77,7 @@ static void files(void **state)
     static const struct {
         const char *text;
         mode_t mode;
-        const char *says; /* NULL: good */
+        const char *says; /* in the message; NULL: valid */
     } cases[] = {
         {"c0ffeec0ffeec0ffee\n", 0600, NULL},
         {"c0ffeec0ffeec0ffee", 0400, NULL},
@@ -130,7 +130,7 @@ static void *make_key(void *argument)
     return NULL;
 }
 
-/* Many at once get the same key, which only the user can read, and leave nothing else behind. */
+/* Concurrent processes get one key, which only the user can read, and leave no other file. */
 static void user_key(void **state)
 {
     struct maker maker[8];
@@ -153,7 +153,7 @@ static void user_key(void **state)
     assert_int_equal(about.st_nlink, 2);
 }
 
-/* The order of sources, and that a file's key is not a job's. */
+/* The order of sources; a key derived from a file's differs from it. */
 static void order(void **state)
 {
     char path[64], how[64];
@@ -181,7 +181,7 @@ static void order(void **state)
             assert_memory_not_equal(&found[i], &found[j], sizeof(found[i]));
     }
     assert_int_equal(unlink(path), 0);
-    /* Nowhere to keep one: says what to do. */
+    /* No place for a key file: the message says what to do. */
     assert_int_equal(setenv("HOME", "/proc/nowhere", 1), 0);
     assert_int_equal(twill_secret_find(&found[0], &cases[5].sources, how, sizeof(how), &error),
                      TWILL_ERR_CONFIG);
@@ -211,7 +211,7 @@ static void proofs(void **state)
         other.key[bit / 8] ^= (uint8_t)(1 << bit % 8);
         assert_false(twill_secret_check(&other, "label", data, sizeof(data), proof));
     }
-    /* What the label ends with cannot move into the data. */
+    /* The end of the label cannot move into the data. */
     twill_secret_prove(&secret, "a", "bc", 2, proof);
     twill_secret_prove(&secret, "ab", "c", 1, again);
     assert_memory_not_equal(proof, again, sizeof(proof));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launchers without a launcher: who is detected from which variables, what contradictions say,
- * names of hosts, rank 0's card, PALS's file. */
+/* Variables of launchers, without a launcher: which method is detected, messages for
+ * contradictions, host lists, rank 0's contact, PALS's file. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
 
@@ -22,7 +22,7 @@
 #define PALS      "PALS_RANKID=0", "PALS_APID=abc", "ALPS_APP_PE=0", "PMI_SIZE=2", "PMI_RANK=0"
 #define VARIABLES .rank = "1", .world_size = "4", .master_addr = "127.0.0.1", .master_port = "9"
 
-/* PMI_FD: 900 is open, and a socket, where socket is set. */
+/* PMI_FD: 900 is open and, if `socket`, a socket. */
 static const struct {
     const char *environment[16];
     struct twill_bootstrap_params params;
@@ -31,16 +31,16 @@ static const struct {
 } seen[] = {
     {{NULL}, {0}, "none", false},
     {{HYDRA}, {0}, "pmi", true},
-    {{HYDRA}, {0}, "none", false}, /* which then complains */
+    {{HYDRA}, {0}, "none", false}, /* which then fails */
     {{PMI_PORT}, {0}, "pmi", false},
     {{"PMI_PORT=n1:1234"}, {0}, "none", false},
     {{PMIX}, {0}, "pmix", false},
     {{"PMIX_RANK=1"}, {0}, "none", false},
     {{STEP}, {0}, "slurm", false},
     {{STEP, HYDRA}, {0}, "pmi", true},
-    {{STEP, HYDRA}, {0}, "slurm", false}, /* of a wrapper that closes descriptors: still right */
+    {{STEP, HYDRA}, {0}, "slurm", false}, /* of a wrapper that closes descriptors: still correct */
     {{STEP, PMIX}, {0}, "pmix", false},
-    /* A launcher that another one has started: the inner one is whose descriptor is open. */
+    /* A launcher started by another one: that of the inner one has an open descriptor. */
     {{HYDRA, PMIX}, {0}, "pmi", true},
     {{HYDRA, PMIX}, {0}, "pmix", false},
     /* A batch script, an interactive shell, a step of one task: one rank. */
@@ -54,7 +54,7 @@ static const struct {
     {{PALS, STEP}, {0}, "pals", false},
     {{"ALPS_APP_PE=3"}, {0}, "alps", false},
     {{"ALPS_APP_PE=3"}, {.world_size = "4", .master_addr = "a", .master_port = "9"}, "alps", false},
-    /* RANK and the others are of this process, whatever started what started it. */
+    /* RANK and the others belong to this process, whatever started its parents. */
     {{STEP, PMIX}, {VARIABLES}, "torchrun", false},
     {{HYDRA}, {VARIABLES}, "torchrun", true},
     {{HYDRA}, {VARIABLES, .job = "1"}, "twillrun", true},
@@ -62,7 +62,7 @@ static const struct {
     {{NULL}, {VARIABLES, .job = "1"}, "twillrun", false},
     {{NULL}, {.rank = "1", .world_size = "4"}, "none", false},
     {{HYDRA}, {.rank = "1"}, "pmi", true},
-    /* Chosen by hand. */
+    /* Chosen by TWILL_LAUNCHER. */
     {{HYDRA}, {.launcher = "none"}, "none", true},
     {{HYDRA, STEP}, {.launcher = "slurm"}, "slurm", true},
     {{HYDRA, STEP}, {.launcher = "auto"}, "pmi", true},
@@ -86,13 +86,13 @@ static void detection(void **state)
         if (seen[i].socket)
             close(900);
         if (strcmp(seen[i].expected, "pmix") == 0 && twill_pmix_missing(&params))
-            continue; /* not built, or the library is not there */
+            continue; /* not built, or the library is not installed */
         if (!ops || strcmp(ops->name, seen[i].expected) != 0)
             fail_msg("%zu: %s instead of %s", i, ops ? ops->name : "nothing", seen[i].expected);
     }
 }
 
-/* What cannot be is said, with what was found and what to do. */
+/* Contradictions are errors that name what was found and what to do. */
 static const struct {
     const char *environment[16];
     struct twill_bootstrap_params params;
@@ -151,7 +151,7 @@ static void contradictions(void **state)
     }
 }
 
-/* Nobody else says otherwise, or the user knows better: one rank. */
+/* No other launcher contradicts, or the user chose: one rank. */
 static void alone(void **state)
 {
     static const char *const hydra[] = {HYDRA, NULL}, *const batch[] = {"SLURM_JOB_ID=77", NULL};
@@ -194,7 +194,7 @@ static void first_rank(void **state)
 static void host_lists(void **state)
 {
     static const struct {
-        const char *list, *first; /* NULL: it is no list */
+        const char *list, *first; /* first NULL: not a list */
     } table[] = {
         {"n1", "n1"},
         {"n1,n2", "n1"},
@@ -225,7 +225,7 @@ static void host_lists(void **state)
     }
 }
 
-/* --- the card -------------------------------------------------------------------------------- */
+/* --- rank 0's contact ------------------------------------------------------------------------ */
 
 static void contacts(void **state)
 {
@@ -242,18 +242,18 @@ static void contacts(void **state)
     close(job.listener);
     snprintf(job.hosts, sizeof(job.hosts), "10.0.0.1 fd00::2");
     assert_int_equal(twill_launch_write_contact(&job, contact, sizeof(contact), &error), TWILL_OK);
-    assert_null(strpbrk(contact, " \n;=")); /* what launchers' stores cannot carry */
+    assert_null(strpbrk(contact, " \n;=")); /* launchers' stores cannot carry these */
     assert_int_equal(twill_launch_read_contact(&other, &params, contact, &error), TWILL_OK);
     assert_string_equal(other.hosts, "10.0.0.1 fd00::2");
     assert_int_equal(other.port, job.port);
     assert_true(other.has_key);
     assert_memory_equal(&other.key, &job.key, sizeof(job.key));
-    /* What a store has no room for is left out, but for the likeliest. */
+    /* What does not fit into a store is left out, the most likely address last. */
     assert_int_equal(twill_launch_write_contact(&job, contact, 90, &error), TWILL_OK);
     assert_int_equal(twill_launch_read_contact(&other, &params, contact, &error), TWILL_OK);
     assert_string_equal(other.hosts, "10.0.0.1");
     assert_int_equal(twill_launch_write_contact(&job, contact, 80, &error), TWILL_ERR_BOOTSTRAP);
-    /* An address of a link, where TWILL_INTERFACE has no other. */
+    /* A link-local address gets this host's zone from TWILL_INTERFACE. */
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(links); i++) {
         snprintf(job.hosts, sizeof(job.hosts), "%s", links[i]);
         assert_int_equal(twill_launch_write_contact(&job, contact, sizeof(contact), &error),
@@ -262,7 +262,7 @@ static void contacts(void **state)
                          i < 2 ? TWILL_OK : TWILL_ERR_BOOTSTRAP);
         assert_string_equal(other.hosts, links[i < 2 ? i : 1]);
     }
-    /* A key that all have does not travel; who has not got it is told. */
+    /* A key that all ranks were given is not sent; a rank without it fails. */
     params.job = "12ab";
     assert_int_equal(twill_launch_listen(&job, &params, true, &error), TWILL_OK);
     close(job.listener);
@@ -276,7 +276,7 @@ static void contacts(void **state)
     assert_non_null(strstr(error.message, "set for rank 0, but not here"));
 }
 
-/* Whatever is on it: a refusal, or something sane. Most cards are good ones with a byte changed. */
+/* Random contacts, mostly good ones with a byte changed: an error, or plausible values. */
 static void damaged_contacts(void **state)
 {
     static const char good[] =
@@ -360,11 +360,11 @@ static void apinfo(void **state)
         write_file(path, &file, bytes);
         assert_int_not_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_OK);
     }
-    /* With a single node all is on this host; with damage there is no more than an error. */
+    /* With one node all ranks are on this host; damage gives an error at most. */
     params.timeout_ns = 1;
     for (int i = 0; i < 300; i++) {
         struct file damaged = file;
-        damaged.node[1].host[0] = '\0'; /* so that nothing asks a name server */
+        damaged.node[1].host[0] = '\0'; /* so that no name server is asked */
         ((unsigned char *)&damaged)[rand_r(&seed) % sizeof(damaged.header)] ^=
             (unsigned char)(1 << rand_r(&seed) % 8);
         write_file(path, &damaged, sizeof(damaged));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The PMI-1 client against a server that is a script: answers that are right, in other orders, in
- * pieces, late, missing, damaged; and whole jobs of threads over both ways to reach the server. */
+/* The PMI-1 client against a scripted server: answers that are right, reordered, split, late,
+ * missing or damaged; and whole jobs of threads over both ways to connect to the server. */
 #include "fabric/bootstrap/frames.h"
 #include "fabric/bootstrap/pmi_client.h"
 #include "tests/support/job_ranks.h"
@@ -19,7 +19,7 @@
 
 /* --- a script -------------------------------------------------------------------------------- */
 
-/* For each line that comes, the next of these is sent. NULL: close. */
+/* Sent in turn, one for each received line. NULL: close. */
 struct script {
     int fd;
     bool torn; /* a byte at a time */
@@ -68,7 +68,7 @@ struct talk {
     const char *says;
 };
 
-/* Greet, put, barrier, get, take leave: until something fails. */
+/* Open, put, barrier, get, close: until one fails. */
 static twill_status converse(struct twill_pmi *pmi, char *value, size_t bytes,
                              struct twill_error *error)
 {
@@ -117,7 +117,7 @@ static const struct talk talks[] = {
      {.answers = {INIT, MAXES, KVS, "cmd=put_result rc=0 msg=success\n", "cmd=barrier_out\n",
                   "cmd=get_result rc=0 msg=success value=v\n", "cmd=finalize_ack\n"}},
      FINE},
-    {"Slurm, in pieces", /* as 22.05's, rc first */
+    {"Slurm, split", /* as 22.05's, rc first */
      {.torn = true,
       .answers = {"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n",
                   "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n",
@@ -151,11 +151,11 @@ static const struct talk talks[] = {
      {.answers = {INIT, MAXES, KVS, "cmd=put_result rc=0\n", "cmd=barrier_out\n",
                   "cmd=get_result rc=0\n"}},
      BAD("with no value")},
-    {"nobody comes to the barrier",
+    {"no other rank enters the barrier",
      {.answers = {INIT, MAXES, KVS, "cmd=put_result rc=0\n", ""}},
      TWILL_TEST_SOON,
      TWILL_ERR_TIMEOUT,
-     "some rank has not come"},
+     "some rank has not called twill_init"},
     {"no answer", {.answers = {""}}, TWILL_TEST_SECOND / 10, TWILL_ERR_TIMEOUT, "\"cmd=init"},
 };
 
@@ -187,8 +187,7 @@ static void long_lines(void **state)
         value, sizeof(value));
 }
 
-/* Lines with bytes changed, dropped and doubled: an error or a right end, in time, whatever comes.
- */
+/* Lines with bytes changed, dropped and doubled: an error or a success, in time. */
 static void damage(void **state)
 {
     static const char *const good[] = {INIT,
@@ -211,7 +210,7 @@ static void damage(void **state)
             snprintf(lines[k], sizeof(lines[k]), "%s", good[k]);
             script.answers[k] = lines[k];
         }
-        /* Not that of "finalize", for which the client would wait. */
+        /* Not the answer to "finalize", for which the client would wait. */
         char *line = lines[(unsigned)rand_r(&seed) % (TWILL_ARRAY_LENGTH(good) - 1)];
         for (unsigned n = (unsigned)rand_r(&seed) % 3 + 1; n > 0; n--)
             line[(unsigned)rand_r(&seed) % strlen(line)] = (char)(rand_r(&seed) % 255 + 1);
@@ -237,7 +236,7 @@ struct manager {
     pthread_mutex_t lock;
     pthread_cond_t all;
     int size, arrived, port, listener;
-    char value[1024]; /* of the one key there is */
+    char value[1024]; /* of the only key */
     const char *mapping;
 };
 struct seat {
@@ -305,7 +304,7 @@ static struct seat *sit(struct manager *m, int fd, int rank)
     return seat;
 }
 
-/* A rank as Hydra would start it; with PMI_PORT, rank and size are told by the manager alone. */
+/* A rank as Hydra would start it; with PMI_PORT only the manager gives rank and size. */
 static void rank_by_pmi(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct manager *m = user;
@@ -339,7 +338,7 @@ static void rank_by_pmi(int rank, int size, twill_bootstrap *unused, void *user)
     }
 }
 
-/* Who dials: every connection is a rank's. */
+/* Serves PMI_PORT: every connection is a rank's. */
 static void *receive(void *of)
 {
     struct manager *m = of;
@@ -368,7 +367,7 @@ static void jobs(void **state)
                                 .size = size,
                                 .mapping = mappings[i]};
             twill_test_run_ranks(size, rank_by_pmi, &m);
-            /* Where all ranks are on one host, only it may be listened to. */
+            /* If all ranks are on one host, rank 0 may only listen there. */
             assert_int_equal(strstr(m.value, ",127.0.0.1") != NULL, i < 2);
         }
 }
@@ -400,7 +399,7 @@ int MPI_Initialized(int *flag) /* a double: twill finds it by name, as it would 
     return 0;
 }
 
-/* The connection is MPI's then: not a byte may be sent. */
+/* MPI owns the connection then: no byte may be sent. */
 static void used_by_mpi(void **state)
 {
     char fd[32], byte;
@@ -416,7 +415,7 @@ static void used_by_mpi(void **state)
     mpi_is_there = 1;
     assert_int_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_ERR_BOOTSTRAP);
     mpi_is_there = 0;
-    assert_non_null(strstr(error.message, "MPI_Init has been there before"));
+    assert_non_null(strstr(error.message, "MPI_Init ran before"));
     assert_int_equal(recv(ends[1], &byte, 1, MSG_DONTWAIT), -1);
     close(ends[0]);
     close(ends[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TCP bootstrap between ranks that are threads, also with strangers on the port. */
+/* The TCP bootstrap between ranks that are threads, also with unauthenticated connections. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
 
@@ -26,7 +26,7 @@ static void tcp_sizes(void **state)
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
         twill_test_job_init(&job, "127.0.0.1", sizes[i]);
-        job.odd = (int)i % sizes[i]; /* rank 0 is late for the first two */
+        job.odd = (int)i % sizes[i]; /* the rank that is late */
         for (int r = 0; r < sizes[i] && i % 2; r++)
             job.key[r] = "2a2a2a2a2a2a2a2a";
         twill_test_run_ranks(sizes[i], twill_test_rank_gathers, &job);
@@ -53,7 +53,7 @@ static void tcp_host_name(void **state)
     twill_test_run_ranks(3, twill_test_rank_gathers, &job);
 }
 
-/* What another program finds that wants this port: 0, or an errno. */
+/* Bind to the port from another socket, as another program would: 0, or an errno. */
 static int bind_elsewhere(const char *port)
 {
     struct sockaddr_storage address;
@@ -66,7 +66,7 @@ static int bind_elsewhere(const char *port)
     return why;
 }
 
-/* A rank that gathers; when all are there, the port takes nobody any more. */
+/* A rank that gathers. Once all have joined, the port accepts no connection. */
 static void rank_finds_closed(int rank, int size, twill_bootstrap *unused, void *user)
 {
     const struct twill_test_job *job = user;
@@ -88,7 +88,7 @@ static void rank_finds_closed(int rank, int size, twill_bootstrap *unused, void 
     twill_oob_close(oob);
 }
 
-/* The launcher's socket is used when it is one, and ignored when it is not. */
+/* The launcher's socket is used if it is valid, and ignored if not. */
 static void tcp_listen_fd(void **state)
 {
     static const char *const wrong[] = {"abc", "-1", "0", "999999", "3x"};
@@ -99,13 +99,12 @@ static void tcp_listen_fd(void **state)
     snprintf(job.listen_fd, sizeof(job.listen_fd), "%d", fd);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &off, sizeof(off)),
                      0);                        /* twillrun's */
-    assert_int_equal(fcntl(fd, F_SETFD, 0), 0); /* as it comes through exec() */
+    assert_int_equal(fcntl(fd, F_SETFD, 0), 0); /* as inherited through exec() */
     for (int again = 0; again < 2; again++) {   /* a second context opens it again */
         twill_test_run_ranks(3, rank_finds_closed, &job);
-        assert_int_equal(bind_elsewhere(job.port), EADDRINUSE); /* nobody else gets the port */
+        assert_int_equal(bind_elsewhere(job.port), EADDRINUSE); /* no other program gets the port */
     }
-    assert_int_equal(fcntl(fd, F_GETFD),
-                     FD_CLOEXEC); /* what this program begins has no use for it */
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC); /* not for programs that this one executes */
     close(fd);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         twill_test_job_init(&job, "127.0.0.1", 2);
@@ -114,16 +113,16 @@ static void tcp_listen_fd(void **state)
     }
 }
 
-/* --- strangers ------------------------------------------------------------------------------- */
+/* --- unauthenticated connections ------------------------------------------------------------- */
 
-/* What strangers say, and whether they are told why they are refused. */
+/* What they send, and whether they get a reason for the refusal. */
 struct rendezvous_intruder {
     const char *says; /* raw; NULL: a call */
     struct twill_hello_identity identity;
     bool other_version, other_key;
     enum twill_fault fault;
-    const char *refusal; /* NULL: just cut off, or refused by fault */
-    bool silent;         /* says nothing and stays */
+    const char *refusal; /* NULL: closed without a reason, or refused with `fault` */
+    bool silent;         /* sends nothing and stays open */
 };
 
 #define KNOWS_KEY(r, n, t, reason)                                                                 \
@@ -160,11 +159,11 @@ static const struct rendezvous_intruder intruders[] = {
     KNOWS_KEY(4, 4, 0, "RANK"),
     KNOWS_KEY(UINT32_MAX, 4, 0, "RANK"),
     KNOWS_KEY(1, 4, 1, "RANK"),
-    KNOWS_KEY(2, 4, 0, "taken"), /* by the false one */
+    KNOWS_KEY(2, 4, 0, "taken"), /* by the false rank 2 */
     {.identity = {.role = TWILL_HELLO_DATA, .rank = 1, .size = 4}, .fault = TWILL_FAULT_MALFORMED},
 };
 
-/* Knows no key, or another: hears "no" at most. */
+/* Without the key, or with another: receives a refusal at most. */
 static bool be_refused(int fd, const struct rendezvous_intruder *s)
 {
     struct twill_secret secret;
@@ -196,7 +195,7 @@ static bool receive_refusal(int fd, struct twill_session *session, const char *e
     TWILL_REQUIRE(recv(fd, text, answer.length, MSG_WAITALL) == (ssize_t)answer.length);
     TWILL_REQUIRE(twill_wire_is_body(&answer, text));
     return twill_test_note(strstr(text, expected) != NULL, __FILE__, __LINE__,
-                           "told \"%s\" instead of \"%s\"", text, expected);
+                           "received \"%s\" instead of \"%s\"", text, expected);
 }
 
 static bool intrude(const struct twill_test_job *job, const struct rendezvous_intruder *s,
@@ -218,12 +217,12 @@ static bool intrude(const struct twill_test_job *job, const struct rendezvous_in
         TWILL_REQUIRE(be_refused(fd, s));
     if (s->says && !*s->says)
         shutdown(fd, SHUT_WR);
-    TWILL_REQUIRE(recv(fd, &byte, 1, 0) <= 0); /* cut off */
+    TWILL_REQUIRE(recv(fd, &byte, 1, 0) <= 0); /* closed */
     close(fd);
     return true;
 }
 
-/* Something that greets as rank 2 and is let in before this returns. */
+/* Join as rank 2 from another process; it is admitted before this returns. */
 static int be_false(const struct twill_test_job *job)
 {
     const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
@@ -235,7 +234,7 @@ static int be_false(const struct twill_test_job *job)
     int fd = twill_test_dial(job), probe = twill_test_dial(job);
     bool sent = twill_test_hello(fd, &identity, &session) &&
                 send(probe, garbage, sizeof(garbage), MSG_NOSIGNAL) == (ssize_t)sizeof(garbage);
-    /* When who came later has been cut off, who came before has been heard. */
+    /* Once a later connection has been closed, the earlier one has been processed. */
     sent = sent && recv(probe, garbage, 1, 0) <= 0;
     close(probe);
     if (twill_test_note(fd >= 0 && sent, __FILE__, __LINE__, "no way in for a false rank"))
@@ -244,7 +243,7 @@ static int be_false(const struct twill_test_job *job)
     return -1;
 }
 
-/* Thread 4 plays all the strangers, then lets ranks 1 and 2 come. */
+/* Thread 4 plays all the unauthenticated connections, then lets ranks 1 and 2 join. */
 static void play_intruders(struct twill_test_job *job)
 {
     int kept[TWILL_ARRAY_LENGTH(intruders)];
@@ -252,7 +251,7 @@ static void play_intruders(struct twill_test_job *job)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(intruders); i++)
         if (false_rank < 0 || !intrude(job, &intruders[i], &kept[i]))
             return;
-    close(false_rank); /* it came and went: the true one is welcome */
+    close(false_rank); /* it left: the true rank 2 can join */
     atomic_store(&job->arrived, 1);
     while (atomic_load(&job->arrived) < 1 + job->size && !twill_test_failed())
         usleep(10000);
@@ -277,12 +276,12 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
     TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
     for (int round = 0; round < 3 && twill_test_gather(oob, 100, round); round++)
         ;
-    TWILL_CHECK(rank != 0 || strstr(oob->how, " stray connections turned away (4 malformed, 1 of"));
+    TWILL_CHECK(rank != 0 || strstr(oob->how, " connections rejected (4 malformed, 1 of"));
     for (int fault = 1; rank == 0 && fault < TWILL_FAULTS; fault++) {
         unsigned expected = fault == TWILL_FAULT_MALFORMED; /* the probe */
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(intruders); i++)
             expected += intruders[i].fault == (enum twill_fault)fault;
-        /* Ranks of ours may be slow too, on a busy machine, and come again. */
+        /* Ranks of the job may be slow, too, on a busy machine, and connect again. */
         bool more = fault == TWILL_FAULT_SLOW || fault == TWILL_FAULT_CLOSED;
         (void)twill_test_note(oob->rejected.count[fault] == expected ||
                                   (more && oob->rejected.count[fault] > expected),
@@ -301,7 +300,7 @@ static void tcp_intruders(void **state)
     twill_test_run_ranks(5, rank_among_intruders, &job);
 }
 
-/* A rank that finds something else at the port goes on looking. */
+/* A rank that finds another program at the port goes on searching. */
 static void rank_finds_intruder(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
@@ -333,7 +332,7 @@ static void tcp_other_service(void **state)
 
 /* --- where rank 0 listens ------------------------------------------------------------------- */
 
-/* On the address that was said if it is this host's, else on all, and says why. */
+/* Rank 0 listens at the given address if it is this host's, else on all, and reports why. */
 static void listens(const char *host, bool alone)
 {
     struct twill_job job = {.size = 2, .source = "MASTER_ADDR"};
@@ -359,7 +358,7 @@ static void tcp_where(void **state)
     char addresses[320] = "", name[64] = "";
     (void)state;
     listens("127.0.0.1", true);
-    listens("192.0.2.7", false); /* for examples: nobody has it */
+    listens("192.0.2.7", false); /* reserved for documentation: no host has it */
     twill_interface_addresses(addresses, sizeof(addresses));
     addresses[strcspn(addresses, " ")] = '\0';
     if (addresses[0])
@@ -372,7 +371,7 @@ static void tcp_where(void **state)
     }
 }
 
-/* Of two addresses the first is somebody's who takes connections and says nothing. */
+/* The first of two addresses is that of a program that accepts connections and sends nothing. */
 static void rank_by_two_addresses(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *test = user;
