@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watch: who is alive, and bad news.
+/* Failure detector: who is alive, and failure notifications.
  *
- * Outward there is one link per peer, made on demand. What the kernel says about it is the pulse:
- * refused or ended means that the process has gone, or has closed its watch, which comes to the
- * same: it will not answer. A loss is confirmed by a second attempt, so that a connection that was
- * merely dropped kills nobody, however often that is in a long run. Inward, connections are kept as
- * long as they last once they have shown the key (to drop one would look like our death); strangers
- * are few.
+ * Outgoing links: one per peer, connected on demand. The kernel reports the peer's end: refused or
+ * closed means that the process has died or closed its detector; either way it will not answer. A
+ * second attempt to connect confirms a loss, so that a connection that was merely dropped
+ * declares no rank dead, even if it happens often in a long run. Incoming connections are kept
+ * while they last once authenticated, as the peer would take their end for our death.
  *
- * News may come from who ends right after it, to who looks only much later: so hellos are one way
- * (fabric/auth/handshake.h), under the secret of this run, and a call counts only once. */
+ * The sender of a notification may exit right after it, and the receiver may poll much later: so
+ * the handshake is one-way (fabric/auth/handshake.h), under the secret of this run, and a call is
+ * accepted only once. */
 #include "fabric/detector/detector_state.h"
 
 #include <errno.h>
@@ -18,11 +18,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QUEUED         256                  /* who waits to be let in, besides all the ranks */
+#define QUEUED         256                  /* backlog of the listener beyond one a rank */
 #define CONFIRM_NS     UINT64_C(3000000000) /* for a second attempt to connect */
-#define STEADY_NS      UINT64_C(2000000000) /* a connection that lasted so long was with the peer */
-#define RETRY_NS       UINT64_C(1000000000) /* between attempts that say nothing about the peer */
-#define NOTIFY_TURN_NS UINT64_C(50000000)   /* between looks at peers that cannot be reached yet */
+#define STEADY_NS      UINT64_C(2000000000) /* a connection that lasted this long reached the peer */
+#define RETRY_NS       UINT64_C(1000000000) /* between attempts that prove nothing about the peer */
+#define NOTIFY_TURN_NS UINT64_C(50000000)   /* between checks of peers that cannot be reached yet */
 #define NOTIFY_WIDTH   256                  /* connections of twill_detector_notify() at a time */
 
 static twill_status listen_here(struct twill_detector *detector, const struct twill_oob *oob,
@@ -33,18 +33,20 @@ static twill_status listen_here(struct twill_detector *detector, const struct tw
     socklen_t length;
     int backlog = oob->size + QUEUED;
     if (!twill_endpoint_address(oob->address, 0, &address, &length))
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rank %d: watch: %s is not an address",
-                          oob->rank, oob->address);
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
+                          "rank %d: failure detector: %s is not an address", oob->rank,
+                          oob->address);
     detector->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
     if (detector->listener < 0 &&
-        errno == EADDRNOTAVAIL) { /* others see us under another address */
+        errno == EADDRNOTAVAIL) { /* other hosts see this one under a translated address */
         (void)twill_endpoint_address(address.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &address,
                                      &length);
         detector->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
     }
     if (detector->listener < 0 || !twill_socket_name(detector->listener, false, &endpoint))
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "rank %d: watch: cannot listen on %s: %s",
-                          oob->rank, oob->address, strerror(errno));
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM,
+                          "rank %d: failure detector: cannot listen on %s: %s", oob->rank,
+                          oob->address, strerror(errno));
     memset(mine, 0, sizeof(*mine));
     memcpy(mine->address, oob->address, sizeof(mine->address));
     mine->port = endpoint.port;
@@ -62,8 +64,9 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
     detector->polls = calloc(detector->capacity, sizeof(*detector->polls));
     if (!detector->link || !detector->place || !detector->taken || !detector->caller ||
         !detector->polls)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %zu ranks",
-                          detector->rank, size);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                          "rank %d: failure detector: no memory for %zu ranks", detector->rank,
+                          size);
     for (size_t r = 0; r < size; r++)
         detector->link[r].fd = -1;
     return TWILL_OK;
@@ -77,7 +80,8 @@ twill_status twill_detector_open(struct twill_detector **out, struct twill_oob *
     struct twill_detector *detector = calloc(1, sizeof(*detector));
     *out = NULL;
     if (!detector)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory", oob->rank);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: failure detector: no memory",
+                          oob->rank);
     detector->listener = detector->hosts.set = detector->hosts.keeper = -1;
     detector->rank = oob->rank;
     detector->size = oob->size;
@@ -122,7 +126,7 @@ void twill_detector_close(struct twill_detector *detector)
     free(detector);
 }
 
-/* --- outward --------------------------------------------------------------------------------- */
+/* --- outgoing links -------------------------------------------------------------------------- */
 
 static void hang_up_link(struct twill_detector_link *link, enum twill_link_state state)
 {
@@ -133,13 +137,13 @@ static void hang_up_link(struct twill_detector_link *link, enum twill_link_state
     link->point = state == LINK_IDLE ? twill_wire_deadline(RETRY_NS) : 0;
 }
 
-/* Connecting failed: what does that say about the peer? */
+/* Judge from the errno of a failed connect whether the peer is dead. */
 static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
 {
     struct twill_detector_link *link = &detector->link[peer];
     bool gone = why == ECONNREFUSED || why == ECONNRESET || why == EPIPE;
     bool suspected = link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT);
-    /* Out of descriptors here, or unreachable: no evidence, unless it was seen to leave. */
+    /* A shortage here or an unreachable peer proves nothing, unless its connection ended before. */
     bool local = why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM ||
                  why == EADDRNOTAVAIL || why == EAGAIN; /* of ports */
     hang_up_link(link, gone || (suspected && !local) ? LINK_DEAD : LINK_IDLE);
@@ -147,7 +151,7 @@ static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int 
         twill_hosts_decide(detector, peer, gone);
 }
 
-/* A connection ended. */
+/* Handle the end of a connection. The first one is only a suspicion. */
 static void link_lose(struct twill_detector_link *link)
 {
     if (twill_now() >= link->point + STEADY_NS)
@@ -173,8 +177,8 @@ enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint
     return outcome;
 }
 
-/* Connected: show the key. A fresh socket's buffer takes that at once; where the kernel has no
- * memory for it, that says nothing about the peer. */
+/* Authenticate on a new connection. Its buffer has space for that; if the kernel is short of
+ * memory, retry at once: this proves nothing about the peer. */
 static void greet_peer(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -230,19 +234,19 @@ static void check_connecting(struct twill_detector *detector, uint32_t peer)
     }
 }
 
-/* Peers say nothing on a connection that we made: all that can come is its end. */
+/* Check for the end of a connection: peers send nothing on those that this rank opened. */
 static void check_open(struct twill_detector_link *link)
 {
     char byte;
     ssize_t n = recv(link->fd, &byte, 1, MSG_DONTWAIT);
-    if (n < 0 && errno == ETIMEDOUT) /* keep-alive: the host does not answer any more */
+    if (n < 0 && errno == ETIMEDOUT) /* keep-alive: the host stopped answering */
         hang_up_link(link, LINK_DEAD);
     else if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) ||
-             twill_socket_is_silent(link->fd)) /* reports under way keep keep-alive off */
+             twill_socket_is_silent(link->fd)) /* no keep-alive while data is unacknowledged */
         link_lose(link);
 }
 
-/* Move a link along without waiting. A loss is followed up at once. */
+/* Progress a link without blocking. After a loss, reconnect at once. */
 static void step_link(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -259,7 +263,7 @@ bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
     if (peer >= (uint32_t)detector->size || peer == (uint32_t)detector->rank)
         return false;
     twill_hosts_poll(detector);
-    if (twill_hosts_is(detector, peer, HOST_SUSPECT)) /* was begun when it became one */
+    if (twill_hosts_is(detector, peer, HOST_SUSPECT)) /* twill_detector_recheck_host() started it */
         step_link(detector, detector->hosts.lowest[detector->hosts.of[peer]]);
     if (!twill_hosts_is(detector, peer, HOST_LOST))
         step_link(detector, peer);
@@ -283,13 +287,13 @@ void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host)
     step_link(detector, detector->hosts.lowest[host]);
 }
 
-/* Make the news the next frame of a link. */
+/* Build the header of the notification as the next frame of a link. */
 static void seal(struct twill_detector_link *link, const struct twill_notice_body *body)
 {
     twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NOTICE, 0, body, sizeof(*body), NULL);
 }
 
-/* Move one peer's copy of the news along. */
+/* Progress the notification of one peer. */
 static void notify_one(struct twill_detector *detector, uint32_t peer,
                        const struct twill_notice_body *body)
 {
@@ -301,20 +305,20 @@ static void notify_one(struct twill_detector *detector, uint32_t peer,
             seal(link, body);
         enum twill_wire_moved outcome =
             twill_wire_write(link->fd, &link->header, body, sizeof(*body), &link->done);
-        link->session.sent -= link->done == 0; /* not begun: its place is free */
+        link->session.sent -= link->done == 0; /* nothing sent: reuse the sequence number */
         if (outcome == TWILL_WIRE_GONE)
             link_lose(link);
         link->notified = outcome == TWILL_WIRE_DONE;
     }
     link->notified = link->notified || link->state == LINK_DEAD;
     if (link->notified && link->temporary &&
-        link->state == LINK_OPEN) { /* make room for the next ones */
+        link->state == LINK_OPEN) { /* make room for other peers */
         hang_up_link(link, LINK_IDLE);
         link->point = 0;
     }
 }
 
-/* Begin with as many peers as fit; false: all are told. Fills polls for the wait. */
+/* Progress as many peers as fit. Returns false when all are notified; fills polls for the wait. */
 static bool notify_some(struct twill_detector *detector, const struct twill_notice_body *body,
                         size_t *waiting)
 {
@@ -365,7 +369,7 @@ void twill_detector_send(struct twill_detector *detector, uint32_t peer,
     if (twill_wire_write(link->fd, &link->header, &body, sizeof(body), &done) == TWILL_WIRE_DONE)
         return;
     link->session.sent -= done == 0;
-    if (done > 0) /* half a frame is of no use */
+    if (done > 0) /* the stream cannot continue after a partial frame */
         hang_up_link(link, LINK_IDLE);
 }
 
@@ -390,6 +394,6 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
                               twill_min(deadline, twill_wire_deadline(NOTIFY_TURN_NS)));
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++)
         if (!detector->link[r].notified &&
-            detector->link[r].fd >= 0) /* half a frame is of no use */
+            detector->link[r].fd >= 0) /* perhaps after a partial frame */
             hang_up_link(&detector->link[r], LINK_IDLE);
 }

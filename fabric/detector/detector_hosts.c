@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The watch between hosts: connections that are there from set-up on, made by the lowest rank of
- * each host, and seen by all of its ranks.
+/* Failure detector between hosts: connections opened during set-up by the lowest rank of each host
+ * and observed by all of its ranks.
  *
- * A process can hand another one its epoll instance: what is in it is reported to both, although
- * the other has none of the sockets. So a host needs one connection to each other host, whatever
- * its ranks are doing, and the kernel does the rest: it asks the other one every few seconds
- * whether it is still there, and reports an error when it has not answered for SILENT_MS. That
- * error is the same for a host that has vanished and for a connection that was cut off on the way
- * or reset by a process that has died: so it makes the host a suspect only, and a new connection
- * to it decides (detector.c). */
+ * A process can pass its epoll instance to another, which then gets its events without having its
+ * sockets. So a host needs one connection to each other host, whatever its ranks are doing, and the
+ * kernel does the rest: it probes the other host every few seconds and reports an error after
+ * SILENT_MS without an answer. A host that has vanished, a connection that was cut on the way and
+ * one that was reset by a dying process give the same error: so it only makes the host a suspect,
+ * and a new connection to it decides (detector.c). */
 #include "fabric/detector/detector_state.h"
 
 #include "fabric/shm/fd_passing.h"
@@ -23,27 +22,27 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define KEPT_DIVISOR 16   /* of the limit of descriptors, what is kept in a queue */
-#define IDLE_S       3    /* without a word before the kernel asks */
-#define AGAIN_S      2    /* between questions */
-#define SILENT_MS    8500 /* a question due at 9 s finds the host silent for so long */
-#define SET_UP_NS    UINT64_C(10000000000) /* at most, and a quarter of the bootstrap's deadline */
+#define KEPT_DIVISOR 16   /* share of the descriptor limit that may be kept in a queue */
+#define IDLE_S       3    /* silence before the first keep-alive probe */
+#define AGAIN_S      2    /* between probes */
+#define SILENT_MS    8500 /* the probe due at 9 s then finds the host silent for too long */
+#define SET_UP_NS    UINT64_C(10000000000) /* most time for set-up, and a quarter of the timeout */
 #define TURN_NS      UINT64_C(20000000)
-#define NOTIFY_NS    UINT64_C(100000000) /* to tell other hosts of a suspect */
+#define NOTIFY_NS    UINT64_C(100000000) /* for notifying other hosts of a suspect */
 #define EVENTS       32
-#define NEIGHBOURS   64 /* more than twice the logarithm of hosts */
+#define NEIGHBOURS   64 /* more than 2 log2(hosts) */
 #define OMITTED      8
 
-/* What ranks tell each other first. */
+/* What ranks exchange first. */
 struct detector_peer_info {
-    uint64_t name, key; /* of the socket that the epoll instance is passed over */
-    uint64_t most;      /* connections */
+    uint64_t name, key; /* of the socket over which the epoll instance is passed */
+    uint64_t most;      /* connections that this rank may have */
     uint32_t cause;     /* enum twill_share_cause */
     uint32_t zero;
 };
 
-/* Hosts that a rank should call, and cannot; UINT32_MAX: no other. After the last one that has room
- * here it has called none. */
+/* Hosts to which a rank should have connected, but failed, in ascending order; the rest is
+ * UINT32_MAX. If all entries are used, it has connected to none after the last one. */
 struct omitted {
     uint32_t host[OMITTED];
 };
@@ -88,7 +87,7 @@ static bool are_connected(const struct twill_hosts *hosts, uint32_t a, uint32_t 
     return a != b && (hosts->all || is_power_of_two(on) || is_power_of_two(hosts->count - on));
 }
 
-/* Of two hosts one connects: each to about half of the others. */
+/* Report whether host a opens the connection to b: each host opens about half of its own. */
 static bool calls(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
 {
     uint32_t on = (b + hosts->count - a) % hosts->count;
@@ -122,13 +121,14 @@ static twill_status number_hosts(struct twill_detector *detector, const uint32_t
     }
     free(seen);
     if (!fine)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %u hosts",
-                          detector->rank, hosts->count);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                          "rank %d: failure detector: no memory for %u hosts", detector->rank,
+                          hosts->count);
     return TWILL_OK;
 }
 
-/* The kernel finds out by itself whether the other host is there. Nothing is ever sent over it, so
- * a timeout for what was sent (TCP_USER_TIMEOUT) cannot hit a process that is only slow. */
+/* Let the kernel probe the other host. Nothing is ever sent on the connection, so that
+ * TCP_USER_TIMEOUT cannot affect a process that is merely slow. */
 static void keep_alive(int fd)
 {
     static const struct {
@@ -139,7 +139,7 @@ static void keep_alive(int fd)
                          sizeof(options[i].value));
 }
 
-/* A connection under way, or -1. */
+/* Start to connect to a rank. Returns a descriptor, or -1. */
 static int dial_host(const struct twill_detector *detector, uint32_t peer)
 {
     const struct twill_listen_address *place = &detector->place[peer];
@@ -155,12 +155,12 @@ static int dial_host(const struct twill_detector *detector, uint32_t peer)
     return fd;
 }
 
-/* Is it there by now? In vain: fd[h] is -1. */
+/* Report whether the connection attempt to host h is over. If it failed, fd[h] is -1. */
 static bool has_connected(struct twill_detector *detector, uint32_t h)
 {
     struct twill_hosts *hosts = &detector->hosts;
     struct pollfd one = {.fd = hosts->fd[h], .events = POLLOUT};
-    struct twill_session session; /* of frames, of which none follow */
+    struct twill_session session; /* unused: no frame follows */
     if (one.fd < 0)
         return true;
     if (poll(&one, 1, 0) <= 0)
@@ -174,7 +174,7 @@ static bool has_connected(struct twill_detector *detector, uint32_t h)
     return true;
 }
 
-/* Hosts that are not connected yet; what is waited for is in watch->polls. */
+/* Progress the connections of this host. Returns how many are not open; fills detector->polls. */
 static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_t *polls)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -200,7 +200,7 @@ static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_
     return left;
 }
 
-/* What could not be connected is closed, and done without. */
+/* Add the open connections to the epoll instance. Count and close those that failed. */
 static void put_into_set(struct twill_detector *detector, const bool *open)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -220,7 +220,7 @@ static void put_into_set(struct twill_detector *detector, const bool *open)
     }
 }
 
-/* Tell hosts that cannot be called, so that they do not wait for a call. */
+/* Start to connect to hosts, and list those that failed, so that they do not wait for it. */
 static void dial_all(struct twill_detector *detector, struct omitted *mine)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -251,8 +251,9 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
     size_t polls;
     bool *open = calloc(hosts->count, sizeof(*open));
     if (open == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %u hosts",
-                          detector->rank, hosts->count);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                          "rank %d: failure detector: no memory for %u hosts", detector->rank,
+                          hosts->count);
     for (uint32_t h = 0; h < hosts->count; h++)
         open[h] = !calls(hosts, own, h) && omits(&omitted[hosts->lowest[h]], own);
     while (hosts_connect(detector, open, &polls) > 0 && twill_now() < deadline)
@@ -263,14 +264,15 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
     return TWILL_OK;
 }
 
-/* Call the others, tell whom one cannot call, and wait for the rest. Collective over boot. */
+/* Connect to hosts, exchange which attempts failed, and wait for the rest. Collective over oob. */
 static twill_status connect_all_hosts(struct twill_detector *detector, struct twill_oob *oob,
                                       uint64_t patience, struct twill_error *error)
 {
     struct omitted mine, *all = calloc((size_t)detector->size, sizeof(*all));
     if (all == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
-                          detector->rank, detector->size);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                          "rank %d: failure detector: no memory for %d ranks", detector->rank,
+                          detector->size);
     dial_all(detector, &mine);
     twill_status status = twill_oob_allgather(oob, &mine, all, sizeof(mine), error);
     if (status == TWILL_OK && is_lowest(detector))
@@ -279,10 +281,10 @@ static twill_status connect_all_hosts(struct twill_detector *detector, struct tw
     return status;
 }
 
-/* Put the epoll instance and the ends into the queue of a socket, where they stay: what is open in
- * a queue is open as long as any process has the socket. Not where there are too many: the kernel
- * lets a user have as many in all queues as a process may have descriptors. Then the ends go with
- * the lowest rank. */
+/* Send the epoll instance and the connections into the queue of a socket, hosts->keeper, and leave
+ * them there: they stay open as long as any process has that socket. If there are too many, the
+ * connections end with the lowest rank instead: the kernel limits the descriptors in all queues of
+ * a user to the descriptor limit of a process. */
 static void keep_ends(struct twill_hosts *hosts)
 {
     int pair[2], ends[TWILL_FDS_MOST];
@@ -307,8 +309,8 @@ static void keep_ends(struct twill_hosts *hosts)
     close(pair[1]);
 }
 
-/* What the lowest rank has handed out: the keeper, with the epoll instance first in its queue, or
- * that itself. */
+/* Use what the lowest rank passed: the keeper, whose queue has the epoll instance first, or the
+ * epoll instance itself. */
 static void take_set(struct twill_hosts *hosts, int theirs)
 {
     int set = twill_fds_peek(theirs);
@@ -317,8 +319,8 @@ static void take_set(struct twill_hosts *hosts, int theirs)
     hosts->keeper = set >= 0 ? theirs : -1;
 }
 
-/* The lowest rank hands its epoll instance to the others of its host, and takes theirs, which are
- * empty. Where that does not work, they look at nothing. */
+/* The lowest rank passes its epoll instance to the other ranks of its host, and gets their empty
+ * ones in exchange. If that fails, the other ranks observe no connections. */
 static void share_set(struct twill_detector *detector, struct twill_fd_passing *fd_passing,
                       const struct detector_peer_info *infos)
 {
@@ -362,8 +364,9 @@ twill_status twill_detector_connect(struct twill_detector *detector, struct twil
     memcpy(brief.nonce, oob->nonce, sizeof(brief.nonce));
     struct detector_peer_info *infos = calloc((size_t)detector->size, sizeof(*infos));
     if (infos == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
-                          detector->rank, detector->size);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                          "rank %d: failure detector: no memory for %d ranks", detector->rank,
+                          detector->size);
     hosts->set = epoll_create1(EPOLL_CLOEXEC);
     mine.cause = (uint32_t)twill_fd_passing_listen(&fd_passing, &brief);
     if (mine.cause == TWILL_SHARE_FINE && hosts->set < 0)
@@ -390,15 +393,15 @@ size_t twill_detector_describe(const struct twill_detector *detector, char *text
     uint32_t to = 0;
     for (uint32_t h = 0; h < hosts->count; h++)
         to += are_connected(hosts, own_host(detector), h);
-    snprintf(text, bytes, "rank %u connects this host to %u of %u others, %u of them in vain",
+    snprintf(text, bytes, "rank %u connects this host to %u of %u others; %u of them failed",
              hosts->lowest[own_host(detector)], to, hosts->count - 1, hosts->missing);
     return hosts->missing;
 }
 
-/* --- afterwards ------------------------------------------------------------------------------ */
+/* --- after set-up ---------------------------------------------------------------------------- */
 
-/* Where hosts are not all connected, each tells its neighbours: rank by rank, so that it comes
- * round by those that are in the library, whichever they are. */
+/* If not all hosts are connected, notify those that are neighbours of this one: the rank with this
+ * rank's number on each, so that the notification spreads by whichever ranks are in the library. */
 static void forward_loss(struct twill_detector *detector, uint32_t host)
 {
     const struct twill_hosts *hosts = &detector->hosts;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inward half of the watch: who calls, and what it says. */
+/* Incoming connections of the failure detector: authentication and notifications. */
 #include "fabric/detector/detector_state.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#define HANDSHAKE_NS UINT64_C(2000000000) /* how long they may stay where others want the place */
+#define HANDSHAKE_NS UINT64_C(2000000000) /* time to authenticate when there are no free places */
 
 static struct twill_handshake *handshake_of(struct twill_detector *detector, int fd)
 {
@@ -16,7 +16,7 @@ static struct twill_handshake *handshake_of(struct twill_detector *detector, int
     return handshake;
 }
 
-/* fault: NONE if it is no stranger's. */
+/* Close a connection. fault: why it is rejected; NONE: it ended normally. */
 static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fault fault)
 {
     struct twill_caller *caller = &detector->caller[i];
@@ -36,7 +36,7 @@ static bool is_full(const struct twill_detector *detector)
            detector->callers == detector->capacity;
 }
 
-/* Who does not fit stays in the listener's queue, and its connection alive. */
+/* Accept as many connections as fit. The rest stays in the listener's queue, connected. */
 static void admit_callers(struct twill_detector *detector)
 {
     while (!is_full(detector)) {
@@ -55,7 +55,7 @@ static void admit_callers(struct twill_detector *detector)
     }
 }
 
-/* Is this call a new one? */
+/* Report whether a rank's call of this number was not accepted before, and record it. */
 static bool is_new(struct twill_taken *taken, uint64_t number)
 {
     if (number > taken->last) {
@@ -71,8 +71,8 @@ static bool is_new(struct twill_taken *taken, uint64_t number)
     return true;
 }
 
-/* Move a stranger's hello along. GONE: it has been dropped. DONE: it is none any more. Who is slow
- * may be a rank that has left the library in the middle, and goes on when it comes back. */
+/* Progress a handshake. GONE: the connection was closed. DONE: authenticated. A slow one may be of
+ * a rank that left the library in between and continues when it returns. */
 static enum twill_wire_moved authenticate(struct twill_detector *detector, size_t i)
 {
     struct twill_caller *caller = &detector->caller[i];
@@ -97,8 +97,8 @@ static enum twill_wire_moved authenticate(struct twill_detector *detector, size_
     return outcome;
 }
 
-/* Look at what caller i sent without taking it: DONE if a whole frame is there. ended: nothing more
- * will come. */
+/* Peek at the next frame of caller i: DONE if it is complete and authentic. ended: no more data
+ * will arrive. */
 static enum twill_wire_moved peek(struct twill_detector *detector, size_t i, bool ended,
                                   struct twill_notice_frame *frame, enum twill_fault *fault)
 {
@@ -126,7 +126,7 @@ static void take_notice(struct twill_notice *notice, const struct twill_caller *
     struct twill_notice_body *body = &frame->body;
     size_t done = 0;
     while (twill_wire_read(caller->fd, frame, sizeof(*frame), &done) == TWILL_WIRE_LATER)
-        continue; /* interrupted: all of it is there */
+        continue; /* interrupted by a signal: the frame has arrived */
     notice->from = (uint32_t)caller->rank;
     notice->comm = body->comm;
     notice->status = body->status <= 0 && body->status >= TWILL_ERR_INTERNAL
@@ -137,7 +137,7 @@ static void take_notice(struct twill_notice *notice, const struct twill_caller *
     memcpy(notice->state, body->state, sizeof(notice->state));
 }
 
-/* Read what there is of caller i. GONE: it has been dropped. DONE: news. */
+/* Receive from caller i. GONE: its connection was closed. DONE: *notice is set. */
 static enum twill_wire_moved receive_from(struct twill_detector *detector, size_t i,
                                           struct twill_notice *notice)
 {
@@ -160,7 +160,8 @@ static enum twill_wire_moved receive_from(struct twill_detector *detector, size_
 void twill_detector_admit(struct twill_detector *detector)
 {
     admit_callers(detector);
-    for (size_t i = detector->callers; i-- > 0;) /* downwards: drop() moves the last one here */
+    for (size_t i = detector->callers;
+         i-- > 0;) /* downwards: drop_caller() moves the last one here */
         if (detector->caller[i].rank < 0)
             (void)authenticate(detector, i);
 }
@@ -184,7 +185,8 @@ static bool receive_one(struct twill_detector *detector, struct twill_notice *no
         detector->polls[i] =
             (struct pollfd){.fd = detector->caller[i].fd, .events = POLLIN | POLLRDHUP};
     (void)poll(detector->polls, detector->callers, 0);
-    for (size_t i = detector->callers; i-- > 0;) /* downwards: drop() moves the last one here */
+    for (size_t i = detector->callers;
+         i-- > 0;) /* downwards: drop_caller() moves the last one here */
         if (detector->polls[i].revents != 0 || detector->caller[i].rank < 0)
             if (receive_from(detector, i, notice) == TWILL_WIRE_DONE)
                 return true;

@@ -1,52 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the watch: its state, shared by the outward (detector.c) and inward half
- * (detector_receive.c).
- */
+/* Internals of the failure detector: state shared by outgoing links (detector.c), incoming
+ * connections (detector_receive.c) and connections between hosts (detector_hosts.c). */
 #ifndef TWILL_DETECTOR_STATE_H
 #define TWILL_DETECTOR_STATE_H
 
 #include "fabric/auth/handshake.h"
 #include "fabric/detector/detector.h"
 
-#define TWILL_DETECTOR_HANDSHAKES 16 /* connections that have shown no key, at a time */
+#define TWILL_DETECTOR_HANDSHAKES 16 /* most unauthenticated connections at a time */
 
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
 
-/* Outward, to a peer. */
+/* Outgoing connection to a peer. */
 struct twill_detector_link {
     int fd;
     uint8_t state;
-    bool suspected;                  /* a connection was lost just before */
-    bool notified;                   /* has the news of the tell under way, or cannot have it */
-    bool temporary;                  /* made by the tell under way, only for it */
-    size_t done;                     /* bytes of it */
-    uint64_t calls;                  /* made: counted for each peer, who takes none that is old */
-    uint64_t point;                  /* IDLE: not before; CONNECTING: confirm by; OPEN: since */
+    bool suspected;                  /* its last connection ended early */
+    bool notified;                   /* has the current notification, or is dead */
+    bool temporary;                  /* opened for the current notification only */
+    size_t done;                     /* bytes sent of the current notification */
+    uint64_t calls;                  /* handshakes so far: their number, which is accepted once */
+    uint64_t point;                  /* IDLE: retry at; CONNECTING: confirm by; OPEN: since */
     struct twill_session session;    /* OPEN */
-    struct twill_wire_header header; /* of the news under way */
+    struct twill_wire_header header; /* of the current notification */
 };
 
-/* Inward. */
+/* Incoming connection. */
 struct twill_caller {
     int fd;
-    int64_t rank; /* -1: has not shown the key */
+    int64_t rank; /* -1: not authenticated */
     uint64_t deadline;
     struct twill_session session;
 };
 
-/* Somebody who has not shown the key. */
+/* Handshake of an unauthenticated incoming connection. */
 struct twill_handshake {
     struct twill_hello hello;
     int fd; /* -1: free */
 };
 
-/* The calls of a rank that have been taken: up to the last one; bit i: the one i before it. They
- * may be looked at in another order than they were made in. */
+/* Numbers of a rank's accepted handshakes: the highest, and bit i for the one i below it.
+ * Handshakes may be processed in another order than they were started. */
 struct twill_taken {
     uint64_t last, seen;
 };
 
-/* Where a peer listens. */
+/* Address and port of a rank's listener. */
 struct twill_listen_address {
     char address[TWILL_ADDRESS_TEXT];
     uint64_t port;
@@ -64,33 +63,32 @@ struct twill_notice_frame {
     struct twill_notice_body body;
 };
 
+/* What a rank knows of a host. */
 enum twill_host_state {
     HOST_MONITORED,
-    HOST_SUSPECT, /* its connection broke: the next attempt to connect to one of its ranks decides
-                   */
-    HOST_CLOSED,  /* it has closed the connection, or has answered since: its ranks stand for
-                     themselves */
-    HOST_LOST     /* it does not answer */
+    HOST_SUSPECT, /* the connection broke: the next connect to one of its ranks decides */
+    HOST_CLOSED, /* it closed the connection, or answered since: its ranks are checked one by one */
+    HOST_LOST    /* it stopped answering */
 };
 
-/* The connections between hosts. In every pair of connected hosts, the lowest rank of one holds one
- * end. All ranks of a host share an epoll instance in which its ends are, and so see how they end
- * without holding them; nobody reads them, which would take the error from the others. The ends are
- * also in the queue of a socket that all ranks of the host have: they are open until the last of
- * those has ended, not only the lowest. */
+/* Connections between hosts; the lowest rank of each host has the sockets. All ranks of a host
+ * share an epoll instance that contains them, and so see their end without having the sockets; no
+ * rank reads them, as that would consume the error. They are also in the queue of a socket that all
+ * ranks of the host have, and so stay open until the last of these ranks has ended. */
 struct twill_hosts {
-    uint32_t count;   /* 0: not connected */
+    uint32_t count;   /* 0: hosts are not connected */
     bool all;         /* every host is connected to every other */
     int set;          /* the epoll instance, or -1 */
-    int keeper;       /* a socket in whose queue the ends are, or -1 */
-    uint32_t missing; /* connections that this rank should have made, and could not */
+    int keeper;       /* socket with the connections in its queue, or -1 */
+    uint32_t missing; /* lowest rank: connections that failed */
     uint32_t *of;     /* [size] host of each rank */
     uint32_t *number; /* [size] of each rank among those of its host */
     uint32_t *lowest; /* [count] rank of each host */
-    int *fd;          /* [count] lowest rank: its ends; -1 */
+    int *fd;          /* [count] lowest rank: connection to each host, or -1 */
     uint8_t *state;   /* [count] enum twill_host_state */
 };
 
+/* The failure detector of one rank: created by twill_detector_open(); one thread at a time. */
 struct twill_detector {
     struct twill_secret secret; /* of this run */
     struct twill_rejected rejected;
@@ -106,31 +104,26 @@ struct twill_detector {
     struct twill_hosts hosts;
 };
 
-/* --- detector.c ---------------------------------------------------------------------------------
- */
-/* Say who we are on a fresh connection to a peer; sessions of frames may be NULL. LATER: the kernel
- * had no memory for it. */
+/* --- detector.c ------------------------------------------------------------------------------ */
+/* Send the handshake on a new connection to a peer. LATER: the kernel is short of memory. */
 enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint32_t peer, int fd,
                                            struct twill_session *session);
-/* Close the connections to the ranks of a host, and give up attempts: fresh ones show whether it
- * answers. */
+/* Close the links to all ranks of a host and give up attempts: new ones show whether it answers. */
 void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host);
 
-/* --- detector_receive.c
- * ---------------------------------------------------------------------------- */
-/* Let in who has called, and hear who it is, but no news. */
+/* --- detector_receive.c ---------------------------------------------------------------------- */
+/* Accept connections and progress their handshakes, without receiving notifications. */
 void twill_detector_admit(struct twill_detector *detector);
-/* Take over the connection of a rank that has called; -1: it has not. */
+/* Take over the connection of a rank that has connected; -1: it has not. */
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
-/* --- detector_hosts.c ---------------------------------------------------------------------------
- */
+/* --- detector_hosts.c ------------------------------------------------------------------------ */
 void twill_hosts_close(struct twill_hosts *hosts);
-/* See which connections between hosts have ended. */
+/* Check which connections between hosts have ended. */
 void twill_hosts_poll(struct twill_detector *detector);
-/* A host's connection has ended, here or elsewhere: the ranks that this one tells of it hear so. */
+/* Suspect a host, whose connection ended here or at another host, and notify neighbours. */
 void twill_hosts_suspect(struct twill_detector *detector, uint32_t host);
-/* News of that communicator number are of hosts: state[0] is a suspect. */
+/* Communicator number of notifications about hosts: state[0] is the suspected host. */
 #define TWILL_HOSTS_COMM UINT32_MAX
 
 static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_t peer,
@@ -139,7 +132,7 @@ static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_
     return detector->hosts.count > 0 &&
            detector->hosts.state[detector->hosts.of[peer]] == (uint8_t)state;
 }
-/* A suspect's host has answered, or has not. */
+/* Record whether the host of a suspected peer has answered. */
 static inline void twill_hosts_decide(struct twill_detector *detector, uint32_t peer, bool answers)
 {
     if (twill_hosts_is(detector, peer, HOST_SUSPECT))

@@ -65,7 +65,7 @@ static inline void notify(struct test_detector *w, int rank, uint32_t comm)
 {
     struct twill_notice notice = {
         .from = (uint32_t)rank, .comm = comm, .status = TWILL_ERR_MISMATCH};
-    snprintf(notice.message, sizeof(notice.message), "rank %d tells of %u", rank, comm);
+    snprintf(notice.message, sizeof(notice.message), "rank %d reports %u", rank, comm);
     uint32_t everyone[64];
     for (uint32_t r = 0; r < TWILL_ARRAY_LENGTH(everyone); r++)
         everyone[r] = r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The watch: dead peers are noticed, living ones are not called dead, news arrives whole, garbage
- * and strangers change nothing. Ranks are threads that meet over TCP. */
+/* The failure detector: dead peers are detected, live ones are not declared dead, notifications
+ * arrive complete, malformed and unauthenticated connections change nothing. Ranks are threads that
+ * connect over TCP. */
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
 
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The odd rank closes; all others notice, and find each other alive, before and after. */
+/* The odd rank closes; all others detect it, and find each other alive, before and after. */
 static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
@@ -61,7 +62,7 @@ static void notices(void **state)
     }
 }
 
-/* A process that is killed, with nobody to say goodbye. */
+/* A process that is killed. */
 static void process_notices(int rank, int size, twill_bootstrap *oob, void *user)
 {
     struct twill_test_job *job = user;
@@ -92,7 +93,7 @@ static void notices_processes(void **state)
     twill_test_run_processes(3, process_notices, &job);
 }
 
-/* --- news ------------------------------------------------------------------------------------ */
+/* --- notifications --------------------------------------------------------------------------- */
 
 static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *user)
 {
@@ -102,7 +103,7 @@ static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *use
     (void)unused;
     if (!test_detector_open(&w, job, rank))
         return;
-    if (rank % 2) /* with and without a connection that is there already */
+    if (rank % 2) /* with and without an open connection */
         for (int peer = 0; peer < size; peer++)
             TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)peer));
     for (uint32_t comm = 0; comm < 3; comm++)
@@ -113,7 +114,7 @@ static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *use
         TWILL_CHECK(receives(&w, &notice));
         TWILL_CHECK(notice.from < (uint32_t)size && notice.from != (uint32_t)rank);
         TWILL_CHECK(notice.comm < 3 && notice.status == TWILL_ERR_MISMATCH);
-        snprintf(expected, sizeof(expected), "rank %u tells of %u", notice.from, notice.comm);
+        snprintf(expected, sizeof(expected), "rank %u reports %u", notice.from, notice.comm);
         TWILL_CHECK(strcmp(notice.message, expected) == 0);
         received[notice.from] |= 1 << notice.comm;
     }
@@ -135,7 +136,7 @@ static void notifies(void **state)
     }
 }
 
-/* One is dead already: the others hear all the same. */
+/* One is dead already: the others are notified all the same. */
 static void rank_notifies_survivors(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
@@ -168,12 +169,12 @@ static void notifies_survivors(void **state)
     twill_test_run_ranks(4, rank_notifies_survivors, &job);
 }
 
-/* --- strangers ------------------------------------------------------------------------------- */
+/* --- unauthenticated connections ------------------------------------------------------------- */
 
 #define WRONG_KINDS  11
-#define NOTICE_BYTES 360 /* bytes of a piece of news */
+#define NOTICE_BYTES 360 /* bytes of the body of a notification */
 
-/* A greeting with the right key, then news: each with something wrong. */
+/* A handshake with the right key, then a notification: each time with one thing wrong. */
 static void send_wrong(int fd, const struct twill_oob *oob, int which)
 {
     struct twill_hello_identity identity = {.role = TWILL_HELLO_DETECTOR,
@@ -194,7 +195,7 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
     identity.rank = which == 1 ? identity.size : identity.rank;
     identity.to = which == 2 ? 2 : 0;
     identity.role = which == 3 ? TWILL_HELLO_DATA : identity.role;
-    identity.argument = which == 7 ? 1 : identity.argument; /* the first call, once more */
+    identity.argument = which == 7 ? 1 : identity.argument; /* the first call again */
     if (!twill_hello_call(&hello, &secret, &identity) || which >= WRONG_KINDS)
         return;     /* silence */
     if (which == 6) /* noise */
@@ -205,16 +206,16 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
     twill_wire_seal(&session, &notice.header, which == 9 ? TWILL_WIRE_FAIL : TWILL_WIRE_NOTICE, 0,
                     notice.body, sizeof(notice.body), NULL);
     if (which == 4)
-        notice.header.length = UINT64_MAX - 10; /* and so has no proof */
+        notice.header.length = UINT64_MAX - 10; /* which invalidates the proof */
     if (which == 5)
-        bytes = 100; /* half of it */
+        bytes = 100; /* incomplete */
     if (which == 10)
-        notice.body[20] ^= 1; /* changed on its way */
+        notice.body[20] ^= 1; /* changed in transit */
     (void)!send(fd, &notice, bytes, MSG_NOSIGNAL);
 }
 
 #define WATCH_WRONG                                                                                \
-    30 /* WRONG_KINDS of them differ, the rest is silent; more than are let in at a time */
+    30 /* WRONG_KINDS of them differ, the rest is silent; above TWILL_DETECTOR_HANDSHAKES */
 
 static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, void *user)
 {
@@ -243,9 +244,9 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
         }
     }
     TWILL_CHECK(rank_barrier(&w));
-    if (rank == 0) /* the right one is heard, once there is room again */
+    if (rank == 0) /* the valid one is received, once a place is free again */
         TWILL_CHECK(receives(&w, &notice) && notice.from == 2 && notice.comm == 5 &&
-                    strcmp(notice.message, "rank 2 tells of 5") == 0);
+                    strcmp(notice.message, "rank 2 reports 5") == 0);
     if (rank == 2)
         notify(&w, 2, 5);
     TWILL_CHECK(rank_barrier(&w));
@@ -271,7 +272,7 @@ static void intruders(void **state)
     twill_test_run_processes(3, rank_among_intruders, &job);
 }
 
-/* --- the rest -------------------------------------------------------------------------------- */
+/* --- other cases ----------------------------------------------------------------------------- */
 
 static void leaks_nothing(void **state)
 {

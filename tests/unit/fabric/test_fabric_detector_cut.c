@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The watch where peers are slow, stop in the middle, or are cut off. Ranks are processes that meet
- * over TCP. */
+/* The failure detector with peers that are slow, stop in the middle, or whose connection is cut.
+ * Ranks are processes that connect over TCP. */
 #include "fabric/detector/detector_state.h"
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
@@ -10,10 +10,9 @@
 
 #include <cmocka.h>
 
-/* --- who is slow, stops in the middle, or is cut off -------------------------------------------
- */
+/* --- slow, incomplete and cut connections ---------------------------------------------------- */
 
-/* A connection to rank 0's watch, and the greeting of this rank's call of that number. */
+/* Connect to rank 0's detector and send this rank's handshake with that number. */
 static bool call(int fd, const struct twill_oob *oob, uint64_t number,
                  struct twill_session *session)
 {
@@ -26,7 +25,7 @@ static bool call(int fd, const struct twill_oob *oob, uint64_t number,
            twill_hello_move(&hello, fd, session) == TWILL_WIRE_DONE;
 }
 
-/* So many bytes of a piece of news. */
+/* Send `bytes` of a notification. */
 static bool begin_frame(int fd, struct twill_session *session, uint32_t comm, size_t bytes)
 {
     struct twill_notice_frame frame;
@@ -38,10 +37,10 @@ static bool begin_frame(int fd, struct twill_session *session, uint32_t comm, si
     return send(fd, &frame, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
-#define HALVES 40 /* more than are let in at a time */
+#define HALVES 40 /* above TWILL_DETECTOR_HANDSHAKES */
 
-/* Rank 1 connects, leaves the library for long, and goes on when it comes back; and stops in the
- * middle of many news: nothing of that keeps others from being heard. */
+/* Rank 1 connects, leaves the library for long and then continues; and stops in the middle of many
+ * notifications. None of that blocks the notifications of others. */
 static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job there = *(const struct twill_test_job *)user;
@@ -95,8 +94,7 @@ static void halves(void **state)
     twill_test_run_processes(3, rank_among_halves, &job);
 }
 
-/* Cut off the connections that were accepted at this port, as something on the way may. How many.
- */
+/* Reset the connections that were accepted at this port, as a device on the way may. How many. */
 static int cut_off(int port)
 {
     struct twill_endpoint endpoint;
@@ -111,7 +109,7 @@ static int cut_off(int port)
     return cut;
 }
 
-/* Alive all the time, and connected at last for longer than a stranger would keep it. */
+/* Report whether the peer stays alive, with a connection that lasts longer than a failed one. */
 static bool lasts(struct test_detector *w, uint32_t peer)
 {
     const struct twill_detector_link *link = &w->detector->link[peer];
@@ -124,7 +122,7 @@ static bool lasts(struct test_detector *w, uint32_t peer)
     return true;
 }
 
-/* Rank 0's connection is cut off again and again, a while apart. It lives until it ends. */
+/* Rank 0's connection is cut again and again. It counts as alive until it ends. */
 static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct test_detector w;
@@ -141,7 +139,7 @@ static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user
         while (rank == 0 && turn < 2 && cut_off(port) == 0 && twill_now() < deadline)
             TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
         TWILL_CHECK(twill_now() < deadline && rank_barrier(&w));
-        TWILL_CHECK(rank != 0 || !twill_detector_poll(w.detector, &notice)); /* the cut one goes */
+        TWILL_CHECK(rank != 0 || !twill_detector_poll(w.detector, &notice)); /* drops the cut one */
     }
     if (rank == 0) {
         twill_detector_close(w.detector);
@@ -161,12 +159,11 @@ static void cut_off_twice(void **state)
     twill_test_run_processes(2, rank_cut_off, &job);
 }
 
-/* --- who calls many others ---------------------------------------------------------------------
- */
+/* --- a rank that calls many others ----------------------------------------------------------- */
 
-#define WATCH_CUT_OTHERS 100 /* calls to others: more than a peer looks back */
+#define WATCH_CUT_OTHERS 100 /* calls to others: above the window of struct twill_taken */
 
-/* Rank 0 calls rank 1, then another many times, then rank 1 again, which looks only now. */
+/* Rank 0 calls rank 1, then another many times, then rank 1 again, which only now polls. */
 static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct test_detector w;
@@ -202,10 +199,9 @@ static void calls_others(void **state)
     twill_test_run_processes(3, rank_calls_others, &job);
 }
 
-/* --- a host that vanishes ----------------------------------------------------------------------
- */
+/* --- a host that vanishes -------------------------------------------------------------------- */
 
-/* From now on nothing arrives at this port, and so nothing is acknowledged. How many sockets. */
+/* Drop all that arrives at this port, so that nothing is acknowledged. How many sockets. */
 static int port_vanish(int port)
 {
     struct twill_endpoint endpoint;
@@ -216,7 +212,7 @@ static int port_vanish(int port)
     return deaf;
 }
 
-/* Rank 1 reports all the time, as who waits does: then there is no keep-alive. */
+/* Rank 1 sends all the time, as a rank that waits does: then there is no keep-alive. */
 static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct test_detector w;

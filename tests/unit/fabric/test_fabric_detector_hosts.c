@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The watch between hosts: one that vanishes is noticed by ranks that had no connection to it, by
- * one rank of a host alone, and where hosts are not all connected; and one that is still there is
- * not called lost. Ranks are processes that meet over TCP. */
+/* The failure detector between hosts: a vanished host is detected by ranks without a connection to
+ * it, by one rank of a host alone, and if not all hosts are connected; a live host is not declared
+ * lost. Ranks are processes that connect over TCP. */
 #include "fabric/detector/detector_state.h"
 #include "fabric/shm/fd_passing.h"
 #include "tests/support/detector_ranks.h"
@@ -14,12 +14,12 @@
 
 #define FILES 256
 
-/* Where each rank is, and how many connections it may have. */
+/* The host of each rank, and how many connections it may have. */
 struct hosts_place {
     struct twill_test_job job;
     uint32_t host[16];
     size_t most;
-    int ends;                                           /* a rank that does before the others */
+    int ends;                                           /* a rank that ends before the others */
     enum { CONNECTS, CANNOT_CALL, IS_LED_ASTRAY } zero; /* rank 0, when it calls host 1 */
 };
 
@@ -34,8 +34,8 @@ static bool is_tcp(int fd)
     return twill_socket_name(fd, false, &endpoint);
 }
 
-/* Rank 0 has no address of rank 1, or one that answers but is not it. Who waits longer than the
- * others' bootstrap does fails them. */
+/* Rank 0 has no address of rank 1, or that of another listener. A rank that waits longer than the
+ * timeout of the others' bootstrap fails them. */
 static void mislead(struct test_detector *w, const struct hosts_place *place, int rank)
 {
     if (place->zero == CONNECTS)
@@ -67,8 +67,7 @@ static bool connect_all(struct connected *c, struct hosts_place *place, int rank
                            w->error.message);
 }
 
-/* From now on nothing arrives at this process's sockets of the watch, also at those that wait to be
- * connected. */
+/* Drop all that arrives at this process's sockets of the detector, also at unaccepted ones. */
 static int sockets_vanish(const struct connected *c)
 {
     int deaf = 0;
@@ -78,8 +77,8 @@ static int sockets_vanish(const struct connected *c)
     return deaf;
 }
 
-/* Have the ends of connections that are kept in the queue of this socket, to vanish with the rest;
- * returns how many. */
+/* Get the connections that are kept in the queue of this socket, so that they vanish with the rest.
+ * Returns how many. */
 static int take_kept(int keeper)
 {
     union {
@@ -105,8 +104,8 @@ static void scene_run(struct hosts_place *place, int size, twill_rank_fn fn)
     twill_test_run_processes(size, fn, place);
 }
 
-/* Two hosts of two ranks. Nobody has looked at anybody before the second host vanishes; then only
- * rank 1 does, which holds no connection itself. */
+/* Two hosts of two ranks. No rank has connected to another before the second host vanishes; then
+ * only rank 1 checks, which has no connection between hosts itself. */
 static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct connected c;
@@ -135,7 +134,7 @@ static void vanishes(void **state)
     scene_run(&place, 4, rank_of_two);
 }
 
-/* The same, but the lowest rank of a host has closed its ends before: the connection stays. */
+/* As above, but the lowest rank of a host has closed its connections before: they stay open. */
 static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *user)
 {
     const struct hosts_place *place = user;
@@ -146,7 +145,7 @@ static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *use
         return;
     struct twill_hosts *hosts = &c.test_detector.detector->hosts;
     TWILL_CHECK(rank_barrier(&c.test_detector));
-    if (rank == place->ends) /* its listener stays, to be deaf: this machine would answer for it */
+    if (rank == place->ends) /* its listener stays, unresponsive: else this machine would refuse */
         twill_hosts_close(hosts);
     TWILL_CHECK(rank_barrier(&c.test_detector));
     for (uint64_t until = twill_now() + TWILL_TEST_SECOND; rank == 1 && twill_now() < until;
@@ -188,7 +187,7 @@ static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user
     while (rank != 0 && !twill_detector_is_dead(c.test_detector.detector, 0) &&
            twill_now() < deadline) {
         TWILL_CHECK(!twill_detector_poll(c.test_detector.detector,
-                                         &notice)); /* it is for the watch itself */
+                                         &notice)); /* handled by the detector itself */
         usleep(1000);
     }
     TWILL_CHECK(twill_now() < deadline);
@@ -205,8 +204,7 @@ static void passes_it_on(void **state)
     scene_run(&place, 9, rank_of_many);
 }
 
-/* A connection that is cut off on the way makes a suspect, who answers; and one that is closed does
- * not even that. */
+/* A connection that is cut makes a suspect, which answers; one that is closed does not. */
 static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct connected c;
@@ -235,7 +233,7 @@ static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user
     }
     TWILL_CHECK(rank == 0 || dies(&c.test_detector, 0));
     TWILL_CHECK(rank == 0 ||
-                twill_detector_lost_host(c.test_detector.detector, 0) == NULL); /* it alone */
+                twill_detector_lost_host(c.test_detector.detector, 0) == NULL); /* not its host */
     TWILL_CHECK(rank_barrier(&c.test_detector));
     test_detector_close(&c.test_detector);
 }
@@ -247,7 +245,7 @@ static void answers(void **state)
     scene_run(&place, 3, rank_answers);
 }
 
-/* A connection that cannot be made is done without: the job starts all the same. */
+/* If a connection between hosts fails, the job starts without it. */
 static void rank_does_without(int rank, int size, twill_bootstrap *unused, void *user)
 {
     const struct hosts_place *place = user;
@@ -273,7 +271,7 @@ static void does_without(void **state)
     scene_run(&astray, 3, rank_does_without);
 }
 
-/* An attempt that began long ago, and has come to nothing, does not make a suspect a lost host. */
+/* An attempt to connect that started long ago and failed does not make a suspect a lost host. */
 static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct connected c;
@@ -286,7 +284,7 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
     TWILL_CHECK(rank_barrier(&c.test_detector));
     if (rank == 0) {
         TWILL_CHECK(pipe(ends) == 0);
-        detector->link[1].fd = ends[0]; /* of which nothing is ever reported */
+        detector->link[1].fd = ends[0]; /* never reports an event */
         detector->link[1].state = LINK_CONNECTING;
         detector->link[1].point = 1;
         twill_hosts_suspect(detector, 1);
