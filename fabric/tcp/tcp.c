@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of the tcp transport: open, post, cancel, close. */
+/* The operations of the tcp transport: open, post, cancel, close. */
 #include "fabric/tcp/tcp.h"
 #include "fabric/host/interfaces.h"
 
@@ -10,9 +10,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* What has been sent is given to leave this host by itself when a transport is closed. */
+/* How long close() waits for the kernel to send what is in its buffers. */
 #define TCP_FLUSH_NS UINT64_C(1000000000)
-/* However late it is then: a machine that was stopped for as long has sent nothing meanwhile. */
+/* Fewest polls in that time: a suspended machine sends nothing while its clock goes on. */
 #define POLLS_LEAST 1000
 
 static bool tcp_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
@@ -42,8 +42,8 @@ static void hang_up_lane(struct twill_tcp_lane *lane, void *with)
     twill_tcp_lane_close(lane, false);
 }
 
-/* The kernel delivers what was sent after close(), unless something was not read: then it resets
- * the connection, which may overtake it. */
+/* Count lanes with both unread input and unsent output: close() then resets the connection, which
+ * may discard the output. Without unread input the kernel delivers it after close(). */
 static void count_unsafe(struct twill_tcp_lane *lane, void *with)
 {
     int in = 0, out = 0;
@@ -53,14 +53,14 @@ static void count_unsafe(struct twill_tcp_lane *lane, void *with)
     *(size_t *)with += out > 0;
 }
 
-/* Sockets go at once: whatever peers still send, nothing lands in the callers' buffers, and they
- * hear that this rank has given up. */
+/* Close all sockets at once: no later message is stored in the callers' buffers, and peers see that
+ * this rank gave up. */
 static void tcp_cancel(struct twill_transport *transport)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
     apply_lanes(t, drop_lane, NULL);
     if (t->common != NULL)
-        twill_tcp_common_forget(t); /* who has called meanwhile hears of it, too */
+        twill_tcp_common_forget(t); /* also closes connections that are not claimed yet */
     t->busy_count = 0;
     t->waiting = 0;
     if (t->failed == TWILL_OK)
@@ -75,6 +75,7 @@ static bool has_sends(const struct twill_tcp *t)
     return false;
 }
 
+/* Wait until all is sent that was posted, for TCP_FLUSH_NS at most. */
 static void flush(struct twill_tcp *t)
 {
     uint64_t limit = twill_now() + TCP_FLUSH_NS;
@@ -164,7 +165,7 @@ static twill_status move_status(int moved)
     return moved < 0 ? (twill_status)moved : TWILL_OK;
 }
 
-/* A SEND goes out at once if it can; a RECV waits for progress, which comes soon enough. */
+/* Post: a SEND starts at once if its lane is free, a RECV at the next progress. */
 static twill_status tcp_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {

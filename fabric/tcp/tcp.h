@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tcp transport: twill's own, between nodes whose network is Ethernet.
+/* The tcp transport, between nodes whose network is Ethernet.
  *
- * One connection for each lane that two ranks of a communicator use, made when the first request is
- * posted there. So TCP does what others need a protocol for: messages of a lane arrive in order; a
- * lane whose receiver is late fills the kernel's buffers and then stands, which holds up no other
- * lane and no memory of ours; nobody waits for a "clear to send"; and no two threads ever meet at a
- * socket. It costs descriptors, of peers that a plan talks to only: a ring needs 2 peers, recursive
- * doubling the logarithm of the ranks, of each one or two lanes.
+ * Each lane between two ranks of a communicator has its own connection, opened when the first
+ * request is posted on it. TCP then keeps a lane's messages in order; a lane whose receiver is late
+ * fills the kernel's buffers and stalls without holding up other lanes or using the library's
+ * memory; there is no "clear to send", and no socket is shared by threads. The price is
+ * descriptors, of the peers that a plan uses only: 2 for a ring, log2(ranks) for recursive
+ * doubling, with one or two lanes each.
  *
- * A message is a header and its payload, written from and read to where they are. A receiver reads
- * only what a posted RECV asks for, so that it can compare before anything is stored: small ones
- * through the lane's stage, together with the header and in one system call, larger ones straight
- * into place behind their header; what is folded, from the stage or from a scratch that stays in
- * the caches, while more is under way. Who gets another message than it asked for throws it away,
- * and says so in the other direction of the lane (REFUSED).
+ * A message is a header and its payload, sent from and received into the user's buffers. A receiver
+ * reads only what a posted RECV asks for, so that it can compare the headers before it stores
+ * anything: small messages through the lane's receive buffer, with the header in one system call,
+ * larger ones directly into place; payload to be reduced from the receive buffer or from a scratch
+ * buffer that stays in the caches. A receiver discards a message that does not match its RECV, and
+ * reports so in the other direction of the lane (REFUSED).
  *
- * Of two ranks the lower one connects; before anything else both ends prove to each other that they
- * belong to the job (fabric/auth/handshake.h: one more round trip, once a connection). All
- * communicators of a process have one listener, in the common part: who accepts a connection for
- * another communicator answers it, too, and leaves it there. */
+ * The lower of two ranks connects; both then prove that they belong to the job
+ * (fabric/auth/handshake.h, one more round trip a connection). All communicators of a process share
+ * one listener, in the common state: the rank that accepts a connection for another communicator
+ * completes its handshake and leaves it there. */
 #ifndef TWILL_TCP_H
 #define TWILL_TCP_H
 
@@ -28,72 +28,74 @@
 #include <netinet/in.h>
 #include <pthread.h>
 
-#define TWILL_TCP_RX_BYTES (8u << 10)   /* of a lane: messages up to this size are read with it */
-#define TWILL_TCP_SCRATCH  (128u << 10) /* what is folded at once: fits L2 on everything we know */
-#define TWILL_TCP_ONCE     (1u << 20) /* given to the kernel at once: both directions take turns */
-#define TWILL_TCP_PACED    (128u << 10) /* the same where it paces: see tcp_handshake.c */
-#define TWILL_TCP_DIRECT   8u           /* so many busy lanes are tried one by one, more by epoll */
-#define TWILL_TCP_ALIGNED  16u          /* bytes, of what is folded in the stage */
-#define TWILL_TCP_GRAIN    64u          /* pieces of a message that is folded begin at multiples */
-#define TWILL_TCP_WIRE     0x77740103u  /* changed when what is on the wire does */
+#define TWILL_TCP_RX_BYTES (8u << 10)   /* receive buffer of a lane: longer messages bypass it */
+#define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes reduced at a time: fits every known L2 */
+#define TWILL_TCP_ONCE     (1u << 20)   /* most bytes per system call: directions alternate */
+#define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces: tcp_handshake.c */
+#define TWILL_TCP_DIRECT   8u           /* up to this many busy lanes are tried, more use epoll */
+#define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
+#define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
+#define TWILL_TCP_WIRE     0x77740103u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 
-/* Before every message. Host byte order: open() refuses ranks of another one. */
+/* Precedes every message. Host byte order: open() refuses ranks of another. */
 struct twill_tcp_header {
     uint32_t signature;
-    uint32_t sequence; /* of the message on its lane; REFUSED: of the one that was not right */
+    uint32_t sequence; /* of the message on its lane; REFUSED: of the message that did not match */
     uint64_t bytes : 56;
     uint64_t kind : 8;
 };
 _Static_assert(sizeof(struct twill_tcp_header) == 16, "small beside 64 bytes");
 
+/* State of a lane's connection. */
 enum twill_tcp_state {
-    TWILL_TCP_CLOSED,     /* nothing was posted yet */
+    TWILL_TCP_CLOSED,     /* nothing was posted */
     TWILL_TCP_CONNECTING, /* this end connects */
-    TWILL_TCP_GREETING,   /* and says hello */
-    TWILL_TCP_WAITING,    /* the other end will */
+    TWILL_TCP_GREETING,   /* this end connected; handshake in progress */
+    TWILL_TCP_WAITING,    /* the peer will connect */
     TWILL_TCP_OPEN,
-    TWILL_TCP_LOST /* it could not be connected, and nothing is posted there */
+    TWILL_TCP_LOST /* connecting failed while nothing was posted */
 };
 
-/* Both directions of one lane with one peer. */
+/* One lane with one peer, both directions. */
 struct twill_tcp_lane {
     struct twill_tcp_peer *peer;
     int fd;
     uint8_t number;
     uint8_t state; /* enum twill_tcp_state */
-    bool busy;     /* in the list of lanes that progress looks at */
-    bool in_epoll; /* in the epoll set; where that is used: */
+    bool busy;     /* in twill_tcp.busy, the lanes that progress works on */
+    bool in_epoll; /* in the epoll set; the next two are valid with it */
     bool readable, writable;
-    uint8_t again; /* attempts to connect that came to nothing */
-    int why;       /* it is LOST */
+    uint8_t again; /* failed attempts to connect */
+    int why;       /* LOST: errno */
 
     struct twill_transfer_queue out;
-    struct twill_tcp_header out_header; /* of its first */
-    size_t gone_out;                    /* bytes of header and payload that have gone */
-    uint32_t sent;                      /* messages that have gone */
-    bool refused;                       /* the peer did not want the first of `out` */
-    bool refuses;                       /* to be told, between messages: */
-    bool refusing;                      /* gone_out is of that */
+    struct twill_tcp_header out_header; /* of the first in `out` */
+    size_t gone_out;                    /* bytes sent of the current header and payload */
+    uint32_t sent;                      /* messages sent */
+    bool refused;                       /* the peer refused the first in `out` */
+    bool refuses;                       /* `refusal` is to be sent between messages */
+    bool refusing;                      /* gone_out counts the refusal */
     struct twill_tcp_header refusal;
 
     struct twill_transfer_queue in;
-    bool taking;       /* the header of the first of `in` has come, and is right */
-    uint32_t received; /* headers that came */
-    size_t skip;       /* bytes that nobody wants */
-    unsigned char *rx;
-    size_t begin, end; /* what is in it */
+    bool taking;       /* the first in `in` has received a matching header */
+    uint32_t received; /* message headers received */
+    size_t skip;       /* bytes to discard of a refused message */
+    unsigned char *rx; /* receive buffer: a header and TWILL_TCP_RX_BYTES */
+    size_t begin, end; /* unprocessed bytes in rx */
 };
 
+/* The lanes of a peer. Created on first contact, freed with the transport. */
 struct twill_tcp_peer {
     uint32_t rank;
-    char name[TWILL_RANK_TEXT]; /* for people */
+    char name[TWILL_RANK_TEXT]; /* for messages */
     unsigned char *rx_buffers;
     struct twill_tcp_lane lanes[TWILL_LANES];
 };
 
-/* An address that can be connected to. */
+/* Socket address of a listener. */
 struct twill_tcp_address {
     union {
         struct sockaddr any;
@@ -103,112 +105,113 @@ struct twill_tcp_address {
     socklen_t length;
 };
 
-/* A connection that was accepted and is nobody's yet. */
+/* An accepted connection that no transport has claimed. */
 struct twill_tcp_incoming {
     struct twill_tcp_incoming *next;
     int fd;
-    bool whole;     /* it has shown that it is of the job, and for which lane it comes */
-    uint64_t until; /* it keeps its place, whoever else wants one */
+    bool whole;     /* authenticated: its communicator and lane are known */
+    uint64_t until; /* not evicted before, unless silent while descriptors are short */
     struct twill_hello hello;
 };
 
+/* State of the tcp transports of a process, shared by its communicators. Created by the first,
+ * freed with the context. */
 struct twill_tcp_common {
     struct twill_common base;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the first group */
     int listener;
-    int reserve; /* a descriptor that is given up for somebody at the door when there is no other */
+    int reserve; /* spare descriptor, closed to accept a connection when there is no other */
     struct twill_tcp_incoming *incoming_list;
     struct twill_tcp_incoming *spare;
     unsigned incoming_count;
-    unsigned silent, most_silent; /* guests who have shown nothing; how many there may be */
-    struct twill_tcp *users;      /* transports that are open */
-    uint32_t newest;              /* number of the newest communicator that has been a user */
-    unsigned rejected;            /* connections that were turned away */
-    /* Not changed any more: */
-    struct twill_secret secret;        /* of the job, for the hello */
-    bool paced;                        /* the congestion control of some rank paces */
+    unsigned silent, most_silent; /* connections that have sent no complete call; their limit */
+    struct twill_tcp *users;      /* open transports */
+    uint32_t newest;              /* highest communicator number among all users so far */
+    unsigned rejected;            /* connections that were rejected */
+    /* Constant after creation. */
+    struct twill_secret secret;        /* of the job, for handshakes */
+    bool paced;                        /* some rank has paced congestion control */
     uint32_t rank, size;               /* in the job */
-    struct twill_tcp_address *address; /* [size] */
-    struct twill_tcp_address source;   /* own, port 0 */
+    struct twill_tcp_address *address; /* [size] of the ranks' listeners */
+    struct twill_tcp_address source;   /* of this rank, with port 0 */
     char at[TWILL_ADDRESS_TEXT + 16], interface[32], why[128];
 };
 
+/* The tcp transport of a communicator. Used by one thread at a time. */
 struct twill_tcp {
     struct twill_transport base;
     struct twill_transport_params params;
     struct twill_tcp_common *common;
     bool owns_common;
-    struct twill_tcp *next; /* user of the common part */
+    struct twill_tcp *next; /* in twill_tcp_common.users */
     uint32_t rank, size;
     struct twill_tcp_peer **peers; /* [size], NULL until first contact */
-    struct twill_tcp_lane **busy;  /* [busy_capacity]: there is room for all lanes of all peers */
+    struct twill_tcp_lane **busy;  /* [busy_capacity]: enough for all lanes of all peers */
     size_t busy_count, busy_capacity;
-    size_t waiting;       /* lanes that a peer has to connect */
-    unsigned polls, vain; /* with somebody to come; that moved nothing */
+    size_t waiting;       /* lanes that their peers have to connect */
+    unsigned polls, vain; /* progress calls while lanes wait for peers; calls that moved nothing */
     int epoll;            /* -1 until there are many busy lanes */
-    size_t once;          /* most bytes given to the kernel, or taken, at a time */
+    size_t once;          /* most bytes per system call */
     unsigned char *scratch;
     twill_status failed;
     char description[448];
 };
 
-/* --- tcp_shared.c: listener, addresses, who has connected ---------------------------------------
- */
-/* Collective: made by the first communicator, with an exchange among its ranks. */
+/* --- tcp_shared.c: listener, addresses, unclaimed connections -------------------------------- */
+/* Attach to the common state. The first communicator creates it, collectively over its ranks. */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
-/* Go on with guests, and give the transport those that are its own. How many moved, or a status. */
+/* Accept connections, progress their handshakes and attach those of this transport to their lanes.
+ * Returns how many progressed, or a negative status. */
 int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error);
-/* The communicator ends: nobody will claim its connections any more. */
+/* Detach from the common state, and close connections that no communicator will claim. */
 void twill_tcp_common_forget(struct twill_tcp *t);
-/* Where a rank would listen: address, interface and why. Not collective. */
+/* Find where a rank would listen: address, interface, and why, for messages. Not collective. */
 twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error);
 
-/* --- tcp_handshake.c: the one place that knows what a connection says of itself
- * ---------------------- */
-/* Begin it, on the end that has connected and on the one that has accepted. false: no random
+/* --- tcp_handshake.c: contents of the handshake ---------------------------------------------- */
+/* Start a handshake, on the end that connected and on the end that accepted. False: no random
  * numbers. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
                           struct twill_hello *hello);
 bool twill_tcp_hello_expect(const struct twill_tcp_common *common, struct twill_hello *hello);
-/* The communicator it is for, once it is whole. */
+/* Return the communicator number that a complete handshake names. */
 uint32_t twill_tcp_hello_comm(const struct twill_hello *hello);
-/* From which rank, for which lane of this communicator? false: for none that this rank has. */
+/* Find the rank and lane of this communicator that a handshake names. False if there is none. */
 bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *hello,
                           uint32_t *rank, unsigned *lane);
-/* Congestion control of new sockets of a listener or of our own: TWILL_CONGESTION. */
+/* Set the congestion control of a socket, and those accepted from it, to TWILL_CONGESTION. */
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error);
-/* The one a socket uses, in words. Does it spread packets over time? */
+/* Describe a socket's congestion control. Returns whether it paces. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes);
 
-/* --- tcp_link.c: connections --------------------------------------------------------------------
- */
-/* With all memory that it will need. */
+/* --- tcp_link.c: connections ----------------------------------------------------------------- */
+/* Return a peer; on first contact, allocate all memory that it will need. */
 twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp_peer **peer,
                             struct twill_error *error);
 void twill_tcp_peer_free(struct twill_tcp_peer *peer);
-/* Begin to connect it, or to wait for that. */
+/* Start to connect a lane, or to wait until the peer does. */
 twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
                                  struct twill_error *error);
-/* CONNECTING or GREETING: go on. 1: it moved, 0: it did not, or a status. */
+/* Progress a lane that is CONNECTING or GREETING. Returns 1 if it moved, 0 if not, or a status. */
 int twill_tcp_lane_connect(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error);
-/* The peer has connected it. */
+/* Use a connection that the peer has opened. */
 void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd);
-/* at_once: what is under way is dropped, and the peer hears of it. */
+/* Close a lane's connection. at_once: reset it and discard unsent data, which the peer notices. */
 void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once);
-/* There is something to do on it. */
+/* Add the lane to those that progress works on. */
 void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_lane *lane);
-/* The lane failed with errno `why`; 0: the peer closed it; EPROTO: what answers is no rank. */
+/* Fail for a lost lane. why: errno; 0: the peer closed it; EPROTO: the peer is not of this job. */
 twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error);
 
-/* --- tcp_send.c, tcp_recv.c: how many requests finished or moved, or a status
- * ------------------------ */
+/* --- tcp_send.c, tcp_recv.c ------------------------------------------------------------------ */
+/* Send or receive what is posted. Return how many requests finished or moved, or a status. */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
-/* A SEND stands: has the peer refused it? Reads no payload. */
+/* Check whether the peer has refused the current SEND. Reads no payload. */
 int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error);
 static inline bool twill_tcp_sends(const struct twill_tcp_lane *lane)
@@ -220,8 +223,7 @@ static inline bool twill_tcp_receives(const struct twill_tcp_lane *lane)
     return lane->in.head != NULL || lane->skip > 0;
 }
 
-/* --- tcp_progress.c ------------------------------------------------------------------------------
- */
+/* --- tcp_progress.c -------------------------------------------------------------------------- */
 int twill_tcp_progress(struct twill_transport *transport, struct twill_error *error);
 
 #endif

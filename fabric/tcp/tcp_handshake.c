@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a connection says first, and how TCP is told to share the network. */
+/* Contents of a connection's handshake, and congestion control. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ static uint32_t rank_in_job(const struct twill_tcp *t, uint32_t rank)
     return t->params.job != NULL ? t->params.job[rank] : rank;
 }
 
-/* In words of the job: who accepts need not have the communicator. */
+/* Ranks are numbered as in the job: the end that accepts need not have the communicator. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
                           struct twill_hello *hello)
 {
@@ -54,15 +54,15 @@ twill_status twill_tcp_congestion(const struct twill_transport_params *params, i
     if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0)
         return TWILL_OK;
     return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                      "TWILL_CONGESTION=%s: %s (what there is: "
+                      "TWILL_CONGESTION=%s: %s (available: "
                       "/proc/sys/net/ipv4/tcp_allowed_congestion_control)",
                       name, strerror(errno));
 }
 
-/* bbr believes that the network is as slow as what it is given: who gives it all at once and is
- * busy with the other direction meanwhile gets a third of what many small steps get, in which it
- * finds itself limited by who sends (1 MiB both ways between two hosts, in us: bbr at once 760, in
- * steps of 128 KiB 260; cubic 230 and 260). */
+/* bbr estimates the network's rate from what it is given: a sender that hands over everything at
+ * once and then serves the other direction gets a third of the rate of many small steps, in which
+ * bbr knows that the application is the limit. 1 MiB both ways between two hosts, in us: bbr at
+ * once 760, in steps of 128 KiB 260; cubic 230 and 260. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes)
 {
     char name[32] = "";

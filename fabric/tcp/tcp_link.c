@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections: a lane's is made when something is posted there first. */
+/* Connections: a lane's is opened when the first request is posted on it. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
@@ -7,15 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Attempts to connect, where the other end hangs up: it may not have known yet who calls, and given
- * the place to one of the strangers at its door; once it has answered, it does not want this one.
- */
+/* Attempts to connect when the other end hangs up. Before its answer, it may have evicted this
+ * connection in favour of others; after it, it does not expect this lane. */
 #define AGAIN          100
 #define AGAIN_ANSWERED 3
 #define RX_BYTES       (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header))
 _Static_assert(sizeof(struct twill_hello) <= RX_BYTES &&
                    RX_BYTES % _Alignof(struct twill_hello) == 0,
-               "a hello is said before a lane has use for its stage");
+               "the receive buffer holds the handshake while the lane connects");
 
 static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
 {
@@ -26,7 +25,7 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
     t->busy = busy;
     struct twill_tcp_peer *peer = calloc(1, sizeof(*peer));
     unsigned char *rx_buffers =
-        malloc(TWILL_LANES * RX_BYTES); /* not touched where no lane uses them */
+        malloc(TWILL_LANES * RX_BYTES); /* pages are touched by the lanes in use only */
     if (peer == NULL || rx_buffers == NULL) {
         free(peer);
         free(rx_buffers);
@@ -50,7 +49,7 @@ twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp
                             struct twill_error *error)
 {
     if (rank >= t->size || rank == t->rank)
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "tcp: rank %u is no peer", rank);
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "tcp: rank %u is not a peer", rank);
     if (t->peers[rank] == NULL)
         t->peers[rank] = make_peer(t, rank);
     *peer = t->peers[rank];
@@ -66,7 +65,7 @@ void twill_tcp_peer_free(struct twill_tcp_peer *peer)
     free(peer);
 }
 
-/* What this host lacks or forbids says nothing about the peer: a hint for it, or NULL. */
+/* Return a hint for an errno that is this host's trouble, not the peer's; else NULL. */
 static const char *local_trouble(int why)
 {
     switch (why) {
@@ -80,7 +79,7 @@ static const char *local_trouble(int why)
         return " (a firewall of this host?)";
     case EBADF:
     case ENOTSOCK:
-        return " (has the program closed descriptors that it has not opened?)";
+        return " (has the program closed descriptors that it did not open?)";
     case EFAULT:
         return " (a buffer that the kernel cannot read or write)";
     case ENFILE:
@@ -134,7 +133,7 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
     if (lane->fd < 0)
         return twill_tcp_lost(lane, errno, error);
     TWILL_TRY(error, twill_tcp_congestion(&t->params, lane->fd, error));
-    /* From the chosen interface, where the family is the same; else the kernel chooses. */
+    /* From the chosen interface if it has the family; else the kernel chooses. */
     int late = 1;
     (void)setsockopt(lane->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof(late));
     if (from->at.any.sa_family == to->at.any.sa_family)
@@ -146,7 +145,7 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
     return TWILL_OK;
 }
 
-/* And the one that the next call will use: if that cannot be now, the call will try again. */
+/* Also open the lane that the next call will use. If that fails, that call retries. */
 twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
                                  struct twill_error *error)
 {
@@ -162,8 +161,8 @@ static struct twill_hello *hello_of(const struct twill_tcp_lane *lane)
     return (struct twill_hello *)(void *)lane->rx;
 }
 
-/* It cannot be connected. That is news where something waits for it; else a peer may have ended
- * that needed nothing more, and what it has sent on other lanes is still to come. */
+/* Handle a failed connect. It is an error if requests wait on the lane; else the peer may have
+ * ended in order, and what it sent on other lanes is still to be received. */
 static int give_up_link(struct twill_tcp_lane *lane, int why, struct twill_error *error)
 {
     if (twill_tcp_sends(lane) || twill_tcp_receives(lane))
@@ -174,8 +173,8 @@ static int give_up_link(struct twill_tcp_lane *lane, int why, struct twill_error
     return 0;
 }
 
-/* Who has accepted may have needed the place before the hello was said: then another attempt finds
- * it, or finds that it has ended. */
+/* Connect again: the other end may have evicted the connection before the handshake. If the peer
+ * has ended, this attempt fails. */
 static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     struct twill_transfer_queue out = lane->out, in = lane->in;
@@ -191,13 +190,13 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct t
 
 static int greet_link(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
-    struct twill_session session; /* of frames, of which none follow */
+    struct twill_session session; /* unused: no frame follows */
     struct twill_hello *hello = hello_of(lane);
     uint8_t step = hello->step;
     enum twill_wire_moved outcome = twill_hello_move(hello, lane->fd, &session);
     if (outcome == TWILL_WIRE_LATER)
         return hello->step != step;
-    uint8_t most = hello->step > 1 ? AGAIN_ANSWERED : AGAIN; /* its answer has come */
+    uint8_t most = hello->step > 1 ? AGAIN_ANSWERED : AGAIN; /* past the answer */
     if (outcome == TWILL_WIRE_GONE && hello->fault == TWILL_FAULT_CLOSED && lane->again < most)
         return call_again(t, lane, error);
     if (outcome == TWILL_WIRE_GONE)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress: the lanes on which something was posted, each direction in its turn. A few are simply
- * tried; of many, epoll says which can go on. */
+/* Progress: both directions of the lanes with posted requests in turn. A few lanes are simply
+ * tried; of many, epoll reports the ready ones. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 
-/* Polls in vain between looks at the door while something else goes on. */
+/* Calls with a lane that waits for its peer between accepts, even if other lanes move. */
 #define POLLS_PER_ADOPT 16u
-/* Polls in vain between looks whether peers' hosts are still there: by then it costs nothing. */
+/* Idle polls between checks whether peers' hosts are alive: rare enough to cost nothing. */
 #define POLLS_PER_PULSE 16384u
 #define LANE_EVENTS     64
 
@@ -44,7 +44,7 @@ static int step_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, bool dire
     return moved;
 }
 
-/* Which of many lanes can go on. Edges: so a lane is asked about once, and costs nothing else. */
+/* Find the lanes that are ready, edge-triggered: each event is reported once. */
 static twill_status gather_events(struct twill_tcp *t, struct twill_error *error)
 {
     struct epoll_event events[LANE_EVENTS];
@@ -91,8 +91,8 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     return moved;
 }
 
-/* A host that has vanished is not noticed by keep-alive where something is under way to it. */
-static twill_status feel_pulse(struct twill_tcp *t, struct twill_error *error)
+/* Fail if a peer's host has vanished: keep-alive misses it while data is unacknowledged. */
+static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
 {
     for (size_t i = 0; i < t->busy_count; i++) {
         const struct twill_tcp_lane *lane = t->busy[i];
@@ -115,7 +115,7 @@ int twill_tcp_progress(struct twill_transport *transport, struct twill_error *er
         moved = adopted < 0 ? adopted : moved + adopted;
     }
     if (TWILL_UNLIKELY(moved == 0 && ++t->vain % POLLS_PER_PULSE == 0))
-        moved = feel_pulse(t, error);
+        moved = check_hosts(t, error);
     if (TWILL_UNLIKELY(moved < 0))
         t->failed = (twill_status)moved;
     return moved;

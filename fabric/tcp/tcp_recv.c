@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiving: no more than a posted RECV asks for, so that nothing is stored before it was compared
- * and TCP itself holds back a sender who is ahead. */
+/* Receiving: reads no more than a posted RECV asks for, so that nothing is stored before the
+ * headers are compared, and TCP throttles a sender that is early. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define HEADER sizeof(struct twill_tcp_header)
-/* Reads of one lane before others have their turn. */
+/* Most reads of one lane before the next lane's turn. */
 #define RECV_TURNS 8
 
-/* What reading can answer, besides an error. A SHORT one has emptied the socket. */
+/* Results of a read besides errors. SHORT: the socket is empty now. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
 
-/* Read up to `bytes`; *got of them. */
+/* Read up to `bytes`; *got counts them. */
 static int read_some(struct twill_tcp_lane *lane, void *to, size_t bytes, size_t *got,
                      struct twill_error *error)
 {
@@ -22,7 +22,7 @@ static int read_some(struct twill_tcp_lane *lane, void *to, size_t bytes, size_t
     if (n > 0)
         return (size_t)n == bytes ? FULL : SHORT;
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        lane->readable = lane->readable && errno == EINTR; /* no edge will tell of that */
+        lane->readable = lane->readable && errno == EINTR; /* EINTR causes no new edge */
         return EMPTY;
     }
     return twill_tcp_lost(lane, n == 0 ? 0 : errno, error);
@@ -40,7 +40,7 @@ static void consume(struct twill_tcp_lane *lane, size_t bytes)
         lane->begin = lane->end = 0;
 }
 
-/* Have a header in the stage; small messages come with it, and those behind them. */
+/* Read a header into the receive buffer; for a small message, also its payload and more. */
 static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
 {
     size_t got, needed = HEADER - buffered(lane);
@@ -57,7 +57,7 @@ static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
     return answer;
 }
 
-/* The message in front is not what was asked for. */
+/* Refuse the message whose header was read: it does not match the first RECV. */
 static void refuse_message(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
 {
     struct twill_transfer *request = lane->in.head;
@@ -76,13 +76,13 @@ static void refusal_read(struct twill_tcp_lane *lane, const struct twill_tcp_hea
 {
     struct twill_transfer *first = lane->out.head;
     if (first == NULL || lane->gone_out == 0 || header->sequence != lane->sent)
-        return; /* that one has gone */
+        return; /* that message was sent completely */
     first->peer_signature = header->signature;
     first->peer_bytes = header->bytes;
     lane->refused = true;
 }
 
-/* A whole header is in the stage. 1: it was taken, 0: it is a message that nobody asked for yet. */
+/* Process the header in the receive buffer. Returns 0 if no RECV is posted for it, else 1. */
 static int lane_take_header(struct twill_tcp_lane *lane, int *finished, struct twill_error *error)
 {
     struct twill_tcp_header header;
@@ -94,7 +94,8 @@ static int lane_take_header(struct twill_tcp_lane *lane, int *finished, struct t
     }
     if (header.kind != TWILL_TCP_MESSAGE || header.sequence != lane->received)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "tcp: %s sent what is no message (lane %u, number %u, kind %u)",
+                          "tcp: %s sent something that is not a message (lane %u, number %u, "
+                          "kind %u)",
                           lane->peer->name, lane->number, header.sequence, (unsigned)header.kind);
     if (lane->in.head == NULL)
         return 0;
@@ -122,7 +123,7 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_lane *lane, struct
     return answer;
 }
 
-/* Payload to where it belongs. */
+/* Store payload in the RECV's buffer. */
 static int store_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
                          struct twill_error *error)
 {
@@ -143,7 +144,7 @@ static int store_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
     return answer;
 }
 
-/* Fold what there is, but for what may be a part of an element: how much. */
+/* Reduce whole grains of `data`, or all of it at the end of the message. Returns the bytes used. */
 static size_t reduce_buffered(struct twill_transfer *request, const unsigned char *data,
                               size_t bytes)
 {
@@ -155,7 +156,7 @@ static size_t reduce_buffered(struct twill_transfer *request, const unsigned cha
     return now;
 }
 
-/* What is folded is read as elements, which a message of odd length before it has shifted. */
+/* Align the receive buffer for reading operands: a preceding message may have had an odd length. */
 static void align_rx(struct twill_tcp_lane *lane)
 {
     size_t have = buffered(lane);
@@ -166,8 +167,8 @@ static void align_rx(struct twill_tcp_lane *lane)
     lane->end = have;
 }
 
-/* Payload through the stage, then through the scratch; what is left of a grain waits in the stage.
- */
+/* Reduce payload from the receive buffer, then through the scratch buffer; a remainder smaller than
+ * a grain stays in the receive buffer. */
 static int reduce_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
                           struct twill_error *error)
 {
@@ -190,7 +191,7 @@ static int reduce_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
     return answer;
 }
 
-/* The next thing there is to do on a lane. */
+/* Do the next step of receiving on a lane. */
 static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
                      struct twill_error *error)
 {
@@ -209,7 +210,7 @@ static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *fini
     struct twill_transfer *request = lane->in.head;
     if (request->moved < request->bytes) {
         bool there = buffered(lane) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);
-        if (answer != SHORT || there) { /* else there is nothing more to read */
+        if (answer != SHORT || there) { /* else the socket is empty */
             int more = request->reduce != NULL ? reduce_payload(t, lane, error)
                                                : store_payload(t, lane, error);
             answer = more < answer ? more : answer;
@@ -244,7 +245,7 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
     int finished = 0;
     (void)t;
     if (lane->taking || lane->in.head != NULL || lane->skip > 0)
-        return 0; /* who takes messages finds it */
+        return 0; /* twill_tcp_recv() will find it */
     if (buffered(lane) < HEADER) {
         int answer = read_header(lane, error);
         if (answer < 0 || buffered(lane) < HEADER)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: header and payload in one system call, from where they are. */
+/* Sending: header and payload in one system call, from the user's buffer. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
 #include <sys/uio.h>
 
-/* Hand over what is left of header and payload. 1: all has gone, 0: not now, -1: errno says. */
+/* Send the rest of header and payload. Returns 1: complete, 0: would block, -1: see errno. */
 static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
                       const struct twill_tcp_header *header, void *payload, size_t bytes,
                       size_t *moved)
@@ -35,14 +35,14 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
         lane->gone_out += n < 0 ? 0 : (size_t)n;
         lane->writable = n == (ssize_t)asked || (n < 0 && errno == EINTR);
         if (lane->gone_out < all)
-            return 0; /* the other direction has its turn */
+            return 0; /* let the other direction have its turn */
     }
     lane->gone_out = 0;
     t->base.counters.header_bytes += head;
     return 1;
 }
 
-/* Nothing can be sent any more; what the peer has said before may be why. */
+/* Handle a failed send: the cause may be a refusal that the peer sent before it closed. */
 static int lane_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
                      struct twill_error *error)
 {

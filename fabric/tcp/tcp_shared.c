@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all communicators of a process share: the listener, where the ranks of the job listen, and
- * connections that are not claimed yet. */
+/* What the communicators of a process share: the listener, the listen addresses of the job's ranks,
+ * and connections that no communicator has claimed. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
@@ -13,21 +13,21 @@
 
 #define BACKLOG        4096 /* the kernel has its own limit */
 #define INCOMING_MOST  4096u
-#define SPARE          16u  /* there from the start */
-#define SILENT         128u /* who have shown nothing, at most; and of the descriptors: */
-#define SILENT_DIVISOR 8u   /* silent connections get one descriptor in 8 */
-#define HELLO_NS       UINT64_C(10000000000) /* to say it in, where others want the place */
-#define ACCEPTED       16                    /* at once */
+#define SPARE          16u  /* preallocated connection records */
+#define SILENT         128u /* most connections without a complete call, and of the descriptors: */
+#define SILENT_DIVISOR 8u   /* at most one in 8 */
+#define HELLO_NS       UINT64_C(10000000000) /* time for the handshake when places are short */
+#define ACCEPTED       16                    /* most connections accepted at a time */
 #define ADDRESSED      "tcp: cannot listen at %s: %s"
 
-/* What ranks tell each other. */
+/* What ranks exchange when the common state is created. */
 struct tcp_peer_info {
     uint32_t wire; /* version and byte order */
     int32_t status;
-    uint32_t port;
-    uint32_t paces;
+    uint32_t port;  /* of the listener */
+    uint32_t paces; /* its congestion control paces */
     char address[TWILL_ADDRESS_TEXT];
-    char message[192]; /* when status is not OK */
+    char message[192]; /* if status is not TWILL_OK */
 };
 
 twill_status twill_tcp_place(const struct twill_transport_params *params,
@@ -76,7 +76,7 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
     struct sockaddr_storage at;
     if (info->wire != TWILL_TCP_WIRE)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "tcp: rank %u speaks another wire format (%08x, here %08x)", rank,
+                          "tcp: rank %u has another wire format (%08x, here %08x)", rank,
                           info->wire, TWILL_TCP_WIRE);
     if (info->status != TWILL_OK)
         return TWILL_FAIL(error, info->status, "rank %u: %.*s", rank, (int)sizeof(info->message),
@@ -85,14 +85,14 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
     twill_address_localise(info->address, own);
     if (!twill_endpoint_address(info->address, (uint16_t)info->port, &at, &address->length) ||
         address->length > sizeof(address->at))
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "tcp: rank %u has an address that is none",
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "tcp: the address of rank %u is malformed",
                           rank);
     memcpy(&address->at, &at, address->length);
     t->common->paced |= info->paces != 0;
     return TWILL_OK;
 }
 
-/* Also where this rank failed, so that the others need not wait for it. */
+/* Exchange addresses. A rank that failed takes part, so that the others need not wait for it. */
 static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mine,
                                    twill_status local, struct twill_error *error)
 {
@@ -117,7 +117,8 @@ static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mi
     return status;
 }
 
-/* Without it a stranger at the door would be the end where a process has no descriptor left. */
+/* Without the reserve, one unauthenticated connection would fail a process that has no descriptor
+ * left. */
 static void keep_reserve(struct twill_tcp_common *c)
 {
     if (c->reserve < 0 && c->listener >= 0)
@@ -143,7 +144,7 @@ static void drop_incoming(struct twill_tcp_common *c, struct twill_tcp_incoming 
     if (incoming->fd >= 0)
         close(incoming->fd);
     twill_secret_wipe(&incoming->hello, sizeof(incoming->hello));
-    incoming->next = c->spare; /* those that come later need no memory */
+    incoming->next = c->spare; /* later connections need no allocation */
     c->spare = incoming;
     keep_reserve(c);
 }
@@ -187,7 +188,7 @@ static void become_user(struct twill_tcp *t)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Far below the descriptors there are: the job needs them, and so does the program. */
+/* Limit silent connections to a small part of the descriptors, which job and program need. */
 static unsigned most_silent(void)
 {
     struct rlimit files;
@@ -209,7 +210,7 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
     c->most_silent = most_silent();
     c->rank = t->rank;
     c->size = t->size;
-    const struct twill_oob *oob = t->params.oob; /* a caller's has a nonce only */
+    const struct twill_oob *oob = t->params.oob; /* of a caller: the nonce only */
     twill_secret_derive(&oob->secret, "tcp", oob->nonce, sizeof(oob->nonce), &c->secret);
     pthread_mutex_init(&c->lock, NULL);
     for (unsigned i = 0; i < SPARE; i++) {
@@ -245,12 +246,12 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
     return TWILL_OK;
 }
 
-/* --- guests --------------------------------------------------------------------------------- */
+/* --- incoming connections -------------------------------------------------------------------- */
 
-/* Go on with a guest's hello. false: it will never be one of ours. */
+/* Progress a handshake. False: it failed. */
 static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {
-    struct twill_session session; /* of frames, of which none follow */
+    struct twill_session session; /* unused: no frame follows */
     bool silent = incoming->hello.step == 0;
     if (incoming->whole)
         return true;
@@ -262,9 +263,10 @@ static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming
     return outcome != TWILL_WIRE_GONE;
 }
 
-/* Somebody has to go, so that others can come: who has shown nothing, the oldest first, at once
- * where this is pressing, and those who are slow. Else they may take their time: a rank that has
- * left the library in the middle goes on when it comes back. */
+/* Close one connection to make room: preferably one that has sent nothing, the oldest first, and of
+ * the others one that is overdue. pressing: do not wait for `until` of those that have sent
+ * nothing. Otherwise connections may take long: a rank may leave the library during its handshake
+ * and continue when it returns. */
 static bool evict_connections(struct twill_tcp_common *c, bool pressing)
 {
     struct twill_tcp_incoming **worst = NULL;
@@ -272,7 +274,7 @@ static bool evict_connections(struct twill_tcp_common *c, bool pressing)
     uint64_t now = twill_now();
     for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL; at = &(*at)->next) {
         bool knows =
-            continue_hello(c, *at) && (*at)->hello.step > 0; /* what it has said may be there */
+            continue_hello(c, *at) && (*at)->hello.step > 0; /* its call may have arrived */
         if ((*at)->whole || (now < (*at)->until && (knows || !pressing)) || (knows && !shown))
             continue;
         worst = at;
@@ -283,28 +285,28 @@ static bool evict_connections(struct twill_tcp_common *c, bool pressing)
     return worst != NULL;
 }
 
-/* Whoever reaches the port may connect, and say nothing, as often as it likes: the oldest of those
- * who have shown nothing goes. A rank among them calls again. */
+/* Keep the number of silent connections below its limit: any process can open connections and send
+ * nothing. Closes the oldest; a rank among them connects again. */
 static void bound_silence(struct twill_tcp_common *c)
 {
     while (c->silent >= c->most_silent) {
         struct twill_tcp_incoming **oldest = NULL;
         for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL; at = &(*at)->next)
-            oldest = (*at)->hello.step == 0 ? at : oldest; /* the newest is the first */
+            oldest = (*at)->hello.step == 0 ? at : oldest; /* newest first in the list */
         if (!continue_hello(c, *oldest) || (*oldest)->hello.step == 0)
             drop_incoming(c, oldest, true);
     }
 }
 
-/* accept() says that there is no descriptor also where nobody waits for one. */
-static bool is_knocked_at(const struct twill_tcp_common *c)
+/* Report whether a connection waits: accept() fails for want of descriptors even if none does. */
+static bool connection_waits(const struct twill_tcp_common *c)
 {
-    struct pollfd door = {.fd = c->listener, .events = POLLIN};
-    return poll(&door, 1, 0) > 0;
+    struct pollfd listener = {.fd = c->listener, .events = POLLIN};
+    return poll(&listener, 1, 0) > 0;
 }
 
-/* false: there is nobody more at the door, or no room. What the host lacks it may have again soon,
- * and who waits has a deadline; what this process may not have it never gets. */
+/* Accept a connection. False: none waits, or no place is free; *why is the errno of a shortage of
+ * this process, which does not pass. A shortage of the host may pass, and waits have deadlines. */
 static bool accept_one(struct twill_tcp_common *c, int *why)
 {
     *why = 0;
@@ -314,7 +316,7 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
     int fd = twill_socket_accept(c->listener);
     if (fd < 0) {
         int failed = errno;
-        bool full = failed == EMFILE && is_knocked_at(c);
+        bool full = failed == EMFILE && connection_waits(c);
         if (full && (evict_connections(c, true) || give_reserve(c)))
             return true;
         *why = full ? failed : 0;
@@ -336,7 +338,7 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
     return true;
 }
 
-/* Has it called for a communicator that this rank no longer has? Their numbers only grow. */
+/* Report whether it is for a communicator that this rank had and freed. Numbers only grow. */
 static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_incoming *incoming)
 {
     uint32_t comm = twill_tcp_hello_comm(&incoming->hello);
@@ -346,7 +348,7 @@ static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_inc
     return user == NULL && comm <= c->newest && incoming->hello.step > 0;
 }
 
-/* The lane that a guest has come for; NULL: none that could be. */
+/* Return the lane that a handshake names; NULL if it has none that can be connected. */
 static struct twill_tcp_lane *hello_lane(struct twill_tcp *t, const struct twill_hello *hello,
                                          struct twill_error *error)
 {

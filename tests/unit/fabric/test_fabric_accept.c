@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that cannot be accepted for a moment, because the host lacks something: whoever wants
- * to connect waits, and nothing fails. This program's accept4() refuses as often as it is told. */
+/* Connections that cannot be accepted for a while for want of resources of the host: peers wait,
+ * and nothing fails. This program's accept4() fails as often as a test sets. */
 #include "tests/support/job_ranks.h"
 #include "tests/support/tcp_ends.h"
 
@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* Every other call fails, so many times; and there is room for so many connections. */
+/* Every other call fails, `refusals` times in all; `allowed` connections succeed. */
 static atomic_int refusals, allowed, asked;
 
 int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
@@ -26,7 +26,7 @@ int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
     errno = causes[number / 2 % TWILL_ARRAY_LENGTH(causes)];
     if (number % 2 == 0 && atomic_fetch_sub(&refusals, 1) > 0)
         return -1;
-    errno = EMFILE; /* Linux says so also where nobody is at the door */
+    errno = EMFILE; /* Linux reports this even if no connection waits */
     int accepted = atomic_load(&allowed) > 0 ? real(fd, address, length, flags) : -1;
     if (accepted >= 0)
         atomic_fetch_sub(&allowed, 1);
@@ -44,7 +44,7 @@ static void tcp_rendezvous(void **state)
 {
     struct twill_test_job job;
     (void)state;
-    for (int times = 0; times <= 20; times += 10) { /* and with the last descriptor there is */
+    for (int times = 0; times <= 20; times += 10) { /* and with the last descriptor */
         twill_test_job_init(&job, "127.0.0.1", 5);
         job.odd = -1;
         refuse_connections(times, 4);
@@ -77,7 +77,7 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *us
     end_close(&end);
 }
 
-#define CONNECTIONS 2 /* that the exchange needs: the lane's, and the next one's */
+#define CONNECTIONS 2 /* of the exchange: the lane's and the next one's */
 
 static void transport_connects(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages over twill's own tcp transport, between ranks that are threads. */
+/* Messages over the tcp transport, between ranks that are threads. */
 #include "tests/support/tcp_ends.h"
 
 #include <setjmp.h>
@@ -86,7 +86,7 @@ static void test_flood(void **state)
     twill_test_run_ranks(4, rank_flood, NULL);
 }
 
-/* --- a sender far ahead of the receiver ------------------------------------------------------- */
+/* --- a sender far ahead of its receiver ------------------------------------------------------- */
 
 #define TCP_AHEAD 3000
 
@@ -129,8 +129,7 @@ static void test_ahead(void **state)
     twill_test_run_ranks(2, rank_ahead, NULL);
 }
 
-/* --- a large message whose RECV is late holds up no other lane ---------------------------------
- */
+/* --- a large message with a late RECV does not block other lanes ------------------------------ */
 
 #define TCP_LARGE ((size_t)64 << 20)
 
@@ -173,8 +172,7 @@ static void test_lanes(void **state)
     twill_test_run_ranks(2, rank_lanes, NULL);
 }
 
-/* --- both sides hear of a large message that is not what was asked for -------------------------
- */
+/* --- both sides report a large message that does not match ------------------------------------ */
 
 static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -193,7 +191,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user
                             r.peer_signature == (rank == 0 ? 8 : 7),
                         __FILE__, __LINE__, "rank %d: %d, %llu bytes, signature %u", rank, r.status,
                         (unsigned long long)r.peer_bytes, r.peer_signature);
-        /* What comes after it is fine. */
+        /* Later messages arrive. */
         r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 2,
                      large, 100000);
         post(&end, &r);
@@ -205,15 +203,14 @@ static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user
     free(large);
 }
 
-/* Rank 1 has to go on throwing away what rank 0 goes on sending: it does so in its next wait. */
+/* Rank 1 has to discard what rank 0 still sends, in its next wait. */
 static void test_refused(void **state)
 {
     (void)state;
     twill_test_run_ranks(2, rank_refused, NULL);
 }
 
-/* --- two communicators, of one listener --------------------------------------------------------
- */
+/* --- two communicators with one listener ------------------------------------------------------ */
 
 static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -225,7 +222,7 @@ static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
         struct end *order[2] = {rank == 0 ? &end : &other, rank == 0 ? &other : &end};
         struct twill_transfer r[4];
         unsigned char data[4][100];
-        /* In opposite order, so that each first meets connections of the other's. */
+        /* In opposite order, so that each accepts connections of the other first. */
         for (unsigned i = 0; i < 4; i++) {
             struct end *of = order[i / 2];
             memset(data[i], of == &end ? 1 : 2, sizeof(data[i]));

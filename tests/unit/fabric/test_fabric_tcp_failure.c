@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill's own tcp transport where it cannot work: strangers at the door, peers that give up or die,
- * settings that cannot be. */
+/* Failures of the tcp transport: unauthenticated connections, peers that give up or die, invalid
+ * settings. */
 #include "tests/support/noise.h"
 #include "tests/support/shared_pages.h"
 #include "tests/support/tcp_ends.h"
@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-/* --- strangers ------------------------------------------------------------------------------- */
+/* --- unauthenticated connections ------------------------------------------------------------- */
 
-/* What a stranger says; rank 1 answers the door. */
+/* What a connection sends to rank 1's listener. */
 static const struct tcp_intruder {
     const char *says;
     size_t bytes;
@@ -24,8 +24,8 @@ static const struct tcp_intruder {
     {"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything\r\n\r\n", 54, NOISE},
     {"", 0, NOISE},
     {"\x02\x01", 2, NOISE},
-    {NULL, 0, UNPROVEN}, /* the right call, but for its proof */
-    {NULL, 0, REPLAY},   /* the very call that rank 0 says, and no idea what to reply */
+    {NULL, 0, UNPROVEN}, /* a valid call with a wrong proof */
+    {NULL, 0, REPLAY},   /* a copy of rank 0's call, without a valid reply */
 };
 
 static int knock(const struct twill_tcp *t, const struct tcp_intruder *intruder)
@@ -75,7 +75,7 @@ static void rank_intruders(int rank, int size, twill_bootstrap *caller, void *us
                twill_now() < limit)
             twill_tcp_common_adopt(t, &end.end.error);
         twill_test_note(t->common->rejected == (rank == 1 ? TWILL_ARRAY_LENGTH(intruders) : 0),
-                        __FILE__, __LINE__, "%u strays", t->common->rejected);
+                        __FILE__, __LINE__, "%u rejected", t->common->rejected);
         rank_barrier(&end);
         for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruders); i++)
             close(fd[i]);
@@ -89,7 +89,7 @@ static void test_intruders(void **state)
     twill_test_run_ranks(2, rank_intruders, NULL);
 }
 
-/* --- who takes its time ---------------------------------------------------------------------- */
+/* --- slow connections ------------------------------------------------------------------------ */
 
 static bool incoming_are(struct end *end, unsigned count)
 {
@@ -98,10 +98,10 @@ static bool incoming_are(struct end *end, unsigned count)
     while (t->common->incoming_count != count && twill_now() < limit)
         TWILL_REQUIRE(progress(end) >= 0);
     return twill_test_note(t->common->incoming_count == count, __FILE__, __LINE__,
-                           "%u guests, not %u", t->common->incoming_count, count);
+                           "%u incoming, not %u", t->common->incoming_count, count);
 }
 
-/* Rank 0 begins to connect and leaves the library for long; rank 1 waits for it meanwhile. */
+/* Rank 0 starts to connect and leaves the library for long, while rank 1 waits for it. */
 static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
@@ -136,8 +136,8 @@ static void test_away(void **state)
     twill_test_run_ranks(2, rank_away, NULL);
 }
 
-/* A peer that ends before a lane is connected that was only made ready: who uses that lane hears of
- * it, nobody else. */
+/* A peer ends before a lane is connected on which nothing was posted: only requests on that lane
+ * fail. */
 static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
@@ -151,7 +151,7 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
                                            (uint32_t)(1 - rank), 0, data, sizeof(data));
         post(&end, &r);
         if (rank == 0)
-            t->busy_count--; /* the next lane: a lost packet holds it up */
+            t->busy_count--; /* the next lane, as if a packet was lost */
         twill_test_await(&end.end, &r, 1);
         rank_barrier(&end);
         if (rank == 1) {
@@ -186,7 +186,7 @@ static void test_ended(void **state)
     twill_test_run_ranks(2, rank_ended, NULL);
 }
 
-/* Connections for a communicator that is no more are not kept. */
+/* Connections for a communicator that was freed are not kept. */
 static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end, other = {0};
@@ -210,7 +210,7 @@ static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
                twill_now() < limit)
             TWILL_CHECK(twill_tcp_common_adopt(t, &end.end.error) >= 0);
         twill_test_note(atomic_load(over) && t->common->incoming_count <= 1, __FILE__, __LINE__,
-                        "%u guests", t->common->incoming_count);
+                        "%u incoming", t->common->incoming_count);
         rank_barrier(&end);
     }
     if (other.end.transport != NULL)
@@ -227,7 +227,7 @@ static void test_past(void **state)
 
 /* --- failure --------------------------------------------------------------------------------- */
 
-/* Rank 0 gives up with everything posted; rank 1 hears of it at once, from the lane it uses. */
+/* Rank 0 gives up with everything posted; rank 1 detects it at once, on the lane it uses. */
 static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
@@ -240,7 +240,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
         for (unsigned i = 0; i < n; i++) {
             r[i] = transfer(i % 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank),
                             i / 2, data + ((size_t)i << 24), (1u << 24) - (unsigned)rank);
-            r[i].signature += (uint32_t)rank * (i % 2); /* nothing fits */
+            r[i].signature += (uint32_t)rank * (i % 2); /* none matches */
             if (i != 0)
                 post(&end, &r[i]);
         }
@@ -258,7 +258,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
                                 twill_tcp_transport.progress(end.end.transport, NULL) < 0,
                             __FILE__, __LINE__, "a cancelled transport still works");
         } else {
-            post(&end, &r[0]); /* whose message never comes */
+            post(&end, &r[0]); /* its message never comes */
             int moved = 0;
             uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
             while ((moved = progress(&end)) >= 0 && twill_now() < limit)
@@ -283,7 +283,7 @@ static void test_cancel(void **state)
 
 #define HUGE_BYTES ((size_t)64 << 20)
 
-/* A killed peer is noticed by who waits for it, and by who sends to it. */
+/* A killed peer is detected by a rank that receives from it, and by one that sends to it. */
 static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
@@ -322,7 +322,7 @@ static void test_death(void **state)
     twill_test_run_processes(2, rank_death, &kinds[1]);
 }
 
-/* Nothing arrives at rank 1 any more, as if its host had vanished, while rank 0 sends to it. */
+/* Rank 1's sockets drop all that arrives, as if its host had vanished, while rank 0 sends to it. */
 static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
@@ -362,9 +362,9 @@ static void test_vanishes(void **state)
     twill_test_run_ranks(2, rank_vanishes, NULL);
 }
 
-#define FLUSHED (48u << 10) /* less than the kernel takes for who does not read */
+#define FLUSHED (48u << 10) /* below what the kernel buffers for a peer that does not read */
 
-/* What was sent arrives although its sender has closed at once, with input it never read. */
+/* What was sent arrives although its sender closed at once, with unread input. */
 static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
@@ -379,7 +379,7 @@ static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
         struct twill_transfer vain = transfer(TWILL_TRANSFER_SEND, 0, 0, more, sizeof(more));
         if (rank == 1 && post(&end, &vain))
             twill_test_await(&end.end, &vain, 1);
-        if (rank == 0 && post(&end, &r)) /* connects, which the other waits for */
+        if (rank == 0 && post(&end, &r)) /* connects; the other waits for that */
             twill_test_await(&end.end, &r, 1);
         rank_barrier(&end);
         if (rank == 0) {
@@ -403,7 +403,7 @@ static void test_flush(void **state)
     twill_test_run_ranks(2, rank_flush, NULL);
 }
 
-/* --- settings that cannot be ------------------------------------------------------------------ */
+/* --- invalid settings ------------------------------------------------------------------------- */
 
 static const struct tcp_setting {
     const char *interface, *congestion, *says;
@@ -413,7 +413,7 @@ static const struct tcp_setting {
                 {"lo", NULL, "127.0.0.1", TWILL_OK},
                 {NULL, "reno", "congestion control reno", TWILL_OK}};
 
-/* Rank 0 has a setting, rank 1 has none: both must hear of what cannot be. */
+/* Rank 0 has a setting that rank 1 has not: both must report that it is invalid. */
 static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct tcp_setting *s = user;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill's own tcp transport where descriptors are scarce, and what it says of connections that
- * cannot be. */
+/* The tcp transport when descriptors are scarce, and its messages for failed connections. */
 #include "tests/support/tcp_ends.h"
 
 #include <errno.h>
@@ -14,7 +13,7 @@
 
 #define TCP_SCARCE_HELD 256
 
-/* All descriptors but a few are in use. */
+/* Use up all descriptors but a few. */
 struct shortage {
     struct rlimit before;
     int fd[TCP_SCARCE_HELD];
@@ -42,7 +41,7 @@ static void end_shortage(struct shortage *shortage)
     setrlimit(RLIMIT_NOFILE, &shortage->before);
 }
 
-/* A message from rank 0 to rank 1 on this lane. */
+/* Send a message from rank 0 to rank 1 on this lane. */
 static struct twill_transfer message(int rank, uint32_t lane, char data[8])
 {
     return transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank),
@@ -54,8 +53,8 @@ static bool arrives(struct end *end, struct twill_transfer *r)
     return twill_test_await(&end->end, r, 1) && strcmp(r->buffer, "message") == 0;
 }
 
-/* Rank 0 has a descriptor for the lane it uses, none for the one that is made ready besides; that
- * one works as soon as there is one. */
+/* Rank 0 has a descriptor for the lane it uses and none for the next one, which is connected ahead
+ * of its use; that one works once there is a descriptor. */
 static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *user)
 {
     enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
@@ -82,7 +81,7 @@ static void test_one_left(void **state)
     twill_test_run_processes(2, rank_one_left, NULL);
 }
 
-/* Rank 1 has no descriptor left. Strangers knock, and then the one it waits for. */
+/* Rank 1 has no descriptor left. Others connect, and then the peer that it waits for. */
 static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct shortage shortage = {.count = 0};
@@ -119,13 +118,13 @@ static void test_none_left(void **state)
     twill_test_run_processes(2, rank_none_left, NULL);
 }
 
-/* --- who says nothing ------------------------------------------------------------------------ */
+/* --- silent connections ---------------------------------------------------------------------- */
 
-#define TCP_SCARCE_CROWD 600 /* connections, of which rank 1 may not have half as many */
-#define OWN              100 /* descriptors that its program needs */
+#define TCP_SCARCE_CROWD 600 /* connections, over twice as many as rank 1 may have */
+#define OWN              100 /* descriptors that the program itself needs */
 
-/* Strangers without the key fill rank 1's door while a lane is to be connected. The program has
- * descriptors left, and the lane is. */
+/* Silent connections without the key fill rank 1's listener while a lane is to be connected. The
+ * lane connects, and the program still has descriptors. */
 static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct rlimit files;
@@ -150,7 +149,7 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
         TWILL_CHECK_OK(&end.end.error, twill_tcp_common_adopt(t, &end.end.error));
     for (int i = 0; rank == 1 && i < OWN; i++)
         if (!twill_test_note((own[i] = dup(0)) >= 0, __FILE__, __LINE__,
-                             "%d: %s, with %u guests who have said nothing", i, strerror(errno),
+                             "%d: %s, with %u silent connections", i, strerror(errno),
                              t->common->incoming_count))
             return;
     TWILL_CHECK(rank == 0 || t->common->rejected > 0);
@@ -166,9 +165,9 @@ static void test_crowd(void **state)
     twill_test_run_processes(2, rank_crowded, NULL);
 }
 
-/* --- who was sent away ----------------------------------------------------------------------- */
+/* --- evicted connections --------------------------------------------------------------------- */
 
-/* Rank 0 begins to connect and leaves the library; rank 1 needs the place meanwhile. */
+/* Rank 0 starts to connect and leaves the library; rank 1 evicts its connection meanwhile. */
 static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
@@ -186,7 +185,7 @@ static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *us
                 shutdown(g->fd, SHUT_RDWR);
             progress(&end);
         }
-        twill_test_note(rank == 0 || t->common->rejected == 2, __FILE__, __LINE__, "%u strays",
+        twill_test_note(rank == 0 || t->common->rejected == 2, __FILE__, __LINE__, "%u rejected",
                         t->common->rejected);
         rank_barrier(&end);
         twill_test_note(arrives(&end, &r), __FILE__, __LINE__, "rank %d: %d: %s", rank, r.status,
@@ -202,7 +201,7 @@ static void test_sent_away(void **state)
     twill_test_run_ranks(2, rank_sent_away, NULL);
 }
 
-/* --- words ----------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static void test_words(void **state)
 {
