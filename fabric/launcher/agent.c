@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agents: starting ssh or its like with pipes to it, and their ends. */
+/* Agents: start ssh or another program that runs twillrun --server on a host, with pipes to it. */
 #include "fabric/launcher/agent.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define MOST_WORDS 32
 
-/* In single quotes, for any shell: ' becomes '\''. */
+/* Quote a path for any shell: in single quotes, with ' as '\''. */
 static bool quote(char *text, size_t bytes, const char *path)
 {
     size_t used = 0;
@@ -35,7 +35,7 @@ static bool find_self(char path[PATH_MAX])
     return length > 0;
 }
 
-/* "ssh", and what it needs so as not to ask anybody nor to wait for ever. */
+/* Add options that keep ssh from prompting and from waiting for ever. */
 static size_t add_ssh(const char **word, size_t used, char timeout[32],
                       const struct twill_options *options)
 {
@@ -46,7 +46,7 @@ static size_t add_ssh(const char **word, size_t used, char timeout[32],
              (unsigned long long)(options->timeout_ns / 1000000000 + 1));
     word[used++] = "-oBatchMode=yes";
     word[used++] = timeout;
-    word[used++] = "-oServerAliveInterval=15"; /* a host that is lost later on is noticed too */
+    word[used++] = "-oServerAliveInterval=15"; /* to detect a host that is lost later */
     word[used++] = "-T";
     word[used++] = "-x";
     return used;
@@ -59,7 +59,7 @@ static _Noreturn void be_agent(const struct twill_options *options, const struct
     char self[PATH_MAX], quoted[2 * PATH_MAX], command[2 * PATH_MAX + 32], timeout[32];
     char *words = strdup(options->agent), *rest = NULL;
     size_t used = 0;
-    bool good = find_self(self) && words && setsid() >= 0; /* what is typed is not for it */
+    bool good = find_self(self) && words && setsid() >= 0; /* no signals from the terminal */
     for (int i = 0; i < 3; i++)
         good = good && dup2(files[i], i) >= 0;
     if (site->local) {
@@ -126,7 +126,7 @@ void twill_agent_receive(struct twill_agent *agent)
         twill_stream_end(&agent->said);
 }
 
-/* Its wait status, or -1 when it does not end in time. */
+/* Wait for the agent's end. Returns its wait status, or -1 if it does not end in time. */
 static int await_end(struct twill_agent *agent, uint64_t time_ns)
 {
     int status;
@@ -166,7 +166,7 @@ void twill_agent_end(struct twill_agent *agent, uint64_t time_ns)
     twill_pipe_close(&agent->pipe);
     if (agent->pid > 0 && await_end(agent, time_ns) < 0) {
         (void)kill(-agent->pid, SIGKILL);
-        (void)kill(agent->pid, SIGKILL); /* it may not lead anything yet */
+        (void)kill(agent->pid, SIGKILL); /* it may not have called setsid() yet */
         (void)await_end(agent, UINT64_C(1000000000));
     }
     twill_agent_receive(agent);

@@ -1,42 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A host as twillrun sees it that runs a job on several: the program it reaches it by, and what
- * that says. */
+/* A host of a job on several hosts, as the twillrun in front sees it: its agent and what that
+ * reports. */
 #ifndef TWILL_AGENT_H
 #define TWILL_AGENT_H
 
 #include "fabric/launcher/launcher.h"
 
+/* Progress of a host. */
 enum twill_agent_state {
-    TWILL_HOST_IDLE,     /* no ranks there, or gone */
-    TWILL_HOST_CALLED,   /* its agent runs */
-    TWILL_HOST_ANSWERED, /* its twillrun has the job */
-    TWILL_HOST_READY,
-    TWILL_HOST_STARTING, /* was told to start its ranks */
+    TWILL_HOST_IDLE,     /* no ranks there, or over */
+    TWILL_HOST_CALLED,   /* its agent was started */
+    TWILL_HOST_ANSWERED, /* its server was sent the job */
+    TWILL_HOST_READY,    /* its server can start the ranks */
+    TWILL_HOST_STARTING, /* its server was told to start them */
     TWILL_HOST_RUNNING,
 };
 
+/* One host. An element of struct front, from its start to its end. */
 struct twill_agent {
     const char *name;
     enum twill_agent_state state;
-    int alive;  /* ranks there that have not ended */
-    pid_t pid;  /* of the agent, which leads a session; 0: none */
-    bool local; /* it is the server itself */
-    bool marked;
+    int alive;   /* ranks there that have not ended */
+    pid_t pid;   /* of the agent, which leads a session; 0: none */
+    bool local;  /* this host: the agent is the server itself */
+    bool marked; /* TWILL_FRAME_MARK was received */
     char label[300];
     struct twill_pipe pipe;
     struct twill_stream said; /* its standard error */
-    struct pollfd *polls;     /* the three that it is waited for with; NULL: it is not */
+    struct pollfd *polls;     /* its 3 entries in front->polls; NULL: all closed */
 };
 
-/* Start the server of a host: over the agent's program, or this program itself when it is local. */
+/* Start the server of a host through the agent program, or directly if it is this host. */
 bool twill_agent_start(struct twill_agent *agent, const struct twill_options *options,
                        const struct twill_site *site, const sigset_t *mask);
-/* What it has said so far, as long as it does. */
+/* Print what the agent has written to standard error. */
 void twill_agent_receive(struct twill_agent *agent);
-/* How it ended, as a sentence's end; it has a second for it. */
+/* Write how the agent ended, the end of a sentence. Waits for its end for up to a second. */
 void twill_agent_how(struct twill_agent *agent, const struct twill_options *options, char *text,
                      size_t bytes);
-/* No more of it. Its server ends when its input does; who does not end in time is killed. */
+/* Close the pipes, on which a server ends, and wait for the agent; kill it if time_ns passes. */
 void twill_agent_end(struct twill_agent *agent, uint64_t time_ns);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binding the ranks of this host to cores, within what this process may use. */
+/* Bind the ranks of this host to cores, within the CPUs that this process may use. */
 #include "fabric/launcher/launcher.h"
 #include "numa/topology.h"
 
@@ -10,7 +10,7 @@
 
 static void leave_unbound(struct twill_launch *launch, const char *format, ...) TWILL_PRINTF(2, 3);
 
-/* Say why in launch->unbound, which is told once a job. */
+/* Bind no rank, and write the reason to launch->unbound, which is printed once a job. */
 static void leave_unbound(struct twill_launch *launch, const char *format, ...)
 {
     va_list list;
@@ -21,7 +21,7 @@ static void leave_unbound(struct twill_launch *launch, const char *format, ...)
     launch->cpus = NULL;
 }
 
-/* " package 0"; where the ranks lies across several: nothing. */
+/* Append ", package 0"; nothing if the CPUs are in several. */
 static size_t add_unit(char *text, size_t bytes, size_t used, const char *name, int unit)
 {
     if (unit < 0 || used >= bytes)
@@ -60,15 +60,15 @@ static void choose_binding(struct twill_launch *launch, const struct twill_topol
     enum twill_bind bind = launch->options->bind;
     unsigned ranks = (unsigned)launch->here, cores = twill_topology_cores(topology);
     if (!twill_topology_machine(topology)->is_this_machine) {
-        leave_unbound(launch, "ranks are not bound: HWLOC_* variables tell of another machine");
+        leave_unbound(launch, "ranks are not bound: HWLOC_* variables describe another machine");
         return;
     }
     if (bind == TWILL_BIND_AUTO && ranks > cores && launch->options->oversubscribe)
-        return; /* as it is meant */
+        return; /* as requested */
     if (bind == TWILL_BIND_AUTO && ranks > cores) {
         leave_unbound(launch,
                       "ranks are not bound: %u are more than the %u core%s here (--bind none if "
-                      "that is meant)",
+                      "that is intended)",
                       ranks, cores, cores == 1 ? "" : "s");
         return;
     }
@@ -85,7 +85,7 @@ void twill_launch_bind(struct twill_launch *launch)
     const struct twill_options *options = launch->options;
     struct twill_error error = {0};
     struct twill_topology *topology;
-    bool binds = options->bind != TWILL_BIND_NONE && launch->here > 1; /* one has all there is */
+    bool binds = options->bind != TWILL_BIND_NONE && launch->here > 1; /* one rank uses all CPUs */
     if (!binds && !options->report)
         return;
     if (twill_topology_open(&topology, NULL, &error) != TWILL_OK) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun's side of TWILL_LAUNCHER_FD: ranks that wait for others in twill_init hear at once that
- * one has ended. */
+/* twillrun's end of TWILL_LAUNCHER_FD: notifies ranks that wait for others in twill_init when a
+ * rank has ended. */
 #include "fabric/bootstrap/exit_notice.h"
 #include "fabric/launcher/launcher.h"
 
@@ -28,7 +28,7 @@ void twill_rank_socket_receive(struct twill_launch *launch)
                 launch->child[i].entered = true;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    twill_rank_socket_close(launch); /* nobody has the other end any more */
+    twill_rank_socket_close(launch); /* the other end is closed in all ranks */
 }
 
 void twill_rank_socket_close(struct twill_launch *launch)

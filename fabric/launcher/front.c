@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job on several hosts: a server of twillrun on each is told its part, starts when all are ready,
- * and reports. What ends the job is decided here. */
+/* A job on several hosts: sends each host's server its ranks, starts them when all hosts are ready,
+ * and decides when the job ends. */
 #include "fabric/launcher/agent.h"
 #include "fabric/launcher/launcher_job.h"
 
@@ -11,39 +11,38 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define ANSWER_NS UINT64_C(5000000000) /* beyond what ending takes anyway */
-#define AGENT_END_NS                                                                               \
-    UINT64_C(5000000000) /* for an agent to end, or a server: over TWILL_TERM_NS                   \
-                          */
+#define ANSWER_NS    UINT64_C(5000000000) /* for a host to report, beyond grace and TWILL_TERM_NS */
+#define AGENT_END_NS UINT64_C(5000000000) /* for an agent or server to end: above TWILL_TERM_NS */
 
+/* The job on several hosts. A local variable of twill_front_run(). */
 struct front {
     const struct twill_options *options;
     struct twill_agent *agent; /* [sites] */
-    struct twill_child *child; /* [ranks]: their output */
+    struct twill_child *child; /* [ranks]: only their output */
     struct pollfd *polls;
-    char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0 */
+    char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0, once known */
     sigset_t mask;
     int signals;
     int code;
     struct twill_stop_request stop_request;
     bool failed, ending;
     bool mute;    /* output cannot be written */
-    bool unbound; /* ranks of a host are not bound, which was told */
+    bool unbound; /* a host reported that its ranks are not bound */
     uint64_t start_ns, end_ns;
-    uint32_t window; /* standard input that may be sent */
-    bool input;      /* there is more of it */
+    uint32_t window; /* bytes of standard input that may be sent */
+    bool input;      /* standard input is not at its end */
 };
 
 /* --- ends ------------------------------------------------------------------------------------ */
 
-/* At once: the next turn may have to wait for who reads our output. */
+/* Send a frame at once: the next turn may block on our standard output. */
 static void send_agent(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
 {
     (void)twill_pipe_put(&agent->pipe, kind, 0, value, NULL, 0);
     (void)twill_pipe_flush(&agent->pipe);
 }
 
-/* All ranks are to end; who was not told to start has none. */
+/* End all ranks. Hosts that were not told to start have none. */
 static void end_agents(struct front *front, uint64_t grace_ns)
 {
     if (front->ending)
@@ -59,7 +58,7 @@ static void end_agents(struct front *front, uint64_t grace_ns)
     }
 }
 
-/* Ranks that were told to end do so, or are ended by their servers. */
+/* Wait for ranks that were sent SIGTERM; their servers kill what does not end. */
 static void await_agents(struct front *front)
 {
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
@@ -68,7 +67,7 @@ static void await_agents(struct front *front)
     front->end_ns = last_ns + ANSWER_NS;
 }
 
-/* The first failure decides about the exit code. true: this is it. */
+/* Record a failure. The first one decides the exit code; returns whether this is the first. */
 static bool fail_front(struct front *front, int code)
 {
     bool first = !front->failed;
@@ -78,20 +77,19 @@ static bool fail_front(struct front *front, int code)
     return first;
 }
 
-/* A host that is of no more use, for a reason. */
+/* Give up a host, with a message. */
 static void lose_agent(struct front *front, struct twill_agent *agent, const char *why,
                        const char *how)
 {
     if (!front->ending || agent->alive > 0)
         twill_complain("host %s: %s%s", agent->name, why, how);
     (void)fail_front(front, 1);
-    /* Without its agent a server on another host ends; the one here must not die before its ranks.
-     */
+    /* A remote server ends without its agent; the local one must not die before its ranks. */
     twill_agent_end(agent, agent->local ? AGENT_END_NS : 0);
     end_agents(front, front->options->grace_ns);
 }
 
-/* Its agent's output has ended, although it was not done. */
+/* Handle the end of an agent's output before its host was done. */
 static void agent_lost(struct front *front, struct twill_agent *agent)
 {
     static const char *const during[] = {
@@ -114,14 +112,14 @@ static int hosts_left(const struct front *front)
     return left;
 }
 
-/* Is there nothing of it to be read? We may have been kept by who reads our output. */
+/* Report whether there is nothing to read from it. We may have been blocked on our own output. */
 static bool agent_is_silent(const struct twill_agent *agent)
 {
     struct pollfd one = {.fd = agent->pipe.in, .events = POLLIN};
     return poll(&one, 1, 0) <= 0;
 }
 
-/* Time is over for those that have not answered. */
+/* Give up hosts that have not answered in time. */
 static void check_deadlines(struct front *front)
 {
     uint64_t now = twill_now(), timeout_ns = front->options->timeout_ns;
@@ -147,7 +145,7 @@ static void check_deadlines(struct front *front)
 
 static void broken(struct front *front, struct twill_agent *agent)
 {
-    lose_agent(front, agent, "what came from there is not of a twillrun", "");
+    lose_agent(front, agent, "received data that is not from twillrun", "");
 }
 
 static void hello(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
@@ -159,21 +157,21 @@ static void hello(struct front *front, struct twill_agent *agent, const struct t
     if (strcmp(version, TWILL_VERSION_TEXT " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) ")") !=
         0) {
         lose_agent(front, agent,
-                   "there is another version of twillrun than " TWILL_VERSION_TEXT
+                   "has another version of twillrun than " TWILL_VERSION_TEXT
                    " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
                    version);
         return;
     }
     char *job = twill_job_write(front->options, (int)(agent - front->agent), front->key, &bytes);
     if (!job || !twill_pipe_put(&agent->pipe, TWILL_FRAME_JOB, 0, 0, job, bytes)) {
-        lose_agent(front, agent, "cannot be told its part of the job", "");
+        lose_agent(front, agent, "cannot be sent its part of the job", "");
     } else {
         agent->state = TWILL_HOST_ANSWERED;
     }
     free(job);
 }
 
-/* When all are ready, and rank 0's port is known, they start. */
+/* Start the ranks when all hosts are ready and the address of rank 0 is known. */
 static void ready(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
 {
     if (frame->bytes > 0)
@@ -192,7 +190,7 @@ static void ready(struct front *front, struct twill_agent *agent, const struct t
         }
 }
 
-/* Of all hosts where ranks are not bound the first is told of. */
+/* Print why ranks are not bound for the first such host only. */
 static void agent_started(struct front *front, struct twill_agent *agent,
                           const struct twill_frame *frame)
 {
@@ -217,7 +215,7 @@ static void ended(struct front *front, struct twill_agent *agent, const struct t
     end_agents(front, front->options->grace_ns);
 }
 
-/* Who cannot write it, as nobody reads any more, ends the job. */
+/* Write output of a rank. If that fails, as no process reads it, end the job. */
 static void output(struct front *front, const struct twill_frame *frame)
 {
     struct twill_stream *stream = &front->child[frame->rank].out[frame->value];
@@ -228,7 +226,7 @@ static void output(struct front *front, const struct twill_frame *frame)
     end_agents(front, 0);
 }
 
-/* Does a host tell of a rank that is there? */
+/* Report whether this rank is on the host that sent the frame. */
 static bool agent_has_rank(const struct front *front, const struct twill_agent *agent,
                            uint32_t rank)
 {
@@ -259,12 +257,12 @@ static void frame_take(struct front *front, struct twill_agent *agent,
             if (front->agent[i].state >= TWILL_HOST_STARTING)
                 (void)twill_pipe_put(&front->agent[i].pipe, TWILL_FRAME_GONE, frame->rank, 0,
                                      frame->data, frame->bytes);
-    } else if (frame->kind == TWILL_FRAME_FAILED) { /* it says why itself */
+    } else if (frame->kind == TWILL_FRAME_FAILED) { /* the server has printed the reason */
         agent->alive = 0;
         (void)fail_front(front, frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
         end_agents(front, 0);
     } else if (frame->kind == TWILL_FRAME_DONE) {
-        agent->state = TWILL_HOST_IDLE; /* the agent itself is waited for when all are done */
+        agent->state = TWILL_HOST_IDLE; /* twill_front_run() waits for the agent at the end */
         twill_pipe_close(&agent->pipe);
     } else {
         broken(front, agent);
@@ -305,14 +303,14 @@ static void read_front_signals(struct front *front)
             else if (front->agent[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
                      info.ssi_signo != SIGUSR2 && fail_front(front, 128 + (int)info.ssi_signo))
                 end_agents(front, 0);
-        if (info.ssi_signo == SIGTERM && !front->ending) /* servers end their ranks by themselves */
+        if (info.ssi_signo == SIGTERM && !front->ending) /* servers kill their ranks themselves */
             await_agents(front);
         else if (interrupt && front->stop_request.times > 1)
             end_agents(front, 0);
     }
 }
 
-/* Standard input, to the host of rank 0. */
+/* Forward standard input to the host of rank 0. */
 static void forward_stdin(struct front *front, struct twill_agent *root)
 {
     char data[16384];
@@ -324,7 +322,7 @@ static void forward_stdin(struct front *front, struct twill_agent *root)
     (void)twill_pipe_put(&root->pipe, TWILL_FRAME_INPUT, 0, 0, data, n > 0 ? (size_t)n : 0);
 }
 
-/* Until the next deadline, in milliseconds. */
+/* Return the milliseconds until the next deadline, or -1. */
 static int time_left(const struct front *front)
 {
     uint64_t now = twill_now(), until = UINT64_MAX;
@@ -340,7 +338,7 @@ static int time_left(const struct front *front)
     return until > now ? (int)((until - now) / 1000000) + 1 : 0;
 }
 
-/* Of agents that are there: poll() takes no more entries than there may be descriptors. */
+/* Fill polls for agents that are open: poll() takes at most RLIMIT_NOFILE entries. */
 static nfds_t fill_agent_polls(struct front *front, nfds_t used)
 {
     for (int i = 0; i < front->options->sites; i++) {
@@ -374,7 +372,7 @@ static bool front_turn(struct front *front)
         if (agent->polls[2].revents != 0)
             twill_agent_receive(agent);
         if (agent->polls[1].revents != 0)
-            (void)twill_pipe_flush(&agent->pipe); /* when nobody reads, its output ends as well */
+            (void)twill_pipe_flush(&agent->pipe); /* if it is closed, its output ends, too */
         if (agent->polls[0].revents != 0 && agent->state != TWILL_HOST_IDLE)
             receive_frames(front, agent);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun: starts the ranks of a job, watches over them, and ends with their code. On one host it
- * does so itself (struct twill_launch). With several, it starts a server of its own kind on each
- * (front.c), which does the same there (server.c) and tells it through frames (pipe.h). */
+/* twillrun: starts the ranks of a job, supervises them, and exits with the code of the first that
+ * failed. On one host it does so itself (struct twill_launch). With several hosts it starts a
+ * server of its own program on each (front.c), which does the same there (server.c) and reports
+ * through frames (pipe.h). One thread. */
 #ifndef TWILL_LAUNCHER_H
 #define TWILL_LAUNCHER_H
 
@@ -16,7 +17,7 @@
 #define TWILL_EXIT_USAGE 2
 #define TWILL_MAX_RANKS  65535
 #define TWILL_TERM_NS    UINT64_C(2000000000) /* between SIGTERM and SIGKILL */
-#define TWILL_COMPLAINT  "twillrun: "         /* before what twillrun says */
+#define TWILL_COMPLAINT  "twillrun: "         /* prefix of twillrun's messages */
 
 #define TWILL_QUOTED(x) #x
 #define TWILL_QUOTE(x)  TWILL_QUOTED(x)
@@ -24,7 +25,7 @@
     TWILL_QUOTE(TWILL_VERSION_MAJOR)                                                               \
     "." TWILL_QUOTE(TWILL_VERSION_MINOR) "." TWILL_QUOTE(TWILL_VERSION_PATCH)
 
-/* AUTO: to cores, where there are enough. */
+/* What each rank is bound to. AUTO: cores, if there are enough. */
 enum twill_bind {
     TWILL_BIND_AUTO,
     TWILL_BIND_NONE,
@@ -34,62 +35,65 @@ enum twill_bind {
     TWILL_BIND_PACKAGE,
     TWILL_BIND_COUNT
 };
-enum twill_map { TWILL_MAP_CORE, TWILL_MAP_NODE }; /* fill a host first, or go round the hosts */
+/* Which ranks go where: fill a host before the next one, or one rank a host in turn. */
+enum twill_map { TWILL_MAP_CORE, TWILL_MAP_NODE };
 
-/* A host that was named. */
+/* A host that the user named. */
 struct twill_site {
     char *name;
     int slots;
-    int most;  /* ranks that may be there, all the same; 0: as many as there are places */
+    int most;  /* limit of ranks with --oversubscribe; 0: none */
     int ranks; /* placed there */
     bool local;
 };
 
+/* The parsed command line, or what a server was sent. */
 struct twill_options {
     int ranks;
     bool label, serve;
-    bool report;        /* which cores each rank is bound to */
-    bool oversubscribe; /* more ranks than places, or cores, are meant */
+    bool report;        /* print which cores each rank is bound to */
+    bool oversubscribe; /* more ranks than slots or cores are intended */
     enum twill_bind bind;
     enum twill_map map;
-    uint64_t grace_ns;   /* for the others to notice a failure and say so */
-    uint64_t timeout_ns; /* for hosts to answer */
+    uint64_t grace_ns;   /* after a failure: time for the other ranks to detect and report it */
+    uint64_t timeout_ns; /* for hosts to answer and start their ranks */
     struct twill_site *site;
-    int sites;          /* 0: this host */
-    int *place;         /* [ranks] site of each, with sites */
-    const char *agent;  /* program that runs something on another host, and its first arguments */
-    const char *remote; /* path of twillrun there */
-    char **assignments; /* of -x: NAME=VALUE, NULL at the end */
+    int sites;          /* 0: this host only */
+    int *place;         /* [ranks] index in site of each; with sites only */
+    const char *agent;  /* program that runs another on a host, with its first arguments */
+    const char *remote; /* path of twillrun on other hosts, or NULL: that of this one */
+    char **assignments; /* of -x: NAME=VALUE, NULL-terminated */
     int assigned;
-    char **command;      /* program and arguments */
-    struct rlimit files; /* of descriptors, as it was: what ranks and agents begin with */
+    char **command;      /* program and arguments, NULL-terminated */
+    struct rlimit files; /* original RLIMIT_NOFILE, which ranks and agents get */
 };
 
-/* What twillrun has been asked to end by. */
+/* Signals that asked twillrun to end. */
 struct twill_stop_request {
-    int times;         /* SIGINT and SIGTERM seen */
-    uint64_t until_ns; /* who reads output has time until then; 0: as long as it takes */
+    int times;         /* SIGINT and SIGTERM received */
+    uint64_t until_ns; /* how long to wait for a reader of the output; 0: no limit */
 };
 
-/* One pipe of output and the line that is not complete yet. */
+/* A pipe of output and its incomplete last line. */
 struct twill_stream {
-    int from;                                      /* -1: at its end, or not ours */
+    int from;                                      /* -1: at its end, or on another host */
     int to;                                        /* standard output or error */
-    int rank;                                      /* whose it is */
-    struct twill_pipe *link;                       /* it is passed on there; or NULL */
+    int rank;                                      /* that writes it */
+    struct twill_pipe *link;                       /* forward it as frames there; or NULL */
     const char *label;                             /* before each line; may be empty */
     const struct twill_stop_request *stop_request; /* or NULL */
-    bool relayed; /* of another twillrun: not to say its name twice */
-    bool stuck;   /* the last of it was dropped, since nobody read */
+    bool relayed; /* from another twillrun: remove its TWILL_COMPLAINT */
+    bool stuck;   /* the last output was dropped, as no process read it */
     int lost;     /* errno: it cannot be written any more */
     char *line;
     size_t used, capacity;
 };
 
+/* A rank on this host. */
 struct twill_child {
-    pid_t pid; /* leads a process group of its own; 0: not started, or gone */
+    pid_t pid; /* leads a process group; 0: not started, or ended */
     int rank;
-    bool seen;    /* to have ended */
+    bool seen;    /* reap_children(): has ended */
     bool entered; /* it has called twill_init */
     char label[12];
     struct twill_stream out[2];
@@ -99,114 +103,115 @@ struct twill_child {
 
 struct twill_cpus;
 
+/* The ranks of a job on this host. A local variable of run_local() or twill_server_run(). */
 struct twill_launch {
     const struct twill_options *options;
     struct twill_child *child; /* [here], in the order of ranks */
     int here;                  /* ranks on this host */
     struct twill_cpus *cpus;   /* [here] that they are bound to, or NULL */
-    char unbound[256];         /* why they are not, where that was not asked for; or empty */
-    int listener;              /* given to rank 0, or -1 */
-    char address[64], port[8]; /* where it listens, wherever that is */
+    char unbound[256];         /* why ranks are not bound although they should be; or empty */
+    int listener;              /* inherited by rank 0, or -1 */
+    char address[64], port[8]; /* where rank 0 listens, on any host */
     char job[TWILL_JOB_TEXT];
-    int stdin_from; /* terminal that is relayed to rank 0, or -1 */
+    int stdin_from; /* terminal that is forwarded to rank 0, or -1 */
     int stdin_to;
-    sigset_t mask; /* of the launcher's caller: what ranks begin with */
+    sigset_t mask; /* original signal mask, which ranks get */
     int signals;   /* signalfd */
-    int alive;     /* ranks */
+    int alive;     /* ranks that have not ended */
     int failed;    /* first rank that failed, or -1 */
     int code;      /* its exit code */
     struct twill_stop_request stop_request;
     int phase;               /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
-    uint64_t next_ns;        /* when the next stage begins */
+    uint64_t next_ns;        /* when the next phase begins */
     int rank_socket[2];      /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
-    bool notified;           /* the word has been said */
-    struct twill_pipe *link; /* of a server, to the twillrun that started it; or NULL */
-    char *input;             /* of a server: what is on its way to rank 0 */
+    bool notified;           /* the exit notice was sent */
+    struct twill_pipe *link; /* server: to the twillrun that started it; or NULL */
+    char *input;             /* server: [TWILL_INPUT_WINDOW] input on its way to rank 0 */
     size_t input_used;
     bool input_ended;
 };
 
 /* Print "twillrun: ..." to standard error. */
 void twill_complain(const char *format, ...) TWILL_PRINTF(1, 2);
-/* A reader of a number in an argument: false if it is none, or outside low .. high. */
+/* Parse a decimal number. False if it is malformed or outside low .. high. */
 bool twill_read_number(const char *text, long low, long high, int *value);
 
-/* 0: go on; else the program is to end with *code. */
+/* Parse the command line. Returns 0 to go on; else the program is to exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
 void twill_options_free(struct twill_options *options);
 
-/* --- launcher_hosts.c: where ranks are to be --- */
-/* "a:2,b:2", or a file with a host a line. They have complained when they return false. */
+/* --- launcher_hosts.c: placement of ranks. False: a message was printed. --- */
+/* Parse a list of hosts, "a:2,b:2", or a file with a host per line. */
 bool twill_sites_add(struct twill_options *options, const char *list);
 bool twill_sites_read(struct twill_options *options, const char *path);
-/* How many ranks (unless that was said), and which of them where. A host that has two names here
- * counts once. */
+/* Set the number of ranks unless it was given, and place them. A host with two names that resolve
+ * to this one counts once. */
 bool twill_sites_place(struct twill_options *options);
-/* The only host that has ranks, or -1: there are several. */
+/* Return the index of the only host with ranks; -1: there are several. */
 int twill_sites_only(const struct twill_options *options);
 
-/* --- twillrun.c: setting a job up on this host --- */
-/* A place for the ranks of this host. */
+/* --- twillrun.c: setting up a job on this host. False: a message was printed. --- */
+/* Initialise a launch of `here` ranks. Close it also after a failure of a later step. */
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
 void twill_launch_close(struct twill_launch *launch);
+/* Bind and listen on a free port of the address, for rank 0. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address);
-/* As many descriptors as may be: a rank whose output is labelled or passed on needs two. */
+/* Raise the limit of descriptors: a rank whose output is labelled or forwarded needs two. */
 void twill_files_allow(struct twill_options *options);
-/* TWILL_JOB. */
+/* Draw TWILL_JOB. */
 bool twill_job_make(char job[TWILL_JOB_TEXT]);
-/* Signals become readable instead of interrupting: a descriptor, or -1. */
+/* Block the signals that twillrun handles. Returns a signalfd, or -1. mask: the previous mask. */
 int twill_signals_take(sigset_t *mask);
-/* Start the ranks of this host. Exit code of what did not work, and it is ending then. */
+/* Start the ranks of this host. On failure, begin to end the job and return its exit code. */
 int twill_launch_start(struct twill_launch *launch);
 
-/* A child is to be this rank; nothing is open yet. asked: for its streams. */
+/* Make a child the given rank, with closed streams that obey stop_request. */
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
                       const struct twill_stop_request *stop_request);
-/* Start one (by its index). 0, or the exit code to end with; it has complained. */
+/* Start child[index]. Returns 0, or the exit code for the job after a message. */
 int twill_child_start(struct twill_launch *launch, int index);
 
 /* --- supervise.c --- */
-/* Wait for all of them: the exit code. */
+/* Wait until all ranks have ended. Returns the exit code. */
 int twill_launch_supervise(struct twill_launch *launch);
-/* To all ranks and their children. SIGTERM begins to end the job, and so does a second SIGINT. */
+/* Send a signal to all ranks and their children. SIGTERM or a second SIGINT ends the job. */
 void twill_launch_signal(struct twill_launch *launch, int number);
-/* Begin to end the job. */
+/* Begin to end the job: SIGTERM after after_ns, then SIGKILL. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
 
-/* --- exit_notice.c: for ranks that wait for others in twill_init --- */
+/* --- exit_notice.c: messages with ranks in twill_init --- */
 bool twill_rank_socket_open(struct twill_launch *launch);
 void twill_rank_socket_close(struct twill_launch *launch);
-/* Which ranks have called twill_init. */
+/* Receive which ranks have called twill_init. */
 void twill_rank_socket_receive(struct twill_launch *launch);
-/* A rank, on any host, has ended; the first counts. */
+/* Notify the ranks that a rank has ended, on any host. Only the first call has an effect. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
 
-/* --- server.c: for ranks of a job that another host's twillrun runs --- */
+/* --- server.c: ranks of a job that a twillrun on another host runs --- */
 int twill_server_run(void);
-/* What a server waits for besides its ranks, and what it does then. */
+/* Fill the entries that a server polls besides its ranks, and handle their events. */
 #define TWILL_SERVER_POLLS 3
 void twill_server_polls(struct twill_launch *launch, struct pollfd polls[TWILL_SERVER_POLLS]);
 void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TWILL_SERVER_POLLS]);
 void twill_server_report(struct twill_launch *launch, int rank, int code, const char *how);
 
-/* --- front.c: for a job on several hosts --- */
+/* --- front.c: a job on several hosts --- */
 int twill_front_run(const struct twill_options *options);
 
-/* LD_PRELOAD for ranks that are to have TWILL_HEAP=shared; what is there already stays. false: no
- * memory. */
+/* Add libtwill-heap.so to LD_PRELOAD if TWILL_HEAP=shared. False: no memory. */
 bool twill_preload_set(void);
 
 /* --- bind_ranks.c --- */
-/* Choose what each rank of this host is bound to, and report it if that is asked for. */
+/* Choose what each rank of this host is bound to, and print that if requested. */
 void twill_launch_bind(struct twill_launch *launch);
-/* Bind the calling process as it was chosen for a rank. false with errno. */
+/* Bind the calling process as chosen for child[index]. False with errno. */
 bool twill_child_bind(const struct twill_launch *launch, int index);
 
-/* Take what has come: whole lines, labelled, or frames. false: at its end. */
+/* Read from the pipe and write whole, labelled lines, or forward frames. False: at its end. */
 bool twill_stream_move(struct twill_stream *stream);
-/* The same with data that came elsewhere. false: it cannot be written, or there is no memory. */
+/* Write data as twill_stream_move() does. False: it cannot be written, or there is no memory. */
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes);
-/* Write what is left and close. */
+/* Write the incomplete line and close the stream. */
 void twill_stream_end(struct twill_stream *stream);
 
 #endif

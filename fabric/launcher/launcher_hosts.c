@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hosts of a job: reading their names, which of them is this one, and which rank goes where. */
+/* The hosts of a job: their names, which of them is this host, and which rank goes where. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@
 
 #define MOST_NAME 255
 
-/* What may stand in a name, an address or user@name; not first a dash, which an agent would take
- * for an option. */
+/* Report whether it is a name, an address or user@name. No leading dash: an agent would take it for
+ * an option. */
 static bool host_name_is_valid(const char *text, size_t bytes)
 {
     static const char good[] =
@@ -25,14 +25,14 @@ static bool host_name_is_valid(const char *text, size_t bytes)
     return bytes > 0 && bytes <= MOST_NAME && text[0] != '-' && strspn(text, good) >= bytes;
 }
 
-/* "fe80::1%eth0" is another one than that of eth1; without a scope it is any of them. */
+/* Compare addresses. The zone of "fe80::1%eth0" must match, too; without a zone, any does. */
 static bool address_is_same(const struct sockaddr_in6 *wanted, const struct sockaddr_in6 *own)
 {
     return memcmp(&wanted->sin6_addr, &own->sin6_addr, sizeof(own->sin6_addr)) == 0 &&
            (wanted->sin6_scope_id == 0 || wanted->sin6_scope_id == own->sin6_scope_id);
 }
 
-/* Is it an address of an interface of this host? */
+/* Report whether it is an address of an interface of this host. */
 static bool is_here(const struct sockaddr *address, const struct ifaddrs *list)
 {
     bool six = address->sa_family == AF_INET6;
@@ -65,7 +65,7 @@ static bool resolves_here(const char *name)
     return here;
 }
 
-/* As far as the name alone tells. */
+/* Report whether the name itself is this host's, without a look-up. */
 static bool is_own_name(const char *name)
 {
     char mine[MOST_NAME + 1] = "";
@@ -74,13 +74,13 @@ static bool is_own_name(const char *name)
            (strcspn(mine, ".") == strlen(name) && strncmp(name, mine, strlen(name)) == 0);
 }
 
-/* Another user of this host is reached as another host is. */
+/* Report whether to look a name up. user@name is not: it is reached through the agent even here. */
 static bool is_to_look_up(const struct twill_site *site)
 {
     return site->ranks > 0 && !site->local && !strchr(site->name, '@');
 }
 
-/* Names are looked up by a child: a name server that does not answer keeps it, but not us. */
+/* Look names up in a child process: a name server that does not answer cannot block this one. */
 static pid_t begin_look_up(const struct twill_options *options, int *answers)
 {
     int ends[2];
@@ -100,7 +100,7 @@ static pid_t begin_look_up(const struct twill_options *options, int *answers)
     return pid;
 }
 
-/* Which hosts are this one? Who is not known in time is taken for another one. */
+/* Find out which names are this host. Those not resolved in time are taken for other hosts. */
 static void look_up_hosts(struct twill_options *options)
 {
     struct pollfd answers = {.fd = -1, .events = POLLIN};
@@ -138,7 +138,7 @@ static void find_local(struct twill_options *options)
     }
     if (left)
         look_up_hosts(options);
-    for (int i = 0; i < options->sites; i++) { /* all that are local are one */
+    for (int i = 0; i < options->sites; i++) { /* merge all names of this host */
         if (!options->site[i].local)
             continue;
         first = first < 0 ? i : first;
@@ -150,7 +150,7 @@ static void find_local(struct twill_options *options)
     }
 }
 
-/* Named twice: it has the places of both. most: 0, or what it may have with --oversubscribe. */
+/* Add a host, or slots to one that was named before. most: 0, or its limit with --oversubscribe. */
 static bool add_host(struct twill_options *options, const char *name, size_t bytes, int slots,
                      int most)
 {
@@ -177,8 +177,8 @@ static bool add_host(struct twill_options *options, const char *name, size_t byt
     return true;
 }
 
-/* "name", "name:2", "[address]:2"; an address with colons and without brackets has no number.
- * where: "FILE:LINE: ", before what is complained of. */
+/* Parse "name", "name:2" or "[address]:2"; an address with colons needs brackets to have a number.
+ * where: "FILE:LINE: ", the prefix of messages. */
 static bool add_entry(struct twill_options *options, const char *where, const char *text,
                       size_t bytes)
 {
@@ -218,7 +218,7 @@ bool twill_sites_add(struct twill_options *options, const char *list)
     }
 }
 
-/* "slots=2", "max_slots=4" as Open MPI's hostfiles have them. */
+/* Parse "slots=2" or "max_slots=4" of Open MPI's hostfiles. */
 static bool read_slots(const char *word, int *slots, int *most)
 {
     static const char *const names[] = {"slots=", "max_slots=", "max-slots="};
@@ -229,7 +229,7 @@ static bool read_slots(const char *word, int *slots, int *most)
     return false;
 }
 
-/* A line is what --hosts has between commas, or "name slots=2 max_slots=4"; # begins a comment. */
+/* Parse a line: an entry as in --hosts, or "name slots=2 max_slots=4"; # begins a comment. */
 static bool add_line(struct twill_options *options, const char *where, char *line)
 {
     int slots = 0, most = 0;
@@ -241,7 +241,7 @@ static bool add_line(struct twill_options *options, const char *where, char *lin
     if (!word)
         return add_entry(options, where, name, strlen(name));
     if (!host_name_is_valid(name, strlen(name))) {
-        twill_complain("%shost %s: that is no name of a host", where, name);
+        twill_complain("%shost %s: not a name of a host", where, name);
         return false;
     }
     for (; word; word = strtok_r(NULL, " \t\r", &rest))
@@ -280,14 +280,14 @@ bool twill_sites_read(struct twill_options *options, const char *path)
     return good && options->sites > before;
 }
 
-/* Have another rank there? */
+/* Report whether the host can take another rank. */
 static bool has_place(const struct twill_site *site, bool oversubscribe)
 {
     return site->ranks < site->slots ||
            (oversubscribe && (site->most == 0 || site->ranks < site->most));
 }
 
-/* Places of all hosts, as they are, or as many as --oversubscribe allows. */
+/* Count the ranks that all hosts can take. */
 static long count_places(const struct twill_options *options, bool oversubscribe)
 {
     long places = 0;
@@ -298,7 +298,7 @@ static long count_places(const struct twill_options *options, bool oversubscribe
     return places;
 }
 
-/* One rank after the other: fill a host, or go round; what is too many goes round. */
+/* Place ranks in ascending order by options->map. Ranks beyond the slots go round all hosts. */
 static void ranks_place(struct twill_options *options, long slots)
 {
     for (int rank = 0, at = 0; rank < options->ranks; rank++) {
@@ -322,7 +322,7 @@ bool twill_sites_place(struct twill_options *options)
                        options->oversubscribe ? most : slots,
                        options->oversubscribe
                            ? " (max_slots)"
-                           : " (--hosts NAME:RANKS,..., or --oversubscribe if more are meant)");
+                           : " (--hosts NAME:RANKS,..., or --oversubscribe if more are intended)");
         return false;
     }
     options->place = calloc((size_t)options->ranks, sizeof(*options->place));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job as bytes: strings, each with a letter before it that says what it is, and a 0 after it. */
+/* A job as bytes: strings, each with a leading letter for its kind and a terminating 0. */
 #include "fabric/launcher/launcher_job.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_OTHERS 8 /* to find the way to: one that can be resolved does */
+#define MOST_OTHERS 8 /* hosts to find a route to: one that resolves is enough */
 
 enum item {
     ITEM_RANKS = 'n',
@@ -39,8 +39,8 @@ static void put_number(FILE *file, enum item item, int number)
     write_item(file, item, text);
 }
 
-/* Variables that decide how ranks talk are to be the same on all hosts; the others are a host's
- * own. */
+/* Report whether a variable is sent to other hosts: those that decide how ranks communicate must be
+ * identical on all of them. */
 static bool is_common(const char *variable)
 {
     return (strncmp(variable, "TWILL_", 6) == 0 && strncmp(variable, "TWILL_JOB=", 10) != 0 &&
@@ -48,7 +48,7 @@ static bool is_common(const char *variable)
            strncmp(variable, "FI_", 3) == 0;
 }
 
-/* How others may call a host. */
+/* Return the name by which other hosts can reach a host. */
 static const char *site_name(const struct twill_site *site, char mine[256])
 {
     const char *at = strchr(site->name, '@');
@@ -123,7 +123,7 @@ static bool item_read(struct twill_host_job *job, char *text)
     switch (*text++) {
     case ITEM_RANKS:
         return twill_read_number(text, 1, TWILL_MAX_RANKS, &options->ranks);
-    case ITEM_RANK: /* ascending: rank 0 is the first where it is */
+    case ITEM_RANK: /* in ascending order: rank 0 comes first where it is */
         if (!twill_read_number(text, 0, options->ranks - 1, &number) ||
             (job->here > 0 && job->rank[job->here - 1] >= number))
             return false;

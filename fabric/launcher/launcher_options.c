@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun's arguments. */
+/* twillrun's command line. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -92,7 +92,7 @@ static bool read_bind(struct twill_options *options, const char *text)
     return false;
 }
 
-/* mpirun's --bind-to. A rank is given whole cores at least. */
+/* Parse mpirun's --bind-to. A rank gets whole cores at least. */
 static bool read_bind_to(struct twill_options *options, const char *text)
 {
     static const struct {
@@ -123,7 +123,7 @@ static bool read_map(struct twill_options *options, const char *text)
     return node || core;
 }
 
-/* mpirun's. */
+/* Parse mpirun's --map-by. */
 static bool read_map_by(struct twill_options *options, const char *text)
 {
     bool node = strcmp(text, "node") == 0;
@@ -151,13 +151,13 @@ static bool read_assignment(struct twill_options *options, char *text)
         twill_complain("no memory for -x %s", text);
         return false;
     }
-    if (!equals) /* on this host ranks have it anyway, elsewhere they do not */
+    if (!equals) /* ranks on other hosts do not inherit it */
         snprintf(whole, size, "%s=%s", text, getenv(text));
     options->assignments[options->assigned++] = whole;
     return true;
 }
 
-/* --hosts, --hostfile and how to go there. */
+/* Parse the options about hosts and how to reach them. */
 static bool read_hosts(struct twill_options *options, int option)
 {
     switch (option) {
@@ -223,12 +223,12 @@ static bool read_option(struct twill_options *options, int option, int *code)
         printf("twillrun (twill) " TWILL_VERSION_TEXT "\n");
         *code = 0;
         return false;
-    default: /* getopt has said what */
+    default: /* getopt has printed a message */
         return false;
     }
 }
 
-/* mpirun has words behind one dash: -np 4. */
+/* Replace mpirun's long options with one dash, such as -np 4. */
 static void translate_option(char **argument)
 {
     static const struct {
@@ -244,7 +244,7 @@ static void translate_option(char **argument)
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words) && *argument; i++)
         if (strcmp(*argument, words[i].theirs) == 0)
-            *argument = (char *)words[i].ours; /* which nobody writes to */
+            *argument = (char *)words[i].ours; /* no code writes to arguments */
 }
 
 static int next_option(int argc, char **argv)
@@ -267,7 +267,7 @@ static int next_option(int argc, char **argv)
         {"machinefile", required_argument, NULL, 'F'},
         {"bind-to", required_argument, NULL, 't'},
         {"map-by", required_argument, NULL, 'M'},
-        {"server", no_argument, NULL, 'S'}, /* what twillrun starts on other hosts */
+        {"server", no_argument, NULL, 'S'}, /* internal: started on other hosts */
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
@@ -293,11 +293,11 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
     if (options->sites > 0 && !twill_sites_place(options))
         return -1;
     if (options->ranks == 0) {
-        twill_complain("how many ranks? (-n RANKS; twillrun --help tells more)");
+        twill_complain("how many ranks? (-n RANKS; see twillrun --help)");
         return -1;
     }
     if (optind >= argc) {
-        twill_complain("no program given (twillrun --help tells more)");
+        twill_complain("no program given (see twillrun --help)");
         return -1;
     }
     options->command = argv + optind;

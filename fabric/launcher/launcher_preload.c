@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_HEAP=shared: ranks need libtwill-heap.so loaded before them, which lies beside twillrun
- * where it was built or installed. */
+/* TWILL_HEAP=shared: ranks need libtwill-heap.so preloaded, from the folder beside twillrun where
+ * it was built or installed. */
 #include "fabric/launcher/launcher.h"
 
 #include <limits.h>
@@ -11,7 +11,7 @@
 
 #define HEAP_LIBRARY "libtwill-heap.so"
 
-/* Its path, from where this program is. false: not there, or not to be named in LD_PRELOAD. */
+/* Find the library relative to this program. False: not there, or LD_PRELOAD cannot name it. */
 static bool library_find(char path[PATH_MAX], const char *folder)
 {
     char self[PATH_MAX];
@@ -35,7 +35,7 @@ bool twill_preload_set(void)
         (others != NULL && strstr(others, HEAP_LIBRARY) != NULL))
         return true;
     if (!library_find(path, TWILL_LIBRARY_FOLDER) && !library_find(path, "../lib"))
-        return true; /* the library says so */
+        return true; /* libtwill reports it */
     if (others == NULL || *others == '\0')
         return setenv("LD_PRELOAD", path, 1) == 0;
     size_t size = strlen(path) + strlen(others) + 2;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames over pipes: queues and bounds. */
+/* Frames over pipes. */
 #include "fabric/launcher/pipe.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #define MAGIC      UINT16_C(0x7754) /* "Tw" */
 #define READ_BYTES 65536
 
-/* Host byte order: hosts of another one cannot be of the job anyway, and are told by the magic. */
+/* Host byte order: the magic rejects hosts of another, which cannot join the job anyway. */
 struct frame_header {
     uint16_t magic;
     uint16_t kind;
@@ -18,9 +18,9 @@ struct frame_header {
     uint32_t value;
     uint32_t bytes;
 };
-_Static_assert(sizeof(struct frame_header) == 16, "the same everywhere");
+_Static_assert(sizeof(struct frame_header) == 16, "identical layout on all machines");
 
-/* Room for so many bytes behind what is used. */
+/* Make space for `bytes` more beyond `used`. False: no memory. */
 static bool grow_buffer(char **buffer, size_t used, size_t *capacity, size_t bytes)
 {
     size_t needed = *capacity ? *capacity : 4096;

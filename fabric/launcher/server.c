@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun --server: the ranks of one host, for the twillrun of another one. It is told what to do
- * over its standard input, and ends with its ranks when that ends. */
+/* twillrun --server: the ranks of one host, for a twillrun on another. It gets frames on standard
+ * input, and ends its ranks and itself when that ends. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/launcher/launcher_job.h"
 
@@ -14,12 +14,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define WAIT_NS UINT64_C(600000000000) /* for what the other side decides when to send */
-#define LAST_NS UINT64_C(5000000000)   /* to hand over why it did not go on listening */
+#define WAIT_NS UINT64_C(600000000000) /* for frames that the other side sends when ready */
+#define LAST_NS UINT64_C(5000000000)   /* for the last frames after the input has ended */
 
-/* --- what a server waits for ----------------------------------------------------------------- */
+/* --- frames ---------------------------------------------------------------------------------- */
 
-/* One round of reading and writing. false: the other side has gone, or the time is over. */
+/* Read and write once. False: the other side has ended, or the deadline has passed. */
 static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
 {
     uint64_t now = twill_now();
@@ -36,7 +36,7 @@ static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
     return polls[0].revents == 0 || twill_pipe_fill(link);
 }
 
-/* The next frame, which must be of this kind. */
+/* Wait for the next frame, which must be of this kind. */
 static bool expect_frame(struct twill_pipe *link, enum twill_frame_kind kind,
                          struct twill_frame *frame)
 {
@@ -44,15 +44,15 @@ static bool expect_frame(struct twill_pipe *link, enum twill_frame_kind kind,
     int got;
     while ((got = twill_pipe_next(link, frame)) == 0)
         if (!exchange_pipe(link, deadline))
-            return false; /* nobody is there to be told */
+            return false; /* no process would read a message */
     if (got > 0 && frame->kind == kind)
         return true;
     if (got < 0 || frame->kind != TWILL_FRAME_END)
-        twill_complain("what came over standard input is not of a twillrun");
+        twill_complain("standard input has data that is not from twillrun");
     return false;
 }
 
-/* Nothing is heard any more; what is said may still be. */
+/* Stop receiving and end the ranks; frames may still be sent. */
 static void lose_link(struct twill_launch *launch)
 {
     close(launch->link->in);
@@ -89,7 +89,7 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
     }
 }
 
-/* To rank 0 what it takes; the other side may send so much more. */
+/* Write input to rank 0 without blocking, and allow the other side to send as much again. */
 static void feed_stdin(struct twill_launch *launch)
 {
     ssize_t n = 0;
@@ -136,7 +136,7 @@ void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TW
         lose_link(launch);
     if (launch->stdin_to >= 0 && (launch->input_used > 0 || launch->input_ended))
         feed_stdin(launch);
-    (void)twill_pipe_flush(link); /* when nobody reads there, input ends as well */
+    (void)twill_pipe_flush(link); /* if it is closed, input ends, too */
 }
 
 void twill_server_report(struct twill_launch *launch, int rank, int code, const char *how)
@@ -145,9 +145,9 @@ void twill_server_report(struct twill_launch *launch, int rank, int code, const 
                          strlen(how));
 }
 
-/* --- its beginning and its end --------------------------------------------------------------- */
+/* --- start and end --------------------------------------------------------------------------- */
 
-/* Frames have descriptors of their own: nothing else is to be written between them. */
+/* Move frames to descriptors of their own, so that no other output gets between them. */
 static bool open_link(struct twill_pipe *link)
 {
     static const char mark[] = TWILL_FRAME_MARK;
@@ -173,7 +173,7 @@ static bool name_is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* The address of this host on the way to another one: the first that can be resolved. */
+/* Find this host's address on the route to another host, the first that resolves. */
 static bool find_host_address(const struct twill_host_job *job, char address[TWILL_ADDRESS_TEXT])
 {
     char interface[32], why[128], peer[TWILL_ADDRESS_TEXT] = "";
@@ -194,12 +194,12 @@ static bool find_host_address(const struct twill_host_job *job, char address[TWI
         twill_complain("%s", error.message);
     else if (name_is_loopback(address))
         twill_complain(
-            "rank 0 is to be here, but other hosts do not reach %s, the address of %s (%s)",
+            "rank 0 is to be here, but other hosts cannot reach %s, the address of %s (%s)",
             address, interface, why);
     return good && !name_is_loopback(address);
 }
 
-/* What must be there before ranks can be started anywhere. */
+/* Set up all that must exist before ranks can be started on any host. */
 static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
     char address[TWILL_ADDRESS_TEXT] = "127.0.0.1", where[80] = "";
@@ -230,7 +230,7 @@ static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *j
     return twill_pipe_put(launch->link, TWILL_FRAME_READY, 0, 0, where, strlen(where));
 }
 
-/* The ranks, from their start to their end. */
+/* Run the ranks from start to end. */
 static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
     const struct pollfd nothing[TWILL_SERVER_POLLS] = {{.fd = -1}};
@@ -251,7 +251,7 @@ static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job
                ? twill_pipe_put(launch->link, TWILL_FRAME_STARTED, 0, 0, launch->unbound,
                                 strlen(launch->unbound))
                : twill_pipe_put(launch->link, TWILL_FRAME_FAILED, 0, (uint32_t)code, NULL, 0));
-    twill_server_turn(launch, nothing); /* what came with the last frame */
+    twill_server_turn(launch, nothing); /* frames received together with START */
     (void)twill_launch_supervise(launch);
     return true;
 }
@@ -266,8 +266,7 @@ int twill_server_run(void)
         return 1;
     bool good = twill_job_read(&job, frame.data, frame.bytes);
     if (!good)
-        twill_complain(
-            "what came over standard input is not a job of twillrun " TWILL_VERSION_TEXT);
+        twill_complain("standard input is not a job of twillrun " TWILL_VERSION_TEXT);
     twill_files_allow(&job.options);
     if (good && twill_launch_open(&launch, &job.options, job.here)) {
         launch.link = &link;
@@ -276,7 +275,7 @@ int twill_server_run(void)
     }
     (void)(good ? twill_pipe_put(&link, TWILL_FRAME_DONE, 0, 0, NULL, 0)
                 : twill_pipe_put(&link, TWILL_FRAME_FAILED, 0, 1, NULL, 0));
-    /* The last output waits for its reader as all of it does, unless the other side has gone. */
+    /* The last output waits for its reader without limit, unless the other side has ended. */
     uint64_t deadline = link.in >= 0 ? UINT64_MAX : twill_now() + LAST_NS;
     while (twill_pipe_waiting(&link) > 0 && exchange_pipe(&link, deadline))
         continue;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting one rank. */
+/* Start one rank. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -11,15 +11,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a child tells through a pipe that exec closes. */
+/* Error report of a child, through a pipe that exec closes. */
 struct trouble {
     int cause; /* errno */
-    int where; /* enum step */
+    int where; /* enum child_step */
 };
 
 enum child_step { STEP_SETUP, STEP_BIND, STEP_EXEC };
 
-/* How many peers libfabric's providers expect unless told otherwise. */
+/* Number of peers for which libfabric's providers are configured by default. */
 #define UNIVERSE_SIZE 256
 
 static bool set_variable(const char *name, int value, bool replace)
@@ -47,14 +47,14 @@ static bool set_environment(const struct twill_launch *launch, int index)
            set_variable("LOCAL_RANK", index, true) &&
            set_variable("LOCAL_WORLD_SIZE", launch->here, true) &&
            set_variable("FI_UNIVERSE_SIZE", ranks > UNIVERSE_SIZE ? ranks : UNIVERSE_SIZE, false) &&
-           /* Libraries that libfabric loads (PSM) catch crashes and signals when they are loaded,
-            * and turn them into exit status 1: ask them not to. */
+           /* Libraries that libfabric loads (PSM) install handlers for crashes and signals that
+            * exit with status 1: ask them not to. */
            setenv("IPATH_NO_BACKTRACE", "1", 0) == 0 && setenv("HFI_NO_BACKTRACE", "1", 0) == 0 &&
            setenv("MASTER_ADDR", launch->address, 1) == 0 &&
            setenv("MASTER_PORT", launch->port, 1) == 0 && setenv("TWILL_JOB", launch->job, 1) == 0;
 }
 
-/* Only rank 0 reads, and only it holds the listening socket. */
+/* Set up inherited files. Only rank 0 gets standard input and the listening socket. */
 static bool set_files(const struct twill_launch *launch, int rank, const int out[2])
 {
     if (fcntl(launch->rank_socket[1], F_SETFD, 0) != 0)
@@ -73,8 +73,8 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
 {
     const struct twill_options *options = launch->options;
     struct trouble trouble = {.where = STEP_SETUP};
-    /* Ends with the launcher, however that ends: the rank itself, not what it has started. A group
-     * of its own, so that signals reach its children too. */
+    /* The rank ends with the launcher, in whatever way that ends; not so its children. It leads a
+     * process group, so that signals reach its children, too. */
     bool ok = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setpgid(0, 0) == 0 &&
               set_files(launch, launch->child[index].rank, out) && set_environment(launch, index) &&
               setrlimit(RLIMIT_NOFILE, &options->files) == 0;
@@ -91,7 +91,7 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
     _exit(127);
 }
 
-/* Did exec succeed? Else complain and return the exit code. */
+/* Read whether exec succeeded. If not, print a message and return the exit code. */
 static int read_report(const struct twill_launch *launch, int rank, int report)
 {
     static const char *const steps[] = {"prepare", "bind"};
@@ -110,7 +110,7 @@ static int read_report(const struct twill_launch *launch, int rank, int report)
     return trouble.where == STEP_EXEC && trouble.cause == ENOENT ? 127 : 126;
 }
 
-/* Pipes for output that is labelled or passed on; ends[i] = -1 without. */
+/* Open pipes for output that is labelled or forwarded; else ends[i] = -1. */
 static bool open_streams(struct twill_launch *launch, struct twill_child *child, int ends[2])
 {
     for (int i = 0; i < 2; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output of ranks: line by line with the rank before each, or passed on to another twillrun. */
+/* Output of ranks: written line by line with a label, or forwarded to another twillrun. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #define FIRST_CAPACITY 4096
-#define MAX_CAPACITY   (1u << 20) /* a longer line is broken */
+#define MAX_CAPACITY   (1u << 20) /* a longer line is split */
 
-/* Nobody reads, and SIGINT or SIGTERM waits to be passed on: what is in its way is dropped. Who has
- * asked twice does not wait for a reader any more, nor who has asked and waited. */
+/* Report whether to drop output that no process reads: a SIGINT or SIGTERM waits to be handled, the
+ * user has asked twice to stop, or has asked once and the time for a reader has passed. */
 static bool is_given_up(const struct twill_stream *stream)
 {
     const struct twill_stop_request *stop_request = stream->stop_request;
@@ -35,12 +35,12 @@ static void write_all(struct twill_stream *stream, const char *data, size_t byte
         stream->stuck = ready == 0 && is_given_up(stream);
         if (stream->stuck)
             return;
-        /* A pipe that is ready takes PIPE_BUF without keeping us. */
+        /* A pipe that is ready takes PIPE_BUF bytes without blocking. */
         ssize_t n = ready == 0 ? 0 : write(stream->to, data, twill_min(bytes, PIPE_BUF));
         if (n > 0) {
             data += n;
             bytes -= (size_t)n;
-        } else if (n < 0 && errno == EBADF) { /* closed before we began: it is not wanted */
+        } else if (n < 0 && errno == EBADF) { /* closed from the start: not wanted */
             return;
         } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
             stream->lost = errno;
@@ -48,12 +48,12 @@ static void write_all(struct twill_stream *stream, const char *data, size_t byte
     }
 }
 
-/* Label and line in one write where possible, so that lines of others stay apart. */
+/* Write label and line, in one write if possible, so that lines of ranks do not mix. */
 static void line_write(struct twill_stream *stream, const char *line, size_t bytes)
 {
     char small[2048];
     size_t head = strlen(stream->label), prefix = strlen(TWILL_COMPLAINT);
-    /* Only what is labelled has whole lines; else the last one stays as it is. */
+    /* Add a missing line end only to labelled lines. */
     bool add = head > 0 && (bytes == 0 || line[bytes - 1] != '\n');
     if (stream->relayed && bytes >= prefix && memcmp(line, TWILL_COMPLAINT, prefix) == 0) {
         line += prefix;
@@ -125,7 +125,7 @@ bool twill_stream_add(struct twill_stream *stream, const char *data, size_t byte
 bool twill_stream_move(struct twill_stream *stream)
 {
     char data[16384];
-    for (int turns = 0; turns < 16; turns++) { /* then it is another stream's turn */
+    for (int turns = 0; turns < 16; turns++) { /* limited: other streams have their turn */
         ssize_t n = read(stream->from, data, sizeof(data));
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return true;

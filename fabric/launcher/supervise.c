@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching over the ranks: their ends, signals for them, their output, and the end of the job. */
+/* Supervise the ranks: their ends, signals for them, their output, and the end of the job. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum phase { PHASE_NONE, PHASE_GRACE, PHASE_TERM, PHASE_KILL };
 
-/* To all ranks and their children. */
+/* Send a signal to all ranks and their children. */
 static void signal_all(const struct twill_launch *launch, int number)
 {
     for (int i = 0; i < launch->here; i++)
@@ -22,7 +22,7 @@ static void signal_all(const struct twill_launch *launch, int number)
             (void)kill(-launch->child[i].pid, number);
 }
 
-/* Is there another stage to come? */
+/* Report whether another phase of ending follows. */
 static bool is_ending(const struct twill_launch *launch)
 {
     return launch->phase == PHASE_GRACE || launch->phase == PHASE_TERM;
@@ -37,14 +37,14 @@ void twill_launch_end(struct twill_launch *launch, uint64_t after_ns)
         launch->phase = PHASE_GRACE;
 }
 
-/* The time of a stage is over. */
+/* Begin the next phase of ending. */
 static void next_phase(struct twill_launch *launch)
 {
     char who[256] = "";
     size_t used = 0;
     if (launch->phase == PHASE_GRACE) {
         signal_all(launch, SIGTERM);
-        signal_all(launch, SIGCONT); /* one that is stopped would not notice */
+        signal_all(launch, SIGCONT); /* a stopped one would not handle it */
         launch->next_ns = twill_now() + TWILL_TERM_NS;
         launch->phase = PHASE_TERM;
         return;
@@ -57,8 +57,8 @@ static void next_phase(struct twill_launch *launch)
     launch->phase = PHASE_KILL;
 }
 
-/* Ranks that wait for it in twill_init are to hear of it, unless it has left somebody of its own
- * who may come yet. */
+/* Notify ranks in twill_init that a rank has ended, unless it has left children, one of which may
+ * still join. */
 static void notify_others(struct twill_launch *launch, const struct twill_child *child,
                           const siginfo_t *info)
 {
@@ -78,7 +78,7 @@ static void notify_others(struct twill_launch *launch, const struct twill_child 
     twill_rank_socket_notify(launch, child->rank, how);
 }
 
-/* A rank has ended; it is still to be reaped, so its process group is certainly its own. */
+/* Handle the end of a rank. It is not reaped yet, so that its process group id is still its own. */
 static void child_ended(struct twill_launch *launch, struct twill_child *child,
                         const siginfo_t *info)
 {
@@ -92,7 +92,7 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
                  info->si_status, strsignal(info->si_status));
     child->pid = 0;
     launch->alive--;
-    if (launch->link) { /* it is decided there what that means */
+    if (launch->link) { /* the front decides what follows */
         twill_server_report(launch, child->rank, code, how);
     } else if (code != 0 && launch->failed < 0) {
         launch->failed = child->rank;
@@ -101,13 +101,13 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
                        launch->alive > 0 ? "; ending the others" : "");
         twill_launch_end(launch, launch->options->grace_ns);
     }
-    if (code != 0 || launch->phase != PHASE_NONE) /* what it left behind ends with the job */
+    if (code != 0 || launch->phase != PHASE_NONE) /* its children end with the job */
         (void)kill(-info->si_pid, SIGKILL);
     (void)waitpid(info->si_pid, NULL, 0);
     notify_others(launch, child, info);
 }
 
-/* Has it ended, and how? */
+/* Report whether it has ended, and how. Does not reap it. */
 static bool has_ended(const struct twill_child *child, siginfo_t *info)
 {
     info->si_pid = 0;
@@ -116,13 +116,13 @@ static bool has_ended(const struct twill_child *child, siginfo_t *info)
            info->si_pid != 0;
 }
 
-/* Of several that have ended since the last look, those that were killed come first: the others may
- * have ended because of them, and the first failure decides. Who was killed before one of those
- * that were seen to have ended is seen then. */
+/* Handle all ranks that have ended. Those that were killed come first: others may have ended
+ * because of them, and the first failure decides. The second look at the killed ones comes after
+ * all ended ones were noted, so that it sees all that were killed before these. */
 static void reap_children(struct twill_launch *launch)
 {
     siginfo_t info;
-    twill_rank_socket_receive(launch); /* what those have said who end */
+    twill_rank_socket_receive(launch); /* what ended ranks have sent */
     for (int i = 0; i < launch->here; i++)
         launch->child[i].seen = has_ended(&launch->child[i], &info);
     for (int i = 0; i < launch->here; i++)
@@ -133,8 +133,8 @@ static void reap_children(struct twill_launch *launch)
             child_ended(launch, &launch->child[i], &info);
 }
 
-/* SIGTERM has been passed on: ranks may take the time of grace to end in order, unless this is not
- * the first time. One that is stopped would not notice. */
+/* Begin to end the job after SIGTERM was forwarded: ranks have the grace time to end in order,
+ * unless this is not the first signal. */
 static void await_children(struct twill_launch *launch)
 {
     uint64_t grace_ns = launch->stop_request.times > 1 ? 0 : launch->options->grace_ns;
@@ -152,7 +152,7 @@ void twill_launch_signal(struct twill_launch *launch, int number)
     bool stop_request = number == SIGINT || number == SIGTERM;
     signal_all(launch, number);
     launch->stop_request.times += stop_request;
-    /* A program may have a use for SIGINT of its own; who asks twice means it. */
+    /* A program may handle SIGINT itself; a second one ends the job. */
     if (number == SIGTERM)
         await_children(launch);
     else if (stop_request && launch->stop_request.times > 1)
@@ -169,7 +169,7 @@ static void read_launch_signals(struct twill_launch *launch)
     reap_children(launch);
 }
 
-/* From the terminal to rank 0; called when there is something, or room for it again. */
+/* Forward terminal input to rank 0; called when there is input, or space for it again. */
 static void forward_terminal(struct twill_launch *launch)
 {
     char data[4096];
@@ -186,7 +186,7 @@ static void forward_terminal(struct twill_launch *launch)
     launch->stdin_from = launch->stdin_to = -1;
 }
 
-/* Which of the two relay() waits for. */
+/* Return the descriptor that forward_terminal() waits for. */
 static struct pollfd relay_poll(const struct twill_launch *launch)
 {
     struct pollfd writable = {.fd = launch->stdin_to, .events = POLLOUT};
@@ -198,14 +198,13 @@ static struct pollfd relay_poll(const struct twill_launch *launch)
 }
 
 #define OTHER_POLLS                                                                                \
-    (3 + TWILL_SERVER_POLLS) /* signals, terminal, word, a server's; then two a rank */
+    (3 + TWILL_SERVER_POLLS) /* signals, terminal, rank socket, a server's; then two a rank */
 
-/* Those that are open, in their order: poll() takes no more entries than there may be descriptors.
- */
+/* Fill polls for open streams in order: poll() takes at most RLIMIT_NOFILE entries. */
 static nfds_t fill_launch_polls(const struct twill_launch *launch, struct pollfd *polls)
 {
     nfds_t used = 0;
-    /* Somebody does not read: ranks are to wait rather than memory to be filled. */
+    /* The other side does not read: stop reading, so that ranks wait and memory stays bounded. */
     bool full = launch->link && twill_pipe_waiting(launch->link) > TWILL_LINK_FULL;
     for (int i = 0; i < 2 * launch->here && !full; i++)
         if (launch->child[i / 2].out[i % 2].from >= 0)
@@ -214,7 +213,7 @@ static nfds_t fill_launch_polls(const struct twill_launch *launch, struct pollfd
     return used;
 }
 
-/* Move what has come, and what is at its end. */
+/* Read streams that have output or are at their end. */
 static void read_output(struct twill_launch *launch, const struct pollfd *polls, nfds_t used)
 {
     nfds_t at = 0;
@@ -253,7 +252,7 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     return true;
 }
 
-/* Ranks have ended; somebody they left behind may hold a pipe open, and is not waited for. */
+/* Read what is left of the output, without waiting for children of ranks that hold a pipe open. */
 static void drain_outputs(struct twill_launch *launch)
 {
     for (int i = 0; i < 2 * launch->here; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun: sets a job up. */
+/* twillrun: sets up a job on this host. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -21,10 +21,10 @@ void twill_complain(const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    fprintf(stderr, TWILL_COMPLAINT "%s\n", text); /* in one piece, among the lines of ranks */
+    fprintf(stderr, TWILL_COMPLAINT "%s\n", text); /* one write, among the output of ranks */
 }
 
-/* A socket with this address, which another one of ours may have, too. */
+/* Return a socket bound to this address, which another socket of this process may share. */
 static int bind_socket(const struct sockaddr *address, socklen_t length)
 {
     int on = 1, fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -38,9 +38,9 @@ static int bind_socket(const struct sockaddr *address, socklen_t length)
     return -1;
 }
 
-/* A socket with a port that is free, bound by its number: one that the kernel chose would be given
- * back when rank 0 stops listening. In the end it does not share its address, so that no other
- * program gets the port while nobody listens. */
+/* Return a socket bound to a free port by its number: a port that the kernel chose (0) would be
+ * released when rank 0 stops listening. SO_REUSEADDR is cleared at the end, so that no other
+ * program gets the port while no rank listens. */
 static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
                      socklen_t *length)
 {
@@ -56,7 +56,7 @@ static int bind_free(const struct addrinfo *found, struct sockaddr_storage *boun
     return fd;
 }
 
-/* The port is ours from here on: rank 0 gets the socket itself, so nobody can take it between. */
+/* Rank 0 inherits the socket, so that no other process can take its port. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
@@ -95,7 +95,7 @@ bool twill_job_make(char job[TWILL_JOB_TEXT])
         twill_complain("getrandom: %s", strerror(errno));
         return false;
     }
-    bytes[0] |= 1; /* zero is no job */
+    bytes[0] |= 1; /* zero is not a valid key */
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(job + 2 * i, 3, "%02x", bytes[i]);
     return true;
@@ -104,14 +104,14 @@ bool twill_job_make(char job[TWILL_JOB_TEXT])
 int twill_signals_take(sigset_t *mask)
 {
     static const int taken[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-    sigset_t set, broken; /* SIGPIPE: writing says it as well */
+    sigset_t set, broken; /* SIGPIPE: write() reports it as well */
     struct sigaction was;
     int fd = -1;
     sigemptyset(&set);
-    (void)signal(SIGCHLD, SIG_DFL); /* an ignored one would hide the ends of our ranks */
+    (void)signal(SIGCHLD, SIG_DFL); /* if ignored, ranks' ends would not be reported */
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(taken); i++)
         if (sigaction(taken[i], NULL, &was) != 0 || was.sa_handler != SIG_IGN)
-            sigaddset(&set, taken[i]); /* what nohup ignores is not for ranks elsewhere either */
+            sigaddset(&set, taken[i]); /* what nohup ignores stays ignored, on other hosts, too */
     sigemptyset(&broken);
     sigaddset(&broken, SIGPIPE);
     if (sigprocmask(SIG_BLOCK, &set, mask) != 0 || sigprocmask(SIG_BLOCK, &broken, NULL) != 0 ||
@@ -120,9 +120,8 @@ int twill_signals_take(sigset_t *mask)
     return fd;
 }
 
-/* A rank is in a process group of its own, and may not read a terminal from there: what is typed is
- * relayed to rank 0 (over a socket, where writing to a rank that has gone raises no signal).
- * Anything else it inherits. */
+/* Forward a terminal to rank 0, which may not read it from its own process group. A socket is used,
+ * as send() to a rank that has ended can avoid SIGPIPE. Other files are inherited. */
 static bool relay_stdin(struct twill_launch *launch)
 {
     int ends[2];
@@ -139,7 +138,7 @@ static bool relay_stdin(struct twill_launch *launch)
     return true;
 }
 
-/* Rank 0 has them now, and is to be the only one. */
+/* Close what only rank 0 is to have, once it has inherited it. */
 static void close_handed_over(struct twill_launch *launch)
 {
     if (launch->listener < 0)
@@ -181,17 +180,17 @@ int twill_launch_start(struct twill_launch *launch)
 {
     int code = 0;
     twill_launch_bind(launch);
-    if (!launch->link && launch->unbound[0] != '\0') /* a server's is told to who started it */
+    if (!launch->link && launch->unbound[0] != '\0') /* a server reports it in a frame */
         twill_complain("%s", launch->unbound);
     for (int i = 0; i < launch->here && code == 0; i++) {
         code = twill_child_start(launch, i);
         launch->alive += code == 0;
-        if (i == 0) /* rank 0 is the first where it is at all */
+        if (i == 0) /* rank 0 is the first, if it is on this host */
             close_handed_over(launch);
     }
-    close(launch->rank_socket[1]); /* or their end would not be its end */
+    close(launch->rank_socket[1]); /* else the ranks' last close would not be seen */
     launch->rank_socket[1] = -1;
-    if (code != 0) { /* what cannot be started for one is not wanted for the others */
+    if (code != 0) { /* one rank cannot be started: start no other */
         launch->failed = launch->options->ranks;
         launch->code = code;
         twill_launch_end(launch, 0);
@@ -199,7 +198,7 @@ int twill_launch_start(struct twill_launch *launch)
     return code;
 }
 
-/* All ranks are on this host. */
+/* Run a job whose ranks are all on this host. */
 static int run_local(const struct twill_options *options)
 {
     struct twill_launch launch;
@@ -217,17 +216,17 @@ static int run_local(const struct twill_options *options)
     return code;
 }
 
-/* Standard descriptors that are closed become /dev/null, or what is opened next would be taken for
- * them; writing there still fails. So does a terminal that is another process group's: who reads it
- * from the background is stopped, and a rank would never be continued. */
+/* Open /dev/null (read-only, so that writing fails) for closed standard descriptors, which later
+ * opens would get. Also replace a terminal of another process group: reading it from the background
+ * would stop a rank, and nothing would continue it. */
 static void fill_files(void)
 {
-    pid_t group = tcgetpgrp(STDIN_FILENO); /* -1: no terminal, or not the one of this session */
+    pid_t group = tcgetpgrp(STDIN_FILENO); /* -1: not the terminal of this session */
     if (group >= 0 && group != getpgrp())
         close(STDIN_FILENO);
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
-            (void)!open("/dev/null", O_RDONLY); /* the lowest that is free */
+            (void)!open("/dev/null", O_RDONLY); /* gets the lowest free number */
 }
 
 int main(int argc, char **argv)
@@ -238,7 +237,7 @@ int main(int argc, char **argv)
     fill_files();
     if (twill_options_read(&options, argc, argv, &code) == 0) {
         int only = options.sites > 0 ? twill_sites_only(&options) : -1;
-        if (!options.serve) /* a server has options of its own */
+        if (!options.serve) /* a server gets its options from the job */
             twill_files_allow(&options);
         if (options.serve)
             code = twill_server_run();

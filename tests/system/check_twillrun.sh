@@ -160,7 +160,7 @@ for wide in l3 numa package; do
     ranks 2 --bind $wide sh -c "$bound_to" || fail "--bind $wide"
     has_lines "$scratch/out" 2 || fail "--bind $wide"
 done
-expect 0 "ranks are not bound: HWLOC_* variables tell of another machine" env HWLOC_SYNTHETIC="pack:2 core:4 pu:1" \
+expect 0 "ranks are not bound: HWLOC_* variables describe another machine" env HWLOC_SYNTHETIC="pack:2 core:4 pu:1" \
     "$run" -n 2 true
 
 # --- signals are passed on

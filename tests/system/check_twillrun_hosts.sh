@@ -39,7 +39,7 @@ wrong "b slots=0" "host b: 'slots=0' is not slots=RANKS or max_slots=RANKS"
 wrong "b slots=2 max-slots=x" "host b: 'max-slots=x' is not slots=RANKS"
 wrong "b slots=2 cores=4" "host b: 'cores=4' is not slots=RANKS"
 wrong "b slots=4 max_slots=2" "host b: max_slots=2 is less than its 4 slots"
-wrong "-oProxy=x slots=4" "host -oProxy=x: that is no name of a host"
+wrong "-oProxy=x slots=4" "host -oProxy=x: not a name of a host"
 wrong "b:x" "host b:x: not NAME or NAME:RANKS"
 wrong "b $(printf '%2000s' x)" "a line of more than 1022 bytes"
 : >"$scratch/file"
@@ -47,7 +47,7 @@ expect 2 "no host in it" "$run" --hostfile "$scratch/file" true
 # mpirun's habits: names of options, slots and max_slots, and more ranks than there are places.
 printf 'localhost slots=2 max_slots=4\n' >"$scratch/file"
 expect 0 "of 2" "$run" --machinefile "$scratch/file" sh -c 'echo "$RANK of $WORLD_SIZE"'
-expect 2 "-n 3: the hosts have places for 2 ranks (--hosts NAME:RANKS,..., or --oversubscribe if more are meant)" \
+expect 2 "-n 3: the hosts have places for 2 ranks (--hosts NAME:RANKS,..., or --oversubscribe if more are intended)" \
     "$run" -np 3 -hostfile "$scratch/file" true
 expect 0 "3 of 4" "$run" -np 4 --hostfile "$scratch/file" --oversubscribe --bind-to none sh -c 'echo "$RANK of $WORLD_SIZE"'
 expect 2 "-n 5: the hosts have places for 4 ranks (max_slots)" "$run" --np 5 --hostfile "$scratch/file" --oversubscribe true
@@ -191,7 +191,7 @@ said 3 "rank 1 on h1" h0,h1 sh -c '[ "$RANK" = 0 ] || { sleep 600 & echo $! >>"$
 wait_for all_gone
 # A server of this host that is not understood is not killed before it has ended its ranks and their children.
 : >"$scratch/pids"
-said 1 "host h0: what came from there is not of a twillrun" h0,h1 --grace 0.1 sh -c '[ "$RANK" = 0 ] || exec sleep 600
+said 1 "host h0: received data that is not from twillrun" h0,h1 --grace 0.1 sh -c '[ "$RANK" = 0 ] || exec sleep 600
     sleep 600 & echo $! >>"$0"
     for fd in /proc/$PPID/fd/*; do # a pipe of its own that it writes to: O_CLOEXEC, O_WRONLY
         if [ -p "$fd" ] && grep -q "^flags:[[:space:]]*02[0-7]*1$" "/proc/$PPID/fdinfo/${fd##*/}"; then
@@ -227,7 +227,7 @@ said 1 "host nowhere: no answer from a twillrun there: its agent ended with stat
 grep -q "^twillrun: host nowhere: agent.sh: could not resolve hostname" "$scratch/err" || fail "the agent is not heard"
 said 1 "is twillrun there at $scratch/none?" h0,h1 --remote "$scratch/none" true
 host_run 1 ip address flush dev eth0
-said 1 "host h1: rank 0 is to be here, but other hosts do not reach 127.0.0.1" h1,h0 true
+said 1 "host h1: rank 0 is to be here, but other hosts cannot reach 127.0.0.1" h1,h0 true
 host_run 1 ip address add "$(host_address 1)/24" dev eth0
 said 1 "cannot run $scratch/none" h0,h1 --agent "$scratch/none" true
 agent_is() # script: an agent that is this shell script
@@ -238,12 +238,12 @@ agent_is() # script: an agent that is this shell script
 agent_is 'sleep 600'
 said 1 "host h1: no answer from a twillrun there within 0.3 s" h1 --timeout 0.3 --agent "$scratch/agent" true
 agent_is 'printf "\ntwillrun-server:\nTw\1\0\0\0\0\0\2\0\0\0\3\0\0\0""9.9"; cat >/dev/null'
-said 1 "host h1: there is another version of twillrun than" h0,h1 --agent "$scratch/agent" true
+said 1 "host h1: has another version of twillrun than" h0,h1 --agent "$scratch/agent" true
 grep -q "9.9 (protocol 2)" "$scratch/err" || fail "not which"
 agent_is 'printf "\ntwillrun-server:\nTw\1\0\0\0\0\0\2\0\0\0\3\0\0\1"; cat >/dev/null'
-said 1 "what came from there is not of a twillrun" h0,h1 --agent "$scratch/agent" true
+said 1 "received data that is not from twillrun" h0,h1 --agent "$scratch/agent" true
 agent_is 'head -c 300000 /dev/zero; cat >/dev/null'
-said 1 "what came from there is not of a twillrun" h0,h1 --agent "$scratch/agent" true
+said 1 "received data that is not from twillrun" h0,h1 --agent "$scratch/agent" true
 agent_is "echo Welcome to \$1; echo; echo motd >&2; exec '$hosts_agent' \"\$@\""
 said 0 "host h1: motd" h0,h1 --agent "$scratch/agent" true
 
@@ -258,7 +258,7 @@ for turn in 1 2 3 4 5 6 7 8; do
         timeout -k 10 "$patience" "$run" --server >"$scratch/out" 2>"$scratch/err" || code=$?
     [ $code -lt 2 ] || fail "status $code of a server with seed $((seed + turn))"
 done
-expect 1 "is not of a twillrun" sh -c 'head -c 100000 /dev/urandom | "$0" --server' "$run"
+expect 1 "is not from twillrun" sh -c 'head -c 100000 /dev/urandom | "$0" --server' "$run"
 expect 1 "is not a job of twillrun" sh -c 'printf "Tw\\011\\0\\0\\0\\0\\0\\0\\0\\0\\0\\003\\0\\0\\0n2\\0" | "$0" --server' "$run"
 
 # --- an agent dies, as ssh does: it is not the server itself
