@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The algorithms: pure functions that emit schedules, their registry, the selector, the verifier,
- * the printer. */
+/* The module's interface: collectives, algorithms and their registry, choosing an algorithm for a
+ * call, and emitting, checking, verifying, costing and printing schedules.
+ *
+ *   shard    the part of a buffer that belongs to one rank
+ *   block    the unit in which a schedule's steps address a buffer: a fraction of a shard
+ *   partial  the reduction of some contributions; the final value is that of all */
 #ifndef TWILL_ALGORITHMS_H
 #define TWILL_ALGORITHMS_H
 
@@ -11,7 +15,7 @@ struct twill_shape;
 enum twill_collective {
     TWILL_ALLREDUCE,
     TWILL_BROADCAST,
-    TWILL_BARRIER, /* an allreduce of nothing */
+    TWILL_BARRIER, /* an allreduce of no elements */
     TWILL_REDUCE,
     TWILL_ALLGATHER,
     TWILL_REDUCE_SCATTER,
@@ -22,55 +26,55 @@ enum twill_collective {
 };
 const char *twill_collective_name(enum twill_collective collective);
 
-/* Which rank holds which parts of SRC or DST. */
+/* Which rank has which shards in SRC or DST. */
 enum twill_holder {
     TWILL_HOLDS_NOTHING,
-    TWILL_HOLDS_ALL, /* every rank: all parts */
-    TWILL_HOLDS_OWN, /* every rank: the part of its number */
-    TWILL_HOLDS_ROOT /* the root: all parts; others: nothing */
+    TWILL_HOLDS_ALL, /* every rank: all shards */
+    TWILL_HOLDS_OWN, /* rank r: shard r */
+    TWILL_HOLDS_ROOT /* the root: all shards; other ranks: none */
 };
 
-/* What a collective is: the table that everything else asks. */
+/* Properties of a collective: one constant per collective, in registry.c. */
 struct twill_collective_facts {
     const char *name;
-    bool reduces; /* has an operation */
-    bool rooted;  /* has a root */
-    bool sharded; /* one part per rank; else 1 */
-    bool joins;   /* nobody may end before everybody has begun, by its very meaning */
+    bool reduces; /* takes a reduction operation */
+    bool rooted;
+    bool sharded; /* the message has one shard per rank; otherwise it is one shard */
+    bool joins;   /* by its semantics no rank returns before every rank has started */
     enum twill_holder src, dst;
 };
 const struct twill_collective_facts *twill_collective_facts(enum twill_collective collective);
-/* Does this rank's SRC, or DST, hold this part? */
+/* Return whether this rank's SRC or DST contains the shard. */
 bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t shard);
 bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t shard);
-/* Do all ranks know the sizes of all parts? See `vector`. */
+/* Return whether every rank knows the sizes of all shards. See `vector` in struct twill_shape. */
 bool twill_shape_knows_all(const struct twill_shape *shape);
 
-/* The order that operands are folded in. */
+/* Order in which a reduction combines the ranks' contributions. */
 enum twill_order {
-    TWILL_ORDER_ANY,   /* any, the same on all ranks */
-    TWILL_ORDER_RANKS, /* by rank, associated anyhow: operations that do not commute */
+    TWILL_ORDER_ANY,   /* any order, the same for all ranks */
+    TWILL_ORDER_RANKS, /* by rank, any association: for operations that do not commute */
     TWILL_ORDER_LEFT,  /* by rank from the left, ((0 op 1) op 2) op ...: TWILL_REPRODUCIBLE */
     TWILL_ORDER_COUNT
 };
 
-/* Messages from this size up are worth asking whether all buffers are mapped. Zero-copy saves two
- * copies, but has every rank wait for the slowest at the end and touch pages of all peers: it pays
- * when a copy takes longer than a synchronisation. Measured on Sapphire Rapids, 2 ranks: 512 bytes
- * 0.54 us mapped and 0.49 flat, 1 KiB 0.53 and 0.72, 2 KiB 0.6 and 0.95. */
+/* Smallest message for which ranks check whether all buffers are mapped. Zero-copy saves two
+ * copies, but every rank waits for the slowest at the end and touches pages of all peers: it pays
+ * when a copy takes longer than a synchronisation. Measured on Sapphire Rapids, 2 ranks, mapped and
+ * flat: 512 bytes 0.54 and 0.49 us, 1 KiB 0.53 and 0.72, 2 KiB 0.6 and 0.95. */
 #define TWILL_MAPPED_BYTES ((size_t)1 << 10)
 
-/* How the ranks of one node exchange data in a composed schedule. */
+/* Intra-node protocol: how the ranks of one node exchange data. */
 enum twill_protocol {
-    TWILL_PROTOCOL_IMM,  /* up to 368 bytes, beside the flag; everyone folds everything */
-    TWILL_PROTOCOL_FLAT, /* small: through SHARED, everyone folds everything, one synchronisation */
-    TWILL_PROTOCOL_STAGED,  /* through SHARED, each folds its slice, two synchronisations */
-    TWILL_PROTOCOL_MAPPED,  /* peers' SRC and DST read and written in place */
-    TWILL_PROTOCOL_FETCHED, /* peers' SRC and DST read by a system call, and never written */
+    TWILL_PROTOCOL_IMM,  /* up to TWILL_IMM_BYTES beside the flag; every rank reduces everything */
+    TWILL_PROTOCOL_FLAT, /* through SHARED; every rank reduces everything: one synchronisation */
+    TWILL_PROTOCOL_STAGED,  /* through SHARED; each rank reduces its blocks: two synchronisations */
+    TWILL_PROTOCOL_MAPPED,  /* peers' SRC and DST are read and written in place */
+    TWILL_PROTOCOL_FETCHED, /* peers' SRC and DST are read by a system call, and never written */
     TWILL_PROTOCOL_COUNT
 };
 const char *twill_protocol_name(enum twill_protocol protocol);
-/* Does each rank of a node have a part of its own to fold? */
+/* Return whether each rank of a node reduces only its own blocks. */
 static inline bool twill_protocol_is_sharded(enum twill_protocol protocol)
 {
     return protocol >= TWILL_PROTOCOL_STAGED;
@@ -78,36 +82,36 @@ static inline bool twill_protocol_is_sharded(enum twill_protocol protocol)
 
 #define TWILL_PARAMETERS 4
 
-/* What a schedule is asked for. */
+/* What is to be emitted: one call's collective and constraints, without sizes or buffers. */
 struct twill_shape {
     enum twill_collective collective;
-    enum twill_protocol protocol; /* read by algorithms that work inside a node */
-    uint32_t root;                /* of rooted collectives, else 0 */
-    /* Parts may differ in size. All ranks know all sizes in allgather and reduce_scatter; in
-     * gather, scatter and alltoall a rank knows those of its own messages only: a message is one of
-     * its own parts, and there is neither TMP nor SHARED. Peers' SRC and DST are not mapped (no
-     * MAPPED). */
+    enum twill_protocol protocol; /* ignored by algorithms without protocols */
+    uint32_t root;                /* 0 unless the collective is rooted */
+    /* Shards may differ in size. In allgather and reduce_scatter every rank knows all sizes. In
+     * gather, scatter and alltoall a rank knows only those of its own messages: a message is then
+     * one shard, and TMP and SHARED are not available. Peers' SRC and DST are not mapped, so MAPPED
+     * is not possible. */
     bool vector;
-    enum twill_order order; /* of what reduces */
-    /* Of the algorithm, as written after its name: "torus=4x6" is {4, 6}. 0: its own choice. */
+    enum twill_order order; /* ANY unless the collective reduces */
+    /* Of the algorithm, as written after its name: "torus=4x6" gives {4, 6}. 0: the algorithm
+     * chooses. */
     uint16_t parameter[TWILL_PARAMETERS];
 };
 
-/* One algorithm: how it is known, what it can do, how it emits. */
+/* An algorithm: constant data and functions, defined in its file and listed in registry.h. */
 struct twill_algorithm {
     const char *name; /* "ring", "recursive_doubling", "direct", "tree", "hierarchical:ring", ... */
     const char *help; /* one line: idea, rounds, bytes, source */
     uint32_t collectives; /* bit per enum twill_collective */
-    uint32_t protocols;   /* bit per enum twill_protocol it distinguishes; 0: none */
-    uint32_t parameters;  /* how many numbers it takes, at most TWILL_PARAMETERS */
-    /* Pure, and cheap. Must be false where shape's vector, order, root or parameters are not for
-     * it.
-     */
+    uint32_t protocols;   /* bit per enum twill_protocol; 0: makes no difference to it */
+    uint32_t parameters;  /* parameters it takes: 0 to TWILL_PARAMETERS */
+    /* Return whether it can emit this shape for this world: vector, order, root and parameters
+     * included. Pure and cheap. */
     bool (*applies)(const struct twill_world *world, const struct twill_shape *shape);
-    /* NULL, or reads what follows "=" if that is not numbers with x between them; false: nonsense.
-     */
+    /* Parse the text behind "=" into parameters; false if it is malformed. NULL: numbers with x
+     * between them. */
     bool (*parse)(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS]);
-    const char *examples; /* NULL, or texts to parse, with ; between them: what tests try */
+    const char *examples; /* NULL, or texts for parse(), separated by ";", that tests try */
     twill_status (*emit)(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error);
 };
@@ -115,106 +119,113 @@ struct twill_algorithm {
 const struct twill_algorithm *twill_algorithm_at(size_t index); /* NULL past the end */
 const struct twill_algorithm *twill_algorithm_find(const char *name);
 
-/* Does it do this collective, in this flavour, on this world? Ask this, not applies() itself. A
- * barrier has no flavour. */
+/* Return whether the algorithm supports this collective, protocol and shape on this world. Call
+ * this instead of applies(). Barriers have no protocol. */
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
                              const struct twill_world *world, const struct twill_shape *shape);
 
-/* Invariants of one rank's schedule as plain data, for this shape: every step well formed, in its
- * ranges, at blocks that there are, no partial where none may be: TWILL_ERR_INTERNAL names lane,
- * step, reason. */
+/* Check one rank's schedule as plain data: every step well formed, operands inside their spaces and
+ * in shards that the rank holds, partials only where they are allowed. Returns TWILL_ERR_INTERNAL
+ * with lane, step and reason if not. */
 twill_status twill_schedule_check(const struct twill_schedule *schedule,
                                   const struct twill_world *world, uint32_t rank,
                                   const struct twill_shape *shape, struct twill_error *error);
 
-/* Emit by algorithm, then check invariants of the plain data (lanes, ranges, capacities). */
+/* Emit a rank's schedule and check it as twill_schedule_check() does. On success the caller owns
+ * the schedule and releases it with twill_schedule_destroy(). */
 twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  const struct twill_algorithm *algorithm,
                                  const struct twill_world *world, uint32_t rank,
                                  const struct twill_shape *shape, struct twill_error *error);
 
-/* What is asked of the selector: only what all ranks know alike, so that all choose alike. */
+/* A call to choose an algorithm for. It has only what all ranks know, so that all ranks choose
+ * alike. */
 struct twill_select_request {
     enum twill_collective collective;
-    uint32_t root; /* of rooted collectives, else 0 */
-    /* Of the whole message: all parts together, which is what twill-bench calls size. With
-     * `vector`, in gather, scatter and alltoall, nobody knows it: 0. */
+    uint32_t root; /* 0 unless the collective is rooted */
+    /* Of the whole message, all shards together: what twill-bench calls size. 0 with `vector` in
+     * gather, scatter and alltoall, where no rank knows it. */
     size_t bytes;
-    /* Every buffer that it needs is in memory that the node's peers have mapped. Known alike on one
-     * node only: with several it decides between STAGED and MAPPED, and nothing else. */
+    /* Every buffer that the call needs is mapped by the peers of its node. Ranks of other nodes may
+     * have another value; with several nodes it therefore decides between STAGED and MAPPED only.
+     */
     bool mapped;
-    /* Every buffer that it needs can be read by the node's peers, by a system call. On one node
+    /* Every buffer that the call needs can be read by peers with a system call. Single-node worlds
      * only. */
     bool fetched;
     bool vector;
-    enum twill_order order; /* of what reduces, else ANY */
-    twill_type type;        /* of what reduces; an operation of one's own: TWILL_U8 */
+    enum twill_order order; /* ANY unless the collective reduces */
+    twill_type type;        /* of a reduction's elements; TWILL_U8 for a user-defined operation */
 };
 
 struct twill_choice {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape;
-    bool requested;   /* TWILL_ALGORITHM names it */
-    bool substituted; /* what TWILL_ALGORITHM names does not do this call: chosen without it */
+    bool requested;
+    bool substituted; /* TWILL_ALGORITHM names an algorithm that does not support this call */
 };
 
-/* Chooses for one world: holds what was wished for, and remembers prices. Not for two threads at a
- * time. The world and the tuning (NULL: none) must outlive it. `wanted` is TWILL_ALGORITHM's value
- * or NULL; algorithms/select/override.h says how it reads. What cannot be read, an unknown name, or
- * one that can never apply to this world is TWILL_ERR_CONFIG. */
+/* Chooses algorithms for one world; owns the parsed user override and the prices computed so far. A
+ * chooser may be used by one thread at a time. */
 struct twill_chooser;
-struct twill_tuning; /* algorithms/select/tuning_file.h */
+struct twill_tuning;
 twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
                                   const struct twill_tuning *tuning, const char *requested,
                                   struct twill_error *error);
 void twill_chooser_destroy(struct twill_chooser *chooser);
 
-/* What a rank may do with the buffers of its node's peers. */
+/* How a rank can access the buffers of its node's peers. */
 enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };
 
-/* Which access to the peers' buffers does the choice depend on? `fetched` says whether that can be
- * had. Asking the peers costs a turn. The same on all ranks. */
+/* Return the set of enum twill_access that the choice depends on; 0: the peers' buffer addresses
+ * need not be exchanged, which saves a round. All ranks get the same result. */
 unsigned twill_mapping_matters(struct twill_chooser *chooser,
                                const struct twill_select_request *request);
-/* Choose. Deterministic: all ranks get the same answer from the same world, tuning, wish and
- * request. Allocates where a collective is asked about for the first time only. */
+/* Choose an algorithm and shape. Deterministic: the same world, tuning, override and request give
+ * the same choice on all ranks. Allocates only on the first request for a collective. */
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error);
 
-/* Check the schedules of all ranks together: schedules[world->size]. Values (each block of DST that
- * a rank holds ends as the input it should be, or as the fold of every rank's exactly once, FINAL
- * exactly once, in the order asked for, all ranks alike), states of values and the flags that tell
- * them, matching of messages, no deadlock without any buffering, and happens-before on every access
- * to memory of this rank or a peer, over three consecutive runs that alternate the copies of SHARED
- * and IMM (one, where ranks share no memory). in_place makes SRC and DST the same memory where a
- * rank holds both (not alltoall). Returns TWILL_OK, or TWILL_ERR_INTERNAL with a message that names
- * rank, lane, step and reason. */
+/* Verify the schedules of all ranks, schedules[world->size], by running them against each other:
+ *
+ *   values    each block of DST that a rank holds ends as the right input, or as the reduction of
+ *             every rank's contribution: each once, in the shape's order, FINAL applied once, and
+ *             equal on all ranks
+ *   partials  the steps' flags match the state of what they read
+ *   messages  sends and receives match in order and length, without deadlock if none is buffered
+ *   memory    every access to memory of this rank or a peer is ordered by happens-before
+ *
+ * Three consecutive runs alternate the copies of SHARED and IMM (one run where ranks share no
+ * memory). in_place makes SRC and DST the same memory where a rank holds both (not alltoall).
+ * Returns TWILL_OK, or TWILL_ERR_INTERNAL with a message that names rank, lane, step and reason. */
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world, const struct twill_shape *shape,
                                    bool in_place, struct twill_error *error);
 
-/* The same with `window` instances in flight, over as many runs as reuse every copy. */
+/* Like twill_schedule_verify(), with `window` instances in flight, over as many runs as reuse every
+ * copy. */
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
                                           const struct twill_world *world,
                                           const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error);
 
-/* For worlds too large for the above: the same but one run, contributions told apart by sums of
- * random numbers, and happens-before within nodes only (what is ordered only by way of another node
- * counts as not ordered). */
+/* Like twill_schedule_verify(), for worlds too large for it: one run, contributions identified by
+ * sums of random numbers, and happens-before within nodes only (what only another node's messages
+ * order counts as unordered). */
 twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *schedules,
                                                const struct twill_world *world,
                                                const struct twill_shape *shape, bool in_place,
                                                struct twill_error *error);
 
-/* Exact costs of one rank's schedule for count elements, all parts (of one size) together. */
+/* Costs of one rank's schedule for a message of `count` elements, all shards together, shards of
+ * one size. */
 struct twill_schedule_cost {
     uint32_t messages;     /* SENDs */
-    uint32_t rounds;       /* WAITs that something was posted before */
+    uint32_t rounds;       /* WAITs with messages posted before them */
     uint32_t peers;        /* distinct ranks sent to or received from */
     uint32_t signals;      /* SIGNALs and PUT_IMMs */
-    uint64_t bytes_sent;   /* by SEND, to ranks of other nodes and of this one */
-    uint64_t bytes_remote; /* of those, to ranks of other nodes */
+    uint64_t bytes_sent;   /* by SEND, to all ranks */
+    uint64_t bytes_remote; /* by SEND, to ranks of other nodes */
     uint64_t bytes_shared; /* read from or written to peers' memory on the node */
     uint64_t bytes_reduced;
 };
@@ -222,8 +233,8 @@ void twill_schedule_cost(struct twill_schedule_cost *cost, const struct twill_sc
                          const struct twill_world *world, uint32_t rank, size_t count,
                          size_t element);
 
-/* Schedule to text, one step a line, stable (golden files) and back. Returns the length as snprintf
- * does. */
+/* Print a schedule as text, one step a line; the format is stable, for golden files. Returns the
+ * length as snprintf() does. */
 size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity);
 twill_status twill_schedule_parse(struct twill_schedule *schedule, const char *text,
                                   struct twill_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry of algorithms, names, and emitting with checks. */
+/* The registry of algorithms, the properties of collectives, and emitting with checks. */
 #include "algorithms/registry.h"
 
 #include <string.h>
@@ -132,11 +132,11 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
     if (rank >= world->size || (unsigned)shape->collective >= TWILL_COLLECTIVE_COUNT ||
         (unsigned)shape->protocol >= TWILL_PROTOCOL_COUNT)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "schedule: rank %u of %u, collective %d, flavour %d: out of range", rank,
+                          "schedule: rank %u of %u, collective %d, protocol %d: out of range", rank,
                           world->size, (int)shape->collective, (int)shape->protocol);
     if (!twill_algorithm_applies(algorithm, world, shape))
         return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
-                          "%s@%s does not do %s from rank %u with %u ranks on %u nodes",
+                          "%s@%s does not support %s from root %u with %u ranks on %u nodes",
                           algorithm->name, twill_protocol_name(shape->protocol),
                           twill_collective_name(shape->collective), shape->root, world->size,
                           world->nodes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The algorithms there are. A new one is its file, and a line here: X(noun) stands for
- * `const struct twill_algorithm twill_algorithm_noun`. The order is that of twill_algorithm_at().
- */
+/* The list of algorithms, in the order of twill_algorithm_at(). A new algorithm is a file in
+ * collectives/ that defines `const struct twill_algorithm twill_algorithm_<noun>`, and a line
+ * X(noun) here. */
 #ifndef TWILL_REGISTRY_H
 #define TWILL_REGISTRY_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emitter: appends steps, cuts what exceeds a step's fields, and makes a schedule of it. */
+/* The emitter: appends steps, splits those that exceed a step's fields, and makes the schedule. */
 #include "algorithms/schedule/emit.h"
 #include "algorithms/schedule/step_table.h"
 
@@ -122,10 +122,11 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
     return TWILL_OK;
 }
 
-/* A message of more blocks than a step can name is several messages on both sides alike. */
+/* Append a step, split where it has more blocks than a step's field holds; the peer of a message
+ * splits it alike. */
 static void append_split(struct twill_emitter *e, struct twill_step step, uint32_t blocks)
 {
-    if (blocks == 0) /* only the message: no operand */
+    if (blocks == 0) /* a message without data: no operand */
         step.dst = step.src = 0;
     do {
         step.blocks = (uint16_t)twill_min(blocks, UINT16_MAX);
@@ -264,7 +265,7 @@ void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint
 {
     struct twill_step step = {.op = TWILL_STEP_AWAIT, .flags = (uint8_t)flags};
     step.ordinal = (uint16_t)ordinal;
-    /* Begin behind this rank: not all of a node should read the same line at once. */
+    /* Start with the next rank: not all ranks of a node should read the same line at once. */
     for (uint32_t i = 1; i < g->size; i++) {
         step.peer[step.nsrc++] = (uint16_t)g->rank[(g->me + i) % g->size];
         if (step.nsrc == TWILL_STEP_PEERS || i + 1 == g->size) {

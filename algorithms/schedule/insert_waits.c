@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* WAITs and AWAITs where they are needed and nowhere else: by what steps touch, and by who hears of
- * whom. */
+/* Insert WAITs and AWAITs only where they are needed: a WAIT by what steps access, an AWAIT by what
+ * messages prove. */
 #include "algorithms/schedule/emit.h"
 #include "algorithms/schedule/step_table.h"
 
 #include <string.h>
 
-/* Blocks of this rank that a step touches through one operand. */
+/* The blocks of this rank that a step accesses through one operand. */
 struct step_touch {
     unsigned space;
     uint32_t first, blocks;
@@ -19,7 +19,7 @@ static bool touches_overlap(const struct step_touch *a, const struct step_touch 
            b->first < a->first + a->blocks;
 }
 
-/* In place SRC is DST. */
+/* SRC counts as DST, which it is in place. */
 static struct step_touch touch_of(const struct twill_step *step, twill_operand operand, bool write)
 {
     unsigned space = twill_operand_space(operand);
@@ -56,10 +56,10 @@ size_t twill_emit_mark(const struct twill_emitter *e)
     return e->lanes[e->lane].count;
 }
 
-/* Move the first step that needs the WAIT right behind it: then all that is before it could not go
- * before the WAIT either. Not past a message that goes the
- * same way, whose order counts. */
-static void hurry(struct twill_step_list *list, size_t mark, size_t step)
+/* Move the step that needs the WAIT to the mark: the steps between could not go before the WAIT
+ * either. Not past a message in the same direction with the same peer, because messages match in
+ * order. */
+static void move_to_mark(struct twill_step_list *list, size_t mark, size_t step)
 {
     struct twill_step first = list->steps[step];
     for (size_t i = mark; i < step; i++)
@@ -73,7 +73,7 @@ static void hurry(struct twill_step_list *list, size_t mark, size_t step)
 void twill_emit_insert_wait(struct twill_emitter *e, size_t mark)
 {
     struct twill_step_list *list = &e->lanes[e->lane];
-    size_t posted = 0, end = list->count, needs = list->count; /* the first that needs it */
+    size_t posted = 0, end = list->count, needs = list->count; /* the first step that needs it */
     for (size_t i = mark; i > 0 && list->steps[i - 1].op != TWILL_STEP_WAIT; i--) {
         const struct twill_step *step = &list->steps[i - 1];
         if (!twill_step_shape(step->op)->posts)
@@ -86,7 +86,7 @@ void twill_emit_insert_wait(struct twill_emitter *e, size_t mark)
     if (mark == end || (needs == end && posted < TWILL_EMIT_POSTED))
         return;
     if (needs < end)
-        hurry(list, mark, needs);
+        move_to_mark(list, mark, needs);
     twill_emit_wait(e);
     if (e->no_memory)
         return;

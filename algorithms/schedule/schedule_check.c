@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Invariants of one rank's schedule as plain data: every step well formed, every range inside its
- * space, every field that an operation does not use zero. What steps mean is the verifier's. */
+/* Check one rank's schedule as plain data: every step is well formed, every range inside its space,
+ * every field that an operation does not use zero. What the steps compute together is for the
+ * verifier (verify/). */
 #include "algorithms/algorithms.h"
 #include "algorithms/schedule/step_table.h"
 
-/* A schedule under check. */
+/* The schedule under check and what it is checked against. */
 struct check {
     const struct twill_schedule *schedule;
     const struct twill_world *world;
@@ -97,7 +98,7 @@ static bool is_buffer(unsigned space)
     return space == TWILL_SRC || space == TWILL_DST;
 }
 
-/* Does the owner have these blocks of SRC or DST at all? */
+/* Check that the owner holds these blocks of SRC or DST. */
 static const char *check_held(const struct check *c, uint32_t owner, unsigned space,
                               const struct twill_step *step, twill_operand operand)
 {
@@ -125,7 +126,7 @@ static const char *check_owners(const struct check *c, const struct twill_step *
     return why;
 }
 
-/* Partials are not in SRC or DST, and are said to be what they are where it can be. */
+/* Check that partials are not in SRC or DST, and that the flags do not contradict the spaces. */
 static const char *check_partials(const struct twill_step *step)
 {
     unsigned flags = step->flags, dst = twill_operand_space(step->dst);
@@ -148,7 +149,7 @@ static const char *check_partials(const struct twill_step *step)
     return NULL;
 }
 
-/* Parts of different sizes: see `vector` in the shape. */
+/* Check what shards of different sizes do not allow: see `vector` in struct twill_shape. */
 static const char *check_vector(const struct check *c, const struct twill_step *step)
 {
     uint32_t shard_blocks = c->schedule->blocks / c->schedule->shards;
@@ -168,7 +169,7 @@ static const char *check_vector(const struct check *c, const struct twill_step *
     return NULL;
 }
 
-/* Peers' memory is read by a system call, so nobody may store there. */
+/* FETCHED: peers' memory can be read, not written. */
 static const char *check_fetched(const struct check *c, const struct twill_step *step)
 {
     bool fetched = c->shape->protocol == TWILL_PROTOCOL_FETCHED;

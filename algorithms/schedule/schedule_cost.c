@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a schedule costs one rank, counted exactly. */
+/* Count what a schedule costs one rank. */
 #include "algorithms/algorithms.h"
 #include "algorithms/schedule/step_table.h"
 
@@ -61,8 +61,8 @@ static void count_step(const struct counting *c, const struct twill_step *step)
     }
 }
 
-/* Is this the first message with that peer? Quadratic in messages, but nobody counts the costs of
- * thousands of peers in a hurry. */
+/* Return whether this is the first message with that peer. Quadratic in messages, but costs of
+ * thousands of peers are not needed fast. */
 static bool is_new_peer(const struct twill_schedule *schedule, uint32_t step)
 {
     for (uint32_t i = 0; i < step; i++)

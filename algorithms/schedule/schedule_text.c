@@ -10,7 +10,7 @@
  *     send DST[0] to 5
  *     wait
  *
- * @ is the PEER bit; the head of an eager schedule ends with the word eager. What follows from the
+ * The PEER bit is @; the head of an eager schedule ends with the word eager. What follows from the
  * steps (lanes, counts, most_posted) is not printed. */
 #include "algorithms/algorithms.h"
 #include "algorithms/schedule/step_table.h"
@@ -30,7 +30,7 @@ static const struct flag_name {
                   {"partial", TWILL_STEP_PARTIAL},
                   {"partial_own", TWILL_STEP_PARTIAL_OWN}};
 
-/* Text under construction; counts on when it is full, as snprintf does. */
+/* Text under construction; `length` keeps counting when the buffer is full, as snprintf() does. */
 struct text_buffer {
     char *at;
     size_t capacity, length;
@@ -93,7 +93,7 @@ size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, s
     return out.length;
 }
 
-/* A step as it is read, word by word. */
+/* A step under construction while its line is read word by word. */
 struct reading {
     struct twill_step step;
     const struct twill_step_shape *shape;
@@ -209,7 +209,7 @@ static bool read_head(struct twill_schedule *schedule, const char *line)
     return true;
 }
 
-/* One line into the schedule, which has room. */
+/* Append one line to the schedule, whose `steps` are large enough. */
 static bool line_read(struct twill_schedule *schedule, char *line)
 {
     if (schedule->blocks == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counting what moves between ranks: see traffic.h. */
+/* Count what moves between ranks: see traffic.h. */
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/schedule/step_table.h"
 
