@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allgather, then reduce: everyone sends everything to everyone, and folds it all itself: peer to
- * peer averaging as it is first thought of, the baseline that the others are measured against.
+/* Allgather, then reduce: every rank sends its buffer to all others and reduces all of them itself.
+ * Naive peer-to-peer averaging, the baseline for the other algorithms.
  *
- * Ranks x and y exchange in window x + y over the window's length, so that what comes can be folded
- * by rank from the left in little memory, one window while the next is under way. Messages P-1,
- * bytes n(P-1); no rank waits for another's fold.
+ * Ranks x and y exchange in window (x + y) / window length, so that operands can be reduced by rank
+ * from the left in little memory, one window while the next is posted. Messages P-1, bytes n(P-1);
+ * no rank waits for another's reduction.
  *
  *     0 <-> 1     each of the P(P-1)/2 pairs exchanges whole buffers
  *     |  X  |
@@ -18,7 +18,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, 1);
     struct twill_group g = twill_group_ranks(&e, 1);
-    struct twill_intake in = {.blocks = 1, .by_rank = true, .give = TWILL_GIVE_ALL, .stride = 1};
+    struct twill_intake in = {.blocks = 1, .by_rank = true, .sends = TWILL_INTAKE_ALL, .stride = 1};
     e.tmp_blocks = world->size > 2 ? TWILL_INTAKE_COPIES : world->size - 1;
     if (world->size == 1)
         twill_emit_alone(&e, &g, TWILL_SRC);
@@ -29,8 +29,9 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 
 const struct twill_algorithm twill_algorithm_allgather_reduce = {
     .name = "allgather_reduce",
-    .help = "everyone sends everything to everyone and folds from the left: P-1 messages, n(P-1) "
-            "bytes; the baseline",
+    .help =
+        "every rank sends everything to all others and reduces from the left: P-1 messages, n(P-1) "
+        "bytes; the baseline",
     .collectives = 1u << TWILL_ALLREDUCE,
     .applies = twill_applies_everywhere,
     .emit = emit,

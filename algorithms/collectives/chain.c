@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chain, pipelined: chunks go from rank to rank, one behind the other (the pipelined linear array
+/* A pipelined chain: blocks go from rank to rank, one after the other (the pipelined linear array
  * of van de Geijn, "On global combine operations", 1994).
  *
- * A reduction goes up the ranks, ((0 op 1) op 2) op ..., to the last one, which is where it is
- * complete; to all it goes back down the same way, to a root in one step. A broadcast goes from the
- * root to the right, node by node. Rounds C + P - 2 for C chunks (reduce: up to C + P - 1;
- * allreduce: C + 2P - 3); bytes at most 2n per rank. Good for many chunks on few ranks.
+ * A reduction goes up the ranks, ((0 op 1) op 2) op ..., and is complete at the last one; an
+ * allreduce sends the result back down the chain, a reduce sends it to the root in one step. A
+ * broadcast goes from the root to the right, node by node. Rounds B + P - 2 for B blocks (reduce:
+ * up to B + P - 1; allreduce: B + 2P - 3); bytes at most 2n per rank. Good for many blocks on few
+ * ranks.
  *
  *     0 -> 1 -> 2 -> 3 ,
  *     0 <- 1 <- 2 <- 3 ' */
@@ -28,7 +29,8 @@ struct chain {
     bool reduces;
 };
 
-/* A chain from the position `root` to the right; or, if `left`, from the last to the left. */
+/* The rank's position in a chain from position `root` to the right; or, with `left`, from the last
+ * position to the left. */
 static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t root, bool left)
 {
     uint32_t depth = left ? g->size - 1 - g->me : (g->me + g->size - root) % g->size;
@@ -43,7 +45,7 @@ static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t 
     return tree;
 }
 
-/* From the last rank straight to the root. */
+/* A tree of one edge, from the last rank to the root. */
 static struct twill_pipe_tree straight(uint32_t rank, uint32_t last, uint32_t root)
 {
     struct twill_pipe_tree tree = {
@@ -70,7 +72,7 @@ static void chain_broadcast(struct twill_emitter *e, uint32_t root_rank)
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
 }
 
-/* Who has had what another rank sent, or what was made of it? */
+/* A twill_emit_knows_fn: whether the chain's messages prove that `other` has started. */
 static bool chain_delivers(const void *user, uint32_t rank, uint32_t other)
 {
     const struct chain *c = user;
@@ -110,7 +112,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 
 const struct twill_algorithm twill_algorithm_chain = {
     .name = "chain",
-    .help = "=chunks: from rank to rank and back in chunks (16), folding from the left: C + 2P "
+    .help = "=blocks: from rank to rank and back in blocks (16), reducing from the left: B + 2P "
             "rounds, up to 2n bytes (van de Geijn 1994)",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE | 1u << TWILL_BROADCAST,
     .parameters = 1,

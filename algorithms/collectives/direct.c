@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct: all ranks share a node and read, or write, each other's memory. What the collectives do
- * is in direct_reduce.c, direct_gather.c and direct_scatter.c, and in direct_fetch.c what they do
- * when peers' memory is FETCHED; broadcast: the root shows, the others copy; barrier: signal, await
- * all. One or two synchronisations each (FETCHED: two or three), and every byte moves once (MAPPED,
- * FETCHED) or twice (the others).
+/* Direct: all ranks share a node and read, or write, each other's memory. The collectives are in
+ * direct_reduce.c, direct_gather.c and direct_scatter.c, and those that read peers' memory by a
+ * system call (FETCHED) in direct_fetch.c. Broadcast: the root publishes, the others copy. Barrier:
+ * signal, and await all. One or two synchronisations each (FETCHED: two or three); every byte is
+ * copied once (MAPPED, FETCHED) or twice (the others).
  *
- * Of a MAPPED broadcast the root does its share, or its core would stand idle while others copy: of
- * L blocks everybody fetches L-1, the last one the root puts into everybody's DST. In place, which
- * is how it is called, all L ranks copy n(L-1)/L bytes, n loaded and n stored for every byte:
+ * In a MAPPED broadcast the root copies as well, or its core would be idle: of L blocks each other
+ * rank fetches L-1, and the root stores the last one into their DST. In place, the usual call, all
+ * L ranks copy n(L-1)/L bytes: n loaded and n stored per byte:
  *
  *     root 0:  3 -> 1 2 3        1, 2, 3: each 0 1 2 <- root        (blocks, L = 4)
  *
- * Out of place the root's own copy (n) follows when the others need it no more. At the second
- * meeting a rank that is not the root needs to hear of the root only; it hears of all, because
- * votes stand for the first one (twill_schedule_entry_steps), and the second tells who has counted
- * them. */
+ * Out of place, the root's own copy (n) follows when the others no longer need it. At the second
+ * synchronisation only the root must be awaited; all ranks are, because an exchange of buffer
+ * addresses may replace the first synchronisation (twill_schedule_entry_steps()), and the second
+ * one proves that all ranks have completed that exchange. */
 #include "algorithms/collectives/direct.h"
 
 typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape);
 
-void twill_emit_keep_own(struct twill_emitter *e)
+void twill_emit_copy_own(struct twill_emitter *e)
 {
     twill_emit_copy(e, data_at(TWILL_DST, e->rank), data_at(TWILL_SRC, e->rank), 0, 1, 0);
 }
 
-void twill_emit_take_others(struct twill_emitter *e, unsigned space, uint32_t block)
+void twill_emit_copy_from_others(struct twill_emitter *e, unsigned space, uint32_t block)
 {
     uint32_t me = e->rank, size = e->world->size;
     for (uint32_t i = 1; i < size; i++) {
@@ -58,7 +58,7 @@ static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *sh
         return;
     }
     twill_emit_node_broadcast(e, shape->protocol, e->world->local[shape->root], TWILL_SRC);
-    if (e->rank == shape->root) /* while the others take theirs */
+    if (e->rank == shape->root) /* while the others copy theirs */
         twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
 }
 
@@ -75,14 +75,15 @@ static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shap
 #define BY_FETCHED (1u << TWILL_PROTOCOL_FETCHED)
 #define BY_LARGE   (BY_STAGED | BY_MAPPED | BY_FETCHED)
 
-/* What there is, and which scratch it takes. Shared and TMP are as large as the message. */
+/* The collectives of "direct", their protocols, and the scratch that each protocol uses: as large
+ * as the message. */
 static const struct direct {
     emit_fn emit;
     uint32_t protocols;
-    uint32_t shared;  /* flavours that take SHARED */
-    uint32_t tmp;     /* that take TMP always */
-    uint32_t passes;  /* that take TMP to fold more operands than one pass does */
-    uint32_t sharded; /* that cut the message into a block for each rank */
+    uint32_t shared;  /* protocols that use SHARED */
+    uint32_t tmp;     /* protocols that use TMP */
+    uint32_t passes;  /* protocols that use TMP if one pass cannot take all operands */
+    uint32_t sharded; /* protocols that divide the message into one block per rank */
 } directs[TWILL_COLLECTIVE_COUNT] = {
     [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce, BY_IMM | BY_FLAT | BY_LARGE,
                          BY_FLAT | BY_STAGED, 0, BY_IMM | BY_FLAT | BY_MAPPED | BY_FETCHED,

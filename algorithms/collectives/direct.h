@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pieces of "direct": one function for each collective, for two ranks and more that share a
- * node. Internal to this room. */
+/* "direct" by collective, for two or more ranks that share a node. Internal to algorithms/. */
 #ifndef TWILL_DIRECT_H
 #define TWILL_DIRECT_H
 
@@ -13,13 +12,13 @@ void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_sha
 void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape *shape);
 void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape);
 void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape);
-/* This rank's part, from SRC to DST. */
-void twill_emit_keep_own(struct twill_emitter *e);
-/* From all others: this block of their `space`, or the one of their own number, into the block of
- * their number. */
+/* Copy this rank's shard from SRC to DST. */
+void twill_emit_copy_own(struct twill_emitter *e);
+/* Copy one block from `space` of each other rank into the shard of DST that belongs to that rank:
+ * block number `block`, or, with TWILL_OF_OWNER, the block of that rank's number. */
 #define TWILL_OF_OWNER UINT32_MAX
-void twill_emit_take_others(struct twill_emitter *e, unsigned space, uint32_t block);
-/* FETCHED, all that there are: see direct_fetch.c. */
+void twill_emit_copy_from_others(struct twill_emitter *e, unsigned space, uint32_t block);
+/* All collectives with FETCHED: direct_fetch.c. */
 void twill_emit_direct_fetched(struct twill_emitter *e, const struct twill_shape *shape);
 
 #endif

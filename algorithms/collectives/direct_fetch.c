@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct, FETCHED: the system reads what lies in a peer's SRC or DST, and nobody writes there. All
- * meet, so that what is read is there; everybody reads what it lacks, once; all meet again before
- * anybody may change what others read.
+/* "direct" with FETCHED: a system call reads a peer's SRC or DST, and no rank writes there. A
+ * synchronisation before the reads ensures that the data are there, one after them that no rank
+ * changes data still being read. Each rank reads what it lacks, once.
  *
- * Allgather, alltoall, scatter and broadcast: out of SRC, (P-1)/P n read by each who lacks it, no
- * copy in between. Gather: the root reads. Reduce-scatter: rank i folds part i of everybody's SRC,
- * which is read strip by strip. Allreduce: the same, and then the parts are read out of their
- * owners' DST, between two more meetings: 2n(P-1)/P read. A reduce would need a DST that only the
- * root has.
+ * Allgather, alltoall, scatter and broadcast: from SRC, (P-1)/P n read by each rank, without an
+ * intermediate copy. Gather: the root reads. Reduce-scatter: rank i reduces shard i of all ranks'
+ * SRC, read in short ranges. Allreduce: the same, then the shards are read from their owners' DST,
+ * with two more synchronisations: 2n(P-1)/P read. There is no reduce: it would need a DST that only
+ * the root has.
  *
- *     rank  0 1 2 3     0 folds part 0 of 0 1 2 3, ...; then 0 reads part 1 from 1, 2 from 2, ...
+ *     rank  0 1 2 3   0 reduces shard 0 of 0 1 2 3, ...; then 0 reads shard 1 from 1, 2 from 2, ...
  *
- * Single-copy of this kind is what KNEM and LiMIC brought to collectives (Ma, Bosilca, Bouteiller,
- * Goglin, Squyres and Dongarra 2011); process_vm_readv does it since Linux 3.2. */
+ * Such single-copy collectives were introduced with KNEM and LiMIC (Ma, Bosilca, Bouteiller,
+ * Goglin, Squyres and Dongarra 2011); process_vm_readv exists since Linux 3.2. */
 #include "algorithms/collectives/direct.h"
 
-/* Own part of everybody's SRC, complete in DST. */
+/* Reduce the own shard of all ranks' SRC into DST. */
 static void reduce_own(struct twill_emitter *e)
 {
     struct twill_group g = twill_group_node(e);
@@ -31,21 +31,22 @@ static void emit_allreduce(struct twill_emitter *e)
 {
     reduce_own(e);
     e->uses_peer_dst = true;
-    twill_emit_take_others(e, TWILL_DST, TWILL_OF_OWNER);
+    twill_emit_copy_from_others(e, TWILL_DST, TWILL_OF_OWNER);
     twill_emit_node_barrier(e, 3);
 }
 
-/* Everybody reads everybody's SRC. */
+/* Every rank reads from all others' SRC. */
 static void emit_exchange(struct twill_emitter *e, uint32_t block)
 {
     e->uses_peer_src = true;
     twill_emit_node_barrier(e, 1);
-    twill_emit_keep_own(e);
-    twill_emit_take_others(e, TWILL_SRC, block);
+    twill_emit_copy_own(e);
+    twill_emit_copy_from_others(e, TWILL_SRC, block);
     twill_emit_node_barrier(e, 2);
 }
 
-/* The others read the root's SRC: all of it, or their part. The root hears when they have it. */
+/* The others read the root's SRC: all of it, or their shard, and signal the root when they are
+ * done. */
 static void emit_from_root(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
@@ -70,8 +71,8 @@ static void emit_gather(struct twill_emitter *e, const struct twill_shape *shape
         twill_emit_await_one(e, shape->root, 2, 0);
         return;
     }
-    twill_emit_keep_own(e);
-    twill_emit_take_others(e, TWILL_SRC, TWILL_OF_OWNER);
+    twill_emit_copy_own(e);
+    twill_emit_copy_from_others(e, TWILL_SRC, TWILL_OF_OWNER);
     twill_emit_signal(e);
 }
 

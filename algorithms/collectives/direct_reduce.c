@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct, what reduces: the ranks of one node fold each other's data where they lie.
+/* "direct" reductions: the ranks of one node reduce each other's data in place.
  *
- * Allreduce, IMM and FLAT: everybody shows its data and folds everybody's; one synchronisation,
- * (L-1)n read. STAGED and MAPPED: rank i folds part i of everybody, then everybody gets all parts:
- * two synchronisations, 2n(L-1)/L read or written.
- * Reduce likewise, but only the root folds (IMM, FLAT) or gets the parts (STAGED: it fetches them,
- * MAPPED: it is given them). Reduce-scatter is the first half of it.
+ * Allreduce, IMM and FLAT: each rank publishes its data and reduces all ranks' data; one
+ * synchronisation, (L-1)n read. STAGED and MAPPED: rank i reduces shard i of all ranks, then all
+ * ranks get all shards: two synchronisations, 2n(L-1)/L read or written. In a reduce only the root
+ * reduces (IMM, FLAT) or gets the shards (STAGED: it fetches them, MAPPED: the others store them).
+ * Reduce-scatter is the first half of an allreduce.
  *
- *     rank  0 1 2 3      part 0 of all four is folded by 0, part 1 by 1, ...; then each part goes
- *     part  0 1 2 3      to all (allreduce), to the root (reduce), or stays (reduce-scatter)
+ *     rank   0 1 2 3   shard 0 of all four is reduced by 0, shard 1 by 1, ...; then each shard
+ *     shard  0 1 2 3   goes to all (allreduce), to the root (reduce), or stays (reduce-scatter)
  *
- * Traffic, MAPPED: elements loaded and stored by a rank for each of the n elements of the message,
- * L ranks, as the executor does it (a fold stores to all its places in one pass). No byte is copied
- * in between: counters.bytes_copied and bytes_sent stay as they are
+ * Traffic, MAPPED: elements loaded and stored by a rank per element of the n of the message, L
+ * ranks, as the executor does it (a reduction stores to all its destinations in one pass). No byte
+ * is copied in between, so counters.bytes_copied and bytes_sent do not change
  * (tests/unit/lib/test_lib_mapped.c).
  *
  *                                        loads             stores          sum, L = 2
@@ -21,10 +21,10 @@
  *     reduce, the root                   1                 1/L             1.5
  *     reduce, others (TMP and its DST)   1                 2/L             2
  *
- * In place what is stored has just been loaded, so every line moves once. Out of place the lines of
- * DST are loaded to be owned before they are written, L * 1/L more, but for streamed stores. With
- * more than 8 ranks a fold takes ceil(L/8) passes and leaves what lies in between in TMP: 2/L more
- * for each further pass, and the result is stored to 8 places at a time. */
+ * In place, what is stored has just been loaded, so every line moves once. Out of place, the lines
+ * of DST are loaded for ownership before they are written, L * 1/L more, except with streaming
+ * stores. With more than 8 ranks a reduction takes ceil(L/8) passes and keeps intermediate values
+ * in TMP: 2/L more per further pass, and the result is stored to 8 destinations at a time. */
 #include "algorithms/collectives/direct.h"
 
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
@@ -51,8 +51,8 @@ void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twil
         twill_emit_node_barrier(e, 2);
 }
 
-/* The parts are folded where they are fetched from, or on their way to the root's DST: other ranks
- * have none. */
+/* Reduce shards and bring them to the root. They are reduced where the root fetches them from, or
+ * before they are stored into the root's DST: the other ranks have no DST. */
 static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
@@ -71,7 +71,7 @@ static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape
         twill_emit_copy(e, data_at(TWILL_DST, g.me), data_at(final, g.me), 0, 1, 0);
     if (!root || mapped)
         twill_emit_signal(e);
-    if (root || mapped) /* MAPPED: SRC is read until then */
+    if (root || mapped) /* MAPPED: peers read SRC until then */
         twill_emit_await(e, &g, 2, 0);
     for (uint32_t i = 1; i < g.size && root && !mapped; i++) {
         uint32_t peer = (g.me + i) % g.size;

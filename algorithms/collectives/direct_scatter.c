@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct scatter and alltoall: the root, or everybody, has a part for everybody.
+/* "direct" scatter and alltoall: the root, or every rank, has a shard for each rank.
  *
- * STAGED: who has parts copies them into SHARED, all but its own; when all have come everybody
- * fetches its own from there. One synchronisation, two copies. A scatter is eager.
- * MAPPED: everybody reads its parts from the others' SRC, between two synchronisations: one copy.
+ * STAGED: a rank with shards for others copies them into SHARED, without its own; when all have,
+ * each rank copies its own from there. One synchronisation, two copies. A scatter is eager. MAPPED:
+ * each rank reads its shards from the others' SRC, between two synchronisations: one copy.
  *
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 #include "algorithms/collectives/direct.h"
@@ -31,11 +31,11 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
     else
         twill_emit_await_one(e, shape->root, 1, 0);
     if (root)
-        twill_emit_keep_own(e);
+        twill_emit_copy_own(e);
     else
         twill_emit_copy(e, data_at(TWILL_DST, e->rank), data_at(space | TWILL_PEER, e->rank),
                         shape->root, 1, 0);
-    if (mapped && root) /* it hears of them when they have their parts */
+    if (mapped && root) /* they signal when they have their shards */
         twill_emit_await(e, &g, 1, 0);
     else if (mapped)
         twill_emit_signal(e);
@@ -50,12 +50,12 @@ void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shap
     if (!mapped)
         copy_others_to_shared(e);
     twill_emit_signal(e);
-    if (!mapped) /* while the others come */
-        twill_emit_keep_own(e);
+    if (!mapped) /* while the others arrive */
+        twill_emit_copy_own(e);
     twill_emit_await(e, &g, 1, 0);
     if (mapped)
-        twill_emit_keep_own(e);
-    twill_emit_take_others(e, space, e->rank);
+        twill_emit_copy_own(e);
+    twill_emit_copy_from_others(e, space, e->rank);
     if (mapped)
         twill_emit_node_barrier(e, 2);
 }

@@ -2,10 +2,10 @@
 /* Double binary tree, pipelined (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
  * broadcast, reduction and scan", 2009).
  *
- * Half of the buffer is reduced up and broadcast down one binary tree, half another, each on a lane
- * of its own and in chunks, one behind the other. The root hangs over both; of the others each is a
- * leaf in one tree at least, so that with two children in the other it sends n/2 up, twice n/2 down
- * and n/2 as a leaf: 2n bytes at most. Rounds C + 2 ceil(lg P) - 1 for C chunks of each half.
+ * Half of the buffer is reduced up and broadcast down one binary tree, half another, each on its
+ * own lane and in blocks, one after the other. The root is above both trees; each other rank is a
+ * leaf in at least one of them. A rank with two children in the other tree sends n/2 up, twice n/2
+ * down and n/2 as a leaf: at most 2n bytes. Rounds B + 2 ceil(lg P) - 1 for B blocks of each half.
  *
  *     P = 8, root 0:      0                     0
  *                         |                     |
@@ -15,9 +15,9 @@
  *                     / \   / \             / \   / \
  *                    1   3 5   7           2   4 6   1
  *
- * The first tree goes in order. The second is the same with all but the root shifted by one (P
- * even) or mirrored (P odd), which makes its leaves the others. A mirrored tree is in order too; so
- * where the order matters that is what it is, and the bytes are up to 3n if P is even. */
+ * The first tree is in order. The second is the first with all ranks but the root shifted by one (P
+ * even) or mirrored (P odd), so that its leaves are the other ranks. A mirrored tree is in order
+ * too, so it is used where the order matters; then the bytes are up to 3n if P is even. */
 #include "algorithms/patterns/two_trees.h"
 
 #define TREE_BLOCKS      8
@@ -64,7 +64,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 
 const struct twill_algorithm twill_algorithm_double_tree = {
     .name = "double_tree",
-    .help = "=chunks: two binary trees, each with half of the buffer in chunks (8): C + 2 lg P "
+    .help = "=blocks: two binary trees, each with half of the buffer in blocks (8): B + 2 lg P "
             "rounds, up to 2n bytes (Sanders, Speck and Traeff 2009)",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE | 1u << TWILL_BROADCAST,
     .parameters = 1,

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allreduce in the least number of rounds for any number of ranks: an allgather by Bruck's
- * algorithm (bruck.c) of what all members contribute, which each of them then reduces.
+/* Allreduce in the minimum number of rounds for any number of ranks: an allgather by Bruck's
+ * algorithm (bruck.c) of all members' contributions, which each member then reduces.
  *
- * Recursive doubling takes a round more where the number of members is no power of two; here it
- * is ceil(lg P) always, for n(P-1) bytes instead of n lg P. All members reduce in the order of the
- * group, so all get the same bits.
+ * Recursive doubling takes more rounds where the number of members is not a power of two; here it
+ * is always ceil(lg P), for n(P-1) bytes instead of n lg P. All members reduce in the group's
+ * order, so all get the same bits.
  *
  *     P = 3:  0 <- 1, 1 <- 2, 2 <- 0; then 0 <- 2, 1 <- 0, 2 <- 1; all have three, and reduce them
  *
  * TMP: copy d of the blocks has the contribution of the member d to the right, copy 0 this rank's
- * own. Each is a message: copies do not lie in a row. */
+ * own. Each contribution is a message of its own, because copies are not contiguous. */
 #include "algorithms/schedule/emit.h"
 
-/* The contribution of the member `distance` to the right. */
 static twill_operand contribution(const struct twill_emitter *e, const struct twill_group *g,
                                   uint32_t distance)
 {
@@ -31,13 +30,13 @@ static void allgather_operands(struct twill_emitter *e, const struct twill_group
             twill_emit_send(e, left, contribution(e, g, d), g->blocks, partial);
             twill_emit_recv(e, right, contribution(e, g, have + d), g->blocks, partial);
         }
-        /* What the last round sends may all have come before this round. */
+        /* All that the last round sends may have arrived before this round. */
         if (!(2 * have < size && size <= 3 * have))
             twill_emit_wait(e);
     }
 }
 
-/* In the order of the group, into the place of its first member's contribution. */
+/* Reduce in the group's order, into the copy with its first member's contribution. */
 static void reduce_operands(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
 {
     uint32_t size = g->size, first = (size - g->me) % size;

@@ -2,17 +2,17 @@
 /* Halving and doubling for any number of ranks, on a circulant graph (Traeff, "Optimal,
  * Non-pipelined Reduce-scatter and Allreduce Algorithms", 2024).
  *
- * Reduce-scatter: the ranks still to be served, seen from each rank, are those up to s to its
- * right, itself included. First s = P; in a round s' = ceil(s/2), and a rank sends its partials for
- * the farther ones, s' to s-1 to the right, to the rank s' to the right, and folds what comes for
- * the nearer ones. After ceil(lg P) rounds only its own part is left, complete. Allgather: the same
- * backwards. Bytes n(P-1)/P each, the least there is, without the detour that ranks beyond a power
- * of two make elsewhere: 2 ceil(lg P) rounds and 2n(P-1)/P bytes for the allreduce. Part numbers
- * wrap round, so a round is at times two messages.
+ * Reduce-scatter: each rank has partials for the ranks up to s - 1 to its right, itself included.
+ * At first s = P; in a round s' = ceil(s/2): a rank sends its partials for the farther ones, s' to
+ * s-1 to the right, to the rank s' to the right, and reduces what it receives for the nearer ones.
+ * After ceil(lg P) rounds only its own shard is left, complete. Allgather: the reverse. Bytes
+ * n(P-1)/P each, the minimum, and without the extra rounds that other algorithms need if P is not a
+ * power of two: 2 ceil(lg P) rounds and 2n(P-1)/P bytes for an allreduce. Shard numbers wrap round,
+ * so some rounds have two messages.
  *
- *     P = 5, rank 0:  round 0 (5 -> 3): parts 3 4 to rank 3; 0 1 from rank 2
- *                     round 1 (3 -> 2): part  2   to rank 2; 0   from rank 3
- *                     round 2 (2 -> 1): part  1   to rank 1; 0   from rank 4, complete */
+ *     P = 5, rank 0:  round 0 (5 -> 3): shards 3 4 to rank 3; 0 1 from rank 2
+ *                     round 1 (3 -> 2): shard  2   to rank 2; 0   from rank 3
+ *                     round 2 (2 -> 1): shard  1   to rank 1; 0   from rank 4, complete */
 #include "algorithms/schedule/emit.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
@@ -28,7 +28,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     bool reduces = shape->collective != TWILL_ALLGATHER;
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, world->size);
-    /* Parts by rank, to be consecutive. */
+    /* Shards by rank, to be consecutive. */
     struct twill_group g =
         sharded ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
     e.shards = sharded ? world->size : 1;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two levels, the ranks of a node and the nodes, by name: the composer (compose.c) where ranks of a
- * node share the message out among themselves (STAGED, MAPPED), and a leader for each node, its
- * lowest rank, where the message is too small for that (IMM, FLAT):
+/* Two levels, the ranks of a node and the nodes. The composer (compose.c) where the ranks of a node
+ * divide the message among themselves (STAGED, MAPPED); one leader per node, its lowest rank, where
+ * the message is too small for that (IMM, FLAT):
  *
- *     node 0:  0 <- 1        0, 2 and 4 fold what their nodes have, allreduce it between them, and
- *     node 1:  2 <- 3        hand back the result
+ *     node 0:  0 <- 1        0, 2 and 4 reduce their nodes' contributions, allreduce the results
+ *     node 1:  2 <- 3        among themselves, and give the final result to their nodes
  *     node 2:  4
  *
- * With G nodes: rounds 2(G-1) (ring), 2 ceil(lg G) (halving and doubling), floor(lg G) and 2 more
- * if G is no power of two (recursive doubling), or ceil(lg G) (Bruck); bytes off the node per
+ * With G nodes: rounds 2(G-1) (ring), 2 ceil(lg G) (halving and doubling), floor(lg G), and 2 more
+ * unless G is a power of two (recursive doubling), or ceil(lg G) (Bruck); bytes off the node per
  * leader 2n(G-1)/G, 2n(G-1)/G, n lg G, n(G-1). */
 #include "algorithms/compose/compose.h"
 
@@ -43,7 +43,7 @@ static twill_status emit_halving(struct twill_schedule *schedule, const struct t
     return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_HALVING_DOUBLING, error);
 }
 
-/* Node by node is by rank if no node has ranks on both sides of another's. */
+/* Node by node is by rank unless a node has ranks on both sides of another's. */
 static bool applies_doubling(const struct twill_world *world, const struct twill_shape *shape)
 {
     bool sorted = shape->order != TWILL_ORDER_LEFT;

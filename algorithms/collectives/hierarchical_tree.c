@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trees between nodes: a binomial tree over one rank of each node, its head (on the root's node the
- * root). Broadcast: first the tree, then each head gives to its node. Reduce: first each node folds
- * for its head, then the tree. Rounds lg G, bytes off a node at most n lg G (broadcast) or n.
+/* Trees between nodes: a binomial tree over the nodes' heads, one rank of each node: the root on
+ * its node, the lowest rank on the others. Broadcast: first the tree, then each head sends to its
+ * node. Reduce: first each node reduces to its head, then the tree. Rounds lg G; bytes off a node
+ * at most n lg G (broadcast) or n (reduce).
  *
  *     node 0:  0   1 (root)      broadcast  1 -> 2, 1 -> 4; then 1 -> 0, 2 -> 3
  *     node 1:  2   3             reduce     0 -> 1, 3 -> 2; then 2 -> 1, 4 -> 1
  *     node 2:  4
  *
- * On a node of L ranks the reduce is shared out among them (STAGED, MAPPED): each folds a slice,
- * and the head collects the slices. */
+ * With STAGED and MAPPED the reduce on a node is divided among its ranks: each reduces its own
+ * blocks, and the head collects them. */
 #include "algorithms/patterns/tree.h"
 
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static void heads_broadcast(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_wait(e);
 }
 
-/* What heads bring is a partial, unless every rank has a node of its own. */
+/* Heads contribute partials, unless every rank has a node of its own. */
 static void heads_reduce(struct twill_emitter *e, const struct twill_tree *t,
                          const struct twill_shape *shape)
 {
@@ -55,7 +56,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     if (world->nodes < 2 || shape->root >= world->size ||
         (!reduces && shape->protocol == TWILL_PROTOCOL_FLAT))
         return false;
-    /* The fold begins at the root's node, and goes node by node. */
+    /* The reduction starts at the root's node, and goes node by node. */
     bool by_rank = shape->order != TWILL_ORDER_LEFT && world->node[shape->root] == 0;
     for (uint32_t r = 1; r < world->size && by_rank && shape->order != TWILL_ORDER_ANY; r++)
         by_rank = world->node[r] >= world->node[r - 1];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hub: one rank takes everybody's buffer, folds them, and hands the result back: a central
- * parameter server (Li et al., "Scaling Distributed Machine Learning with the Parameter Server",
- * 2014), and what every other algorithm is there to avoid.
+/* Hub: one rank receives all buffers, reduces them, and returns the result: a central parameter
+ * server (Li et al., "Scaling Distributed Machine Learning with the Parameter Server", 2014), a
+ * baseline for the other algorithms.
  *
- * The hub receives a few at a time and folds from the left by rank, one window while the next is
- * under way. Everybody else sends n and receives n; the hub receives n(P-1) and sends n(P-1), so
- * that its link carries 2n(P-1) bytes. Rounds 2(P-1)/4 at the hub.
+ * The hub receives a few buffers at a time and reduces by rank from the left, one window while the
+ * next is posted. Every other rank sends n and receives n; the hub receives n(P-1) and sends
+ * n(P-1), so its link carries 2n(P-1) bytes. Rounds 2(P-1)/4 at the hub.
  *
  *     1   2   3   4
  *      \   \ /   /      all to the hub, ((((0 op 1) op 2) op 3) op 4), and back
@@ -26,7 +26,7 @@ static bool hub_delivers(const void *root, uint32_t rank, uint32_t other)
 static void emit_spoke(struct twill_emitter *e, uint32_t hub, bool back)
 {
     twill_emit_send(e, hub, twill_operand_make(TWILL_SRC, 0), 1, 0);
-    twill_emit_wait(e); /* in place the result goes where the data come from */
+    twill_emit_wait(e); /* in place, the result overwrites the data being sent */
     if (!back)
         return;
     twill_emit_recv(e, hub, twill_operand_make(TWILL_DST, 0), 1, 0);
@@ -36,7 +36,7 @@ static void emit_spoke(struct twill_emitter *e, uint32_t hub, bool back)
 static void emit_hub(struct twill_emitter *e, const struct twill_group *g, bool back)
 {
     struct twill_intake in = {
-        .blocks = 1, .by_rank = true, .give = TWILL_GIVE_NOTHING, .stride = 1};
+        .blocks = 1, .by_rank = true, .sends = TWILL_INTAKE_NOTHING, .stride = 1};
     twill_emit_intake(e, g, &in);
     for (uint32_t k = 0; back && k + 1 < g->size; k++) {
         size_t mark = twill_emit_mark(e);
@@ -70,7 +70,8 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 
 const struct twill_algorithm twill_algorithm_hub = {
     .name = "hub",
-    .help = "one rank takes all, folds from the left and hands back: 2n(P-1) bytes at the hub (Li "
+    .help = "one rank receives all, reduces from the left and returns the result: 2n(P-1) bytes "
+            "there (Li "
             "et al. 2014)",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE,
     .applies = applies,

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear: the root talks to everybody itself, a few at a time (=k: k), beginning behind its own
- * rank. It is a tree of one level: P-1 messages at the root, one at the others, n bytes each, or in
- * a gather or scatter a part each: n(P-1)/P bytes, none of them sent twice. (The "basic linear" of
- * MPI libraries; an all-to-all like it is `pairwise`.)
+/* Linear: the root exchanges messages with all other ranks itself, a few at a time (=k: k),
+ * starting with the rank after its own. It is a tree of one level: P-1 messages at the root, one at
+ * the others, of n bytes each, or of one shard each in a gather or scatter: n(P-1)/P bytes, none of
+ * them sent twice. (The "basic linear" of MPI libraries; the corresponding alltoall is `pairwise`.)
  *
- *     0 -> 1, 0 -> 2, 0 -> 3, ...      a reduce takes them in this order, by rank from the left
+ *     0 -> 1, 0 -> 2, 0 -> 3, ...      a reduce receives in this order, by rank from the left
  *
- * With =k, in a gather or reduce, no more than k send at once: the others wait for a message
- * without bytes from the root, one more delay for each k. Where many senders overflow the queue
- * before the root's link (incast), that is much less than what is lost; without =k the root's
- * window bounds what is received at once, not what is sent.
+ * With =k, in a gather or reduce, at most k ranks send at once: the others wait for a message
+ * without data from the root, one more latency per k ranks. Where many senders overflow the queue
+ * before the root's link (incast), that costs much less than it saves; without =k the root's window
+ * bounds what is received at once, not what is sent.
  *
- * Every message is a part of the sender's and of the receiver's, so parts may have any sizes. */
+ * Every message is a shard of the sender's and of the receiver's buffer, so shards may have any
+ * sizes. */
 #include "algorithms/patterns/tree.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
@@ -29,8 +30,8 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 const struct twill_algorithm twill_algorithm_linear = {
     .name = "linear",
     .help =
-        "the root with everybody, a few at a time, =k: no more than k send at once (16 received): "
-        "P-1 messages there, n bytes each, or a part in a gather or scatter",
+        "the root with all others, a few at a time, =k: no more than k send at once (16 received): "
+        "P-1 messages there, n bytes each, or a shard in a gather or scatter",
     .collectives =
         1u << TWILL_BROADCAST | 1u << TWILL_REDUCE | 1u << TWILL_GATHER | 1u << TWILL_SCATTER,
     .parameters = 1,

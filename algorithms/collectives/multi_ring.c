@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Multi-ring: k rings at once, each with its share of the buffer (Patarasuk and Yuan 2009 show that
- * rings use a whole fabric; several of them use all its links, as NCCL does).
+/* Multi-ring: k rings at once, each with a fraction of the buffer (Patarasuk and Yuan 2009 show
+ * that rings use a whole fabric; several rings use all its links, as in NCCL).
  *
- * Each ring has a lane of its own. All go node by node, but every other one the other way round,
- * and each enters a node at another rank, so that the crossings between nodes are spread over ranks
- * (and the NICs near them) and over both directions of the links. Rounds 2(P-1), bytes 2n(P-1)/P as
- * with one ring; up to 4 peers with two rings, 2k with k.
+ * Each ring has a lane of its own. All visit the ranks node by node, every other ring in the
+ * opposite direction, and each enters a node at a different rank, so that the crossings between
+ * nodes are spread over ranks (and the NICs near them) and over both directions of the links.
+ * Rounds 2(P-1), bytes 2n(P-1)/P as with one ring; up to 4 peers with two rings, 2k with k.
  *
  *     two nodes of four, ring 0:  0 -> 1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7 -> 0
  *                        ring 1:  2 <- 3 <- 0 <- 1 <- 6 <- 7 <- 4 <- 5 <- 2 */
@@ -24,7 +24,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->order == TWILL_ORDER_ANY && rings_of(shape) <= TWILL_SCHEDULE_LANES;
 }
 
-/* The ranks in the order of ring number j of k; the position of rank `me`. */
+/* Store the ranks in the order of ring number j of k; return the position of rank `me`. */
 static uint32_t order_ring(uint32_t *ranks, const struct twill_world *w, uint32_t me, uint32_t j,
                            uint32_t k)
 {
@@ -71,7 +71,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 
 const struct twill_algorithm twill_algorithm_multi_ring = {
     .name = "multi_ring",
-    .help = "=k: k rings at once (2), both ways round, each with n/k: 2(P-1) rounds, 2n(P-1)/P "
+    .help = "=k: k rings at once (2), in both directions, each with n/k: 2(P-1) rounds, 2n(P-1)/P "
             "bytes (Patarasuk and Yuan 2009)",
     .collectives = 1u << TWILL_ALLREDUCE,
     .parameters = 1,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "levels": the composer (compose.c) over levels of the machine that the caller names.
+/* "levels": the composer (compose.c) over levels of the machine that the user names.
  *
  *     levels=tile:direct/numa:direct/node:direct/group:ring/all:recursive_doubling
  *
- * says, from the inside out, how the members of each unit work together: the ranks of a tile (or an
+ * says, from the inside out, how the members of each unit communicate: the ranks of a tile (or an
  * L3 cache, l3:), the tiles of a NUMA domain, the domains of a node, the nodes of a group, the
- * groups. Levels not named are passed over; the last one is that of the whole world unless it goes
- * through memory, which ends at the node: then a ring comes on top. Without a list: memory on the
- * node, rings above. */
+ * groups. Levels that are not named are skipped. The last level named becomes that of the whole
+ * world, unless it is `direct`, which is possible within a node only: then a ring is added on top.
+ * Without a list: `direct` within the node, rings above. */
 #include "algorithms/compose/compose.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static const char *const methods[] = {"direct", "ring", "recursive_doubling", "h
                                       "bruck"};
 _Static_assert(TWILL_ARRAY_LENGTH(methods) == TWILL_BY_COUNT, "a name for each");
 
-/* Which of the names the text is, or `count`. */
+/* Return the index of the name that equals the text, or `count`. */
 static uint32_t name_find(const char *const *names, uint32_t count, const char *text, size_t length)
 {
     uint32_t i = 0;
@@ -27,7 +27,7 @@ static uint32_t name_find(const char *const *names, uint32_t count, const char *
     return i;
 }
 
-/* One number for a level: both counted from 1, so that 0 stands for none. */
+/* One number per level: level and method, both counted from 1, because 0 means none. */
 static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS])
 {
     uint32_t next = 0;
@@ -73,7 +73,7 @@ static uint32_t read_choices(const struct twill_shape *shape,
     return count;
 }
 
-/* Does folding along the ladder keep the order of ranks? */
+/* Return whether reducing along the hierarchy keeps the order of ranks. */
 static bool keeps_order(const struct twill_hierarchy *l)
 {
     for (uint32_t j = 0; j < l->count; j++) {
@@ -86,17 +86,18 @@ static bool keeps_order(const struct twill_hierarchy *l)
     return true;
 }
 
-/* A broadcast is one node's, through memory, over levels that there are several of. */
+/* Return whether the hierarchy supports the shape. Broadcasts need one node, several levels, and
+ * `direct` at each. */
 static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shape *shape)
 {
-    bool gives = shape->collective == TWILL_BROADCAST;
-    if (gives && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
+    bool broadcasts = shape->collective == TWILL_BROADCAST;
+    if (broadcasts && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
         return false;
     for (uint32_t j = 0; j < l->count; j++) {
         bool top = j + 1 == l->count;
         if ((!top || l->sharded) && twill_how_is_top(l->level[j].choice.how))
             return false;
-        if (gives && l->level[j].choice.how != TWILL_BY_DIRECT)
+        if (broadcasts && l->level[j].choice.how != TWILL_BY_DIRECT)
             return false;
     }
     if (!l->sharded && (l->shards > TWILL_MOST_SHARDS || twill_hierarchy_blocks(l) >> 16 != 0))

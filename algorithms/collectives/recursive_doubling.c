@@ -1,28 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recursive doubling (Thakur, Rabenseifner and Gropp 2005), for any number of ranks.
  *
- * In round k a rank exchanges all it has with the rank whose number differs in bit k, and folds.
- * With P not a power of two, of the first 2(P - 2^k) ranks each even one gives its data to the
- * next rank before, and gets the result after. Rounds lg P (+2), bytes sent n lg P.
- *     0 1 2 3 4      fold in: 0 -> 1, then 1 2 3 4 exchange at distance 1 and 2:
+ * In round k a rank exchanges all it has with the rank whose number differs in bit k, and reduces.
+ * If P is not a power of two, then of the first 2(P - 2^k) ranks each even one sends its data to
+ * the next rank before, and receives the result after. Rounds lg P (+2), bytes sent n lg P.
+ *
+ *     0 1 2 3 4      first 0 -> 1, then 1 2 3 4 exchange at distance 1 and 2:
  *      \| | | |      1-2 3-4, 1-3 2-4, then 1 -> 0
+ *
  * The lower rank's operand goes first on both sides: all get the same bits, in the group's order.
- * Each fold reads one of two copies in TMP, which is being sent, and writes the other, or DST. */
+ * Each reduction reads one of two copies in TMP, which is being sent, and writes the other, or DST.
+ */
 #include "algorithms/schedule/emit.h"
 
 struct doubling {
-    twill_operand own; /* what the rank has so far */
-    bool partial;      /* is that a partial? */
-    uint32_t copy;     /* of TMP that it is not in */
+    twill_operand own; /* the reduction so far */
+    bool partial;      /* `own` is a partial */
+    uint32_t copy;     /* copy of TMP that `own` is not in */
 };
 
-/* Position in the group of participant p, when the first `extra` pairs are folded. */
+/* Return the position in the group of participant p, when the first `extra` pairs have been
+ * reduced. */
 static uint32_t position(uint32_t p, uint32_t extra)
 {
     return p < extra ? 2 * p + 1 : p + extra;
 }
 
-/* Fold what a peer sends with what is here; a WAIT is due. */
+/* Reduce a peer's message with the own value; a WAIT is due. */
 static void receive_partial(struct twill_emitter *e, const struct twill_group *g,
                             struct doubling *d, uint32_t peer, bool partial, bool final)
 {
@@ -30,7 +34,7 @@ static void receive_partial(struct twill_emitter *e, const struct twill_group *g
                               : twill_operand_make(TWILL_TMP, g->first + d->copy * e->blocks);
     unsigned flags = (peer < g->me ? TWILL_STEP_FIRST : 0) | (final ? TWILL_STEP_FINAL : 0) |
                      (partial ? TWILL_STEP_PARTIAL : 0) | (d->partial ? TWILL_STEP_PARTIAL_OWN : 0);
-    /* A message of nothing has nothing to fold: a RECV. */
+    /* An empty message needs no reduction: a RECV. */
     if (g->blocks > 0)
         twill_emit_recv_reduce(e, g->rank[peer], dst, d->own, g->blocks, flags);
     else
@@ -45,11 +49,12 @@ static void send_partial(struct twill_emitter *e, const struct twill_group *g,
                     d->partial && g->blocks > 0 ? TWILL_STEP_PARTIAL : 0);
 }
 
-/* The rank that only gives, then gets. */
-static void stand_by(struct twill_emitter *e, const struct twill_group *g, const struct doubling *d)
+/* The rank outside the power of two: send the own data, then receive the result. */
+static void emit_extra_rank(struct twill_emitter *e, const struct twill_group *g,
+                            const struct doubling *d)
 {
     send_partial(e, g, d, g->me + 1);
-    if (g->blocks > 0 && !d->partial) /* in place the result goes where raw data come from */
+    if (g->blocks > 0 && !d->partial) /* in place, the result overwrites the data being sent */
         twill_emit_wait(e);
     twill_emit_recv(e, g->rank[g->me + 1], twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
 }
@@ -61,22 +66,22 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
     while (2 * power <= g->size)
         power *= 2;
     uint32_t extra = g->size - power;
-    bool brings = from == TWILL_TMP, paired = g->me < 2 * extra;
+    bool partials = from == TWILL_TMP, paired = g->me < 2 * extra;
     struct doubling d = {
-        .own = twill_operand_make(from, g->first), .partial = brings, .copy = brings};
+        .own = twill_operand_make(from, g->first), .partial = partials, .copy = partials};
     if (g->size == 1) {
         twill_emit_alone(e, g, from);
         return false;
     }
     if (paired && g->me % 2 == 0) {
-        stand_by(e, g, &d);
+        emit_extra_rank(e, g, &d);
         return true;
     }
     if (paired) {
-        receive_partial(e, g, &d, g->me - 1, brings, false);
+        receive_partial(e, g, &d, g->me - 1, partials, false);
         twill_emit_wait(e);
-    } else if (power == 2 && !brings && g->blocks > 0) {
-        /* The first fold is the last one: in place it would write what is being sent. */
+    } else if (power == 2 && !partials && g->blocks > 0) {
+        /* The first reduction is the last one: in place it would overwrite what is being sent. */
         d.own = twill_operand_make(TWILL_TMP, g->first);
         twill_emit_copy(e, d.own, twill_operand_make(from, g->first), 0, g->blocks, 0);
     }
@@ -84,7 +89,7 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
     for (uint32_t bit = 1; bit < power; bit *= 2) {
         uint32_t peer = position(me ^ bit, extra);
         send_partial(e, g, &d, peer);
-        receive_partial(e, g, &d, peer, brings || bit > 1 || peer < 2 * extra, 2 * bit == power);
+        receive_partial(e, g, &d, peer, partials || bit > 1 || peer < 2 * extra, 2 * bit == power);
         if (paired || 2 * bit < power)
             twill_emit_wait(e);
     }

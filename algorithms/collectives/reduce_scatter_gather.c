@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reduce as a reduce-scatter and a gather (after Rabenseifner 2004), for large messages: blocks,
- * one for each rank, are folded going round a ring, and the results come up a binomial tree to the
- * root. Rounds P-1 + ceil(lg P); everybody sends n(P-1)/P bytes round the ring and at most half as
- * many up the tree, and folds n(P-1)/P, where the root of a tree folds n lg P.
+ * one per rank, are reduced on their way round a ring, and the results are gathered up a binomial
+ * tree at the root. Rounds P-1 + ceil(lg P); each rank sends n(P-1)/P bytes round the ring and at
+ * most half as many up the tree, and reduces n(P-1)/P, where the root of a tree reduces n lg P.
  *
- *     everybody 0 1 2 3  ->  0: 0   1: 1   2: 2   3: 3  ->  0: 0 1 2 3
- *                            round a ring, as in ring.c     (2 takes 3 along)
+ *     all ranks 0 1 2 3  ->  0: 0   1: 1   2: 2   3: 3  ->  0: 0 1 2 3
+ *                            round a ring, as in ring.c     (2 sends 3 with its own)
  *
- * Only the root has a DST: elsewhere results are in TMP, as complete as they will be. */
+ * Only the root has a DST: the other ranks keep their final blocks in TMP. */
 #include "algorithms/patterns/tree.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
@@ -26,7 +26,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     bool root = rank == shape->root;
     bool due =
         twill_emit_ring_reduce_scatter_final(&e, &g, TWILL_SRC, root ? TWILL_DST : TWILL_TMP);
-    /* What comes to the root now is not being folded or sent, unless that was SRC, in place. */
+    /* What the root receives next is not in use by the ring, unless it is SRC, in place. */
     if (due && (!root || world->size == 2))
         twill_emit_wait(&e);
     twill_emit_tree_gather(&e, &t, TWILL_TMP);

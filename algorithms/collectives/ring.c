@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ring: reduce-scatter, then allgather, around a ring (Patarasuk and Yuan 2009); each half is a
+/* Ring: reduce-scatter, then allgather, round a ring (Patarasuk and Yuan 2009); each half is a
  * collective of its own.
  *
- * The buffer has one part per rank. In round k of the first half a rank sends part (me - 1 - k) to
- * its right and folds part (me - 2 - k), which comes from its left, with its own; after P-1 rounds
- * it holds part `me` complete. In the second half the complete parts travel round once more.
- * Rounds 2(P-1), bytes sent 2n(P-1)/P, the least there is; only the two neighbours are talked to.
- * The order is node by node, so a ring crosses between nodes once per node.
+ * The buffer has one shard per rank. In round k of the first half a rank sends shard (me - 1 - k)
+ * to its right neighbour and reduces shard (me - 2 - k), received from its left, with its own;
+ * after P-1 rounds it holds shard `me` complete. In the second half the complete shards travel
+ * round once more. Rounds 2(P-1), bytes sent 2n(P-1)/P, the minimum; the only peers are the two
+ * neighbours. The ring visits the ranks node by node, so it leaves each node once.
  *
- *     0 -> 1 -> 2 -> 3      part 3 starts at rank 0 as {0}, is {01} on 1, {012} on 2,
+ *     0 -> 1 -> 2 -> 3      shard 3 starts at rank 0 as {0}, is {01} on 1, {012} on 2,
  *     ^______________|      complete on 3, and goes from 3 to 0, 1 and 2
  *
- * The first send of a part reads what the rank brings; what was folded is in TMP, only the last
- * fold goes to DST. So nothing is copied out of place, and the same steps are right in place. */
+ * The first send of a shard reads the rank's own data; partials are in TMP, and only the last
+ * reduction writes DST. So nothing is copied out of place, and the same steps are right in place.
+ */
 #include "algorithms/schedule/emit.h"
 
 /* final: FINAL into `to`; else a partial into TMP. */
@@ -26,7 +27,7 @@ static bool ring_reduce_scatter(struct twill_emitter *e, const struct twill_grou
         uint32_t out = twill_group_block(g, g->me + 2 * n - k - 1);
         uint32_t in = twill_group_block(g, g->me + 2 * n - k - 2);
         bool ends = k + 2 == n && final;
-        /* What has been folded once, here or on the left, is a partial. */
+        /* What has been reduced once, here or on the left, is a partial. */
         unsigned moved = k > 0 || from == TWILL_TMP ? TWILL_STEP_PARTIAL : 0;
         twill_emit_send(e, right, twill_operand_make(k == 0 ? from : TWILL_TMP, out), each, moved);
         twill_emit_recv_reduce(e, left, twill_operand_make(ends ? to : TWILL_TMP, in),

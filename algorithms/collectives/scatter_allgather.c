@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Broadcast as a scatter and an allgather (van de Geijn; Barnett et al. 1994), for large messages:
- * the root scatters blocks, one for each rank, down a binomial tree, and they go round a ring until
- * everybody has them all. Rounds ceil(lg P) + P-1; the root sends 2n(P-1)/P bytes, nobody more,
- * where a tree has it send n lg P. What a rank passed on down the tree it gets again.
+ * the root scatters blocks, one per rank, down a binomial tree, and they go round a ring until all
+ * ranks have all of them. Rounds ceil(lg P) + P-1; the root sends 2n(P-1)/P bytes, no rank more,
+ * where the root of a tree sends n lg P. A rank receives again what it has forwarded down the tree.
  *
- *     0: 0 1 2 3  ->  0: 0   1: 1   2: 2   3: 3  ->  everybody 0 1 2 3
- *     (2 passes 3 on)                round a ring, as in ring.c
+ *     0: 0 1 2 3  ->  0: 0   1: 1   2: 2   3: 3  ->  all ranks 0 1 2 3
+ *     (2 forwards 3)             round a ring, as in ring.c
  *
  * The mirror image for reduce is reduce_scatter_gather. */
 #include "algorithms/patterns/tree.h"
 
-/* Of two ranks one would send back the half that it has got: a tree sends less. */
+/* With two ranks one would send back the half that it received: a tree sends less. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     return shape->root < world->size && world->size != 2;
@@ -25,7 +25,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_tree t = {.group = &g, .root = world->position[shape->root], .radix = 2};
     e.tmp_blocks = world->size > 2 ? e.blocks : 0;
     bool due = twill_emit_tree_scatter(&e, &t);
-    if (due && rank == shape->root) /* in place the ring writes what is being sent */
+    if (due && rank == shape->root) /* in place, the ring overwrites what is being sent */
         twill_emit_wait(&e);
     if (twill_emit_ring_allgather(&e, &g, TWILL_DST))
         twill_emit_wait(&e);

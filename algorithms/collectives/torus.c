@@ -2,19 +2,20 @@
 /* 2-D torus (Mikami et al., "Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash",
  * 2018): ranks in a grid of Y rows of X, a ring in every row and every column.
  *
- * Reduce-scatter along the rows, allreduce of the part along the columns, allgather along the rows.
- * Rounds 2(X-1) + 2(Y-1) = 2(X+Y-2) instead of the ring's 2(P-1); bytes 2n(P-1)/P, as the ring's.
- * Ranks go node by node, so that a row of as many ranks as a node has stays on it.
+ * Reduce-scatter along the rows, allreduce of each rank's block along the columns, allgather along
+ * the rows. Rounds 2(X-1) + 2(Y-1) = 2(X+Y-2) instead of the ring's 2(P-1); bytes 2n(P-1)/P, as the
+ * ring's. Ranks are numbered node by node, so that a row as long as a node has ranks stays inside
+ * it.
  *
- *     0 -> 1 -> 2 ->      3x2: part 0 of the rows' three ends on 0 and 3, which share it between
- *     |    |    |         them, and so on; then each row gathers its three parts
+ *     0 -> 1 -> 2 ->      3x2: the rows' sums of third 0 end on 0 and 3, which allreduce them,
+ *     |    |    |         and so on; then each row gathers its three thirds
  *     3 -> 4 -> 5 -> */
 #include "algorithms/schedule/emit.h"
 
 #include <stdlib.h>
 
-/* X and Y: what is asked for, the missing one such as fits, or as square as it gets with the short
- * rows; 0: there is none. */
+/* Return X: as requested, or fitting the requested Y, or as square as possible with the shorter
+ * side in rows; 0 if there is none. */
 static uint32_t torus_columns(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint32_t x = shape->parameter[0], y = shape->parameter[1], size = world->size;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* K-nomial trees. Broadcast and scatter go down, who has something passing it on, so that `radix`
- * times as many have it after each turn; reduce and gather go up the same way. With k = radix:
- * turns ceil(log_k P), each of up to k-1 messages; bytes sent n (k-1) log_k P by the root of a
- * broadcast, n by everyone but the root in a reduce, and each subtree's parts but once a turn in a
- * gather or scatter. Binomial (k = 2) is the least of rounds for small messages; more children a
- * turn pay where starting a message is cheap beside its way. (k = 2: Thakur, Rabenseifner and Gropp
- * 2005; more: Wilkins et al. 2023.)
+/* K-nomial trees. Broadcast and scatter go down: a rank that has the data forwards them, so that
+ * `radix` times as many have them after each turn; reduce and gather go up. With k = radix:
+ * ceil(log_k P) turns of up to k-1 messages each; bytes sent n (k-1) log_k P by the root of a
+ * broadcast, n by every rank but the root in a reduce, and each subtree's shards once per turn in a
+ * gather or scatter. Binomial (k = 2) has the fewest rounds for small messages; more children per
+ * turn pay where starting a message is cheap compared with its latency. (k = 2: Thakur,
+ * Rabenseifner and Gropp 2005; more: Wilkins et al. 2023.)
  *
- *     0 -> 4, 0 -> 2, 0 -> 1      k = 2. Numbers count from the root; a rank's parent is its
- *          4 -> 6, 2 -> 3         number with the lowest digit (to the base k) that is not 0
- *               4 -> 5, 6 -> 7    made 0. The largest subtree goes first on the way down
+ *     0 -> 4, 0 -> 2, 0 -> 1      k = 2. Numbers count from the root; a number's parent is the
+ *          4 -> 6, 2 -> 3         number with its lowest non-zero digit (to the base k) set to 0.
+ *               4 -> 5, 6 -> 7    The largest subtree goes first on the way down
  *
- * Below a number are the numbers next to it: that keeps a fold in order, and parts together. */
+ * A subtree has consecutive numbers: that keeps a reduction in order, and shards together. */
 #include "algorithms/patterns/tree.h"
 
 static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
@@ -98,7 +98,7 @@ static uint32_t radix_of(const struct twill_shape *shape)
     return shape->parameter[0] == 0 ? 2 : shape->parameter[0];
 }
 
-/* From the left only where one rank receives from all in turn. */
+/* Reducing from the left is possible only where one rank receives from all in turn. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint32_t radix = radix_of(shape);

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-/* Between the leaders. What they bring is a partial unless every rank has a node of its own: who is
- * alone on one among larger ones makes a partial of its data first. */
+/* Emit the allreduce of the leaders. They contribute partials unless every rank has a node of its
+ * own: a leader that is alone on its node first makes a partial of its data. */
 static void emit_between_leaders(struct twill_emitter *e, enum twill_how how, uint32_t blocks)
 {
     const struct twill_world *w = e->world;
@@ -48,7 +48,7 @@ static void emit_leaders(struct twill_emitter *e, enum twill_protocol protocol, 
         twill_emit_node_reduce_leader(e, protocol);
     emit_between_leaders(e, how, e->blocks);
     if (!alone)
-        twill_emit_node_hand_back(e, protocol);
+        twill_emit_node_return_result(e, protocol);
 }
 
 twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct twill_world *world,

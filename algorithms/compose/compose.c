@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The composer: an allreduce over any number of levels is a reduce-scatter down the levels, an
- * allreduce at the top, and an allgather back up. Each half is a collective of its own, with the
- * ranks' parts for shards.
+ * allreduce at the top, and an allgather back up. Each half is a collective of its own, with one
+ * shard per rank.
  *
- * The buffer is cut into shards. At each level below the top the members of a unit share out among
+ * The buffer is divided into shards. At each level below the top the members of a unit divide among
  * themselves the shards that they hold partials of, so that each shard has one owner in the unit;
- * at the top the owners of a shard allreduce it. Levels of a node go through memory (direct): the
- * lowest reads what the ranks bring (MAPPED: SRC where it lies, STAGED: out of SHARED), the next
- * ones partials in SHARED. Levels by messages hand a shard's partial round the unit to its owner
- * (ring). Back up the complete shards go the same ways.
+ * at the top the owners of a shard allreduce it. Levels within a node use memory (direct): the
+ * lowest reads the ranks' data (MAPPED: in SRC, STAGED: in SHARED), the next ones partials in
+ * SHARED. Levels by messages pass a shard's partial round the unit to its owner (ring). The final
+ * shards go back up by the same ways.
  *
- *     node 0:  0   1          node and all: shard 0 is folded by 0, 2 and 4, shard 1 by 1, 3 and 4,
- *     node 1:  2   3          which then allreduce it between them, and give it back on their nodes
+ *     node 0:  0   1     node and all: shard 0 is reduced by 0, 2 and 4, shard 1 by 1, 3 and 4,
+ *     node 1:  2   3     which then allreduce it among themselves and return it to their nodes
  *     node 2:  4
  *
- * A broadcast has no way down: in each unit of the highest level, the root's too, every rank
- * fetches its shards from the root, and then they go back up the levels below. What leaves the
- * root's unit is the message once for each other unit.
+ * A broadcast has no way down: in each unit of the highest level, also the root's, every rank
+ * fetches its shards from the root, and then they go back up the levels below. The message leaves
+ * the root's unit once per other unit.
  *
- * Bytes that leave a unit are its message divided by its ranks, as if it were one rank: with equal
- * nodes of L ranks 2(n/L)(G-1)/G per rank, ring on top. The cut depends on the world alone: nodes
- * may use different flavours. Ranks that own several shards take them in ascending order
- * everywhere, so that the lowest one under way can always go on. */
+ * The bytes that leave a unit are its message divided by its ranks, as if it were one rank: with
+ * equal nodes of L ranks 2(n/L)(G-1)/G per rank, ring on top. The division depends on the world
+ * alone, so nodes may use different protocols. Ranks that own several shards handle them in
+ * ascending order everywhere, so that the lowest one in progress can always proceed. */
 #include "algorithms/compose/compose.h"
 
 #include <stdlib.h>
 
-/* The number of the signal that a rank gives on its way down at a rung, or back up. Where there is
- * no way down, MAPPED has one to begin with: others write its DST. */
+/* Return the number of the signal that a rank sends at a level on its way down, or up. Without a
+ * way down, MAPPED starts with one: others write its DST. */
 static uint32_t ordinal_of(const struct twill_compose *c, uint32_t level, bool up, uint32_t rank)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     if (!up)
         return twill_hierarchy_signals(l, rank, 0, level + 1);
     uint32_t before = c->mapped;
-    if (c->gives)
+    if (c->broadcasts)
         before = 1 + (c->mapped && rank != c->root);
     else if (c->down)
         before = twill_hierarchy_signals(l, rank, 0, l->count) + !c->up;
@@ -101,8 +101,8 @@ uint32_t twill_compose_copies(unsigned how, uint32_t members)
     return how == TWILL_BY_RECURSIVE_DOUBLING ? 2 : how == TWILL_BY_BRUCK ? members : 1;
 }
 
-/* The last messages of one shard may still be under way when the next begins, and those sent when
- * others go back up. */
+/* Emit the allreduce of each owned shard at the top. Its last messages may still be posted when the
+ * next one starts, and its sends when the way up starts. */
 static void emit_top(struct twill_compose *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -128,24 +128,24 @@ static void emit_all(struct twill_compose *c)
         twill_emit_copy(&c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
         return;
     }
-    if (c->gives)
-        twill_compose_give(c);
+    if (c->broadcasts)
+        twill_compose_begin_broadcast(c);
     else if (c->down)
         twill_compose_down(c);
     else
         twill_compose_begin_up(c);
-    if (c->hierarchy.scatters < c->hierarchy.count && !c->gives)
+    if (c->hierarchy.scatters < c->hierarchy.count && !c->broadcasts)
         emit_top(c);
     if (c->up)
         twill_compose_up(c);
     else
         twill_compose_end_down(c);
-    if (c->gives)
-        twill_compose_end_give(c);
+    if (c->broadcasts)
+        twill_compose_end_broadcast(c);
     twill_compose_insert_wait(&c->e, true);
 }
 
-/* What the schedule needs: the same on all ranks. */
+/* Declare the schedule's blocks and scratch, equal on all ranks. */
 static void declare_schedule(struct twill_compose *c, enum twill_protocol protocol)
 {
     struct twill_hierarchy *l = &c->hierarchy;
@@ -156,18 +156,18 @@ static void declare_schedule(struct twill_compose *c, enum twill_protocol protoc
         shared += direct && (j > 0 || !c->mapped) && c->down;
         c->e.uses_peer_dst = c->e.uses_peer_dst || (direct && c->mapped && c->up);
         c->e.uses_peer_src =
-            c->e.uses_peer_src || (direct && c->mapped && ((j == 0 && c->down) || c->gives));
+            c->e.uses_peer_src || (direct && c->mapped && ((j == 0 && c->down) || c->broadcasts));
     }
     if (l->count == 0)
         return;
     const struct twill_hierarchy_level *top = &l->level[l->count - 1];
-    if (c->gives) /* every unit of the top gets all */
+    if (c->broadcasts) /* every unit of the top level gets all shards */
         twill_hierarchy_drop_top(l);
     bool direct_top = top->choice.how == TWILL_BY_DIRECT;
     if (twill_how_divides(top->choice.how) && !l->sharded)
         c->each = top->fanout;
     if (!c->mapped && messages < l->count && l->level[0].choice.how != TWILL_BY_DIRECT)
-        shared++; /* the first copy is there all the same: the way back goes through it */
+        shared++; /* the first copy is needed nevertheless: the way up uses it */
     else if (!c->mapped && messages < l->count && !c->down)
         shared = 1;
     c->e.blocks = l->shards * c->each;
@@ -190,7 +190,7 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
     struct twill_compose c = {.each = 1,
                               .down = shape->collective != TWILL_ALLGATHER &&
                                       shape->collective != TWILL_BROADCAST,
-                              .gives = shape->collective == TWILL_BROADCAST,
+                              .broadcasts = shape->collective == TWILL_BROADCAST,
                               .root = shape->root,
                               .up = shape->collective != TWILL_REDUCE_SCATTER,
                               .mapped = shape->protocol == TWILL_PROTOCOL_MAPPED};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The composer (compose.c), down the rungs: from what the ranks bring to shards, each folded by its
+/* The composer (compose.c), down the levels: from the ranks' data to shards, each reduced by its
  * owner. */
 #include "algorithms/compose/compose.h"
 
-/* Where the partials of a rung that reads memory are: own place in SHARED. STAGED has the hand-back
- * and what ranks bring in the first copy, MAPPED needs neither. */
+/* Return the copy of the blocks in SHARED with the partials that a `direct` level reads. The first
+ * copy of STAGED has the ranks' data and the results on the way up; MAPPED needs neither. */
 static uint32_t shared_copy(const struct twill_compose *c, uint32_t level)
 {
     uint32_t copy = c->mapped ? 0 : 1;
@@ -13,7 +13,7 @@ static uint32_t shared_copy(const struct twill_compose *c, uint32_t level)
     return copy;
 }
 
-/* Where a rung reads shard s of its members from. */
+/* Return where a level reads shard s of its members. */
 static twill_operand shard_source(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
     if (c->hierarchy.level[level].choice.how != TWILL_BY_DIRECT)
@@ -23,7 +23,7 @@ static twill_operand shard_source(const struct twill_compose *c, uint32_t level,
     return data_at(TWILL_SHARED, shared_copy(c, level) * c->e.blocks + twill_compose_block(c, s));
 }
 
-/* Where a rung leaves shard s: where the next one reads it, or complete. */
+/* Return where a level leaves shard s: where the next one reads it, or where final shards go. */
 static twill_operand target_of(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
     if (level + 1 == c->hierarchy.count)
@@ -31,7 +31,7 @@ static twill_operand target_of(const struct twill_compose *c, uint32_t level, ui
     return shard_source(c, level + 1, s);
 }
 
-/* Down a rung, through memory: fold the shards that fall to this rank. */
+/* One level down, through memory: reduce the shards that this rank owns. */
 static void down_direct(struct twill_compose *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -58,7 +58,8 @@ static void down_direct(struct twill_compose *c, uint32_t level)
     }
 }
 
-/* Down a rung, by messages: shard s starts at the member after its winner and goes round to it. */
+/* One level down, by messages: shard s starts at the member after its owner and goes round to it.
+ */
 static void down_ring(struct twill_compose *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -88,10 +89,10 @@ static void down_ring(struct twill_compose *c, uint32_t level)
     }
 }
 
-/* A unit of one member folds nothing, but what others read has to lie where they look for it. */
+/* A unit of one member reduces nothing, but its data must be where the next level reads them. */
 static void down_alone(struct twill_compose *c, uint32_t level)
 {
-    if (level == 0) /* all shards are this rank's */
+    if (level == 0) /* all shards belong to this rank */
         twill_emit_widen(&c->e, target_of(c, 0, 0), data_at(TWILL_SRC, 0), c->e.blocks);
     for (uint32_t s = 0; s < c->hierarchy.shards && level > 0; s++) {
         twill_operand to = target_of(c, level, s), from = shard_source(c, level, s);
@@ -100,7 +101,7 @@ static void down_alone(struct twill_compose *c, uint32_t level)
     }
 }
 
-/* SRC into SHARED, but for the shards that this rank itself folds. */
+/* Copy SRC into SHARED, except the shards that this rank reduces itself. */
 static void copy_to_shared(struct twill_compose *c)
 {
     uint32_t from = 0, shards = c->hierarchy.shards;
@@ -130,8 +131,8 @@ void twill_compose_down(struct twill_compose *c)
     }
 }
 
-/* The end of a reduce-scatter, when nobody comes back up: the part may have to be moved to DST, and
- * MAPPED may not go before the others have read its SRC, which they did at the lowest rung. */
+/* End a reduce-scatter: move the shard to DST, and with MAPPED wait until the others have read SRC,
+ * which they did at the lowest level. */
 void twill_compose_end_down(struct twill_compose *c)
 {
     struct twill_hierarchy *l = &c->hierarchy;

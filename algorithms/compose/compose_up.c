@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The composer (compose.c), back up the rungs: complete shards from their owners to everybody. */
+/* The composer (compose.c), up the levels: final shards from their owners to all ranks. */
 #include "algorithms/compose/compose.h"
 
-/* Do owners store a shard with those who want it? Else they show it in their own SHARED, where the
- * others fetch it: STAGED, with no contributions to give back the lines of (intra_node.c). */
+/* Return whether owners store shards into the receivers' memory. Otherwise (STAGED, without
+ * contributions whose cache lines could be reused: intra_node.c) they publish them in their own
+ * SHARED, where the others fetch them. */
 static bool stores(const struct twill_compose *c)
 {
     return c->mapped || c->down;
 }
 
-/* Has this rank shown the complete shard to others at a rung above? */
-static bool is_shown(const struct twill_compose *c, uint32_t level, uint32_t s)
+/* Return whether this rank has published the final shard at a higher level. */
+static bool is_published(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
-    if (c->gives && c->e.rank == c->root)
+    if (c->broadcasts && c->e.rank == c->root)
         return true;
     for (uint32_t j = level + 1; j < l->scatters; j++)
         if (l->level[j].choice.how == TWILL_BY_DIRECT && l->level[j].fanout > 1 &&
@@ -22,13 +23,13 @@ static bool is_shown(const struct twill_compose *c, uint32_t level, uint32_t s)
     return false;
 }
 
-/* Those of the shards that are not shown yet. */
-static void show_shards(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
-                        enum twill_space from)
+/* Publish those of the shards that are not published yet. */
+static void publish_shards(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
+                           enum twill_space from)
 {
     uint32_t first = s, end = s + run;
     for (; s <= end; s++) {
-        if (s < end && !is_shown(c, level, s))
+        if (s < end && !is_published(c, level, s))
             continue;
         if (s > first)
             twill_emit_copy(&c->e, data_at(TWILL_SHARED, twill_compose_block(c, first)),
@@ -38,7 +39,7 @@ static void show_shards(struct twill_compose *c, uint32_t level, uint32_t s, uin
     }
 }
 
-/* Back up a rung, at their owner. */
+/* One level up, at the owner of `run` shards from s on. */
 static void distribute_shards(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
                               enum twill_space from)
 {
@@ -47,17 +48,17 @@ static void distribute_shards(struct twill_compose *c, uint32_t level, uint32_t 
     uint32_t first = twill_compose_block(c, s), blocks = run * c->each;
     unsigned to = (c->mapped ? TWILL_DST : TWILL_SHARED) | TWILL_PEER;
     if (!stores(c))
-        show_shards(c, level, s, run, from);
+        publish_shards(c, level, s, run, from);
     if (from != TWILL_DST)
         twill_emit_copy(&c->e, data_at(TWILL_DST, first), data_at(from, first), 0, blocks, 0);
     for (uint32_t i = 1; i < r->fanout && stores(c); i++) {
         uint32_t peer = twill_hierarchy_owner_rank(l, level, c->e.rank, (r->me + i) % r->fanout, s);
-        if (!c->gives || peer != c->root) /* who has it from the beginning */
+        if (!c->broadcasts || peer != c->root) /* the root has it already */
             twill_emit_copy(&c->e, data_at(to, first), data_at(from, first), peer, blocks, 0);
     }
 }
 
-/* Nobody writes the DST of who may not have begun. */
+/* Wait until the peers have started: their DST may be written then. */
 static void await_started(struct twill_compose *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -68,7 +69,7 @@ static void await_started(struct twill_compose *c, uint32_t level)
     twill_compose_await(c, l->count, true);
 }
 
-/* STAGED: what others have handed out. */
+/* STAGED: copy what the owners have stored or published. */
 static void fetch(struct twill_compose *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -90,8 +91,8 @@ static void up_direct(struct twill_compose *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     enum twill_space from = level + 1 == l->count ? c->final : TWILL_DST;
-    bool has_all = c->gives && c->e.rank == c->root;
-    if (!c->down && c->mapped && !c->gives)
+    bool has_all = c->broadcasts && c->e.rank == c->root;
+    if (!c->down && c->mapped && !c->broadcasts)
         await_started(c, level);
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
@@ -110,7 +111,7 @@ static void up_direct(struct twill_compose *c, uint32_t level)
         fetch(c, level);
 }
 
-/* Back up a rung, by messages: the shard goes on round the unit. */
+/* One level up, by messages: each shard goes round the unit. */
 static void up_ring(struct twill_compose *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -144,7 +145,8 @@ void twill_compose_up(struct twill_compose *c)
     }
 }
 
-/* An allgather begins: own part, and MAPPED: nobody writes another's DST before it is there. */
+/* Begin an allgather: copy the own shard; with MAPPED signal that this rank has started, before
+ * others write its DST. */
 void twill_compose_begin_up(struct twill_compose *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -154,9 +156,10 @@ void twill_compose_begin_up(struct twill_compose *c)
     twill_emit_copy(&c->e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
 }
 
-/* A broadcast begins: the root, which all have told that they are there, shows the message, and all
- * others fetch from it what is theirs below the top. MAPPED tells the root when. */
-void twill_compose_give(struct twill_compose *c)
+/* Begin a broadcast: when all others have signalled that they have started, the root publishes the
+ * message, and the others fetch their shards below the top level. With MAPPED they signal the root
+ * when they are done. */
+void twill_compose_begin_broadcast(struct twill_compose *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     const struct twill_group node = twill_group_node(&c->e);
@@ -185,8 +188,8 @@ void twill_compose_give(struct twill_compose *c)
         twill_emit_signal(&c->e);
 }
 
-/* MAPPED: the root's SRC is its own again when all have fetched. */
-void twill_compose_end_give(struct twill_compose *c)
+/* End a broadcast; MAPPED: the root waits until all others have read its SRC. */
+void twill_compose_end_broadcast(struct twill_compose *c)
 {
     const struct twill_group node = twill_group_node(&c->e);
     if (c->mapped && c->e.rank == c->root)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ladder of levels: which units there are, and which rank has which shard. */
+/* The hierarchy of levels: their units, and the rank that owns each shard. */
 #include "algorithms/compose/hierarchy.h"
 
 #include <stdlib.h>
@@ -14,14 +14,15 @@ static const uint32_t *units_of(const struct twill_world *w, unsigned level)
     return w->unit[level];
 }
 
-/* A level that is not known: below the node nobody has company, above it all are one. */
+/* Return whether the level's units are known. An unknown level below the node has one rank per
+ * unit, one above it one unit. */
 static bool level_is_known(const struct twill_world *w, unsigned level)
 {
     return level >= TWILL_LEVEL_NODE || w->unit[level] != NULL;
 }
 
-/* Deal the units of the rung below (NULL: the ranks) to the units of this one. Units are numbered
- * by their lowest ranks. */
+/* Assign the units of the level below (NULL: the ranks) to the units of this level. Units are
+ * numbered by their lowest ranks. */
 static bool deal_members(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w)
 {
@@ -35,7 +36,7 @@ static bool deal_members(struct twill_hierarchy_level *level,
         for (uint32_t r = 0; r < w->size; r++) {
             uint32_t unit = twill_level_unit(level, r);
             uint32_t member = below == NULL ? r : twill_level_unit(below, r);
-            if (member != members) /* seen: not the lowest rank of it */
+            if (member != members) /* seen before: not its lowest rank */
                 continue;
             members++;
             if (unit >= level->units)
@@ -45,7 +46,7 @@ static bool deal_members(struct twill_hierarchy_level *level,
             else
                 level->first[unit + 2]++;
         }
-        /* Where a unit begins is kept one place further on until the second round has filled it. */
+        /* Unit u's start is kept at first[u + 1] until the second pass has filled it. */
         for (uint32_t u = 0; u < level->units && !fill; u++) {
             if (level->first[u + 2] > level->widest)
                 level->widest = level->first[u + 2];
@@ -62,7 +63,7 @@ static void release_level(struct twill_hierarchy_level *level)
     free(level->place);
 }
 
-/* Which member of its unit is each rank in, and this one? */
+/* Compute the member that each rank, and this one, is in. */
 static bool members_find(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w,
                          uint32_t rank)
@@ -82,7 +83,7 @@ static bool members_find(struct twill_hierarchy_level *level,
     return true;
 }
 
-/* Into how many shards, and how many of them in a row one member has. */
+/* Compute the number of shards, and of each level's consecutive shards of one member. */
 static void shards_count(struct twill_hierarchy *l)
 {
     l->shards = 1;
@@ -134,7 +135,7 @@ void twill_hierarchy_close(struct twill_hierarchy *l)
         release_level(&l->level[j]);
 }
 
-/* Which of `fan` members at a rung has shard s. */
+/* Return which of `fanout` members of a unit of this level has shard s. */
 static uint32_t member_of(const struct twill_hierarchy *l,
                           const struct twill_hierarchy_level *level, uint32_t fanout, uint32_t s)
 {

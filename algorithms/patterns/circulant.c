@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reduce-scatter and allgather on a circulant graph; the idea is told in halving_doubling.c. */
+/* Reduce-scatter and allgather on a circulant graph; halving_doubling.c explains the idea. */
 #include "algorithms/schedule/emit.h"
 
-/* The same step for all parts of ranks `from` to `to` - 1 to the right of position `base`, in
- * pieces that are consecutive blocks, and either all partials or all raw: what is `partials` or
- * farther to the right was never folded. Sends if `out`, else receives into the position of this
- * rank. */
+/* One step for the shards of the positions `from` to `to` - 1 to the right of position `base`, in
+ * runs of consecutive blocks that are either all partials or all raw: the shards nearer than
+ * `partials` have been reduced before. Sends if `out`, else receives into this rank's blocks. */
 struct shard_range {
     uint32_t base, from, to, partials, peer;
     bool out, reduces, ends;
@@ -29,8 +28,8 @@ static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, ui
                                    (s->ends ? TWILL_STEP_FINAL : 0));
 }
 
-/* From the farthest on: of what goes out that is what came last. distance: between the numbers of a
- * part as seen from the receiver and from the sender. */
+/* Emit the runs from the farthest on, because what was received last is sent last. distance:
+ * between a shard's offset as seen from the receiver and from the sender. */
 static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
                         const struct shard_range *s, uint32_t distance)
 {
@@ -40,14 +39,15 @@ static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
         first = s->from;
         if (!partial && s->partials > first + distance)
             first = s->partials - distance;
-        if (s->base + end > g->size) /* not past the last part */
+        if (s->base + end > g->size) /* not past the last shard */
             first = (uint32_t)twill_max(first, s->base < g->size ? g->size - s->base : 0);
         emit_blocks(e, s, twill_group_block(g, s->base + first), (end - first) * each, partial,
                     end - 1 < s->partials);
     }
 }
 
-/* Skips by number: 0 is P, then each half of the one before, rounded up, down to 1. */
+/* Return skip number `number`: skip 0 is P, each further one is half of the one before, rounded up,
+ * down to 1. */
 static uint32_t skip_length(uint32_t size, uint32_t number)
 {
     for (; number > 0; number--)
@@ -61,7 +61,7 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
     uint32_t size = g->size;
     for (uint32_t s = size, next; s > 1; s = next) {
         next = (s + 1) / 2;
-        /* Out of TMP all are partials: no position is farther than this. */
+        /* From TMP all are partials: every position is nearer than this. */
         uint32_t partials = from == TWILL_TMP ? 2 * size : s == size ? 0 : size / 2;
         struct shard_range out = {.base = g->me,
                                   .from = next,

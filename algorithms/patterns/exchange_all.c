@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Everybody with everybody over messages: whose turn it is, and folding what comes from all.
+/* Total exchanges over messages: the order of the turns, and the reduction of what all members
+ * send.
  *
- * What comes waits in TMP, in as many places as two windows have turns: one window is under way
- * while the other is folded into an accumulator, which is in TMP too and takes the operands in
- * order. DST gets the last operand, and then the accumulator and it are folded there. */
+ * Received operands are kept in TMP, in as many slots as two windows have turns: one window is
+ * posted while the other is reduced into an accumulator, also in TMP, which takes the operands in
+ * order. The last operand goes to DST, and the accumulator and it are reduced there. */
 #include "algorithms/schedule/emit.h"
 
 static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
@@ -42,15 +43,15 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_wait(e);
 }
 
-/* Where operand number i waits; the accumulator comes before. */
+/* The slot of operand number i; the accumulator precedes the slots. */
 static twill_operand intake_operand(const struct twill_intake *in, uint32_t i)
 {
     return twill_operand_make(TWILL_TMP,
                               in->tmp + (1 + i % (2 * TWILL_EXCHANGE_WINDOW)) * in->stride);
 }
 
-/* Receive operand number i. With one of the first two here already, the other is folded with it as
- * it comes; with two in all that is the result. */
+/* Receive operand number i. If the own operand is one of the first two, the other is reduced with
+ * it on arrival; if there are two in all, that is the result. */
 static void receive_intake(struct twill_emitter *e, const struct twill_group *g,
                            const struct twill_intake *in, uint32_t own, uint32_t i, uint32_t from)
 {
@@ -67,13 +68,14 @@ static void receive_intake(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_recv(e, from, i == 0 ? acc : intake_operand(in, i), in->blocks, 0);
 }
 
-/* Does operand number i come folded, or where it is to be? */
+/* Return whether operand number i needs no reduction after its arrival: it is reduced on arrival or
+ * starts the accumulator. */
 static bool comes_reduced(uint32_t own, uint32_t i)
 {
     return i == 0 || (i == 1 && own < 2);
 }
 
-/* Fold operands from number *i up to the one before `end`, `most` at most. */
+/* Reduce operands from number *i up to before `end`, at most `most`, and advance *i. */
 static void reduce_operands(struct twill_emitter *e, const struct twill_group *g,
                             const struct twill_intake *in, uint32_t own, uint32_t *i, uint32_t end,
                             uint32_t most)
@@ -101,25 +103,25 @@ void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
                        const struct twill_intake *in)
 {
     uint32_t own = in->by_rank ? g->me : 0, reduced = 0, here = 0;
-    uint32_t given = in->give == TWILL_GIVE_ALL ? g->blocks : g->blocks / g->size;
+    uint32_t sent = in->sends == TWILL_INTAKE_ALL ? g->blocks : g->blocks / g->size;
     enum twill_space from = TWILL_SRC;
-    if (g->size == 2 && in->give == TWILL_GIVE_ALL) {
-        /* The first fold is the last one: in place it would write what is being sent. */
+    if (g->size == 2 && in->sends == TWILL_INTAKE_ALL) {
+        /* The first reduction is the last one: in place it would overwrite what is being sent. */
         from = TWILL_TMP;
         twill_emit_copy(e, twill_operand_make(from, g->first),
                         twill_operand_make(TWILL_SRC, g->first), 0, g->blocks, 0);
     }
     for (uint32_t k = 0; k + 1 < g->size; k++) {
         struct twill_turn turn = twill_turn_at(g, in->by_rank, k);
-        uint32_t out = in->give == TWILL_GIVE_ALL ? g->first : twill_group_block(g, turn.to);
-        if (in->give != TWILL_GIVE_NOTHING)
-            twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), given, 0);
+        uint32_t out = in->sends == TWILL_INTAKE_ALL ? g->first : twill_group_block(g, turn.to);
+        if (in->sends != TWILL_INTAKE_NOTHING)
+            twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), sent, 0);
         receive_intake(e, g, in, own, turn.operand, g->rank[turn.from]);
-        /* A window that there is nothing to fold of goes with the next. */
+        /* A window without anything to reduce is merged with the next. */
         uint32_t ends = turn.operand + 1 + (turn.operand + 1 == own);
         if (k + 2 < g->size && (!turn.last || comes_reduced(own, ends - 1)))
             continue;
-        reduce_operands(e, g, in, own, &reduced, here, here); /* the window before */
+        reduce_operands(e, g, in, own, &reduced, here, here); /* the previous window */
         twill_emit_wait(e);
         here = ends;
         reduce_operands(e, g, in, own, &reduced, here, 1);

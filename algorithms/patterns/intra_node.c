@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks of one node do together, in four flavours: the pieces of "direct" and of the composer.
+/* Patterns for the ranks of one node, in four protocols: used by "direct" and by the composer.
  *
- * Copies of SHARED and IMM alternate, and no piece waits at its end for others to have read. Where
- * everybody hears of everybody that is right because no rank ends before all ranks of its node have
- * begun: who comes round to a copy again knows that everybody has begun a later instance, hence is
- * done with the earlier one. Who writes a peer's SHARED has heard besides that the peer has begun
- * this instance, hence is done with what it had there itself. The verifier checks all three.
+ * Copies of SHARED and IMM alternate, and no pattern waits at its end for others to have read.
+ * Where every rank awaits every other that is safe, because no rank ends before all ranks of its
+ * node have started: when a rank reuses a copy, all ranks have started a later instance, and hence
+ * are done with the earlier one. A rank that writes a peer's SHARED has also been signalled that
+ * the peer has started this instance, and hence is done with what it had there. The verifier checks
+ * all three.
  *
- * Where data go one way only (broadcast, the root's reduce) pieces are eager: who gives is done
- * when it has given, and nobody hears of who only takes. Then a rank may be ahead of others by as
- * many instances as there are copies; the executor holds it back when it comes round to one that
- * somebody may not be done with (lib/exec/request_queue.c), and the verifier does so too. So a
- * giver synchronises once in many calls, and ranks that share a core change places once in many
- * calls.
+ * Where data flow one way only (broadcast, reduce to a root) patterns are eager: a rank that only
+ * contributes ends when it has contributed, and no rank awaits those that only receive. A rank may
+ * then be ahead of others by as many instances as there are copies; the executor
+ * (lib/exec/request_queue.c) and the verifier hold it back when it is about to reuse a copy that a
+ * peer may still use. So the contributor synchronises once in many calls, and ranks that share a
+ * core are switched once in many calls.
  *
- * STAGED allreduces give a shard's result back in the lines that its contributions came in: the
- * owner stores it into everybody's SHARED, and everybody takes it from there. A line is then shared
- * by two ranks only, each of which reads it before it writes it, so that it has it already: per
- * contribution one transfer between cores each way. (Shown in the owner's own SHARED, a result
- * costs two more, because both kinds of lines have to be fetched back before they are written anew.
- * 2 ranks on Sapphire Rapids, one node: 64 KiB 6.2 us instead of 8.2, 1 MiB 92 instead of 133.)
+ * STAGED allreduces return a shard's result in the cache lines that its contributions came in: the
+ * owner stores it into all ranks' SHARED, and each rank copies it from its own. A line is then
+ * shared by two ranks only, each of which reads it before it writes it, so that it owns it already:
+ * one transfer between cores each way per contribution. (In the owner's own SHARED, a result costs
+ * two more, because both kinds of lines have to be fetched back before they are written again. 2
+ * ranks on Sapphire Rapids, one node: 64 KiB 6.2 us instead of 8.2, 1 MiB 92 instead of 133.)
  *
  * Loads and stores of memory per rank, n bytes among L ranks, m = n(L-1)/L:
+ *
  *   STAGED allreduce       m + n/L loaded of SRC, n stored to DST; m stored to SHARED, m loaded as
  *                          contributions, m stored as results, m loaded; 2m/64 lines come in
  *   STAGED reduce-scatter  n loaded of SRC, n/L stored to DST; m stored and m loaded; m/64 lines
@@ -29,7 +31,8 @@
  *   FLAT allreduce         n loaded twice of SRC (the second time from the cache), n stored to DST;
  *                          n stored and (L-1)n loaded; (L-1)n/64 lines
  *
- * Operands are always folded in the order of the node's ranks, so that flavours give equal bits. */
+ * Operands are always reduced in the order of the node's ranks, so that all protocols give the same
+ * bits. */
 #include "algorithms/schedule/emit.h"
 
 void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal)
@@ -49,7 +52,7 @@ void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_grou
         twill_emit_copy(e, dst, scratch, 0, blocks, 0);
 }
 
-/* From one space of this rank to another, all but the shards that it folds itself. */
+/* Copy from one space of this rank to another, except the shards that it reduces itself. */
 static void copy_others(struct twill_emitter *e, const struct twill_group *g,
                         struct twill_shards shards, enum twill_space to, enum twill_space from)
 {
@@ -87,8 +90,8 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol
                           shards.each, flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
 }
 
-/* The own shards into DST, and into `to` of everybody else; right behind the REDUCE, so that it is
- * done while they are in the cache. */
+/* Copy the own shards into DST, and into `to` of all others; directly after the REDUCE, while they
+ * are in the cache. */
 static void distribute_result(struct twill_emitter *e, const struct twill_group *g,
                               struct twill_shards shards, enum twill_space to,
                               enum twill_space from)
@@ -112,8 +115,8 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol prot
         copy_others(e, &g, shards, TWILL_DST, TWILL_SHARED);
 }
 
-/* IMM and FLAT: show what is in `space` to the node; and where others read it. */
-static void show_space(struct twill_emitter *e, enum twill_protocol protocol, unsigned space)
+/* IMM and FLAT: publish what is in `space` to the node. */
+static void publish_space(struct twill_emitter *e, enum twill_protocol protocol, unsigned space)
 {
     if (protocol == TWILL_PROTOCOL_IMM) {
         twill_emit_put_imm(e, data_at(space, 0), 0);
@@ -123,7 +126,7 @@ static void show_space(struct twill_emitter *e, enum twill_protocol protocol, un
     twill_emit_signal(e);
 }
 
-static unsigned shown(enum twill_protocol protocol)
+static unsigned published_space(enum twill_protocol protocol)
 {
     return (protocol == TWILL_PROTOCOL_IMM ? TWILL_IMM : TWILL_SHARED) | TWILL_PEER;
 }
@@ -133,7 +136,7 @@ static unsigned await_flags(enum twill_protocol protocol)
     return protocol == TWILL_PROTOCOL_IMM ? TWILL_STEP_IMM : 0;
 }
 
-/* Lines of IMM are not counted: their ordinal is 0. */
+/* IMM lines are not counted: their ordinal is 0. */
 static uint32_t first_ordinal(enum twill_protocol protocol)
 {
     return protocol == TWILL_PROTOCOL_IMM ? 0 : 1;
@@ -142,17 +145,19 @@ static uint32_t first_ordinal(enum twill_protocol protocol)
 static void fetch_result(struct twill_emitter *e, enum twill_protocol protocol, uint32_t peer)
 {
     twill_emit_await_one(e, peer, first_ordinal(protocol), await_flags(protocol));
-    twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(shown(protocol), 0), peer, e->blocks, 0);
+    twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(published_space(protocol), 0), peer,
+                    e->blocks, 0);
 }
 
 void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
-    show_space(e, protocol, TWILL_SRC);
+    publish_space(e, protocol, TWILL_SRC);
     twill_emit_await(e, &g, first_ordinal(protocol), await_flags(protocol));
-    /* What this rank has shown may be on its way to the others: it takes its own from SRC. */
+    /* Peers may be fetching what this rank has published: read its own data from SRC. */
     twill_emit_reduce_complete(e, &g, data_at(TWILL_DST, 0), data_at(TWILL_TMP, 0),
-                               data_at(shown(protocol), 0), e->blocks, TWILL_STEP_OWN_SRC);
+                               data_at(published_space(protocol), 0), e->blocks,
+                               TWILL_STEP_OWN_SRC);
 }
 
 void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol protocol,
@@ -161,16 +166,16 @@ void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol pr
     struct twill_group g = twill_group_node(e);
     e->eager = true;
     if (e->rank != root) {
-        show_space(e, protocol, TWILL_SRC);
+        publish_space(e, protocol, TWILL_SRC);
         return;
     }
     twill_emit_await(e, &g, first_ordinal(protocol), await_flags(protocol));
-    twill_operand shown_at = data_at(shown(protocol), 0), tmp = data_at(TWILL_TMP, 0);
+    twill_operand published = data_at(published_space(protocol), 0), tmp = data_at(TWILL_TMP, 0);
     if ((flags & TWILL_STEP_FINAL) != 0)
-        twill_emit_reduce_complete(e, &g, data_at(TWILL_DST, 0), tmp, shown_at, e->blocks,
+        twill_emit_reduce_complete(e, &g, data_at(TWILL_DST, 0), tmp, published, e->blocks,
                                    TWILL_STEP_OWN_SRC);
     else
-        twill_emit_reduce(e, &g, tmp, shown_at, e->blocks, TWILL_STEP_OWN_SRC);
+        twill_emit_reduce(e, &g, tmp, published, e->blocks, TWILL_STEP_OWN_SRC);
 }
 
 void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protocol,
@@ -185,7 +190,7 @@ void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protoco
     twill_emit_node_reduce_scatter(e, protocol, shards, gets ? TWILL_TMP : TWILL_SHARED, 0);
     if (!gets || mapped)
         twill_emit_signal(e);
-    if (gets || mapped) /* MAPPED: SRC is read until then */
+    if (gets || mapped) /* MAPPED: peers read SRC until then */
         twill_emit_await(e, &g, 2, 0);
     for (uint32_t i = 1; i < g.size && gets; i++) {
         uint32_t peer = (g.me + i) % g.size;
@@ -200,19 +205,19 @@ void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol 
 {
     struct twill_group g = twill_group_node(e);
     if (g.me != 0) {
-        show_space(e, protocol, TWILL_SRC);
+        publish_space(e, protocol, TWILL_SRC);
         return;
     }
     twill_emit_await(e, &g, first_ordinal(protocol), await_flags(protocol));
-    twill_emit_reduce(e, &g, data_at(TWILL_TMP, 0), data_at(shown(protocol), 0), e->blocks,
-                      TWILL_STEP_OWN_SRC);
+    twill_emit_reduce(e, &g, data_at(TWILL_TMP, 0), data_at(published_space(protocol), 0),
+                      e->blocks, TWILL_STEP_OWN_SRC);
 }
 
-void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_protocol protocol)
+void twill_emit_node_return_result(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
     if (g.me == 0)
-        show_space(e, protocol, TWILL_DST);
+        publish_space(e, protocol, TWILL_DST);
     else
         fetch_result(e, protocol, g.rank[0]);
 }
@@ -235,9 +240,9 @@ void twill_emit_node_release(struct twill_emitter *e)
         twill_emit_await_one(e, g.rank[0], 1, 0);
 }
 
-/* The giver shows the data; MAPPED is it done when the others have them. */
-static void show_group(struct twill_emitter *e, const struct twill_group *g,
-                       enum twill_protocol protocol, enum twill_space from)
+/* Publish the data as the source of a broadcast; MAPPED: wait until the others have read them. */
+static void publish_group(struct twill_emitter *e, const struct twill_group *g,
+                          enum twill_protocol protocol, enum twill_space from)
 {
     if (protocol == TWILL_PROTOCOL_STAGED)
         twill_emit_copy(e, data_at(TWILL_SHARED, 0), data_at(from, 0), 0, e->blocks, 0);
@@ -262,16 +267,16 @@ void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_protocol prot
     else if (mapped)
         e->uses_peer_dst = true;
     if (g.me == from_local) {
-        show_group(e, &g, protocol, from);
+        publish_group(e, &g, protocol, from);
         return;
     }
-    uint32_t giver = g.rank[from_local];
+    uint32_t source = g.rank[from_local];
     if (!mapped) {
-        fetch_result(e, protocol, giver);
+        fetch_result(e, protocol, source);
         return;
     }
-    twill_emit_await_one(e, giver, 1, 0);
-    twill_emit_copy(e, data_at(TWILL_DST, 0), data_at((unsigned)from | TWILL_PEER, 0), giver,
+    twill_emit_await_one(e, source, 1, 0);
+    twill_emit_copy(e, data_at(TWILL_DST, 0), data_at((unsigned)from | TWILL_PEER, 0), source,
                     e->blocks, 0);
     twill_emit_signal(e);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks that travel along trees, one behind the other.
+/* Pipelines of blocks along trees.
  *
- * There is one clock in mind: chunk c leaves depth d at time c + height - d on its way up, and at
+ * Steps follow a virtual clock: block c leaves depth d at time c + height - d on its way up, and at
  * time c + height + d on its way down. What a rank sends and receives at one time is posted
- * together, with a WAIT before it if it needs what came earlier; both ends of a message have it at
- * the same time, so nobody waits in a circle. A chunk that has come is sent on at the next time. */
+ * together, after a WAIT if it depends on earlier messages; both ends of a message post it at the
+ * same time, so there is no cyclic wait. A block is forwarded at the time after its arrival. */
 #include "algorithms/schedule/emit.h"
 
 struct pipeline {
@@ -13,15 +13,15 @@ struct pipeline {
     enum twill_space result;
 };
 
-/* The chunk that is `delay` behind the clock, as a block; false: none. */
+/* Compute the block that is `delay` behind the clock; false if there is none. */
 static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, uint32_t *block)
 {
     *block = p->first + time - delay;
     return time >= delay && time - delay < p->blocks;
 }
 
-/* Receive from the children: the first one's is folded with SRC as it comes, the second one's lands
- * beside. */
+/* Receive from the children: the first one's operand is reduced with SRC on arrival, the second
+ * one's is received beside it. */
 static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     bool ends = p->up->depth == 0;

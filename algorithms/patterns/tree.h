@@ -1,66 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shape of k-nomial trees, and what can be done along them. Internal to this room.
+/* K-nomial trees and the patterns that use them. Internal to algorithms/.
  *
- * Members are numbered from the root: number 0 is the root, number v its group's member
- * (root + v) % size. Written to the base `radix`, a number's parent is the number with its lowest
- * digit that is not 0 made 0. So what is below v, and v, are consecutive numbers. */
+ * Members are numbered from the root: number 0 is the root, number v is the group's member (root +
+ * v) % size. A number's parent is the number with its lowest non-zero digit, to the base `radix`,
+ * set to 0. So the subtree of v consists of consecutive numbers from v on. */
 #ifndef TWILL_TREE_H
 #define TWILL_TREE_H
 
 #include "algorithms/schedule/emit.h"
 
+/* A tree over a group; the emitting rank is the group's `me`. */
 struct twill_tree {
-    const struct twill_group *group; /* parts of its blocks go by position: no `part` */
+    const struct twill_group *group; /* its shards are by position: `shard` is NULL */
     uint32_t root;                   /* position in the group */
-    uint32_t radix;                  /* from 2; the group's size and more: all are the root's own */
+    uint32_t radix; /* at least 2; from the group's size on all others are the root's children */
     uint32_t
-        credit; /* so many of a rank's children send at once, who else waits to be told; 0: all */
+        credit; /* children of a rank that may send at once, the others wait for credit; 0: all */
 };
 
-/* So many messages of children, or to them, are under way at a time. */
+/* Return the number of messages with children that are posted at a time. */
 uint32_t twill_tree_window(const struct twill_tree *t);
-/* On the way up: tell the children from the i-th on that they may send, up to a window's end; wait
- * to be told oneself. A message without bytes, which a receiver that is short of room or whose link
- * is short of queues (incast) saves more than it costs. */
+/* Flow control on the way up: grant `count` children from the i-th on to send; wait for the
+ * parent's grant. A grant is a message without data. It costs less than it saves where the receiver
+ * is short of buffers or its link of queues (incast). */
 void twill_emit_tree_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
                             uint32_t count);
 void twill_emit_tree_await_credit(struct twill_emitter *e, const struct twill_tree *t);
 
-/* Messages posted before a WAIT: enough to overlap, few enough not to flood anyone. */
+/* Messages posted before a WAIT: enough to overlap, few enough not to overrun a receiver. */
 #define TWILL_TREE_WINDOW 16
 
-/* This rank's number; the rank of a number. */
+/* Return this rank's number; the rank of number v. */
 uint32_t twill_tree_me(const struct twill_tree *t);
 uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v);
-/* v and how many are below it. */
+/* Return the size of the subtree of v, with v. */
 uint32_t twill_subtree_size(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_parent(const struct twill_tree *t, uint32_t v);
-/* How many children v has; the i-th, in ascending order. */
+/* Return the number of children of v; the i-th child, in ascending order. */
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i);
 
-/* Nobody leaves a node before all of it have come, where messages along the tree do not show it:
- * down from the root they tell of who is above, up to it of who is below. `last`: position of one
- * who hears of everybody in the end (the root, where there is nobody else). */
+/* Ensure that no rank ends before all ranks of its node have started, where the tree's messages do
+ * not prove it: on the way down they prove that ancestors have started, on the way up that
+ * descendants have. `last`: position of a member that receives from all in the end, beside the
+ * root. */
 void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
 void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
 
-/* Fold everybody's `from` (SRC, or a partial in TMP) in the order of the numbers, into DST of the
- * member at position `last`, which need not be the root. Needs TMP for group->blocks; ends with
+/* Reduce all members' `from` (SRC, or a partial in TMP), in the order of the numbers, into DST of
+ * the member at position `last`, which need not be the root. Uses TMP for group->blocks; ends with
  * nothing posted. */
 void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space from, uint32_t last);
-/* Every member's blocks, which are in `own` (SRC or TMP), into DST on the root. Those of several
- * members meet in TMP. The root's own, if in TMP, are in DST already. */
+/* Gather every member's blocks, which are in `own` (SRC or TMP), into DST of the root. Those of
+ * several members are collected in TMP. The root's own blocks, if in TMP, must be in DST already.
+ */
 void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space own);
-/* The root's SRC: every member's blocks into its DST. Those of several members pass through TMP.
- * True: sends are still under way. */
+/* Scatter the root's SRC: every member's blocks into its DST, through TMP where they are of several
+ * members. Returns whether sends are still posted. */
 bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t);
 
-/* The four collectives, whole; for trees of any radix, also one that makes all the root's own. */
+/* Emit broadcast, reduce, gather or scatter by a tree of any radix; from world->size on that is the
+ * linear algorithm. */
 twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
                              uint32_t rank, const struct twill_shape *shape, uint32_t radix,
                              uint32_t credit, struct twill_error *error);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gather up a k-nomial tree and scatter down one. A subtree's parts are consecutive numbers, so
- * they go as one message, or two where the numbers pass the last position; what is not at its end
- * yet waits in TMP. */
+/* Gather up a k-nomial tree and scatter down one. A subtree's shards are consecutive, so they are
+ * one message, or two where they pass the last position. Shards that are not at their destination
+ * yet are in TMP. */
 #include "algorithms/patterns/tree.h"
 
-/* The blocks of v and of those below it, as one message or two. */
+/* Send or receive the blocks of v's subtree, as one message or two. */
 static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t, uint32_t v,
                             uint32_t peer, bool sends, enum twill_space space)
 {
@@ -12,7 +12,7 @@ static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t,
     uint32_t each = g->blocks / g->size, first = (v + t->root) % g->size;
     struct twill_range range[2];
     uint32_t ranges = twill_ring_ranges(range, g->size, first, twill_subtree_size(t, v));
-    for (uint32_t i = ranges; i-- > 0;) { /* on the way up, what came last first */
+    for (uint32_t i = ranges; i-- > 0;) { /* on the way up, what arrived last goes first */
         twill_operand at = twill_operand_make(space, g->first + range[i].first * each);
         if (sends)
             twill_emit_send(e, twill_tree_rank(t, peer), at, range[i].length * each, 0);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reduce up a k-nomial tree: a rank folds its children's partials to its own, in ascending order,
- * so that number v's partial is that of v, v+1, ... A message is folded as it comes: no store for
- * it.
+/* Reduce up a k-nomial tree: a rank reduces its children's partials into its own in ascending
+ * order, so that number v's partial is that of v, v+1, ... Messages are reduced on arrival, without
+ * being stored.
  *
- * By rank the tree's root is rank 0, which then hands the result on: final, though in TMP. */
+ * If the order is by rank, the tree's root is rank 0, which then sends the final result, in its
+ * TMP, to the collective's root. */
 #include "algorithms/patterns/tree.h"
 
-/* Is the message of number v a partial, or just what it has itself, raw? */
+/* Return PARTIAL if number v sends a partial, 0 if it sends its own raw data. */
 static unsigned message_kind(const struct twill_tree *t, enum twill_space from, uint32_t v)
 {
     return from == TWILL_TMP || twill_subtree_size(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
 }
 
-/* Into `to` on the root. */
+/* Reduce the children's messages; the root's result is in `to`. */
 static void reduce_children(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space from, enum twill_space to)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shape of k-nomial trees: who is above and below whom, and what that says of who has come. */
+/* The shape of k-nomial trees: parents and children, and which ranks' start messages prove. */
 #include "algorithms/patterns/tree.h"
 
 uint32_t twill_tree_me(const struct twill_tree *t)
@@ -12,7 +12,8 @@ uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v)
     return t->group->rank[(v + t->root) % t->group->size];
 }
 
-/* Of the lowest digit that is not 0; for the root the first power not below size. */
+/* Return the weight of v's lowest non-zero digit; for the root the first power that is not below
+ * the size. */
 static uint32_t weight(const struct twill_tree *t, uint32_t v)
 {
     uint32_t w = 1;
@@ -48,7 +49,7 @@ uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v)
     return n;
 }
 
-/* Has number a, once it ends, heard of number b by messages? */
+/* Return whether the messages prove to number a, when it ends, that number b has started. */
 static bool number_delivers(const struct twill_tree *t, bool up, uint32_t last, uint32_t a,
                             uint32_t b)
 {
@@ -80,7 +81,7 @@ void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, 
     const uint32_t *node = e->world->node;
     uint32_t me = twill_tree_me(t);
     uint32_t some[1 + TWILL_STEP_PEERS] = {e->rank}, n = 1;
-    /* Begin behind this rank: not all of a node should read the same line at once. */
+    /* Start with the next rank: not all ranks of a node should read the same line at once. */
     for (uint32_t i = 1; i <= g->size; i++) {
         uint32_t v = (me + i) % g->size, rank = twill_tree_rank(t, v);
         if (v != me && node[rank] == node[e->rank] && !number_delivers(t, up, last, me, v))

@@ -214,10 +214,10 @@ struct twill_intake {
     uint32_t first, blocks; /* blocks to reduce; FINAL into DST */
     bool by_rank;           /* in the order of the group; else the own first, then leftwards */
     enum {
-        TWILL_GIVE_NOTHING,
-        TWILL_GIVE_SHARD,
-        TWILL_GIVE_ALL
-    } give; /* what each member sends of its SRC */
+        TWILL_INTAKE_NOTHING,
+        TWILL_INTAKE_SHARD,
+        TWILL_INTAKE_ALL
+    } sends; /* what each member sends of its SRC */
     /* Offset of the scratch in TMP: TWILL_INTAKE_COPIES times the blocks, `stride` blocks apart. */
     uint32_t tmp, stride;
 };
@@ -266,7 +266,7 @@ void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protoco
 /* IMM and FLAT: local rank 0 reduces everything into a partial in TMP; later it gives the result in
  * its DST to the others. */
 void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol protocol);
-void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_protocol protocol);
+void twill_emit_node_return_result(struct twill_emitter *e, enum twill_protocol protocol);
 /* A barrier of the node in two halves, between which the leader (local rank 0) may communicate with
  * other nodes: it has the signals of all others after the first half, and they continue after the
  * second. */

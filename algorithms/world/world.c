@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Building the world from node labels, and reading a declared shape such as "2x2". */
+/* Build the world from node labels and levels, and parse declared shapes such as "2x2". */
 #include "algorithms/world/world.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int compare_ranks(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* For each rank the lowest rank with the same label, into leader. Sorts. */
+/* Store in `leader` for each rank the lowest rank with the same label. Sorts `ranks`. */
 static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size)
 {
     qsort(ranks, size, sizeof(*ranks), compare_ranks);
@@ -35,12 +35,12 @@ static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size
     }
 }
 
-/* Number the nodes by lowest rank and place every rank; world->node holds leaders on entry. */
+/* Number the nodes by lowest rank and fill in the arrays; world->node holds leaders on entry. */
 static void ranks_number(struct twill_world *world)
 {
     world->nodes = 0;
     for (uint32_t r = 0; r < world->size; r++) {
-        bool leads = world->node[r] == r; /* a leader comes before all of its node */
+        bool leads = world->node[r] == r; /* a leader precedes all other ranks of its node */
         uint32_t node = leads ? world->nodes++ : world->node[world->node[r]];
         world->node[r] = node;
         world->local[r] = world->node_size[node]++;
@@ -53,7 +53,7 @@ static void ranks_number(struct twill_world *world)
         world->member[world->node_first[world->node[r]] + world->local[r]] = r;
 }
 
-/* Sort `order` by one level, keeping what it was within each unit. */
+/* Sort `order` by one level; stable within each unit. */
 static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t *first)
 {
     uint32_t *sorted = world->position;
@@ -67,8 +67,8 @@ static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t
     memcpy(world->order, sorted, world->size * sizeof(*sorted));
 }
 
-/* Neighbours in `order` are as near as can be: no unit of any level is left before all of it has
- * been, so that a ring enters and leaves each once. */
+/* Fill in `order` and `position`: ranks of each unit of each level are contiguous, so that a ring
+ * enters and leaves every unit once. */
 static bool arrange_ranks(struct twill_world *world)
 {
     uint32_t *first = malloc(((size_t)world->size + 1) * sizeof(*first));
@@ -128,8 +128,8 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
     return TWILL_OK;
 }
 
-/* What holds a rank's unit of this level: the next level above that is known. Groups hold whole
- * nodes, nothing holds groups. */
+/* Return the unit of the next known level above that contains a rank's unit of this level. Groups
+ * contain whole nodes; nothing contains groups. */
 static uint32_t holder_of(const struct twill_world *world, unsigned level, uint32_t rank)
 {
     for (unsigned above = level + 1; above < TWILL_LEVEL_NODE; above++)
@@ -138,13 +138,13 @@ static uint32_t holder_of(const struct twill_world *world, unsigned level, uint3
     return level < TWILL_LEVEL_NODE ? world->node[rank] : 0;
 }
 
-/* Number the units of a level by their lowest ranks: same label, same holder. */
+/* Number the units of a level by their lowest ranks: same label, same containing unit. */
 static void number_units(const struct twill_world *world, unsigned level, const uint32_t *label,
                          struct labelled *sorted, uint32_t *unit)
 {
     uint32_t units = 0;
     for (uint32_t r = 0; r < world->size; r++) {
-        /* A rank is in the group that the first of its node is in. */
+        /* A rank is in the group of the first rank of its node. */
         uint32_t of = level == TWILL_LEVEL_GROUP ? twill_world_member(world, world->node[r], 0) : r;
         sorted[r] = (struct labelled){
             .label = (uint64_t)holder_of(world, level, r) << 32 | label[of], .rank = r};
@@ -171,7 +171,7 @@ twill_status twill_world_set_level(struct twill_world *world, twill_level level,
     number_units(world, (unsigned)level, label, sorted, unit);
     free(world->unit[level]);
     world->unit[level] = unit;
-    /* What was known below has to lie within it. */
+    /* Split the units of lower levels at the new boundaries. */
     for (unsigned below = (unsigned)level; below-- > 0 && level < TWILL_LEVEL_NODE;) {
         if (world->unit[below] == NULL)
             continue;
@@ -218,7 +218,8 @@ uint32_t twill_world_narrowest(const struct twill_world *world)
     return narrowest;
 }
 
-/* Read a number of ranks or nodes; moves *text past it. 0: there is none, or it is too big. */
+/* Parse a number of ranks or nodes and advance *text. Returns 0 if there is none, or if it is too
+ * large. */
 static uint32_t count_read(const char **text)
 {
     uint64_t value = 0;
@@ -228,8 +229,7 @@ static uint32_t count_read(const char **text)
     return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
 }
 
-/* A shape: how many of each there are, of what the variable calls `each`, in what it calls `part`.
- */
+/* Parse a shape: numbers of `each` per `container`, the names that messages use. */
 static twill_status parse_shape(const char *variable, const char *container, const char *each,
                                 const char *text, uint32_t size, uint32_t *label,
                                 struct twill_error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Worlds that need not be there: "48x2x4x8" as well as "groups=2,nodes=24,packages=2,l3=4,ranks=8".
- */
+/* Create declared worlds, which need not exist: "48x2x4x8" or
+ * "groups=2,nodes=24,packages=2,l3=4,ranks=8". */
 #include "algorithms/world/world.h"
 
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 enum {
     DECLARED_RANKS = TWILL_LEVEL_COUNT,
     KEYS
-}; /* beyond the levels: the ranks of the smallest part */
+}; /* beyond the levels: ranks of the smallest unit */
 
-/* How many there are of each in one of what is next above it, 0: not said. */
+/* The number of each inside one of the next larger; 0: not given. */
 struct declared {
     uint32_t count[KEYS];
 };
@@ -21,14 +21,14 @@ static twill_status refuse_declaration(const char *text, const char *at, struct 
     const char *quote = *at != '\0' ? "\"" : "";
     return TWILL_FAIL(
         error, TWILL_ERR_ARGUMENT,
-        "\"%s\" is not a world at %s%s%s: such as 24x8 (nodes x ranks), 24x2x8 (nodes "
+        "\"%s\" is not a valid world at %s%s%s; examples: 24x8 (nodes x ranks), 24x2x8 (nodes "
         "x packages x ranks), 24x2x4x8 (nodes x packages x L3 caches x ranks), 4+2 "
         "(ranks of each node) or groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,"
-        "ranks=2, of at most %u ranks",
+        "ranks=2; at most %u ranks",
         text, quote, *at != '\0' ? at : "its end", quote, TWILL_WORLD_MAX_RANKS);
 }
 
-/* A number from 1 up; 0: it is none, or too large. */
+/* Parse a number from 1; returns 0 if it is none, or too large. */
 static uint32_t read_count(const char *text, const char **end)
 {
     uint64_t value = 0;
@@ -64,7 +64,7 @@ static bool read_sizes(struct declared *d, const char *text, const char **at)
     return numbers > 1 && **at == '\0';
 }
 
-/* The part that a name stands for, which may be a plural; PARTS: none. */
+/* Return the key that a name, singular or plural, stands for; KEYS if none. */
 static unsigned find_shape_key(const char *name, size_t length)
 {
     for (unsigned key = 0; key < KEYS; key++) {

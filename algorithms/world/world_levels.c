@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The levels of a world in words. In world->order the ranks of each unit of each level lie in a
- * row, so that a unit is a range of it. */
+/* Text that describes a world's levels. In world->order the ranks of each unit of each level are
+ * contiguous, so a unit is a range of it. */
 #include "algorithms/world/world_levels.h"
 
 #include <stdio.h>
@@ -11,11 +11,13 @@ enum { MOST_LINES = 24, FEW_UNITS = 16, LIST_BYTES = 64 };
 static const char *const names[] = {"tile", "L3 cache", "NUMA node", "package", "node", "group"};
 _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LEVEL_COUNT, "a name for each");
 
+/* The tree of levels that is printed, and the text so far. */
 struct tree {
     const struct twill_world *world;
-    unsigned level[TWILL_LEVEL_COUNT], levels;   /* that divide something, from the outside in */
-    const uint32_t *unit[TWILL_LEVEL_COUNT + 1]; /* of each rank, and at last the rank */
-    bool whole;                                  /* units that look alike are shown each */
+    unsigned level[TWILL_LEVEL_COUNT], levels; /* levels that divide something, outermost first */
+    const uint32_t
+        *unit[TWILL_LEVEL_COUNT + 1]; /* unit of each rank; the last entry is the rank itself */
+    bool whole;                       /* also units with equal structure are printed one by one */
     char *text;
     size_t bytes, used, lines;
 };
@@ -29,7 +31,7 @@ static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ..
     t->used = twill_min(t->used + (length > 0 ? (size_t)length : 0), t->bytes - 1);
 }
 
-/* The unit that the i-th rank of the order is in at a depth; at the last depth, the rank. */
+/* Return the unit at a depth of the i-th rank of the order; at the last depth, the rank. */
 static uint32_t unit_at(const struct tree *t, unsigned depth, uint32_t i)
 {
     return t->unit[depth][t->world->order[i]];
@@ -58,7 +60,7 @@ static struct tree open_tree(const struct twill_world *world, char *text, size_t
     return t;
 }
 
-/* Where the unit ends that begins at i. */
+/* Return the end of the unit that starts at i. */
 static uint32_t end_of(const struct tree *t, unsigned depth, uint32_t i, uint32_t last)
 {
     uint32_t unit = unit_at(t, depth, i);
@@ -67,7 +69,7 @@ static uint32_t end_of(const struct tree *t, unsigned depth, uint32_t i, uint32_
     return i;
 }
 
-/* Have two ranges of a length the same units in them? */
+/* Return whether two ranges of one length are divided alike. */
 static bool alike(const struct tree *t, unsigned depth, uint32_t a, uint32_t b, uint32_t length)
 {
     for (; depth < t->levels; depth++)
@@ -78,7 +80,7 @@ static bool alike(const struct tree *t, unsigned depth, uint32_t a, uint32_t b, 
     return true;
 }
 
-/* "0-3,8-11", cut short by dots. */
+/* Print "0-3,8-11", cut off with dots. */
 static void list_ranks(const struct tree *t, uint32_t first, uint32_t last, char text[LIST_BYTES])
 {
     size_t used = 0;
@@ -95,7 +97,7 @@ static void list_ranks(const struct tree *t, uint32_t first, uint32_t last, char
     }
 }
 
-/* One unit, or `same` that look alike, of which the last begins at `final`. */
+/* Print one unit, or `same` units with equal structure, the last of which starts at `final`. */
 static void put_units(struct tree *t, unsigned depth, uint32_t number, uint32_t same,
                       uint32_t first, uint32_t end, uint32_t final)
 {
@@ -120,7 +122,7 @@ static void put_units(struct tree *t, unsigned depth, uint32_t number, uint32_t 
     print_tree(t, "\n");
 }
 
-/* The units of a range, and what is in them. Recursive: as deep as there are levels. */
+/* Print the units of a range and what is inside them. Recursive: as deep as there are levels. */
 static void put_range(struct tree *t, unsigned depth, uint32_t first, uint32_t last)
 {
     uint32_t number = 0;
@@ -151,7 +153,8 @@ void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD
     put_range(&t, 0, 0, world->size);
 }
 
-/* How many units of a depth (ranks at the last) are in those of the depth above. */
+/* Compute the least and most units of a depth (ranks at the last) in one unit of the depth above.
+ */
 static void count_units(const struct tree *t, unsigned depth, uint32_t *least, uint32_t *most)
 {
     uint32_t here = 0;

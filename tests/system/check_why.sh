@@ -134,16 +134,16 @@ a collective and a size are wanted|--why allreduce
 "allredce" is not a collective|--why allredce 8
 "8Q" is not a size|--why allreduce 8Q
 "quad" is not a type|--why allreduce 8 quad
-"0x4" is not a world|--why allreduce 8 --world 0x4
-"4y" is not a world at "y": such as|--why allreduce 8 --world 4y
-"4x2x" is not a world|--why allreduce 8 --world 4x2x
-"2x2x2x2x2" is not a world|--why allreduce 8 --world 2x2x2x2x2
+"0x4" is not a valid world|--why allreduce 8 --world 0x4
+"4y" is not a valid world at "y"; examples:|--why allreduce 8 --world 4y
+"4x2x" is not a valid world|--why allreduce 8 --world 4x2x
+"2x2x2x2x2" is not a valid world|--why allreduce 8 --world 2x2x2x2x2
 at "cores=2"|--why allreduce 8 --world nodes=4,cores=2
 at "nodes=3"|--why allreduce 8 --world nodes=2,nodes=3
 at "ranks=0"|--why allreduce 8 --world nodes=2,ranks=0
-"nodes=2," is not a world at its end: such as|--why allreduce 8 --world nodes=2,
+"nodes=2," is not a valid world at its end; examples:|--why allreduce 8 --world nodes=2,
 TWILL_TOPOLOGY=nowhere.xml|--why allreduce 8 --topology nowhere.xml
-"99999x9999" is not a world|--why allreduce 8 --world 99999x9999
+"99999x9999" is not a valid world|--why allreduce 8 --world 99999x9999
 TWILL_MACHINE=moon|--why allreduce 8 --machine moon
 go with --why|--world 4x1
 go with --why|--machine theta
