@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls, in three forms each: run to the end, begun, prepared. */
+/* The public calls, each in three forms: blocking, nonblocking (_start) and persistent (_init). */
 #include "lib/comm/comm.h"
 
-/* X(name, parameters) with name##_call(arguments) to make the call of them. */
+/* Define the three forms; NAME_KIND arguments returns the struct twill_KIND (call or point) they
+ * pass on. */
 #define THREE_FORMS(name, kind, arguments, ...)                                                    \
     twill_status twill_##name(__VA_ARGS__)                                                         \
     {                                                                                              \
@@ -34,7 +35,7 @@ static struct twill_call reduce_call(const void *src, void *dst, size_t count, t
     return (struct twill_call){TWILL_REDUCE, src, dst, count, type, op, .root = (uint32_t)root};
 }
 
-/* A root without dst has the result where it is: it is only read, as src is copied to itself. */
+/* A root without dst uses src as dst, which is only read then. */
 static struct twill_call broadcast_call(const struct twill_comm *comm, const void *src, void *dst,
                                         size_t count, twill_type type, int root)
 {
@@ -58,7 +59,7 @@ THREE_FORMS(broadcast, call, (comm, src, dst, count, type, root), twill_comm *co
             void *dst, size_t count, twill_type type, int root)
 THREE_FORMS(barrier, call, (), twill_comm *comm)
 
-/* --- a part for each rank -------------------------------------------------------------------- */
+/* --- a shard for each rank ------------------------------------------------------------------- */
 
 static struct twill_call allgather_call(const void *src, void *dst, size_t count, twill_type type)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arguments of a collective call, checked before anything is sent; and the counts and offsets
- * of a vector call, copied. */
+/* Checks the arguments of a collective before anything is sent, and copies the counts and offsets of
+ * a vector call. */
 #include "lib/comm/comm.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static twill_status check_operation(struct twill_comm *comm, const struct twill_
 {
     const struct twill_operation *created = twill_context_operation(comm->context, call->op);
     if (created == NULL && (unsigned)call->op >= TWILL_OP_COUNT)
-        return FAIL(comm, "op %d is none of twill_op", (int)call->op);
+        return FAIL(comm, "op %d is not a twill_op", (int)call->op);
     if (created == NULL) {
         if (!twill_kernels_takes(call->type, call->op))
             return FAIL(comm, "op %s does not take type %s", twill_op_name(call->op),
@@ -24,7 +24,7 @@ static twill_status check_operation(struct twill_comm *comm, const struct twill_
         return FAIL(comm, "the scaled sum is of type %s, not %s", twill_type_name(created->type),
                     twill_type_name(call->type));
     if (created->element != 0 && call->type != TWILL_U8)
-        return FAIL(comm, "elements of %zu bytes are given as type u8, not %s", created->element,
+        return FAIL(comm, "elements of %zu bytes are passed as type u8, not %s", created->element,
                     twill_type_name(call->type));
     return TWILL_OK;
 }
@@ -32,7 +32,7 @@ static twill_status check_operation(struct twill_comm *comm, const struct twill_
 static twill_status type_check(struct twill_comm *comm, const struct twill_call *call)
 {
     if (twill_type_size(call->type) == 0)
-        return FAIL(comm, "type %d is none of twill_type", (int)call->type);
+        return FAIL(comm, "type %d is not a twill_type", (int)call->type);
     if (twill_collective_facts(call->collective)->reduces)
         TWILL_TRY(&comm->error, check_operation(comm, call));
     if (call->root >= comm->world->size)
@@ -40,7 +40,7 @@ static twill_status type_check(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
-/* Copy the counts of a side, and offsets, or where the parts lie one after the other. */
+/* Copy the counts and offsets of a side; offsets NULL: those of contiguous shards. */
 static twill_status copy_counts(struct twill_request *request, unsigned side)
 {
     struct twill_comm *comm = request->comm;
@@ -62,6 +62,7 @@ static twill_status copy_counts(struct twill_request *request, unsigned side)
     return TWILL_OK;
 }
 
+/* Does this rank's buffer hold the shards of all ranks? */
 static bool has_shards(const struct twill_run *run, enum twill_holder holder)
 {
     return holder == TWILL_HOLDS_ALL ||
@@ -94,7 +95,7 @@ static twill_status take_counts(struct twill_request *request)
     else if (has_shards(run, holder[TWILL_DST]))
         differs = dst->count[comm->rank] != run->call.count;
     if (differs)
-        return FAIL(comm, "this rank gives itself another count than it takes");
+        return FAIL(comm, "the count that this rank sends to itself is not what it receives");
     return TWILL_OK;
 }
 
@@ -110,11 +111,11 @@ static twill_status side_check(const struct twill_run *run, unsigned i)
     if (((uintptr_t)base & (run->align - 1)) != 0)
         return FAIL(comm, "%s %p is not aligned to %zu bytes", side_names[i], base, run->align);
     if ((uintptr_t)base > UINTPTR_MAX - side->bytes)
-        return FAIL(comm, "count %zu passes the end of memory", run->call.count);
+        return FAIL(comm, "count %zu exceeds the address space", run->call.count);
     return TWILL_OK;
 }
 
-/* In place: what lies in both buffers is the same part. */
+/* Do src and dst overlap only in this rank's shard, as a call in place allows? */
 static bool is_in_place(const struct twill_run *run)
 {
     const struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collective calls: number and sign them, run them, start them, prepare them. */
+/* Collective calls: check, number and sign them, and run, start or prepare them. */
 #include "lib/api/group.h"
 #include "lib/config/log.h"
 #include "lib/exec/device_call.h"
@@ -15,6 +15,8 @@ static uint64_t scramble_hash(uint64_t h)
     return (h ^ h >> 32) * 0x94d049bb133111ebu;
 }
 
+/* The part of the call that all ranks have alike. Counts of a vector call, if all ranks know them,
+ * are replaced by their hash. */
 static struct twill_call summary_of(const struct twill_run *run)
 {
     struct twill_call call = run->call;
@@ -40,16 +42,15 @@ void twill_run_hash_call(struct twill_run *run)
     run->call_hash = scramble_hash(h);
 }
 
-/* The mark was scrambled when the call was prepared; its number and all calls before come in by one
- * multiplication: what ranks disagreed on without any of them having to wait for another is noticed
- * as soon as one has to. */
+/* Combine the hash of the call with that of all calls before: a past mismatch in which no rank had
+ * to wait for another is detected by the next call in which one does. */
 static void compute_signature(struct twill_run *run)
 {
     run->signature =
         (uint32_t)((run->call_hash ^ run->comm->chain_hash) * 0x9e3779b97f4a7c15u >> 32);
 }
 
-/* A call that is signed. */
+/* Number a signed call and add it to the chain hash. */
 static void call_sequence(struct twill_run *run)
 {
     run->sequence = run->comm->started;
@@ -68,7 +69,7 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
     struct twill_past *past = &comm->node->area[comm->local]->past[sequence % TWILL_PAST];
     comm->call = *call;
     comm->sequence = sequence;
-    /* Release stores, because what is written must not be seen before the 0. */
+    /* Release stores: readers must see the 0 before the new contents. */
     atomic_store_explicit(&past->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&past->count, call->count, memory_order_release);
     atomic_store_explicit(&past->what, twill_call_what(call), memory_order_release);
@@ -94,7 +95,7 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* The error names the call that failed, and that is not the one under way. */
+/* Put the name of this call, which is not the one in progress, before the error's message. */
 static twill_status refuse_call(struct twill_comm *comm, const struct twill_call *call)
 {
     comm->call = *call;
@@ -105,10 +106,9 @@ static twill_status refuse_call(struct twill_comm *comm, const struct twill_call
     return own.status;
 }
 
-/* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
- * that holds, its plan included, if votes come out as before. What is in place may be staged. What
- * ranks compared of a fused call of a group (lib/api/group.c) is not what they compare of this one.
- */
+/* Does the call differ from the run's last one only in its buffers' addresses? Then its layout and,
+ * if the buffers are accessible as before, its plan still hold. A call in place may need another
+ * plan. The summary of a fused call (lib/api/group.c) is not valid for another call. */
 static bool repeats(const struct twill_run *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
@@ -132,7 +132,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
         twill_run_move(run, call->src, call->dst);
         twill_status status = twill_call_check_buffers(run);
         if (TWILL_UNLIKELY(status != TWILL_OK))
-            run->plan = NULL; /* not to be taken for good if it comes again */
+            run->plan = NULL; /* must be checked again next time */
         return status;
     }
     run->call = *call;
@@ -145,8 +145,8 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     return TWILL_OK;
 }
 
-/* The call was entered at that time, in ticks; 0: about now, which is read when others have what
- * they wait for. */
+/* Sign, number and queue a prepared call that was entered at this time, in ticks; 0: now, read after
+ * the fast path has sent what peers wait for. */
 static inline void begin_at(struct twill_request *request, uint64_t entered)
 {
     struct twill_run *run = &request->run;
@@ -161,7 +161,7 @@ static inline void begin_at(struct twill_request *request, uint64_t entered)
         twill_run_fast_start(run);
     call_sequence(run);
     request->ticks = entered != 0 ? entered : twill_ticks();
-    if (TWILL_UNLIKELY(comm->traced)) /* what others wait for is on its way */
+    if (TWILL_UNLIKELY(comm->traced)) /* after the fast path has sent */
         twill_log_begin(request);
     twill_request_enqueue(request);
 }
@@ -171,7 +171,7 @@ void twill_request_begin(struct twill_request *request)
     begin_at(request, 0);
 }
 
-/* Number and check a call; if all is well it begins. */
+/* Check a call and start it. */
 static twill_status begin_request(struct twill_request *request, const struct twill_call *call,
                                   uint64_t entered)
 {
@@ -223,7 +223,7 @@ twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *ca
     return status;
 }
 
-/* A barrier, which other ranks must not take for one of the program's. */
+/* A barrier; `vector` makes its hash differ from that of the program's barriers. */
 void twill_call_last(struct twill_comm *comm)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER, .type = TWILL_F32};
@@ -245,7 +245,6 @@ void twill_call_last(struct twill_comm *comm)
 
 /* --- nonblocking and persistent -------------------------------------------------------------- */
 
-/* Not for a group, and there must be somewhere to put the request. */
 twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request)
 {
     if (request != NULL)
@@ -281,12 +280,12 @@ static twill_status start_call(struct twill_comm *comm, const struct twill_call 
         return twill_comm_fail(comm, status);
     }
     *request = made->handle;
-    (void)twill_request_launch(made); /* its waiter hears of a failure */
+    (void)twill_request_launch(made); /* a failure is returned by the wait */
     twill_request_count_start(made);
     return TWILL_OK;
 }
 
-/* Make a request of this call by start() or init(), with the communicator claimed for it. */
+/* Acquire the communicator and create a request with make(): start_call() or init(). */
 static twill_status call_request(struct twill_comm *comm, const struct twill_call *call,
                                  struct twill_request **request, const char *name,
                                  twill_status (*make)(struct twill_comm *comm,
@@ -317,8 +316,8 @@ static bool is_collected(const void *run)
     return ((const struct twill_run *)run)->collected;
 }
 
-/* Ask the node where the buffers lie, once and for all, as a call of its own; the barrier lets
- * nobody go on before all have read the votes. */
+/* Exchange the buffers' addresses with the ranks of the node, as a call with its own number. The
+ * barrier keeps ranks from changing the exchanged addresses before all have read them. */
 static twill_status exchange_addresses(struct twill_request *request)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER};
@@ -337,7 +336,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     comm->exchanging = run;
     twill_status status = twill_comm_wait(comm, is_collected, run);
     comm->exchanging = NULL;
-    run->arrived = false; /* not in the calls that start it */
+    run->arrived = false; /* does not hold for the calls that start the request */
     TWILL_TRY(&comm->error, status);
     return call_run(comm, &barrier);
 }
@@ -373,7 +372,7 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
     }
     made->persistent = true;
     *request = made->handle;
-    comm->ticks = before + (twill_ticks() - ticks); /* the barrier in it is counted, too */
+    comm->ticks = before + (twill_ticks() - ticks); /* its barrier has added to comm->ticks */
     return TWILL_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups: what is called between start and end is kept as prepared requests. The end begins all
- * messages, then all collectives in order, and waits for them. Small allreduces of one type and
- * operation that follow each other are packed into one: its latency is paid once.
+/* Groups: calls between start and end are recorded as requests. twill_group_end() starts all
+ * messages, then all collectives in order, and waits for them. Consecutive small allreduces of one
+ * type and operation are packed into one, to pay its latency once.
  *
  *     a: allreduce, 3 elements   \
  *     b: allreduce, 5 elements    >  | a a a b b b b b c |  one allreduce of 9, then unpacked
@@ -14,9 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP_FUSED_BYTES                                                                          \
-    ((size_t)64 << 10) /* of one fused allreduce: beyond, bandwidth counts                         \
-                        */
+/* Most bytes of a fused allreduce: above that bandwidth counts, not latency. */
+#define GROUP_FUSED_BYTES ((size_t)64 << 10)
 
 static void append_request(struct twill_call_group *group, struct twill_request *request)
 {
@@ -36,7 +35,7 @@ static struct twill_request *take_first(struct twill_call_group *group)
     return request;
 }
 
-/* What is recorded and not begun is forgotten. */
+/* Free the recorded requests. */
 static void forget_group(struct twill_comm *comm)
 {
     struct twill_request *request;
@@ -92,8 +91,8 @@ static size_t request_bytes(const struct twill_request *request)
     return request->run.call.count * request->run.element;
 }
 
-/* The next collective: messages in between are this rank's own business, and must not decide what
- * is fused. */
+/* The next collective. Messages in between are skipped: they differ between ranks, which must all
+ * fuse the same calls. */
 static struct twill_request *collective_after(const struct twill_request *request)
 {
     struct twill_request *next = request->recorded;
@@ -102,7 +101,7 @@ static struct twill_request *collective_after(const struct twill_request *reques
     return next;
 }
 
-/* Ranks may know one created operation by different numbers, or two by one: these are not fused. */
+/* User-defined operations are not fused: ranks may number them differently. */
 static bool may_fuse(const struct twill_request *a, const struct twill_request *b, size_t bytes)
 {
     return b != NULL && a->comm->context->device == NULL && a->run.call.op < TWILL_OP_COUNT &&
@@ -111,7 +110,7 @@ static bool may_fuse(const struct twill_request *a, const struct twill_request *
            bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
 }
 
-/* How many from here on are one, and the bytes of all. */
+/* Number of requests from `first` on that are fused into one call, and their bytes in all. */
 static unsigned count_fused(const struct twill_request *first, size_t *bytes)
 {
     unsigned n = 1;
@@ -162,7 +161,7 @@ static twill_status wait_request(struct twill_request *request)
     return request->status;
 }
 
-/* One allreduce for n recorded ones, in place in what they are packed into. */
+/* Run one allreduce for n recorded ones, in place in the packed buffer. */
 static twill_status run_fused(struct twill_comm *comm, struct twill_request *first, unsigned n)
 {
     struct twill_call_group *group = comm->group;
@@ -179,7 +178,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     call.count = count;
     pack_requests(first, n, group->packed);
     TWILL_TRY(&comm->error, twill_request_prepare(&comm->blocking, &call));
-    /* Ranks compare each count, not only their sum. */
+    /* Ranks compare a hash of all counts, not only their sum. */
     comm->blocking.run.summary.vector = true;
     comm->blocking.run.summary.count = counts;
     twill_run_hash_call(&comm->blocking.run);
@@ -189,7 +188,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     return TWILL_OK;
 }
 
-/* To and from this rank itself there must be as many. */
+/* Check that this rank's messages to itself have their counterparts. */
 static twill_status check_itself(struct twill_comm *comm)
 {
     int sends = 0, receives = 0, self = (int)comm->rank;
@@ -209,7 +208,7 @@ static twill_status begin_points(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* A fused one is waited for at once: the packed memory is one. */
+/* Start the collectives in order; wait for each fused one, as there is one packed buffer. */
 static twill_status begin_collectives(struct twill_comm *comm)
 {
     struct twill_request *r = comm->group->first;

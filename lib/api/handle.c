@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of objects that callers have handles of. */
+/* Memory of the objects behind public handles: map, pool, retire. */
 #include "lib/api/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define HANDLE_PAGE ((size_t)4096) /* larger pages are whole multiples, which mmap rounds up to */
+#define HANDLE_PAGE ((size_t)4096) /* mmap rounds up where pages are larger */
 
-/* At the end of a block that waits to be used again: its object's first word is left alone. */
+/* Stored at the end of pooled memory, so that the object's first word stays as it is. */
 struct twill_handle_link {
     struct twill_handle_link *next;
     void *memory;
@@ -26,13 +26,12 @@ void *twill_handle_map(size_t bytes)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
-/* Pages that cannot be written to count for no limit on memory, and neighbours become one mapping.
- */
+/* Read-only pages do not count against memory limits, and adjacent ones merge into one mapping. */
 void twill_handle_retire(void *memory, size_t bytes)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     if (mmap(memory, mapped(bytes), PROT_READ, flags, -1, 0) == MAP_FAILED)
-        memset(memory, 0, mapped(bytes)); /* no room for another mapping */
+        memset(memory, 0, mapped(bytes)); /* vm.max_map_count reached */
 }
 
 void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Beginning and end of communicators as callers know them. */
+/* Public functions that create and destroy contexts and communicators of all ranks. */
 #include "lib/exec/progress.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     return twill_context_outcome(context, status, &error);
 }
 
-/* A child must not close the parent's connections. */
+/* Close the communicator; in a forked child leave it, because its connections are the parent's. */
 static void leave_comm(struct twill_comm *comm)
 {
     if (twill_context_is_forked(comm->context)) {
@@ -31,7 +31,8 @@ static void leave_comm(struct twill_comm *comm)
     twill_comm_close(comm);
 }
 
-/* Nobody may still be reading what is unmapped, or sending to this rank. False: it must stay. */
+/* Wait until all ranks destroy the communicator, as peers may still read its memory or send, and
+ * close it. Returns false if it must be kept. */
 static bool destroy(struct twill_comm *comm, const char *call)
 {
     if (!twill_comm_acquire_last(comm, call))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of things, and what a context and communicator say about themselves. */
+/* Public functions that return names, messages, descriptions and counters. */
 #include "lib/exec/progress.h"
 
 #include <stdio.h>
@@ -62,7 +62,7 @@ const char *twill_context_message(const twill_context *context)
                                           : "the context has been destroyed";
 }
 
-/* The last lines are as of now. */
+/* The last lines of twill_context_describe(), which show current values; NULL after the last. */
 static const char *live_line(struct twill_context *context, unsigned which)
 {
     enum { MEMORY_HELD, MEMORY_FALLBACKS };
@@ -86,7 +86,7 @@ const char *twill_context_describe(twill_context *context, size_t index)
     if (!twill_context_is_live(context))
         return NULL;
     if (index == context->lines && context->ready && !context->previewed) {
-        context->previewed = true; /* asking libfabric takes a while: only for who reads so far */
+        context->previewed = true; /* libfabric takes long to ask: only if all lines are read */
         if (context->world.nodes == 1)
             twill_context_preview(context);
     }
@@ -149,7 +149,7 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
     if (!twill_comm_is_live(comm) || counters == NULL)
         return TWILL_ERR_ARGUMENT;
     struct twill_comm *own = (struct twill_comm *)(uintptr_t)comm;
-    bool took = twill_comm_try_hold(own); /* a thread that only looks on takes what there is */
+    bool took = twill_comm_try_hold(own); /* if another thread has it: read without */
     twill_comm_count(comm, counters);
     if (took)
         twill_comm_release(own);

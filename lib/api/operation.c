@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of the caller's own: made, found, forgotten. */
+/* User-defined operations: create, find, destroy. */
 #include "lib/api/operation.h"
 #include "lib/comm/context.h"
 
@@ -25,7 +25,7 @@ twill_op twill_context_operation_kind(const struct twill_context *context, twill
     return (twill_op)(TWILL_OP_CREATED + kind);
 }
 _Static_assert(TWILL_OP_CREATED + (TWILL_OPERATION_MOST << 2) + 3 <= UINT16_MAX,
-               "the kind of an operation fits what ranks tell each other");
+               "the kind of an operation fits the 16 bits that ranks compare");
 
 static twill_status store_operation(twill_context *context, twill_op *op,
                                     const struct twill_operation *operation,
@@ -44,7 +44,7 @@ static twill_status store_operation(twill_context *context, twill_op *op,
     twill_context_unlock(context);
     if (index == TWILL_OPERATIONS)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                          "op: there are %u operations already, the most a context has",
+                          "op: the context has %u operations already, which is the maximum",
                           TWILL_OPERATIONS);
     return TWILL_OK;
 }
@@ -78,7 +78,7 @@ twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn f
     return twill_context_outcome(context, status, &error);
 }
 
-/* Bytes of the factor: narrow floats have a float. */
+/* Bytes of a factor, which is a float for narrow types. */
 static size_t factor_bytes(twill_type type)
 {
     return twill_type_is_narrow(type) ? sizeof(float) : twill_type_size(type);
@@ -92,7 +92,7 @@ static twill_status create_scaled(twill_context *context, twill_op *op, twill_ty
                           op == NULL ? "op" : "factor");
     if (twill_type_size(type) == 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "twill_op_create_scaled: type %d is none of twill_type", (int)type);
+                          "twill_op_create_scaled: type %d is not a twill_type", (int)type);
     struct twill_operation operation = {.scaled = true, .commutative = true, .type = type};
     memcpy(operation.factor, factor, factor_bytes(type));
     return store_operation(context, op, &operation, error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Point to point: messages on a lane of their own, posted at once, so that they and collectives do
- * not wait for each other. */
+/* Point-to-point calls. Messages have their own lane and are posted at once, so that they and
+ * collectives do not wait for each other. */
 #include "fabric/transports.h"
 #include "lib/api/group.h"
 #include "lib/config/log.h"
@@ -14,7 +14,7 @@
 
 enum { OUT, IN };
 
-/* Of what both sides must have alike; order is by the lane. */
+/* Hash of what both sides must have alike; the lane keeps the order. */
 static uint32_t signature_of(twill_type type, size_t count)
 {
     uint64_t h = (count ^ (uint64_t)type << 56) * 0x9e3779b97f4a7c15u;
@@ -27,7 +27,7 @@ static twill_status check_way(struct twill_comm *comm, const char *name, const v
 {
     size_t element = twill_type_size(type);
     if (element == 0)
-        return FAIL(comm, "type %d is none of twill_type", (int)type);
+        return FAIL(comm, "type %d is not a twill_type", (int)type);
     if (peer < 0 || (uint32_t)peer >= comm->world->size)
         return FAIL(comm, "%s: rank %d is outside 0 .. %u", peer_name, peer, comm->world->size - 1);
     if (count > (SIZE_MAX >> 1) / element)
@@ -54,12 +54,12 @@ static twill_status check_point(struct twill_comm *comm, const struct twill_poin
     return TWILL_OK;
 }
 
-/* A rank's messages to itself have a transport of their own, opened when there is one. */
+/* Open the transport of messages to this rank itself, at the first of them. */
 static twill_status open_self(struct twill_comm *comm)
 {
     struct twill_transport_params params = {.oob = comm->oob};
     if (comm->transports == TWILL_TRANSPORTS_MOST)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_INTERNAL, "no room for another transport");
+        return TWILL_FAIL(&comm->error, TWILL_ERR_INTERNAL, "too many transports");
     TWILL_TRY(&comm->error,
               twill_self_transport.open(&comm->transport[comm->transports], &params, &comm->error));
     comm->route[comm->rank] = (uint8_t)comm->transports++;
@@ -104,7 +104,7 @@ twill_status twill_point_prepare(struct twill_request *request, const struct twi
     return TWILL_OK;
 }
 
-/* Messages of this rank to itself that are to be sent, minus those to be received: under way. */
+/* Sends of this rank to itself minus receives, of those in progress. */
 static int to_itself(const struct twill_comm *comm)
 {
     int open = 0;
@@ -119,7 +119,7 @@ twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int re
 {
     if (TWILL_LIKELY(sends == 0 && receives == 0))
         return TWILL_OK;
-    int left = to_itself(comm) + sends - receives; /* in order: the last ones are left */
+    int left = to_itself(comm) + sends - receives; /* they match in order: the last are left */
     if (sends > 0 && left > 0)
         return FAIL(comm, "a send to this rank itself, which has posted no receive for it, would "
                           "wait forever");
@@ -174,7 +174,7 @@ static twill_status point_differs(struct twill_request *request, int way)
                  (unsigned long long)t->peer_bytes);
     comm->differs = t->peer;
     return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
-                      "%s: %s %s (count %zu, %s): it has another count or type%s",
+                      "%s: %s %s (count %zu, %s): that rank has another count or type%s",
                       TWILL_COMM_RANK_NAME(comm, comm->rank), way == OUT ? "send to" : "recv from",
                       TWILL_COMM_RANK_NAME(comm, t->peer), way == OUT ? p->src_count : p->dst_count,
                       twill_type_name(p->type), theirs);
@@ -224,7 +224,7 @@ int twill_points_sweep(struct twill_comm *comm)
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
-/* The communicator fails with "rank R: ..." in front. */
+/* Break the communicator, with "rank R: " before the message. */
 static twill_status fail_point(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
@@ -311,7 +311,7 @@ twill_status twill_point_launch(struct twill_request *request)
     return status == TWILL_OK ? TWILL_OK : fail_point(comm, status);
 }
 
-/* Make a request, with the communicator claimed for it; one that is not persistent is begun. */
+/* Acquire the communicator, create a request and start it unless it is persistent. */
 static twill_status point_request(struct twill_comm *comm, const struct twill_point *point,
                                   bool persistent, struct twill_request **request, const char *name)
 {
@@ -320,7 +320,7 @@ static twill_status point_request(struct twill_comm *comm, const struct twill_po
         return status;
     status = make_point(comm, point, persistent, request);
     if (status == TWILL_OK && !persistent)
-        (void)twill_point_launch(twill_request_find(*request)); /* its waiter hears of a failure */
+        (void)twill_point_launch(twill_request_find(*request)); /* the wait returns a failure */
     twill_comm_release(comm);
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests as callers know them: started again, asked about, waited for, freed. */
+/* Public functions of requests: start, test, wait, free. */
 #include "lib/api/group.h"
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
@@ -10,8 +10,8 @@ static bool request_is_idle(const struct twill_request *request)
            atomic_load_explicit(&request->state, memory_order_relaxed) == TWILL_REQUEST_IDLE;
 }
 
-/* The error for a handle whose request has ended. Its communicator is told, unless somebody is in a
- * call on it, who is not to blame. */
+/* Return the error for a handle whose request has ended. It is also stored in the communicator,
+ * unless another thread is in a call on that. */
 static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
     struct twill_comm *comm = twill_request_past_comm(handle);
@@ -28,7 +28,8 @@ static twill_status refuse_ended(const twill_request *handle, const char *call)
     return TWILL_ERR_ARGUMENT;
 }
 
-/* When a call on a collective's request began that may take time; 0: it is not to be counted. */
+/* Start time of a wait or test, in ticks, for count_time(); 0: do not count it, as the request is a
+ * message's or is complete. */
 static uint64_t begin_time(const struct twill_request *request)
 {
     return request->is_point || twill_request_done(request) ? 0 : twill_ticks();
@@ -40,7 +41,8 @@ static void count_time(struct twill_comm *comm, uint64_t started)
         comm->ticks += twill_ticks() - started;
 }
 
-/* What the caller gets of a request that is complete. The communicator is held. */
+/* Return the status of a complete request; free it and clear the handle unless it is persistent.
+ * The communicator is held. */
 static twill_status finish_request(struct twill_request *r, twill_request **handle)
 {
     struct twill_comm *comm = r->comm;
@@ -69,7 +71,7 @@ static twill_status restart_request(struct twill_request *request)
         return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
                                  "a nonblocking or persistent call inside a group");
     if (request->is_point) {
-        (void)twill_point_launch(request); /* its waiter hears of a failure */
+        (void)twill_point_launch(request); /* a failure is returned by the wait */
         return TWILL_OK;
     }
     comm->started++;
@@ -116,7 +118,7 @@ twill_status twill_test(twill_request **handle, int *done)
         return status;
     uint64_t started = begin_time(request);
     if (!twill_request_done(request))
-        (void)twill_comm_progress(comm); /* a failure is the request's too */
+        (void)twill_comm_progress(comm); /* a failure also fails the request */
     *done = twill_request_done(request);
     if (*done)
         status = finish_request(request, handle);
@@ -125,7 +127,7 @@ twill_status twill_test(twill_request **handle, int *done)
     return status;
 }
 
-/* Until done() says so; the communicator is held. */
+/* Wait until done(of). The communicator is held. */
 static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void *of),
                                const void *of)
 {
@@ -135,18 +137,19 @@ static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void 
     return status == TWILL_OK ? TWILL_OK : twill_comm_fail(comm, status);
 }
 
-/* A message to or from this rank itself that nobody can meet while this thread waits; the request
- * stays as it is. The communicator is held. */
+/* Refuse to wait for a message of this rank to itself whose counterpart only this thread could post.
+ * The request does not change. The communicator is held. */
 static twill_status refuse_lonely(struct twill_comm *comm)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
     return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
-                             "a message of rank %u to itself has no counterpart, and nobody can "
-                             "make one while this rank waits",
+                             "a message of rank %u to itself has no counterpart, and none can be "
+                             "posted while this rank waits",
                              comm->rank);
 }
 
-/* *since: another one has been waited for in vain since then, and this one with it; 0: none has. */
+/* Wait for one request. *since: time since which an earlier wait of twill_wait_all() made no
+ * progress, which this one shares its deadline with; 0: none. Updated for the next. */
 static twill_status wait_one(twill_request **handle, uint64_t *since)
 {
     if (handle == NULL || *handle == NULL)
@@ -183,12 +186,13 @@ twill_status twill_wait(twill_request **handle)
     return wait_one(handle, &since);
 }
 
+/* The arguments of twill_wait_any(). */
 struct several {
     size_t count;
     twill_request **requests;
 };
 
-/* NULL: there is none, or it is not under way. */
+/* Request i, or NULL if there is none or it is not in progress. */
 static struct twill_request *active_at(const struct several *several, size_t i)
 {
     twill_request *handle = several->requests[i];
@@ -196,6 +200,7 @@ static struct twill_request *active_at(const struct several *several, size_t i)
     return request_is_idle(request) ? NULL : request;
 }
 
+/* Index of the first complete request, or `count`. */
 static size_t first_done(const struct several *several)
 {
     size_t i = 0;
@@ -213,7 +218,7 @@ static bool some_done(const void *of)
     return first_done(several) < several->count;
 }
 
-/* Waiting on one communicator moves those of the others along. */
+/* Wait until any is complete. Waiting on the communicator of one also progresses the others. */
 static twill_status wait_on(struct twill_request *request, const struct several *several)
 {
     struct twill_comm *comm = request->comm;
