@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the arguments of a collective before anything is sent, and copies the counts and offsets of
- * a vector call. */
+/* Checks the arguments of a collective before anything is sent, and copies the counts and offsets
+ * of a vector call. */
 #include "lib/comm/comm.h"
 
 #include <stdlib.h>

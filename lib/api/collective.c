@@ -145,8 +145,8 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     return TWILL_OK;
 }
 
-/* Sign, number and queue a prepared call that was entered at this time, in ticks; 0: now, read after
- * the fast path has sent what peers wait for. */
+/* Sign, number and queue a prepared call that was entered at this time, in ticks; 0: now, read
+ * after the fast path has sent what peers wait for. */
 static inline void begin_at(struct twill_request *request, uint64_t entered)
 {
     struct twill_run *run = &request->run;

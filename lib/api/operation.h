@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* User-defined operations: a function over elements, or a sum of scaled inputs. A context holds them
- * in a table; operation i is twill_op TWILL_OP_CREATED + i. */
+/* User-defined operations: a function over elements, or a sum of scaled inputs. A context holds
+ * them in a table; operation i is twill_op TWILL_OP_CREATED + i. */
 #ifndef TWILL_OPERATION_H
 #define TWILL_OPERATION_H
 

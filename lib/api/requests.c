@@ -137,8 +137,8 @@ static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void 
     return status == TWILL_OK ? TWILL_OK : twill_comm_fail(comm, status);
 }
 
-/* Refuse to wait for a message of this rank to itself whose counterpart only this thread could post.
- * The request does not change. The communicator is held. */
+/* Refuse to wait for a message of this rank to itself whose counterpart only this thread could
+ * post. The request does not change. The communicator is held. */
 static twill_status refuse_lonely(struct twill_comm *comm)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
