@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the table of variables from the caller's settings and the environment. */
+/* Reads the variables from the caller's settings and the environment. */
 #include "lib/config/config.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static int find_variable(const char *name, size_t length)
     return -1;
 }
 
-/* "; did you mean X?" when one is near enough to be a slip, else "". */
+/* Write "; did you mean X?" for the nearest variable, or "" if none is within 3 edits. */
 static const char *hint(const char *name, size_t length, char text[64])
 {
     int best = -1;
@@ -44,7 +44,7 @@ static const char *hint(const char *name, size_t length, char text[64])
     return text;
 }
 
-/* Index of text among words "a|b|c", or -1. */
+/* Index of text among choices "a|b|c", or -1. */
 static int64_t choice_index(const char *choices, const char *text)
 {
     size_t length = strlen(text);
@@ -58,7 +58,7 @@ static int64_t choice_index(const char *choices, const char *text)
     }
 }
 
-/* Factor of a suffix K, M, G, T with an optional B or iB; 0 when it is none. */
+/* Factor of a suffix K, M, G or T, with optional B or iB; 0 if it is not one. */
 static int64_t suffix_factor(const char *suffix)
 {
     static const char letters[] = "KMGT";
@@ -214,7 +214,7 @@ const char *twill_config_text(const struct twill_config *config, enum twill_vari
 const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id)
 {
     const char *text = config->text[id];
-    /* What is printed is pasted into tickets. */
+    /* Printed values get pasted into bug reports. */
     return id == TWILL_VARIABLE_JOB && *text != '\0' ? "(a key)" : text;
 }
 

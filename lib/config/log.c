@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What TWILL_LOG=info and debug tell. Whatever is the same on all ranks of a node is told by the
- * node's first rank at level info and by the others at level debug. */
+/* The log at info and debug. A line that all ranks of a node would write alike is at level info on
+ * the node's first rank and at level debug on the others. */
 #include "lib/config/log.h"
 #include "algorithms/select/explain.h"
 #include "algorithms/world/world_levels.h"
@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- where it goes ---------------------------------------------------------------------------- */
+/* --- the file --------------------------------------------------------------------------------- */
 
-/* TWILL_LOG_FILE with its letters filled in; false: it is too long. */
+/* Expand %h, %p, %r and %% of TWILL_LOG_FILE. Returns false if the path is too long. */
 static bool name_file(const struct twill_log *log, const char *pattern, const char *host,
                       char path[PATH_MAX])
 {
@@ -99,7 +99,7 @@ void twill_log_comm(struct twill_comm *comm)
     char levels[160];
     if (!twill_log_enabled(log, TWILL_LOG_INFO))
         return;
-    if (comm->oob == comm->context->oob) /* else there is nothing new */
+    if (comm->oob == comm->context->oob) /* only that of all ranks adds notes */
         twill_log_notes(comm->context, 0);
     (void)twill_world_summarize(comm->world, levels, sizeof(levels));
     twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),

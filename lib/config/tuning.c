@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is spelled wrong is refused here; what cannot be done is known when a call asks for it. */
+/* Check the syntax of TWILL_ALGORITHM; whether it applies is known only when a call is made. */
 static twill_status check_overrides(struct twill_context *context)
 {
     const char *requested = twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM);
@@ -60,6 +60,7 @@ twill_status twill_context_agree_tuning(struct twill_context *context, bool all_
 
 /* --- why -------------------------------------------------------------------------------------- */
 
+/* A question to twill_context_why(), parsed. */
 struct question {
     struct twill_select_request request;
     const char *world, *groups, *units, *topology, *machine; /* in `copy`, or NULL */
@@ -81,7 +82,7 @@ static bool is_type(const char *word, twill_type *type)
     return false;
 }
 
-/* NAME=VALUE */
+/* Read NAME=VALUE; false if NAME is unknown. */
 static bool option_read(struct question *q, const char *word)
 {
     const struct {
@@ -151,7 +152,7 @@ static twill_status read_question(struct twill_context *context, struct question
         TWILL_TRY(&context->error, read_query(context, q, index++, word));
     if (index < 2)
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT,
-                          "why: a collective and a size are wanted, such as \"allreduce 64K\"");
+                          "why: a collective and a size are needed, such as \"allreduce 64K\"");
     return TWILL_OK;
 }
 
@@ -163,8 +164,8 @@ static bool has_levels(const struct twill_world *world)
     return false;
 }
 
-/* The world that is asked about, if it is not this job's. What it says itself goes before what the
- * variables and the topology say. */
+/* Build the world of the question, if it is not this job's. Levels that world= names override those
+ * of groups=, units= and topology=. */
 static twill_status declare_world(struct twill_world *world, const struct question *q,
                                   struct twill_error *error)
 {

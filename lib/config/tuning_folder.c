@@ -36,7 +36,7 @@ twill_status twill_tuning_read(char **text, const char *path, struct twill_error
     return status;
 }
 
-/* Load the file if it is for this machine. One that cannot be read is passed over. */
+/* Load the file if it is for this machine. A file that cannot be read is skipped. */
 static twill_status load_file(struct twill_tuning **timings, const char *path, const char *name,
                               const struct twill_tuning_key *here, struct twill_error *error)
 {
@@ -59,7 +59,7 @@ static int is_tuning(const struct dirent *entry)
     return dot != NULL && dot != entry->d_name && strcmp(dot, ".tuning") == 0;
 }
 
-/* Look through a folder's files by name. A folder that is absent has none. */
+/* Search the *.tuning files of a folder in order of name. A missing folder has none. */
 static twill_status search_folder(struct twill_tuning **timings, const char *folder,
                                   const struct twill_tuning_key *here, struct twill_error *error)
 {

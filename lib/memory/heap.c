@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* First fit over extents kept in address order; what is freed melts with its neighbours. Extents
- * are malloc'd apart from the memory they describe: nothing of ours lies between the caller's data.
- */
+/* First fit over extents in address order; freed extents merge with their neighbours. The list is
+ * kept outside the region, so that no bookkeeping lies between the caller's data. */
 #include "lib/memory/heap.h"
 
 #include "fabric/shm/mapping.h"
@@ -11,12 +10,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+/* A range of memory, free or taken. */
 struct twill_extent {
     struct twill_extent *next;
     unsigned char *start;
     size_t bytes;
     bool taken;
-    bool apart; /* from the lender or from twill_memory_alloc(), and not next to others */
+    bool apart; /* from the lender or twill_memory_alloc(): does not merge */
 };
 
 static size_t block_alignment(size_t bytes)
@@ -35,7 +35,7 @@ void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, u
     }
 }
 
-/* From the lender; else private. */
+/* Is it from the lender? Else it is private. */
 static bool is_lent(const struct twill_heap *heap, const struct twill_extent *extent)
 {
     return heap->lender != NULL &&
@@ -78,7 +78,7 @@ static struct twill_extent *extent_new(unsigned char *start, size_t bytes, bool 
     return extent;
 }
 
-/* Split off what follows the first `bytes`; false when out of memory. */
+/* Split the extent after its first `bytes`. Returns false if out of memory. */
 static bool split_extent(struct twill_extent *extent, size_t bytes)
 {
     if (extent->bytes == bytes)
@@ -93,7 +93,7 @@ static bool split_extent(struct twill_extent *extent, size_t bytes)
     return true;
 }
 
-/* Decide the placement of everything up to `end` before it is touched. */
+/* Place the region up to offset `end`, before it is touched. */
 static twill_status place_extents(struct twill_heap *heap, size_t end, struct twill_error *error)
 {
     if (end <= heap->placed)
@@ -105,6 +105,7 @@ static twill_status place_extents(struct twill_heap *heap, size_t end, struct tw
     return TWILL_OK;
 }
 
+/* Take `bytes` of a free extent from offset `skip` on. */
 static twill_status take_extent(struct twill_heap *heap, struct twill_extent *extent, size_t skip,
                                 size_t bytes, void **pointer, struct twill_error *error)
 {
@@ -126,8 +127,7 @@ static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *
                       bytes, limit);
 }
 
-/* The segment may be full of what malloc() gave out: then private memory, which others cannot see,
- * serves as well. */
+/* Allocate from the lender, or private memory, which peers cannot map, if its region is full. */
 static twill_status take_private(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
@@ -136,7 +136,7 @@ static twill_status take_private(struct twill_heap *heap, void **pointer, size_t
     if (heap->lender != NULL)
         *pointer = heap->lender->alloc(bytes, block_alignment(bytes));
     if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) == TWILL_HEAP_NOWHERE) {
-        heap->lender->release(*pointer); /* another context has a larger part of that memory */
+        heap->lender->release(*pointer); /* beyond what this context shares of the region */
         *pointer = NULL;
     }
     if (*pointer == NULL)
@@ -183,7 +183,7 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
         return TWILL_OK;
     return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                       "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT), and "
-                      "apart from it %s",
+                      "outside it: %s",
                       bytes, heap->bytes, apart.message);
 }
 
@@ -193,15 +193,15 @@ twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t by
     *pointer = NULL;
     if (bytes > SIZE_MAX / 2)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                          "twill_alloc: %zu bytes are more than there can be", bytes);
+                          "twill_alloc: %zu bytes exceed the address space", bytes);
     size_t rounded = twill_round_up(twill_max(bytes, 1), TWILL_CACHE_LINE);
     if (heap->region == NULL || heap->lender != NULL)
         return alloc_apart(heap, pointer, rounded, error);
     return alloc_shared(heap, pointer, rounded, error);
 }
 
-/* Melt with the free extent that follows. */
-static void melt(struct twill_extent *extent)
+/* Merge a free extent with the next one, if that is free. */
+static void merge_next(struct twill_extent *extent)
 {
     struct twill_extent *next = extent->next;
     if (next == NULL || next->taken || extent->taken)
@@ -223,12 +223,12 @@ static void release_extent(struct twill_heap *heap, struct twill_extent *before,
         free(extent);
         return;
     }
-    if (extent->bytes >= TWILL_HUGE_PAGE) /* give the pages back; the placement stays */
+    if (extent->bytes >= TWILL_HUGE_PAGE) /* free the pages; their placement stays */
         (void)madvise(extent->start, extent->bytes & ~(size_t)4095, MADV_REMOVE);
     extent->taken = false;
-    melt(extent);
+    merge_next(extent);
     if (before != NULL)
-        melt(before);
+        merge_next(before);
 }
 
 twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error)

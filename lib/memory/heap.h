@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill_alloc() memory: one sparse segment per rank that the node's ranks have all mapped, so that
- * an allocation is local and yet visible to them at once; private memory when alone on the node.
- * With TWILL_HEAP=shared the segment is the one that malloc() is served from. */
+/* Heap of twill_alloc(): one sparse region per rank, mapped by all ranks of the node, so that an
+ * allocation is local and yet visible to them at once; private memory if the rank is alone on its
+ * node. With TWILL_HEAP=shared malloc() is served from the same region. */
 #ifndef TWILL_HEAP_H
 #define TWILL_HEAP_H
 
@@ -11,40 +11,48 @@
 #define TWILL_HEAP_NOWHERE UINT64_MAX
 
 struct twill_preload;
-struct twill_extent; /* a piece of the segment, free or taken; or one taken elsewhere */
+struct twill_extent; /* a range of the region, free or taken, or an allocation outside it */
 
+/* The heap of a context, whose lock protects it. */
 struct twill_heap {
     struct twill_shm_region *region; /* NULL: private memory only */
     struct twill_memory *memory;
-    const struct twill_preload *lender; /* who gives out the segment, if not this heap itself */
-    unsigned char *base;
+    const struct twill_preload
+        *lender;         /* malloc library that manages the region; NULL: this heap */
+    unsigned char *base; /* of the region */
     size_t bytes;
-    size_t limit;                 /* TWILL_HEAP_LIMIT, of private and lent memory too; 0: none */
-    size_t apart;                 /* of that, taken */
-    size_t placed;                /* bytes from base whose placement is decided */
-    struct twill_extent *extents; /* by address */
+    size_t limit;  /* TWILL_HEAP_LIMIT: most bytes, private memory included; 0: no limit */
+    size_t apart;  /* bytes taken from the lender or as private memory */
+    size_t placed; /* bytes from base on that have been placed */
+    struct twill_extent *extents; /* by address; those outside the region first */
 };
 
-/* segment may be NULL: then at most `limit` bytes of private memory (0: no limit). lender may be.
- * Without a limit there is private memory as well when the segment is full. */
+/* Initialise the heap over this rank's part of `region`, or, if that is NULL, over at most `limit`
+ * bytes of private memory (0: no limit). Without a limit private memory is also used when the
+ * region is full. lender may be NULL. */
 void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, uint32_t rank,
                      struct twill_memory *memory, const struct twill_preload *lender, size_t limit);
-void twill_heap_destroy(struct twill_heap *heap); /* leaves segment and memory to their owner */
+/* Free all allocations; region and memory belong to the caller. */
+void twill_heap_destroy(struct twill_heap *heap);
+/* Allocate bytes aligned to a cache line, or to TWILL_HUGE_PAGE if that large. Returns
+ * TWILL_ERR_MEMORY if neither region nor private memory suffices. */
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
                               struct twill_error *error);
+/* Free an allocation. Returns TWILL_ERR_ARGUMENT if the heap has none at this address. */
 twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error);
-/* A peer's heap, as it is mapped here: which pieces of it have been looked at. */
+/* A peer's heap as it is mapped here; belongs to a communicator. */
 struct twill_heap_view {
     unsigned char *base;
-    uint64_t *seen; /* a bit for each TWILL_HUGE_PAGE */
+    uint64_t *seen; /* bitmap of TWILL_HUGE_PAGE ranges that have been populated */
 };
+/* Open a view of the heap of `rank`; it stays empty if there is no region. */
 twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twill_heap *heap,
                                   uint32_t rank, struct twill_error *error);
 void twill_heap_view_close(struct twill_heap_view *view);
-/* Map what is about to be read or written of a peer's heap at once, when it is seen for the first
- * time: page by page, faults would cost several times as much. */
+/* Populate the page tables of a range of a peer's heap before its first access: page faults one by
+ * one cost several times as much. bytes > 0. */
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes);
-/* Offset of [pointer, pointer + bytes) in the shared segment, or TWILL_HEAP_NOWHERE. */
+/* Offset of [pointer, pointer + bytes) in this rank's region, or TWILL_HEAP_NOWHERE. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
 
 #endif

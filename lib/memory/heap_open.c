@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a context's heap: how much address space each rank of a node reserves for memory that it
- * shares, and which memory that is. */
+/* Opens a context's heap: decides its size and shares its region with the ranks of the node. */
 #include "lib/comm/context.h"
 
 #include <stdio.h>
@@ -8,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Address space that this process may still take; SIZE_MAX: as much as it likes. */
+/* Bytes of address space left to this process (ulimit -v); SIZE_MAX: unlimited. */
 static size_t address_space_left(void)
 {
     struct rlimit limit;
@@ -25,8 +24,8 @@ static size_t address_space_left(void)
     return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
 }
 
-/* What all ranks of a node together may reserve by default: three quarters of its memory, and half
- * of what is left of this process's address space, which maps the parts of all of them. */
+/* Default bytes of all heaps of a node: three quarters of its memory, and at most half of the
+ * address space left to this process, which maps the heaps of all ranks. */
 static size_t default_budget(void)
 {
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
@@ -43,8 +42,8 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
     info->preloaded = context->preloaded.outcome;
 }
 
-/* How many parts a process of this node maps, at most: its ranks' own, of which there is one where
- * malloc() is served from it, and for each of them those of the ranks of other processes. */
+/* Most heaps that a process of this node maps: those of its own ranks (one if malloc() is served
+ * from it), and for each of its ranks those of all ranks of other processes. */
 static uint32_t heaps_mapped(const struct twill_context *context,
                              const struct twill_heap_info *info, uint32_t ranks)
 {
@@ -63,7 +62,7 @@ static uint32_t heaps_mapped(const struct twill_context *context,
     return most;
 }
 
-/* The part of each rank of this node, the same on all of them; *ranks: how many they are. */
+/* Default heap size on this node, the same on all its ranks; *ranks: how many there are. */
 static size_t default_bytes(const struct twill_context *context, const struct twill_heap_info *info,
                             uint32_t *ranks)
 {
@@ -79,7 +78,7 @@ static size_t default_bytes(const struct twill_context *context, const struct tw
     return (size_t)twill_max(bytes & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
 }
 
-/* That TWILL_HEAP was asked for in vain is said by the first rank of those that have. */
+/* Collective if any rank requested TWILL_HEAP: the first rank where it has no effect warns. */
 static twill_status log_region(struct twill_context *context, const struct twill_heap_info *info)
 {
     uint32_t size = (uint32_t)context->oob->size, first = size, vain = 0;
@@ -104,7 +103,6 @@ static twill_status log_region(struct twill_context *context, const struct twill
     return TWILL_OK;
 }
 
-/* Give every node its shared heap; learn on the way which ranks really share memory. */
 twill_status twill_context_open_heap(struct twill_context *context,
                                      const struct twill_heap_info *info)
 {
@@ -124,14 +122,14 @@ twill_status twill_context_open_heap(struct twill_context *context,
                                                preloaded->token != NULL ? &preloaded->given : NULL,
                                                &why, &context->error));
     if (why != NULL)
-        twill_say(&context->log, TWILL_LOG_WARN, "ranks of this node talk through the network: %s",
-                  why);
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "ranks of this node communicate through the network: %s", why);
     twill_heap_init(&context->heap, region, (uint32_t)context->oob->rank, context->user_memory,
                     preloaded->token != NULL ? preloaded->library : NULL, limit);
     TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->oob->size,
                                                   context->label, &context->error));
     uint32_t node = context->world.node[context->oob->rank];
-    if (context->world.node_size[node] == 1) { /* nobody to share with: memkind serves */
+    if (context->world.node_size[node] == 1) { /* alone on the node: private memory only */
         twill_shm_region_close(region);
         twill_heap_init(&context->heap, NULL, 0, context->user_memory, NULL, limit);
     }

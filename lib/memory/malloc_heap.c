@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A region that malloc() is served from: found, made and handed over. See lib/memory/malloc_heap.h.
- */
+/* Finds or creates the region that malloc() is served from. See lib/memory/malloc_heap.h. */
 #include "lib/memory/malloc_heap.h"
 
 #include "fabric/shm/mapping.h"
@@ -10,27 +9,27 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LEAST_BYTES ((size_t)64 << 10) /* unless TWILL_HEAP says another */
+#define LEAST_BYTES ((size_t)64 << 10) /* smallest block served, by default */
 
-/* Why it is not READY, and what to do about it. */
+/* The reason of an outcome, for people, and the remedy. */
 static const char *text_of(enum twill_preloaded_outcome outcome)
 {
     static const char *const texts[TWILL_PRELOADED_OUTCOMES] = {
-        [TWILL_PRELOADED_OFF] = "it is not wished for",
+        [TWILL_PRELOADED_OFF] = "it is not requested",
         [TWILL_PRELOADED_READY] = "it is in use",
         [TWILL_PRELOADED_ABSENT] = TWILL_PRELOAD_LIBRARY
         " is not loaded (start with LD_PRELOAD=" TWILL_PRELOAD_LIBRARY ", or by twillrun)",
         [TWILL_PRELOADED_VERSION] = TWILL_PRELOAD_LIBRARY " is of another version of twill",
         [TWILL_PRELOADED_CHILD] = "this process was forked from one that has a context",
         [TWILL_PRELOADED_SMALL] =
-            "more is to be shared than by the first context of this process (TWILL_HEAP_LIMIT)",
+            "the first context of this process shares less memory (TWILL_HEAP_LIMIT)",
         [TWILL_PRELOADED_MEMORY] =
             "no memory to share is left (TWILL_HEAP_LIMIT, memfd_create, ulimit -f, ulimit -v)",
     };
     return texts[outcome];
 }
 
-/* off, shared, shared:BYTES. */
+/* Parse off, shared or shared:BYTES. */
 static twill_status parse_preloaded(const char *text, bool *requested, size_t *least,
                                     struct twill_error *error)
 {
@@ -47,7 +46,7 @@ static twill_status parse_preloaded(const char *text, bool *requested, size_t *l
     return TWILL_OK;
 }
 
-/* The region of this process, made if it is the first time; NULL and why. */
+/* Return the region of this process, created if there is none, or NULL and *why. */
 static const struct twill_preload_region *region_of(const struct twill_preload *library,
                                                     size_t bytes, enum twill_preloaded_outcome *why)
 {
@@ -66,7 +65,7 @@ static const struct twill_preload_region *region_of(const struct twill_preload *
     mine.mapping = mapping;
     mine.base = mapping->at;
     mine.bytes = bytes;
-    (void)madvise(mine.base, bytes, MADV_HUGEPAGE); /* where shared memory has them */
+    (void)madvise(mine.base, bytes, MADV_HUGEPAGE); /* if the kernel has them for shared memory */
     region = library->offer(&mine);
     if (region == NULL || region->base != mine.base) { /* another thread was first */
         twill_mapping_drop(mapping, TWILL_MAPPING_USERS_UNKNOWN);
@@ -103,7 +102,8 @@ static enum twill_preloaded_outcome make_preloaded(struct twill_preloaded *prelo
     size_t at = (size_t)((unsigned char *)preloaded->token - region->base);
     preloaded->given = (struct twill_shm_region_given){
         .fd = region->fd, .mapping = region->mapping, .token_at = at};
-    return at < bytes ? TWILL_PRELOADED_READY : TWILL_PRELOADED_MEMORY; /* that part is full */
+    return at < bytes ? TWILL_PRELOADED_READY
+                      : TWILL_PRELOADED_MEMORY; /* the first bytes are full */
 }
 
 twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *setting,
@@ -138,12 +138,13 @@ void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct 
 {
     if (vain > 0)
         twill_say(log, TWILL_LOG_WARN,
-                  "TWILL_HEAP=shared does nothing on %d ranks, this one the first of them: %s",
+                  "TWILL_HEAP=shared does nothing on %d ranks, of which this is the first: %s",
                   vain, text_of(preloaded->outcome));
     if (mcdram && preloaded->token != NULL)
-        twill_say(log, TWILL_LOG_WARN,
-                  "TWILL_HEAP=shared: memory lies where it is first touched, whatever TWILL_MEMORY "
-                  "says");
+        twill_say(
+            log, TWILL_LOG_WARN,
+            "TWILL_HEAP=shared: TWILL_MEMORY has no effect, memory is placed where it is first "
+            "touched");
 }
 
 void twill_preloaded_close(struct twill_preloaded *preloaded)

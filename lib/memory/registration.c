@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of callers and of the library. What stays where it is until twill is told otherwise - from
- * twill_alloc(), by twill_register(), the library's own - is in a list, so that a network that must
- * know memory is shown each piece once. */
+/* Allocation and registration of memory, of callers and of the library. A context lists its
+ * persistent regions (from twill_alloc(), by twill_register(), the library's own), so that a
+ * network which needs registered memory registers each of them once. */
 #include "lib/exec/device_call.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* Memory that stays mapped until it is removed from the context's list; its lock protects it. */
 struct twill_persistent_region {
     struct twill_persistent_region *next;
     void *start;
@@ -16,6 +17,7 @@ struct twill_persistent_region {
     bool theirs; /* of twill_register() */
 };
 
+/* Find the region that contains [start, start + bytes). A callback of transports. */
 static bool find(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes)
 {
     struct twill_context *context = user;
@@ -33,7 +35,7 @@ static bool find(void *user, const void *start, size_t bytes, void **region, siz
     return p != NULL;
 }
 
-/* The lock is held. */
+/* Add a region to the list. The context's lock is held. */
 static twill_status persistent_add(struct twill_context *context, void *start, size_t bytes,
                                    bool theirs, struct twill_error *error)
 {
@@ -45,7 +47,8 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
     return TWILL_OK;
 }
 
-/* Before the memory goes: transports have locks of their own, which come before the context's. */
+/* Remove a region, before its memory is freed, from the list and from all transports; false if
+ * there is none. Takes the lock itself: transports' locks must be taken before the context's. */
 static bool persistent_remove(struct twill_context *context, const void *start, bool theirs)
 {
     twill_context_lock(context);
@@ -118,7 +121,8 @@ twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, si
     return TWILL_OK;
 }
 
-/* What cannot be placed falls back to DDR and is counted, as with twill_memory_alloc(). */
+/* Place memory that communicators share. As with twill_memory_alloc(), what cannot be placed falls
+ * back to DDR and is counted. */
 static void place(void *user, void *at, size_t bytes)
 {
     struct twill_context *context = user;
@@ -143,17 +147,19 @@ struct twill_shm_region_placer twill_context_placer(struct twill_context *contex
     return (struct twill_shm_region_placer){.place = place, .unplace = unplace, .user = context};
 }
 
-/* Errors go to the context when they are complete: several threads may be in here. */
+/* Check that the process was not forked. `error` is the caller's: several threads may be in here.
+ */
 static twill_status check_use(const struct twill_context *context, const char *call,
                               struct twill_error *error)
 {
-    if (twill_context_is_forked(context)) /* the memory is shared with the parent, and its data */
+    if (twill_context_is_forked(context)) /* the region and its data are the parent's */
         return TWILL_FAIL(error, TWILL_ERR_FORKED,
                           "%s: this process was forked after the context was created", call);
     return TWILL_OK;
 }
 
-/* Messages in private memory are slower. By rank 0 for all, as most programs are alike on all. */
+/* Warn once that the heap is full and memory private, which is slower. At level warn on rank 0
+ * only, because most programs allocate alike on all ranks. */
 static void log_spill(struct twill_context *context, const void *memory, size_t bytes)
 {
     const struct twill_heap *heap = &context->heap;
@@ -163,7 +169,7 @@ static void log_spill(struct twill_context *context, const void *memory, size_t 
     context->spilled = true;
     twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
               "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
-              "are full (TWILL_HEAP_LIMIT; said once)",
+              "are full (TWILL_HEAP_LIMIT; reported once)",
               bytes, heap->bytes >> 20);
 }
 
@@ -209,7 +215,7 @@ twill_status twill_free(twill_context *context, void *memory)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Its first and last byte, read by the system, which says so where there is nothing. */
+/* Check by a system call, which does not fault, that first and last byte are readable. */
 static twill_status check_readable(void *memory, size_t bytes, struct twill_error *error)
 {
     char byte;

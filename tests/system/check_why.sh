@@ -129,8 +129,8 @@ while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words
     expect 2 "$text" "$info" $arguments
 done <<'END'
-a collective and a size are wanted|--why
-a collective and a size are wanted|--why allreduce
+a collective and a size are needed|--why
+a collective and a size are needed|--why allreduce
 "allredce" is not a collective|--why allredce 8
 "8Q" is not a size|--why allreduce 8Q
 "quad" is not a type|--why allreduce 8 quad

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Extents with their lengths written at both ends, in bins by size: to free, to melt with
- * neighbours and to find a fit take no search through what is in use (Knuth, boundary tags; the
- * bins are those of TLSF, four to a power of two). What was freed last is used first. */
+/* Extents with boundary tags (Knuth) in size bins as TLSF has them, four to a power of two:
+ * freeing, merging and finding a fit never search taken extents. The extent freed last is reused
+ * first. */
 #include "lib/memory/malloc/arena.h"
 
 #define NONE        UINT32_MAX
@@ -60,7 +60,7 @@ static void link_out(struct twill_arena *arena, uint32_t first, enum twill_arena
         arena->dirty -= (size_t)pages * TWILL_ARENA_PAGE;
 }
 
-/* Make free, in one piece with its neighbours of that kind. */
+/* Free an extent, merged with its neighbours of the same kind. */
 static void put_extent(struct twill_arena *arena, uint32_t first, uint32_t pages,
                        enum twill_arena_kind kind)
 {
@@ -95,7 +95,7 @@ void twill_arena_init(struct twill_arena *arena, void *base, size_t bytes, void 
     link_in(arena, 0, arena->pages, TWILL_ARENA_CLEAN);
 }
 
-/* Pages to leave out before the alignment is met. */
+/* Pages from `first` to the next multiple of the alignment. */
 static uint32_t skip_of(const struct twill_arena *arena, uint32_t first, size_t alignment)
 {
     uintptr_t at = (uintptr_t)arena->base + (uintptr_t)first * TWILL_ARENA_PAGE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names that programs call. A block from the region is told from others by its address; all
- * else goes to the next malloc, which is libc's or that of another library. */
+/* malloc() and the other functions that programs call. Large blocks come from the region and are
+ * recognised by their address; the rest goes to the next malloc, libc's or another library's. */
 #include "lib/memory/malloc/malloc_state.h"
 
 #include <dlfcn.h>
@@ -18,8 +18,8 @@ void *reallocarray(void *block, size_t count, size_t bytes);
 
 /* --- the next malloc ------------------------------------------------------------------------- */
 
-/* Memory for dlsym() itself, which some versions of libc want to calloc(): never given back, its
- * size before it. */
+/* Allocate memory, never freed, for dlsym(), which calls calloc() in some versions of libc. Its
+ * size is stored before it. */
 static void *early_alloc(size_t bytes)
 {
     size_t need = twill_round_up(twill_min(bytes, TWILL_EARLY_BYTES), 16) + 16;
@@ -51,8 +51,8 @@ static void look_up_symbol(void *function, const char *name)
     memcpy(function, &found, sizeof(found));
 }
 
-/* Is the next malloc known? The first call of a process looks for it, and what that itself
- * allocates gets the answer no. */
+/* Find the next malloc, in the first call of a process. Returns false meanwhile: to calls from the
+ * search itself and from other threads. */
 static bool find_next(void)
 {
     struct twill_next *next = &twill_preload_state.next;
@@ -86,8 +86,9 @@ static __attribute__((constructor(101))) void begin_preload(void)
     twill_hook_forks();
 }
 
-/* --- what comes from where ------------------------------------------------------------------- */
+/* --- without alignment ----------------------------------------------------------------------- */
 
+/* Does a block of this size come from the region? */
 static inline bool size_is_large(size_t bytes)
 {
     size_t least = atomic_load_explicit(&twill_preload_state.least, memory_order_relaxed);
@@ -115,7 +116,7 @@ SHOWN void *calloc(size_t count, size_t bytes)
     }
     if (has_next())
         return twill_preload_state.next.calloc(count, bytes);
-    return fits ? early_alloc(all) : NULL; /* zero, since it is never used twice */
+    return fits ? early_alloc(all) : NULL; /* zero: early memory is never reused */
 }
 
 SHOWN void free(void *block)
@@ -124,11 +125,11 @@ SHOWN void free(void *block)
         return;
     if (twill_is_ours(block) && twill_block_free(block))
         return;
-    if (has_next()) /* which says what it thinks of an address in the middle of a block */
+    if (has_next()) /* reports an address inside a block of ours as invalid */
         twill_preload_state.next.free(block);
 }
 
-/* A new block with what is in the old one, of which `has` bytes count. */
+/* Allocate a new block, copy the contents of the old one (`has` bytes) and free that. */
 static void *move_block(void *block, size_t has, size_t bytes)
 {
     void *moved = malloc(bytes);
@@ -151,7 +152,7 @@ SHOWN void *realloc(void *block, size_t bytes)
             free(block);
             return NULL;
         }
-        /* A page's worth less is not worth a move, nor is half of what is large. */
+        /* Stay in the region if the new size is large, or at least half of the old one. */
         if (has > 0 && (size_is_large(bytes) || (bytes <= has && bytes >= has / 2)) &&
             twill_block_resize(block, bytes))
             return block;

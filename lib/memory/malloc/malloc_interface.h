@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libtwill-heap.so, loaded before a program that knows nothing of twill_alloc(), offers to the
- * libtwill of the same process. libtwill finds it by name at run time and works without it.
+/* Interface of libtwill-heap.so, which is preloaded into programs that call malloc(), to libtwill
+ * in the same process. libtwill looks it up by name at run time and works without it.
  *
- * Until a context asks for it the library hands every call on to the next malloc: processes without
- * a context, and forks before there is one, are as they were. */
+ * Until a context calls serve() the library forwards every call to the next malloc: processes
+ * without a context, and children forked before there is one, are not affected. */
 #ifndef TWILL_MALLOC_INTERFACE_H
 #define TWILL_MALLOC_INTERFACE_H
 
@@ -13,28 +13,29 @@
 #define TWILL_PRELOAD_SYMBOL  "twill_preload_heap" /* a const struct twill_preload */
 #define TWILL_PRELOAD_VERSION 1
 
-/* Shared memory that large blocks are taken from. One per process, kept until it ends: blocks
- * outlive contexts. */
+/* Shared memory that large blocks come from. One per process, kept until the process ends because
+ * blocks outlive contexts. */
 struct twill_preload_region {
     int fd;
-    void *mapping; /* of its maker */
+    void *mapping; /* struct twill_mapping of the libtwill that created it */
     unsigned char *base;
     size_t bytes;
 };
 
+/* The functions of the library. Any thread may call them. */
 struct twill_preload {
     uint32_t version;
-    /* The region of this process; NULL: none yet, or this is a child of the one that has it. */
+    /* Return the region of this process, or NULL: none yet, or this is a forked child. */
     const struct twill_preload_region *(*region)(void);
-    /* Make this the region; returns the one there is, which is another's if that was first. NULL:
-     * no memory, or a child. */
+    /* Make `mine` the region unless there is one. Returns the region, or NULL: out of memory, or
+     * this is a forked child. */
     const struct twill_preload_region *(*offer)(const struct twill_preload_region *mine);
-    /* From now on blocks of at least so many bytes come from the region, and at most `keep` bytes
-     * of freed ones stay in memory; of several contexts' wishes the widest holds, until the last
-     * one has said rest(). */
+    /* Serve blocks of at least `least` bytes from the region and keep up to `keep` bytes of freed
+     * ones resident. With several contexts the smallest `least` and largest `keep` apply, until
+     * each has called rest(). */
     void (*serve)(size_t least, size_t keep);
     void (*rest)(void);
-    /* A block of the region; NULL when there is no room. */
+    /* Return a block of the region, or NULL if none fits. */
     void *(*alloc)(size_t bytes, size_t alignment);
     void (*release)(void *block);
 };

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The region of this process: whose it is, what forks do to it, and giving memory back. */
+/* The region of this process: its blocks, what fork() does to it, and returning pages to the
+ * system.
+ */
 #include "lib/memory/malloc/malloc_state.h"
 
 #include <errno.h>
@@ -9,9 +11,9 @@
 
 struct twill_preload_state twill_preload_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The thread that forks holds the lock already while others' fork handlers run in it, and they may
- * allocate: but nothing new from here, since they may run in the child before ours does. Returns
- * whether there is something to unlock. */
+/* Lock the region. Returns false, without locking, in a fork handler of another library: its thread
+ * holds the lock already, and may free blocks but not allocate any, because it may be in the child
+ * before our handler has run there. */
 static bool enter_region(void)
 {
     if (atomic_load_explicit(&twill_preload_state.forking, memory_order_acquire) &&
@@ -52,8 +54,8 @@ size_t twill_block_size(const void *block)
     return bytes;
 }
 
-/* Give the largest free extents back to the system until what is kept is half of what may be: a
- * little more than that would come back with the next free. The peers' mappings see zeros there. */
+/* Free the pages of the largest free extents until half of `keep` is left, as stopping at `keep`
+ * would repeat this at the next free(). Peers' mappings read zeros there. */
 static void give_back_extents(void)
 {
     size_t keep = atomic_load_explicit(&twill_preload_state.keep, memory_order_relaxed), bytes;
@@ -66,7 +68,7 @@ static void give_back_extents(void)
         leave_region(entered);
         if (extent == NULL)
             break;
-        worked = madvise(extent, bytes, MADV_REMOVE) == 0; /* not where it is locked */
+        worked = madvise(extent, bytes, MADV_REMOVE) == 0; /* fails for mlock'ed pages */
         entered = enter_region();
         twill_arena_return(&twill_preload_state.arena, extent, worked);
         leave_region(entered);
@@ -112,10 +114,9 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&twill_preload_state.lock);
 }
 
-/* What the child writes must never reach its parent, nor the parent's peers: it sees the region
- * through a private mapping of its own, and takes nothing more from it. If somebody has closed the
- * file, reading is all that is left: better a child that crashes than a parent with wrong numbers.
- */
+/* What the child writes must never reach its parent or the parent's peers: map the region privately
+ * and allocate no more from it. If the program has closed the file, make the region read-only: a
+ * child that crashes is better than a parent with wrong data. */
 static void after_fork_in_child(void)
 {
     const struct twill_preload_region *region = &twill_preload_state.region;
@@ -135,9 +136,9 @@ static void after_fork_in_child(void)
     errno = kept;
 }
 
-/* Before anybody else can: handlers that are registered later run before ours in the parent, where
- * they may wait for a thread that waits for this lock, and after ours in the child, where what they
- * write is to stay. */
+/* Register before other libraries do: handlers registered later run before ours in the parent,
+ * where they may wait for a thread that waits for this lock, and after ours in the child, where
+ * what they write must go to the private mapping. */
 void twill_hook_forks(void)
 {
     twill_preload_state.forks_hooked =
@@ -146,6 +147,7 @@ void twill_hook_forks(void)
 
 /* --- the region ------------------------------------------------------------------------------ */
 
+/* The region, or NULL in a child or if the program has closed or replaced its descriptor. */
 static const struct twill_preload_region *region_if_ours(void)
 {
     const struct twill_preload_region *region = &twill_preload_state.region;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The allocator of libtwill-heap.so against a page by page record of what it gave out: blocks never
- * overlap, are aligned, are zero when it says so, and everything comes back in one piece. */
+/* The allocator of libtwill-heap.so against a page-by-page record of its blocks: they never
+ * overlap, are aligned, are zero if reported so, and merge into one extent once all are free. */
 #include "lib/memory/malloc/arena.h"
 #include "tests/support/numbers.h"
 
@@ -17,7 +17,7 @@
 #define ARENA_BLOCKS 64
 #define ARENA_STEPS  40000
 
-/* Addresses are all the allocator deals in: nothing is mapped there. */
+/* Not mapped: the allocator only computes addresses. */
 #define BASE ((unsigned char *)((uintptr_t)0x7e0000000000 + 3 * TWILL_ARENA_PAGE))
 
 struct block {
@@ -28,7 +28,7 @@ struct block {
 struct record {
     struct twill_arena arena;
     uint8_t owner[ARENA_PAGES];   /* 1 + block, or 0 */
-    uint8_t touched[ARENA_PAGES]; /* since it was last given back */
+    uint8_t touched[ARENA_PAGES]; /* since its pages were last freed */
     struct block block[ARENA_BLOCKS];
     size_t taken; /* pages */
     uint64_t seed;
@@ -94,7 +94,7 @@ static void resize(struct record *record, unsigned b)
     size_t bytes = 1 + twill_test_random(&record->seed) % (700 * TWILL_ARENA_PAGE);
     size_t first = page_of(block->at), pages = pages_of(bytes);
     if (!twill_arena_resize(&record->arena, block->at, bytes)) {
-        assert_true(pages > block->pages); /* shorter always works; longer only if in the way */
+        assert_true(pages > block->pages); /* only growing a block can fail */
         assert_true(first + pages > ARENA_PAGES ||
                     twill_arena_size(&record->arena, block->at) == block->pages * TWILL_ARENA_PAGE);
         return;
@@ -106,7 +106,7 @@ static void resize(struct record *record, unsigned b)
     block->pages = pages;
 }
 
-/* The longest free extents that are in memory go back to the system. */
+/* The longest dirty extents are picked first. */
 static void give_back_block(struct record *record, size_t keep)
 {
     size_t bytes;
@@ -153,7 +153,7 @@ static void test_against_record(void **state)
     free(record);
 }
 
-/* The block that was freed last is the next one of its size, so that it is in caches and mapped. */
+/* The block freed last is reused first, because it is cached and mapped. */
 static void test_warm_first(void **state)
 {
     (void)state;
@@ -172,10 +172,10 @@ static void test_warm_first(void **state)
         twill_arena_free(&arena, first);
     }
     twill_arena_free(&arena, second);
-    twill_arena_free(&arena, second); /* not a block any more: nothing happens */
+    twill_arena_free(&arena, second); /* no longer a block: ignored */
     assert_int_equal(arena.taken, 0);
     assert_int_equal(arena.dirty, 2 * bytes);
-    /* What could not be given back is free all the same. */
+    /* An extent whose pages could not be freed is free again, too. */
     twill_arena_return(&arena, twill_arena_pick(&arena, &bytes), false);
     assert_int_equal(arena.dirty, bytes);
     assert_null(twill_arena_alloc(&arena, ARENA_BYTES, 1, &zero));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups beside what single calls do: fusing does not depend on a rank's own messages, and ranks
- * whose calls differ all hear of it, also when the sums of their counts agree; and late mismatches.
- */
+/* Groups: fusing does not depend on a rank's own messages, a mismatch is reported on all ranks even
+ * if the sums of counts agree; and mismatches detected by later calls. */
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -64,7 +63,7 @@ static void messages_between(twill_comm *comm, int rank, int size)
     TWILL_CHECK(rank == 2 || message == 99);
 }
 
-/* Eight elements in all on every rank, but not in the same calls. */
+/* Eight elements in total on every rank, but in different calls. */
 static void counts_that_differ(twill_comm *comm, int rank, int size)
 {
     float a[5] = {0}, b[5] = {0};
@@ -75,8 +74,8 @@ static void counts_that_differ(twill_comm *comm, int rank, int size)
     TWILL_CHECK(twill_group_end(comm) == TWILL_ERR_MISMATCH);
 }
 
-/* The last rank waits for another root than the others have: it hears of it, though they have gone
- * on, and so do they. */
+/* The last rank waits for another root than the others have, who have returned: all ranks get the
+ * error. */
 static void roots_that_differ(twill_comm *comm, int rank, int size)
 {
     float data[100] = {0};
@@ -90,7 +89,7 @@ static void roots_that_differ(twill_comm *comm, int rank, int size)
                                 rank, twill_comm_message(comm)));
 }
 
-/* A fused call, and then one of its own that looks like it on some ranks and not on others. */
+/* A fused call, then a single call that equals it in count on some ranks only. */
 static void fused_and_alike(twill_comm *comm, int rank, int size)
 {
     int32_t a[6] = {rank}, b[10] = {rank}, c[16] = {rank}, d[16] = {0};
@@ -109,7 +108,7 @@ static void fused_and_alike(twill_comm *comm, int rank, int size)
     }
 }
 
-/* Each rank takes another one for the root, gives, and is done: the next call that waits tells. */
+/* Each rank has another root, contributes and returns: the next call that waits reports it. */
 static void no_receiver(twill_comm *comm, int rank, int size)
 {
     int32_t data[4] = {rank}, result[4];

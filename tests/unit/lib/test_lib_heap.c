@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much address space a job takes, what becomes of twill_alloc() when a rank's part of it is
- * full, and what is said where there is too little of it. */
+/* Address space of a job, twill_alloc() when a rank's heap is full, and the messages when there is
+ * too little. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
@@ -39,7 +39,7 @@ static bool sums(twill_comm *comm, float *at, int size)
     return true;
 }
 
-/* All that ranks have mapped of each other is less than the memory of the node. */
+/* The heaps that ranks map of each other are smaller than the memory of the node. */
 static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank;
@@ -67,8 +67,7 @@ static void test_address_space(void **state)
     twill_test_run_mixed(8, 4, run_small, NULL);
 }
 
-/* What is more than a rank's part is private, and works as well; beside it the part is as it was.
- */
+/* Memory beyond a rank's heap is private and works in calls; the heap is not affected. */
 static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
@@ -79,7 +78,7 @@ static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
     const struct twill_heap *heap = &context->heap;
     size_t beyond = heap->bytes + MIB;
-    if (first) /* before the heap has anything */
+    if (first) /* while the heap is empty */
         TWILL_CHECK(twill_alloc(context, &large, beyond) == TWILL_OK);
     TWILL_CHECK(twill_alloc(context, &small, 4 * MIB) == TWILL_OK);
     if (!first)
@@ -87,13 +86,13 @@ static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_heap_offset(heap, large, beyond) == TWILL_HEAP_NOWHERE);
     TWILL_CHECK(twill_heap_offset(heap, small, 4 * MIB) != TWILL_HEAP_NOWHERE);
     TWILL_CHECK(sums(comm, large, size) && sums(comm, small, size));
-    TWILL_CHECK(sums(comm, rank == 0 ? large : small, size)); /* some private, some not */
+    TWILL_CHECK(sums(comm, rank == 0 ? large : small, size)); /* private on some ranks only */
     TWILL_CHECK(twill_alloc(context, &again, (size_t)1 << 60) == TWILL_ERR_MEMORY);
     TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
     TWILL_CHECK(twill_free(context, small) == TWILL_OK);
     TWILL_CHECK(twill_free(context, large) == TWILL_OK);
     TWILL_CHECK(twill_free(context, large) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(twill_alloc(context, &again, heap->bytes) == TWILL_OK); /* all of it */
+    TWILL_CHECK(twill_alloc(context, &again, heap->bytes) == TWILL_OK); /* the whole heap */
     TWILL_CHECK(twill_heap_offset(heap, again, heap->bytes) == 0);
     TWILL_CHECK(twill_free(context, again) == TWILL_OK);
     twill_comm_destroy(comm);
@@ -109,7 +108,7 @@ static void test_spill(void **state)
     }
 }
 
-/* Who sets a limit is held to it. */
+/* A limit that is set holds for private memory, too. */
 static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank;
@@ -134,7 +133,7 @@ static void test_limit(void **state)
     twill_test_run_processes(2, run_limit, NULL);
 }
 
-/* ulimit -v: the default fits below it; a limit of the user's own that does not is named. */
+/* ulimit -v: the default heap fits; TWILL_HEAP_LIMIT that does not fit is named in the error. */
 static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     bool *named = user;
@@ -164,7 +163,7 @@ static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *use
 static void test_ulimit(void **state)
 {
     (void)state;
-    if (TEST_SLOW) /* sanitizers take terabytes of address space */
+    if (TEST_SLOW) /* sanitizers reserve terabytes of address space */
         skip();
     for (int i = 0; i < 2; i++) {
         bool named = i == 1;

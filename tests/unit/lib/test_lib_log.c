@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_LOG: what each level tells, that each line is whole and says whose it is, and that no key
- * is among them. */
+/* TWILL_LOG: the lines of each level, complete and with the prefix of their rank; keys are never
+ * logged. */
 #include "lib/config/log.h"
 #include "tests/support/ranks.h"
 
@@ -21,7 +21,7 @@ enum { LOG_RANKS = 4, LOG_CALLS = 3 };
 struct log_scene {
     const char *level, *algorithm;
     char folder[64];
-    char *text[LOG_RANKS]; /* what each rank's file has */
+    char *text[LOG_RANKS]; /* contents of each rank's file */
 };
 
 static void make_calls(twill_comm *comm, int rank)
@@ -91,7 +91,7 @@ static void end_scene(struct log_scene *scene)
         free(scene->text[r]);
 }
 
-/* How many lines of a rank have all of these words. */
+/* Lines of a rank that contain both texts. */
 static unsigned count_log(const struct log_scene *scene, int rank, const char *a, const char *b)
 {
     unsigned n = 0;
@@ -112,7 +112,7 @@ static unsigned count_log(const struct log_scene *scene, int rank, const char *a
                      count_log(&scene, rank, a, b), a, b, (unsigned)(times), scene.text[rank]);    \
     } while (0)
 
-/* Every line is whole: it begins with whose it is, and the file ends with a newline. */
+/* Every line has the prefix of its rank, and the file ends with a newline. */
 static void check_lines(const struct log_scene *scene, int rank)
 {
     char host[65] = "", prefix[128];
@@ -137,7 +137,7 @@ static void info_logs_decisions(void **unused)
     struct log_scene scene;
     run_scene(&scene, "info", "");
     for (int r = 0; r < LOG_RANKS; r++) {
-        bool first = r % 2 == 0; /* of its node */
+        bool first = r % 2 == 0; /* rank of its node */
         check_lines(&scene, r);
         EXPECT(first, r, "info: machine: ", "PUs");
         EXPECT(first, r, "info: TWILL_NODES=2x2", "(caller)");
@@ -149,7 +149,7 @@ static void info_logs_decisions(void **unused)
         EXPECT(1, r, "info: transport: ", "tcp at 127.0.0.1:");
         EXPECT(1, r, "info: transport: ", "shm: 2 ranks");
         EXPECT(first, r, "info: communicator 0: 4 ranks: ", "2 nodes");
-        /* Three calls of one shape are told once; another size is another shape. */
+        /* Three calls of one shape are logged once; another size is another shape. */
         EXPECT(first, r, "communicator 0: allreduce of 4096 bytes, f32: ", " us by the model");
         EXPECT(first, r, "communicator 0: allreduce of 4 bytes, f32: ", "; next is ");
         EXPECT(0, r, "by TWILL_ALGORITHM", "");
@@ -198,7 +198,7 @@ static void a_file_that_cannot_be_opened_is_an_error(void **unused)
     twill_context_destroy(context);
 }
 
-/* A FIFO that nobody has opened is an error; one that nobody reads keeps no call for ever. */
+/* A FIFO without a reader is an error; a full one does not block. */
 static void a_fifo_is_not_waited_for(void **unused)
 {
     (void)unused;

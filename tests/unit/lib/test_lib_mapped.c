@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill_alloc() memory: every collective that can goes without a copy in between and without a
- * message, which the counters tell, with 1, 2 and 4 threads lent by each rank; buffers wander from
- * call to call, and where one rank's are malloc'd all go the other way and come back. */
+/* Buffers of twill_alloc(): every collective that can runs without intermediate copies and
+ * messages, as the counters show, with 1, 2 and 4 threads per rank. Buffers move from call to call;
+ * if one rank's are malloc'd all ranks take the other protocol for that call. */
 #include "lib/comm/comm.h"
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
@@ -16,13 +16,13 @@
 #include <cmocka.h>
 
 enum { MEMORIES = 4 };
-/* A rank's share of an f32 result is then enough for three threads. */
+/* Large enough to give three threads work on a rank's part of an f32 result. */
 #define MAPPED_BYTES ((size_t)(TEST_TSAN ? 384 : 2048) << 10)
 
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 
 struct mapped_job {
-    int threads; /* lent */
+    int threads; /* TWILL_THREADS */
     twill_comm *comm;
     unsigned char *memory[MEMORIES], *plain[2], *want[2];
 };
@@ -43,14 +43,14 @@ static bool get_memories(struct mapped_job *job)
     return true;
 }
 
-/* What may go without any copy: an alltoall in place swaps through scratch. */
+/* Calls without any copy: all but an alltoall in place, which swaps through scratch. */
 static bool goes_straight(const struct test_call *call)
 {
     return call->collective != TWILL_BARRIER &&
            !(call->collective == TWILL_ALLTOALL && call->in_place);
 }
 
-/* One call; the buffers of rank `odd` are malloc'd (none: -1). */
+/* Run one call. The buffers of rank `odd` are malloc'd (-1: of none). */
 static bool check_turn(struct mapped_job *job, const struct test_call *call, unsigned turn, int odd)
 {
     const int rank = twill_comm_rank(job->comm), size = twill_comm_size(job->comm);
@@ -79,7 +79,7 @@ static bool check_turn(struct mapped_job *job, const struct test_call *call, uns
                            (unsigned long long)(after.bytes_sent - before.bytes_sent));
 }
 
-/* Elements of a part, so that the message has about so many bytes. */
+/* Elements of a shard for a message of about `bytes`. */
 static size_t count_for(enum twill_collective collective, twill_type type, size_t bytes, int size)
 {
     size_t shards = twill_collective_facts(collective)->sharded ? (size_t)size : 1;
@@ -127,7 +127,7 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     (void)size;
     snprintf(threads, sizeof(threads), "TWILL_THREADS=%d", job.threads);
     if (omp_set_num_threads)
-        omp_set_num_threads(job.threads); /* also on a machine with fewer cores */
+        omp_set_num_threads(job.threads); /* even if the machine has fewer cores */
     if (twill_test_connect(&context, &job.comm, bootstrap, "", NULL, settings) &&
         get_memories(&job))
         (void)check_turns(&job);
@@ -141,8 +141,8 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_context_destroy(context);
 }
 
-/* While another call is under way, and is what a rank shows, the next one has another count on rank
- * 1: nobody takes where its buffer lies for granted and stores to what is behind it. */
+/* While one call is in progress and published, the next one has another count on rank 1: no rank
+ * may use its buffer's address unchecked and store behind its end. */
 static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     enum { LESS = 16 << 10, MORE = 64 << 10 };
@@ -160,7 +160,7 @@ static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *
                         twill_context_message(context))) {
         unsigned char *at = memory;
         memset(at, 1, MORE);
-        for (int turn = 0; turn < 2; turn++) { /* rank 0 is waiting when rank 1 comes */
+        for (int turn = 0; turn < 2; turn++) { /* rank 0 is waiting when rank 1 enters the call */
             if (turn == rank) {
                 (void)twill_allreduce_start(comm, &first, &sum, 1, TWILL_I32, TWILL_SUM,
                                             &request[0]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that callers declare: what twill_register() and twill_deregister() take. */
+/* Arguments of twill_register() and twill_deregister(). */
 #include "lib/twill.h"
 
 #include <setjmp.h>
@@ -22,18 +22,18 @@ static void test_register(void **state)
     assert_non_null(strstr(twill_context_message(context), "twill_register"));
     assert_int_equal(twill_deregister(context, memory), TWILL_ERR_ARGUMENT);
     assert_int_equal(twill_register(context, memory, sizeof(memory)), TWILL_OK);
-    assert_int_equal(twill_register(context, memory + 100, 1000), TWILL_OK); /* a part of it too */
+    assert_int_equal(twill_register(context, memory + 100, 1000), TWILL_OK); /* overlapping */
     assert_int_equal(twill_deregister(context, memory + 1), TWILL_ERR_ARGUMENT);
     assert_int_equal(twill_deregister(context, memory), TWILL_OK);
     assert_int_equal(twill_deregister(context, memory), TWILL_ERR_ARGUMENT);
     assert_non_null(strstr(twill_context_message(context), "nothing was registered"));
-    void *own = NULL; /* that of twill_alloc() is known by itself, and given back by twill_free() */
+    void *own = NULL; /* memory of twill_alloc() is not in the list of twill_deregister() */
     assert_int_equal(twill_alloc(context, &own, 100), TWILL_OK);
     assert_int_equal(twill_deregister(context, own), TWILL_ERR_ARGUMENT);
     assert_int_equal(twill_register(context, own, 100), TWILL_OK);
     assert_int_equal(twill_deregister(context, own), TWILL_OK);
     assert_int_equal(twill_free(context, own), TWILL_OK);
-    twill_finalize(comm); /* one piece is still registered: it is forgotten */
+    twill_finalize(comm); /* with one region still registered */
 }
 
 int main(void)

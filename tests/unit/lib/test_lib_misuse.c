@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles that are used too late, or by two threads at once, and messages to oneself that nobody
- * can meet: an error and a sentence, at once, without a touch of memory that is gone. */
+/* Handles used after their end or by two threads at once, and messages of a rank to itself without
+ * a counterpart: an error with a message, at once, without access to freed memory. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 
@@ -61,7 +61,7 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
     twill_comm_destroy(other);
     check_ended(other);
-    for (int i = 0; i < 12; i++) { /* those made since are others */
+    for (int i = 0; i < 12; i++) { /* new communicators have other handles */
         TWILL_CHECK(twill_comm_dup(&more[i], comm) == TWILL_OK && more[i] != other);
         twill_comm_destroy(more[i]);
     }
@@ -121,7 +121,7 @@ static void waited_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && copy != NULL);
     SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
     TWILL_CHECK(twill_test(&copy, &done) == TWILL_ERR_ARGUMENT && done == 1);
-    for (int i = 0; i < 40; i++) { /* others have its memory meanwhile, and are left alone */
+    for (int i = 0; i < 40; i++) { /* its memory is reused by others, which must not be affected */
         TWILL_CHECK(twill_barrier_start(comm, &next) == TWILL_OK && next != copy);
         TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
         TWILL_CHECK(twill_request_start(copy) == TWILL_ERR_ARGUMENT);
@@ -135,7 +135,7 @@ static void waited_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     TWILL_CHECK(twill_request_free(&one) == TWILL_OK && one == NULL);
     TWILL_CHECK(twill_request_free(&copy) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_request_start(copy) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(twill_barrier_init(comm, &one) == TWILL_OK); /* goes with its communicator */
+    TWILL_CHECK(twill_barrier_init(comm, &one) == TWILL_OK); /* ends with its communicator */
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     twill_comm_destroy(comm);
     TWILL_CHECK(twill_request_start(one) == TWILL_ERR_ARGUMENT);
@@ -151,8 +151,8 @@ static const struct twill_request *memory_of(const twill_request *handle)
     return (const void *)(word - word % TWILL_GENERATIONS);
 }
 
-/* A handle that has ended harms nobody who is in a call: neither on its own communicator, nor on
- * one that has its memory by now, and hears nothing of it at all. */
+/* An ended handle does not affect a thread in a call on its communicator, nor the communicator that
+ * has its memory now, which gets no error at all. */
 static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
@@ -182,7 +182,7 @@ static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_context_destroy(context);
 }
 
-/* Its memory has been used so often since that few bits would not tell it from the present one. */
+/* The memory was reused so often that a small generation count would have wrapped around. */
 static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
@@ -198,7 +198,7 @@ static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK && one != copy);
         TWILL_CHECK(twill_wait(&one) == TWILL_OK);
     }
-    TWILL_CHECK(memory_of(copy)->generation == TWILL_GENERATIONS); /* the same one each time */
+    TWILL_CHECK(memory_of(copy)->generation == TWILL_GENERATIONS); /* the same memory each time */
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
     SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
     twill_comm_destroy(comm);
@@ -224,7 +224,7 @@ struct second_thread {
     pthread_t thread;
 };
 
-/* Comes while the first is inside, in whatever call it waits in. */
+/* The second thread: call while the first waits in its call. */
 static void *second_main(void *argument)
 {
     struct second_thread *second = argument;
@@ -238,10 +238,10 @@ static void *second_main(void *argument)
 
 struct misused_pair {
     const char *waits_in;
-    _Atomic bool over; /* rank 0's call */
+    _Atomic bool over; /* rank 0's call has returned */
 };
 
-/* Rank 0 waits for rank 1, who comes when that is over all the same. */
+/* Rank 0 waits for rank 1, which enters the call only when that has failed. */
 static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
@@ -274,7 +274,7 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     } else {
         while (!atomic_load(&pair->over) && !twill_test_failed())
             usleep(100);
-        status = twill_barrier(comm); /* of which rank 0 may have done its part */
+        status = twill_barrier(comm); /* which may succeed if rank 0 did its part */
         status = status == TWILL_OK ? twill_barrier(comm) : status;
         TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
         SAYS(twill_comm_message(comm), "rank 0: twill_allreduce on communicator 0 while ");
@@ -308,7 +308,7 @@ static void *hammer(void *argument)
     return NULL;
 }
 
-/* Calls that end at once, of one rank: nothing to wait in. */
+/* Two threads with calls of one rank, which never wait. */
 static void hammered_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
@@ -333,7 +333,7 @@ static void many_threads_at_once(void **unused)
     twill_test_run_ranks(1, hammered_rank, NULL);
 }
 
-/* --- messages to oneself --------------------------------------------------------------------- */
+/* --- messages of a rank to itself ------------------------------------------------------------ */
 
 static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -344,18 +344,18 @@ static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     int x = 5, y = 0, z = 0, way = *(int *)user;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, hasty))
         return;
-    /* what can be met: posted before, sendrecv, in a group */
+    /* with a counterpart: posted before, in sendrecv, in a group */
     TWILL_CHECK(twill_recv_start(comm, &y, 1, TWILL_I32, rank, &recv) == TWILL_OK);
     TWILL_CHECK(twill_send(comm, &x, 1, TWILL_I32, rank) == TWILL_OK);
     TWILL_CHECK(twill_wait(&recv) == TWILL_OK && y == 5);
     TWILL_CHECK(twill_sendrecv(comm, &x, 1, rank, &z, 1, rank, TWILL_I32) == TWILL_OK && z == 5);
-    /* a wait that cannot end leaves the message as it is */
+    /* a wait that cannot end does not change the message */
     TWILL_CHECK(twill_send_start(comm, &x, 1, TWILL_I32, rank, &send) == TWILL_OK);
     TWILL_CHECK(twill_wait(&send) == TWILL_ERR_ARGUMENT && send != NULL);
     SAYS(twill_comm_message(comm), "itself has no counterpart");
     TWILL_CHECK(twill_sendrecv(comm, &x, 1, rank, &z, 1, rank, TWILL_I32) == TWILL_ERR_ARGUMENT ||
                 size > 1);
-    if (size == 1) { /* where an argument breaks nothing */
+    if (size == 1) { /* a bad argument does not break the communicator */
         TWILL_CHECK(twill_recv(comm, &y, 1, TWILL_I32, rank) == TWILL_OK);
         TWILL_CHECK(twill_wait(&send) == TWILL_OK && send == NULL);
     }
@@ -390,7 +390,7 @@ static void lonely_messages(void **unused)
     }
 }
 
-/* --- memory that is none ---------------------------------------------------------------------- */
+/* --- unmapped memory -------------------------------------------------------------------------- */
 
 static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -411,7 +411,7 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void
     TWILL_CHECK(twill_register(context, none, bytes / 2) == TWILL_OK);
     TWILL_CHECK(twill_deregister(context, none) == TWILL_OK);
     (void)twill_test_barrier(bootstrap);
-    /* between nodes the system is asked to read it, and says no */
+    /* between nodes send() returns EFAULT */
     void *some = calloc(1, bytes);
     twill_status status = rank == 0 ? twill_send(comm, none, bytes, TWILL_U8, 1)
                                     : twill_recv(comm, some, bytes, TWILL_U8, 0);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said and counted of calls: a refusal names the call that was refused, a mismatch with the
- * end of a communicator names the end, a rank is named once; waiting is counted, however it is
- * done. */
+/* Messages and times of calls: a refusal names the refused call, a mismatch with the destruction of
+ * a communicator names that, a rank is named once; time is counted in all ways to wait. */
 #include "lib/base.h"
 #include "tests/support/ranks.h"
 
@@ -67,7 +66,7 @@ static void refusals_name_the_call(void **unused)
     twill_test_run_processes(1, refused_rank, NULL);
 }
 
-/* The last rank has gone to the end while the others are in another call. */
+/* The last rank destroys the communicator while the others are in another call. */
 static void early_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
@@ -93,7 +92,7 @@ static void an_early_end(void **unused)
     twill_test_run_ranks(2, early_rank, "2x1");
 }
 
-/* Several calls wait for rank 1, which is named once. */
+/* Several calls wait for rank 1: the message names it once. */
 static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const char *const settings[] = {"TWILL_TIMEOUT=1", "TWILL_HEAP_LIMIT=8M", NULL};
@@ -123,10 +122,10 @@ static void an_absent_rank(void **unused)
     twill_test_run_ranks(2, absent_rank, "2x1");
 }
 
-/* --- names of nothing, where nobody uses them ------------------------------------------------ */
+/* --- unknown names in variables that are not used -------------------------------------------- */
 
 struct named_setting {
-    const char *setting, *said; /* said NULL: nothing */
+    const char *setting, *said; /* said NULL: no warning */
     char file[64];
 };
 
@@ -157,7 +156,7 @@ static unsigned times_said(const char *file, const char *words)
     return times;
 }
 
-/* One rank says so, once. */
+/* One rank warns, once. */
 static void names_of_nothing(void **unused)
 {
     (void)unused;
@@ -209,7 +208,7 @@ static twill_status one_way(twill_comm *comm, enum way way, float *x)
     return status;
 }
 
-/* Rank 1 comes late, and rank 0 has waited for most of the time that it has been in the call. */
+/* Rank 1 is late: most of the time that rank 0 counts is waiting. */
 static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that the caller made: arguments, the table, and what ranks compare. */
+/* User-defined operations: arguments, the table, and what ranks compare. */
 #include "lib/comm/context.h"
 
 #include <setjmp.h>
@@ -89,7 +89,7 @@ static void factors(void **state)
     twill_context *context = *state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         twill_op op;
-        /* A narrow float's factor is a float; nothing behind the factor is read. */
+        /* The factor of a narrow type is a float; nothing behind it is read. */
         unsigned char *factor;
         bool narrow =
             type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
@@ -107,7 +107,7 @@ static void factors(void **state)
     }
 }
 
-/* Ranks number their operations as they please: the kind is what must agree. */
+/* Ranks number their operations independently: only the kind must agree. */
 static void kinds(void **state)
 {
     twill_context *context = *state;

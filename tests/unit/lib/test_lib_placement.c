@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where memory of a job lies under TWILL_MEMORY=mcdram:bind,mcdram:bind, asked of the kernel by
- * move_pages(): that of twill_alloc(), of the library, and what communicators share, each rank's in
- * the memory of its own NUMA nodes. On a machine with MCDRAM or HBM (tests/system/vm/knl.sh
- * emulates some) that is what is asked for; elsewhere NUMA node 0 stands in for it, by
- * MEMKIND_HBW_NODES. */
+/* Placement under TWILL_MEMORY=mcdram:bind,mcdram:bind, as move_pages() reports it: memory of
+ * twill_alloc(), of the library and what communicators share is on the NUMA nodes of each rank. On
+ * machines without MCDRAM or HBM (tests/system/vm/knl.sh emulates some) MEMKIND_HBW_NODES makes
+ * NUMA node 0 stand in for it. */
 #include "lib/comm/comm.h"
 #include "tests/support/placement.h"
 #include "tests/support/ranks.h"
@@ -22,10 +21,10 @@
 struct placed_job {
     twill_context *context;
     twill_comm *comm;
-    uint64_t nodes[PLACE_RANKS]; /* that each rank's memory is to be on */
+    uint64_t nodes[PLACE_RANKS]; /* expected for the memory of each rank */
 };
 
-/* Ranks on their own CPUs, as far apart as can be: of an SNC4 machine each in its own cluster. */
+/* Bind ranks to CPUs as far apart as possible: in SNC4 mode each to its own cluster. */
 static void bind_rank(int rank, int size)
 {
     cpu_set_t all, one;
@@ -58,7 +57,7 @@ static void job_close(struct placed_job *job)
     twill_context_destroy(job->context);
 }
 
-/* Bound to exactly these nodes, some pages of it there, and all of them on the nodes. */
+/* Is it bound to exactly these nodes, with some pages present and all of those on them? */
 static bool is_bound(const char *what, const void *at, size_t bytes, uint64_t nodes)
 {
     uint64_t bound = 0, pages[TWILL_MAX_NUMA];
@@ -78,7 +77,7 @@ static void stats_of(const struct placed_job *job, struct twill_memory_stats *li
     twill_context_memory(job->context, &user, library);
 }
 
-/* Through every part of the memory that communicators share: lines, small and large staging. */
+/* Touch all memory that a communicator shares: flags, and the areas of small and large messages. */
 static bool exchange_memory(const struct placed_job *job, void *placed)
 {
     static float plain[1 << 16];
@@ -147,7 +146,7 @@ static void test_bound(void **state)
     twill_test_run_processes(PLACE_RANKS, run_bound, NULL);
 }
 
-/* What is beyond the budget is in DDR, and counted, where the caller can see it. */
+/* Memory beyond the budget is in DDR and counted in memory_fallbacks. */
 static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
@@ -170,7 +169,7 @@ static void test_beyond(void **state)
     twill_test_run_processes(PLACE_RANKS, run_beyond, NULL);
 }
 
-/* Is there memory of that kind? Asked as a job asks. */
+/* Does this machine have MCDRAM or HBM? */
 static bool has_hbm(void)
 {
     struct twill_topology *topology;

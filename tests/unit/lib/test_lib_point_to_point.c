@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Point to point and groups: in order from rank to rank, any number under way, to oneself, beside
- * collectives, mismatched; and calls of a group, done together, small allreduces as one. */
+/* Messages: in order, many in progress, to the rank itself, between collectives, mismatched; and
+ * groups of calls, with small allreduces fused. */
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -99,7 +99,7 @@ static bool is_filled(const int32_t *at, size_t count, int from, int to, int k)
     return true;
 }
 
-/* Everybody to the next rank, everybody from the one before; a rank alone to itself. */
+/* Each rank sends to the next and receives from the previous one; one rank alone to itself. */
 static void flight_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct point_job job = {.world = user, .rank = rank, .size = size};
@@ -119,7 +119,7 @@ static void flight_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         for (int k = 0; k < POINT_FLIGHT; k++)
             POINT_OK(twill_recv_start(job.comm, job.in + k * POINT_MOST, count_message(k),
                                       TWILL_I32, from, &recv[k]));
-        POINT_OK(twill_barrier(job.comm)); /* collectives pass by */
+        POINT_OK(twill_barrier(job.comm)); /* collectives do not wait for messages */
         POINT_OK(twill_wait(&reduce));
         for (int k = 0; k < POINT_FLIGHT; k++) {
             POINT_OK(twill_wait_any(POINT_FLIGHT, recv, &index));
@@ -145,14 +145,14 @@ static void blocking_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     if (!start(&job, bootstrap))
         goto out;
     for (int k = 0; k < 24; k++) {
-        /* a token goes round */
+        /* a token around the ring */
         if (rank > 0)
             POINT_OK(twill_recv(job.comm, job.in, count_message(k), TWILL_I32, rank - 1));
         POINT_RIGHT(rank == 0 || is_filled(job.in, count_message(k), rank - 1, rank, k));
         fill_message(job.out, count_message(k), rank, rank + 1, k);
         if (rank + 1 < size)
             POINT_OK(twill_send(job.comm, job.out, count_message(k), TWILL_I32, rank + 1));
-        /* all at once, sizes of both ways differ */
+        /* all ranks at once, with different sizes each way */
         int to = (rank + k) % size, from = (rank + size - k % size) % size;
         fill_message(job.out, count_message(k + rank), rank, to, k);
         POINT_OK(twill_sendrecv(job.comm, job.out, count_message(k + rank), to, job.in,
@@ -172,7 +172,7 @@ static void blocking_messages(void **unused)
     world_cases_run(blocking_rank, 0);
 }
 
-/* The last rank receives something else than the first sends. */
+/* The last rank receives another count or type than the first sends. */
 static void mismatch_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct point_job job = {.world = user, .rank = rank, .size = size};
@@ -187,7 +187,7 @@ static void mismatch_rank(int rank, int size, twill_bootstrap *bootstrap, void *
         POINT_RIGHT(status == TWILL_ERR_MISMATCH &&
                     strstr(twill_comm_message(job.comm), "rank 0") != NULL);
     status = twill_barrier(job.comm);
-    (void)twill_test_note(status != TWILL_OK, __FILE__, __LINE__, "rank %d noticed nothing", rank);
+    (void)twill_test_note(status != TWILL_OK, __FILE__, __LINE__, "rank %d got no error", rank);
     (void)twill_test_barrier(bootstrap);
 out:
     stop(&job);
@@ -222,7 +222,7 @@ static void arguments_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     }
     POINT_RIGHT(twill_sendrecv(job.comm, job.in, 4, 0, job.in + 2, 4, 0, TWILL_I32) ==
                 TWILL_ERR_ARGUMENT);
-    POINT_OK(twill_barrier(job.comm)); /* a communicator of one survives */
+    POINT_OK(twill_barrier(job.comm)); /* a communicator of one rank survives */
 out:
     stop(&job);
 }
@@ -235,7 +235,7 @@ static void bad_arguments(void **unused)
 
 /* --- groups ---------------------------------------------------------------------------------- */
 
-/* Everybody with everybody, sends first: without a group they would wait for each other. */
+/* All ranks to all, sends first: without a group they would block each other. */
 static bool exchange_in_group(struct point_job *job_)
 {
     struct point_job job = *job_;
@@ -256,7 +256,7 @@ out:
     return right;
 }
 
-/* Allreduces of many sizes, among them such as are fused, a broadcast, and others again. */
+/* Allreduces of many sizes, some of them fused, with a broadcast in between. */
 static bool reduce_in_group(struct point_job *job_)
 {
     struct point_job job = *job_;
@@ -283,7 +283,7 @@ static bool reduce_in_group(struct point_job *job_)
         POINT_RIGHT(is_filled((k % 3 == 0 ? job.out : job.in) + k * POINT_MOST, count_message(k),
                               n - 1, 0, k));
     POINT_RIGHT(is_filled(job.in + 20 * POINT_MOST, 9, n - 1, 0, 0));
-    /* 0-4, broadcast, 5-6, 7, 8-14, 15, 16-19: large ones are alone */
+    /* 0-4, broadcast, 5-6, 7, 8-14, 15, 16-19: large ones are not fused */
     POINT_RIGHT(after.calls - before.calls == 7);
     right = true;
 out:
@@ -299,7 +299,7 @@ static void group_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     for (int time = 0; time < 3; time++)
         if (!exchange_in_group(&job) || !reduce_in_group(&job))
             goto out;
-    POINT_OK(twill_group_start(job.comm)); /* an empty one; and what is refused inside */
+    POINT_OK(twill_group_start(job.comm)); /* an empty group, and calls that are refused in it */
     POINT_RIGHT(twill_group_start(job.comm) == TWILL_ERR_ARGUMENT);
     POINT_RIGHT(twill_barrier_start(job.comm, &request) == TWILL_ERR_ARGUMENT && request == NULL);
     POINT_RIGHT(twill_barrier_init(job.comm, &request) == TWILL_ERR_ARGUMENT && request == NULL);
@@ -316,7 +316,7 @@ static void groups(void **unused)
     world_cases_run(group_rank, 0);
 }
 
-/* A call with a bad argument fails at once; what was recorded before it is not done. */
+/* A call with a bad argument fails at once; the calls recorded before it are not run. */
 static void bad_group_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct point_job job = {.world = user, .rank = rank, .size = size};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls under way: many at a time, of all kinds, waited for in another order on every rank;
- * prepared ones started again and again; misuse; and failures, which end all of them. */
+/* Requests: many in progress, of all kinds, waited for in another order on every rank; persistent
+ * ones started repeatedly; misuse; and failures, which complete all of them. */
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define REQUEST_FLIGHT 24u /* calls under way at a time */
+#define REQUEST_FLIGHT 24u /* calls in progress at a time */
 #define ROUNDS         (TEST_SLOW ? 2u : 6u)
 #define REQUEST_BYTES  ((size_t)64 << 10)
 
@@ -113,7 +113,7 @@ static void put_buffers(struct test_buffers *buffers, twill_context *context, bo
     free(buffers->dst_want);
 }
 
-/* Wait for one of those left, in one way or another: which. */
+/* Wait for one of the remaining requests, in a way that varies. Returns its index. */
 static unsigned wait_for_one(twill_request **request, unsigned left, uint64_t chance, bool *ok)
 {
     int index = (int)((chance >> 8) % left), done = 0;
@@ -184,7 +184,7 @@ static void many_in_flight(void **unused)
         twill_test_run_ranks(worlds[w].size, many_rank, (void *)(uintptr_t)&worlds[w]);
 }
 
-/* --- prepared -------------------------------------------------------------------------------- */
+/* --- persistent ------------------------------------------------------------------------------ */
 
 #define REQUEST_PERSISTENT 6
 #define REQUEST_COUNT      2000
@@ -255,7 +255,7 @@ static void persistent_rank(int rank, int size, twill_bootstrap *bootstrap, void
     bool fine = start(&job, bootstrap) && prepare_calls(&job, &p);
     int done = 0;
     fine = fine && twill_test_note(twill_test(&p.request[0], &done) == TWILL_OK && done, __FILE__,
-                                   __LINE__, "one that was never started is not done");
+                                   __LINE__, "a request that was never started is not complete");
     for (int time = 0; fine && time < (TEST_SLOW ? 6 : 20); time++) {
         for (int i = 0; i < REQUEST_PERSISTENT; i++) {
             for (int k = 0; k < size * REQUEST_COUNT; k++)
@@ -349,7 +349,7 @@ static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(twill_request_start(request) == TWILL_OK);
     TWILL_CHECK(twill_wait(&request) == TWILL_OK && request != NULL);
     TWILL_CHECK(twill_request_free(&request) == TWILL_OK && request == NULL);
-    TWILL_CHECK(twill_barrier(job.comm) == TWILL_OK); /* nothing of it was a failure */
+    TWILL_CHECK(twill_barrier(job.comm) == TWILL_OK); /* misuse has not broken the communicator */
     stop(&job);
 }
 
@@ -367,7 +367,7 @@ static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     twill_request *request[5] = {NULL};
     if (!start(&job, bootstrap))
         return;
-    for (int k = 0; k < 5; k++) { /* the fourth is of another count on the last rank */
+    for (int k = 0; k < 5; k++) { /* the fourth has another count on the last rank */
         size_t count = k == 3 && rank == size - 1 ? 63 : 64;
         TWILL_CHECK(k != 3 || twill_test_barrier(bootstrap));
         twill_status status =

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings that cannot be used: each is an error that names the variable, its value and what would
- * do. */
+/* Bad settings: each is an error that names the variable, its value and what is allowed. */
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -60,7 +59,7 @@ static void settings_that_cannot_be_used(void **unused)
     }
 }
 
-/* Settings that fail only when the communicator is made; on every rank. */
+/* Settings that fail only when the communicator is created, on every rank. */
 static void fail_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank, (void)size;
@@ -102,9 +101,9 @@ static void settings_that_fail_late(void **unused)
     }
 }
 
-/* Who carries messages between nodes, and what is said about it. */
+/* The transport between nodes and its description. */
 static const struct carrier {
-    const char *setting, *says, *or_else; /* empty: what there is decides */
+    const char *setting, *says, *or_else; /* a line has either */
 } carriers[] = {
     {"TWILL_PROVIDER=tcp", "twill's tcp at 127.0.0.1", "twill's tcp at 127.0.0.1"},
     {"TWILL_PROVIDER=ofi:tcp", "tcp;ofi_rxm, domain lo", "tcp, domain lo"},
@@ -126,7 +125,7 @@ static void carry(int rank, int size, twill_bootstrap *bootstrap, void *user)
             said = said || strstr(line, carrier->says) || strstr(line, carrier->or_else);
         TWILL_CHECK(twill_allreduce(comm, &sum, &sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK);
         (void)twill_test_note(sum == size, __FILE__, __LINE__, "rank %d: %f", rank, sum);
-        (void)twill_test_note(said, __FILE__, __LINE__, "%s: nothing says \"%s\"", carrier->setting,
+        (void)twill_test_note(said, __FILE__, __LINE__, "%s: no line has \"%s\"", carrier->setting,
                               carrier->says);
     }
     twill_comm_destroy(comm);
@@ -140,7 +139,7 @@ static void carriers_between_nodes(void **unused)
         twill_test_run_ranks(2, carry, (void *)&carriers[i]);
 }
 
-/* Rank 1 has another value of a variable that must be the same, the others none. */
+/* A variable that must agree is set on rank 1 only. */
 struct difference {
     const char *setting, *name;
 };
