@@ -132,7 +132,7 @@ static twill_status read_query(struct twill_context *context, struct question *q
     else if (!is_type(word, &r->type))
         return refuse_query(
             context, word,
-            "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=PART=RANKS, "
+            "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=UNIT=RANKS, "
             "topology=FILE, machine=NAME, mapped, fetched, vector, ordered or left");
     return TWILL_OK;
 }
