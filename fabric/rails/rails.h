@@ -16,10 +16,10 @@ struct twill_rails_choice {
     uint32_t count;
     struct twill_rails_way {
         struct twill_rail rail;
-        uint32_t weight;             /* share of large messages; equal on all ranks */
+        uint32_t weight;             /* relative bytes of a large message; equal on all ranks */
         struct twill_common *common; /* of the transport on this rail */
     } way[TWILL_RAILS_MOST];
-    bool asked; /* the user named the rails: open even a single one by name */
+    bool named; /* the user named the rails: open even a single one by name */
     char why[96];
     char taken[224]; /* rails of the ranks of this node: "rank 0 eth0 eth1; rank 1 eth0 eth1" */
 };
@@ -39,8 +39,8 @@ twill_status twill_rails_open(struct twill_transport **transport,
                               struct twill_error *error);
 
 /* Make a composite of `count` open transports of one kind. It closes them, also on failure of this
- * call. weight: their shares of large messages, equal on all ranks. Messages of at least
- * `split_bytes` are cut into chunks, one per rail. */
+ * call. weight: relative bytes of a large message per rail, equal on all ranks. Messages of at
+ * least `split_bytes` are cut into chunks, one per rail. */
 twill_status twill_rails_join(struct twill_transport **transport,
                               struct twill_transport *const *rail, const uint32_t *weight,
                               uint32_t count, size_t split_bytes,

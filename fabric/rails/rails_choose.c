@@ -327,7 +327,7 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
         describe_taken(choice, all, params);
     free(all);
     TWILL_TRY(error, status);
-    choice->asked = own.listed;
+    choice->named = own.listed;
     snprintf(choice->why, sizeof(choice->why), "%s", whys[own.info.setting]);
     for (uint32_t k = 0; k < choice->count; k++)
         choice->way[k] = (struct twill_rails_way){.rail = own.rail[place[k]], .weight = weight[k]};
@@ -362,7 +362,7 @@ static twill_status rails_open(struct twill_rails_choice *choice, struct twill_t
         struct twill_transport_params own = *params;
         own.rails = NULL;
         own.common = params->common != NULL ? &way->common : NULL;
-        if (choice->count > 1 || choice->asked || !way->rail.is_default)
+        if (choice->count > 1 || choice->named || !way->rail.is_default)
             own.interface = way->rail.name;
         TWILL_TRY(error, ops->open(&rail[*opened], &own, error));
         rail[*opened]->label = way->rail.label[0] != '\0' ? way->rail.label : NULL;

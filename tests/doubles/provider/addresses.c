@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of a double: as long as those of the provider it stands for, with tcp's inside. */
+/* Addresses of a double: of the length the real provider's have, with tcp's address inside. */
 #include "tests/doubles/provider/provider_double.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MARK  0x7477u
-#define FIRST 0x7f5500000000ull /* addresses of a FI_AV_MAP look like pointers */
+#define CHECK_VALUE 0x7477u
+#define FIRST       0x7f5500000000ull /* addresses of a FI_AV_MAP look like pointers */
 
-/* Address of the network, port, mark: 8 bytes; what follows is checked, too. */
+/* Network address, port and a check value: 8 bytes; the rest is checked, too. */
 static void pack_address(const struct sockaddr_in *address, unsigned char *packed, size_t bytes)
 {
-    uint16_t mark = MARK;
+    uint16_t check = CHECK_VALUE;
     memcpy(packed, &address->sin_addr, 4);
     memcpy(packed + 4, &address->sin_port, 2);
-    memcpy(packed + 6, &mark, 2);
+    memcpy(packed + 6, &check, 2);
     for (size_t i = 8; i < bytes; i++)
         packed[i] = (unsigned char)(i * 7 + packed[5]);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Completion queue of a double: the only place where anything moves. */
+/* Completion queue of a double: data moves only when it is read. */
 #include "tests/doubles/provider/provider_double.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #define QUEUE_BATCH 16
 
-/* One completion of the lower provider; 1 if the caller is to see it. */
+/* Handle one completion of the lower provider. Returns 1 if the caller is to see it. */
 static int translate_completion(const struct fi_cq_tagged_entry *lower,
                                 struct fi_cq_tagged_entry *entry)
 {

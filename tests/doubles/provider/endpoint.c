@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Endpoint of a double: every post is checked, then kept until the completion queue is read. */
+/* Endpoint of a double: checks every post, then holds it until the completion queue is read. */
 #include "tests/doubles/provider/provider_double.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define ASKED_NS       900000000ull /* how long to wait at least for what is asked back */
-#define ENDPOINT_OFTEN 11           /* every so many posts are told "later" */
-#define LATERS         50000        /* in a row: the caller does not read its queue */
-#define CONTEXT        (FI_CONTEXT | FI_CONTEXT2)
+#define CANCEL_NS  900000000ull /* least time a caller must wait for cancelled operations */
+#define BUSY_EVERY 11           /* every n-th post is refused as busy */
+#define MAX_BUSY   50000        /* busy answers in a row: the caller does not read its queue */
+#define CONTEXT    (FI_CONTEXT | FI_CONTEXT2)
 
 static size_t context_words(const struct domain *domain)
 {
@@ -19,20 +19,20 @@ static size_t context_words(const struct domain *domain)
     return bytes / sizeof(uint64_t);
 }
 
-/* The provider's own words in the caller's context, until the operation has completed. */
-static void mark_context(struct op *op)
+/* Fill the caller's context as a provider may, until the operation has completed. */
+static void fill_context(struct op *op)
 {
     uint64_t *words = op->context;
-    op->mark = ++op->endpoint->marks;
+    op->pattern = ++op->endpoint->patterns;
     for (size_t i = 0; i < context_words(op->endpoint->domain); i++)
-        words[i] = op->mark * 0x9e3779b97f4a7c15ull + i;
+        words[i] = op->pattern * 0x9e3779b97f4a7c15ull + i;
 }
 
 static bool context_untouched(const struct op *op)
 {
     const uint64_t *words = op->context;
     for (size_t i = 0; i < context_words(op->endpoint->domain); i++)
-        if (words[i] != op->mark * 0x9e3779b97f4a7c15ull + i)
+        if (words[i] != op->pattern * 0x9e3779b97f4a7c15ull + i)
             return false;
     return true;
 }
@@ -86,14 +86,14 @@ static int check_send(const struct endpoint *ep, const void *buffer, size_t byte
     return 0;
 }
 
-/* "Later", as real providers say when a queue is full, at the first contact with a peer, and
- * whenever they like. Who never reads the queue never gets further. */
+/* Return whether to refuse as busy, as real providers do when a queue is full, at the first contact
+ * with a peer, and whenever they like. A caller that never reads the queue gets no further. */
 static int check_credits(struct endpoint *ep, bool first)
 {
-    if (++ep->posts % ENDPOINT_OFTEN != 0 && !first && ep->free != NULL)
+    if (++ep->posts % BUSY_EVERY != 0 && !first && ep->free != NULL)
         return 0;
-    if (++ep->laters == LATERS)
-        refuse("\"later\" %d times and the completion queue was never read", LATERS);
+    if (++ep->laters == MAX_BUSY)
+        refuse("\"later\" %d times and the completion queue was never read", MAX_BUSY);
     return -FI_EAGAIN;
 }
 
@@ -109,7 +109,7 @@ static struct op *take_op(struct endpoint *ep, const void *buffer, size_t bytes,
     op->buffer = (void *)(uintptr_t)buffer;
     op->bytes = bytes;
     op->mr = NULL;
-    op->asked = 0;
+    op->cancelled_at = 0;
     return op;
 }
 
@@ -130,8 +130,7 @@ static int check_post(struct endpoint *ep, size_t bytes, uint64_t tag, uint64_t 
         return refuse("a message of %zu bytes, of at most %zu", bytes,
                       ep->domain->limits.max_message);
     if (ep->busy >= ep->queue->size)
-        return refuse("more operations than the completion queue of %zu has room for",
-                      ep->queue->size);
+        return refuse("more operations than the completion queue of %zu can hold", ep->queue->size);
     return check_tags(ep, tag, ignore);
 }
 
@@ -153,7 +152,7 @@ static int post_recv_op(struct endpoint *ep, void *buffer, size_t bytes, void *d
     op->mr = mr;
     if (mr != NULL)
         mr->uses++;
-    mark_context(op);
+    fill_context(op);
     append_op(&ep->recvs, op);
     return 0;
 }
@@ -163,7 +162,7 @@ static ssize_t ep_recv(struct fid_ep *fid, void *buffer, size_t bytes, void *des
 {
     struct endpoint *ep = container_of(fid, struct endpoint, fid);
     enter(ep->domain, "fi_trecv");
-    /* FI_DIRECTED_RECV was not asked for. */
+    /* FI_DIRECTED_RECV was not requested. */
     int rc = from == FI_ADDR_UNSPEC ? post_recv_op(ep, buffer, bytes, desc, tag, ignore, context)
                                     : refuse("a receive from one address only");
     leave(ep->domain);
@@ -201,7 +200,7 @@ static int post_send_op(struct endpoint *ep, const void *buffer, size_t bytes, v
         memcpy(op->copy, buffer, bytes);
         op->buffer = op->copy;
     } else {
-        mark_context(op);
+        fill_context(op);
     }
     if (mr != NULL)
         mr->uses++;
@@ -229,8 +228,7 @@ static ssize_t ep_inject(struct fid_ep *fid, const void *buffer, size_t bytes, f
     return rc;
 }
 
-/* --- moving: in reads of the completion queue ----------------------------------------------------
- */
+/* --- progress: only when the completion queue is read ---------------------------------------- */
 
 static ssize_t start_op(struct endpoint *ep, struct op *op)
 {
@@ -245,7 +243,7 @@ static void flush_list(struct endpoint *ep, struct op_list *list)
     while (list->head != NULL) {
         struct op *op = list->head;
         if (start_op(ep, op) != 0)
-            return; /* in order, so nothing else either */
+            return; /* in order: nothing behind it either */
         op->state = OP_POSTED;
         list->head = op->next;
         op->next = NULL;
@@ -276,7 +274,7 @@ static ssize_t ep_cancel(fid_t fid, void *context)
         struct op *op = &ep->ops[i];
         if (op->state == OP_FREE || op->context != context)
             continue;
-        op->asked = op->asked == 0 ? clock_now() : op->asked;
+        op->cancelled_at = op->cancelled_at == 0 ? clock_now() : op->cancelled_at;
         if (op->state == OP_POSTED && !op->sends)
             rc = fi_cancel(&ep->lower->fid, &op->lower);
     }
@@ -284,23 +282,22 @@ static ssize_t ep_cancel(fid_t fid, void *context)
     return rc;
 }
 
-/* Who has asked for an operation back and waited for it in vain, as its peer has stopped in the
- * midst of it, can do no more than give up the memory. */
+/* A caller that has cancelled an operation and waited in vain, because the peer stopped in the
+ * middle of it, can only give up the memory. */
 void mr_forget_requested(struct mr *mr)
 {
     struct endpoint *ep = mr->bound;
     for (size_t i = 0; ep != NULL && i < ep->op_count; i++) {
         struct op *op = &ep->ops[i];
-        if (op->state == OP_FREE || op->mr != mr || op->asked == 0 ||
-            clock_now() - op->asked < ASKED_NS)
+        if (op->state == OP_FREE || op->mr != mr || op->cancelled_at == 0 ||
+            clock_now() - op->cancelled_at < CANCEL_NS)
             continue;
         op->mr = NULL;
         mr->uses--;
     }
 }
 
-/* --- the object
- * ------------------------------------------------------------------------------------ */
+/* --- the object ------------------------------------------------------------------------------ */
 
 /* Endpoints of this process. */
 static atomic_uint endpoints;

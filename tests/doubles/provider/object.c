@@ -59,7 +59,7 @@ static int mr_close(struct fid *fid)
     *at = mr->next;
     domain->children--;
     leave(domain);
-    if (mr->uses == 0) /* else they still name it */
+    if (mr->uses == 0) /* else they still refer to it */
         free(mr);
     return 0;
 }
@@ -122,7 +122,7 @@ static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint6
                    uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr, void *context)
 {
     if (count != 1)
-        return refuse("memory of %zu pieces: one at a time", count);
+        return refuse("%zu ranges in one registration: only one is possible", count);
     return mr_register(fid, iov->iov_base, iov->iov_len, access, offset, key, flags, mr, context);
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A double of a provider of libfabric, for hardware that is not here: an external provider
- * (libfabric loads it by FI_PROVIDER_PATH) over libfabric's own tcp, by the public interface only.
- * It advertises the limits of the provider it stands for, fails every call that breaks them, and
- * says so on stderr and in the file TEST_DOUBLE_LOG, a line each that begins with "gni (double):
- * refused". What it cannot show is that the hardware does as its documents say.
+/* A double of a libfabric provider, for hardware that is not here: an external provider (libfabric
+ * loads it by FI_PROVIDER_PATH) over libfabric's tcp, built on the public interface only. It
+ * advertises the limits of the real provider, fails every call that violates them, and reports that
+ * on stderr and in the file TEST_DOUBLE_LOG, one line each, starting with "gni (double): refused".
+ * It cannot show that the hardware behaves as its documents say.
  *
- * Like the most demanding of them, it moves data inside reads of the completion queue only, says
- * "later" at the first contact with a peer and now and then, and writes into every context that it
- * was given until the operation has completed. */
+ * Like the most demanding providers it moves data only while the completion queue is read, is busy
+ * at the first contact with a peer and now and then, and writes to every context until the
+ * operation has completed. */
 #ifndef TWILL_PROVIDER_DOUBLE_H
 #define TWILL_PROVIDER_DOUBLE_H
 
@@ -23,30 +23,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a provider takes. */
+/* The limits of a provider. */
 struct limits {
     const char *name;   /* of the provider */
     const char *domain; /* and of its domain */
     uint64_t caps;
     uint64_t mode; /* bits a caller must offer */
-    int mr_mode;   /* likewise */
-    bool local;    /* FI_MR_LOCAL too where it is offered */
+    int mr_mode;   /* registration modes a caller must offer */
+    bool local;    /* FI_MR_LOCAL, too, if the caller offers it */
     uint32_t format, protocol;
     size_t address_bytes; /* at least 8 */
     size_t inject, queue, max_message;
     unsigned tag_bits;
     size_t cq_data;
     enum fi_av_type av; /* the only type, or FI_AV_UNSPEC */
-    size_t pull_above;  /* longer messages are read from the sender by words of 4 bytes; 0: none */
-    unsigned endpoints; /* of a process */
+    size_t pull_above;  /* longer messages are read from the sender in words of 4 bytes; 0: none */
+    unsigned endpoints; /* per process */
     uint32_t newest;    /* version of the interface */
     bool alps;          /* only under aprun */
 };
 
-/* The limits of this double, with what the environment changes: TEST_DOUBLE_MAX_MESSAGE,
- * TEST_DOUBLE_ADDRESS, TEST_DOUBLE_LOCAL, TEST_DOUBLE_ENDPOINTS. */
+/* Return the limits of this double, as changed by TEST_DOUBLE_MAX_MESSAGE, TEST_DOUBLE_ADDRESS,
+ * TEST_DOUBLE_LOCAL and TEST_DOUBLE_ENDPOINTS. */
 struct limits double_limits(void);
-/* Say what was wrong. Returns -FI_EINVAL. */
+/* Report a violation. Returns -FI_EINVAL. */
 int refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int double_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
 
@@ -59,7 +59,7 @@ struct mr {
     size_t bytes;
     uint64_t access;
     bool enabled;
-    unsigned uses; /* operations under way in it */
+    unsigned uses; /* operations in flight in it */
 };
 
 struct domain {
@@ -68,7 +68,7 @@ struct domain {
     struct fi_info *info; /* of the lower provider */
     struct fid_fabric *fabric;
     struct fid_domain *lower;
-    uint64_t mode; /* contexts are of this kind */
+    uint64_t mode; /* mode bits of the contexts */
     int mr_mode;
     bool serial; /* FI_THREAD_DOMAIN: one thread at a time */
     atomic_bool entered;
@@ -98,7 +98,7 @@ struct queue {
 enum op_state { OP_FREE, OP_QUEUED, OP_POSTED };
 
 struct op {
-    struct fi_context2 lower; /* first: completions name it */
+    struct fi_context2 lower; /* first: completions carry its address */
     struct op *next;
     struct endpoint *endpoint;
     enum op_state state;
@@ -109,8 +109,8 @@ struct op {
     fi_addr_t to; /* lower */
     uint64_t tag, ignore;
     struct mr *mr;
-    uint64_t mark;  /* in the caller's context */
-    uint64_t asked; /* when it was to be given back; 0: it was not */
+    uint64_t pattern;      /* written to the caller's context */
+    uint64_t cancelled_at; /* when it was cancelled; 0: it was not */
     unsigned char copy[256];
 };
 
@@ -127,10 +127,10 @@ struct endpoint {
     struct op *ops;
     size_t op_count, busy;
     struct op *free;
-    struct op_list sends, recvs; /* not yet with the lower provider */
+    struct op_list sends, recvs; /* not yet at the lower provider */
     bool enabled;
-    uint64_t posts, marks;
-    unsigned laters; /* "later" in a row, without a read of the queue */
+    uint64_t posts, patterns;
+    unsigned laters; /* busy answers in a row, without a read of the queue */
 };
 
 /* One thread at a time in a domain. */
@@ -141,20 +141,21 @@ void leave(struct domain *domain);
 int mr_register(struct fid *fid, const void *start, size_t bytes, uint64_t access, uint64_t offset,
                 uint64_t key, uint64_t flags, struct fid_mr **mr, void *context);
 extern struct fi_ops_mr double_mr_ops;
-/* The registration that covers this memory for an operation; NULL and *rc if there must be one. */
+/* Return the registration that covers an operation's memory; NULL, with *rc set if one is
+ * required. */
 struct mr *mr_find(struct endpoint *ep, const void *start, size_t bytes, void *desc,
                    uint64_t access, int *rc);
 
 /* addresses.c */
 int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
-/* The lower address; first: nobody has sent there yet. */
+/* Return the lower address. *first: no message was sent there yet. */
 int av_resolve(struct av *av, fi_addr_t address, fi_addr_t *lower, bool *first);
 int ep_getname(fid_t fid, void *address, size_t *bytes);
 
 /* endpoint.c */
 int ep_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
 void ep_flush(struct endpoint *ep);
-/* An operation has ended: false if its owner is not to hear of it. */
+/* End an operation. Returns false if its owner must not be notified. */
 bool op_end(struct op *op, void **context);
 void mr_forget_requested(struct mr *mr);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the double advertises, to whom, and its entry. Compiled once for each DOUBLE. */
+/* What the double advertises and to which callers, and its entry point. Compiled once per
+ * DOUBLE. */
 #include "tests/doubles/provider/provider_double.h"
 
 #include <fcntl.h>
@@ -13,10 +14,9 @@
 #define COMMON (FI_TAGGED | FI_MSG | FI_SEND | FI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define RMA    (FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 
-/* As read in the providers' sources and manual pages; addresses are of their lengths, not of their
- * contents. */
+/* From the providers' sources and manual pages; addresses have their length, not their content. */
 static const struct limits table[] = {
-    /* libfabric 1.20.2, prov/gni: the last that has it. */
+    /* libfabric 1.20.2, prov/gni: the last version that has it. */
     {.name = "gni",
      .domain = "/sys/class/gni/kgni0",
      .caps = COMMON | RMA | FI_ATOMIC | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_FENCE,
@@ -145,8 +145,8 @@ static bool suits_domain(const struct limits *l, const struct fi_domain_attr *hi
            (hint->av_type == FI_AV_UNSPEC || l->av == FI_AV_UNSPEC || hint->av_type == l->av);
 }
 
-/* Would the provider answer these hints? As it asks for nothing but order of sends after sends,
- * whoever wants more gets nothing. */
+/* Return whether the provider would answer these hints. It offers only order of sends after sends;
+ * a caller that needs more order gets nothing. */
 static bool limits_suit(const struct limits *l, const struct fi_info *hints)
 {
     if (hints == NULL)
@@ -195,7 +195,7 @@ static void fill_info(struct fi_info *info, const struct limits *l, const struct
 {
     info->caps = l->caps;
     info->mode = l->mode;
-    /* gni asks for nothing and returns whatever mode it was offered. */
+    /* gni requires no mode and returns whatever it was offered. */
     if (l->mode == 0 && hints != NULL)
         info->mode = hints->mode & (FI_CONTEXT | FI_CONTEXT2);
     info->addr_format = l->format;
@@ -243,7 +243,7 @@ static void double_cleanup(void)
 
 __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void);
 
-/* The version is beyond that of a provider of this name that libfabric may have built in. */
+/* A version above that of a provider of this name built into libfabric. */
 struct fi_provider *fi_prov_ini(void)
 {
     static struct fi_provider provider = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A double of libxpmem.so.0, for ranks that are threads of one process: attaching gives the very
- * address. Segments of other processes are refused, as by a system without the module. It is as
- * strict as the real one about what it is handed: pages, numbers that it gave out itself. */
+/* A double of libxpmem.so.0 for ranks that are threads of one process: attaching returns the
+ * address itself. Segments of other processes are refused, as on a system without the module. It is
+ * as strict about its arguments as the real one: whole pages, and only numbers it has returned. */
 #include "tests/doubles/xpmem/xpmem_double.h"
 
 #include <errno.h>
@@ -55,7 +55,7 @@ void xpmem_double_reset(int attaches)
     pthread_mutex_unlock(&lock);
 }
 
-/* The process is in the number. Nobody but the owner may write to a rank's memory. */
+/* The number contains the process. Only the owner may write to a rank's memory. */
 segid_type xpmem_make(void *address, size_t bytes, int permit, void *value)
 {
     if (address != NULL || bytes != (size_t)-1 || permit != PERMIT_MODE ||

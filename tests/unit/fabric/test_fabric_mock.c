@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mock misbehaves as its script says, and carries messages all the same. */
+/* The mock misbehaves as its script says, and still delivers messages. */
 #include "fabric/transports.h"
 #include "tests/support/messages.h"
 
@@ -42,7 +42,7 @@ static void mock_rank(int rank, int size, twill_bootstrap *caller, void *user)
     if (twill_test_note(status == c->open_status, __FILE__, __LINE__, "open: %d: %s", status,
                         end->error.message) &&
         status == TWILL_OK)
-        (void)(c->body(end) && rank_barrier(end)); /* nobody closes while others still receive */
+        (void)(c->body(end) && rank_barrier(end)); /* no rank closes while others still receive */
     else if (c->says != NULL)
         twill_test_note(strstr(end->error.message, c->says) != NULL, __FILE__, __LINE__,
                         "message is: %s", end->error.message);
@@ -89,8 +89,8 @@ static uint32_t count_done(const struct twill_transfer *requests)
     return done;
 }
 
-/* Post all, and call progress until so many are done, and for longer: no more may be. An error of
- * progress comes out. */
+/* Post all, and call progress until the expected number is done, and for longer: no more may be.
+ * Returns an error of progress. */
 static int exchange(struct twill_test_end *end, struct twill_transfer *requests, uint64_t *payload,
                     uint32_t expected)
 {
@@ -174,7 +174,7 @@ static void test_failures(void **state)
         twill_test_run_ranks(2, mock_rank, &cases[i]);
 }
 
-/* The same seed delays the same messages: every one of rank 0's, each time by as much. */
+/* One seed delays each message of rank 0 equally in every run. */
 static bool count_again(struct twill_test_end *end)
 {
     struct twill_transfer requests[MOCK_COUNT];

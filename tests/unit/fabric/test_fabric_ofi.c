@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-/* --- sizes, both ways at once, folded and not -------------------- */
+/* --- sizes, both directions at once, reduced and not ----------------------------------------- */
 
 static const size_t sizes[] = {0,
                                1,
@@ -126,8 +126,7 @@ static void test_lanes(void **state)
     }
 }
 
-/* --- a sender far ahead of the receiver
- * ------------------------------------------------------------ */
+/* --- a sender far ahead of the receiver ------------------------------------------------------ */
 
 #define OFI_AHEAD 300
 
@@ -192,7 +191,7 @@ static void rank_disagree(int rank, int size, twill_bootstrap *caller, void *use
                                    .bytes = rank == 0 ? d->sent : d->received};
         uint64_t until = twill_now() + TWILL_TEST_PATIENCE;
         post(&end, &r);
-        /* A large SEND to a RECV that is small never hears: it is the receiver that tells. */
+        /* A large SEND to a small RECV gets no answer: the receiver reports the mismatch. */
         bool never = rank == 0 && d->sent > TWILL_OFI_EAGER && d->received <= TWILL_OFI_EAGER;
         while (r.status == TWILL_PENDING && twill_now() < until && progress(&end) &&
                !(never && atomic_load(&received)))

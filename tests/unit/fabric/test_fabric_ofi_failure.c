@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ofi transport where it cannot work: settings, peers that differ, cancelled, or dead. */
+/* The ofi transport where it cannot work: impossible settings, peers that differ, are cancelled or
+ * dead. */
 #include "tests/support/ofi_ends.h"
 
 #include <setjmp.h>
@@ -8,8 +9,7 @@
 
 #include <cmocka.h>
 
-/* --- settings that cannot be
- * ---------------------------------------------------------------------------- */
+/* --- impossible settings --------------------------------------------------------------------- */
 
 static const struct ofi_setting {
     const char *provider, *interface, *domain;
@@ -29,7 +29,7 @@ static const struct ofi_setting {
     {"sockets", NULL, NULL, TWILL_OK, {"sockets", "TWILL_PROVIDER", "127.0.0.1"}},
 };
 
-/* Rank 0 has a setting, rank 1 has none: both must hear of what cannot be. */
+/* Rank 0 has a setting, rank 1 has none: both must get the error. */
 static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct ofi_setting *s = user;
@@ -105,7 +105,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
         while (twill_now() < until && progress(&end))
             ;
         rank_barrier(&end);
-        /* Rank 0 gives up while rank 1 goes on sending. */
+        /* Rank 0 cancels while rank 1 goes on sending. */
         if (rank == 0) {
             twill_ofi_transport.cancel(end.transport);
             munmap(data, (size_t)n << 20);
@@ -136,8 +136,8 @@ static void test_cancel(void **state)
         twill_test_run_ranks(2, rank_cancel, (void *)&setups[i]);
 }
 
-/* A peer that is killed: libfabric may notice or not (that is what the watch is for); what may not
- * happen is a hang, a crash, or a message that seems to have come. */
+/* A peer that is killed. Libfabric may notice or not (that is the failure detector's task); but
+ * there must be no hang, no crash, and no message that seems to have arrived. */
 static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
@@ -151,7 +151,7 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
     message_make(&m[1], &end, TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 0, 1, 50000, false);
     TWILL_CHECK(messages_run(&end, m, 2));
     message_free(m, 2);
-    TWILL_CHECK(rank_barrier(&end)); /* what completed here may be on its way to the other */
+    TWILL_CHECK(rank_barrier(&end)); /* what completed here may still be in flight to the peer */
     if (rank == 1)
         _exit(9);
     static struct twill_transfer r[n];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ofi transport where the provider says that a single operation has failed: who waits for what
- * it was to do hears of it, with the rank; nobody else does. The provider is libfabric's tcp, whose
- * completions are changed on their way. */
+/* The ofi transport when the provider reports one failed operation: the request that needs it fails
+ * with the rank's name, and no other does. The provider is libfabric's tcp, with altered
+ * completions. */
 #include "tests/support/ofi_ends.h"
 
 #include <setjmp.h>
@@ -19,7 +19,7 @@ struct loss {
     size_t bytes;      /* of the messages */
     int count;         /* of them */
     bool sends;        /* rank 1 sends them */
-    twill_status says; /* what rank 1 hears; OK: nothing */
+    twill_status says; /* status of rank 1 */
 };
 
 static const struct loss losses[] = {
@@ -33,7 +33,7 @@ static const struct loss losses[] = {
     {"credit", TWILL_OFI_OP_SEND_BUFFER, TWILL_OFI_CREDIT, FI_EIO, 64, 40, false, TWILL_OK},
 };
 
-/* A completion queue that says of the first such operation that it has failed. */
+/* A completion queue that reports the first such operation as failed. */
 struct lying_rank {
     struct fid_cq cq;
     struct fi_ops_cq ops;
@@ -54,7 +54,7 @@ static bool is_it(const struct lying_rank *liar, const struct twill_ofi_op *op)
     return header.kind == liar->loss->message;
 }
 
-/* One at a time, so that nothing has to be kept. */
+/* One entry at a time, so that none must be stored. */
 static ssize_t liar_read(struct fid_cq *cq, void *entries, size_t count)
 {
     struct lying_rank *liar = (struct lying_rank *)cq;
@@ -105,7 +105,7 @@ static void be_honest(struct lying_rank *liar, struct end *end)
     ((struct twill_ofi *)end->transport)->endpoint->cq = liar->below;
 }
 
-/* Rank 1, until all is done or has failed. */
+/* Rank 1: progress until all is done or has failed. */
 static twill_status messages_go_on(struct end *end, const struct message *m, size_t n)
 {
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -127,7 +127,7 @@ struct loss_job {
     atomic_int over; /* for rank 1 */
 };
 
-/* Rank 0 takes part where its part can still be done; else it only keeps its provider going. */
+/* Rank 0 completes what can still complete; else it only keeps its provider going. */
 static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct loss_job *job = user;
@@ -154,7 +154,7 @@ static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
                         "%s: %u lost, status %d: %s", loss->name, liar.count, status,
                         end.error.message);
         twill_test_note(status == TWILL_OK || strstr(end.error.message, "rank 0, lane 2: ") != NULL,
-                        __FILE__, __LINE__, "%s: nobody is named: %s", loss->name,
+                        __FILE__, __LINE__, "%s: no rank is named: %s", loss->name,
                         end.error.message);
         be_honest(&liar, &end);
         atomic_store(&job->over, 1);

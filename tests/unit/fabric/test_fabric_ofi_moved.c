@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ofi transport has registered when memory is moved, on several rails, and when memory is
- * given back by another thread. */
+/* Registrations of the ofi transport when memory is moved, over several rails, and when another
+ * thread frees memory. */
 #include "tests/support/ofi_pair.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* --- memory that is moved to where other memory was: its pin goes with it
- * ------------------------------ */
+/* --- memory moved to where other memory was: its lock moves with it -------------------------- */
 
 static bool move_mapping(unsigned char *from, unsigned char *to)
 {
@@ -29,9 +28,9 @@ static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
     TWILL_CHECK(move_mapping(other, pair.data[0]));
     swap(&pair);
     counted(&pair, 5, 3, 1, __LINE__);
-    swap(&pair); /* nothing pinned was left anywhere */
+    swap(&pair); /* no lock was left anywhere */
     counted(&pair, 5, 3, 3, __LINE__);
-    /* First to somewhere else, then to where other memory was that is used in between. */
+    /* First to a new place, then to where other memory was that was used in between. */
     TWILL_CHECK(map(other, BYTES) != NULL && swap_at(&pair, other, pair.data[1], BYTES));
     counted(&pair, 6, 3, 4, __LINE__);
     TWILL_CHECK(move_mapping(other, away));
@@ -96,8 +95,7 @@ static void test_rails(void **state)
     twill_test_run_ranks(2, rank_rails, NULL);
 }
 
-/* --- memory given back while the first communicator is made
- * ------------------------------------------------ */
+/* --- memory freed while the first communicator is created ------------------------------------ */
 
 struct giver {
     struct twill_common *common;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ofi transport registers with a provider that wants it (here made to: registrations of
- * tcp are as real as they get without such a network), how long, and what it believes of memory
- * that was given back in between. */
+/* Registrations of the ofi transport with a provider that requires them (here forced to: those of
+ * tcp are as real as they get without such a network): how long they last, and whether they are
+ * trusted after memory was freed in between. */
 #include "tests/support/ofi_pair.h"
 
 #include <pthread.h>
@@ -10,8 +10,7 @@
 
 static const struct setup narrow = {"narrow", "tcp", {.force_registration = true, .cached = 3}};
 
-/* --- is memory still the memory it was? ---------------------------------------------------------
- */
+/* --- is memory still the same mapping? ------------------------------------------------------- */
 
 static void test_locked(void **state)
 {
@@ -24,14 +23,17 @@ static void test_locked(void **state)
     assert_true(twill_locked_still(p, 8 * PAGE));
     assert_true(twill_locked_still(p, PAGE));
     assert_int_not_equal(madvise(p, 8 * PAGE, MADV_DONTNEED), 0); /* pages cannot change */
-    assert_false(twill_locked_take(p, 8 * PAGE, false));          /* somebody else's, it seems */
-    for (unsigned page = 0; page < 8; page += 7 - page % 2 * 3) { /* first and last, mapped anew */
+    assert_false(
+        twill_locked_take(p, 8 * PAGE, false)); /* locked already: it seems to be another owner's */
+    for (unsigned page = 0; page < 8;
+         page += 7 - page % 2 * 3) { /* first and last page, mapped anew */
         assert_non_null(map(p + page * PAGE, PAGE));
         assert_false(twill_locked_still(p, 8 * PAGE));
         assert_int_equal(munlock(p, 8 * PAGE), 0);
         assert_true(twill_locked_take(p, 8 * PAGE, false));
     }
-    assert_int_equal(munmap(p + 5 * PAGE, 3 * PAGE), 0); /* the end is gone: and stays so */
+    assert_int_equal(munmap(p + 5 * PAGE, 3 * PAGE),
+                     0); /* the last page is unmapped, and stays so */
     assert_false(twill_locked_still(p, 6 * PAGE));
     assert_false(twill_locked_still(p, 8 * PAGE));
     unsigned char vec;
@@ -60,7 +62,7 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
                         "%llu bytes copied, %llu bytes of headers for %llu messages",
                         (unsigned long long)c->copied, (unsigned long long)c->header_bytes,
                         (unsigned long long)c->messages);
-        /* Parts of them, and a piece that begins on a page that is pinned already. */
+        /* Ranges within them, and a range that begins on a page that is locked already. */
         swap_at(&pair, pair.data[0] + 100000, pair.data[1] + 5, 30000);
         counted(&pair, 2, 0, 200, __LINE__);
         rank_barrier(&pair.end);
@@ -76,8 +78,7 @@ static void test_steady(void **state)
     twill_test_run_ranks(2, rank_steady, &pinned);
 }
 
-/* --- memory that is given back and had again at the same place
- * -------------------------------------- */
+/* --- memory freed and allocated again at one address ----------------------------------------- */
 
 static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -87,7 +88,8 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     if (pair_open(&pair, caller, &registering, &persistent)) {
         for (unsigned i = 0; i < 6 && swap(&pair); i++) {
-            counted(&pair, 2 + 2 * i, 2 * i, 0, __LINE__); /* nor is the other believed any more */
+            counted(&pair, 2 + 2 * i, 2 * i, 0,
+                    __LINE__); /* the other is not trusted any more either */
             munmap(pair.data[i % 2], BYTES);
             map(pair.data[i % 2], BYTES);
         }
@@ -98,7 +100,7 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
         }
         twill_test_note(counters(&pair)->registrations >= 2 + 2 * 6 + 5, __FILE__, __LINE__,
                         "a page was had anew, the registration was not");
-        /* What malloc() gives back and has again. */
+        /* Memory that malloc() unmaps and maps again. */
         for (unsigned i = 0; i < 6; i++) {
             unsigned char *out = malloc(BYTES), *in = malloc(BYTES);
             twill_test_note(out != NULL && in != NULL && swap_at(&pair, out, in, BYTES), __FILE__,
@@ -119,8 +121,7 @@ static void test_reuse(void **state)
     twill_test_run_ranks(2, rank_reuse, &pinned);
 }
 
-/* --- more buffers than are kept
- * ------------------------------------------------------------------------ */
+/* --- more buffers than the cache holds ------------------------------------------------------- */
 
 static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -130,15 +131,15 @@ static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     size_t section = BYTES / 8;
     if (pair_open(&pair, caller, &narrow, &persistent)) {
-        for (unsigned i = 0; i < 8; i++) /* 16 pieces, 3 are kept */
+        for (unsigned i = 0; i < 8; i++) /* 16 ranges, 3 are cached */
             swap_at(&pair, pair.data[0] + i * section, pair.data[1] + i * section, section);
         counted(&pair, 16, 13, 0, __LINE__);
         swap_at(&pair, pair.data[0] + 7 * section, pair.data[1] + 7 * section,
-                section); /* the youngest */
+                section); /* the newest */
         counted(&pair, 16, 13, 2, __LINE__);
         swap_at(&pair, pair.data[0], pair.data[1], section);
         counted(&pair, 18, 15, 2, __LINE__);
-        for (unsigned i = 0; i < 7; i++) { /* each has a page of the next */
+        for (unsigned i = 0; i < 7; i++) { /* each overlaps the next by a page */
             unsigned char *out = pair.data[0] + i * section, *in = pair.data[1] + i * section;
             swap_at(&pair, out, in, section + PAGE);
             counted(&pair, 20 + 2 * i, 17 + 2 * i, 2 + 2 * i, __LINE__);
@@ -157,8 +158,7 @@ static void test_evict(void **state)
     twill_test_run_ranks(2, rank_evict, &pinned);
 }
 
-/* --- memory that lasts
- * ----------------------------------------------------------------------------------- */
+/* --- persistent memory ----------------------------------------------------------------------- */
 
 static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -173,7 +173,7 @@ static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *u
         for (unsigned i = 0; i < 8; i++)
             swap_at(&pair, pair.data[0] + i * 70000, pair.data[1] + i * 70000, 70000);
         counted(&pair, 2, 0, 14, __LINE__);
-        for (unsigned i = 0; i < 2; i++) { /* given back, and had again */
+        for (unsigned i = 0; i < 2; i++) { /* freed, and allocated again */
             pair.common->forget(pair.common, pair.data[i], BYTES);
             munmap(pair.data[i], BYTES);
             map(pair.data[i], BYTES);
@@ -224,8 +224,7 @@ static void test_fork(void **state)
     twill_test_run_processes(2, rank_fork, NULL);
 }
 
-/* --- communicators in threads, on buffers that come and go
- * ---------------------------------------------- */
+/* --- communicators in threads, on buffers that are allocated and freed ----------------------- */
 
 static void *drive(void *user)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators of one context on one endpoint of libfabric: apart from each other in what they
- * receive, in who drives them, and when one of them ends. */
+/* Communicators of one context on one libfabric endpoint: they receive only their own messages, any
+ * of them makes progress for all, and one may end while others go on. */
 #include "tests/support/ofi_ends.h"
 
 #include <pthread.h>
@@ -20,7 +20,7 @@ static void common_close(struct twill_common *common)
         common->close(common);
 }
 
-/* Both ways, small and large, folded and not, on several lanes. */
+/* Both directions, small and large, reduced and not, on several lanes. */
 static bool exchange(struct end *end, uint32_t seed, uint32_t rounds)
 {
     static const size_t sizes[] = {8, 300, 9000, 70000, 0, 1u << 18};
@@ -38,7 +38,7 @@ static bool exchange(struct end *end, uint32_t seed, uint32_t rounds)
     return fine;
 }
 
-/* --- each communicator with a thread of its own ----------------------------------------------- */
+/* --- one thread per communicator ------------------------------------------------------------- */
 
 #define OFI_SHARED_COMMS 4
 
@@ -92,16 +92,15 @@ static void test_threads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
-        if (strcmp(setups[i].name, "net") != 0) /* an endpoint for each there */
+        if (strcmp(setups[i].name, "net") != 0) /* each has its own endpoint there */
             twill_test_run_ranks(2, rank_threads, (void *)&setups[i]);
 }
 
-/* --- one of them ends, in the middle of everything ----------------------------------------------
- */
+/* --- one of them ends while others are busy -------------------------------------------------- */
 
 enum { OFI_SHARED_HOPELESS = 8 };
 
-/* Receives of all sorts; rank 1 answers the first two of them only. */
+/* Receives of all kinds; rank 1 answers only the first two. */
 static void post_in_vain(struct end *end, struct twill_transfer *r, unsigned char *data)
 {
     uint32_t n = end->rank == 0 ? OFI_SHARED_HOPELESS : 2;
@@ -166,10 +165,9 @@ static void test_end_of_one(void **state)
     twill_test_run_ranks(2, rank_end_of_one, (void *)&keeping);
 }
 
-/* --- parts of the job, numbers, and who is known
- * --------------------------------------------------- */
+/* --- subsets of the job, numbers of communicators, known addresses --------------------------- */
 
-/* Receives that name their source need all addresses from the start; others the peers' only. */
+/* Directed receives need all addresses from the start; others only those of their peers. */
 static uint32_t expected(const struct end *end, uint32_t peers)
 {
     return endpoint_of(end)->directed ? endpoint_of(end)->size - 1 : peers;
@@ -183,7 +181,7 @@ static uint32_t known(const struct end *end)
     return n;
 }
 
-/* Ranks 2 and 0 of three, as 0 and 1: they open it without exchanging anything. */
+/* Ranks 2 and 0 of three, as ranks 0 and 1: they open without any exchange. */
 static void open_subset(struct end *whole, struct twill_common **common, uint32_t comm)
 {
     static const uint32_t job[] = {2, 0};
@@ -228,7 +226,7 @@ static void rank_subsets(int rank, int size, twill_bootstrap *caller, void *user
                         __FILE__, __LINE__, "open: %s", end.error.message)) {
         twill_test_note(known(&end) == expected(&end, 0), __FILE__, __LINE__,
                         "addresses inserted too early or too late");
-        for (uint32_t comm = 5; comm < 8; comm++) /* the last one is of the greatest number */
+        for (uint32_t comm = 5; comm < 8; comm++) /* the last one has the greatest number */
             open_subset(&end, &common, comm < 7 ? comm : (1u << TWILL_OFI_COMM_BITS) - 1);
         twill_test_note(known(&end) == expected(&end, rank == 1 ? 0u : 1u), __FILE__, __LINE__,
                         "rank %d knows %u", rank, known(&end));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine that stands still while a provider is to give back what was posted: the provider is
- * asked all the same. The clock of this program leaps where a test says so. */
+/* A machine that is suspended while the provider is to return cancelled operations: it must be
+ * polled all the same. The clock of this program jumps when a test says so. */
 #include "tests/support/leap.h"
 #include "tests/support/ofi_ends.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Another user's endpoint sends to a rank's, which anybody may who reaches its port: with the tags
- * that follow from what is public, and with those of the job itself, but from another address. No
- * receive takes it. */
+/* Another user's endpoint sends to a rank's, as any process may that reaches its port: with tags
+ * derived from public data, and with the job's tags, but from another address. No receive
+ * matches. */
 #include "tests/support/ofi_ends.h"
 
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #define NUMBER 3u /* of the communicator */
 
 struct intruder {
-    struct twill_ofi_endpoint endpoint; /* an endpoint of its own, of no job */
+    struct twill_ofi_endpoint endpoint; /* an endpoint that belongs to no job */
     fi_addr_t victim;
     bool informed; /* it knows the job's tags */
 };
@@ -37,7 +37,7 @@ static bool intruder_open(struct intruder *s, const struct end *end)
                         &s->victim, 0, NULL) == 1;
 }
 
-/* What follows from the nonce, which stands in /proc/net/unix. */
+/* The tag derived from the nonce, which is visible in /proc/net/unix. */
 static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from,
                            enum twill_ofi_channel channel)
 {
@@ -47,7 +47,7 @@ static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from
     return twill_ofi_tag(&endpoint, NUMBER, 0, from, channel);
 }
 
-/* A message in rank 1's name; until it has left. */
+/* Send a message in rank 1's name; return when it has left. */
 static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_channel channel,
                           const void *message, size_t bytes)
 {
@@ -65,11 +65,11 @@ static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_ch
     do
         rc = fi_cq_read(s->endpoint.cq, &entry, 1);
     while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
-    return twill_test_note(rc == 1, __FILE__, __LINE__, "a stranger's message did not leave: %d",
-                           (int)rc);
+    return twill_test_note(rc == 1, __FILE__, __LINE__,
+                           "an unauthenticated message did not leave: %d", (int)rc);
 }
 
-/* "666", as rank 1 would say it as its message of that number. */
+/* "666", as rank 1 would send it in its message of that number. */
 static bool rank_lie(struct intruder *s, struct end *end, uint32_t number)
 {
     struct {
@@ -84,7 +84,7 @@ static bool rank_lie(struct intruder *s, struct end *end, uint32_t number)
     if (!forge_message(s, end, TWILL_OFI_HEADER, &message, sizeof(message)) ||
         (!s->informed && !forge_message(s, end, TWILL_OFI_CONTROL, &credit, sizeof(credit))))
         return false;
-    for (int turn = 0; turn < 100; turn++) { /* it has come by then */
+    for (int turn = 0; turn < 100; turn++) { /* it has arrived by then */
         if (!progress(end))
             return false;
         usleep(1000);
@@ -97,7 +97,7 @@ static bool is_received(struct end *end, struct message *m)
     return wait_done(end, &m->request, 1) && all_ok(&m->request, 1) && message_check(m, end);
 }
 
-/* Rank 0 is lied to before it has posted its receive, and after. */
+/* Rank 0 gets forged messages before and after it posts its receive. */
 static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct intruder *kind = user;
@@ -125,7 +125,7 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
     if (rank == 0 && good)
         twill_test_note(((struct twill_ofi *)(void *)end.transport)->peers[1]->lanes[0].acked <
                             1000,
-                        __FILE__, __LINE__, "a stranger's credit was believed");
+                        __FILE__, __LINE__, "an unauthenticated credit was accepted");
     if (rank == 0 && asked)
         twill_ofi_endpoint_free(&s->endpoint);
     end_close(&end);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conformance: the ofi transport does the same on every provider of libfabric. All cases run over
- * each provider of a list, between two processes; what is not there is skipped by name. The last
- * lines are a matrix, a line a provider.
+/* Conformance: the ofi transport behaves alike on every libfabric provider. All cases run over each
+ * provider of a list, between two processes; missing providers are skipped by name. The output ends
+ * with a matrix, one line per provider. TEST_PROVIDER names one provider to run instead of the list
+ * (TEST_ADDRESS: its rank's address); no doubles are loaded then. TEST_ROWS runs the rows whose
+ * title contains it.
  *
- * TEST_PROVIDER names one provider to run instead of the list (TEST_ADDRESS: its rank's address);
- * there doubles are not loaded. TEST_ROWS runs those rows whose title contains it. A double is an
- * external provider of tests/doubles, over libfabric's tcp, with the limits of hardware that is not
- * here: it fails calls that the hardware's provider would not take, and says so on stderr. */
+ * A double is an external provider of tests/doubles over libfabric's tcp, with the limits of
+ * hardware that is not here: it fails calls that the real provider would refuse, and reports that
+ * on stderr. */
 #include "tests/support/provider_cases.h"
 #include "tests/support/sanitizers.h"
 
@@ -21,7 +22,7 @@
 
 #include <cmocka.h>
 
-#define PROVIDERS_ALARM_S 480 /* of one case: a provider may hang inside a call */
+#define PROVIDERS_ALARM_S 480 /* per case: a provider may hang inside a call */
 
 static const struct provider providers[] = {
     {"tcp", "tcp", NULL, NULL, NULL, 16, "", false},
@@ -57,7 +58,7 @@ static struct run runs[PROVIDERS];
 /* --- the runs ----------------------------------------------------------------------------------
  */
 
-/* Where it crashed, for machines without a debugger. */
+/* Print where it crashed, for machines without a debugger. */
 static void crashed(int signal_number)
 {
     void *frames[32];
@@ -76,8 +77,8 @@ static void die_of_signals(void)
     (void)sigaction(SIGBUS, &action, NULL);
 }
 
-/* Is the provider there? Asked in a process of its own, as libfabric reads its surroundings once.
- */
+/* Return whether the provider exists. Asked in a new process, as libfabric reads its environment
+ * once. */
 static void rank_probe(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)rank;
@@ -121,7 +122,7 @@ static void rank_cases(int rank, int size, twill_bootstrap *caller, void *user)
     alarm(0);
 }
 
-/* What the provider's processes find in their environment. */
+/* Set the environment of the provider's processes. */
 static void surround(const struct provider *p)
 {
     char text[512];
@@ -151,7 +152,7 @@ static void clear(const struct provider *p)
         unsetenv(text);
 }
 
-/* What doubles refused, a line each. */
+/* The violations that doubles reported, one line each. */
 static char refusals[] = "/tmp/twill-doubles-XXXXXX";
 
 static off_t refused(void)
@@ -179,7 +180,7 @@ static void test_provider(void **state)
         assert_true(run->outcome->absent);
         assert_non_null(strstr(run->outcome->why, "is not used: "));
     }
-    /* A double is there, and not where its provider would refuse to be. */
+    /* A double exists, but not where its provider would refuse to work. */
     if (run->provider->doubled != NULL)
         assert_int_equal(run->outcome->absent, run->provider->needs[0] != '\0');
     if (run->outcome->absent) {
@@ -193,7 +194,7 @@ static void test_provider(void **state)
     clear(run->provider);
     if (refused() != before) {
         run->outcome->cases = 0;
-        fail_msg("%s refused what it was asked for: see above", run->provider->title);
+        fail_msg("%s refused a call: see above", run->provider->title);
     }
     run->outcome->seconds = (double)(twill_now() - started) * 1e-9;
 }
@@ -264,7 +265,8 @@ int main(void)
     const char *only = getenv("TEST_PROVIDER"), *rows = getenv("TEST_ROWS");
     static struct provider named = {.needs = "the hardware"};
     struct CMUnitTest tests[PROVIDERS];
-    setenv("IPATH_NO_BACKTRACE", "1", 1); /* psm's library, which libfabric brings, takes signals */
+    setenv("IPATH_NO_BACKTRACE", "1",
+           1); /* psm's library, which libfabric loads, replaces signal handlers */
     size_t n = 0;
     for (size_t i = 0; i < (only == NULL ? PROVIDERS : 1); i++) {
         const struct provider *p = only == NULL ? &providers[i] : &named;
@@ -277,7 +279,7 @@ int main(void)
         if (only == NULL && rows == NULL && fewer)
             continue;
 #ifdef LEAKS_ARE_FOUND
-        if (strcmp(p->name, "net") == 0) /* that of libfabric 1.17 leaks at fi_close */
+        if (strcmp(p->name, "net") == 0) /* libfabric 1.17's leaks at fi_close */
             continue;
 #endif
         void *shared = mmap(NULL, sizeof(struct outcome), PROT_READ | PROT_WRITE,

@@ -66,13 +66,13 @@ static void rails_rank(int rank, int size, twill_bootstrap *caller, void *user)
         .end = {.rank = (uint32_t)rank, .size = (uint32_t)size, .in_chunks = true},
         .oob = twill_test_oob(caller)};
     if (open_rails(&it.end, c, it.oob) && c->body(&it.end, c))
-        (void)rank_barrier(&it.end); /* nobody closes while others still receive */
+        (void)rank_barrier(&it.end); /* no rank closes while others still receive */
     if (it.end.transport != NULL)
         it.end.transport->ops->close(it.end.transport);
     twill_test_oob_close(it.oob);
 }
 
-/* --- what all transports must do ------------------------------------------------------------- */
+/* --- what every transport must do ------------------------------------------------------------ */
 
 static bool case_counted(const struct twill_test_end *end, const struct rails_case *c)
 {
@@ -94,7 +94,8 @@ static bool carry(struct twill_test_end *end, const struct rails_case *c)
     const size_t s = c->split_bytes;
     const size_t sizes[] = {0,      1,      8,      48,        49,    s - 1,     s,        s + 1,
                             s + 63, s + 64, s + 65, 2 * s - 1, 2 * s, 3 * s + 7, 7 * s + 8};
-    const size_t n = TWILL_ARRAY_LENGTH(sizes) - (s > 20000 ? 2 : 0); /* quick, also when watched */
+    const size_t n =
+        TWILL_ARRAY_LENGTH(sizes) - (s > 20000 ? 2 : 0); /* fast, also under memory checkers */
     return twill_test_sweep(end, sizes, n) && twill_test_flood(end, s > 20000 ? 4 : 30, 3 * s) &&
            case_counted(end, c);
 }
@@ -147,9 +148,9 @@ static void test_carries_network(void **state)
     }
 }
 
-/* --- shares ---------------------------------------------------------------------------------- */
+/* --- weights --------------------------------------------------------------------------------- */
 
-/* One large message: every rail carries its share of the bytes. */
+/* One large message: every rail carries bytes by its weight. */
 static bool balance(struct twill_test_end *end, const struct rails_case *c)
 {
     const size_t bytes = 1100u << 10;
@@ -160,7 +161,7 @@ static bool balance(struct twill_test_end *end, const struct rails_case *c)
         all += c->weight[r];
     for (uint32_t r = 0; r < c->count; r++) {
         uint64_t got = end->transport->ops->rail(end->transport, r)->counters.bytes;
-        uint64_t due = 2 * bytes * c->weight[r] / all; /* a sweep sends it stored and folded */
+        uint64_t due = 2 * bytes * c->weight[r] / all; /* a sweep sends it stored and reduced */
         TWILL_REQUIRE(got + 256 > due && got < due + 256);
     }
     return true;
@@ -181,16 +182,16 @@ static void test_balance(void **state)
     twill_test_run_ranks(2, rails_rank, (void *)&c);
 }
 
-/* --- what does not match --------------------------------------------------------------------- */
+/* --- mismatches ------------------------------------------------------------------------------ */
 
 static void never(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
     (void)data;
-    twill_test_note(false, __FILE__, __LINE__, "%zu of %zu bytes folded at %zu", bytes,
+    twill_test_note(false, __FILE__, __LINE__, "%zu of %zu bytes reduced at %zu", bytes,
                     request->bytes, offset);
 }
 
-/* Rank 1 has what it waited for; rank 0 moves its messages along until it hears so. */
+/* Rank 1 has its result; rank 0 makes progress until it is notified. */
 static bool fails_later(struct twill_test_end *end, bool listens)
 {
     unsigned char word[8] = {0};
@@ -204,7 +205,7 @@ static bool fails_later(struct twill_test_end *end, bool listens)
            twill_test_await(end, &request, 1);
 }
 
-/* Rank 0 sends what rank 1 does not expect, behind a message that is right. */
+/* Rank 0 sends an unexpected message behind a correct one. */
 static bool differ(struct twill_test_end *end, const struct rails_case *c)
 {
     bool sends = end->rank == 0;
@@ -225,7 +226,7 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
     for (uint32_t i = 0; good && i < 2; i++)
         good = end->transport->ops->post(end->transport, &request[i], &end->error) == TWILL_OK;
     good = good && twill_test_await(end, request, sends ? 1 : 2) && fails_later(end, sends);
-    /* A whole message that met a part knows that part's size only, and parts may be alike. */
+    /* A whole message that matched a chunk only knows the chunk's size, and chunks may be alike. */
     bool is_reported =
         c->sent != c->requested && (c->sent < c->split_bytes || c->requested > 2 * c->sent ||
                                     (c->requested >= c->split_bytes && c->sent > 2 * c->requested));
@@ -234,7 +235,7 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
                             (request[1].peer_bytes != c->requested || !is_reported),
                         __FILE__, __LINE__, "%zu for %zu: status %d, peer's %llu", c->sent,
                         c->requested, request[1].status, (unsigned long long)request[1].peer_bytes);
-    good = rank_barrier(end) && good; /* before one hangs up */
+    good = rank_barrier(end) && good; /* before one closes */
     end->transport->ops->cancel(end->transport);
     free(buffer);
     free(bounce);
@@ -249,7 +250,7 @@ static void test_mismatches(void **state)
         uint32_t signature;
     } pairs[] = {
         {100, 64, 0},    {8192, 4096, 0}, {4096, 8192, 0}, {8192, 2048, 0}, {2048, 8192, 0},
-        {4096, 2048, 0}, /* as large as a part of the other */
+        {4096, 2048, 0}, /* as large as a chunk of the other */
         {2048, 4096, 0}, {8192, 8256, 0}, {8192, 8193, 0}, {8193, 8192, 0}, {65536, 16384, 0},
         {8192, 8192, 1}, {100, 100, 1},   {0, 8192, 0},    {8192, 0, 0},
     };
@@ -277,8 +278,8 @@ static void test_mismatches(void **state)
 
 #define RAILS_HOPELESS 24
 
-/* More than there are parts for, both ways and of both sorts: whatever has begun, cancel and close
- * are safe; memory checkers look on. */
+/* More large messages than there are slots, in both directions and kinds: cancel and close are safe
+ * in any state; memory checkers watch. */
 static bool give_up(struct twill_test_end *end, const struct rails_case *c)
 {
     struct twill_transfer *request = calloc(RAILS_HOPELESS, sizeof(*request));
@@ -295,8 +296,8 @@ static bool give_up(struct twill_test_end *end, const struct rails_case *c)
         TWILL_REQUIRE(end->transport->ops->post(end->transport, &request[i], &end->error) ==
                       TWILL_OK);
     }
-    TWILL_REQUIRE(rank_barrier(end)); /* who posts after the other has given up may hear of that */
-    for (int i = 0; i < 20; i++)      /* as far as it goes: some do not match */
+    TWILL_REQUIRE(rank_barrier(end)); /* posting after the other has cancelled may fail */
+    for (int i = 0; i < 20; i++)      /* some do not match */
         (void)end->transport->ops->progress(end->transport, &end->error);
     end->transport->ops->cancel(end->transport);
     free(request);
@@ -317,7 +318,7 @@ static void test_cancel(void **state)
     twill_test_run_ranks(2, rails_rank, &c);
 }
 
-/* An error of one rail is the transport's, and says which rail. */
+/* An error of one rail is returned by the transport, with the rail's number. */
 static bool fail_one(struct twill_test_end *end, const struct rails_case *c)
 {
     unsigned char *data = calloc(1, 4 * c->split_bytes);
@@ -368,8 +369,9 @@ static void test_agree(void **state)
     static const struct {
         enum twill_rails_setting setting[2];
         uint32_t requested[2];
-        const char *networks[2]; /* of two ranks: a digit each rail; 0 reaches all */
-        const char *places[2];   /* that come out, NULL: an error */
+        const char
+            *networks[2];      /* rails of two ranks: a digit is a rail's network; 0 reaches all */
+        const char *places[2]; /* expected result, NULL: an error */
     } table[] = {
         {{TWILL_RAILS_AUTO, TWILL_RAILS_AUTO}, {0, 0}, {"12", "12"}, {"01", "01"}},
         {{TWILL_RAILS_AUTO, TWILL_RAILS_AUTO}, {0, 0}, {"12", "21"}, {"01", "10"}},

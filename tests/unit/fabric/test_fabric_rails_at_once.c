@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The composite of rails over rails that finish all they have at once. */
+/* The composite of rails over rails that complete every request in post(). */
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
 #include "tests/support/messages.h"
@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-/* More large messages than there are parts for, on several lanes, that all finish at once: those
- * that wait go on, on every lane. */
+/* More large messages than slots, on several lanes, that all complete at once: those that wait go
+ * on, on every lane. */
 #define RAILS_AT_ONCE_AT_ONCE 12u
 
 static struct twill_transfer_queue *at_once(struct twill_transport *transport)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rails a job uses: the nearest on recorded machines, and what is left of what the ranks have
- * when TWILL_RAILS is what it is. */
+/* Which rails a job uses: the nearest ones, on recorded machines; and the agreement of ranks, for
+ * each value of TWILL_RAILS. */
 #include "fabric/host/interfaces.h"
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"
@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-/* --- nearness -------------------------------------------------------------------------------- */
+/* --- distance -------------------------------------------------------------------------------- */
 
-/* The NICs of a recorded machine, for local rank l that runs on these CPUs, in its order. */
+/* List the NICs of a recorded machine in the order for local rank l, which runs on these CPUs. */
 static size_t order_recorded(const char *file, const char *cpus, uint32_t l,
                              struct twill_rail *rails, size_t most)
 {
@@ -69,7 +69,7 @@ static void test_nearest(void **state)
         assert_int_equal(rails[1].distance, 0);
         assert_int_equal(rails[2].distance, 2);
     }
-    /* Who may run everywhere is equally near to all: neighbours begin with different ones. */
+    /* A rank that may run anywhere is equally near to all: neighbours begin with different ones. */
     struct twill_rail a[16], b[16];
     order_recorded("96em64t-4n4d3ca2co-pci.xml", NULL, 0, a, 16);
     order_recorded("96em64t-4n4d3ca2co-pci.xml", NULL, 5, b, 16);
@@ -97,7 +97,7 @@ static void test_order(void **state)
 
 /* --- the choice ------------------------------------------------------------------------------ */
 
-/* What a rank has and asks for; it comes to the transport below through the name of the mock. */
+/* The rails and settings of a rank, passed to the transport below as the name of the mock. */
 struct having {
     struct twill_rail rail[5];
     const char *rails, *interface;
@@ -123,7 +123,7 @@ struct choice_case {
     const char *what;
     struct having rank[2];
     uint32_t count;
-    const char *names[2]; /* of each rank's rails, or a part of the error */
+    const char *names[2]; /* expected rails of each rank, or text of the error */
     const char *weights;
 };
 
@@ -135,7 +135,7 @@ struct choice_case {
     {                                                                                              \
         .name = (text), .label = (text), .network = (net), .mbits = (speed), .on_demand = true     \
     }
-#define FAR(text, net, speed)                                                                      \
+#define RAILS_CHOOSE_DISTANT(text, net, speed)                                                     \
     {                                                                                              \
         .name = (text), .label = (text), .network = (net), .mbits = (speed), .distance = 2         \
     }
@@ -171,9 +171,9 @@ static const struct choice_case choices[] = {
      1,
      {"a", "a"},
      "1"},
-    {"far away",
-     {{{RAILS_CHOOSE_DEVICE("a", 0, 100), FAR("f", 0, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 0, 100), FAR("f", 0, 100)}, NULL, NULL}},
+    {"distant",
+     {{{RAILS_CHOOSE_DEVICE("a", 0, 100), RAILS_CHOOSE_DISTANT("f", 0, 100)}, NULL, NULL},
+      {{RAILS_CHOOSE_DEVICE("a", 0, 100), RAILS_CHOOSE_DISTANT("f", 0, 100)}, NULL, NULL}},
      1,
      {"a", "a"},
      "1"},
@@ -189,7 +189,7 @@ static const struct choice_case choices[] = {
      1,
      {"a", "c"},
      "1"},
-    {"a number takes on_demand ones",
+    {"a number takes on-demand ones",
      {{{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 0)}, "2", NULL},
       {{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 100)}, "2", NULL}},
      2,

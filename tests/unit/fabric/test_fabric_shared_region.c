@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory among ranks: that it is shared, that it is not where that is impossible, and that
- * all agree on it. */
+/* Shared memory among ranks: it is shared, or it is not where that is impossible, and all ranks
+ * agree on it. */
 #include "fabric/shm/mapping.h"
 #include "tests/support/shared_ranks.h"
 
@@ -69,7 +69,7 @@ static void test_shared(void **state)
     }
 }
 
-/* Many processes; nothing is left behind in any of them; memory has its name. */
+/* Many processes: no descriptor is left open in any of them, and the memory has its name. */
 static void tidy_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)user;
@@ -79,7 +79,7 @@ static void tidy_rank(int rank, int size, twill_bootstrap *caller, void *user)
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
     twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %s", rank,
                     o.error.message);
-    /* Its own memory and that of the others, one descriptor each: all sockets are closed. */
+    /* One descriptor per rank's memory: all sockets are closed. */
     twill_test_note(mappings_named("memfd:twill-comm") == size, __FILE__, __LINE__,
                     "%d mappings are named", mappings_named("memfd:twill-comm"));
     twill_test_note(open_descriptors() == before + size, __FILE__, __LINE__, "%d descriptors",
@@ -97,7 +97,7 @@ static void test_tidy(void **state)
     twill_test_run_processes(24, tidy_rank, NULL);
 }
 
-/* Threads use each other's memory as it is, also when its owner has closed. */
+/* Threads use each other's mappings, also when the owner has closed. */
 static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
@@ -128,8 +128,8 @@ static void test_outlive(void **state)
     twill_test_run_ranks(2, outlive_rank, NULL);
 }
 
-/* Without /proc threads still know that they are of one process: one that closes has no other rank
- * taken for dead. */
+/* Without /proc threads still recognise one process: when one closes, the others are not taken for
+ * dead. */
 static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)user;
@@ -164,12 +164,12 @@ static void test_blind(void **state)
     twill_test_run_mixed(4, 2, blind_rank, NULL);
 }
 
-/* --- what cannot be shared ------------------------------------------------------------------- */
+/* --- memory that cannot be shared ------------------------------------------------------------ */
 
 struct obstacle {
-    bool (*in_the_way)(void); /* on rank 1; false: not possible here */
+    bool (*obstruct)(void); /* sets up the obstacle on rank 1; false: not possible here */
     const char *says;
-    bool own; /* trouble of that rank's process alone */
+    bool own; /* only that rank's process is affected */
 };
 
 /* Of {0,0,0,4,4} ranks 0 to 2 end up alone, and 3 and 4 together; every rank sees that. */
@@ -177,7 +177,7 @@ static void obstacle_rank(int rank, int size, twill_bootstrap *caller, void *use
 {
     const struct obstacle *obstacle = user;
     uint32_t label[5] = {0, 0, 0, 4, 4};
-    bool possible[5], mine = rank != 1 || obstacle->in_the_way();
+    bool possible[5], mine = rank != 1 || obstacle->obstruct();
     TWILL_CHECK(size == 5 && caller->exchange(caller->user, &mine, possible, sizeof(mine)) == 0);
     if (!possible[1])
         return;
@@ -214,7 +214,7 @@ static bool small_files(void)
     return limit_to(RLIMIT_FSIZE, 65536);
 }
 
-/* Enough descriptors to listen, too few to take the others' files. */
+/* Enough descriptors to listen, too few to receive the others' files. */
 static bool few_descriptors(void)
 {
     int top = dup(0);
@@ -251,7 +251,7 @@ static void test_obstacles(void **state)
     }
 }
 
-/* --- what is an error ------------------------------------------------------------------------ */
+/* --- errors ---------------------------------------------------------------------------------- */
 
 struct wrong {
     size_t bytes[3];
@@ -289,7 +289,7 @@ static void test_errors(void **state)
     }
 }
 
-/* A rank that never comes: an error for the others, as soon as the bootstrap knows. */
+/* A rank that never arrives: an error for the others, as soon as the bootstrap detects it. */
 static void absent_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
@@ -313,8 +313,7 @@ static void test_absent(void **state)
     assert_int_equal(open_descriptors(), descriptors);
 }
 
-/* A crash writes no core of all that is reserved: the mapping that begins here has the flag "dd".
- */
+/* A core dump does not contain reserved memory: the mapping that begins here has the flag "dd". */
 static bool is_dumped(const void *start)
 {
     char line[512];
@@ -339,7 +338,7 @@ static void test_dumps(void **state)
     void *at = twill_mapping_map(-1, bytes);
     assert_true(at != MAP_FAILED);
     assert_false(is_dumped(at));
-    assert_true(is_dumped(NULL)); /* there is none: it can fail */
+    assert_true(is_dumped(NULL)); /* no such mapping: the check can fail */
     munmap(at, bytes);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory when things go wrong: deaths are noticed, also in the midst of sharing, and
- * strangers are no obstacle. */
+/* Shared memory under failures: deaths are detected, also during sharing, and unauthenticated
+ * connections do no harm. */
 #include "tests/support/shared_ranks.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
     if (!twill_test_failed() && twill_test_is_shared(&o, label) && rank == 1) {
         twill_test_expect_death(1);
         pid_t child = *forks ? fork() : -1;
-        if (child == 0) { /* it has the descriptor too, and outlives its parent */
+        if (child == 0) { /* it has the descriptor, too, and outlives its parent */
             sleep(2);
             _exit(0);
         }
@@ -58,12 +58,12 @@ static void test_death(void **state)
     twill_test_run_processes(3, dying_rank, &forks);
 }
 
-/* A bootstrap that sends a signal to its own rank in the midst of sharing: when all have connected,
- * before they exchange descriptors. */
+/* A bootstrap that sends a signal to its own rank during sharing: when all have connected, before
+ * they exchange descriptors. */
 static struct {
     const struct twill_bootstrap_ops *ops;
     int calls, signal;
-    atomic_int *tired; /* ranks that wait for that one no longer, of all processes */
+    atomic_int *tired; /* ranks, of all processes, that no longer wait for that one */
     bool (*hinder)(const struct twill_oob *oob);
 } midst;
 
@@ -78,7 +78,7 @@ static twill_status gather_and_die(struct twill_oob *oob, const void *mine, void
     return status;
 }
 
-/* Who has stopped is ended for good when the others have given it up. */
+/* A stopped process is killed when the others have given it up. */
 static int end_later(pid_t stopped)
 {
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -97,7 +97,7 @@ static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
     midst.signal = *(int *)user;
     ops.allgather = gather_and_die;
     o.oob->ops = &ops;
-    if (midst.signal == SIGSTOP) /* a death is noticed long before */
+    if (midst.signal == SIGSTOP) /* a death is detected long before */
         o.oob->timeout_ns = TWILL_TEST_SOON;
     if (rank == 1) {
         pid_t self = getpid();
@@ -130,7 +130,7 @@ static void test_midst(void **state)
     munmap(midst.tired, sizeof(*midst.tired));
 }
 
-/* The nonce of a run, out of a socket's name, "@twill-" and that. */
+/* Return the nonce of a run from a socket's name, "@twill-" and the nonce. */
 static void read_nonce(unsigned char nonce[TWILL_NONCE_BYTES], const char *name)
 {
     unsigned byte = 0;
@@ -140,7 +140,7 @@ static void read_nonce(unsigned char nonce[TWILL_NONCE_BYTES], const char *name)
     }
 }
 
-/* Tests beside this one are left in peace: see group_create() in tests/support/ranks.c. */
+/* Do not disturb tests that run at the same time: see group_create() in tests/support/ranks.c. */
 static bool is_of(const char *name, pid_t tester)
 {
     unsigned char nonce[TWILL_NONCE_BYTES];
@@ -148,7 +148,7 @@ static bool is_of(const char *name, pid_t tester)
     return memcmp(nonce + sizeof(uint64_t), &tester, sizeof(tester)) == 0;
 }
 
-/* A greeting as rank r + 1 would send it to rank r, but for the key, which no name gives away. */
+/* A hello as rank r + 1 would send it to rank r, but for the key, which no name reveals. */
 static void forge_greeting(unsigned char hello[32], const char *name)
 {
     unsigned rank = 0, version = 0x74770001u;
@@ -160,8 +160,7 @@ static void forge_greeting(unsigned char hello[32], const char *name)
     memcpy(hello + 28, &version, sizeof(version));
 }
 
-/* Connect to every socket of this test in sight; say nothing, or something wrong; be quick about
- * it. */
+/* Connect to every socket of this test; send nothing or something wrong; be quick. */
 static void pester_sockets(pid_t tester, long *visits)
 {
     char line[512];
@@ -201,7 +200,7 @@ static void share_in_peace(int rank, twill_bootstrap *caller)
     twill_test_share_end(&o);
 }
 
-/* Share a few times, and until what is to happen meanwhile has happened to any rank, or nothing was
+/* Share a few times, and until the expected event has happened to any rank, else nothing was
  * tested. The ranks agree on that. */
 static void share_until(int rank, twill_bootstrap *caller, int turns, const long *happened)
 {
@@ -255,8 +254,7 @@ static void test_intruders(void **state)
     twill_test_run_processes(4, pestered_rank, NULL);
 }
 
-/* Linux looks for a message, and then whether the other end has closed: here both come in between.
- */
+/* Linux looks for a message, then whether the other end has closed: here both happen in between. */
 static bool between;
 static long early_ends;
 
@@ -288,7 +286,7 @@ static void test_early_end(void **state)
     twill_test_run_processes(4, early_rank, NULL);
 }
 
-/* A rank that gives up may do so between our connection and our greeting: here it always does. */
+/* A rank may give up between our connection and our hello: here it always does. */
 static bool hesitant;
 static int late_greetings;
 
@@ -300,7 +298,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return syscall(SYS_sendmsg, fd, message, flags);
 }
 
-/* The exchange in which all say that they have connected fails on every rank, at once. */
+/* The exchange after connecting fails on every rank at once. */
 static twill_status gather_once(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                 struct twill_error *error)
 {
@@ -334,14 +332,14 @@ static void test_late_greetings(void **state)
     atomic_int *late =
         mmap(NULL, sizeof(*late), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(late != MAP_FAILED);
-    /* A rank that comes when the others no longer listen is refused, and greets nobody. */
+    /* A rank that arrives when the others no longer listen is refused, and sends no hello. */
     for (int turn = 0; turn < 100 && *late == 0; turn++)
         twill_test_run_processes(3, hesitant_rank, late);
-    assert_true(*late > 0); /* or nothing was tested */
+    assert_true(*late > 0); /* else nothing was tested */
     munmap(late, sizeof(*late));
 }
 
-/* This rank's own socket. 0: it has none. */
+/* Return this rank's listener. 0: it has none. */
 static socklen_t own_socket(const struct twill_oob *oob, struct sockaddr_un *address)
 {
     char line[512], own[2 * TWILL_NONCE_BYTES + 32] = "@twill-";
@@ -364,13 +362,13 @@ static socklen_t own_socket(const struct twill_oob *oob, struct sockaddr_un *add
     return length;
 }
 
-/* Fill the queue of connections of this rank's own socket. */
+/* Fill the backlog of this rank's listener. */
 static bool crowd(const struct twill_oob *oob)
 {
     struct sockaddr_un address;
     socklen_t length = own_socket(oob, &address);
     int rc = length == 0;
-    while (rc == 0) { /* closed, a connection still waits to be accepted */
+    while (rc == 0) { /* a closed connection still waits to be accepted */
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
         rc = connect(fd, (struct sockaddr *)&address, length);
         close(fd);
@@ -378,11 +376,11 @@ static bool crowd(const struct twill_oob *oob)
     return length > 0;
 }
 
-#define SIEGE 40 /* connections: more than are let in at a time */
+#define SIEGE 40 /* connections: more than are pending at a time */
 
 static pid_t besieger;
 
-/* Another user connects to this rank's own socket, says nothing, and stays. */
+/* Another user connects to this rank's listener, sends nothing, and stays. */
 static bool besiege(const struct twill_oob *oob)
 {
     struct sockaddr_un address;
@@ -420,7 +418,7 @@ static twill_status gather_crowded(struct twill_oob *oob, const void *mine, void
     return midst.ops->allgather(oob, mine, all, bytes, error);
 }
 
-/* Strangers are there first, and leave no room: the true peers get in nevertheless. */
+/* Unauthenticated connections occupy all places first: the true peers are accepted nevertheless. */
 static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages through shared memory, and to oneself; areas, bells and bad news of a node. */
+/* Messages through shared memory and to oneself; node memory, doorbells and failures of a node. */
 #include "fabric/transports.h"
 #include "tests/support/messages.h"
 
@@ -112,7 +112,7 @@ static void test_mismatch(void **state)
     twill_test_run_processes(2, mismatch_rank, NULL);
 }
 
-/* Far more than the ring holds, sent before the receiver looks, and without its progress. */
+/* Far more than the ring holds, sent before the receiver reads and without its progress. */
 static bool fill(struct fixture *f)
 {
     enum { COUNT = 40 };
@@ -133,7 +133,7 @@ static bool fill(struct fixture *f)
         }
         uint64_t all[2];
         good = good && twill_oob_allgather(f->oob, all, all, 8, NULL) == TWILL_OK;
-        /* Only what the ring takes is gone yet. */
+        /* Only what fits the ring has been sent yet. */
         for (uint32_t i = 0; good && sends && late == 0 && i < COUNT; i++)
             good = twill_test_note((requests[i].status == TWILL_PENDING) == (i >= 8), __FILE__,
                                    __LINE__, "message %u is %d", i, requests[i].status);
@@ -158,7 +158,7 @@ static void test_fill(void **state)
     twill_test_run_ranks(2, fill_rank, NULL);
 }
 
-/* What was cancelled is not touched, and nothing is left to do. */
+/* Cancelled requests are not touched, and nothing is left to do. */
 static bool cancelled(struct fixture *f)
 {
     unsigned char buffer[64];
@@ -252,7 +252,7 @@ static void test_reaches(void **state)
 
 /* --- node ------------------------------------------------------------------------------------ */
 
-/* Two nodes of two: areas are separate, staging memory is zero, shared, and of its size. */
+/* Two nodes of two: areas are separate; SHARED is zeroed, shared and of its size. */
 static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)user;
@@ -292,7 +292,7 @@ static void test_areas(void **state)
     twill_test_run_processes(4, areas_rank, NULL);
 }
 
-/* A rank that asks for another layout is found out by all. */
+/* All ranks find that one has another layout. */
 static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const size_t *shared = user;
@@ -313,13 +313,13 @@ static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
 static void test_layout(void **state)
 {
     (void)state;
-    /* Different in total; and the same in total, but divided differently. */
+    /* Different totals; and one total, divided differently. */
     size_t sizes[2][3] = {{4096, 4096, 4096}, {4096, 4096 + 1024, 4096}};
     twill_test_run_ranks(3, layout_rank, sizes[0]);
     twill_test_run_ranks(3, layout_rank, sizes[1]);
 }
 
-/* To and fro, asleep between: sleeping and waking lose no message. */
+/* Ping-pong with sleeps: sleeping and waking lose no message. */
 static bool to_and_fro(struct fixture *f)
 {
     const struct twill_transport_ops *ops = f->end.transport->ops;
@@ -347,7 +347,7 @@ static bool to_and_fro(struct fixture *f)
 }
 RANK_FN(to_and_fro, &twill_shm_transport)
 
-/* Woken for certain: the sleeper's time limit is beyond that of the test. */
+/* It is really woken: the sleeper's time limit is beyond that of the test. */
 static bool woken(struct fixture *f)
 {
     struct twill_doorbell_line *doorbell = &f->node->area[0]->doorbell;
@@ -356,7 +356,7 @@ static bool woken(struct fixture *f)
         uint32_t word = twill_node_sleep_begin(f->node);
         twill_node_sleep(f->node, word, 2 * TWILL_TEST_PATIENCE);
         twill_node_sleep_end(f->node);
-        return twill_test_note(twill_now() < limit, __FILE__, __LINE__, "nobody woke rank 0");
+        return twill_test_note(twill_now() < limit, __FILE__, __LINE__, "rank 0 was not woken");
     }
     while (atomic_load(&doorbell->sleeping) == 0)
         TWILL_REQUIRE(twill_now() < limit);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching other ranks' memory: found out between the very ranks, agreed on by all, and what
- * happens when it is refused, when the peer is somebody else, has died, or has nothing there. */
+/* Single-copy access: probed between all ranks, agreed by all; and what happens when it is refused,
+ * when the peer is another process, has died, or has nothing mapped there. */
 #include "fabric/shm/single_copy.h"
 #include "tests/support/ranks.h"
 
@@ -22,14 +22,14 @@
 
 struct access_scene {
     enum twill_single_copy_kind setting;
-    int refused;  /* a rank whose system refuses process_vm_readv, or -1 */
-    int impostor; /* a rank that gives somebody else's number for its own, or -1 */
+    int refused;  /* a rank whose kernel refuses process_vm_readv, or -1 */
+    int impostor; /* a rank that sends another process's data, or -1 */
     uint32_t nodes;
-    bool fetches, maps; /* what must come of it */
+    bool fetches, maps; /* expected result */
     const char *says[2];
 };
 
-/* From now on this process is told that it may not. */
+/* Let process_vm_readv fail with EPERM in this process from now on. */
 static bool refuse_reads(void)
 {
     struct sock_filter rule[] = {
@@ -43,7 +43,7 @@ static bool refuse_reads(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* A bootstrap through which a rank's first message, its card, tells a lie. */
+/* A bootstrap that falsifies a rank's first message, its peer info. */
 static struct {
     const struct twill_bootstrap_ops *ops;
     int calls;
@@ -56,7 +56,7 @@ static twill_status gather_lie(struct twill_oob *oob, const void *mine, void *al
     if (lying.calls++ > 0)
         return lying.ops->allgather(oob, mine, all, bytes, error);
     memcpy(&info, mine, sizeof(info));
-    info.token[3] ^= 1; /* as if another process had something else there */
+    info.token[3] ^= 1; /* as if another process had other data there */
     return lying.ops->allgather(oob, &info, all, bytes, error);
 }
 
@@ -106,7 +106,7 @@ static bool gather_ends(struct access_end *end, const void *mine, void *all, siz
                            __FILE__, __LINE__, "%s", error.message);
 }
 
-/* Everybody reads what every other has, over page boundaries, and what nobody has. */
+/* Every rank reads every other's memory, across page boundaries, and memory that is not mapped. */
 static bool read_all(struct access_end *end, int rank, int size)
 {
     enum { PAGES = 4, PAGE = 4096 };
@@ -140,7 +140,7 @@ static bool read_all(struct access_end *end, int rank, int size)
     return true;
 }
 
-/* Pages of another rank, where they are here; the same again is no new attachment. */
+/* Map pages of another rank; mapping them again makes no new attachment. */
 static bool attach_all(struct access_end *end, int rank, int size)
 {
     struct twill_region *region[2];
@@ -162,7 +162,7 @@ static bool attach_all(struct access_end *end, int rank, int size)
     return gather_ends(end, &mine, all, sizeof(mine));
 }
 
-/* The same ranks the other way round, and then all but one of those, have it of each other. */
+/* Derive access for the ranks in reverse order, and then for all but one of those. */
 static bool hand_on_ends(struct access_end *end, int rank, int size)
 {
     struct twill_error error = {.status = TWILL_OK};
@@ -184,7 +184,7 @@ static bool hand_on_ends(struct access_end *end, int rank, int size)
         TWILL_REQUIRE(twill_single_copy_derive(&less, single_copy, &end->world, fewer, &world,
                                                ranks[rank] - 1, &error) == TWILL_OK);
         TWILL_REQUIRE(twill_single_copy_is_known(less));
-        for (int r = 0; r < size - 1; r++) { /* number r of `world` is size - 2 - r of all */
+        for (int r = 0; r < size - 1; r++) { /* rank r of `world` is rank size - 2 - r of all */
             int of = size - 2 - r;
             TWILL_REQUIRE(twill_single_copy_fetch(less, (uint32_t)r, &got, all[of], sizeof(got)) ==
                           0);
@@ -224,7 +224,7 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
 
 #define NO_RANK (-1)
 
-/* A refusal between any two of a node closes the way for all. */
+/* A refusal between any two ranks of a node disables the method for all. */
 static void test_processes(void **state)
 {
     (void)state;
@@ -287,7 +287,7 @@ static void test_threads(void **state)
     struct access_scene scene = {TWILL_SINGLE_COPY_AUTO,    NO_RANK, NO_RANK, 1, true, true,
                                  {"cma: yes", "xpmem: yes"}};
     twill_test_run_ranks(3, probing_rank, &scene);
-    scene.maps = false; /* the double does not reach other processes */
+    scene.maps = false; /* the double cannot attach other processes */
     scene.says[1] = "xpmem: none (rank 0 reads rank 2";
     twill_test_run_mixed(4, 2, probing_rank, &scene);
 }
