@@ -1,103 +1,115 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The choice of the transport between nodes: libfabric where it has a fabric to offer; where it has
- * nothing better than TCP, twill's tcp, which is faster than TCP through libfabric. All ranks must
- * choose alike. */
+/* The choice of the transport between nodes: the one with the highest priority on the rank where it
+ * is lowest, so that it serves all ranks. All ranks choose alike. */
 #include "fabric/transports.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#define PROVIDER_NAME_BYTES 32
+/* What one rank's transports offer, by number in the registry. */
+struct offers {
+    uint32_t priority[TWILL_TRANSPORTS_MOST];
+};
 
-/* Apply TWILL_PROVIDER, if set: "tcp" is twill's, any other value is a libfabric provider. */
-static bool provider_is_set(struct twill_transport_params *params, char *why, size_t why_bytes)
+/* Return whether this rank asks its transports. That can take 0.1 s of a core and all ranks of a
+ * node would get one answer, so only the first asks, unless interfaces or domains are named. */
+static bool asks_transports(const struct twill_transport_params *params, uint32_t rank)
 {
-    const char *asked = params->provider;
-    if (asked == NULL || asked[0] == '\0')
-        return false;
-    params->own_tcp = strcasecmp(asked, "tcp") == 0;
-    snprintf(why, why_bytes, "%s, by TWILL_PROVIDER",
-             params->own_tcp ? "twill's own tcp" : "libfabric");
-    return true;
+    return (params->interface != NULL && params->interface[0] != '\0') ||
+           twill_transport_setting(params, "TWILL_DOMAIN") != NULL ||
+           params->world->local[rank] == 0;
 }
 
-/* Return whether this rank asks libfabric. That takes 0.1 s of a core and all ranks of a node would
- * get one answer, so only the first asks, unless interfaces or domains are named. */
-static bool queries_provider(const struct twill_transport_params *params, uint32_t rank)
+static void ask_transports(const struct twill_transport_params *params, struct offers *offers,
+                           char (*why)[TWILL_OFFER_BYTES])
 {
-    bool named = (params->interface != NULL && params->interface[0] != '\0') ||
-                 (params->domain != NULL && params->domain[0] != '\0');
-    return named || params->world->local[rank] == 0;
+    const struct twill_transport_ops *ops;
+    for (size_t t = 0; (ops = twill_transport_at(t)) != NULL; t++)
+        if (ops->priority != NULL)
+            offers->priority[t] = ops->priority(params, why[t], TWILL_OFFER_BYTES);
 }
 
-/* Ask libfabric for a provider better than TCP. `name` is empty if there is none; `error` is then
- * set if libfabric could not be used. That is a warning only if the user named the library. */
-static void query_provider(const struct twill_transport_params *params,
-                           char name[PROVIDER_NAME_BYTES], struct twill_error *error)
+/* Return the transport with the highest priority, SIZE_MAX if none can carry messages. The first of
+ * equals wins; `except` is passed over. */
+static size_t best_offer(const struct offers *offers, size_t except)
 {
-    if (twill_ofi_is_better(params, name, PROVIDER_NAME_BYTES, error))
-        return;
-    name[0] = '\0';
-    if (error->message[0] != '\0')
-        twill_say(params->log, params->libfabric != NULL ? TWILL_LOG_WARN : TWILL_LOG_INFO,
-                  "libfabric is not used: %s", error->message);
+    size_t best = SIZE_MAX;
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
+        if (t != except && offers->priority[t] > 0 &&
+            (best == SIZE_MAX || offers->priority[t] > offers->priority[best]))
+            best = t;
+    return best;
 }
 
-static void conclude_provider(struct twill_transport_params *params, bool own, const char *who,
-                              const char *name, const struct twill_error *trouble, char *why,
-                              size_t why_bytes)
+/* Set the choice, and say why: the winner's reason, and what another transport says of itself. */
+static void conclude(struct twill_transport_params *params, size_t chosen,
+                     char (*offer)[TWILL_OFFER_BYTES], uint32_t worst_rank, bool other_rank,
+                     char *why, size_t why_bytes)
 {
-    params->own_tcp = own;
-    if (own && trouble->message[0] != '\0')
-        snprintf(why, why_bytes, "twill's own tcp: %s", trouble->message);
-    else if (own)
-        snprintf(why, why_bytes, "twill's own tcp: libfabric has nothing better here%s", who);
+    const char *other = "", *chosen_text = "";
+    if (chosen != SIZE_MAX) /* a rank that did not ask has no reason of its own */
+        chosen_text = offer[chosen][0] != '\0' ? offer[chosen] : twill_transport_at(chosen)->name;
+    for (size_t t = 0; twill_transport_at(t) != NULL && other[0] == '\0'; t++)
+        if (t != chosen)
+            other = offer[t];
+    params->internode = chosen != SIZE_MAX ? twill_transport_at(chosen) : NULL;
+    if (chosen == SIZE_MAX)
+        snprintf(why, why_bytes, "none: %s", other);
+    else if (other_rank)
+        snprintf(why, why_bytes, "%s: all ranks have it (rank %u has nothing better)", chosen_text,
+                 (unsigned)worst_rank);
     else
-        snprintf(why, why_bytes, "libfabric: it has %s", name);
+        snprintf(why, why_bytes, "%s%s%s", chosen_text, other[0] != '\0' ? ": " : "", other);
 }
 
-twill_status twill_between_agree(struct twill_transport_params *params, char *why, size_t why_bytes,
-                                 struct twill_error *error)
+twill_status twill_internode_agree(struct twill_transport_params *params, char *why,
+                                   size_t why_bytes, struct twill_error *error)
 {
     size_t size = (size_t)params->oob->size;
-    const struct twill_world *world = params->world;
-    uint32_t rank = (uint32_t)params->oob->rank;
-    char mine[PROVIDER_NAME_BYTES] = "", who[32] = "";
-    struct twill_error trouble = {0};
-    if (provider_is_set(params, why, why_bytes))
-        return TWILL_OK;
-    char *all = calloc(size, PROVIDER_NAME_BYTES);
+    uint32_t rank = (uint32_t)params->oob->rank, worst_rank = 0;
+    char offer[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES] = {{'\0'}};
+    struct offers mine = {{0}}, least = {{0}}, *all = calloc(size, sizeof(*all));
     if (all == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for the names of %zu providers",
-                          size);
-    bool queries = queries_provider(params, rank);
-    if (!queries)
-        snprintf(mine, sizeof(mine), "(not asked)");
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for what %zu ranks offer", size);
+    if (asks_transports(params, rank))
+        ask_transports(params, &mine, offer);
     else
-        query_provider(params, mine, &trouble);
-    twill_status status = twill_oob_allgather(params->oob, mine, all, PROVIDER_NAME_BYTES, error);
-    size_t without = 0;
-    while (status == TWILL_OK && without < size && all[without * PROVIDER_NAME_BYTES] != '\0')
-        without++;
-    if (status == TWILL_OK && !queries)
-        memcpy(mine,
-               &all[twill_world_member(world, world->node[rank], 0) * (size_t)PROVIDER_NAME_BYTES],
-               PROVIDER_NAME_BYTES);
-    if (mine[0] != '\0')
-        snprintf(who, sizeof(who), " (rank %zu's)", without);
-    conclude_provider(params, without < size, who, mine, &trouble, why, why_bytes);
+        memset(&mine, 0xff, sizeof(mine)); /* no objection */
+    twill_status status = twill_oob_allgather(params->oob, &mine, all, sizeof(mine), error);
+    size_t wanted = best_offer(&mine, SIZE_MAX);
+    least = all[0];
+    for (uint32_t r = 0; status == TWILL_OK && r < size; r++)
+        for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++) {
+            if (all[r].priority[t] >= least.priority[t])
+                continue;
+            least.priority[t] = all[r].priority[t];
+            worst_rank = t == wanted ? r : worst_rank;
+        }
     free(all);
+    if (status == TWILL_OK) {
+        size_t chosen = best_offer(&least, SIZE_MAX);
+        conclude(params, chosen, offer, worst_rank,
+                 chosen != wanted && asks_transports(params, rank), why, why_bytes);
+    }
     return status;
 }
 
-void twill_between_guess(struct twill_transport_params *params, char *why, size_t why_bytes)
+void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes)
 {
-    char name[PROVIDER_NAME_BYTES] = "";
-    if (provider_is_set(params, why, why_bytes))
-        return;
-    struct twill_error trouble = {0};
-    query_provider(params, name, &trouble);
-    conclude_provider(params, name[0] == '\0', "", name, &trouble, why, why_bytes);
+    char offer[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES] = {{'\0'}};
+    struct offers mine = {{0}};
+    ask_transports(params, &mine, offer);
+    conclude(params, best_offer(&mine, SIZE_MAX), offer, 0, false, why, why_bytes);
+}
+
+size_t twill_transport_between(const struct twill_transport_params *params, uint32_t from,
+                               uint32_t to)
+{
+    const struct twill_transport_ops *ops;
+    size_t t = 0;
+    while ((ops = twill_transport_at(t)) != NULL &&
+           ((ops->priority != NULL && ops != params->internode) || !ops->reaches(params, from, to)))
+        t++;
+    return t;
 }

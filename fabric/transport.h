@@ -87,19 +87,34 @@ struct twill_transport_params {
     const uint32_t *job;          /* [size] each rank's rank in the job; NULL: equal */
     struct twill_common **common; /* this transport's entry in the context; NULL: shares nothing */
     struct twill_node *node;      /* of the communicator; NULL if this rank shares no memory */
-    const char *provider;         /* TWILL_PROVIDER, TWILL_INTERFACE, TWILL_DOMAIN, or NULL */
-    const char *interface;
-    const char *domain;
-    const char *libfabric;                 /* TWILL_LIBFABRIC: path of the library, or NULL */
-    const char *rails;                     /* TWILL_RAILS, or NULL */
-    const struct twill_topology *topology; /* NULL: all devices are equally near */
-    bool own_tcp;           /* between nodes: twill's tcp instead of libfabric; see internode.c */
-    const char *congestion; /* TWILL_CONGESTION, or NULL */
-    const char *mock;       /* TWILL_MOCK: the mock's script, or NULL */
+    const struct twill_transport_ops *internode; /* chosen between nodes; see internode.c */
+    const char *provider;                        /* TWILL_PROVIDER, or NULL */
+    const char *interface;                     /* TWILL_INTERFACE or the name of a rail, or NULL */
+    const struct twill_topology *topology;     /* NULL: all devices are equally near */
     const struct twill_persistent *persistent; /* or NULL */
-    bool caches;                               /* TWILL_REGISTRATION */
     struct twill_log *log;
+    /* Return the text of another environment variable, NULL if it is empty: what a transport alone
+     * reads. `settings` is passed to it. May be NULL: none is set. */
+    const char *(*setting)(const void *settings, const char *variable);
+    const void *settings;
 };
+
+/* Return the text of a variable, NULL if it is not set. */
+static inline const char *twill_transport_setting(const struct twill_transport_params *params,
+                                                  const char *variable)
+{
+    return params->setting != NULL ? params->setting(params->settings, variable) : NULL;
+}
+
+/* Priorities of transports between nodes. */
+enum {
+    TWILL_PRIORITY_NONE = 0,   /* cannot be used, or TWILL_PROVIDER names another one */
+    TWILL_PRIORITY_POOR = 10,  /* works, but another one does the same faster */
+    TWILL_PRIORITY_PLAIN = 50, /* works on any network */
+    TWILL_PRIORITY_FAST = 60,  /* has a network that is better than TCP */
+    TWILL_PRIORITY_NAMED = 90, /* TWILL_PROVIDER names it */
+};
+#define TWILL_OFFER_BYTES 192
 
 /* One network path of a transport: an interface, or a libfabric domain. */
 struct twill_rail {
@@ -117,6 +132,9 @@ struct twill_transport_ops {
     const char *name;
     bool needs_bounce;
     bool sleeps_on_doorbell; /* arrivals ring the node's doorbell: waits may sleep */
+    /* Between nodes: return how well this rank could use it (TWILL_PRIORITY_...), and why. The
+     * best for all ranks is used (internode.c). Not collective. NULL: not for use between nodes. */
+    uint32_t (*priority)(const struct twill_transport_params *params, char *why, size_t bytes);
     /* Return whether it can carry messages between two ranks. Pure: equal on all ranks. */
     bool (*reaches)(const struct twill_transport_params *params, uint32_t from, uint32_t to);
     twill_status (*open)(struct twill_transport **transport,
@@ -165,7 +183,7 @@ struct twill_transport {
 };
 
 /* Return a transport of the registry, best first, or NULL past the end. Each pair of ranks uses the
- * first whose reaches() is true. */
+ * first whose reaches() is true; of those with a priority() only the one that was agreed. */
 const struct twill_transport_ops *twill_transport_at(size_t index);
 
 static inline void twill_transfer_finish(struct twill_transfer *request, twill_status status)

@@ -9,7 +9,6 @@
 #define TWILL_TRANSPORTS_MOST 8
 
 extern const struct twill_transport_ops twill_self_transport; /* messages of a rank to itself */
-extern const struct twill_transport_ops twill_mock_transport; /* for tests: TWILL_MOCK */
 extern const struct twill_transport_ops twill_shm_transport;  /* within a node */
 extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: TCP sockets */
 extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
@@ -18,18 +17,17 @@ extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: 
  * twill_node_open(). */
 size_t twill_shm_channel_bytes(uint32_t node_size);
 
-/* --- internode.c: twill's tcp or libfabric --------------------------------------------------- */
+/* --- internode.c: which transport is used between nodes --------------------------------------- */
 
-/* Agree on the transport between nodes: sets params->own_tcp, equal on all ranks, and `why`.
- * Collective, unless TWILL_PROVIDER decides. */
-twill_status twill_between_agree(struct twill_transport_params *params, char *why, size_t why_bytes,
-                                 struct twill_error *error);
+/* Agree on the transport between nodes: sets params->internode, equal on all ranks, and `why`.
+ * Collective. */
+twill_status twill_internode_agree(struct twill_transport_params *params, char *why,
+                                   size_t why_bytes, struct twill_error *error);
 /* Predict that decision from what this rank knows, for twill-info. Not collective. */
-void twill_between_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
-/* Return whether libfabric has a provider better than TCP here, and its name. `error` is set if
- * libfabric could not be asked. In fabric/ofi/ofi_choose.c. */
-bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes,
-                         struct twill_error *error);
+void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
+/* Return the number in the registry of the transport between two ranks; past the end if none. */
+size_t twill_transport_between(const struct twill_transport_params *params, uint32_t from,
+                               uint32_t to);
 
 /* --- shared by transports: a queue of requests in posting order ------------------------------ */
 

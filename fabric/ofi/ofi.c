@@ -116,7 +116,7 @@ static twill_status ofi_preview(const struct twill_transport_params *params, cha
     struct twill_libfabric library;
     struct fi_info *info = NULL;
     char why[160];
-    TWILL_TRY(error, twill_ofi_library_open(&library, params->libfabric, error));
+    TWILL_TRY(error, twill_ofi_library_open(&library, params, error));
     TWILL_TRY(error, twill_ofi_choose(&library, &info, params, why, sizeof(why), error));
     snprintf(text, bytes, "%s, domain %s: %s", info->fabric_attr->prov_name,
              info->domain_attr->name != NULL ? info->domain_attr->name : "?", why);
@@ -129,6 +129,7 @@ const struct twill_transport_ops twill_ofi_transport = {
     .name = "ofi",
     .needs_bounce = true,
     .sleeps_on_doorbell = false,
+    .priority = twill_ofi_priority,
     .reaches = reaches,
     .open = ofi_open,
     .close = twill_ofi_close,

@@ -291,15 +291,19 @@ struct twill_ofi {
 #define TWILL_OFI_WIRE 0x77740003u
 
 /* --- ofi_library.c --------------------------------------------------------------------------- */
-/* Open libfabric at `path` (TWILL_LIBFABRIC) or, for NULL, where the loader finds it. It stays
+/* Open libfabric at TWILL_LIBFABRIC or, if that is not set, where the loader finds it. It stays
  * loaded until the process ends. The program's signal handlers are restored. */
-twill_status twill_ofi_library_open(struct twill_libfabric *library, const char *path,
+twill_status twill_ofi_library_open(struct twill_libfabric *library,
+                                    const struct twill_transport_params *params,
                                     struct twill_error *error);
 /* Call fi_getinfo() and restore the program's signal handlers. */
 int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
                               const struct fi_info *hints, struct fi_info **list);
 
 /* --- ofi_choose.c: which provider, domain and interface -------------------------------------- */
+/* ops->priority: NAMED, FAST if there is a provider better than TCP, else POOR; NONE without
+ * libfabric. */
+uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes);
 /* Choose by `params`; `why` says for what reason. Free *chosen with library->freeinfo(). */
 twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
                               const struct twill_transport_params *params, char *why,

@@ -2,16 +2,18 @@
 /* The ofi transport of a build without libfabric: every use returns an error that says so. */
 #include "fabric/transports.h"
 
+#include <stdio.h>
+#include <strings.h>
+
 static const char *const absent =
     "this library was built without libfabric (cmake -DTWILL_WITH_LIBFABRIC=ON)";
 
-bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes,
-                         struct twill_error *error)
+static uint32_t ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
-    (void)params;
-    (void)name;
-    (void)bytes;
-    return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "%s", absent) == TWILL_OK;
+    bool named = params->provider != NULL && params->provider[0] != '\0' &&
+                 strcasecmp(params->provider, "tcp") != 0;
+    snprintf(why, bytes, "%s", named ? "libfabric, by TWILL_PROVIDER" : absent);
+    return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_NONE;
 }
 
 static bool reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
@@ -31,6 +33,7 @@ static twill_status ofi_open(struct twill_transport **transport,
 const struct twill_transport_ops twill_ofi_transport = {
     .size_of = sizeof(struct twill_transport_ops),
     .name = "ofi",
+    .priority = ofi_priority,
     .reaches = reaches,
     .open = ofi_open,
 };

@@ -54,6 +54,11 @@ static const char *why_refused(const char *provider)
     return NULL;
 }
 
+static const char *domain_of(const struct twill_transport_params *params)
+{
+    return twill_transport_setting(params, "TWILL_DOMAIN");
+}
+
 static bool is_set(const char *text)
 {
     return text != NULL && text[0] != '\0';
@@ -218,7 +223,8 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
     uint32_t provider = provider_rank(info, params->provider, &ip);
     const char *domain = info->domain_attr->name;
     const char *reached = params->oob->address;
-    if (provider == UINT32_MAX || (is_set(params->domain) && strcmp(domain, params->domain) != 0))
+    if (provider == UINT32_MAX ||
+        (is_set(domain_of(params)) && strcmp(domain, domain_of(params)) != 0))
         return UINT32_MAX;
     uint32_t penalty = is_link_local(info) ? 2 : 0;
     if (is_set(params->interface)) {
@@ -227,7 +233,7 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
         penalty += at_address(info, reached) ? 0 : 1;
     } else if (is_set(reached)) {
         bool there = at_address(info, reached);
-        if (ip && !there && !is_set(params->domain))
+        if (ip && !there && !is_set(domain_of(params)))
             return UINT32_MAX;
         penalty += there ? 0 : 1;
     } else {
@@ -277,10 +283,10 @@ static twill_status explain_none(const struct fi_info *list,
                           "libfabric has no provider that is used by default; it has %s: set "
                           "TWILL_PROVIDER to one of them",
                           providers);
-    if (is_set(params->domain))
+    if (is_set(domain_of(params)))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "TWILL_DOMAIN=%s%s%s: no such libfabric domain; there are %s",
-                          params->domain, is_set(params->interface) ? " TWILL_INTERFACE=" : "",
+                          domain_of(params), is_set(params->interface) ? " TWILL_INTERFACE=" : "",
                           is_set(params->interface) ? params->interface : "", places);
     if (is_set(params->interface))
         return TWILL_FAIL(
@@ -293,15 +299,17 @@ static twill_status explain_none(const struct fi_info *list,
                       params->oob->address, places);
 }
 
-bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes,
-                         struct twill_error *error)
+/* Return whether libfabric has a provider better than TCP here, and its name. `error` is set if
+ * libfabric could not be asked. */
+static bool find_better(const struct twill_transport_params *params, char *name, size_t bytes,
+                        struct twill_error *error)
 {
     struct twill_libfabric library;
     struct fi_info *list = NULL;
     struct ifaddrs *interfaces = NULL;
     uint32_t best = UINT32_MAX;
     bool ip;
-    if (twill_ofi_library_open(&library, params->libfabric, error) != TWILL_OK ||
+    if (twill_ofi_library_open(&library, params, error) != TWILL_OK ||
         twill_ofi_list(&library, &list, error) != TWILL_OK)
         return false;
     if (is_set(params->interface) && getifaddrs(&interfaces) != 0)
@@ -316,6 +324,31 @@ bool twill_ofi_is_better(const struct twill_transport_params *params, char *name
     freeifaddrs(interfaces);
     library.freeinfo(list);
     return best != UINT32_MAX;
+}
+
+uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes)
+{
+    struct twill_error trouble = {0};
+    char name[32];
+    if (is_set(params->provider)) {
+        bool other = strcasecmp(params->provider, "tcp") == 0;
+        snprintf(why, bytes, "%s", other ? "" : "libfabric, by TWILL_PROVIDER");
+        return other ? TWILL_PRIORITY_NONE : TWILL_PRIORITY_NAMED;
+    }
+    if (find_better(params, name, sizeof(name), &trouble)) {
+        snprintf(why, bytes, "libfabric: it has %s", name);
+        return TWILL_PRIORITY_FAST;
+    }
+    if (trouble.message[0] == '\0') {
+        snprintf(why, bytes, "libfabric has nothing better here");
+        return TWILL_PRIORITY_POOR;
+    }
+    /* A warning only if the user names the library. */
+    bool named = twill_transport_setting(params, "TWILL_LIBFABRIC") != NULL;
+    twill_say(params->log, named ? TWILL_LOG_WARN : TWILL_LOG_INFO, "libfabric is not used: %s",
+              trouble.message);
+    snprintf(why, bytes, "%s", trouble.message);
+    return TWILL_PRIORITY_NONE;
 }
 
 twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
@@ -345,7 +378,7 @@ twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_i
     library->freeinfo(list);
     snprintf(why, why_bytes, "provider %s, %s",
              is_set(params->provider) ? "by TWILL_PROVIDER" : "the best that works",
-             is_set(params->domain)         ? "domain by TWILL_DOMAIN"
+             is_set(domain_of(params))      ? "domain by TWILL_DOMAIN"
              : is_set(params->interface)    ? "interface by TWILL_INTERFACE"
              : is_set(params->oob->address) ? "where other ranks reach this host"
                                             : "first interface");

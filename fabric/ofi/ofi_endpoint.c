@@ -172,16 +172,23 @@ static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill
     return TWILL_OK;
 }
 
+/* Return whether registrations are kept between calls (TWILL_REGISTRATION=auto). */
+static bool caches_registrations(const struct twill_transport_params *params)
+{
+    const char *setting = twill_transport_setting(params, "TWILL_REGISTRATION");
+    return setting != NULL && strcmp(setting, "off") != 0;
+}
+
 twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    TWILL_TRY(error, twill_ofi_library_open(&endpoint->library, endpoint->params.libfabric, error));
+    TWILL_TRY(error, twill_ofi_library_open(&endpoint->library, &endpoint->params, error));
     TWILL_TRY(error, twill_ofi_choose(&endpoint->library, &endpoint->info, &endpoint->params,
                                       endpoint->why, sizeof(endpoint->why), error));
     enable_directed_recv(endpoint);
     TWILL_TRY(error, check_tag(endpoint, error));
     endpoint->registers = endpoint->options.force_registration ||
                           (endpoint->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
-    endpoint->caches = endpoint->registers && endpoint->params.caches;
+    endpoint->caches = endpoint->registers && caches_registrations(&endpoint->params);
     twill_ofi_monitor(endpoint);
     TWILL_TRY(error, set_limits(endpoint, error));
     TWILL_TRY(error, open_fids(endpoint, error));

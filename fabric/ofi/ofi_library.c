@@ -70,9 +70,11 @@ static void *open_any(const char *path, char *why, size_t bytes)
     return handle;
 }
 
-twill_status twill_ofi_library_open(struct twill_libfabric *library, const char *path,
+twill_status twill_ofi_library_open(struct twill_libfabric *library,
+                                    const struct twill_transport_params *params,
                                     struct twill_error *error)
 {
+    const char *path = twill_transport_setting(params, "TWILL_LIBFABRIC");
     struct signal_actions before;
     char why[256] = "";
     *library = (struct twill_libfabric){0};

@@ -117,9 +117,10 @@ static twill_status find_rails(struct own_rails *own, const struct twill_transpo
     struct twill_rails_info *info = &own->info;
     const char *listed = params->interface != NULL ? strchr(params->interface, ',') : NULL;
     size_t found = 0;
-    TWILL_TRY(error, parse_setting(params->rails, info, error));
+    const char *setting = twill_transport_setting(params, "TWILL_RAILS");
+    TWILL_TRY(error, parse_setting(setting, info, error));
     if (info->setting == TWILL_RAILS_LIST)
-        return read_list(own, ops, params, "TWILL_RAILS", params->rails, error);
+        return read_list(own, ops, params, "TWILL_RAILS", setting, error);
     if (listed != NULL && info->setting == TWILL_RAILS_AUTO)
         info->setting = TWILL_RAILS_LIST;
     if (listed != NULL) {
@@ -360,7 +361,6 @@ static twill_status rails_open(struct twill_rails_choice *choice, struct twill_t
     for (*opened = 0; *opened < choice->count; ++*opened) {
         struct twill_rails_way *way = &choice->way[*opened];
         struct twill_transport_params own = *params;
-        own.rails = NULL;
         own.common = params->common != NULL ? &way->common : NULL;
         if (choice->count > 1 || choice->named || !way->rail.is_default)
             own.interface = way->rail.name;

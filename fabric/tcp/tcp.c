@@ -17,7 +17,17 @@
 
 static bool tcp_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {
-    return params->own_tcp && from != to;
+    (void)params;
+    return from != to;
+}
+
+static uint32_t tcp_priority(const struct twill_transport_params *params, char *why, size_t bytes)
+{
+    bool named = params->provider != NULL && params->provider[0] != '\0';
+    if (named && strcasecmp(params->provider, "tcp") != 0)
+        return TWILL_PRIORITY_NONE;
+    snprintf(why, bytes, "twill's own tcp%s", named ? ", by TWILL_PROVIDER" : "");
+    return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_PLAIN;
 }
 
 typedef void (*lane_fn)(struct twill_tcp_lane *lane, void *with);
@@ -220,6 +230,7 @@ const struct twill_transport_ops twill_tcp_transport = {
     .name = "tcp",
     .needs_bounce = false,
     .sleeps_on_doorbell = false,
+    .priority = tcp_priority,
     .reaches = tcp_reaches,
     .open = tcp_open,
     .close = tcp_close,

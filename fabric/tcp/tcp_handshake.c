@@ -48,7 +48,7 @@ bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *h
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error)
 {
-    const char *name = params->congestion;
+    const char *name = twill_transport_setting(params, "TWILL_CONGESTION");
     if (name == NULL || name[0] == '\0')
         return TWILL_OK;
     if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0)

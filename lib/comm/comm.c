@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *config_setting(const void *settings, const char *variable)
+{
+    return twill_config_find(settings, variable);
+}
+
 static struct twill_transport_params params_of(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -22,27 +27,13 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .node = comm->node,
         .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
-        .domain = twill_config_text(config, TWILL_VARIABLE_DOMAIN),
-        .libfabric = twill_config_text(config, TWILL_VARIABLE_LIBFABRIC),
-        .rails = twill_config_text(config, TWILL_VARIABLE_RAILS),
         .topology = context->topology,
-        .own_tcp = context->own_tcp,
-        .congestion = twill_config_text(config, TWILL_VARIABLE_CONGESTION),
-        .mock = twill_config_text(config, TWILL_VARIABLE_MOCK),
+        .internode = context->internode,
         .persistent = &context->persistent,
-        .caches = context->config.number[TWILL_VARIABLE_REGISTRATION] != 0,
         .log = &context->log,
+        .setting = config_setting,
+        .settings = config,
     };
-}
-
-/* Return the registry index of the transport between two ranks. */
-static size_t transport_between(const struct twill_transport_params *params, uint32_t from,
-                                uint32_t to)
-{
-    size_t t = 0;
-    while (twill_transport_at(t) != NULL && !twill_transport_at(t)->reaches(params, from, to))
-        t++;
-    return t;
 }
 
 /* Return the transports that the world needs, as bits. Opening them is collective, so all ranks
@@ -53,20 +44,9 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
     uint32_t needed = 0;
     for (uint32_t i = 0; i < world->size; i++) {
         uint32_t to = world->member[(i + 1) % world->size];
-        needed |= 1u << transport_between(params, world->member[i], to);
+        needed |= 1u << twill_transport_between(params, world->member[i], to);
     }
     return needed;
-}
-
-/* Return the transport that would serve several nodes, when all ranks are on one; or NULL. */
-static const struct twill_transport_ops *between(const struct twill_transport_params *params)
-{
-    size_t t = 0;
-    const struct twill_transport_ops *ops;
-    while ((ops = twill_transport_at(t)) != NULL &&
-           (ops->preview == NULL || !ops->reaches(params, 0, 1)))
-        t++;
-    return ops;
 }
 
 /* Warn, on rank 0, if TWILL_PROVIDER or TWILL_RAILS name something that does not exist. On one node
@@ -79,15 +59,15 @@ static void check_names(struct twill_comm *comm)
     struct twill_transport_params params = params_of(&nowhere);
     struct twill_error error = {0};
     char why[320], text[320];
-    bool listed = twill_rails_are_listed(params.rails);
+    bool listed = twill_rails_are_listed(twill_transport_setting(&params, "TWILL_RAILS"));
     if (comm->rank != 0 || comm->world->nodes > 1 || (params.provider == NULL && !listed))
         return;
-    twill_between_guess(&params, why, sizeof(why));
-    const struct twill_transport_ops *ops = between(&params);
+    twill_internode_guess(&params, why, sizeof(why));
+    const struct twill_transport_ops *ops = params.internode;
     twill_status status = TWILL_OK;
     if (listed && ops != NULL && ops->rails != NULL)
         status = twill_rails_check(ops, &params, &error);
-    if (status == TWILL_OK && params.provider != NULL && ops != NULL)
+    if (status == TWILL_OK && params.provider != NULL && ops != NULL && ops->preview != NULL)
         status = ops->preview(&params, text, sizeof(text), &error);
     if (status != TWILL_OK)
         twill_say(&context->log, TWILL_LOG_WARN, "%s (all ranks are on one node: not used)",
@@ -107,15 +87,15 @@ void twill_context_preview(struct twill_context *context)
     char why[320], text[320];
     if (params.interface != NULL) /* may be a list, of which the first counts */
         params.interface = oob.address;
-    twill_between_guess(&params, why, sizeof(why));
-    const struct twill_transport_ops *ops = between(&params);
+    twill_internode_guess(&params, why, sizeof(why));
+    const struct twill_transport_ops *ops = params.internode;
     struct twill_error error = {0};
-    if (ops == NULL)
+    if (ops == NULL || ops->preview == NULL)
         return;
     if (ops->preview(&params, text, sizeof(text), &error) != TWILL_OK)
         snprintf(text, sizeof(text), "none: %.150s", error.message);
     twill_context_note(context, "between nodes it would be: %s", text);
-    twill_context_note(context, "because %s", why);
+    twill_context_note(context, "why that: %s", why);
 }
 
 /* Agree on the transport between nodes: once, with the context's own communicator, which has all
@@ -125,8 +105,8 @@ static twill_status agree_on_between(struct twill_comm *comm, struct twill_trans
     char why[320];
     if (comm->oob != comm->context->oob || comm->world->nodes == 1)
         return TWILL_OK;
-    TWILL_TRY(&comm->error, twill_between_agree(params, why, sizeof(why), &comm->error));
-    comm->context->own_tcp = params->own_tcp;
+    TWILL_TRY(&comm->error, twill_internode_agree(params, why, sizeof(why), &comm->error));
+    comm->context->internode = params->internode;
     twill_context_note(comm->context, "between nodes: %s", why);
     return TWILL_OK;
 }
@@ -160,7 +140,7 @@ static twill_status open_transports(struct twill_comm *comm)
         comm->transports++;
     }
     for (uint32_t r = 0; r < comm->world->size; r++) {
-        size_t t = transport_between(&params, comm->rank, r);
+        size_t t = twill_transport_between(&params, comm->rank, r);
         if (r != comm->rank && !(needed >> t & 1))
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "no transport from %s to %s",
                               TWILL_COMM_RANK_NAME(comm, comm->rank),

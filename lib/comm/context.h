@@ -63,8 +63,8 @@ struct twill_context {
     struct twill_level_info *level; /* [size] where each rank runs */
     bool crowded;                   /* ranks share cores: waits must yield early */
     bool unbound;                   /* several ranks of a node may run on the same several cores */
-    bool own_tcp;                   /* between nodes: twill's own TCP, not libfabric */
-    unsigned threads;               /* ranks in this process */
+    const struct twill_transport_ops *internode; /* the transport between nodes; NULL: one node */
+    unsigned threads;                            /* ranks in this process */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by registry index */
 
     struct twill_detector *detector; /* NULL on one node; under detector_lock */

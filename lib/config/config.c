@@ -211,6 +211,14 @@ const char *twill_config_text(const struct twill_config *config, enum twill_vari
     return config->text[id] != NULL && config->text[id][0] != '\0' ? config->text[id] : NULL;
 }
 
+const char *twill_config_find(const struct twill_config *config, const char *name)
+{
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+        if (strcmp(twill_variables[v].name, name) == 0)
+            return twill_config_text(config, (enum twill_variable_id)v);
+    return NULL;
+}
+
 const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id)
 {
     const char *text = config->text[id];

@@ -83,8 +83,6 @@ enum twill_variable_kind {
       "Keep memory registered with the network between calls (auto), or register per call (off)")  \
     X(CUDA_LIBRARY, "TWILL_CUDA_LIBRARY", TWILL_TEXT, "", 0, 0, NULL, 0,                           \
       "CUDA driver library, in builds with TWILL_WITH_CUDA; empty: libcuda.so.1")                  \
-    X(MOCK, "TWILL_MOCK", TWILL_TEXT, "", 0, 0, NULL, 1,                                           \
-      "Testing: script of the mock transport between ranks of one process")                        \
     X(MPI, "TWILL_MPI", TWILL_CHOICE, "1", 0, 0, "0|1|all", 0,                                     \
       "MPI programs under libtwill-mpi: 0 leaves all calls to the MPI, all takes even those "      \
       "that the MPI does faster")                                                                  \
@@ -146,6 +144,8 @@ void twill_config_warn_unknown(const struct twill_log *log);
 bool twill_config_bytes(const char *text, int64_t *bytes);
 /* Return the value as text, or NULL if it is empty. */
 const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
+/* Return the value of the variable with this name as text, or NULL if it is empty. */
+const char *twill_config_find(const struct twill_config *config, const char *name);
 /* Return the value as it may be printed: secrets are masked. */
 const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id);
 /* Return a hash of the value, which ranks compare. */

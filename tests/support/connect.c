@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the ranks of a test begin with: a context and a communicator. A file of its own, since not
  * every program that runs ranks links the library. */
+#include "tests/doubles/mock_transport.h"
 #include "tests/support/ranks.h"
 
 #include <stdio.h>
@@ -8,13 +9,11 @@
 bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
                         const char *nodes, const char *mock, const char *const *more)
 {
-    char nodes_setting[64], mock_setting[80];
+    char nodes_setting[64];
     const char *settings[TWILL_TEST_SETTINGS + 4] = {nodes_setting, "TWILL_INTERFACE=lo"};
     size_t count = 2;
     snprintf(nodes_setting, sizeof(nodes_setting), "TWILL_NODES=%s", nodes);
-    snprintf(mock_setting, sizeof(mock_setting), "TWILL_MOCK=%s", mock != NULL ? mock : "");
-    if (mock != NULL)
-        settings[count++] = mock_setting;
+    test_use_mock(mock);
     for (size_t i = 0; i < TWILL_TEST_SETTINGS && more[i] != NULL; i++)
         settings[count++] = more[i];
     *context = NULL;

@@ -6,6 +6,7 @@
 
 #include "fabric/rails/rails.h"
 #include "tests/support/ofi_ends.h"
+#include "tests/support/transport_settings.h"
 
 #include <setjmp.h>
 #include <sys/mman.h>
@@ -64,6 +65,8 @@ static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
                                 const struct twill_persistent *persistent,
                                 const struct twill_transport_ops *ops)
 {
+    static const struct test_setting settings[] = {
+        {"TWILL_REGISTRATION", "auto"}, {"TWILL_RAILS", "2"}, {NULL, NULL}};
     memset(pair, 0, sizeof(*pair));
     struct end *end = &pair->end;
     end->oob = twill_test_oob(caller);
@@ -73,8 +76,8 @@ static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
                                                   .provider = setup->provider,
                                                   .common = &pair->common,
                                                   .persistent = persistent,
-                                                  .caches = true,
-                                                  .rails = "2"};
+                                                  .setting = test_setting,
+                                                  .settings = settings};
     for (unsigned i = 0; i < 2; i++)
         pair->data[i] = map(NULL, BYTES);
     twill_status status =

@@ -43,9 +43,10 @@ bool twill_test_barrier(twill_bootstrap *bootstrap);
 struct twill_oob *twill_test_oob(twill_bootstrap *caller);
 void twill_test_oob_close(struct twill_oob *oob);
 
-/* A context and a communicator of all ranks: TWILL_NODES=nodes, TWILL_MOCK=mock unless it is NULL,
- * TWILL_INTERFACE=lo, and up to TWILL_TEST_SETTINGS more, ended by NULL. False has been noted; both
- * are to be destroyed all the same. */
+/* A context and a communicator of all ranks: TWILL_NODES=nodes, the mock transport
+ * (doubles/mock_transport.h) unless `mock` is NULL, TWILL_INTERFACE=lo, and up to
+ * TWILL_TEST_SETTINGS more, ended by NULL. False has been noted; both are to be destroyed all the
+ * same. */
 #define TWILL_TEST_SETTINGS 12
 bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
                         const char *nodes, const char *mock, const char *const *more);

@@ -44,7 +44,7 @@ static inline bool end_open(struct end *end, twill_bootstrap *caller, const char
     end->end.rank = (uint32_t)caller->rank;
     end->end.size = (uint32_t)caller->size;
     end->params = (struct twill_transport_params){
-        .oob = end->oob, .own_tcp = true, .interface = interface, .common = &end->common};
+        .oob = end->oob, .interface = interface, .common = &end->common};
     return end_more(end, end, 1);
 }
 

@@ -40,7 +40,7 @@ TWILL_NODES=2x1 TWILL_LIBFABRIC=$missing TWILL_PROVIDER=ofi:tcp expect 1 "TWILL_
 TWILL_NODES=2x1 TWILL_LIBFABRIC=libm.so.6 TWILL_PROVIDER=ofi:tcp expect 1 "libfabric cannot be used: " "$bin/twillrun" -n 2 "$program"
 TWILL_NODES=2x1 TWILL_LIBFABRIC=$build/tests/lacking.so TWILL_PROVIDER=ofi:tcp expect 1 \
     "libfabric cannot be used: it has no fi_dupinfo()" "$bin/twillrun" -n 2 "$program"
-TWILL_LIBFABRIC=$missing expect 0 "because tcp of twill's own: TWILL_LIBFABRIC=$missing" "$bin/twill-info"
+TWILL_LIBFABRIC=$missing expect 0 "twill's own tcp: TWILL_LIBFABRIC=$missing" "$bin/twill-info"
 real=$(ldconfig -p 2>/dev/null | sed -n 's/.*libfabric\.so\.1 .*=> //p' | head -n 1)
 if [ -n "$real" ]; then
     ln -s "$real" "$scratch/another-name.so"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mock misbehaves as its script says, and still delivers messages. */
 #include "fabric/transports.h"
+#include "tests/doubles/mock_transport.h"
 #include "tests/support/messages.h"
+#include "tests/support/transport_settings.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -37,7 +39,9 @@ static void mock_rank(int rank, int size, twill_bootstrap *caller, void *user)
     struct mock_end it = {.end = {.rank = (uint32_t)rank, .size = (uint32_t)size},
                           .oob = twill_test_oob(caller)};
     struct twill_test_end *end = &it.end;
-    struct twill_transport_params params = {.oob = it.oob, .mock = c->script};
+    const struct test_setting settings[] = {{"TEST_MOCK", c->script}, {NULL, NULL}};
+    struct twill_transport_params params = {
+        .oob = it.oob, .setting = test_setting, .settings = settings};
     int status = twill_mock_transport.open(&end->transport, &params, &end->error);
     if (twill_test_note(status == c->open_status, __FILE__, __LINE__, "open: %d: %s", status,
                         end->error.message) &&
@@ -222,13 +226,15 @@ static void test_reaches(void **state)
     (void)state;
     struct twill_transport_params params = {0};
     assert_false(twill_mock_transport.reaches(&params, 0, 1));
-    params.mock = "";
+    test_use_mock("");
     assert_false(twill_mock_transport.reaches(&params, 0, 1));
-    params.mock = "seed=1";
+    test_use_mock("seed=1");
     assert_true(twill_mock_transport.reaches(&params, 0, 1));
     assert_false(twill_mock_transport.reaches(&params, 1, 1));
+    test_use_mock(NULL);
 }
 
+/* The transports of the library, and the mock among them. */
 static void test_registry(void **state)
 {
     (void)state;
@@ -240,6 +246,7 @@ static void test_registry(void **state)
         assert_int_equal(ops->size_of, sizeof(*ops));
         assert_true(ops->reaches && ops->open && ops->close && ops->post && ops->progress &&
                     ops->cancel && ops->describe);
+        assert_int_equal(ops->priority != NULL, i >= 3);
     }
     assert_null(twill_transport_at(TWILL_ARRAY_LENGTH(names)));
 }

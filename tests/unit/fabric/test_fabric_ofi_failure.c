@@ -2,6 +2,7 @@
 /* The ofi transport where it cannot work: impossible settings, peers that differ, are cancelled or
  * dead. */
 #include "tests/support/ofi_ends.h"
+#include "tests/support/transport_settings.h"
 
 #include <setjmp.h>
 #include <sys/mman.h>
@@ -37,11 +38,13 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;
     bool mine = rank == 0 || s->status == TWILL_OK;
+    const struct test_setting own[] = {{"TWILL_DOMAIN", mine ? s->domain : NULL}, {NULL, NULL}};
     struct twill_transport_params params = {.oob = oob,
                                             .comm = 1,
                                             .provider = mine ? s->provider : NULL,
                                             .interface = mine ? s->interface : NULL,
-                                            .domain = mine ? s->domain : NULL};
+                                            .setting = test_setting,
+                                            .settings = own};
     twill_status status = twill_ofi_transport.open(&transport, &params, &error);
     const char *text = status == TWILL_OK ? twill_ofi_transport.describe(transport) : error.message;
     twill_test_note(status == s->status, __FILE__, __LINE__, "rank %d: status %d, not %d: %s", rank,

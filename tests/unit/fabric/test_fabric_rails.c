@@ -3,7 +3,9 @@
  * agree about their rails. */
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
+#include "tests/doubles/mock_transport.h"
 #include "tests/support/messages.h"
+#include "tests/support/transport_settings.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -40,9 +42,10 @@ static bool open_rails(struct twill_test_end *end, const struct rails_case *c,
 {
     struct twill_transport *rail[TWILL_RAILS_MOST];
     for (uint32_t r = 0; r < c->count; r++) {
+        const struct test_setting settings[] = {{"TEST_MOCK", c->script[r]}, {NULL, NULL}};
         struct twill_transport_params params = {.oob = oob,
-                                                .mock = c->script[r],
-                                                .own_tcp = c->ops == &twill_tcp_transport,
+                                                .setting = test_setting,
+                                                .settings = settings,
                                                 .provider = "tcp",
                                                 .interface = r % 2 ? "127.0.0.1" : "lo"};
         twill_status status = c->ops->open(&rail[r], &params, &end->error);

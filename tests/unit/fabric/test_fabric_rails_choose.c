@@ -5,6 +5,7 @@
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"
 #include "tests/support/messages.h"
+#include "tests/support/transport_settings.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -277,9 +278,11 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
     struct twill_error error = {0};
     struct twill_world world;
     TWILL_CHECK(twill_test_world(&world, (uint32_t)size, 1));
+    const struct test_setting settings[] = {{"TWILL_RAILS", c->rank[rank].rails}, {NULL, NULL}};
     struct twill_transport_params params = {.oob = oob,
                                             .world = &world,
-                                            .rails = c->rank[rank].rails,
+                                            .setting = test_setting,
+                                            .settings = settings,
                                             .interface = c->rank[rank].interface};
     struct twill_rails_choice choice = {0};
     twill_status status = twill_rails_choose(&choice, &ops, &params, &error);

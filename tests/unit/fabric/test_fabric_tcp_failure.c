@@ -4,6 +4,7 @@
 #include "tests/support/noise.h"
 #include "tests/support/shared_pages.h"
 #include "tests/support/tcp_ends.h"
+#include "tests/support/transport_settings.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -417,12 +418,15 @@ static const struct tcp_setting {
 static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct tcp_setting *s = user;
+    const struct test_setting own[] = {{"TWILL_CONGESTION", rank == 0 ? s->congestion : NULL},
+                                       {NULL, NULL}};
     struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;
     struct twill_transport_params params = {.oob = oob,
                                             .interface = rank == 0 ? s->interface : NULL,
-                                            .congestion = rank == 0 ? s->congestion : NULL};
+                                            .setting = test_setting,
+                                            .settings = own};
     (void)size;
     twill_status status = twill_tcp_transport.open(&transport, &params, &error);
     const char *text = status == TWILL_OK ? twill_tcp_transport.describe(transport) : error.message;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor over a network double: if messages are late, reordered, refused as busy or cut into
  * small chunks, results are right; if it fails, every rank gets the error in time. */
+#include "tests/doubles/mock_transport.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -25,13 +26,12 @@ struct mischief {
 static bool start_mock(twill_context **context, twill_comm **comm, const struct mischief *m,
                        twill_bootstrap *bootstrap)
 {
-    char mock[80], algorithm[80], nodes[40];
-    snprintf(mock, sizeof(mock), "TWILL_MOCK=%s", m->script);
+    char algorithm[80], nodes[40];
+    test_use_mock(m->script);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", m->algorithm);
     snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", m->nodes);
     /* small segments: several in flight, on several lanes */
-    const char *settings[] = {mock,
-                              algorithm,
+    const char *settings[] = {algorithm,
                               nodes,
                               m->timeout,
                               "TWILL_SEGMENT_NET=4K",

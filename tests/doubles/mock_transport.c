@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A transport for tests that misbehaves on purpose. Its ranks must be threads of one process.
  *
- * Its script (TWILL_MOCK) is a list of name=number, separated by commas; defaults in parentheses:
- *   seed=S     seed of all random draws (0)
- *   delay=N    a message becomes visible after up to N calls of its receiver's progress (0)
- *   reorder=1  messages of different (from, to, lane) overtake each other; never within one (0)
- *   again=P    P per cent of the messages find the network busy for up to 16 calls of progress (0)
- *   chunk=B    messages arrive in chunks of up to B bytes, a multiple of 8 (whole)
- *   fail=N:M   after N messages sent by a rank: 1 progress returns TWILL_ERR_FABRIC, 2 the next
- *              message is lost, 3 the next one carries another signature, 4 no more are sent
- *   rank=R     only rank R fails (all)
+ * Its script (test_use_mock(), or the setting TEST_MOCK of one rail) is a list of name=number,
+ * separated by commas; defaults in parentheses: seed=S     seed of all random draws (0) delay=N a
+ * message becomes visible after up to N calls of its receiver's progress (0) reorder=1  messages of
+ * different (from, to, lane) overtake each other; never within one (0) again=P    P per cent of the
+ * messages find the network busy for up to 16 calls of progress (0) chunk=B    messages arrive in
+ * chunks of up to B bytes, a multiple of 8 (whole) fail=N:M   after N messages sent by a rank: 1
+ * progress returns TWILL_ERR_FABRIC, 2 the next message is lost, 3 the next one carries another
+ * signature, 4 no more are sent rank=R     only rank R fails (all)
  *
  * Draws depend on seed and message only, not on thread scheduling, except the order of overtaking.
  * It allocates memory for each message: do not take it as a model for a transport. */
-#include "fabric/transports.h"
+#include "tests/doubles/mock_transport.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -96,13 +95,26 @@ static twill_status read_script(struct mock_script *script, const char *text,
             *words[w].second = strtoull(end + 1, &end, 10);
         if (!fine || (*end != ',' && *end != '\0'))
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                              "TWILL_MOCK: cannot read \"%s\": see the head of fabric/mock.c", at);
+                              "mock: cannot read \"%s\": see the head of mock_transport.c", at);
         at = *end == ',' ? end + 1 : end;
     }
     if (script->chunk % 8 != 0 || script->fail_how > FAIL_SILENT || script->again > 100)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MOCK: a number is out of range in \"%s\"",
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "mock: a number is out of range in \"%s\"",
                           text);
     return TWILL_OK;
+}
+
+static _Atomic(const char *) script_for_all;
+
+void test_use_mock(const char *script)
+{
+    atomic_store(&script_for_all, script);
+}
+
+static const char *script_of(const struct twill_transport_params *params)
+{
+    const char *own = twill_transport_setting(params, "TEST_MOCK");
+    return own != NULL ? own : atomic_load(&script_for_all);
 }
 
 static uint64_t scramble_bits(uint64_t x)
@@ -360,7 +372,7 @@ static twill_status find_inboxes(struct mock *mock, struct twill_oob *oob,
     for (uint32_t r = 0; status == TWILL_OK && r < mock->size; r++)
         if (!twill_host_same_process(&all[r].host, &mine.host))
             status = TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
-                                "TWILL_MOCK: rank %u and rank %u are different processes; the "
+                                "mock: rank %u and rank %u are different processes; the "
                                 "mock connects threads only",
                                 r, mock->rank);
     for (uint32_t r = 0; status == TWILL_OK && r < mock->size; r++)
@@ -389,7 +401,7 @@ static twill_status mock_open(struct twill_transport **transport,
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for %u ranks", mock->size);
         goto fail;
     }
-    TWILL_TRY_OR_FAIL(error, read_script(&mock->script, params->mock, error));
+    TWILL_TRY_OR_FAIL(error, read_script(&mock->script, script_of(params), error));
     mock->chance = scramble_bits(mock->script.seed + mock->rank);
     TWILL_TRY_OR_FAIL(error, find_inboxes(mock, params->oob, error));
     *transport = &mock->base;
@@ -401,13 +413,14 @@ fail:
 
 static bool mock_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {
-    return params->mock != NULL && params->mock[0] != '\0' && from != to;
+    const char *script = script_of(params);
+    return script != NULL && script[0] != '\0' && from != to;
 }
 
 static const char *mock_describe(const struct twill_transport *transport)
 {
     (void)transport;
-    return "mock: threads only, misbehaves as TWILL_MOCK says";
+    return "mock: threads only, misbehaves as its script says";
 }
 
 const struct twill_transport_ops twill_mock_transport = {
@@ -423,3 +436,15 @@ const struct twill_transport_ops twill_mock_transport = {
     .cancel = mock_cancel,
     .describe = mock_describe,
 };
+
+/* The library's list of transports, under another name: this one puts the mock after the first. */
+#define twill_transport_at registered_transport
+const struct twill_transport_ops *registered_transport(size_t index);
+#include "fabric/transports.c"
+#undef twill_transport_at
+const struct twill_transport_ops *twill_transport_at(size_t index);
+
+const struct twill_transport_ops *twill_transport_at(size_t index)
+{
+    return index == 1 ? &twill_mock_transport : registered_transport(index > 1 ? index - 1 : index);
+}
