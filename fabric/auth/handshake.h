@@ -38,6 +38,7 @@ struct twill_hello_identity {
 
 #define TWILL_HELLO_NONCE 32
 
+/* The messages on the wire; zero is reserved. The reply is a proof alone. */
 struct twill_hello_call {
     uint32_t magic;
     uint16_t version;

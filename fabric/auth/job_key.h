@@ -14,8 +14,9 @@
 #define TWILL_PROOF_BYTES  32
 #define TWILL_DIGEST_BYTES 32
 #define TWILL_SECRET_LEAST 16 /* fewest hex digits of a key that a user may set */
-#define TWILL_SECRET_TEXT  (2 * TWILL_SECRET_BYTES + 1) /* in hex, with the closing zero */
+#define TWILL_SECRET_TEXT  (2 * TWILL_SECRET_BYTES + 1) /* in hex, with the terminating zero */
 
+/* A key. Wipe it after use. */
 struct twill_secret {
     uint8_t key[TWILL_SECRET_BYTES];
 };

@@ -87,6 +87,7 @@ struct twill_bootstrap_params {
  * that no method can use are an error, never a silent job of one rank. */
 const struct twill_bootstrap_ops *
 twill_bootstrap_detect(const struct twill_bootstrap_params *params);
+/* Open the method that twill_bootstrap_detect() selects. On failure *oob is NULL. */
 twill_status twill_bootstrap_open(struct twill_oob **oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An OOB over the program's callback. */
 struct twill_oob_lent {
     struct twill_oob oob;
     twill_bootstrap lent;

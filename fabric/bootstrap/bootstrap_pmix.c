@@ -24,6 +24,7 @@
 #define PMIX_SONAME      "libpmix.so.2"
 #define PMIX_CONTACT_KEY "twill.card"
 
+/* The functions of libpmix that are used. */
 struct pmix_library {
     void *handle;
     __typeof__(PMIx_Init) *init;

@@ -15,15 +15,15 @@
 #define PENDING_LAST_NS  UINT64_C(2000000000) /* extension: this host may have been suspended */
 #define PAUSE_NS         UINT64_C(50000000)   /* between accepts while the host lacks resources */
 
+/* A connection that has not been authenticated yet. */
 struct pending {
-    /* A connection that has not been authenticated yet. */
     int fd;
     uint64_t since;
     struct twill_hello hello;
 };
 
+/* State of the poll loop. */
 struct rendezvous {
-    /* State of the poll loop. */
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
     int absent; /* ranks that have not joined */

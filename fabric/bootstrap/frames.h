@@ -13,6 +13,7 @@
 #define TWILL_WIRE_VERSION 2
 #define TWILL_WIRE_TEXT    448 /* bytes of the sentence in a REFUSE or FAIL frame */
 
+/* What the body of a frame is. */
 enum twill_wire_kind {
     TWILL_WIRE_WELCOME = 1, /* from rank 0: all ranks joined; struct twill_bootstrap_welcome */
     TWILL_WIRE_REFUSE,      /* from rank 0: this rank cannot join; a sentence */

@@ -51,6 +51,7 @@ struct twill_listen_address {
     uint64_t port;
 };
 
+/* A notification on the wire. */
 struct twill_notice_body {
     uint32_t comm;
     int32_t status;
@@ -94,12 +95,12 @@ struct twill_detector {
     struct twill_rejected rejected;
     int rank, size;
     int listener;
-    size_t callers, handshakes, capacity;
-    struct twill_detector_link *link;   /* [size] */
-    struct twill_listen_address *place; /* [size] */
-    struct twill_taken *taken;          /* [size] */
-    struct twill_caller *caller;        /* [capacity] */
-    struct pollfd *polls;               /* [capacity] */
+    size_t callers, handshakes, capacity; /* entries in caller; unauthenticated ones; allocated */
+    struct twill_detector_link *link;     /* [size] */
+    struct twill_listen_address *place;   /* [size] */
+    struct twill_taken *taken;            /* [size] */
+    struct twill_caller *caller;          /* [capacity] */
+    struct pollfd *polls;                 /* [capacity] */
     struct twill_handshake handshake[TWILL_DETECTOR_HANDSHAKES];
     struct twill_hosts hosts;
 };

@@ -11,6 +11,7 @@
 
 #define MOST_OTHERS 8 /* hosts to find a route to: one that resolves is enough */
 
+/* Leading letter of each string. */
 enum item {
     ITEM_RANKS = 'n',
     ITEM_RANK = 'r',

@@ -15,6 +15,7 @@
 #define TWILL_LINK_FULL        (1u << 20)    /* bytes to be written at which no output is read */
 #define TWILL_INPUT_WINDOW     (64u * 1024)  /* bytes of standard input on their way to rank 0 */
 
+/* Kind of a frame; comments name its value and data. */
 enum twill_frame_kind {
     /* from a server */
     TWILL_FRAME_HELLO = 1, /* value: protocol; data: version of twill */
