@@ -16,7 +16,7 @@ struct twill_extent {
     unsigned char *start;
     size_t bytes;
     bool taken;
-    bool apart; /* from the lender or twill_memory_alloc(): does not merge */
+    bool outside; /* from the malloc library or twill_memory_alloc(): does not merge */
 };
 
 static size_t block_alignment(size_t bytes)
@@ -25,30 +25,30 @@ static size_t block_alignment(size_t bytes)
 }
 
 void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, uint32_t rank,
-                     struct twill_memory *memory, const struct twill_preload *lender, size_t limit)
+                     struct twill_memory *memory, const struct twill_preload *preload, size_t limit)
 {
     *heap =
-        (struct twill_heap){.region = region, .memory = memory, .lender = lender, .limit = limit};
+        (struct twill_heap){.region = region, .memory = memory, .preload = preload, .limit = limit};
     if (region != NULL) {
         heap->base = twill_shm_region_at(region, rank);
         heap->bytes = twill_shm_region_bytes(region);
     }
 }
 
-/* Is it from the lender? Else it is private. */
-static bool is_lent(const struct twill_heap *heap, const struct twill_extent *extent)
+/* Is it from the malloc library? Else it is private. */
+static bool is_of_preload(const struct twill_heap *heap, const struct twill_extent *extent)
 {
-    return heap->lender != NULL &&
+    return heap->preload != NULL &&
            twill_heap_offset(heap, extent->start, extent->bytes) != TWILL_HEAP_NOWHERE;
 }
 
-static void give_apart(struct twill_heap *heap, const struct twill_extent *extent)
+static void free_outside(struct twill_heap *heap, const struct twill_extent *extent)
 {
-    if (is_lent(heap, extent))
-        heap->lender->release(extent->start);
+    if (is_of_preload(heap, extent))
+        heap->preload->release(extent->start);
     else
         twill_memory_free(heap->memory, extent->start, extent->bytes);
-    heap->apart -= extent->bytes;
+    heap->outside -= extent->bytes;
 }
 
 void twill_heap_destroy(struct twill_heap *heap)
@@ -56,8 +56,8 @@ void twill_heap_destroy(struct twill_heap *heap)
     while (heap->extents != NULL) {
         struct twill_extent *extent = heap->extents;
         heap->extents = extent->next;
-        if (extent->apart)
-            give_apart(heap, extent);
+        if (extent->outside)
+            free_outside(heap, extent);
         free(extent);
     }
     if (heap->placed > 0)
@@ -127,37 +127,38 @@ static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *
                       bytes, limit);
 }
 
-/* Allocate from the lender, or private memory, which peers cannot map, if its region is full. */
-static twill_status take_private(struct twill_heap *heap, void **pointer, size_t bytes,
+/* Allocate from the malloc library, or private memory, which peers cannot map, if its region is
+ * full. */
+static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
-    if (heap->limit > 0 && bytes > heap->limit - heap->apart)
+    if (heap->limit > 0 && bytes > heap->limit - heap->outside)
         return out_of_heap(bytes, heap->limit, error);
-    if (heap->lender != NULL)
-        *pointer = heap->lender->alloc(bytes, block_alignment(bytes));
+    if (heap->preload != NULL)
+        *pointer = heap->preload->alloc(bytes, block_alignment(bytes));
     if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) == TWILL_HEAP_NOWHERE) {
-        heap->lender->release(*pointer); /* beyond what this context shares of the region */
+        heap->preload->release(*pointer); /* beyond what this context shares of the region */
         *pointer = NULL;
     }
     if (*pointer == NULL)
         TWILL_TRY(error, twill_memory_alloc(heap->memory, pointer, bytes, error));
-    heap->apart += bytes;
+    heap->outside += bytes;
     return TWILL_OK;
 }
 
-static twill_status alloc_apart(struct twill_heap *heap, void **pointer, size_t bytes,
-                                struct twill_error *error)
+static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_t bytes,
+                                  struct twill_error *error)
 {
     struct twill_extent *extent = extent_new(NULL, bytes, true, heap->extents);
     if (extent == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
-    twill_status status = take_private(heap, pointer, bytes, error);
+    twill_status status = take_outside(heap, pointer, bytes, error);
     if (status != TWILL_OK) {
         free(extent);
         return twill_error_pass(error, status, __FILE__, __LINE__);
     }
     extent->start = *pointer;
-    extent->apart = true;
+    extent->outside = true;
     heap->extents = extent;
     return TWILL_OK;
 }
@@ -178,13 +179,13 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
     }
     if (heap->limit > 0)
         return out_of_heap(bytes, heap->bytes, error);
-    struct twill_error apart = {0};
-    if (alloc_apart(heap, pointer, bytes, &apart) == TWILL_OK)
+    struct twill_error outside = {0};
+    if (alloc_outside(heap, pointer, bytes, &outside) == TWILL_OK)
         return TWILL_OK;
     return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                       "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT), and "
                       "outside it: %s",
-                      bytes, heap->bytes, apart.message);
+                      bytes, heap->bytes, outside.message);
 }
 
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
@@ -195,8 +196,8 @@ twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t by
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                           "twill_alloc: %zu bytes exceed the address space", bytes);
     size_t rounded = twill_round_up(twill_max(bytes, 1), TWILL_CACHE_LINE);
-    if (heap->region == NULL || heap->lender != NULL)
-        return alloc_apart(heap, pointer, rounded, error);
+    if (heap->region == NULL || heap->preload != NULL)
+        return alloc_outside(heap, pointer, rounded, error);
     return alloc_shared(heap, pointer, rounded, error);
 }
 
@@ -214,12 +215,12 @@ static void merge_next(struct twill_extent *extent)
 static void release_extent(struct twill_heap *heap, struct twill_extent *before,
                            struct twill_extent *extent)
 {
-    if (extent->apart) {
+    if (extent->outside) {
         if (before == NULL)
             heap->extents = extent->next;
         else
             before->next = extent->next;
-        give_apart(heap, extent);
+        free_outside(heap, extent);
         free(extent);
         return;
     }

@@ -17,21 +17,21 @@ struct twill_extent; /* a range of the region, free or taken, or an allocation o
 struct twill_heap {
     struct twill_shm_region *region; /* NULL: private memory only */
     struct twill_memory *memory;
-    const struct twill_preload
-        *lender;         /* malloc library that manages the region; NULL: this heap */
-    unsigned char *base; /* of the region */
+    const struct twill_preload *preload; /* manages the region; NULL: this heap does */
+    unsigned char *base;                 /* of the region */
     size_t bytes;
-    size_t limit;  /* TWILL_HEAP_LIMIT: most bytes, private memory included; 0: no limit */
-    size_t apart;  /* bytes taken from the lender or as private memory */
-    size_t placed; /* bytes from base on that have been placed */
+    size_t limit;   /* TWILL_HEAP_LIMIT: most bytes, private memory included; 0: no limit */
+    size_t outside; /* bytes taken from the malloc library or as private memory */
+    size_t placed;  /* bytes from base on that have been placed */
     struct twill_extent *extents; /* by address; those outside the region first */
 };
 
 /* Initialise the heap over this rank's part of `region`, or, if that is NULL, over at most `limit`
  * bytes of private memory (0: no limit). Without a limit private memory is also used when the
- * region is full. lender may be NULL. */
+ * region is full. preload may be NULL. */
 void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, uint32_t rank,
-                     struct twill_memory *memory, const struct twill_preload *lender, size_t limit);
+                     struct twill_memory *memory, const struct twill_preload *preload,
+                     size_t limit);
 /* Free all allocations; region and memory belong to the caller. */
 void twill_heap_destroy(struct twill_heap *heap);
 /* Allocate bytes aligned to a cache line, or to TWILL_HUGE_PAGE if that large. Returns

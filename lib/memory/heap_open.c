@@ -47,14 +47,14 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
 static uint32_t heaps_mapped(const struct twill_context *context,
                              const struct twill_heap_info *info, uint32_t ranks)
 {
-    uint32_t size = (uint32_t)context->oob->size, mine = context->label[context->oob->rank];
+    uint32_t size = (uint32_t)context->oob->size, label = context->label[context->oob->rank];
     uint32_t most = 1;
     for (uint32_t r = 0; r < size; r++) {
-        if (context->label[r] != mine)
+        if (context->label[r] != label)
             continue;
         uint32_t threads = 0;
         for (uint32_t other = 0; other < size; other++)
-            threads += context->label[other] == mine && info[other].pid == info[r].pid &&
+            threads += context->label[other] == label && info[other].pid == info[r].pid &&
                        info[other].pid_namespace == info[r].pid_namespace;
         uint32_t own = info[r].preloaded == TWILL_PRELOADED_READY ? 1 : threads;
         most = twill_max(most, own + threads * (ranks - threads));
@@ -66,11 +66,11 @@ static uint32_t heaps_mapped(const struct twill_context *context,
 static size_t default_bytes(const struct twill_context *context, const struct twill_heap_info *info,
                             uint32_t *ranks)
 {
-    uint32_t size = (uint32_t)context->oob->size, mine = context->label[context->oob->rank];
+    uint32_t size = (uint32_t)context->oob->size, label = context->label[context->oob->rank];
     uint64_t budget = UINT64_MAX;
     *ranks = 0;
     for (uint32_t r = 0; r < size; r++)
-        if (context->label[r] == mine) {
+        if (context->label[r] == label) {
             budget = twill_min(budget, info[r].budget);
             (*ranks)++;
         }
@@ -81,7 +81,7 @@ static size_t default_bytes(const struct twill_context *context, const struct tw
 /* Collective if any rank requested TWILL_HEAP: the first rank where it has no effect warns. */
 static twill_status log_region(struct twill_context *context, const struct twill_heap_info *info)
 {
-    uint32_t size = (uint32_t)context->oob->size, first = size, vain = 0;
+    uint32_t size = (uint32_t)context->oob->size, first = size, ineffective = 0;
     bool asked = false;
     for (uint32_t r = 0; r < size; r++)
         asked = asked || info[r].preloaded != TWILL_PRELOADED_OFF;
@@ -93,12 +93,12 @@ static twill_status log_region(struct twill_context *context, const struct twill
     twill_status status =
         twill_oob_allgather(context->oob, &mine, all, sizeof(mine), &context->error);
     for (uint32_t r = 0; status == TWILL_OK && r < size; r++)
-        if (all[r] > TWILL_PRELOADED_READY && vain++ == 0)
+        if (all[r] > TWILL_PRELOADED_READY && ineffective++ == 0)
             first = r;
     free(all);
     TWILL_TRY(&context->error, status);
     twill_preloaded_warn(&context->preloaded, &context->log,
-                         first == (uint32_t)context->oob->rank ? (int)vain : 0,
+                         first == (uint32_t)context->oob->rank ? (int)ineffective : 0,
                          context->user_policy.kind == TWILL_KIND_MCDRAM);
     return TWILL_OK;
 }

@@ -134,12 +134,12 @@ void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint3
 }
 
 void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
-                          int vain, bool mcdram)
+                          int ineffective, bool mcdram)
 {
-    if (vain > 0)
+    if (ineffective > 0)
         twill_say(log, TWILL_LOG_WARN,
                   "TWILL_HEAP=shared does nothing on %d ranks, of which this is the first: %s",
-                  vain, text_of(preloaded->outcome));
+                  ineffective, text_of(preloaded->outcome));
     if (mcdram && preloaded->token != NULL)
         twill_say(
             log, TWILL_LOG_WARN,
@@ -152,7 +152,7 @@ void twill_preloaded_close(struct twill_preloaded *preloaded)
     if (preloaded->library == NULL)
         return;
     if (preloaded->serving)
-        preloaded->library->rest();
+        preloaded->library->stop();
     if (preloaded->token != NULL)
         preloaded->library->release(preloaded->token);
     *preloaded = (struct twill_preloaded){.outcome = TWILL_PRELOADED_OFF};

@@ -41,10 +41,10 @@ void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes);
  * of freed blocks stay resident for reuse: to free and fault pages costs more than most messages.
  */
 void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks);
-/* Warn that TWILL_HEAP has no effect on `vain` ranks, of which this is the first (0: it is not),
- * and, if `mcdram`, that TWILL_MEMORY does not place memory of the region. */
+/* Warn that TWILL_HEAP has no effect on `ineffective` ranks, of which this is the first (0: it is
+ * not), and, if `mcdram`, that TWILL_MEMORY does not place memory of the region. */
 void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
-                          int vain, bool mcdram);
+                          int ineffective, bool mcdram);
 /* Stop serving. Blocks and region stay, as they may outlive the context. */
 void twill_preloaded_close(struct twill_preloaded *preloaded);
 

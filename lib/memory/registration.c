@@ -14,7 +14,7 @@ struct twill_persistent_region {
     struct twill_persistent_region *next;
     void *start;
     size_t bytes;
-    bool theirs; /* of twill_register() */
+    bool registered; /* of twill_register() */
 };
 
 /* Find the region that contains [start, start + bytes). A callback of transports. */
@@ -37,23 +37,23 @@ static bool find(void *user, const void *start, size_t bytes, void **region, siz
 
 /* Add a region to the list. The context's lock is held. */
 static twill_status persistent_add(struct twill_context *context, void *start, size_t bytes,
-                                   bool theirs, struct twill_error *error)
+                                   bool registered, struct twill_error *error)
 {
     struct twill_persistent_region *region = malloc(sizeof(*region));
     if (region == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    *region = (struct twill_persistent_region){context->regions, start, bytes, theirs};
+    *region = (struct twill_persistent_region){context->regions, start, bytes, registered};
     context->regions = region;
     return TWILL_OK;
 }
 
 /* Remove a region, before its memory is freed, from the list and from all transports; false if
  * there is none. Takes the lock itself: transports' locks must be taken before the context's. */
-static bool persistent_remove(struct twill_context *context, const void *start, bool theirs)
+static bool persistent_remove(struct twill_context *context, const void *start, bool registered)
 {
     twill_context_lock(context);
     struct twill_persistent_region **at = &context->regions;
-    while (*at != NULL && ((*at)->start != start || (*at)->theirs != theirs))
+    while (*at != NULL && ((*at)->start != start || (*at)->registered != registered))
         at = &(*at)->next;
     struct twill_persistent_region *region = *at;
     if (region != NULL)

@@ -32,9 +32,9 @@ struct twill_preload {
     const struct twill_preload_region *(*offer)(const struct twill_preload_region *mine);
     /* Serve blocks of at least `least` bytes from the region and keep up to `keep` bytes of freed
      * ones resident. With several contexts the smallest `least` and largest `keep` apply, until
-     * each has called rest(). */
+     * each has called stop(). */
     void (*serve)(size_t least, size_t keep);
-    void (*rest)(void);
+    void (*stop)(void);
     /* Return a block of the region, or NULL if none fits. */
     void *(*alloc)(size_t bytes, size_t alignment);
     void (*release)(void *block);

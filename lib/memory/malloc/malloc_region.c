@@ -207,7 +207,7 @@ static void serve(size_t least, size_t keep)
     leave_region(entered);
 }
 
-static void rest(void)
+static void stop(void)
 {
     bool entered = enter_region();
     if (!twill_preload_state.child && --twill_preload_state.users == 0) {
@@ -236,7 +236,7 @@ const struct twill_preload twill_preload_heap = {
     .region = region_now,
     .offer = offer,
     .serve = serve,
-    .rest = rest,
+    .stop = stop,
     .alloc = block_alloc,
     .release = block_release,
 };

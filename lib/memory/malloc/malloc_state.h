@@ -43,7 +43,7 @@ struct twill_preload_state {
     struct twill_preload_region region;
     dev_t device; /* of region.fd */
     ino_t inode;
-    unsigned users;    /* contexts that have called serve() and not rest() */
+    unsigned users;    /* contexts that have called serve() and not stop() */
     bool child;        /* this process was forked from the region's */
     bool forks_hooked; /* the fork handlers are registered */
     _Atomic bool forking;
