@@ -70,9 +70,15 @@ check_readme() # readme tree
     for command in 'sh examples/quickstart.sh' 'sh tests/run.sh'; do
         grep -qF "$command" "$1" || echo "README does not name: $command"
     done
-    grep -oE '(^|[^/[:alnum:]_])(examples|tests|bench|lib|algorithms|fabric|numa|kernels)/[A-Za-z0-9_./-]+' "$1" |
-        sed 's/^[^a-z]//; s/[.,:]*$//' | sort -u | while read -r path; do
-            [ -e "$2/$path" ] || echo "README names $path, which is not there"
+}
+
+# Paths that a page names; <topic> and * stand for anything, NAME for what a reader makes.
+check_paths() # page tree
+{
+    grep -oE '(^|[^/[:alnum:]_])(examples|tests|bench|lib|algorithms|fabric|numa|kernels|docs)/[A-Za-z0-9_.<>*/-]+' "$1" |
+        grep -v NAME | sed 's/^[^a-z]//; s/[.,:]*$//; s/<[a-z]*>/*/g' | sort -u | while read -r path; do
+            # shellcheck disable=SC2086 # a pattern
+            ls -d "$2"/$path >"$scratch/found" 2>&1 || echo "${1##*/} names $path, which is not there"
         done
 }
 
@@ -145,7 +151,7 @@ self_test()
     must_complain 'nothing says: nobody says' check_messages "$scratch/bad.md" "$source"
     echo 'see examples/nowhere.c and [x](NO.md)' >"$scratch/README.md"
     must_complain 'quickstart' check_readme "$scratch/README.md" "$source"
-    must_complain 'nowhere.c' check_readme "$scratch/README.md" "$source"
+    must_complain 'nowhere.c' check_paths "$scratch/README.md" "$source"
     must_complain 'NO.md' check_links "$scratch/README.md" "$source"
     must_complain 'hardly any program' check_readme_program "$scratch/README.md"
     # shellcheck disable=SC2016 # Markdown's
@@ -180,6 +186,9 @@ for name in README.md CONTRIBUTING.md CHANGELOG.md; do
     must_pass "links of $name" check_links "$source/$name" "$source"
 done
 must_pass "names of README.md" check_names "$source/README.md" "$source"
+for page in "$source/README.md" "$source/CONTRIBUTING.md" "$source"/docs/*.md; do
+    must_pass "paths of ${page##*/}" check_paths "$page" "$source"
+done
 for page in "$source"/docs/*.md; do
     must_pass "links of docs/${page##*/}" check_links "$page" "$source/docs"
     must_pass "names of docs/${page##*/}" check_names "$page" "$source"
