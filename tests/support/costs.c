@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a collective costs all ranks together, counted exactly. */
+/* Costs of a collective, of all ranks together. */
 #include "tests/support/costs.h"
 
 #include <setjmp.h>

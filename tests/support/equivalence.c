@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mutants as good as the original: see mutants.h. */
+/* Find why a mutant is equivalent to the original: see mutants.h. */
 #include "algorithms/schedule/step_table.h"
 #include "tests/support/mutants.h"
 
@@ -15,7 +15,7 @@ const char *test_rule_name(enum test_rule rule)
     return names[rule];
 }
 
-/* What a step touches, space by space. */
+/* The memory that a step accesses, space by space. */
 struct touch {
     uint32_t rank, first, blocks;
     unsigned space;
@@ -42,8 +42,8 @@ static unsigned touches(const struct twill_step *step, uint32_t rank, struct tou
     return count;
 }
 
-/* Do two touches meet in memory, one of them writing? In place SRC is DST where both are held;
- * there a copy from one to the other writes nothing. */
+/* Return whether two accesses overlap and one of them writes. In place SRC is DST where both are
+ * held; there a copy from one to the other writes nothing. */
 static bool conflict(const struct test_scene *scene, const struct touch *x, const struct touch *y)
 {
     const struct twill_shape *shape = &scene->test->shape;
@@ -64,7 +64,7 @@ static bool conflict(const struct test_scene *scene, const struct touch *x, cons
     return false;
 }
 
-/* Does the step copy blocks onto themselves, in place? */
+/* Return whether the step copies blocks onto themselves, in place. */
 static bool stays(const struct twill_step *step)
 {
     return step->op == TWILL_STEP_COPY && step->src >> TWILL_BLOCK_BITS == TWILL_SRC &&
@@ -87,8 +87,8 @@ static bool disjoint(const struct test_scene *scene, const struct twill_step *a,
     return true;
 }
 
-/* Is all that a step touches memory of its own rank that no other touches, or only reads as it
- * does? */
+/* Return whether all that a step accesses is its own rank's memory that no other rank accesses, or
+ * that others only read. */
 static bool is_private(const struct test_scene *scene, const struct twill_step *step)
 {
     struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
@@ -104,13 +104,13 @@ static bool is_private(const struct test_scene *scene, const struct twill_step *
                     return false;
         }
     }
-    for (unsigned i = 0; i < m; i++) /* a peer's SHARED or IMM is there when it says so */
+    for (unsigned i = 0; i < m; i++) /* a peer's SHARED or IMM is ready when the peer says so */
         if (x[i].rank != scene->rank)
             return false;
     return true;
 }
 
-/* Steps a, b that became b, a. */
+/* Return the rule for steps a, b that became b, a. */
 static enum test_rule explain_swap(const struct test_scene *scene)
 {
     const struct twill_step *steps = scene->whole->steps;
@@ -134,18 +134,19 @@ static enum test_rule explain_swap(const struct test_scene *scene)
         return disjoint(scene, a, b) ? COMMUTES : NO_RULE;
     if (b_waits)
         return WAITS_EARLIER;
-    /* leave to send, given before what was waited for has come */
+    /* a grant to send, given before what was waited for has arrived */
     if (a->op == TWILL_STEP_WAIT && b->op == TWILL_STEP_SEND && b->blocks == 0 &&
         scene->test->shape.collective != TWILL_BARRIER)
         return PACES;
     if (a_signals)
         return SIGNALS_LATER;
     if (b_signals && twill_step_shape(a->op)->posts)
-        return disjoint(scene, a, b) ? COMMUTES : NO_RULE; /* told of before its WAIT anyway */
+        return disjoint(scene, a, b) ? COMMUTES
+                                     : NO_RULE; /* may be signalled before its WAIT anyway */
     if (a->op == TWILL_STEP_AWAIT && b_signals && world->node_size[world->node[rank]] == 2)
         return PAIR;
     if (a->op == TWILL_STEP_AWAIT && b->op == TWILL_STEP_RECV)
-        return COMMUTES; /* a RECV touches memory of its own, and learns nothing before its WAIT */
+        return COMMUTES; /* a RECV accesses its own memory, and completes only at its WAIT */
     bool learns = a->op != TWILL_STEP_WAIT, apart = true, own = true;
     for (uint32_t i = at; i-- > 0 && steps[i].op != TWILL_STEP_WAIT;) {
         bool posts = twill_step_shape(steps[i].op)->posts;
@@ -153,18 +154,18 @@ static enum test_rule explain_swap(const struct test_scene *scene)
         apart = apart && (!posts || disjoint(scene, &steps[i], b));
         own = own && (!posts || is_private(scene, &steps[i]));
     }
-    /* Ranks of a node are told what memory of the node is done with. */
+    /* Signals tell ranks of the node which memory of the node is no longer in use. */
     if (a->op == TWILL_STEP_WAIT && b_signals && own)
         return COMMUTES;
-    /* What a WAIT teaches a COPY or REDUCE is that messages are there or gone: ranks of the node
-     * learn of each other by AWAIT. */
+    /* A WAIT shows a COPY or REDUCE that messages have arrived or left; ranks of the node
+     * synchronise by AWAIT. */
     if (a->op == TWILL_STEP_WAIT && apart &&
         (b_moves || (twill_step_shape(b->op)->posts && is_private(scene, b))))
         return COMMUTES;
     return !learns && apart ? NOTHING_SIGNALLED : NO_RULE;
 }
 
-/* Is what this rank has of the block in one space a copy of what it has in the other? */
+/* Return whether this rank's block in one space is a copy of the one in the other. */
 static bool holds_same(const struct twill_step *steps, uint32_t at, unsigned one, unsigned other,
                        uint32_t block)
 {
@@ -182,8 +183,8 @@ static bool holds_same(const struct twill_step *steps, uint32_t at, unsigned one
     return false;
 }
 
-/* One block more, that nobody reads before it is written again. (Others that read it do so after
- * that, or they would have read what nobody wrote.) */
+/* One more block is written, which no rank reads before it is overwritten. (Ranks that read it do
+ * so after that, or they would read what was never written.) */
 static bool copies_more(const struct test_scene *scene, const struct twill_step *now)
 {
     const struct twill_step *was = &scene->whole->steps[scene->at];
@@ -209,7 +210,7 @@ static bool copies_more(const struct test_scene *scene, const struct twill_step 
         unsigned n = touches(step, scene->rank, y);
         bool writes = false, reads = (step->flags & TWILL_STEP_ACC) != 0;
         for (unsigned k = 0; k < n; k++) {
-            /* What is copied onto itself in place is as it was. */
+            /* What is copied onto itself in place does not change. */
             bool hit = (!stays(now) || y[k].space == extra.space) && conflict(scene, &extra, &y[k]);
             writes = writes || (hit && y[k].write);
             reads = reads || (hit && !y[k].write);
@@ -220,8 +221,8 @@ static bool copies_more(const struct test_scene *scene, const struct twill_step 
     return !peers;
 }
 
-/* Is this WAIT between messages only, none of which touches what another does, and copies that
- * nobody else has to do with? */
+/* Return whether this WAIT is between messages that access nothing in common, and copies of memory
+ * that no other rank uses. */
 static bool paces(const struct test_scene *scene)
 {
     const struct twill_step *steps = scene->whole->steps;
@@ -243,8 +244,8 @@ static bool paces(const struct test_scene *scene)
     return true;
 }
 
-/* Are all ranks that the AWAIT named, and that `now` (or NULL) does not, awaited for their very
- * first step? */
+/* Return whether all ranks that the AWAIT named, and that `now` (or NULL) does not name, are
+ * awaited for their first step. */
 static bool already_known(const struct test_scene *scene, const struct twill_step *now)
 {
     const struct twill_step *was = &scene->whole->steps[scene->at];
@@ -261,8 +262,8 @@ static bool already_known(const struct test_scene *scene, const struct twill_ste
     return true;
 }
 
-/* Does a rank await the SIGNAL that the step names of `of` before it gives the one of that number
- * itself? */
+/* Return whether a rank awaits the SIGNAL of `of` that the step names before it sends its own of
+ * that number. */
 static bool passes_on(const struct test_scene *scene, const struct twill_step *step, uint32_t by,
                       uint32_t of)
 {
@@ -280,7 +281,8 @@ static bool passes_on(const struct test_scene *scene, const struct twill_step *s
     return false;
 }
 
-/* Does `now` await, instead of some that the AWAIT named, others that have heard of them? */
+/* Return whether `now` awaits, instead of some ranks that the AWAIT named, others that have awaited
+ * them. */
 static bool relayed(const struct test_scene *scene, const struct twill_step *now)
 {
     const struct twill_step *was = &scene->whole->steps[scene->at];
@@ -295,7 +297,7 @@ static bool relayed(const struct test_scene *scene, const struct twill_step *now
     return all;
 }
 
-/* Is the step a SIGNAL one that nobody awaits, so many came before? */
+/* Return whether the step is a SIGNAL that no rank awaits, because more came before. */
 static bool signals_idly(const struct test_scene *scene)
 {
     const struct twill_step *was = &scene->whole->steps[scene->at];
@@ -326,7 +328,7 @@ static bool same_touches(const struct test_scene *scene, const struct twill_step
     return same;
 }
 
-/* Is `block` of this space of `owner` what the COPY writes? */
+/* Return whether the COPY writes `block` of this space of `owner`. */
 static bool writes_block(const struct twill_step *step, uint32_t rank, uint32_t owner,
                          unsigned space, uint32_t block)
 {
@@ -336,7 +338,7 @@ static bool writes_block(const struct twill_step *step, uint32_t rank, uint32_t 
            block < first + step->blocks;
 }
 
-/* The last COPY of a rank's schedule that writes this block; NULL: none does. */
+/* Return the last COPY of a rank's schedule that writes this block, or NULL. */
 static const struct twill_step *last_copy(const struct test_scene *scene, uint32_t r,
                                           const struct touch *place, uint32_t block)
 {
@@ -347,7 +349,7 @@ static const struct twill_step *last_copy(const struct test_scene *scene, uint32
     return NULL;
 }
 
-/* Where a COPY of rank r takes what it writes to the block from. */
+/* Return where a COPY of rank r reads what it writes to the block. */
 static struct touch copy_source(const struct twill_step *copy, uint32_t r, uint32_t block)
 {
     return (struct touch){.rank = twill_operand_is_peer(copy->src) ? copy->peer[0] : r,
@@ -356,7 +358,8 @@ static struct touch copy_source(const struct twill_step *copy, uint32_t r, uint3
                           .space = twill_operand_space(copy->src)};
 }
 
-/* Does some rank copy the block to both places, out of one, or from one of them to the other? */
+/* Return whether a rank copies the block to both locations, from one source, or from one of them to
+ * the other. */
 static bool copied_to_both(const struct test_scene *scene, const struct touch *x,
                            const struct touch *y, uint32_t block)
 {
@@ -376,7 +379,7 @@ static bool copied_to_both(const struct test_scene *scene, const struct touch *x
     return false;
 }
 
-/* Were both owners of what is copied, before and now, given the same, or the one by the other? */
+/* Return whether the sources of the copy, original and mutant, have copies of one block. */
 static bool given_same(const struct test_scene *scene, const struct twill_step *was,
                        const struct twill_step *now)
 {
@@ -390,8 +393,8 @@ static bool given_same(const struct test_scene *scene, const struct twill_step *
     return true;
 }
 
-/* Do two spaces of this rank hold the same in all that is right? Where data only move, and the rank
- * is to have at last what it had at first; or where a broadcast comes to it twice. */
+/* Return whether two spaces of this rank have equal contents in any correct schedule: where data
+ * only move and the rank ends with its own input, or where a broadcast reaches it twice. */
 static bool means_same(const struct test_scene *scene, const struct twill_step *was,
                        const struct twill_step *now)
 {
@@ -408,7 +411,7 @@ static bool means_same(const struct test_scene *scene, const struct twill_step *
            twill_shape_holds_dst(shape, scene->rank, shard);
 }
 
-/* A data step that nothing else of the rank touches: any lane will do. */
+/* A data step on memory that no other step of the rank accesses: any lane will do. */
 static bool is_alone(const struct test_scene *scene)
 {
     const struct twill_step *was = &scene->whole->steps[scene->at];
@@ -423,10 +426,11 @@ static enum test_rule explain_flag(const struct test_scene *scene, const struct 
 {
     const struct twill_shape *shape = &scene->test->shape;
     unsigned from = was->src >> TWILL_BLOCK_BITS & ~(unsigned)TWILL_PEER;
-    /* The simulation is asked, too, whether all have the same. */
+    /* The simulation also checks that all ranks have the same result. */
     if (changed == TWILL_STEP_FIRST && shape->order == TWILL_ORDER_ANY)
         return ORDER_FREE;
-    /* PARTIAL is said of the others' operands, OWN_SRC is raw: here there is none but the own. */
+    /* PARTIAL applies to the others' operands, OWN_SRC is raw: here only the own operand is left.
+     */
     if (changed == TWILL_STEP_PARTIAL && was->op == TWILL_STEP_REDUCE && was->nsrc == 1 &&
         was->peer[0] == scene->rank && (was->flags & TWILL_STEP_OWN_SRC) != 0)
         return SAME_VALUE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making mutants: see mutants.h. */
+/* Make mutants: see mutants.h. */
 #include "tests/support/mutants.h"
 #include "algorithms/schedule/step_table.h"
 
@@ -14,7 +14,7 @@ const char *test_mutation_name(enum test_mutation kind)
     return names[kind];
 }
 
-/* Put a copy of step `at` at `to` of a lane; there is room for it. */
+/* Insert a copy of step `at` at `to` of a lane; `steps` must have capacity for it. */
 static void insert_step(struct twill_schedule *s, uint32_t lane, uint32_t at, uint32_t to)
 {
     struct twill_step step = s->steps[at];
@@ -35,7 +35,7 @@ static void drop_step(struct twill_schedule *s, uint32_t at)
         s->lane_first[l]--;
 }
 
-/* To the end of lane v, but before a WAIT that ends it. */
+/* Move to the end of lane v, but before a WAIT that ends it. */
 static bool move_to(struct twill_schedule *s, uint32_t at, uint32_t v)
 {
     uint32_t lane = s->steps[at].lane;
@@ -112,7 +112,7 @@ bool test_mutate(struct twill_schedule *s, const struct twill_world *world, uint
     case ALTER_LANE:
         return move_to(s, at, v);
     case TWICE:
-        /* Most others may as well be done twice. */
+        /* Most other steps may be repeated without effect. */
         if (v > 0 || (!shape->posts && step->op != TWILL_STEP_PUT_IMM &&
                       (step->flags & TWILL_STEP_ACC) == 0))
             return false;

@@ -29,7 +29,7 @@ static const struct test_machine machines[] = {
     {"pack:1 numa:4 l2:8 core:2 pu:1", "KNL, SNC4", 64, {32, 0, 4, 1}, TWILL_LEVEL_NUMA},
 };
 
-/* Of a core: where it is, and the how manieth core of its slow unit. */
+/* A core, and its index inside its slow unit. */
 struct core {
     char cpus[64];
     struct twill_level_info info;
@@ -57,7 +57,7 @@ static void read_cores(struct twill_context *c, const struct test_machine *machi
     assert_int_equal(units, machine->units[machine->slow]);
 }
 
-/* Which core each rank is on; returns how many ranks. */
+/* Store the core of each rank; return the number of ranks. */
 static uint32_t lay_out_ranks(const struct test_machine *machine, const struct core *core,
                               enum test_layout layout, unsigned *at)
 {

@@ -78,7 +78,7 @@ static void describe_test(struct test_case *test)
              test->world->nodes, s->root, orders[s->order]);
 }
 
-/* From the strictest to the least strict. */
+/* Call fn from the strictest to the least strict shape. */
 static void each_demand(struct each *each)
 {
     struct test_case *test = &each->test;
@@ -102,14 +102,13 @@ static void each_root(struct each *each)
                      : roots == 0 || roots > size                                 ? size
                                                                                   : roots;
     for (uint32_t i = 0; i < count; i++) {
-        /* Spread, with both ends. */
+        /* spread, including both ends */
         each->test.shape.root = count == 1 ? 0 : (uint32_t)((uint64_t)i * (size - 1) / (count - 1));
         each_demand(each);
     }
 }
 
-/* Up to the first number that does not apply come some that may; of two numbers such as divide the
- * ranks between them. */
+/* Try some numbers; of two parameters the second is chosen so that they divide the ranks. */
 static void each_number(struct each *each)
 {
     uint16_t *parameter = each->test.shape.parameter;

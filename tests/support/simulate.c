@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A second opinion on schedules: see simulate.h. Each element is a sum (are all in, once?), a word
- * that depends on the order of folding (same on all ranks?), and a count of divisions. Posted
+/* The simulation: see simulate.h. Each element is a sum (is each contribution in it once?), a word
+ * that depends on the order of reductions (equal on all ranks?), and a count of divisions. Posted
  * messages move at any time before their WAIT; some ranks are made slow. */
 #include "tests/support/simulate.h"
 
@@ -25,7 +25,7 @@ struct simulated_message {
 };
 
 struct lane {
-    uint32_t run, at, end, posted; /* posted: first step since the last WAIT */
+    uint32_t run, at, end, posted; /* first step posted since the last WAIT */
     bool *moved;                   /* [steps]: this posted step has happened */
     uint64_t flag;                 /* run * 1000 + ordinal */
     uint64_t imm[COPIES];          /* run + 1 of the line */
@@ -100,7 +100,7 @@ static void finish_value(struct value *value, const struct twill_step *step)
     value->partial = !final;
 }
 
-/* Is a value the partial, or not, that the step takes it for? */
+/* Return whether the value is a partial, or not, as the step's flags say. */
 static void check_flag(struct world *w, bool partial, const struct twill_step *step, unsigned flag)
 {
     if (partial != ((step->flags & flag) != 0))
@@ -158,7 +158,7 @@ static bool move_recv(struct world *w, uint32_t rank, const struct twill_step *s
     return true;
 }
 
-/* Let one posted message of the lane happen, the oldest of its channel. */
+/* Complete one posted message of the lane, the oldest of its channel. */
 static bool move_posted(struct world *w, uint32_t rank, struct lane *lane)
 {
     const struct twill_step *steps = w->schedules[rank].steps;
@@ -226,7 +226,7 @@ static bool message_is_there(const struct world *w, const struct twill_step *ste
     return true;
 }
 
-/* The lane's next step, if it can be done. */
+/* Execute the lane's next step, if it can proceed. */
 static bool do_step(struct world *w, uint32_t rank, struct lane *lane)
 {
     const struct twill_step *step = &w->schedules[rank].steps[lane->at];
@@ -294,7 +294,7 @@ static void begin_rank(struct world *w, uint32_t rank)
     w->running[rank] = 1;
 }
 
-/* The sum of what should be in a block of DST. */
+/* Return the sum that a block of DST should have. */
 static int64_t expected_sum(const struct world *w, uint32_t rank, uint32_t run, uint32_t block)
 {
     uint32_t shard = block / w->shard_blocks;
@@ -331,7 +331,8 @@ static void check_rank(struct world *w, uint32_t rank)
     w->run[rank]++;
 }
 
-/* Eager schedules: has all of the node begun what comes COPIES - 1 before the next run? */
+/* Return whether the next run may start: with eager schedules all ranks of the node must have
+ * started the run COPIES - 1 before it. */
 static bool may_begin(const struct world *w, uint32_t rank)
 {
     for (uint32_t r = 0; r < w->world->size && w->schedules[rank].eager; r++)
@@ -341,7 +342,7 @@ static bool may_begin(const struct world *w, uint32_t rank)
     return true;
 }
 
-/* One move of a rank; false: it cannot. */
+/* Make one move of a rank; false if it cannot proceed. */
 static bool move_rank(struct world *w, uint32_t rank)
 {
     if (w->run[rank] == RUNS)
@@ -371,7 +372,7 @@ static void run_world(struct world *w)
     uint32_t size = w->world->size, left = size * RUNS, slow = draw_world(w, size);
     while (w->why == NULL && left > 0) {
         uint32_t rank = draw_world(w, size), tried = 0;
-        /* The slow one moves only now and then, or if nobody else can. */
+        /* The slow rank moves rarely, or if no other can. */
         if (rank == slow && draw_world(w, 32) != 0)
             rank = (rank + 1) % size;
         uint32_t before = w->run[rank];
