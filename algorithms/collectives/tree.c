@@ -115,8 +115,9 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 
 const struct twill_algorithm twill_algorithm_tree = {
     .name = "tree",
-    .help = "k-nomial tree, =k from 2 to 64 (2): log_k P turns of up to k-1 messages; the root of "
-            "a broadcast sends n (k-1) log_k P bytes, everyone in a reduce n (Wilkins et al. 2023)",
+    .help =
+        "k-nomial tree, =k from 2 to 64 (2): log_k P turns of up to k-1 messages; the root of "
+        "a broadcast sends n (k-1) log_k P bytes, every rank in a reduce n (Wilkins et al. 2023)",
     .collectives =
         1u << TWILL_BROADCAST | 1u << TWILL_REDUCE | 1u << TWILL_GATHER | 1u << TWILL_SCATTER,
     .parameters = 1,

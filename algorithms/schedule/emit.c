@@ -17,7 +17,7 @@ struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blo
 struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks)
 {
     return (struct twill_group){
-        .rank = e->world->everyone, .size = e->world->size, .me = e->rank, .blocks = blocks};
+        .rank = e->world->by_rank, .size = e->world->size, .me = e->rank, .blocks = blocks};
 }
 
 struct twill_group twill_group_node(const struct twill_emitter *e)

@@ -46,7 +46,7 @@ static void ranks_number(struct twill_world *world)
         world->local[r] = world->node_size[node]++;
     }
     for (uint32_t r = 0; r < world->size; r++)
-        world->everyone[r] = r;
+        world->by_rank[r] = r;
     for (uint32_t n = 0; n < world->nodes; n++)
         world->node_first[n + 1] = world->node_first[n] + world->node_size[n];
     for (uint32_t r = 0; r < world->size; r++)
@@ -74,7 +74,7 @@ static bool arrange_ranks(struct twill_world *world)
     uint32_t *first = malloc(((size_t)world->size + 1) * sizeof(*first));
     if (first == NULL)
         return false;
-    memcpy(world->order, world->everyone, world->size * sizeof(*world->order));
+    memcpy(world->order, world->by_rank, world->size * sizeof(*world->order));
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
         if (level == TWILL_LEVEL_NODE || world->unit[level] != NULL)
             arrange_by(world, level == TWILL_LEVEL_NODE ? world->node : world->unit[level], first);
@@ -106,11 +106,11 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
     world->node_size = calloc(size, sizeof(uint32_t));
     world->node_first = calloc((size_t)size + 1, sizeof(uint32_t));
     world->member = calloc(size, sizeof(uint32_t));
-    world->everyone = calloc(size, sizeof(uint32_t));
+    world->by_rank = calloc(size, sizeof(uint32_t));
     world->order = calloc(size, sizeof(uint32_t));
     world->position = calloc(size, sizeof(uint32_t));
     if (sorted == NULL || world->node == NULL || world->local == NULL || world->node_size == NULL ||
-        world->node_first == NULL || world->member == NULL || world->everyone == NULL ||
+        world->node_first == NULL || world->member == NULL || world->by_rank == NULL ||
         world->order == NULL || world->position == NULL) {
         free(sorted);
         twill_world_destroy(world);
@@ -192,7 +192,7 @@ void twill_world_destroy(struct twill_world *world)
     free(world->node_size);
     free(world->node_first);
     free(world->member);
-    free(world->everyone);
+    free(world->by_rank);
     free(world->order);
     free(world->position);
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)

@@ -19,7 +19,7 @@ struct twill_world {
     uint32_t *node_size;  /* [nodes] number of ranks */
     uint32_t *node_first; /* [nodes + 1] index in `member` of a node's first rank */
     uint32_t *member;     /* [size] ranks, node by node, ascending */
-    uint32_t *everyone;   /* [size] 0, 1, 2, ... */
+    uint32_t *by_rank;    /* [size] 0, 1, 2, ... */
     uint32_t *order;    /* [size] ranks, group by group, node by node, and so on down the levels */
     uint32_t *position; /* [size] index of a rank in `order` */
     /* [size] each: the unit of a rank; TWILL_LEVEL_NODE is in `node` instead. A unit of a lower

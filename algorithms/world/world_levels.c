@@ -55,7 +55,7 @@ static struct tree open_tree(const struct twill_world *world, char *text, size_t
         above = units;
         all += units;
     }
-    t.unit[t.levels] = world->everyone;
+    t.unit[t.levels] = world->by_rank;
     t.whole = all <= FEW_UNITS;
     return t;
 }

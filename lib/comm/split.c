@@ -132,7 +132,7 @@ static twill_status gather_entries(struct twill_comm *comm, const struct split_e
                                    struct split_entry *entry, struct twill_error *error)
 {
     struct twill_oob *oob;
-    TWILL_TRY(error, twill_oob_comm_open(&oob, comm, comm->world->everyone, comm->world->size,
+    TWILL_TRY(error, twill_oob_comm_open(&oob, comm, comm->world->by_rank, comm->world->size,
                                          comm->rank, error));
     twill_status status = twill_oob_allgather(oob, mine, entry, sizeof(*mine), error);
     twill_oob_close(oob);

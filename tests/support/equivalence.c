@@ -7,10 +7,10 @@
 
 const char *test_rule_name(enum test_rule rule)
 {
-    static const char *const names[TEST_RULES] = {"none",         "commutes",       "waits earlier",
-                                                  "tells later",  "learns nothing", "paces",
-                                                  "heard anyway", "relayed",        "pair on node",
-                                                  "same value",   "order free",     "copies more"};
+    static const char *const names[TEST_RULES] = {
+        "none",           "commutes",   "waits earlier", "signals later",
+        "orders nothing", "paces",      "known anyway",  "relayed",
+        "pair on node",   "same value", "order free",    "copies more"};
 
     return names[rule];
 }
@@ -154,7 +154,7 @@ static enum test_rule explain_swap(const struct test_scene *scene)
         apart = apart && (!posts || disjoint(scene, &steps[i], b));
         own = own && (!posts || is_private(scene, &steps[i]));
     }
-    /* Signals tell ranks of the node which memory of the node is no longer in use. */
+    /* Signals show ranks of the node which memory of the node is no longer in use. */
     if (a->op == TWILL_STEP_WAIT && b_signals && own)
         return COMMUTES;
     /* A WAIT shows a COPY or REDUCE that messages have arrived or left; ranks of the node
@@ -244,8 +244,8 @@ static bool paces(const struct test_scene *scene)
     return true;
 }
 
-/* Return whether all ranks that the AWAIT named, and that `now` (or NULL) does not name, are
- * awaited for their first step. */
+/* Return whether all ranks that the AWAIT named, and that `now` (or NULL) does not name, have the
+ * SIGNAL as their first step. */
 static bool already_known(const struct test_scene *scene, const struct twill_step *now)
 {
     const struct twill_step *was = &scene->whole->steps[scene->at];
@@ -264,8 +264,8 @@ static bool already_known(const struct test_scene *scene, const struct twill_ste
 
 /* Return whether a rank awaits the SIGNAL of `of` that the step names before it sends its own of
  * that number. */
-static bool passes_on(const struct test_scene *scene, const struct twill_step *step, uint32_t by,
-                      uint32_t of)
+static bool relays_signal(const struct test_scene *scene, const struct twill_step *step,
+                          uint32_t by, uint32_t of)
 {
     const struct twill_schedule *s = &scene->schedules[by];
     uint32_t signals = 0;
@@ -291,7 +291,7 @@ static bool relayed(const struct test_scene *scene, const struct twill_step *now
         bool known = false;
         for (unsigned k = 0; k < now->nsrc; k++)
             known = known || now->peer[k] == was->peer[i] ||
-                    passes_on(scene, was, now->peer[k], was->peer[i]);
+                    relays_signal(scene, was, now->peer[k], was->peer[i]);
         all = known;
     }
     return all;
@@ -379,9 +379,10 @@ static bool copied_to_both(const struct test_scene *scene, const struct touch *x
     return false;
 }
 
-/* Return whether the sources of the copy, original and mutant, have copies of one block. */
-static bool given_same(const struct test_scene *scene, const struct twill_step *was,
-                       const struct twill_step *now)
+/* Return whether the source of the copy, in the original and in the mutant, has copies of the same
+ * blocks. */
+static bool sources_equal(const struct test_scene *scene, const struct twill_step *was,
+                          const struct twill_step *now)
 {
     struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
     if (was->op != TWILL_STEP_COPY || touches(was, scene->rank, x) != 2 ||
@@ -469,7 +470,8 @@ enum test_rule test_explain(enum test_mutation kind, const struct test_scene *sc
     case ALTER_SRC_SPACE:
     case ALTER_DST_SPACE:
         return same_touches(scene, was, now) || means_same(scene, was, now) ||
-                       given_same(scene, was, now) || holds_same(steps, scene->at, from, to, block)
+                       sources_equal(scene, was, now) ||
+                       holds_same(steps, scene->at, from, to, block)
                    ? SAME_VALUE
                    : NO_RULE;
     case ALTER_FLAG:

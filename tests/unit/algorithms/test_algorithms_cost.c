@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact costs: rounds, messages, bytes, of the ledger's table. */
+/* Exact costs of algorithms: rounds, messages, bytes. */
 #include "tests/support/costs.h"
 
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static void test_ring(void **state)
         assert_int_equal(c.most.bytes_reduced, n * (p - 1) / p);
         assert_int_equal(c.most.peers, p == 2 ? 1 : 2);
         assert_int_equal(c.most.signals, 0);
-        /* An odd count: all the same in all, a cut more or less for one. */
+        /* An odd count: the same total, individual blocks differ by one cache line at most. */
         c = cost_of("ring", &world, TWILL_ALLREDUCE, 0, 1000003);
         assert_int_equal(c.sum.bytes_sent, (uint64_t)2 * 4 * 1000003 * (p - 1));
         assert_true(c.most.bytes_sent <= (uint64_t)2 * (4 * 1000003 / p + 128) * (p - 1));
@@ -43,7 +43,7 @@ static void test_ring(void **state)
     }
 }
 
-/* However ranks are scattered, the ring leaves each node once. */
+/* The ring leaves each node once, however ranks are placed. */
 static void test_ring_crossings(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void test_direct(void **state)
             struct test_costs c =
                 cost_of("direct", &world, TWILL_ALLREDUCE, (enum twill_protocol)f, n / 4);
             assert_int_equal(c.sum.messages, 0);
-            /* Fetched parts are read from where others could change them: one more meeting. */
+            /* Shards are read from memory that its owner could change: one more synchronisation. */
             unsigned barriers = f == TWILL_PROTOCOL_FETCHED ? 3 : sharded ? 2 : 1;
             assert_int_equal(c.most.signals, barriers);
             assert_int_equal(c.sum.signals, barriers * l);
@@ -108,7 +108,7 @@ static void test_direct(void **state)
 
 enum { COST_MOST = TWILL_STEP_PEERS };
 
-/* What a rank has to do with SHARED: blocks by who wrote or read them, and whose they are. */
+/* Accesses to SHARED: which ranks access each block, and how often. */
 struct shared {
     uint32_t touched[COST_MOST][COST_MOST]; /* area, block: bits of ranks */
     uint32_t stores[2], loads[2];           /* of one rank: own, peers' */
@@ -127,8 +127,8 @@ static void touch_lines(struct shared *shared, const struct twill_step *step, ui
     count[of_peer] += step->blocks;
 }
 
-/* Contributions and results of a staged allreduce go to and fro in the same lines: each is one pair
- * of ranks' own, and passes between them twice. */
+/* Contributions and results of a staged allreduce use the same lines: each line belongs to one pair
+ * of ranks, and moves between them twice. */
 static void test_staged_lines(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact costs of what goes along trees, and of Bruck's algorithms: messages, bytes, rounds. */
+/* Exact costs of trees and of Bruck's algorithms: messages, bytes, rounds. */
 #include "tests/support/costs.h"
 
 #include <setjmp.h>
@@ -10,11 +10,11 @@
 #include <cmocka.h>
 
 #define COST_MOVES_MOST_RANKS 130
-#define COST_MOVES_EACH       64u /* bytes of a part */
+#define COST_MOVES_EACH       64u /* bytes of a shard */
 
 typedef void (*one_size_fn)(struct twill_world *world, uint32_t p, uint64_t n);
 
-/* One rank a node; a message of n bytes has a part of EACH bytes for every rank. */
+/* One rank per node; the message has a shard of COST_MOVES_EACH bytes for every rank. */
 static void each_size(one_size_fn fn)
 {
     for (uint32_t p = 2; p <= COST_MOVES_MOST_RANKS; p++) {
@@ -32,8 +32,8 @@ static struct test_costs cost(const char *name, struct twill_world *world,
     return test_cost_of(name, world, &shape, (size_t)COST_MOVES_EACH / 4 * world->size);
 }
 
-/* Children of the root, and how often parts are sent in all: each once for every level above it,
- * that is, for every digit of its number that is not 0. */
+/* Count the children of the root, and how often shards are sent in all: each once per level above
+ * it, that is, once per non-zero digit of its number. */
 static uint32_t digits(uint32_t p, uint32_t radix, uint32_t *children)
 {
     uint32_t hops = 0;
@@ -93,13 +93,13 @@ static void check_linear(struct twill_world *world, uint32_t p, uint64_t n)
 static void check_bruck(struct twill_world *world, uint32_t p, uint64_t n)
 {
     uint32_t log = test_ceil_log(p), low = 1u << (log - 1);
-    /* The last two rounds are one where the last brings half as much or less. */
+    /* The last two rounds are merged where the last one brings at most half as much. */
     bool joined = p > 2 && p - low <= low / 2;
     struct test_costs c = cost("bruck", world, TWILL_ALLGATHER, 0);
     assert_int_equal(c.most.rounds, log - joined);
     assert_int_equal(c.most.bytes_sent, n - COST_MOVES_EACH);
     assert_int_equal(c.sum.bytes_sent, p * (n - COST_MOVES_EACH));
-    uint32_t shards = 0; /* that are sent: the bits of all distances */
+    uint32_t shards = 0; /* shards sent: the bits of all distances */
     for (uint32_t d = 1; d < p; d++)
         shards += (uint32_t)__builtin_popcount(d);
     c = cost("bruck", world, TWILL_ALLTOALL, 0);
@@ -118,7 +118,7 @@ static void check_bruck(struct twill_world *world, uint32_t p, uint64_t n)
 static void check_two_halves(struct twill_world *world, uint32_t p, uint64_t n)
 {
     struct test_costs c;
-    if (p != 2) { /* a tree does it with less */
+    if (p != 2) { /* a tree sends less */
         c = cost("scatter_allgather", world, TWILL_BROADCAST, 0);
         assert_int_equal(c.most.rounds, p);
         assert_int_equal(c.most.bytes_sent, 2 * (n - COST_MOVES_EACH));

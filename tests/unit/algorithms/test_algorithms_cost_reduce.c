@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact costs of allreduces by messages, one rank a node: the ledger's table, a row for each
- * algorithm. n is the message in bytes. Recursive doubling is in test_algorithms_cost.c. */
+/* Exact costs of allreduces by messages, one rank per node: a table with a row for each algorithm;
+ * n is the message in bytes. Recursive doubling is in test_algorithms_cost.c. */
 #include "tests/support/costs.h"
 
 #include <setjmp.h>
@@ -15,7 +15,7 @@ static uint64_t ring_rounds(uint32_t p)
     return 2 * (p - 1);
 }
 
-/* Its own choice is two rings, each in its lane. */
+/* The default is two rings, each in its lane. */
 static uint64_t two_ring_rounds(uint32_t p)
 {
     return 2 * ring_rounds(p);
@@ -26,7 +26,7 @@ static uint64_t halving_rounds(uint32_t p)
     return 2 * test_ceil_log(p);
 }
 
-/* X by Y as square as it can be. */
+/* X by Y, as square as possible. */
 static uint64_t torus_rounds(uint32_t p)
 {
     uint32_t x = 1;
@@ -40,7 +40,7 @@ static uint64_t tree_rounds(uint32_t p)
     return 2 * test_ceil_log(p) + 16;
 }
 
-/* In n/P: what the busiest rank sends. */
+/* In n/P: what the rank that sends most sends. */
 static uint64_t least(uint32_t p)
 {
     return 2 * (p - 1);
@@ -56,7 +56,7 @@ static uint64_t everything(uint32_t p)
     return (uint64_t)(p - 1) * p;
 }
 
-/* In n/P: what is folded in all. */
+/* In n/P: what is reduced in all. */
 static uint64_t once(uint32_t p)
 {
     return (uint64_t)(p - 1) * p;
@@ -70,10 +70,10 @@ static uint64_t everywhere(uint32_t p)
 static const struct cost_row {
     const char *name;
     uint64_t (*rounds)(uint32_t p); /* NULL: depends on how many messages are posted at once */
-    uint64_t (*bytes)(uint32_t p);  /* of the busiest rank */
+    uint64_t (*bytes)(uint32_t p);  /* of the rank that sends most */
     bool bound, bytes_bound;        /* these are bounds, not exact */
     uint64_t (*reduced)(uint32_t p);
-    uint64_t sent; /* in all, 2n(P-1) but for the last */
+    uint64_t sent; /* in all; 2n(P-1) except in the last row */
 } table[] = {
     {"ring", ring_rounds, least, false, false, once, 2},
     {"multi_ring", two_ring_rounds, least, false, false, once, 2},
@@ -94,7 +94,7 @@ static void check_row(const struct cost_row *row, uint32_t p)
     assert_non_null(algorithm);
     test_grid(&world, p, 1);
     if (twill_algorithm_applies(algorithm, &world, &shape)) {
-        /* As many elements as are cut evenly by P, chunks and rings. */
+        /* A number of elements that P, blocks and rings divide. */
         uint64_t count = (uint64_t)p * 16 * 64, n = 4 * count;
         struct test_costs c = test_cost_of(row->name, &world, &shape, count);
         uint64_t bytes = row->bytes(p) * n / p, sent = row->sent * (p - 1) * n;
@@ -107,7 +107,7 @@ static void check_row(const struct cost_row *row, uint32_t p)
         right = right && c.sum.bytes_reduced == row->reduced(p) * n / p;
         right = right && c.sum.bytes_sent == (row->sent > 0 ? sent : (uint64_t)p * (p - 1) * n);
         if (!right)
-            fail_msg("%s, %u ranks: %u rounds, busiest sends %llu, all %llu, folded %llu of %llu",
+            fail_msg("%s, %u ranks: %u rounds, busiest sends %llu, all %llu, reduced %llu of %llu",
                      row->name, p, c.most.rounds, (unsigned long long)c.most.bytes_sent,
                      (unsigned long long)c.sum.bytes_sent, (unsigned long long)c.sum.bytes_reduced,
                      (unsigned long long)n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is fetched: chosen where it was measured to pay and can be had, and never stored to. That
- * its schedules are right is swept with all others. And where what was measured counts. */
+/* FETCHED: chosen where it was measured to be faster and is available, and never stores into peers'
+ * memory (its schedules are verified in the sweep). And when measured timings apply. */
 #include "algorithms/algorithms.h"
 #include "tests/support/timings.h"
 
@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-/* Peers are asked where their buffers are for what was measured to be faster, and that is taken
- * where they can be read. */
+/* Buffer addresses are exchanged where FETCHED was measured to be faster, and it is chosen where
+ * peers can be read. */
 static void test_measured_fetched(void **state)
 {
     (void)state;
@@ -43,7 +43,8 @@ static void test_measured_fetched(void **state)
     twill_world_destroy(&world);
 }
 
-/* A system call that reads is all there is: what MAPPED may store into a peer's DST, it may not. */
+/* Only reads are available: a MAPPED schedule may store into a peer's DST, a FETCHED one may not.
+ */
 static void test_never_stored(void **state)
 {
     (void)state;
@@ -65,7 +66,7 @@ static void test_never_stored(void **state)
     twill_world_destroy(&world);
 }
 
-/* With eight ranks a node a flat algorithm is chosen for a large allreduce if it was measured. */
+/* With eight ranks per node a flat algorithm is chosen for a large allreduce if it was measured. */
 static void test_measured_flat(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every algorithm in large worlds, verified by fingerprint: grids up to 4,392 nodes, and worlds
- * whose nodes are the machines of the topology files. What a case costs is estimated first, and too
- * large ones are left: the report says how far each algorithm came. TEST_WHOLE raises the limit and
- * takes every case. */
+/* Verify every algorithm in large worlds by fingerprint: grids of up to 4,392 nodes, and worlds
+ * whose nodes are the machines of the topology files. The cost of a case is estimated first, and
+ * too large cases are skipped: the report says how far each algorithm came. TEST_WHOLE raises the
+ * limit and takes every case. */
 #include "tests/support/schedules.h"
 
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 
 #define TEST_ALGORITHMS        64
 #define FINGERPRINT_MOST_RANKS 8192
-#define THOUSAND               1024 /* ranks that every algorithm is verified with */
+#define THOUSAND               1024 /* number of ranks that every algorithm must be verified with */
 
 struct fingerprint_row {
     unsigned verified, left, failed;
@@ -27,10 +27,10 @@ struct large {
     struct fingerprint_row row[TEST_ALGORITHMS];
     uint64_t random, limit;
     uint32_t one_in;
-    bool once; /* each algorithm that has not had a world of THOUSAND ranks, in one case */
+    bool once; /* only algorithms not yet verified with THOUSAND ranks, one case each */
 };
 
-/* About how many steps and blocks all ranks have, by three of them. */
+/* Estimate the steps and blocks of all ranks from three of them. */
 static uint64_t estimate(const struct test_case *test)
 {
     uint32_t size = test->world->size;
@@ -41,7 +41,7 @@ static uint64_t estimate(const struct test_case *test)
         struct twill_error error = {.status = TWILL_OK};
         if (twill_schedule_emit(&one, test->algorithm, test->world, some[i], &test->shape,
                                 &error) != TWILL_OK)
-            return 0; /* the full attempt tells */
+            return 0; /* the full attempt reports the error */
         uint64_t moved = 0;
         for (uint32_t s = 0; s < one.count; s++)
             moved += 1u + one.steps[s].blocks;
@@ -61,7 +61,7 @@ static void verify_large(const struct test_case *test, void *user)
         return;
     bool drawn = test_draw(&large->random, large->one_in) == 0;
     if (large->once ? row->largest >= THOUSAND
-                    : !drawn && row->verified > 0) /* each once, whatever is drawn */
+                    : !drawn && row->verified > 0) /* each at least once, whatever is drawn */
         return;
     if (estimate(test) > large->limit) {
         row->left++;
@@ -86,8 +86,8 @@ static void verify_large(const struct test_case *test, void *user)
         test_schedules_destroy(schedules, test->world->size);
 }
 
-/* Labels of the ranks of one more node: a rank for each core of the machine, and the package and
- * the L2 cache that it is in. Returns the number of ranks. */
+/* Append the ranks of one node: one per core of the machine, with the package and the L2 cache that
+ * it is in. Returns the number of ranks. */
 static uint32_t add_machine(const char *file, uint32_t node, uint32_t first,
                             uint32_t label[3][FINGERPRINT_MOST_RANKS])
 {
@@ -111,7 +111,7 @@ static uint32_t add_machine(const char *file, uint32_t node, uint32_t first,
     return rank - first;
 }
 
-/* A node for each machine, `times` over. */
+/* A node for each machine, `times` times. */
 static void machines_world(struct twill_world *world, uint32_t times)
 {
     static const char *const files[] = {
@@ -158,8 +158,8 @@ static unsigned print_rows(const struct large *large)
     return failed;
 }
 
-/* Those whose steps grow with the square of the ranks are too large above, and have one case each.
- */
+/* Algorithms whose steps grow with the square of the ranks are too large above, and have one case
+ * each. */
 static void thousand_ranks(struct large *large)
 {
     static const uint32_t grids[][2] = {{THOUSAND, 1}, {16, 64}, {1, THOUSAND}, {32, 32}};

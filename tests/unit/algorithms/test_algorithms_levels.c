@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The composer on machines of many levels, regular and ragged; what "levels=..." may say. */
+/* The composer on machines of many levels, regular and ragged; the syntax of "levels=...". */
 #include "tests/support/schedules.h"
 
 #include <setjmp.h>
@@ -33,7 +33,8 @@ static void verify_case(const struct test_case *test, void *user)
     test_schedules_destroy(schedules, test->world->size);
 }
 
-/* fan[i] units of a level in one of the next, ranks first; 0: that level is not known. */
+/* Create a world with fan[i] units of a level in one of the next, ranks first; 0: the level is
+ * unknown. */
 static void regular_world(struct twill_world *world, const uint32_t fanout[TWILL_LEVEL_COUNT + 1])
 {
     uint32_t size = 1, of = 1;
@@ -74,8 +75,8 @@ static void test_regular(void **state)
     assert_true(sweep.verified > 0);
 }
 
-/* Every level is there: ranks meet once at each on the way down and once on the way up, and read
- * one partner at each. */
+/* With every level known, ranks synchronise once at each on the way down and once on the way up,
+ * and read one partner at each. */
 static void test_all_levels_are_used(void **state)
 {
     (void)state;
@@ -92,7 +93,7 @@ static void test_all_levels_are_used(void **state)
         assert_int_equal(schedules[r].blocks, 16 * 3);
         assert_int_equal(count[TWILL_STEP_SIGNAL], 8);
         assert_int_equal(count[TWILL_STEP_AWAIT], 8);
-        assert_int_equal(count[TWILL_STEP_REDUCE], 4); /* of 8, 4, 2 and 1 shards in a row */
+        assert_int_equal(count[TWILL_STEP_REDUCE], 4); /* of 8, 4, 2 and 1 consecutive shards */
         assert_int_equal(count[TWILL_STEP_COPY], 4);
         assert_int_equal(count[TWILL_STEP_SEND], 2 * 2);
     }

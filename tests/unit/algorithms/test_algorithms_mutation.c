@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does the verifier notice? Steps of every schedule are dropped and altered in turn: all of them
- * with TEST_WHOLE, else some by TEST_SEED. */
+/* Test that the verifier notices wrong schedules: steps of every schedule are removed and altered
+ * in turn, all of them with TEST_WHOLE, else some by TEST_SEED. */
 #include "algorithms/schedule/step_table.h"
 #include "tests/support/mutants.h"
 #include "tests/support/simulate.h"
@@ -13,17 +13,17 @@
 
 #include <cmocka.h>
 
-/* One algorithm's. */
+/* Counts of one algorithm. */
 struct score {
     unsigned mutants[TEST_MUTATIONS], killed[TEST_MUTATIONS], by_rule[TEST_RULES];
-    unsigned simulated, noticed; /* dropped steps: does the simulation see them, too? */
+    unsigned simulated, noticed; /* dropped steps that the simulation ran, and noticed */
 };
 
 struct scores {
     struct score of[TEST_ALGORITHMS];
     struct test_seen seen;
     uint64_t random;
-    uint32_t keep; /* mutants to try of a case, about */
+    uint32_t keep; /* approximate number of mutants to try per case */
     unsigned complaints, shown[TEST_MUTATIONS];
 };
 
@@ -36,7 +36,7 @@ static const char *simulate(const struct test_case *test, const struct twill_sch
     return why;
 }
 
-/* A step as text, up to the newline. */
+/* Print a step as text, without the newline. */
 static void print_step(char *text, size_t capacity, const struct twill_schedule *schedule,
                        uint32_t at)
 {
@@ -66,10 +66,9 @@ static void complain_mutant(struct scores *scores, const struct test_case *test,
                 test_mutation_name(kind), why, before, after);
 }
 
-/* By the verifier, or because votes could no longer stand for the first meeting: what comes after
- * that is needed to know who has counted them (twill_schedule_entry_steps), which nothing else
- * tells.
- */
+/* Return whether a mutant is noticed: by the verifier, or because an exchange of buffer addresses
+ * could no longer replace the initial synchronisation (twill_schedule_entry_steps()), which the
+ * verifier does not check. */
 static bool is_killed(const struct test_case *test, const struct twill_schedule *schedules)
 {
     struct twill_error error = {.status = TWILL_OK};
@@ -116,7 +115,7 @@ static bool differs(const struct twill_schedule *a, const struct twill_schedule 
            memcmp(a->steps, b->steps, a->count * sizeof(*a->steps)) != 0;
 }
 
-/* All mutations of one step, or those that are drawn. */
+/* Try all mutations of one step, or those that are drawn. */
 static void mutate_step(const struct test_case *test, struct twill_schedule *schedules,
                         uint32_t rank, uint32_t at, uint32_t one_in, struct scores *scores)
 {
@@ -147,7 +146,7 @@ static void mutate_case(const struct test_case *test, void *user)
     uint32_t size = test->world->size, steps = 0;
     struct twill_error error = {.status = TWILL_OK};
     struct twill_schedule *schedules = test_try_emit(test, &error);
-    /* What is not right to begin with is the sweep's. */
+    /* Schedules that are wrong without a mutation are reported by the sweep. */
     if (schedules == NULL || test_is_covered(&scores->seen, test, schedules) ||
         is_killed(test, schedules)) {
         if (schedules != NULL)
@@ -156,7 +155,7 @@ static void mutate_case(const struct test_case *test, void *user)
     }
     for (uint32_t rank = 0; rank < size; rank++)
         steps += schedules[rank].count;
-    /* Some 25 mutants can be made of a step. */
+    /* A step has some 25 mutants. */
     uint32_t one_in = test_whole() ? 1 : 25 * steps / scores->keep + 1;
     for (uint32_t rank = 0; rank < size; rank++)
         for (uint32_t at = 0; at < schedules[rank].count; at++)
@@ -173,7 +172,7 @@ static void mutate_world(uint32_t size, unsigned placement, uint32_t roots, stru
     twill_world_destroy(&world);
 }
 
-/* Per algorithm: made, killed, equivalent by rule; and what is left. */
+/* Print per algorithm: made, killed, equivalent, left; and the rules. */
 static struct score print_scores(const struct scores *scores)
 {
     struct score all = {.simulated = 0};
@@ -231,7 +230,7 @@ static void test_mutants(void **state)
     assert_true(all.noticed * 2 > all.simulated);
 }
 
-/* The simulation itself: every schedule right, at more sizes and seeds. */
+/* Test the simulation itself: it finds every schedule right, at more sizes and seeds. */
 struct opinion {
     unsigned count;
     uint64_t random;

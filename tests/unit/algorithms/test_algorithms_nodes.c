@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole nodes that we do not have, from recorded topologies: the levels that are found, how often
- * small messages cross from one part to another in a row, and how often a ring does. What large
- * messages cost is in test_algorithms_traffic.c. Not run on hardware. */
+/* Whole nodes of machines that are not at hand, from recorded topologies: the levels that are
+ * found, how many synchronisations of small messages cross between units in a row, and how often a
+ * ring crosses. Costs of large messages are in test_algorithms_traffic.c. Not run on hardware. */
 #include "tests/support/nodes.h"
 
 #include <setjmp.h>
@@ -18,7 +18,7 @@ static void check_levels(struct test_node *node, enum test_layout layout, void *
     (void)user;
     for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
         uint32_t units = test_units(node, level), expected = node->machine->units[level];
-        bool all = layout != ONE_A_UNIT && layout != UNEVEN; /* cores have ranks */
+        bool all = layout != ONE_A_UNIT && layout != UNEVEN; /* number of cores with ranks */
         if (all ? units != expected : units > expected)
             fail_msg("%s: %u units of level %u, not %u", node->machine->text, units, level,
                      expected);
@@ -35,7 +35,7 @@ static void test_levels(void **state)
 
 /* --- small messages --------------------------------------------------------------------------- */
 
-/* Where a rank raises the flag that it is awaited for. */
+/* Return the step at which a rank raises the flag that is awaited. */
 static uint32_t raising(const struct twill_schedule *schedule, const struct twill_step *await)
 {
     unsigned op = (await->flags & TWILL_STEP_IMM) != 0 ? TWILL_STEP_PUT_IMM : TWILL_STEP_SIGNAL;
@@ -43,11 +43,11 @@ static uint32_t raising(const struct twill_schedule *schedule, const struct twil
     for (uint32_t i = 0; i < schedule->count; i++)
         if (schedule->steps[i].op == op && --left == 0)
             return i;
-    fail_msg("awaits what nobody raises");
+    fail_msg("awaits a flag that is never raised");
     return 0;
 }
 
-/* The SEND that a RECV of rank r gets: the how manieth from there it is. */
+/* Return the SEND that matches a RECV of rank r, by its number in the channel. */
 static uint32_t sending(const struct twill_schedule *schedules, uint32_t r, uint32_t recv)
 {
     uint32_t peer = schedules[r].steps[recv].peer[0], before = 0;
@@ -61,7 +61,7 @@ static uint32_t sending(const struct twill_schedule *schedules, uint32_t r, uint
         if (step->op == TWILL_STEP_SEND && step->peer[0] == r && before-- == 0)
             return i;
     }
-    fail_msg("receives what nobody sends");
+    fail_msg("receives a message that is never sent");
     return 0;
 }
 
@@ -76,7 +76,7 @@ static uint32_t turn_after(const struct turns *t, uint32_t r, uint32_t peer, uin
     return t->depth[peer][step] + (t->unit[peer] != t->unit[r]);
 }
 
-/* Of a rank's step: how often in a row somebody waited for one of another unit until then. */
+/* Return the number of synchronisations between units in the longest chain that leads to a step. */
 static uint32_t depth_at(const struct turns *t, uint32_t r, uint32_t i)
 {
     const struct twill_step *step = &t->schedules[r].steps[i];
@@ -96,7 +96,7 @@ static uint32_t depth_at(const struct turns *t, uint32_t r, uint32_t i)
     return now;
 }
 
-/* The longest way to the end. */
+/* Return the longest chain to the end of any rank. */
 static uint32_t count_turns(const struct test_node *node, const struct twill_schedule *schedules)
 {
     uint32_t most = 0;
@@ -120,10 +120,10 @@ static uint32_t count_turns(const struct test_node *node, const struct twill_sch
     return most;
 }
 
-/* 8 bytes cross once: everybody shows what it has and looks at all others'. Among more than 64
- * ranks that is dearer than to fold within each unit first, and go there and back; and dearer than
- * messages, of which three rounds may cross, for a barrier. Of a broadcast's root nobody may go
- * before all have come: there and back. */
+/* 8 bytes cross once: every rank publishes its data and reads all others'. With more than 64 ranks
+ * that is dearer than reducing within each unit first, and crossing there and back; and, for a
+ * barrier, dearer than messages, of which three rounds may cross. A broadcast's root must not end
+ * before all ranks have started: there and back. */
 static uint32_t most_turns(const struct test_node *node, enum twill_collective collective)
 {
     bool many = node->world->size > 32;
@@ -162,8 +162,8 @@ static void test_small(void **state)
 
 /* --- rings ------------------------------------------------------------------------------------ */
 
-/* A ring leaves each unit of each level once, wherever ranks are; by rank, when they are shuffled,
- * it does so far more often. */
+/* A ring leaves each unit of each level once, wherever ranks are; a ring by rank crosses far more
+ * often if they are shuffled. */
 static void check_ring(struct test_node *node, enum test_layout layout, void *user)
 {
     unsigned *better = user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every algorithm of the registry, in every collective, flavour, shape of world and root, verified.
- * A new algorithm is covered as it stands. TEST_WHOLE takes all cases, TEST_RANKS=n worlds of n
- * ranks at most. */
+/* Verify every algorithm of the registry, in every collective, protocol, shape of world and root. A
+ * new algorithm is covered without a change here. TEST_WHOLE verifies all cases, TEST_RANKS=n
+ * worlds of at most n ranks. */
 #include "tests/support/schedules.h"
 
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* A row of the report: an algorithm, summed over all tests. */
+/* A row of the report: one algorithm, summed over all tests. */
 struct sweep_row {
     unsigned collectives, worlds, covered, verified, failed;
     uint32_t largest;
@@ -29,7 +29,7 @@ static struct sweep_report {
 struct sweep {
     struct sweep_report *report;
     uint64_t random;
-    uint32_t one_in; /* cases to draw one of */
+    uint32_t one_in; /* verify one of so many cases */
     uint32_t window;
     unsigned verified;
     struct test_seen seen;
@@ -42,7 +42,7 @@ static struct sweep_row *row_of(struct sweep *sweep, const struct twill_algorith
 
 static void complain_row(struct sweep_row *row, const struct test_case *test, const char *why)
 {
-    /* The first few of an algorithm are enough to see what is wrong. */
+    /* Report only the first few failures of an algorithm. */
     if (row->failed++ < 3)
         print_error("%s: %s\n", test->name, why);
 }
@@ -52,7 +52,7 @@ static void verify_case(const struct test_case *test, void *user)
     struct sweep *sweep = user;
     struct twill_error error = {.status = TWILL_OK};
     struct sweep_row *row = row_of(sweep, test->algorithm);
-    /* Given parameters are many, and much alike. */
+    /* Explicit parameters are many, and similar. */
     bool given = test->shape.parameter[0] != 0;
     bool all = test->world->size <= 10 ? test_whole() : !given;
     if (test_draw(&sweep->random, all ? sweep->one_in : 5 * sweep->one_in) != 0)
@@ -67,7 +67,7 @@ static void verify_case(const struct test_case *test, void *user)
         return;
     }
     if (!test_enters_alike(test, schedules))
-        complain_row(row, test, "the ranks do not begin with the same meeting");
+        complain_row(row, test, "the ranks differ in their initial synchronisation");
     bool covered = test_is_covered(&sweep->seen, test, schedules);
     int ways = test->shape.collective == TWILL_ALLTOALL ? 1 : 2;
     for (int in_place = 0; in_place < ways && !covered; in_place++) {
@@ -93,8 +93,8 @@ static unsigned failures(const struct sweep_report *report)
     return failed;
 }
 
-/* Larger worlds cost by the square: of their cases fewer are drawn, and of a whole sweep over the
- * largest some placements are left out in turn. */
+/* Costs grow with the square of the ranks: for larger worlds fewer cases are drawn, and of a whole
+ * sweep over the largest some placements are left out in turn. */
 static void sweep_sizes(struct sweep_report *report, uint32_t from, uint32_t to, uint32_t window,
                         uint32_t roots)
 {
@@ -134,7 +134,7 @@ static void test_two_in_flight(void **state)
     sweep_sizes(report_of(state), 1, 18, 2, 2);
 }
 
-/* Nodes of one world may use different flavours of a kind. */
+/* Nodes of one world may use different protocols of one kind. */
 static void verify_mixed(const struct test_case *test, void *user)
 {
     struct sweep *sweep = user;
@@ -197,7 +197,7 @@ static int begin_report(void **state)
     return *state == NULL;
 }
 
-/* What was verified, as a table. */
+/* Print what was verified, as a table. */
 static int end_report(void **state)
 {
     struct sweep_report *report = report_of(state);

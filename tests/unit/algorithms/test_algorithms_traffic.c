@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole nodes that we do not have, from recorded topologies, on paper: which levels are found, and
- * what crosses the slow links of each. Not run on hardware: bytes are counted from schedules.
+/* Traffic on whole nodes of machines that are not at hand, from recorded topologies: bytes that
+ * cross the slow links of each, counted from schedules. Not run on hardware.
  *
- * The least that has to cross, for messages of n bytes and d units (packages, or NUMA domains, or
- * what else the largest part of the node is), all links between units together:
+ * The minimum that crosses all links between units together, for messages of n bytes and d units
+ * (packages, NUMA domains, or whichever is the largest division of the node):
  *
- *   broadcast       (d-1) n    every unit but the root's gets the message once
- *   allgather       (d-1) n    every part (n in all) gets to every unit but its own
- *   reduce_scatter  (d-1) n    every part is folded from d units' partials: d-1 of them move
- *   allreduce      2(d-1) n    every byte is folded so, and then told to d-1 units. With two units
- * n goes into and out of each; with d, where all units do alike, 2n(d-1)/d
+ *   broadcast       (d-1) n    every unit but the root's receives the message once
+ *   allgather       (d-1) n    every shard (n in all) reaches every unit but its own
+ *   reduce_scatter  (d-1) n    every shard is reduced from d units' partials: d-1 of them move
+ *   allreduce      2(d-1) n    every byte is reduced so, and then sent to d-1 units
  *
- * whatever the number of ranks in each. Where every rank reads all others' memory, what crosses is
- * that times the ranks of a unit. */
+ * With two units n enters and leaves each; with d equal units 2n(d-1)/d, whatever the number of
+ * ranks in each. Where every rank reads all others' memory, that times the ranks of a unit crosses.
+ */
 #include "algorithms/schedule/traffic.h"
 #include "tests/support/nodes.h"
 
@@ -34,21 +34,21 @@ static void test_counter(void **state)
     assert_int_equal(twill_world_create(&world, 4, one_node, NULL), TWILL_OK);
     assert_int_equal(twill_world_set_level(&world, TWILL_LEVEL_NUMA, numa, NULL), TWILL_OK);
     struct twill_step steps[] = {
-        /* 2 blocks of 64 bytes out of the memory of ranks 0 (its own), 1, 2 and 3 */
+        /* 2 blocks of 64 bytes from the memory of ranks 0 (its own), 1, 2 and 3 */
         {.op = TWILL_STEP_REDUCE,
          .nsrc = 4,
          .blocks = 2,
          .dst = twill_operand_make(TWILL_TMP, 0),
          .src = twill_operand_make(TWILL_SHARED | TWILL_PEER, 0),
          .peer = {0, 1, 2, 3}},
-        /* a block, a partial, into that of rank 3 */
+        /* a block, a partial, into the memory of rank 3 */
         {.op = TWILL_STEP_COPY,
          .blocks = 1,
          .flags = TWILL_STEP_PARTIAL,
          .dst = twill_operand_make(TWILL_SHARED | TWILL_PEER, 1),
          .src = twill_operand_make(TWILL_TMP, 1),
          .peer = {3}},
-        /* own memory, signals, what is received: nothing */
+        /* own memory, signals, receives: nothing */
         {.op = TWILL_STEP_COPY, .blocks = 4, .dst = twill_operand_make(TWILL_DST, 0)},
         {.op = TWILL_STEP_SIGNAL},
         {.op = TWILL_STEP_AWAIT, .nsrc = 1, .ordinal = 1, .peer = {3}},
@@ -90,7 +90,7 @@ static void add_up(void *user, uint32_t from, uint32_t to, uint64_t bytes)
     *sum += bytes;
 }
 
-/* As much as the costs of a schedule say, whatever the schedule. */
+/* The traffic equals the costs of the schedule, for every schedule. */
 static void check_sum(const struct test_case *test, void *user)
 {
     unsigned *checked = user;
@@ -127,7 +127,7 @@ static uint64_t least_traffic(enum twill_collective collective, uint32_t units, 
     return (collective == TWILL_ALLREDUCE ? 2 : 1) * (uint64_t)(units - 1) * bytes;
 }
 
-/* A large message crosses the links of a level no more often than it must. */
+/* A large message crosses the links of a level no more often than necessary. */
 static void check_least(const struct test_node *node, unsigned level, enum test_layout layout,
                         const struct test_case *test, const struct twill_schedule *schedules,
                         size_t bytes)
@@ -142,7 +142,7 @@ static void check_least(const struct test_node *node, unsigned level, enum test_
                  node->machine->text, layout, twill_collective_name(collective), bytes,
                  test->shape.root, test->algorithm->name, twill_protocol_name(test->shape.protocol),
                  (unsigned long long)sum.all, level, (unsigned long long)expected);
-    /* And alike for all of them, where all have as many ranks. */
+    /* And equally often for all links, where all units have as many ranks. */
     if (level == node->machine->slow && collective == TWILL_ALLREDUCE && layout != UNEVEN &&
         node->world->size % units == 0 && node->machine->cores != 6)
         assert_true(sum.most <= expected / units + expected / 1000);
@@ -162,15 +162,14 @@ static void check_levels(const struct test_node *node, enum test_layout layout,
 static const enum twill_collective collectives[] = {TWILL_ALLREDUCE, TWILL_BROADCAST,
                                                     TWILL_ALLGATHER, TWILL_REDUCE_SCATTER};
 
-/* From each of three roots, where there is one, with memory that is mapped and memory that is not.
- */
+/* With each of three roots if rooted, with mapped and with other memory. */
 typedef void (*large_fn)(const struct test_node *node, enum test_layout layout,
                          struct test_case *test, size_t bytes, struct twill_chooser *chooser);
 
 static void each_large(struct test_node *node, enum test_layout layout, large_fn fn,
                        struct twill_chooser *chooser)
 {
-    /* What all parts divide, so that none has a byte more. */
+    /* Divisible by all numbers of shards, so that all have one size. */
     size_t bytes = 64 * MIB / (256 * node->world->size) * 256 * node->world->size;
     for (size_t c = 0; c < TWILL_ARRAY_LENGTH(collectives); c++) {
         unsigned roots = twill_collective_facts(collectives[c])->rooted ? 3 : 1;
@@ -185,7 +184,7 @@ static void each_large(struct test_node *node, enum test_layout layout, large_fn
     }
 }
 
-/* The composer does it. */
+/* The composer achieves it. */
 static void check_composed(const struct test_node *node, enum test_layout layout,
                            struct test_case *test, size_t bytes, struct twill_chooser *chooser)
 {
@@ -200,8 +199,8 @@ static void check_composed(const struct test_node *node, enum test_layout layout
     test_schedules_destroy(schedules, node->world->size);
 }
 
-/* Every block of an allreduce is completed once, by one rank, and no rank has more of them than its
- * share, where units are alike. */
+/* Every block of an allreduce is completed once, by one rank, and equally many by each rank where
+ * units are equal. */
 static void check_completed(const struct test_node *node)
 {
     struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = node->world};
@@ -231,9 +230,9 @@ static void test_composed(void **state)
     test_each_node(check_node_composed, NULL);
 }
 
-/* It is chosen where a unit has four ranks and more. With fewer the links are hardly narrower than
- * what the cores read, and to meet at one level more costs as much as it saves: then hardly
- * more crosses than when all read all. */
+/* The composer is chosen where a unit has four ranks or more. With fewer, the links are hardly
+ * slower than the cores' reads, and synchronising at one level more costs as much as it saves: then
+ * hardly more crosses than if all read all. */
 static void check_chosen(const struct test_node *node, enum test_layout layout,
                          struct test_case *test, size_t bytes, struct twill_chooser *chooser)
 {
@@ -265,7 +264,7 @@ static void test_chosen(void **state)
     test_each_node(check_node_chosen, NULL);
 }
 
-/* What a reader may want to see. */
+/* Print a table for the reader. */
 static void print_row(struct test_node *node, enum test_layout layout, void *user)
 {
     (void)user;

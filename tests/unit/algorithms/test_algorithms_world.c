@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The world, declared shapes, and how a buffer is cut. */
+/* The world, declared shapes, and the division of a buffer into blocks. */
 #include "algorithms/world/world_levels.h"
 #include "tests/support/schedules.h"
 
@@ -68,7 +68,7 @@ static void test_world_limits(void **state)
         label[r] = r / 3;
     assert_int_equal(twill_world_create(&world, TWILL_WORLD_MAX_RANKS, label, NULL), TWILL_OK);
     check_world(&world);
-    /* As many units as ranks must not take seconds. */
+    /* As many units as ranks: must not take seconds. */
     for (uint32_t r = 0; r < TWILL_WORLD_MAX_RANKS; r++)
         label[r] = TWILL_WORLD_MAX_RANKS - r;
     assert_int_equal(twill_world_set_level(&world, TWILL_LEVEL_NUMA, label, NULL), TWILL_OK);
@@ -83,7 +83,7 @@ static const uint32_t *units_at(const struct twill_world *w, unsigned level)
     return level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
 }
 
-/* Units are numbered by lowest rank, and lie within those of every level above. */
+/* Units are numbered by lowest rank, and are inside those of every level above. */
 static void check_levels(const struct twill_world *w)
 {
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
@@ -103,7 +103,8 @@ static void check_levels(const struct twill_world *w)
 
 typedef uint32_t labels[TWILL_LEVEL_COUNT][64];
 
-/* Are two ranks to be in one unit of a level, by their labels and what lies above? */
+/* Return whether two ranks are expected in one unit of a level, by their labels and the levels
+ * above. */
 static bool belong_together(const struct twill_world *w, unsigned level, labels label, uint32_t a,
                             uint32_t b)
 {
@@ -134,7 +135,7 @@ static void set_levels(struct twill_world *w, labels label, unsigned round)
     }
 }
 
-/* Which levels are known, and the sequence they are set in, run through all there are. */
+/* All subsets of known levels, set in all orders. */
 static void test_levels(void **state)
 {
     (void)state;
@@ -173,7 +174,7 @@ static void test_levels_refused(void **state)
 static const struct {
     const char *text;
     uint32_t size;
-    const char *labels; /* NULL: refused, with */
+    const char *labels; /* NULL: refused, with `message` */
     const char *message;
 } shapes[] = {
     {"1", 1, "0", NULL},
@@ -252,7 +253,7 @@ static void check_ranges(size_t count, size_t element, uint32_t blocks)
     assert_int_equal(at, count);
     if (lines >= blocks)
         assert_true(least > 0);
-    /* Even: to a line, the last of which may be cut short, or to an element. */
+    /* Boundaries are at cache lines (the last line may be partial), or at elements. */
     assert_true(most - least <= (lines >= blocks ? 2 * 64 / element : 1));
 }
 
@@ -297,7 +298,7 @@ static const struct hierarchy {
      "1 node x 2 L3 caches x 1 rank",
      "node 0\n  L3 cache 0 (rank 0)\n  L3 cache 1 (rank 1)\n"},
     {3, 2, {0}, "2 nodes x 1-2 ranks", "node 0 (ranks 0-1)\nnode 1 (rank 2)\n"},
-    /* what looks alike is one line */
+    /* units with equal structure share a line */
     {6144,
      64,
      {2, 8, 0, 32, 0, 3072},
@@ -342,7 +343,7 @@ static void test_hierarchies(void **state)
     }
 }
 
-/* Ranks that go round the nodes, and no two nodes alike: the list of ranks and the tree are cut. */
+/* Ranks round robin over nodes, no two nodes alike: the list of ranks and the tree are cut off. */
 static void test_long_hierarchy(void **state)
 {
     (void)state;
