@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Set-up without a launcher: two processes that already share a socket lend it to twill, which
- * needs it for nothing but its first exchange of addresses. A program that has MPI or a key-value
- * store does the same with those. */
+/* Set-up without a launcher: two processes give twill a callback that exchanges bytes over a socket
+ * they already have. twill uses it only to bootstrap. A program with MPI or a key-value store would
+ * exchange the bytes with those. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -37,7 +37,7 @@ static int receive_all(int socket, char *to, size_t bytes)
     return 0;
 }
 
-/* An all-gather of two: rank 0 sends first, so that neither waits for the other to read. */
+/* Allgather between two ranks. Rank 0 sends first, so that they do not both wait to send. */
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
 {
     const struct socket_peer *peer = user;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading CSV fast: the file is mapped, its lines found by memchr(), and a rank parses the numbers
- * of its own samples only. NT3 has 60,483 of them on a line. */
+/* Fast reading of CSV: the file is mapped, memchr() finds its lines, and a rank parses only its own
+ * samples. NT3 has 60,483 numbers per line. */
 #include "dataset.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ double example_uniform(uint64_t *state)
     return (double)(example_random(state) >> 11) * 0x1p-53;
 }
 
-/* What the fast path cannot take exactly: copied, for a mapping has no end mark. */
+/* Parse a number that the fast path cannot, from a copy, as the mapping is not terminated. */
 static const char *parse_slowly(const char *at, const char *end, double *value)
 {
     char copy[64], *stop;
@@ -38,8 +38,9 @@ static const char *parse_slowly(const char *at, const char *end, double *value)
     return stop == copy ? NULL : at + (stop - copy);
 }
 
-/* One number from [at, end); NULL if there is none. Up to 15 digits and small exponents are exact
- * with one multiplication or division (Clinger 1990); everything else goes to strtod(). */
+/* Parse a number from [at, end). Returns where it ends, or NULL. Up to 15 digits and small
+ * exponents are exact with one multiplication or division (Clinger 1990); strtod() does everything
+ * else. */
 static const char *parse_number(const char *at, const char *end, double *value)
 {
     static const double powers[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -111,7 +112,7 @@ static int map_file(struct example_file *file, char *message, size_t bytes)
     return 0;
 }
 
-/* Does the line hold anything but numbers? */
+/* Return whether the line has anything but numbers. */
 static int is_header(const char *at, const char *end)
 {
     double value;
@@ -145,7 +146,7 @@ static int read_label(struct example_file *file, size_t sample, const char *at, 
     return 0;
 }
 
-/* Find the lines, once their number is known to fit. */
+/* Index the start and the label of each line, of which there are at most `lines`. */
 static int index_lines(struct example_file *file, const char *at, size_t lines, char *message,
                        size_t bytes)
 {
@@ -176,7 +177,7 @@ static int index_lines(struct example_file *file, const char *at, size_t lines, 
 
 static size_t count_newlines(const char *at, const char *end)
 {
-    size_t lines = 1; /* the last may lack one */
+    size_t lines = 1; /* the last line may not end with one */
     while ((at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
         lines++;
         at++;
@@ -247,7 +248,7 @@ size_t *example_split(const struct example_file *file, uint64_t seed, size_t *tr
     return order;
 }
 
-/* The features of one line; NULL where it went wrong is told by *bad. */
+/* Parse the features of one line. Returns -1 on error, with the number of the field in *bad. */
 static int parse_sample(const struct example_file *file, size_t sample, float *values, size_t *bad)
 {
     const char *at = file->text + file->starts[sample], *end = line_end(file, at);

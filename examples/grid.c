@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Model and data parallelism in one: ranks form a grid, and each row and each column of it is a
- * communicator of its own. A row holds one copy of the model, a weight matrix cut by columns; the
- * rows share the samples out between them.
+/* Model and data parallelism together: ranks form a grid, and each row and each column is a
+ * communicator. A row holds one copy of the model, a weight matrix divided by columns; the samples
+ * are divided among the rows.
  *
- *     0 1    a row sums its parts of the activations (model parallelism),
+ *     0 1    a row sums its partial activations (model parallelism),
  *     2 3    a column sums its gradients (data parallelism)
  *
- * Run: twillrun -n 4 grid. Trains a linear model and checks that it is, bit for bit, the one that a
- * single rank trains on all samples: numbers are small integers, which add up exactly. */
+ * Run: twillrun -n 4 grid. Trains a linear model and checks that it equals, bit for bit, the model
+ * that a single rank trains on all samples: numbers are small integers, which add up exactly. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +30,8 @@ static double target(int s)
     return s % 5 - 2;
 }
 
-/* A step on the samples of this row with the weights of this column; exact, since the rate is a
- * power of two and everything else are small integers at first. */
+/* Do a step on the samples of this row with the weights of this column. It is exact, as the rate is
+ * a power of two and all inputs are small integers. */
 static twill_status step_grid(const struct grid *grid, double *weights)
 {
     int wide = INPUTS / grid->columns, shard = SAMPLES / grid->rows;
@@ -63,7 +63,7 @@ static twill_status train_grid(const struct grid *grid, double *weights)
     return status;
 }
 
-/* The same on one rank: a grid of one, a communicator of one. */
+/* Train on one rank: on a grid of one. */
 static twill_status train_alone(twill_comm *self, double *weights)
 {
     struct grid grid = {.row = self, .column = self, .rows = 1, .columns = 1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forward and backward of the example's network. Hidden units are the inner loop, so that compilers
- * vectorise it without changing the order of a sum. */
+/* Forward and backward passes of the example's network. The inner loop is over hidden units, so
+ * that compilers vectorise it without changing the order of sums. */
 #include "network.h"
 
 #include "dataset.h"
@@ -30,7 +30,7 @@ void example_network_free(struct example_network *network)
     *network = (struct example_network){0};
 }
 
-/* Glorot and Bengio 2010: uniform within sqrt(6 / (in + out)). */
+/* Glorot and Bengio (2010): uniform within sqrt(6 / (in + out)). */
 void example_network_randomise(struct example_network *network, uint64_t seed)
 {
     size_t inner = network->features * network->hidden;

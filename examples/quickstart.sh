@@ -23,7 +23,7 @@ cmake --build --preset release
 heading "Train a tumour-or-normal classifier with 4 ranks on this machine"
 $bin/twillrun -n 4 $bin/train --data $data
 
-heading "The same with the ranks on 2 virtual nodes of 2, which talk by twill's own TCP"
+heading "The same with the ranks on 2 virtual nodes of 2, which communicate by twill's own TCP"
 TWILL_NODES=2x2 TWILL_PROVIDER=tcp $bin/twillrun -n 4 $bin/train --data $data
 
 heading "The same through libfabric"

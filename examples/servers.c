@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameter servers over messages and groups of calls: workers push gradients, servers sum them and
- * hand the sum back. Four kinds, as PHub names them (Luo et al. 2018):
+/* Parameter servers by messages in groups of calls: workers push gradients, servers sum them and
+ * send the sum back. Four kinds, as named by PHub (Luo et al. 2018):
  *
- *     cc   one server, which is a worker too          root sends and receives 2n(P-1)
- *     nc   one server, which is not                   it receives nW and sends nW
+ *     cc   one server, which is a worker too          it sends and receives n(P-1)
+ *     nc   one server, which is no worker             it receives nW and sends nW
  *     cs   every worker serves a shard                each sends 2n(P-1)/P
- *     ncs  M servers that are no workers              a worker sends n, a server nW/M
+ *     ncs  M servers, which are no workers            a worker sends n, a server nW/M
  *
- * Run: twillrun -n 4 servers cs; twillrun -n 5 servers ncs 2. Checks that the sum is that of
- * twill_allreduce among the workers, and that the bytes are what the table says. */
+ * Run: twillrun -n 4 servers cs; twillrun -n 5 servers ncs 2. Checks that the sum equals that of
+ * twill_allreduce() among the workers, and the bytes sent and received. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct servers_job {
     int servers, first;       /* ranks first .. first+servers-1, each with a shard */
     size_t sent, received;    /* payload bytes of this rank */
     float *gradient, *summed; /* a worker's */
-    float *shard;             /* a server's: one row for each worker */
+    float *shard;             /* a server's: one row per worker */
 };
 
 #define TRY(call)                                                                                  \
@@ -44,8 +44,8 @@ static size_t shard_count(const struct servers_job *job, int server)
     return shard_begin(job, server + 1) - shard_begin(job, server);
 }
 
-/* Shard `server` between a worker and its server, in either direction; what stays on a rank is
- * copied, not sent. Inside a group: nothing moves before its end. */
+/* Move shard number `server` between a worker and the server, in either direction; on one rank,
+ * copy it. Called inside a group: nothing is sent before the group's end. */
 static twill_status move_shard(struct servers_job *job, int worker, int server, bool push)
 {
     int at = job->first + server, from = push ? worker : at, to = push ? at : worker;
@@ -90,7 +90,7 @@ static twill_status step_servers(struct servers_job *job)
     return move_shards(job, false);
 }
 
-/* Small integers: every order of adding gives the same bits. */
+/* Fill in small integers, for which every order of adding gives the same bits. */
 static void fill_gradients(struct servers_job *job, int turn)
 {
     for (size_t i = 0; i < SERVERS_ELEMENTS; i++)
@@ -121,7 +121,7 @@ static twill_status run_servers(struct servers_job *job, int *wrong)
     return status;
 }
 
-/* What a rank must have sent and received by the table above. */
+/* Return whether this rank has sent or received other than what the table above says. */
 static int wrong_bytes(const struct servers_job *job)
 {
     size_t n = SERVERS_ELEMENTS * sizeof(float), want = 0;
@@ -161,7 +161,7 @@ int main(int argc, char **argv)
     job.rank = twill_comm_rank(job.comm);
     job.size = twill_comm_size(job.comm);
     if (!arrange_servers(&job, argc, argv)) {
-        fprintf(stderr, "usage: servers cc|nc|cs|ncs [servers], with a worker at least\n");
+        fprintf(stderr, "usage: servers cc|nc|cs|ncs [servers], with at least one worker\n");
         twill_finalize(job.comm);
         return 2;
     }

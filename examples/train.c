@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Train a tumour-or-normal classifier on all ranks: twillrun -n 4 train --data wdbc.csv
  *
- * What a training loop needs of twill is six calls: init, rank, size, broadcast of the parameters
- * from rank 0, an allreduce of the gradients, finalize; a seventh, alloc, gives memory for the
- * gradients that is known to the other ranks of the node and to the network, once for all. Every
- * mini-batch is divided among the ranks, so that any number of ranks walks the same path; a rank
- * reads the numbers of its own samples only. */
+ * A training loop needs six calls of twill: init, rank, size, broadcast of the parameters from rank
+ * 0, allreduce of the gradients, finalize. A seventh, alloc, returns memory for the gradients that
+ * the node's other ranks have mapped and that is registered with the network. Every mini-batch is
+ * divided among the ranks, so that any number of ranks computes the same model; a rank parses its
+ * own samples only. */
 #include "dataset.h"
 #include "network.h"
 
@@ -33,13 +33,13 @@ struct training {
     struct example_file file;
     struct example_set train, held_out; /* this rank's shards */
     size_t samples, batches;            /* of all ranks: training samples, mini-batches */
-    size_t *first;                      /* where each mini-batch begins in the shard */
+    size_t *first;                      /* [batches + 1] where each mini-batch begins in `train` */
     struct example_network network;
     double seconds[PHASES];
-    double talking; /* seconds in collectives */
+    double communication; /* seconds in collectives */
     size_t calls, bytes;
     double *gradient;              /* from twill_alloc() */
-    twill_counters started, ended; /* after the first mini-batch, and after the last */
+    twill_counters started, ended; /* after the first mini-batch, after the last */
     char message[512];
 };
 
@@ -50,13 +50,13 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* In place over all ranks, with the books kept. */
+/* Reduce in place over all ranks, and count time, calls and bytes. */
 static int reduce_values(struct training *t, void *values, size_t count, twill_type type,
                          twill_op op)
 {
     double start = now();
     twill_status status = twill_allreduce(t->comm, values, values, count, type, op);
-    t->talking += now() - start;
+    t->communication += now() - start;
     t->calls++;
     t->bytes += count * (type == TWILL_I32 ? 4 : 8);
     if (status != TWILL_OK)
@@ -64,7 +64,7 @@ static int reduce_values(struct training *t, void *values, size_t count, twill_t
     return status == TWILL_OK ? 0 : -1;
 }
 
-/* If one rank failed, none goes on; the one that failed has a message. */
+/* Return -1 on all ranks if one has failed; that one has a message. */
 static int agree_failure(struct training *t, int failed)
 {
     int32_t any = failed != 0;
@@ -73,7 +73,7 @@ static int agree_failure(struct training *t, int failed)
     return failed || any ? -1 : 0;
 }
 
-/* The part of n things that is this rank's: from `*from`, this many. */
+/* Return how many of n samples are this rank's shard, which begins at *from. */
 static size_t shard(const struct training *t, size_t n, size_t *from)
 {
     size_t size = (size_t)t->size, rank = (size_t)t->rank;
@@ -87,7 +87,7 @@ static size_t batch_samples(const struct training *t, size_t batch)
     return left < t->options.batch ? left : t->options.batch;
 }
 
-/* Of every mini-batch this rank takes its share: disjoint shards that cover the set. */
+/* Load this rank's shard of every mini-batch, and of the held-out samples. */
 static int load_shards(struct training *t, const size_t *order)
 {
     size_t *mine = malloc(t->samples * sizeof(*mine)), from, n = 0;
@@ -135,7 +135,7 @@ static void standardise(struct example_set *set, const double *mean, const doubl
         }
 }
 
-/* Zero mean and unit variance for each feature, by the training samples of all ranks. */
+/* Scale each feature to zero mean and unit variance over the training samples of all ranks. */
 static int preprocess(struct training *t)
 {
     size_t features = t->file.features;
@@ -168,8 +168,7 @@ static int preprocess(struct training *t)
     return failed;
 }
 
-/* One mini-batch: this rank's part of the gradient, the sum over ranks, the same step everywhere.
- */
+/* Train on one mini-batch: sum the ranks' gradients, and do the same step on every rank. */
 static int train_batch(struct training *t, size_t batch, double *loss)
 {
     struct example_network *network = &t->network;
@@ -190,9 +189,9 @@ static int train_model(struct training *t)
     size_t *order = malloc(t->batches * sizeof(*order));
     uint64_t random = options->seed + 1;
     size_t shown = (options->epochs + 9) / 10;
-    size_t room = example_network_parameters(t->file.features, options->hidden) + 1;
+    size_t numbers = example_network_parameters(t->file.features, options->hidden) + 1;
     void *memory = NULL;
-    (void)twill_alloc(twill_comm_context(t->comm), &memory, room * sizeof(double));
+    (void)twill_alloc(twill_comm_context(t->comm), &memory, numbers * sizeof(double));
     t->gradient = memory;
     int failed =
         order == NULL || memory == NULL ||
@@ -200,7 +199,7 @@ static int train_model(struct training *t)
     if (failed)
         snprintf(t->message, sizeof(t->message), "no memory");
     failed = agree_failure(t, failed);
-    t->talking = 0;
+    t->communication = 0;
     t->calls = t->bytes = 0;
     if (!failed && t->rank == 0)
         example_network_randomise(&t->network, options->seed);
@@ -225,7 +224,7 @@ static int train_model(struct training *t)
     return failed;
 }
 
-/* What the library counted on rank 0 from the second mini-batch on. */
+/* Print the library's counters of rank 0 from the second mini-batch on. */
 static void print_counters(const struct training *t)
 {
     const twill_counters *from = &t->started, *to = &t->ended;
@@ -241,7 +240,7 @@ static void print_counters(const struct training *t)
            (unsigned long long)(to->registrations - from->registrations));
 }
 
-/* Loss and right answers over the samples of all ranks. */
+/* Sum the loss and the correct answers over the samples of all ranks. */
 static int evaluate(struct training *t, const struct example_set *set, double result[2])
 {
     result[0] = result[1] = 0;
@@ -253,7 +252,7 @@ static int evaluate(struct training *t, const struct example_set *set, double re
     return reduce_values(t, result, 2, TWILL_F64, TWILL_SUM);
 }
 
-/* Are the parameters the same, bit for bit, on every rank? */
+/* Check that the parameters are equal, bit for bit, on all ranks. */
 static int compare_parameters(struct training *t)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
@@ -272,13 +271,13 @@ static int compare_parameters(struct training *t)
     return least == most ? 0 : -1;
 }
 
-static int print_phases(struct training *t, const double *seconds, double talking, size_t calls,
-                        size_t bytes)
+static int print_phases(struct training *t, const double *seconds, double communication,
+                        size_t calls, size_t bytes)
 {
     static const char *const names[] = {"load", "preprocess", "train", "evaluate"};
     double mine[PHASES + 1], least[PHASES + 1], mean[PHASES + 1], most[PHASES + 1];
     memcpy(mine, seconds, PHASES * sizeof(double));
-    mine[PHASES] = mine[TRAIN] > 0 ? 100 * talking / mine[TRAIN] : 0;
+    mine[PHASES] = mine[TRAIN] > 0 ? 100 * communication / mine[TRAIN] : 0;
     memcpy(least, mine, sizeof(mine));
     memcpy(mean, mine, sizeof(mine));
     memcpy(most, mine, sizeof(mine));
@@ -331,7 +330,7 @@ static int run_training(struct training *t)
     if (train_model(t) != 0)
         return -1;
     t->seconds[TRAIN] = now() - start;
-    double talking = t->talking;
+    double communication = t->communication;
     size_t calls = t->calls, bytes = t->bytes;
 
     start = now();
@@ -345,7 +344,7 @@ static int run_training(struct training *t)
         printf("held-out accuracy  %.4f (%.0f of %zu)\n", tested[1] / (double)held_out, tested[1],
                held_out);
     }
-    return compare_parameters(t) || print_phases(t, t->seconds, talking, calls, bytes);
+    return compare_parameters(t) || print_phases(t, t->seconds, communication, calls, bytes);
 }
 
 static void release_training(struct training *t)
@@ -361,7 +360,7 @@ static void release_training(struct training *t)
 
 static const char usage[] =
     "Usage: train --data FILE [options]\n"
-    "Train a tumour-or-normal classifier on every rank it was started on (see twillrun).\n"
+    "Train a tumour-or-normal classifier on all ranks of a job (see twillrun).\n"
     "      --data FILE      CSV: data/wdbc.csv, or NT3's (label, then features, no header)\n"
     "      --format NAME    auto, wdbc or nt3 (auto: wdbc if the first line is a header)\n"
     "      --epochs N       (100)\n"
@@ -405,7 +404,7 @@ static int parse_format(const char *text, enum example_format *format)
     return -1;
 }
 
-/* 0: go on, 1: help was printed, 2: a mistake. */
+/* Returns 0, 1 if help was printed, 2 for a wrong option. */
 static int parse_options(struct train_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
@@ -441,7 +440,7 @@ static int parse_options(struct train_options *options, int argc, char **argv)
             return letter == 'h' ? (fputs(usage, stdout), 1) : 2;
     }
     if (!failed && (options->data == NULL || optind < argc))
-        failed = fprintf(stderr, "train: name the data with --data FILE, and nothing else\n");
+        failed = fprintf(stderr, "train: expected --data FILE and no other arguments\n");
     return failed ? 2 : 0;
 }
 

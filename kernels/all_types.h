@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The template for every type, and the rows of the table. Included once, at the end of an
- * instruction set's file, after its primitives. */
+/* Instantiates the template for every type, and defines the rows of the table. Included at the end
+ * of each instruction set's file, after its primitives. */
 
 #define TWILL_OPS_ARITHMETIC(X)                                                                    \
     X(sum, TWILL_SUM)                                                                              \
@@ -8,7 +8,7 @@
     X(min, TWILL_MIN)                                                                              \
     X(max, TWILL_MAX)                                                                              \
     X(avg, TWILL_AVG)
-/* Sums and products are the signed ones'. */
+/* Sums and products are those of the signed type. */
 #define TWILL_OPS_UNSIGNED(X)                                                                      \
     X(min, TWILL_MIN)                                                                              \
     X(max, TWILL_MAX)                                                                              \
@@ -98,8 +98,8 @@
 #define LOGIC
 #include "kernels/template.h"
 
-/* Bits do not care where an element ends: those of 2 bytes are folded as 2 of 1, those of 8 as 2 of
- * 4. */
+/* Bitwise operations ignore where elements end: reduce those of 2 bytes as twice as many of 1,
+ * those of 8 as twice as many of 4. */
 #define TWILL_TWICE(stem, wide, half)                                                              \
     static void reduce_##stem##_##wide(void *dst, const void *const *src, unsigned nsrc,           \
                                        size_t count, uint32_t divisor, unsigned flags)             \
@@ -117,7 +117,7 @@ TWILL_TWICE(bxor, u64, u32)
     [TWILL_SUM] = reduce_sum_##type, [TWILL_PROD] = reduce_prod_##type,                            \
     [TWILL_MIN] = reduce_min_##type, [TWILL_MAX] = reduce_max_##type,                              \
     [TWILL_AVG] = reduce_avg_##type
-/* `type` is one of the two others. */
+/* `type` is as_signed or as_unsigned. */
 #define TWILL_INTEGER_ROW(type, as_signed, as_unsigned)                                            \
     [TWILL_SUM] = reduce_sum_##as_signed, [TWILL_PROD] = reduce_prod_##as_signed,                  \
     [TWILL_MIN] = reduce_min_##type, [TWILL_MAX] = reduce_max_##type,                              \
@@ -141,7 +141,7 @@ TWILL_TWICE(bxor, u64, u32)
             TWILL_INTEGER_ROW(u64, i64, u64)                                                       \
         }                                                                                          \
     }
-/* Of the hot types. Sums and products of unsigned integers are the signed ones'. */
+/* For hot types only. Sums and products of unsigned integers are those of the signed type. */
 #define TWILL_SPREAD_ROW(type)                                                                     \
     [TWILL_SUM] = spread_sum_##type, [TWILL_PROD] = spread_prod_##type,                            \
     [TWILL_MIN] = spread_min_##type, [TWILL_MAX] = spread_max_##type,                              \
@@ -159,7 +159,7 @@ TWILL_TWICE(bxor, u64, u32)
         [TWILL_F16] = stem##_f16, [TWILL_BF16] = stem##_bf16, [TWILL_F8E4M3] = stem##_f8e4m3,      \
         [TWILL_F8E5M2] = stem##_f8e5m2                                                             \
     }
-/* What all tables have alike but for their names. */
+/* The members that every table initialises in this way. */
 #define TWILL_KERNELS_MEMBERS                                                                      \
     .reduce = TWILL_KERNELS_ROWS, .spread = TWILL_KERNELS_SPREAD,                                  \
     .widen = TWILL_KERNELS_CONVERT(widen), .narrow = TWILL_KERNELS_CONVERT(narrow), .copy = copy

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels in AVX2 and F16C. */
+/* The kernels for AVX2 and F16C. */
 #include "kernels/isa.h"
 
 #if defined(__x86_64__)
@@ -16,11 +16,10 @@ typedef __m128i half; /* as many 16-bit elements as vector_f32 holds */
 #define HALF(name)      _mm_##name
 #define HALF_BITS(name) _mm_##name##_si128
 
-/* Streamed registers in a row. Measured on Zen 5, 100 MiB, two sources: 4 give 61 GB/s, 1 gives 57.
- */
+/* Streamed registers in a row: on Zen 5, 100 MiB, two sources, 4 give 61 GB/s, 1 gives 57. */
 #define TWILL_STREAM_REGISTERS 4u
 
-/* a OR b; where mask is set, a AND b */
+/* Return a OR b; where mask is set, a AND b. */
 TWILL_INLINE __m256i or_but_and(__m256i a, __m256i b, __m256i mask)
 {
     return _mm256_or_si256(_mm256_and_si256(a, b),
@@ -44,13 +43,13 @@ TWILL_INLINE __m256i or_but_and(__m256i a, __m256i b, __m256i mask)
 #define store_tail_i32(p, v, n)  _mm256_maskstore_epi32((void *)(p), first_32(n), v)
 #define store_tail_i64(p, v, n)  _mm256_maskstore_epi64((void *)(p), first_64(n), v)
 
-/* a < b ? x : y */
+/* Return a < b ? x : y. */
 TWILL_INLINE __m256i choose_less(__m256i a, __m256i b, __m256i x, __m256i y)
 {
     return _mm256_blendv_epi8(y, x, _mm256_cmpgt_epi32(b, a));
 }
 
-/* The mask of the first n elements. */
+/* Return the mask of the first n elements. */
 TWILL_INLINE __m256i first_32(size_t n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -69,7 +68,7 @@ TWILL_INLINE __m128i narrow_bits_bf16(__m256 v)
     return _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
 }
 
-/* Numbers that fit a byte, in the lower half. */
+/* Pack numbers that fit a byte, into the lower half. */
 TWILL_INLINE __m128i bytes_of(__m256i v)
 {
     __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -98,7 +97,7 @@ TWILL_INLINE __m256i max_i64(__m256i a, __m256i b)
     return _mm256_blendv_epi8(b, a, _mm256_cmpgt_epi64(a, b));
 }
 
-/* Unsigned with the sign turned over compares as signed. */
+/* Unsigned numbers with the top bit flipped compare as signed ones. */
 TWILL_INLINE __m256i greater_u64(__m256i a, __m256i b)
 {
     __m256i top = _mm256_set1_epi64x(INT64_MIN);
@@ -121,8 +120,8 @@ TWILL_INLINE __m256i truth_u64(__m256i v)
                                _mm256_set1_epi64x(1));
 }
 
-/* A quotient of 32-bit integers that is no integer is at least 2^-31 (relative) off the nearest
- * one, so the double truncates to the right side. */
+/* A quotient of 32-bit integers that is not an integer differs from the nearest one by at least
+ * 2^-31 (relative), so the double truncates correctly. */
 TWILL_INLINE __m256i div_i32(__m256i v, uint32_t divisor)
 {
     __m256d by = _mm256_set1_pd((double)divisor);

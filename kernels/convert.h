@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 8- and 16-bit floats to f32 (exact) and back (to nearest even), in portable C.
- * A NaN becomes the canonical quiet NaN on the way back. */
+/* Conversion of 8- and 16-bit floats to f32 (exact) and back (to nearest even), in portable C. A
+ * NaN becomes the canonical quiet NaN on the way back. */
 #ifndef TWILL_CONVERT_H
 #define TWILL_CONVERT_H
 
@@ -41,8 +41,8 @@ static inline uint16_t twill_bf16_from_f32(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-/* The IEEE-like formats smaller than f32: so many bits of mantissa, so much bias; sign, infinity
- * and NaN are the caller's. The magnitude widened: */
+/* Widen the magnitude of a float with this many bits of mantissa and this bias. The caller handles
+ * sign, infinity and NaN. */
 static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
 {
     if (rest >> mantissa) /* normal: rebias to 127 */
@@ -50,7 +50,7 @@ static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsi
     return (float)rest * twill_f32_from_bits((128 - bias - mantissa) << 23); /* denormal: exact */
 }
 
-/* A magnitude that is no NaN rounded; what is too large for the format gives codes past its end. */
+/* Round a magnitude that is not NaN. What is too large gives codes past the format's largest. */
 static inline uint32_t twill_narrow_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
 {
     uint32_t digits = rest & 0x7fffffu, shift = 23 - mantissa, exponent = rest >> 23;
@@ -96,7 +96,7 @@ static inline float twill_f32_from_f8e4m3(uint8_t value)
     return twill_with_sign(twill_widen_magnitude(value & 0x7fu, 3, 7), sign);
 }
 
-/* Codes past the largest number, 0x7e, are the NaN, which has no sign here. */
+/* Codes past the largest number, 0x7e, become the NaN, without a sign. */
 static inline uint8_t twill_f8e4m3_from_f32(float value)
 {
     uint32_t bits = twill_f32_bits(value), rest = bits & 0x7fffffffu;
@@ -104,7 +104,7 @@ static inline uint8_t twill_f8e4m3_from_f32(float value)
     return (uint8_t)(code < TWILL_NAN_F8E4M3 ? (bits >> 24 & 0x80u) | code : TWILL_NAN_F8E4M3);
 }
 
-/* The upper half of an f16. */
+/* An f8e5m2 is the upper half of an f16. */
 static inline float twill_f32_from_f8e5m2(uint8_t value)
 {
     return twill_f32_from_f16((uint16_t)(value << 8));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tables there are and which of them this machine runs: by CPUID features and the state the
- * operating system saves, never by a model number (emulated Knights Landings have no AVX-512). */
+/* The tables, and which of them this machine runs: by CPUID features and the state that the
+ * operating system saves, never by model number (an emulated Knights Landing lacks AVX-512). */
 #include "kernels/isa.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 struct features {
     unsigned leaf1_ecx, leaf7_ebx;
-    unsigned state; /* XCR0: what is saved on a context switch */
+    unsigned state; /* XCR0: the registers saved on a context switch */
 };
 
 enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6 };
@@ -40,7 +40,7 @@ bool twill_cpu_runs_avx2(void)
     return cpu_has(features(), bit_AVX | bit_F16C, bit_AVX2, XCR0_AVX);
 }
 
-/* The compiler takes what -mavx512f implies, hence FMA. */
+/* -mavx512f lets the compiler use what it implies, hence FMA, too. */
 bool twill_cpu_runs_avx512f(void)
 {
     return cpu_has(features(), bit_AVX | bit_F16C | bit_FMA, bit_AVX2 | bit_AVX512F, XCR0_AVX512);
@@ -65,7 +65,7 @@ const struct twill_kernels *twill_kernels_at(size_t index)
     return index < TWILL_ARRAY_LENGTH(tables) ? tables[index] : NULL;
 }
 
-/* "auto, scalar, avx2, avx512f (not on this machine)" */
+/* Print "auto, scalar, avx2, avx512f (not on this machine)". */
 static void list_tables(char *text, size_t size)
 {
     int used = snprintf(text, size, "auto");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the instruction sets share: their tables and the types of the elements. */
+/* Internal to kernels/: the tables of the instruction sets, and the types of elements. */
 #ifndef TWILL_ISA_H
 #define TWILL_ISA_H
 
@@ -17,7 +17,7 @@ bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);
 
-/* An element as it lies in memory. Integers are unsigned: they wrap. */
+/* Elements in memory. Integers are unsigned, so that they wrap. */
 typedef float element_f32;
 typedef double element_f64;
 typedef uint8_t element_i8;
@@ -33,7 +33,7 @@ typedef uint16_t element_bf16;
 typedef uint8_t element_f8e4m3;
 typedef uint8_t element_f8e5m2;
 
-/* Pairs, the same functions in every table. */
+/* Kernels for pairs, which every table uses. */
 #define TWILL_PAIRS_DECLARE(stem)                                                                  \
     void twill_##stem(void *dst, const void *const *src, unsigned nsrc, size_t count,              \
                       uint32_t divisor, unsigned flags);
@@ -49,7 +49,7 @@ TWILL_PAIRS_DECLARE(minloc_i64)
 TWILL_PAIRS_DECLARE(maxloc_i64)
 
 #define TWILL_INLINE static inline __attribute__((always_inline))
-/* Unroll a short loop of constant length, also at -O2, so that its array lives in registers. */
+/* Unroll a short loop of constant length, even at -O2, so that its array is kept in registers. */
 #if defined(__clang__)
 #define TWILL_UNROLL _Pragma("clang loop unroll(full)")
 #else

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reductions and copies, one table per instruction set, all equal bit for bit.
+/* Reductions and copies: one table per instruction set, all with the same results bit for bit.
  *
- * A kernel folds nsrc sources in the order given, in one pass over memory:
+ * A kernel reduces nsrc sources in the order given, in one pass over memory:
  *     dst[i] = ((src[0][i] op src[1][i]) op src[2][i]) ...
- * dst may be the very same address as one of the sources, else nothing overlaps. 8- and 16-bit
- * floats are folded in f32 and rounded once, at the end of the pass. A NaN result is the canonical
- * quiet NaN: positive, only the first bit of the mantissa set (f8e5m2: 0x7e); f8e4m3 has but one,
- * 0x7f, and it is also what overflow rounds to. Integers wrap at their width, the sum of an average
- * too, which is then divided and truncated. Pointers are aligned to the element, no more.
+ * dst may be one of the sources; otherwise nothing overlaps. 8- and 16-bit floats are reduced in
+ * f32 and rounded once, at the end of the pass. A NaN result is the canonical quiet NaN: positive,
+ * only the first bit of the mantissa set (f8e5m2: 0x7e); f8e4m3 has only one NaN, 0x7f, to which
+ * overflow rounds as well. Integers wrap at their width, as does the sum of an average, which is
+ * then divided and truncated. Pointers need only be aligned to the element.
  *
- * Pairs (minloc, maxloc) are {value; int32_t index}, laid out as C structs; padding comes out as
+ * Pairs (minloc, maxloc) are {value; int32_t index}, laid out as C structs; padding is written as
  * zeros. The order is total: NaN first, then the value as for min and max, then the lower index.
  *
- * A fold that goes on elsewhere leaves a partial: for sum, prod and avg of 8- and 16-bit floats
- * f32, neither rounded nor divided; else an element, of avg not yet divided. */
+ * A reduction that continues elsewhere leaves a partial: for sum, prod and avg of 8- and 16-bit
+ * floats f32, neither rounded nor divided; otherwise an element, for avg not yet divided. */
 #ifndef TWILL_KERNELS_H
 #define TWILL_KERNELS_H
 
@@ -23,88 +23,90 @@
 #define TWILL_KERNEL_MAX_DESTINATIONS 8
 
 enum twill_kernel_flags {
-    /* Store past the caches: for a destination that will not be read before it would have left
-     * them. Measured on Zen 5 (1 MiB L2, 32 MiB L3), f32 sum of two: where everything fits L2 it
-     * costs up to a factor of 4; within L3 it gains 5 to 15 % and the reader pays for it; from
-     * about the size of L3 (16 MiB per array) on it gains 25 to 45 %, a copy 50 %. */
+    /* Store past the caches: for a destination that would have left them before it is read.
+     * Measured on Zen 5 (1 MiB L2, 32 MiB L3), f32 sum of two: up to 4 times slower if everything
+     * fits L2; within L3 5 to 15 % faster, which the reader pays for; from about the size of L3 (16
+     * MiB per array) on 25 to 45 % faster, a copy 50 %. */
     TWILL_KERNEL_STREAM = 1
 };
 
-/* nsrc is 1..8, all elements raw. divisor (at least 1) is read by TWILL_AVG only: the sum is
- * divided by it (integers towards zero) before it is rounded and stored. Called directly, a kernel
- * rounds and treats denormals as the thread's floating-point environment says; twill_kernels_reduce
- * makes sure of nearest even and of denormals kept. */
+/* Reduce nsrc (1..8) sources of raw elements. divisor (at least 1) is read by TWILL_AVG only: the
+ * sum is divided by it (integers towards zero) before it is rounded and stored. Called directly, a
+ * kernel uses the thread's floating-point environment; twill_kernels_reduce() makes sure that it
+ * rounds to nearest even and keeps denormals. */
 typedef void (*twill_reduce_fn)(void *dst, const void *const *src, unsigned nsrc, size_t count,
                                 uint32_t divisor, unsigned flags);
-/* The same to several places at once, 2..8 of them: each of dst[] gets every element. One of them
- * may be a source. */
+/* Like twill_reduce_fn, but store the result to each of ndst (2..8) destinations, one of which may
+ * be a source. */
 typedef void (*twill_spread_fn)(void *const *dst, unsigned ndst, const void *const *src,
                                 unsigned nsrc, size_t count, uint32_t divisor, unsigned flags);
 typedef void (*twill_copy_fn)(void *dst, const void *src, size_t bytes, unsigned flags);
-/* From elements to f32, exact, or back, rounded; a NaN becomes the canonical one. */
+/* Convert elements to f32, exact, or back, rounded; a NaN becomes the canonical one. */
 typedef void (*twill_convert_fn)(void *dst, const void *src, size_t count);
 
+/* The kernels of one instruction set. Constant. */
 struct twill_kernels {
     const char *isa;         /* "scalar", "avx2", "avx512f" */
     bool (*supported)(void); /* by CPUID and the operating system's state, never by model */
-    twill_reduce_fn reduce[TWILL_TYPE_COUNT][TWILL_OP_COUNT]; /* NULL: has no meaning */
-    twill_spread_fn spread[TWILL_TYPE_COUNT][TWILL_OP_COUNT]; /* NULL: by strips and copies */
-    twill_convert_fn widen[TWILL_TYPE_COUNT];  /* NULL but for 8- and 16-bit floats */
-    twill_convert_fn narrow[TWILL_TYPE_COUNT]; /* likewise */
+    twill_reduce_fn reduce[TWILL_TYPE_COUNT][TWILL_OP_COUNT]; /* NULL: not defined */
+    twill_spread_fn spread[TWILL_TYPE_COUNT][TWILL_OP_COUNT]; /* NULL: reduce, then copy */
+    twill_convert_fn widen[TWILL_TYPE_COUNT];  /* to f32; NULL except for 8- and 16-bit floats */
+    twill_convert_fn narrow[TWILL_TYPE_COUNT]; /* from f32; NULL except for these */
     twill_copy_fn copy;
 };
 
-/* The table of this name, or the best this machine runs for NULL or "auto". An unknown or
- * unsupported name is TWILL_ERR_CONFIG with a message that lists what there is. */
+/* Select the table of a name; NULL or "auto": the best that this machine runs. For an unknown or
+ * unsupported name returns TWILL_ERR_CONFIG, with a message that lists the tables. */
 twill_status twill_kernels_select(const struct twill_kernels **kernels, const char *isa,
                                   struct twill_error *error);
-/* All tables compiled in, best last; NULL past the end. */
+/* Return table number `index` of those built in, best last; NULL past the end. */
 const struct twill_kernels *twill_kernels_at(size_t index);
 
-/* Whether the operation has a meaning for the type. */
+/* Return whether the operation is defined for the type. */
 bool twill_kernels_takes(twill_type type, twill_op op);
-/* Bytes of an element: of a pair for minloc and maxloc. 0 if the operation has no meaning. */
+/* Return the bytes of an element, for minloc and maxloc of a pair; 0 if not defined. */
 size_t twill_kernels_element(twill_type type, twill_op op);
-/* Bytes of an element of a partial; likewise. */
+/* Return the bytes of an element of a partial; 0 if not defined. */
 size_t twill_kernels_partial(twill_type type, twill_op op);
 
-/* What a fold is, but for its data. */
+/* The parameters of a reduction, without its data. */
 struct twill_reduction {
     twill_type type;
     twill_op op;
     uint32_t divisor;         /* at least 1; read by TWILL_AVG when the result is final */
     uint32_t partial_sources; /* bit i: src[i] is a partial; the others are raw */
-    bool partial_result;      /* dst is to be a partial; else it is final: divided, rounded */
+    bool partial_result;      /* dst becomes a partial; else it is final: divided, rounded */
     unsigned flags;           /* enum twill_kernel_flags */
-    int threads;              /* what the caller of twill lent */
+    int threads;              /* most OpenMP threads to use: TWILL_THREADS */
 };
 
-/* dst[i] = ((src[0][i] op src[1][i]) op ...), nsrc (1..8) of them, whatever mix of raw and partial:
- * the bits are those of folding in f32 from left to right and rounding at the end. dst may be the
- * very same address as a source whose elements are as wide as those of dst, else nothing overlaps.
- * One source is widened, or finished, or passed on.
+/* Compute dst[i] = ((src[0][i] op src[1][i]) op ...) from nsrc (1..8) sources, any mix of raw and
+ * partial. The bits are those of reducing in f32 from left to right and rounding at the end. dst
+ * may be a source whose elements are as wide as those of dst; otherwise nothing overlaps. A single
+ * source is copied, widened or finished.
  *
- * The same bits in any floating-point environment; split over at most `threads` OpenMP threads
- * where that pays (1 without OpenMP; never more than omp_get_max_threads()). */
+ * The result does not depend on the floating-point environment. The work is split over at most
+ * `threads` OpenMP threads if that pays (1 without OpenMP; never more than
+ * omp_get_max_threads()). */
 void twill_kernels_reduce(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *dst,
                           const void *const *src, unsigned nsrc, size_t count);
 
-/* The same to each of dst[], 1..8 of them, in one pass: what is stored is read no more. Any of them
- * may be a source as above. */
+/* Like twill_kernels_reduce(), but store the result to each of ndst (1..8) destinations, in one
+ * pass over memory. Each may be a source. */
 void twill_kernels_spread(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *const *dst, unsigned ndst,
                           const void *const *src, unsigned nsrc, size_t count);
 
-/* dst[i] = *factor * src[i], src raw, dst a partial of TWILL_SUM: for 8- and 16-bit floats *factor
- * is a float and dst are f32; else both are of the type. dst may be src if equally wide. */
+/* Compute dst[i] = *factor * src[i], where src is raw and dst a partial of TWILL_SUM: for 8- and
+ * 16-bit floats *factor and dst are f32, else of the type. dst may be src if equally wide. */
 void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,
                          const void *src, const void *factor, size_t count, int threads);
 
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
                         size_t bytes, unsigned flags, int threads);
 
-/* A fold from raw to final. */
+/* Reduce raw sources to a final result. */
 static inline void twill_kernels_reduce_raw(const struct twill_kernels *kernels, twill_type type,
                                             twill_op op, void *dst, const void *const *src,
                                             unsigned nsrc, size_t count, uint32_t divisor,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* minloc and maxloc: pairs of a value and an index, in plain C for every table. */
+/* minloc and maxloc of pairs of a value and an index: plain C, used by every table. */
 #include "kernels/convert.h"
 #include "kernels/isa.h"
 
@@ -10,14 +10,14 @@ typedef int32_t value_i32;
 typedef int64_t value_i64;
 
 #define IS_NEGATIVE(a) (!!__builtin_signbit(a))
-/* Of two zeros the negative one goes first. */
+/* -0 comes before +0. */
 #define FLOAT_BEFORE(a, b)   ((a) < (b) || ((a) == (b) && IS_NEGATIVE(a) > IS_NEGATIVE(b)))
 #define INTEGER_BEFORE(a, b) ((a) < (b))
 #define FLOAT_NAN(a)         ((bool)__builtin_isnan(a))
 #define INTEGER_NAN(a)       ((void)(a), false)
 
-/* wins: whether a goes before b, in a total order: neither sequence nor grouping matters then.
- * put: without what the padding held, and with the one NaN. */
+/* wins: return whether a precedes b in a total order, so that the result does not depend on
+ * sequence or grouping. put: store a pair with zeroed padding and the canonical NaN. */
 #define PAIR(type, kind, one_nan)                                                                  \
     struct pair_##type {                                                                           \
         value_##type value;                                                                        \

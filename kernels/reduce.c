@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folds of raw and partial elements, scaling, copies: which kernel of the table does what, and in
- * which floating-point environment. */
+/* Reductions of raw and partial elements, scaling, copies: chooses the kernel, and sets the
+ * floating-point environment. */
 #include "kernels/isa.h"
 #include "kernels/thread_split.h"
 
@@ -12,7 +12,7 @@
 #define PAIR_TYPES (BIT(TWILL_MINLOC) | BIT(TWILL_MAXLOC))
 #define WIDE       (BIT(TWILL_SUM) | BIT(TWILL_PROD) | BIT(TWILL_AVG)) /* min and max round nothing */
 
-/* Elements of a strip: what is widened of eight sources lies in 15 KiB of stack, and in L1. */
+/* Elements that are widened at a time: eight sources take 15 KiB of stack, which fit L1. */
 #define WIDE_COUNT ((size_t)480)
 
 static bool in(uint32_t set, unsigned member)
@@ -57,10 +57,10 @@ size_t twill_kernels_partial(twill_type type, twill_op op)
     return element && in(NARROW_TYPES, type) && in(WIDE, op) ? sizeof(float) : element;
 }
 
-/* A caller built with -ffast-math runs with denormals flushed, another may round upwards; ranks and
- * threads may differ. Results have the same bits everywhere, so work on floats rounds to nearest
- * and keeps denormals whatever it finds (MXCSR; 5 ns), and puts that back. Elsewhere than on x86-64
- * the caller's environment holds. */
+/* Set and restore the floating-point environment. A caller built with -ffast-math flushes
+ * denormals, another may round upwards, and ranks and threads may differ, but results must be the
+ * same bits. So reductions of floats round to nearest and keep denormals (MXCSR; 5 ns). Except on
+ * x86-64 the caller's environment is used. */
 #if defined(__x86_64__)
 static unsigned environment_enter(twill_type type)
 {
@@ -93,13 +93,13 @@ struct reduce_job {
     const struct twill_kernels *kernels;
     const struct twill_reduction *reduction;
     twill_reduce_fn reduce; /* of the type, or of f32 */
-    twill_spread_fn spread; /* likewise */
+    twill_spread_fn spread; /* of the type, or of f32; or NULL */
     void *const *dst;
     const void *const *src;
     unsigned ndst, nsrc;
     uint32_t wide;           /* bit i: src[i] is f32 though elements are narrow */
     size_t element, written; /* bytes of a narrow source's element, of the destination's */
-    bool buffered;           /* narrow and f32 meet */
+    bool buffered;           /* both narrow elements and f32 occur */
 };
 
 static size_t source_element(const struct reduce_job *job, unsigned s)
@@ -107,8 +107,8 @@ static size_t source_element(const struct reduce_job *job, unsigned s)
     return in(job->wide, s) ? sizeof(float) : job->element;
 }
 
-/* One strip: widen what is narrow, fold in f32, narrow the result if it is final. It is read before
- * it is written: dst may be a source. */
+/* Reduce at most WIDE_COUNT elements: widen what is narrow, reduce in f32, narrow a final result.
+ * dst may be a source of its width. */
 static void reduce_mixed(const struct reduce_job *job, void *dst, const void *const *src, size_t n)
 {
     float wide[TWILL_KERNEL_MAX_SOURCES][WIDE_COUNT] TWILL_ALIGNED(64);
@@ -127,7 +127,8 @@ static void reduce_mixed(const struct reduce_job *job, void *dst, const void *co
         job->kernels->narrow[reduction->type](dst, reduced, n);
 }
 
-/* To one place, and from there to the others while it is in the cache. */
+/* Reduce WIDE_COUNT elements at a time to the first destination, and copy them to the others while
+ * they are in the cache. */
 static void reduce_wide(const struct reduce_job *job, unsigned char *const *dst,
                         const unsigned char *const *src, size_t count)
 {
@@ -204,7 +205,7 @@ void twill_kernels_reduce(const struct twill_kernels *kernels,
         twill_kernels_spread(kernels, reduction, &dst, 1, src, nsrc, count);
         return;
     }
-    /* The short way, for short messages. */
+    /* Short path for small messages. */
     unsigned modes = environment_enter(reduction->type);
     kernels->reduce[reduction->type][reduction->op](dst, src, nsrc, count, reduction->divisor,
                                                     reduction->flags);
@@ -220,7 +221,8 @@ struct scale_job {
     size_t element, written;
 };
 
-/* The product of the factor, as a strip of its own, and strips of the source. */
+/* Multiply with the kernel for products: an array filled with the factor, times WIDE_COUNT elements
+ * of the source at a time. */
 static void scale_range(const void *data, size_t first, size_t count)
 {
     const struct scale_job *job = data;

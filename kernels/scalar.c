@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels in plain C: what every other instruction set must equal, and all there is on
- * machines that are not x86-64. Streaming is a hint this table does not follow. */
+/* The kernels in plain C: the reference for all other instruction sets, and the only ones where the
+ * machine is not x86-64. They ignore the hint to stream. */
 #include "kernels/convert.h"
 #include "kernels/isa.h"
 
@@ -32,7 +32,7 @@ enum {
 #define TWILL_STREAM_REGISTERS 1u
 #define stream_end()           ((void)0)
 
-/* A register is one element, so a part, which is less, never happens. */
+/* A register is one element, so the tails are never called. */
 #define MEMORY(type, math, widen, narrow)                                                          \
     TWILL_INLINE vector_##math load_##type(const element_##type *p)                                \
     {                                                                                              \
@@ -76,9 +76,9 @@ MEMORY(f8e5m2, f32, twill_f32_from_f8e5m2, twill_f8e5m2_from_f32)
     {                                                                                              \
         return expression;                                                                         \
     }
-/* a goes before b; of two zeros the negative one goes first. */
+/* a comes before b; -0 comes before +0. */
 #define BEFORE(a, b) ((a) < (b) || ((a) == (b) && __builtin_signbit(a)))
-/* A NaN comes out of a + b as a NaN, which canonical() then makes the one. */
+/* a + b turns a NaN into a NaN, which canonical() then makes the canonical one. */
 #define FLOATS(type, one_nan)                                                                      \
     ARITHMETIC(type, add, a + b)                                                                   \
     ARITHMETIC(type, mul, a *b)                                                                    \
@@ -95,7 +95,7 @@ MEMORY(f8e5m2, f32, twill_f32_from_f8e5m2, twill_f8e5m2_from_f32)
 FLOATS(f32, __builtin_nanf(""))
 FLOATS(f64, __builtin_nan(""))
 
-/* In 64 bits, then cut: what C would promote to int must not overflow. */
+/* Computed in 64 bits and truncated: promoted to int, it could overflow. */
 #define INTEGERS(type, as_compared)                                                                \
     ARITHMETIC(type, add, (vector_##type)((uint64_t)a + b))                                        \
     ARITHMETIC(type, min, (as_compared)a < (as_compared)b ? a : b)                                 \

@@ -1,27 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fold of one element type, written once. An instruction set includes this file for each type
- * (no include guard) with these macros set:
- *     ELEMENT  how an element is stored: f32 f64 i8 u8 ... f16 bf16 f8e4m3 f8e5m2
- *     MATH     what it is folded in: ELEMENT itself, f32 for the 8- and 16-bit floats
- *     OPS(X)   X(stem, operation) for each operation that is wanted
- *     LOGIC    if it is an unsigned integer, and can be asked for bitwise and logical operations
- *     HOT      if loops of its own for 2, 3 and 4 sources are worth their code, and such as store
- *              the result to several places
- *     NARROW   if it is an 8- or 16-bit float, and so needs widen_ELEMENT and narrow_ELEMENT
- *     STORED   if a fold loads and stores otherwise than load_ELEMENT and store_ELEMENT do: a
- *              register then need not hold the elements in their order
- * and these primitives in scope:
- *     TWILL_REGISTERS                 how many registers a block fills from each source
- *     TWILL_STREAM_REGISTERS          the same when it streams
+/* The reductions of one element type. An instruction set includes this file for each type (no
+ * include guard) with these macros set: ELEMENT  how an element is stored: f32 f64 i8 u8 ... f16
+ * bf16 f8e4m3 f8e5m2 MATH     the type it is reduced in: ELEMENT itself, f32 for the 8- and 16-bit
+ * floats OPS(X)   X(stem, operation) for each operation to instantiate LOGIC    for unsigned
+ * integers: it has bitwise and logical operations HOT      for common types: separate loops for 2,
+ * 3 and 4 sources, and kernels that store the result to several destinations NARROW   for 8- and
+ * 16-bit floats: make widen_ELEMENT and narrow_ELEMENT STORED   optional: the suffix of load_ and
+ * store_ for reductions, if registers need not hold elements in their order and these primitives in
+ * scope: TWILL_REGISTERS                 registers that a batch fills from each source
+ *     TWILL_STREAM_REGISTERS          the same when streaming
  *     TWILL_ALIGN_FROM                bytes from which on dst is aligned first
  *     vector_MATH, lanes_MATH         a register and the number of elements in it
  *     add_ mul_ min_ max_MATH(a, b)   min and max: NaN wins, -0 < +0
  *     div_MATH(v, divisor)            true division; integers towards zero
  *     canonical_MATH(v)               any NaN becomes the one quiet NaN
  *     and_ or_ xor_MATH(a, b)         with LOGIC: bitwise
- *     truth_MATH(v)                   with LOGIC: 1 for what is not 0
+ *     truth_MATH(v)                   with LOGIC: 1 where an element is not 0
  *     load_ store_ stream_ELEMENT     a register from or to memory, widening or rounding
- *     load_tail_ store_tail_ELEMENT   its first 1 .. lanes-1 elements, nothing beyond touched
+ *     load_tail_ store_tail_ELEMENT   the first 1 .. lanes-1 elements, touching nothing beyond
  *     stream_end()                    orders streamed stores before what follows
  * It makes reduce_sum_ELEMENT, reduce_prod_ELEMENT, ... of type twill_reduce_fn, and with HOT
  * spread_sum_ELEMENT, ... of type twill_spread_fn. */
@@ -36,7 +32,8 @@
 #define LANES      ((size_t)TWILL_PASTE(lanes, MATH))
 
 #ifdef LOGIC
-/* Truth is left to the end where it can be: a minimum is zero if one of them is, OR if all are. */
+/* Logical AND and OR become 0 or 1 only in finish(): a minimum is zero if one operand is, OR if all
+ * are. */
 TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
 {
     switch (op) {
@@ -89,8 +86,8 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 }
 #endif
 
-/* `vectors` registers from position `at` on. All loads come before the stores: one of dst may be a
- * source. */
+/* Reduce `vectors` registers of elements from `at` on. All loads come before the stores, as one of
+ * dst may be a source. */
 TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const *src,
                               unsigned nsrc, size_t at, unsigned vectors, twill_op op,
                               uint32_t divisor, bool stream)
@@ -119,7 +116,7 @@ TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const
     }
 }
 
-/* As many blocks as fit before `end`; returns where they end. */
+/* Reduce as many batches as fit before `end`. Returns where they end. */
 TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *const *src,
                                   unsigned nsrc, size_t at, size_t end, unsigned vectors,
                                   twill_op op, uint32_t divisor, bool stream)
@@ -129,7 +126,7 @@ TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *c
     return at;
 }
 
-/* Fewer elements than a register holds. */
+/* Reduce n elements, fewer than a register holds. */
 TWILL_INLINE void NAME(tail)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
                              size_t at, size_t n, twill_op op, uint32_t divisor)
 {
@@ -141,7 +138,7 @@ TWILL_INLINE void NAME(tail)(void *const *dst, unsigned ndst, const void *const 
         TWILL_PASTE(store_tail, STORED)((VALUE *)dst[d] + at, acc, n);
 }
 
-/* Elements before the first register boundary of dst; 0 too if there is no need to go there. */
+/* Return the elements before the first register boundary of dst; 0 if aligning does not pay. */
 TWILL_INLINE size_t NAME(head)(const void *dst, size_t count, bool stream)
 {
     if (!stream && count * sizeof(VALUE) < TWILL_ALIGN_FROM)
@@ -149,10 +146,9 @@ TWILL_INLINE size_t NAME(head)(const void *dst, size_t count, bool stream)
     return (-(uintptr_t)dst % (LANES * sizeof(VALUE))) / sizeof(VALUE);
 }
 
-/* The bulk of a fold, from the first register boundary of dst on; returns where it ends. Two to
- * four sources are the usual ones: of hot types their loops have a constant length and keep the
- * pointers in registers. Streaming runs at the pace of memory, where one loop for any number of
- * sources is as fast. */
+/* Reduce whole batches, after aligning dst. Returns where they end. Hot types have loops of
+ * constant length for the usual two to four sources, which keep the pointers in registers.
+ * Streaming is limited by memory, so one loop for any number of sources is as fast. */
 TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, size_t count,
                                twill_op op, uint32_t divisor, bool stream)
 {
@@ -183,7 +179,7 @@ TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, 
     return NAME(batches)(dst, 1, src, nsrc, at, count, vectors, op, divisor, false);
 }
 
-/* What is left after the bulk, which for a small count is everything. */
+/* Reduce what is left after the bulk: everything, if count is small. */
 TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
                              size_t at, size_t count, twill_op op, uint32_t divisor)
 {
@@ -193,7 +189,7 @@ TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const 
         NAME(tail)(dst, ndst, src, nsrc, at, count - at, op, divisor);
 }
 
-/* The bulk is a function of its own so that a small count pays for no stack frame. */
+/* The bulk is a separate function so that a small count needs no stack frame. */
 #define REDUCE(stem, op)                                                                           \
     static __attribute__((noinline)) size_t NAME(bulk_##stem)(void *dst, const void *const *src,   \
                                                               unsigned nsrc, size_t count,         \
@@ -214,8 +210,8 @@ TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const 
 OPS(REDUCE)
 
 #ifdef HOT
-/* The result goes to several places, two ranks' from two sources above all. Streamed stores must be
- * aligned: unless all are alike, none is. */
+/* Store the result to several destinations, most often two, from two sources. Streamed stores must
+ * be aligned, so the caller clears `stream` unless all destinations are aligned alike. */
 TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *const *src,
                                unsigned nsrc, size_t count, twill_op op, uint32_t divisor,
                                bool stream)
@@ -252,7 +248,7 @@ OPS(SPREAD)
 #endif
 
 #ifdef NARROW
-/* Position by position, the last ones as a part; `load` and `store` are those of the two ends. */
+/* Convert by registers; the last elements fill only a part of one. */
 #define CONVERT(stem, to, from)                                                                    \
     static void NAME(stem)(void *dst, const void *src, size_t count)                               \
     {                                                                                              \

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large reductions and copies over the OpenMP threads the caller lent. */
+/* Splits large reductions and copies over OpenMP threads. */
 #include "kernels/thread_split.h"
 
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
 
-/* The least a thread is woken for, in bytes of the destination. Measured on Zen 5, two threads, f32
- * sum of two sources: entering a team costs 0.5 us while its threads spin and 7 us once they sleep.
- * At 512 KiB two threads take 5 us where one takes 14; at 64 KiB they are even, and sleeping ones
- * lose. */
+/* Least bytes of the destination per thread. Measured on Zen 5, two threads, f32 sum of two
+ * sources: entering a team costs 0.5 us while its threads spin and 7 us once they sleep. At 512 KiB
+ * two threads take 5 us, one 14; at 64 KiB they are even if spinning, and lose if sleeping. */
 #define THREAD_BYTES ((size_t)256 << 10)
 
 #if defined(_OPENMP)
-/* Share `index` of `of`: whole lines of 64 bytes, so that no two threads write to one line of an
- * aligned destination. */
+/* Process range `index` of `of`, in whole lines of 64 bytes, so that no two threads write to one
+ * line of an aligned destination. */
 static void call_range(twill_range_fn apply, const void *job, size_t count, size_t element,
                        size_t index, size_t of)
 {
@@ -27,14 +26,14 @@ static void call_range(twill_range_fn apply, const void *job, size_t count, size
 }
 #endif
 
-/* How many threads to take of those lent. */
+/* Return how many threads to use. */
 static int work_threads(size_t bytes, int threads)
 {
 #if defined(_OPENMP)
     if (threads <= 1 || bytes < 2 * THREAD_BYTES)
         return 1;
-    size_t lent = twill_min((size_t)threads, (size_t)omp_get_max_threads());
-    return (int)twill_min(lent, bytes / THREAD_BYTES);
+    size_t most = twill_min((size_t)threads, (size_t)omp_get_max_threads());
+    return (int)twill_min(most, bytes / THREAD_BYTES);
 #else
     (void)bytes;
     (void)threads;

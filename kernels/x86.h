@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The primitives that AVX2 and AVX-512F spell alike but for the prefix, written once.
- * The including file defines MM(name) and BITS(name) for its width and what differs:
- * half (with HALF and HALF_BITS), load_ store_ stream_half, the same _quarter, or_but_and,
- * choose_less, bytes_of, narrow_bits_bf16, canonical_f32 _f64, min_ max_ of 64-bit integers,
- * div_i32, truth_u64 and the parts of 32 and 64 bits.
- */
+/* The primitives that differ between AVX2 and AVX-512F only in their prefix. The including file
+ * defines MM(name) and BITS(name) for its width, and the rest: half (with HALF and HALF_BITS),
+ * load_ store_ stream_half and _quarter, or_but_and, choose_less, bytes_of, narrow_bits_bf16,
+ * canonical_f32 _f64, min_ max_ of 64-bit integers, div_i32, truth_u64 and the load_tail_
+ * store_tail_ of 32 and 64 bits. */
 #include "kernels/convert.h"
 #include "kernels/x86_bytes.h"
 
@@ -20,10 +19,10 @@ enum {
     lanes_u64 = lanes_i64
 };
 
-/* From here on aligning the destination first pays for the extra part. */
+/* Bytes from which on aligning the destination outweighs its cost. */
 #define TWILL_ALIGN_FROM 4096
 
-/* In flight per source: hides the latency of loads and additions. */
+/* Registers per source in flight: enough to hide the latency of loads and additions. */
 #define TWILL_REGISTERS 4u
 
 #define add_f32          MM(add_ps)
@@ -102,14 +101,14 @@ TWILL_INLINE vector_f32 widen_bits_bf16(half v)
     return (vector_f32)MM(slli_epi32)(MM(cvtepu16_epi32)(v), 16);
 }
 
-/* The upper half of an f16. */
+/* An f8e5m2 is the upper half of an f16. */
 TWILL_INLINE vector_f32 widen_bits_f8e5m2(__m128i v)
 {
     return MM(cvtph_ps)(HALF(slli_epi16)(HALF(cvtepu8_epi16)(v), 8));
 }
 
-/* Put where an f16 has its exponent and mantissa it is 2^8 too small, also when denormal; all ones
- * are NaN, hence get an exponent of all ones. */
+/* Shifted to the exponent and mantissa of an f16, the value is 2^8 too small, denormals included.
+ * All ones are NaN, so they get an exponent of all ones. */
 TWILL_INLINE vector_f32 widen_bits_f8e4m3(__m128i v)
 {
     half wide = HALF(cvtepi8_epi16)(v), all = HALF(set1_epi16)(0x7f);
@@ -119,9 +118,9 @@ TWILL_INLINE vector_f32 widen_bits_f8e4m3(__m128i v)
     return MM(mul_ps)(MM(cvtph_ps)(bits), MM(set1_ps)(256));
 }
 
-/* The magnitude `rest`, to nearest even, in so many bits of mantissa and with so much bias; codes
- * past the format's end for what is too large. What becomes denormal is added to the number whose
- * last bit is worth as much as the least denormal: the addition rounds. */
+/* Round the magnitude `rest` to nearest even, with this many bits of mantissa and this bias. What
+ * is too large gives codes past the format's largest. What becomes denormal is added to the number
+ * whose last bit is worth the least denormal: the addition rounds. */
 TWILL_INLINE vector_i32 narrow_magnitude(vector_i32 rest, int mantissa, int bias)
 {
     const int drop = 23 - mantissa;
@@ -134,8 +133,8 @@ TWILL_INLINE vector_i32 narrow_magnitude(vector_i32 rest, int mantissa, int bias
     return choose_less(rest, MM(set1_epi32)((128 - bias) << 23), denormal, normal);
 }
 
-/* In the lowest byte of each 32 bits; NaN is canonical here, hence past the end like all that is
- * too large, and without a sign. */
+/* Returns the code in the lowest byte of each 32 bits. A NaN is canonical here, so its code is past
+ * the largest as well, and gets no sign. */
 TWILL_INLINE vector_i32 narrow_bits_f8e4m3(vector_f32 v)
 {
     vector_i32 bits = (vector_i32)v, most = MM(set1_epi32)(TWILL_NAN_F8E4M3);
@@ -155,7 +154,7 @@ TWILL_INLINE vector_i32 narrow_bits_f8e5m2(vector_f32 v)
     return BITS(or)(sign, code);
 }
 
-/* To nearest even, left in the upper half of each 32 bits; NaN is canonical here and stays. */
+/* Round to nearest even, into the upper half of each 32 bits. A NaN is canonical here and stays. */
 TWILL_INLINE vector_i32 round_bf16(vector_f32 v)
 {
     vector_i32 bits = (vector_i32)v;
@@ -163,8 +162,8 @@ TWILL_INLINE vector_i32 round_bf16(vector_f32 v)
     return MM(add_epi32)(bits, MM(add_epi32)(odd, MM(set1_epi32)(0x7fff)));
 }
 
-/* The instruction returns its second operand for two zeros and for NaN. Both orders together, OR
- * keeps a minus sign and keeps NaN a NaN; where neither occurs they agree. */
+/* The instruction returns its second operand for two zeros and for NaN. So take the minimum in both
+ * orders: OR keeps a minus sign and keeps NaN a NaN; in all other cases they are equal. */
 TWILL_INLINE vector_f32 min_f32(vector_f32 a, vector_f32 b)
 {
     return (vector_f32)BITS(or)((vector_i32)MM(min_ps)(a, b), (vector_i32)MM(min_ps)(b, a));
@@ -175,7 +174,7 @@ TWILL_INLINE vector_f64 min_f64(vector_f64 a, vector_f64 b)
     return (vector_f64)BITS(or)((vector_i64)MM(min_pd)(a, b), (vector_i64)MM(min_pd)(b, a));
 }
 
-/* For the maximum the sign wants AND (+0 wins), the other bits OR (NaN wins). */
+/* For the maximum, AND the sign (+0 wins) and OR the other bits (NaN wins). */
 TWILL_INLINE vector_f32 max_f32(vector_f32 a, vector_f32 b)
 {
     return (vector_f32)or_but_and((vector_i32)MM(max_ps)(a, b), (vector_i32)MM(max_ps)(b, a),
@@ -188,7 +187,7 @@ TWILL_INLINE vector_f64 max_f64(vector_f64 a, vector_f64 b)
                                   MM(set1_epi64x)(INT64_MIN));
 }
 
-/* 64 bits from 32-bit products: low * low, and the two crosswise ones shifted up. */
+/* Multiply 64 bits by 32-bit products: low * low, plus the two cross products shifted up. */
 TWILL_INLINE vector_i64 mul_i64(vector_i64 a, vector_i64 b)
 {
     vector_i64 cross = MM(add_epi64)(MM(mul_epu32)(MM(srli_epi64)(a, 32), b),
@@ -206,8 +205,8 @@ TWILL_INLINE vector_f64 div_f64(vector_f64 v, uint32_t divisor)
     return MM(div_pd)(v, MM(set1_pd)((double)divisor));
 }
 
-/* No vector divides integers. The barrier keeps the lanes in memory: gcc 12 would else take them
- * out of the register by vextracti64x2, a DQ instruction, also when told that there is no DQ. */
+/* There is no vector division of integers. The barrier keeps the lanes in memory: otherwise gcc 12
+ * extracts them with vextracti64x2, a DQ instruction, even with -mno-avx512dq. */
 #define DIVIDE_LANES(type, value, quotient)                                                        \
     TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
     {                                                                                              \
@@ -221,14 +220,14 @@ TWILL_INLINE vector_f64 div_f64(vector_f64 v, uint32_t divisor)
 DIVIDE_LANES(i64, int64_t, lane[i] / (int64_t)divisor)
 DIVIDE_LANES(u64, uint64_t, lane[i] / divisor)
 DIVIDE_LANES(u32, uint32_t, lane[i] / divisor)
-/* In f32: a quotient of 16-bit integers that is no integer is at least 2^-16 (relative) off the
- * nearest one, and a divisor that is not exact gives 0 either way. */
+/* In f32: a quotient of 16-bit integers that is not an integer differs from the nearest one by at
+ * least 2^-16 (relative), and a divisor that f32 cannot represent gives 0 either way. */
 DIVIDE_LANES(i8, int8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(u8, uint8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(i16, int16_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(u16, uint16_t, (float)lane[i] / (float)divisor)
 
-/* A copy past the caches. The rest, and the ragged ends, are memcpy's. */
+/* Copy, with STREAM past the caches. memcpy() does small copies and unaligned ends. */
 static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
 {
     char *to = dst;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 8- and 16-bit integers, 256 bits wide for both instruction sets: AVX-512 has them only from BW
- * on. And parts of a register counted in bytes, for which there are no masks either. */
+/* 8- and 16-bit integers, 256 bits wide for both instruction sets, as AVX-512F has none (they came
+ * with BW). And loads and stores of a number of bytes, for which there are no masks either. */
 #ifndef TWILL_X86_BYTES_H
 #define TWILL_X86_BYTES_H
 
@@ -15,8 +15,8 @@ typedef __m256i vector_u16;
 
 enum { lanes_i8 = 32, lanes_u8 = 32, lanes_i16 = 16, lanes_u16 = 16 };
 
-/* The first n (0..16) bytes; the others are zero. Through general registers: a store to a small
- * buffer and a wider load from it would stall. */
+/* Load the first n (0..16) bytes; the others are zero. By general registers: a store to a small
+ * buffer followed by a wider load would stall. */
 TWILL_INLINE __m128i load_tail_16(const void *p, size_t n)
 {
     const unsigned char *from = p;
@@ -68,7 +68,7 @@ TWILL_INLINE void store_tail_16(void *p, __m128i v, size_t n)
         *to = (unsigned char)rest;
 }
 
-/* Likewise of 32. */
+/* Load the first n (0..32) bytes; the others are zero. */
 TWILL_INLINE __m256i load_tail_32(const void *p, size_t n)
 {
     if (n <= 16)
@@ -131,7 +131,7 @@ TWILL_INLINE void store_tail_32(void *p, __m256i v, size_t n)
 #define canonical_i8(v)  (v)
 #define canonical_i16(v) (v)
 
-/* Products of the even bytes, and of the odd ones, in 16 bits; the lower 8 of each. */
+/* Multiply the even bytes and the odd bytes in 16 bits, and keep the lower 8 of each. */
 TWILL_INLINE __m256i mul_i8(__m256i a, __m256i b)
 {
     __m256i even = _mm256_mullo_epi16(a, b);

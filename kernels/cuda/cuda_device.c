@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of CUDA devices, through the driver API that is opened at run time. */
+/* CUDA device memory, by the driver API, whose library is opened at run time. */
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_driver.h"
 
@@ -18,7 +18,7 @@ struct twill_device {
 static const char *error_text(const struct twill_device *device, enum twill_cuda_result result)
 {
     const char *text = NULL;
-    (void)device->error_string(result, &text); /* a stub library knows no words */
+    (void)device->error_string(result, &text); /* a stub library has no texts */
     return text != NULL ? text : "no description";
 }
 
@@ -28,7 +28,7 @@ static const char *error_text(const struct twill_device *device, enum twill_cuda
 
 /* --- the library ---------------------------------------------------------------------------- */
 
-/* The symbol that is missing, or NULL. */
+/* Look up all symbols. Returns the name of a missing one, or NULL. */
 static const char *resolve(struct twill_device *device)
 {
 #define X(member, symbol, parameters)                                                              \
@@ -40,7 +40,8 @@ static const char *resolve(struct twill_device *device)
     return NULL;
 }
 
-/* Does it work, and what is it? The version can be asked for without initialising CUDA. */
+/* Return whether the driver works, and print what it is, or why not, into `how`. Asking for the
+ * version does not initialise CUDA. */
 static bool usable(struct twill_device *device, const char *name, char *how, size_t how_bytes)
 {
     int version = 0;
@@ -96,7 +97,7 @@ struct pointer_info {
     unsigned type, managed;
 };
 
-/* Everything about a pointer in one call. What the driver does not know is host memory. */
+/* Get all attributes of a pointer in one call. What the driver does not know is host memory. */
 static enum twill_cuda_result look_up_pointer(const struct twill_device *device,
                                               const void *pointer, struct pointer_info *place)
 {
@@ -114,7 +115,7 @@ static enum twill_cuda_result look_up_pointer(const struct twill_device *device,
         *place = (struct pointer_info){0};
         return TWILL_CUDA_SUCCESS;
     default:
-        return result; /* also of work queued earlier that has failed since */
+        return result; /* may be the failure of work queued earlier */
     }
 }
 
@@ -131,7 +132,7 @@ twill_status twill_device_is(const struct twill_device *device, const void *poin
 
 /* --- copies --------------------------------------------------------------------------------- */
 
-/* Make the context that the memory belongs to current; leave() undoes it. */
+/* Make the memory's context current; *entered: leave_context() must pop it. */
 static twill_status enter_context(const struct twill_device *device, const void *pointer,
                                   bool *entered, struct twill_error *error)
 {
@@ -149,7 +150,7 @@ static twill_status enter_context(const struct twill_device *device, const void 
     return TWILL_OK;
 }
 
-/* End a copy that returned `result`: its failure is the one to tell. */
+/* Restore the context after a copy that returned `result`, whose failure takes precedence. */
 static twill_status leave_context(const struct twill_device *device, bool entered,
                                   const char *function, enum twill_cuda_result result,
                                   struct twill_error *error)
@@ -173,8 +174,8 @@ twill_status twill_device_to_host(const struct twill_device *device, void *host,
     return leave_context(device, entered, "cuMemcpyDtoH", result, error);
 }
 
-/* Out of pageable memory the copy may return while the last bytes are still under way to the
- * device; the stream it went through is waited for. */
+/* From pageable memory, cuMemcpyHtoD() may return before the last bytes are on the device: wait for
+ * its stream. */
 twill_status twill_device_from_host(const struct twill_device *device, void *pointer,
                                     const void *host, size_t bytes, struct twill_error *error)
 {

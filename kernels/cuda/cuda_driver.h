@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The few names of the CUDA driver's ABI that twill uses, so that no CUDA header is needed.
- * tests/system/cuda/abi.c compares them with cuda.h where there is one. */
+/* The part of the CUDA driver's ABI that twill uses, so that no CUDA header is needed.
+ * tests/system/cuda/abi.c compares it with cuda.h if installed. */
 #ifndef TWILL_CUDA_DRIVER_H
 #define TWILL_CUDA_DRIVER_H
 
@@ -24,7 +24,7 @@ enum twill_cuda_attribute { /* CUpointer_attribute */
 
 enum { TWILL_CUDA_MEMORY_DEVICE = 2 }; /* CUmemorytype */
 
-/* X(member, symbol, parameters): all return a result. The suffixes are part of the names. */
+/* X(member, symbol, parameters): all return a result. The suffixes _v2 are part of the names. */
 #define TWILL_CUDA_FUNCTIONS(X)                                                                    \
     X(version, cuDriverGetVersion, (int *version))                                                 \
     X(error_string, cuGetErrorString, (enum twill_cuda_result result, const char **text))          \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 8- and 16-bit floats: every value, every boundary between two values, against the oracle, in C
- * and through every table. */
+/* Conversions of 8- and 16-bit floats, in C and by every table: every value, and every boundary
+ * between two values, against the oracle. */
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
@@ -97,8 +97,9 @@ static void every_value_widens_exactly_and_comes_back(void **state)
     }
 }
 
-/* Bits of f32 where rounding changes its mind. Between neighbours of each sign: halfway, and one
- * f32 to either side. The neighbour of the largest is what would come next if exponents went on. */
+/* Collect the bits of f32 around which rounding changes: halfway between neighbours of each sign,
+ * and one f32 to either side. The largest number's neighbour is what would be next with more
+ * exponents. Returns how many. */
 static size_t boundaries(const struct narrow *t, uint32_t *values)
 {
     size_t n = 0;
@@ -128,7 +129,7 @@ static void rounding_is_to_nearest_even(void **state)
     }
 }
 
-/* The formats themselves, from their specification and not from any code of ours. */
+/* Values of the formats from their specifications, independent of our code. */
 static void fp8_is_as_specified(void **state)
 {
     static const struct {
@@ -181,8 +182,8 @@ static void random_values_round_like_the_oracle(void **state)
     }
 }
 
-/* All values, in each kernel, of one source: the value itself, or the one NaN. Widened and narrowed
- * likewise. */
+/* Check each kernel with every value as the only source, and widening and narrowing: the result is
+ * the value, or the canonical NaN. */
 static void every_value_passes_every_kernel(void **state)
 {
     static unsigned char in[0x20000], out[0x20000];
@@ -211,7 +212,8 @@ static void every_value_passes_every_kernel(void **state)
     }
 }
 
-/* Every boundary, any bits, and any length through the tables' conversions; nothing beyond. */
+/* Check the tables' conversions: every boundary, random bits, any length, nothing written beyond.
+ */
 static void tables_round_as_in_c(void **state)
 {
     enum { RANDOM = 1 << 15, MOST = (6 << 15) + RANDOM };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folds of raw and partial elements in any mix, and scaling: every table against the oracle, with
- * lengths around a strip, misaligned, in place, in any floating-point environment, on threads. */
+/* Reductions of raw and partial elements in any mix, and scaling: every table against the oracle,
+ * with lengths around WIDE_COUNT (480), misaligned, in place, in any floating-point environment, on
+ * threads. */
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
 
@@ -13,8 +14,8 @@
 
 enum {
     SOURCES = TWILL_KERNEL_MAX_SOURCES,
-    MOST = 1500, /* elements: more than three strips */
-    PERIOD = 61, /* after which they repeat: the oracle is slow */
+    MOST = 1500, /* elements: more than 3 WIDE_COUNT */
+    PERIOD = 61, /* elements repeat after this many, as the oracle is slow */
     MARGIN = 64,
     BUFFER = MOST * 16 + 4 * MARGIN
 };
@@ -26,7 +27,7 @@ static char expected[BUFFER] TWILL_ALIGNED(64);
 
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 
-/* A fold of the sweep: nsrc sources of which `fold` says what they are. */
+/* A reduction of the sweep. */
 struct sample {
     struct twill_reduction reduction;
     unsigned nsrc;
@@ -64,8 +65,8 @@ static void fill_arrays(twill_type type, twill_op op)
     }
 }
 
-/* dst a buffer of its own (alias < 0) or the one of a source; everything off by so many elements.
- */
+/* Check a reduction into a separate buffer (alias < 0) or into source number `alias`, with all
+ * buffers off by `off` elements. */
 static void check_sample(const struct twill_kernels *kernels, const struct sample *sample,
                          size_t count, size_t off, int alias)
 {
@@ -92,7 +93,7 @@ static void check_sample(const struct twill_kernels *kernels, const struct sampl
                 (ptrdiff_t)i - (dst - buffer), (unsigned char)buffer[i], (unsigned char)before[i]);
 }
 
-/* The sources are as they were after each check but for an alias, which is filled again. */
+/* Check all tables and lengths. A source that was the destination is restored after each check. */
 static void check_lengths(const struct sample *sample)
 {
     static const size_t counts[] = {0, 1, 2, 7, 33, 64, 479, 480, 481, 959, 960, 977, MOST - 3};
@@ -113,7 +114,7 @@ static void check_lengths(const struct sample *sample)
     }
 }
 
-/* All raw, all partial, one of either kind, and some. */
+/* Check mixes: all raw, all partial, one of either kind, some of both. */
 static void check_mixes(twill_type type, twill_op op, unsigned nsrc)
 {
     const uint32_t all = (1u << nsrc) - 1, last = 1u << (nsrc - 1);
@@ -138,7 +139,7 @@ static void check_mixes(twill_type type, twill_op op, unsigned nsrc)
     }
 }
 
-/* The types whose partials are wider, all numbers of sources; of the others less. */
+/* All numbers of sources for types whose partials are wider, fewer for the others. */
 static void any_mix_gives_the_oracles_bits(void **state)
 {
     (void)state;
@@ -156,14 +157,14 @@ static void any_mix_gives_the_oracles_bits(void **state)
     }
 }
 
-/* Copies of the buffers that a spread writes to, and what must be in them. */
+/* The destinations of a spread, and what they must contain. */
 static struct {
     char buffer[TWILL_KERNEL_MAX_DESTINATIONS][BUFFER] TWILL_ALIGNED(64);
     char before[TWILL_KERNEL_MAX_DESTINATIONS][BUFFER];
 } places;
 
-/* To ndst places, of which the second is the last source where it is as wide (`own`); each but the
- * first off by some elements, so that no two are aligned alike if that is odd. */
+/* Check a spread to ndst destinations, of which with `own` the second is the last source. Number d
+ * is off by d * off elements, so that they are aligned differently if that is odd. */
 static void check_places(const struct twill_kernels *kernels,
                          const struct twill_reduction *reduction, const void *const *src,
                          unsigned nsrc, unsigned ndst, size_t count, size_t off, bool own)
@@ -224,7 +225,7 @@ static void a_result_goes_to_several_places(void **state)
     }
 }
 
-/* Folding on from partials and finishing once is folding all at once. */
+/* Reducing in two steps with partials, finished once, equals reducing all at once. */
 static void partials_carry_on(void **state)
 {
     static char half[2][BUFFER] TWILL_ALIGNED(64);
@@ -292,7 +293,7 @@ static void a_scaled_element_is_the_product(void **state)
 }
 
 #if defined(__x86_64__)
-/* Everything in one environment: a fold of a mix, one to finish, and a product. */
+/* Check one floating-point environment: a reduction of a mix, one that finishes, and a product. */
 static void some_of_each(const struct twill_kernels *kernels, twill_type type, char *out,
                          size_t count, int threads)
 {
@@ -333,10 +334,10 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
 }
 #endif
 
-/* Long enough to be split, with sources of two widths. */
+/* Reductions long enough to be split, with sources of two widths. */
 static void threads_change_no_bit(void **state)
 {
-    const size_t count = ((size_t)1 << 20) + 17; /* above the threshold for 1-byte elements */
+    const size_t count = ((size_t)1 << 20) + 17; /* split even with 1-byte elements */
     const struct twill_kernels *kernels;
     char *memory[4], *one = calloc(count, 4), *many = calloc(count, 4);
     (void)state;
@@ -348,7 +349,7 @@ static void threads_change_no_bit(void **state)
         struct twill_reduction reduction = {
             .type = (twill_type)t, .op = TWILL_AVG, .divisor = 3, .partial_sources = 0xa};
         if (twill_test_element(reduction.type, reduction.op, true) !=
-            4) /* buffers are this large */
+            4) /* buffers hold elements of 4 bytes */
             continue;
         for (int i = 0; i < 4; i++)
             twill_test_fill_for(reduction.type, reduction.op, i % 2, memory[i], count,
@@ -384,6 +385,6 @@ int main(void)
         cmocka_unit_test(threads_change_no_bit),
     };
     if (omp_set_num_threads)
-        omp_set_num_threads(4); /* also on a machine with fewer cores */
+        omp_set_num_threads(4); /* even with fewer cores */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,14 +29,14 @@ static char sources[PLACEMENTS][SOURCES][BUFFER] TWILL_ALIGNED(64);
 static char target[BUFFER] TWILL_ALIGNED(64);
 static char expected[BUFFER] TWILL_ALIGNED(64);
 
-/* A type and an operation it can be folded with. */
+/* A type and an operation that is defined for it. */
 struct cell {
     twill_type type;
     twill_op op;
     size_t element; /* bytes */
 };
 
-/* The next one; *index counts cells of the table. */
+/* Get the next one; *index counts cells of the table. */
 static bool next_cell(struct cell *cell, int *index)
 {
     for (; *index < TWILL_TYPE_COUNT * TWILL_OP_COUNT; ++*index) {
@@ -51,7 +51,7 @@ static bool next_cell(struct cell *cell, int *index)
     return false;
 }
 
-/* Elements by which array `a` (sources, then the target) is off 64 bytes. */
+/* Return by how many elements array `a` (sources, then the target) is misaligned to 64 bytes. */
 static size_t offset(int placement, int a)
 {
     const size_t offsets[PLACEMENTS] = {0, a == SOURCES, (size_t)a + 1, 3};
@@ -63,7 +63,7 @@ static char *align_buffer(char *buffer, const struct cell *cell, int placement, 
     return buffer + MARGIN + offset(placement, a) * cell->element;
 }
 
-/* The same numbers at every placement. */
+/* Fill arrays with numbers that do not depend on the placement. */
 static void fill_sources(const struct cell *cell, uint64_t seed)
 {
     for (int s = 0; s < SOURCES; s++) {
@@ -147,7 +147,7 @@ static void check_isa(const struct variant *v)
         check_count(v, large[i]);
 }
 
-/* In place of none, of the first, and of one more. */
+/* Check a separate destination, the first source as destination, and one more source. */
 static void check_cell(const struct twill_kernels *kernels, const struct cell *cell, unsigned nsrc)
 {
     const void *src[SOURCES];
@@ -165,7 +165,7 @@ static void check_cell(const struct twill_kernels *kernels, const struct cell *c
     }
 }
 
-/* The next table this machine runs, saying which it does not. */
+/* Return the next table that this machine runs, and print those that it does not. */
 static const struct twill_kernels *next_table(size_t *index)
 {
     const struct twill_kernels *kernels;
@@ -189,7 +189,7 @@ static void every_table_equals_the_scalar_one(void **state)
     }
 }
 
-/* A page between two that fault. */
+/* Map a page between two that fault. */
 static char *fenced_page(size_t page)
 {
     char *memory = mmap(NULL, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -198,7 +198,7 @@ static char *fenced_page(size_t page)
     return memory + page;
 }
 
-/* Arrays that begin or end where memory does: a kernel that reads beyond them crashes. */
+/* Arrays at the start or the end of mapped memory: a kernel that reads beyond them crashes. */
 static void nothing_beyond_the_arrays_is_read(void **state)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choosing a table, splitting over threads, and the caller's floating-point environment. */
+/* Selecting a table, splitting over threads, and the caller's floating-point environment. */
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
 
@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#define SPLIT_COUNT ((size_t)1 << 20) /* and one, and less: above the threshold of splitting */
+#define SPLIT_COUNT ((size_t)1 << 20) /* plus or minus a few: above the threshold of splitting */
 
-/* There when the kernels were built with OpenMP. */
+/* Defined if the kernels were built with OpenMP. */
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 extern int omp_get_max_threads(void) __attribute__((weak));
 
@@ -74,7 +74,7 @@ static void tables_are_complete(void **state)
     }
 }
 
-/* What twill.h says, told once more by the tests. */
+/* twill_kernels_takes() and the sizes of elements agree with the tests' own table of twill.h. */
 static void operations_take_what_they_should(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void operations_take_what_they_should(void **state)
     assert_false(twill_kernels_takes(TWILL_F32, TWILL_OP_CREATED));
 }
 
-/* A table that notes the shares it was called for. */
+/* Kernels that note the ranges they were called for. */
 static struct {
     atomic_uint used;
     struct {
@@ -127,7 +127,8 @@ static void note_copy(void *dst, const void *src, size_t bytes, unsigned flags)
     note_call(dst, &src, 1, bytes);
 }
 
-/* The shares follow each other without gap, in whole lines, the same for each array. */
+/* Check that the ranges follow each other without gaps, in whole lines, and are those of every
+ * array. */
 static void ranges_check(const char *dst, const char *const *src, unsigned nsrc, size_t bytes,
                          int threads)
 {
@@ -263,6 +264,6 @@ int main(void)
 #endif
     };
     if (omp_set_num_threads)
-        omp_set_num_threads(4); /* also on a machine with fewer cores */
+        omp_set_num_threads(4); /* even with fewer cores */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
