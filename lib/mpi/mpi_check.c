@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arguments that MPI does not allow. What the MPI below refuses at once is left to it: it has the
- * words for it, and the program its error. What it would not look at it must not be given: it
- * crashes, or goes on alone and waits for ranks that are in twill. Then the call FAILS. What is
- * refused was found by one rank making each wrong call alone, with Open MPI 4.1.4 and MPICH 4.0.2;
- * what is not known to be is not passed on. */
+/* Arguments that MPI does not allow. What the MPI below refuses at once is passed on to it: it has
+ * the error class and the message. What it does not check must not be passed on, as it would crash,
+ * or wait for ranks that are in twill; such a call FAILS instead. What is refused was found by one
+ * rank making each wrong call alone, with Open MPI 4.1.4 and MPICH 4.0.2; what is not known to be
+ * refused is not passed on. */
 #include "lib/mpi/mpi_call.h"
 
 static const char *const kind_names[] = {
@@ -12,19 +12,19 @@ static const char *const kind_names[] = {
 #undef NAME
 };
 static const char *const wrong_names[] = {
-    [TWILL_MPI_WRONG_ROOT] = "no rank is the root",
-    [TWILL_MPI_WRONG_TYPE] = "there is no type",
-    [TWILL_MPI_WRONG_UNCOMMITTED] = "a type that the MPI does not pack: is it committed?",
-    [TWILL_MPI_WRONG_COUNT] = "a count below 0",
+    [TWILL_MPI_WRONG_ROOT] = "the root is not a rank of the communicator",
+    [TWILL_MPI_WRONG_TYPE] = "the datatype is MPI_DATATYPE_NULL",
+    [TWILL_MPI_WRONG_UNCOMMITTED] = "the MPI cannot pack this datatype: is it committed?",
+    [TWILL_MPI_WRONG_COUNT] = "a count is negative",
     [TWILL_MPI_WRONG_ARRAY] = "an array of counts or displacements is missing",
-    [TWILL_MPI_WRONG_PLACE] = "MPI_IN_PLACE where it cannot be",
+    [TWILL_MPI_WRONG_PLACE] = "MPI_IN_PLACE is not allowed here",
     [TWILL_MPI_WRONG_ADDRESS] = "a buffer is missing",
-    [TWILL_MPI_WRONG_ALIAS] = "what is given is where the result is to be",
-    [TWILL_MPI_WRONG_SIZE] = "counts, displacements and types come to more than any memory",
+    [TWILL_MPI_WRONG_ALIAS] = "send and receive buffer are the same",
+    [TWILL_MPI_WRONG_SIZE] = "counts, displacements and types exceed any memory",
 };
 
-/* Users may turn the checks off, and MPIs may be built without. A message to nobody, with a tag
- * that there is not, tells: it goes nowhere in any case. */
+/* Users may turn argument checks off, and MPIs may be built without them. An invalid tag in a
+ * message to MPI_PROC_NULL shows it without sending anything. */
 void twill_mpi_checks_find(void)
 {
     const int none = 0, no_tag = -5;
@@ -34,7 +34,7 @@ void twill_mpi_checks_find(void)
 
 #if defined(OPEN_MPI)
 
-/* It looks at handles and numbers, but not at all of them, and at no address. */
+/* Open MPI checks handles and numbers, but not all of them, and no address. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -61,7 +61,7 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
 
 #else
 
-/* It looks at most, but takes arrays as they come. */
+/* MPICH checks most arguments, but not arrays. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -93,7 +93,7 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
 bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                           unsigned wrong)
 {
-    /* A persistent call is decided on by all ranks together. */
+    /* For a persistent call all ranks decide together. */
     return twill_mpi.checks && call->form != TWILL_MPI_PERSISTENT &&
            call_is_refused(call, comm, wrong & ~(unsigned)TWILL_MPI_WRONG_RECEIVED,
                            (wrong & TWILL_MPI_WRONG_RECEIVED) != 0);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators: found by their handles, adopted when they are made, and gone when they are freed.
+/* Communicators: looked up by handle, adopted when they are created, released when they are freed.
  *
- * The table is read without locks: entries are pushed to the front of their place and stay there as
- * long as the process; one whose communicator has gone serves for another of the same place.
+ * The table is read without locks. Entries are pushed to the front of their bucket and stay there
+ * until the process ends; the entry of a freed communicator serves another one of the same bucket.
  *
- * An attribute tells that a communicator is freed, by whatever call. Its ranks need not meet then:
- * each starts a barrier as the last thing it does on the twill communicator, once its requests are
- * over, and the communicator goes when that is complete, which is looked at whenever another one is
- * made or freed. Not by the attribute: MPICH calls it when the last message goes, which may be
- * while twill waits and the MPI is given a turn. */
+ * An attribute's callback reports that a communicator is freed, by whatever call. MPI_Comm_free()
+ * need not synchronise the ranks, so each rank starts a barrier as its last call on the twill
+ * communicator, once its requests are complete. When the barrier is complete the communicator is
+ * released; that is tested whenever another one is created or freed. It cannot be done in the
+ * callback: MPICH calls it when the last message is gone, which may be while twill waits and lets
+ * the MPI progress. */
 #include "lib/mpi/mpi_call.h"
 
 #include <fcntl.h>
@@ -18,14 +19,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define PATIENCE_NS UINT64_C(5000000000) /* for farewells at the end: all ranks have come to it */
+/* Limit for the closing barriers at the end, when all ranks have called MPI_Finalize. */
+#define PATIENCE_NS UINT64_C(5000000000)
 
-/* --- the table ------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
-static _Atomic(struct twill_mpi_comm *) *place_of(MPI_Comm handle)
+static _Atomic(struct twill_mpi_comm *) *bucket_of(MPI_Comm handle)
 {
     uint64_t hash = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
-    return &twill_mpi.comms.place[(hash >> 40) % TWILL_MPI_PLACES];
+    return &twill_mpi.comms.bucket[(hash >> 40) % TWILL_MPI_BUCKETS];
 }
 
 static inline bool comm_is_of(struct twill_mpi_comm *comm, MPI_Comm handle)
@@ -41,7 +43,7 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle)
         return NULL;
     if (TWILL_LIKELY(comm != NULL && comm_is_of(comm, handle)))
         return comm;
-    comm = atomic_load_explicit(place_of(handle), memory_order_acquire);
+    comm = atomic_load_explicit(bucket_of(handle), memory_order_acquire);
     while (comm != NULL && !comm_is_of(comm, handle))
         comm = comm->next;
     if (comm != NULL && !twill_mpi.multiple)
@@ -52,33 +54,34 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle)
 MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
 {
     MPI_Comm handle = MPI_COMM_NULL;
-    if (comm != NULL && comm->of == NULL)
+    if (comm != NULL && comm->parent == NULL)
         handle = atomic_load(&comm->handle);
-    else if (comm != NULL && atomic_load(&comm->of->lives) == comm->of_lives)
-        handle = atomic_load(&comm->of->handle);
+    else if (comm != NULL && atomic_load(&comm->parent->generation) == comm->parent_generation)
+        handle = atomic_load(&comm->parent->handle);
     return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
 }
 
-/* An entry in the place of this handle, not yet found by it. */
+/* Return an unused entry in the bucket of `handle`, which lookups do not find yet. NULL: no
+ * memory. */
 static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
 {
     size_t *numbers = calloc((size_t)size * 4, sizeof(*numbers));
     if (numbers == NULL)
         return NULL;
-    _Atomic(struct twill_mpi_comm *) *place = place_of(handle);
+    _Atomic(struct twill_mpi_comm *) *bucket = bucket_of(handle);
     pthread_mutex_lock(&twill_mpi.comms.lock);
-    struct twill_mpi_comm *comm = atomic_load(place);
-    while (comm != NULL && comm->held)
+    struct twill_mpi_comm *comm = atomic_load(bucket);
+    while (comm != NULL && comm->in_use)
         comm = comm->next;
     if (comm == NULL && (comm = calloc(1, sizeof(*comm))) != NULL) {
         pthread_mutex_init(&comm->lock, NULL);
         atomic_store(&comm->handle, MPI_COMM_NULL);
-        comm->next = atomic_load(place);
-        atomic_store_explicit(place, comm, memory_order_release);
+        comm->next = atomic_load(bucket);
+        atomic_store_explicit(bucket, comm, memory_order_release);
     }
     if (comm != NULL) {
-        comm->held = true;
-        atomic_fetch_add(&comm->lives, 1);
+        comm->in_use = true;
+        atomic_fetch_add(&comm->generation, 1);
         comm->size = size;
         comm->numbers = numbers;
     } else {
@@ -92,7 +95,7 @@ static void give_entry(struct twill_mpi_comm *comm)
 {
     free(comm->numbers);
     free(comm->scratch);
-    if (comm->of != NULL) {
+    if (comm->parent != NULL) {
         pthread_mutex_destroy(&comm->lock);
         free(comm);
         return;
@@ -101,37 +104,36 @@ static void give_entry(struct twill_mpi_comm *comm)
     comm->scratch = NULL;
     comm->scratch_bytes = 0;
     comm->comm = NULL;
-    comm->parting = false;
+    comm->closing = false;
     comm->broken_code = 0;
     pthread_mutex_lock(&twill_mpi.comms.lock);
-    comm->held = false;
+    comm->in_use = false;
     pthread_mutex_unlock(&twill_mpi.comms.lock);
 }
 
-/* --- leave ----------------------------------------------------------------------------------- */
+/* --- release ---------------------------------------------------------------------------------- */
 
-/* Has all that this rank has begun on it come to its end, and everybody else's as far as it
- * matters? at_once: what the program has left open does not count. Who is at it now may be in a
- * function of the program's, which may want a lock of the MPI's that is held here: not waited for.
- */
-static bool has_parted(struct twill_mpi_comm *comm, bool at_once)
+/* Return whether this rank's calls on `comm` are complete, and so is the barrier that follows them.
+ * at_once: ignore requests that the program never completed. Never blocks on the lock: its holder
+ * may be in a function of the program that wants a lock of the MPI's, which this thread holds. */
+static bool has_closed(struct twill_mpi_comm *comm, bool at_once)
 {
     int done = 0;
     if (!twill_mpi_try_lock(comm))
         return false;
-    if (!comm->parting && (at_once || atomic_load(&comm->requests) == 0)) {
-        comm->parting = true;
-        if (twill_barrier_start(comm->comm, &comm->farewell) != TWILL_OK)
-            comm->farewell = NULL; /* it is broken: there is nobody to wait for */
+    if (!comm->closing && (at_once || atomic_load(&comm->requests) == 0)) {
+        comm->closing = true;
+        if (twill_barrier_start(comm->comm, &comm->close_barrier) != TWILL_OK)
+            comm->close_barrier = NULL; /* comm is broken: no rank to wait for */
     }
-    if (comm->parting && comm->farewell != NULL)
-        (void)twill_test(&comm->farewell, &done);
-    bool parted = comm->parting && comm->farewell == NULL;
+    if (comm->closing && comm->close_barrier != NULL)
+        (void)twill_test(&comm->close_barrier, &done);
+    bool closed = comm->closing && comm->close_barrier == NULL;
     twill_mpi_unlock(comm);
-    return parted;
+    return closed;
 }
 
-/* Behind all others. */
+/* Append to the ring of deferred frees. */
 static void defer_free(struct twill_mpi_comm *comm)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
@@ -144,7 +146,7 @@ static void defer_free(struct twill_mpi_comm *comm)
     pthread_mutex_unlock(&comms->lock);
 }
 
-/* The first, or NULL if there are no more, or it is `end`, which has been asked before. */
+/* Return and remove the first of the ring; NULL if it is empty or has come round to `end`. */
 static struct twill_mpi_comm *take_deferred(const struct twill_mpi_comm *end)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
@@ -163,14 +165,15 @@ static struct twill_mpi_comm *take_deferred(const struct twill_mpi_comm *end)
 
 #define DEFERRED_CHECKED 4
 
-/* What can go goes; `making` is held. How many were asked and stay is returned. A program may free
- * a thousand at a time, and the other ranks later: few are asked at a time, then, each in turn. */
+/* Release what can be released; `making` is held. Returns how many of those tested remain. A
+ * program may free a thousand communicators long before the other ranks do, so few are tested in a
+ * call, in turn. */
 static unsigned reap_comms(bool at_once)
 {
     unsigned left = 0;
-    struct twill_mpi_comm *comm, *end = NULL; /* the first that stays */
+    struct twill_mpi_comm *comm, *end = NULL; /* the first that remains */
     while ((at_once || left < DEFERRED_CHECKED) && (comm = take_deferred(end)) != NULL) {
-        if (has_parted(comm, at_once)) {
+        if (has_closed(comm, at_once)) {
             twill_comm_leave(comm->comm);
             give_entry(comm);
             continue;
@@ -189,7 +192,7 @@ void twill_mpi_comms_reap(void)
     }
 }
 
-/* Its communicator is no more. */
+/* The program's communicator has been freed. */
 static void free_or_defer(struct twill_mpi_comm *comm)
 {
     atomic_store(&comm->handle, MPI_COMM_NULL);
@@ -199,22 +202,22 @@ static void free_or_defer(struct twill_mpi_comm *comm)
         defer_free(comm);
 }
 
-/* The attribute's. Others may hold `making` here, and this thread is inside the MPI, and may be in
- * twill, which waits. */
+/* The attribute's delete callback. It runs inside the MPI, perhaps while twill waits, and another
+ * thread may hold `making`. */
 static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;
     (void)keyval, (void)extra;
     if (!atomic_load(&twill_mpi.ready) || !comm_is_of(comm, handle))
-        return MPI_SUCCESS; /* all have gone */
+        return MPI_SUCCESS; /* all have been released */
     free_or_defer(comm);
     return MPI_SUCCESS;
 }
 
-/* --- come ------------------------------------------------------------------------------------ */
+/* --- adoption --------------------------------------------------------------------------------- */
 
-/* A communicator keeps a descriptor for each rank of its node, and the program is to have its own:
- * it gets half of what is allowed. The lowest free one tells how many are in use. */
+/* Return whether the process has descriptors for a communicator: one for each rank of its node. The
+ * program keeps at least half of the limit; the lowest free descriptor tells how many are used. */
 static bool descriptors_suffice(int size)
 {
     struct rlimit limit;
@@ -228,9 +231,9 @@ static bool descriptors_suffice(int size)
 
 #define RANKS_AT_ONCE 64
 
-/* The ranks in twill's world of all of this communicator, to ranks[] (or NULL: there is no memory
- * for them). Where some are of no other world than theirs its ranks cannot ask each other: each
- * must find that by itself, with memory or without. */
+/* Translate all ranks of a communicator to those of twill's world, in ranks[] (NULL: there was no
+ * memory for them). FOREIGN ranks have no twill to agree with, so every rank must find that by
+ * itself, with memory or without. */
 static enum twill_mpi_fate find_ranks(MPI_Group here, MPI_Group world, int size, int *ranks)
 {
     int own[RANKS_AT_ONCE], there[RANKS_AT_ONCE];
@@ -260,7 +263,7 @@ static enum twill_mpi_fate find_world_ranks(MPI_Comm handle, int size, int *rank
     return fate;
 }
 
-/* What its ranks know without asking each other. */
+/* Return what all ranks know without communication. */
 static enum twill_mpi_fate comm_fate(MPI_Comm handle, int *size, int *rank)
 {
     int between = 0;
@@ -281,42 +284,42 @@ static void note_failure(void)
     pthread_mutex_unlock(&twill_mpi.comms.lock);
 }
 
-/* What twill makes for a communicator: itself, and for a persistent call its request. */
+/* Create the twill communicator and, for a persistent call, its request. */
 static twill_status make_comm(struct twill_mpi_comm *comm, const int *ranks,
-                              struct twill_mpi_talk *talk, const struct twill_mpi_bound *bound,
+                              struct twill_mpi_oob *oob, const struct twill_mpi_bound *bound,
                               twill_request **request)
 {
     twill_status status = twill_comm_create_over(&comm->comm, twill_mpi.world, comm->size, ranks,
-                                                 twill_mpi_exchange, talk);
+                                                 twill_mpi_exchange, oob);
     if (status == TWILL_OK && bound != NULL)
         status = twill_mpi_issue(bound, request);
     return status;
 }
 
-/* All ranks, `making` held by those for whom fate is still ADOPTED. */
+/* Set up on all ranks. Those whose fate is still ADOPTED hold `making`. */
 static enum twill_mpi_fate set_up_comm(struct twill_mpi_comm *comm, MPI_Comm handle,
                                        const int *ranks, enum twill_mpi_fate fate,
                                        const struct twill_mpi_bound *bound, twill_request **request)
 {
-    struct twill_mpi_talk talk;
-    if (!twill_mpi_talk_open(&talk, handle) && fate == TWILL_MPI_FATE_ADOPTED)
+    struct twill_mpi_oob oob;
+    if (!twill_mpi_oob_open(&oob, handle) && fate == TWILL_MPI_FATE_ADOPTED)
         fate = TWILL_MPI_FATE_MEMORY;
     int worst = twill_mpi_most(handle, (int)fate);
     if (worst != TWILL_MPI_FATE_ADOPTED) {
-        twill_mpi_talk_close(&talk);
+        twill_mpi_oob_close(&oob);
         return worst > TWILL_MPI_FATE_FAILED ? TWILL_MPI_FATE_FAILED : (enum twill_mpi_fate)worst;
     }
-    twill_status status = make_comm(comm, ranks, &talk, bound, request);
+    twill_status status = make_comm(comm, ranks, &oob, bound, request);
     if (status != TWILL_OK)
         note_failure();
-    /* All have a communicator, or none: only what comes behind it may differ. */
-    bool fine = (status == TWILL_OK && bound == NULL) || twill_mpi_agree(&talk, status == TWILL_OK);
-    twill_mpi_talk_close(&talk);
+    /* Either all ranks have a communicator or none: only what follows it needs agreement. */
+    bool fine = (status == TWILL_OK && bound == NULL) || twill_mpi_agree(&oob, status == TWILL_OK);
+    twill_mpi_oob_close(&oob);
     if (fine)
         return TWILL_MPI_FATE_ADOPTED;
     if (request != NULL)
         (void)twill_request_free(request);
-    twill_comm_leave(comm->comm); /* nobody has used it, nor will */
+    twill_comm_leave(comm->comm); /* no rank has used it, or will */
     comm->comm = NULL;
     return TWILL_MPI_FATE_FAILED;
 }
@@ -346,7 +349,7 @@ static enum twill_mpi_fate adopt_comm(struct twill_mpi_comm *comm, MPI_Comm hand
     return fate;
 }
 
-/* From now on it is found. */
+/* Let lookups find the entry. */
 static void publish_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int rank,
                          enum twill_mpi_fate fate)
 {
@@ -373,7 +376,7 @@ void twill_mpi_comm_adopt(MPI_Comm handle)
         return;
     enum twill_mpi_fate fate = comm_fate(handle, &size, &rank);
     struct twill_mpi_comm *comm = twill_mpi_comm_find(handle);
-    if (comm != NULL) /* freed, and the attribute did not tell */
+    if (comm != NULL) /* freed, and the callback was not called */
         free_or_defer(comm);
     comm = take_entry(handle, size);
     if (comm != NULL && PMPI_Comm_set_attr(handle, twill_mpi.comms.keyval, comm) != MPI_SUCCESS) {
@@ -388,47 +391,47 @@ void twill_mpi_comm_adopt(MPI_Comm handle)
         count_fate(fate);
 }
 
-/* --- another one of the same ranks ----------------------------------------------------------- */
+/* --- clones for persistent calls -------------------------------------------------------------- */
 
-struct twill_mpi_comm *twill_mpi_comm_another(struct twill_mpi_comm *of)
+struct twill_mpi_comm *twill_mpi_comm_clone(struct twill_mpi_comm *parent)
 {
     struct twill_mpi_comm *comm = calloc(1, sizeof(*comm));
-    size_t *numbers = calloc((size_t)of->size * 4, sizeof(*numbers));
+    size_t *numbers = calloc((size_t)parent->size * 4, sizeof(*numbers));
     if (comm == NULL || numbers == NULL) {
         free(comm);
         free(numbers);
         return NULL;
     }
     pthread_mutex_init(&comm->lock, NULL);
-    comm->size = of->size;
-    comm->rank = of->rank;
-    comm->numbers = of->numbers;
-    of->numbers = numbers;
-    comm->of = of;
-    comm->of_lives = atomic_load(&of->lives);
+    comm->size = parent->size;
+    comm->rank = parent->rank;
+    comm->numbers = parent->numbers;
+    parent->numbers = numbers;
+    comm->parent = parent;
+    comm->parent_generation = atomic_load(&parent->generation);
     atomic_store(&comm->handle, MPI_COMM_NULL);
     return comm;
 }
 
-bool twill_mpi_comm_share(const struct twill_mpi_comm *of, struct twill_mpi_comm *another,
-                          const struct twill_mpi_bound *bound, twill_request **request)
+bool twill_mpi_comm_clone_setup(const struct twill_mpi_comm *parent, struct twill_mpi_comm *clone,
+                                const struct twill_mpi_bound *bound, twill_request **request)
 {
     *request = NULL;
-    if (adopt_comm(bound != NULL ? another : NULL, atomic_load(&of->handle), of->size, bound,
+    if (adopt_comm(bound != NULL ? clone : NULL, atomic_load(&parent->handle), parent->size, bound,
                    request) == TWILL_MPI_FATE_ADOPTED)
         return true;
-    if (another != NULL)
-        give_entry(another);
+    if (clone != NULL)
+        give_entry(clone);
     return false;
 }
 
-void twill_mpi_comm_end(struct twill_mpi_comm *another)
+void twill_mpi_comm_clone_free(struct twill_mpi_comm *clone)
 {
-    defer_free(another);
+    defer_free(clone);
     twill_mpi_comms_reap();
 }
 
-/* --- first and last -------------------------------------------------------------------------- */
+/* --- first and last --------------------------------------------------------------------------- */
 
 bool twill_mpi_comms_open(void)
 {
@@ -461,8 +464,8 @@ void twill_mpi_comms_forget(void)
 bool twill_mpi_comms_close(void)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
-    for (unsigned p = 0; p < TWILL_MPI_PLACES; p++)
-        for (struct twill_mpi_comm *c = atomic_load(&comms->place[p]); c != NULL; c = c->next)
+    for (unsigned p = 0; p < TWILL_MPI_BUCKETS; p++)
+        for (struct twill_mpi_comm *c = atomic_load(&comms->bucket[p]); c != NULL; c = c->next)
             if (!comm_is_of(c, MPI_COMM_NULL))
                 free_or_defer(c);
     uint64_t from = twill_now();

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes communicators, of which the collectives are taken from then on, and what frees them.
- * The MPI makes them and judges the arguments. What returns before all ranks have called it
- * (MPI_Comm_idup) and what is not of this world (MPI_Comm_spawn, sessions) is left alone: nothing
- * is known of these. */
+/* The calls that create and free communicators. The MPI makes them and checks the arguments; twill
+ * then adopts the new communicator. Left alone are calls that return before all ranks have made
+ * them (MPI_Comm_idup), and processes of another MPI_COMM_WORLD (MPI_Comm_spawn, sessions). */
 #include "lib/mpi/shim.h"
 
 static int comm_made(int code, const MPI_Comm *comm)
@@ -81,7 +80,7 @@ int MPI_Dist_graph_create_adjacent(MPI_Comm comm_old, int indegree, const int so
                      comm_dist_graph);
 }
 
-/* Nothing to take, but its calls are known for what they are. */
+/* Never taken, but its calls then appear in the report as those of an intercommunicator. */
 int MPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_comm,
                          int remote_leader, int tag, MPI_Comm *newintercomm)
 {
@@ -90,7 +89,7 @@ int MPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_co
                      newintercomm);
 }
 
-/* What goes by other calls is seen to when the next one is made or freed. */
+/* A communicator that goes by another call is released when the next one is created or freed. */
 int MPI_Comm_free(MPI_Comm *comm)
 {
     int code = PMPI_Comm_free(comm);
@@ -98,7 +97,7 @@ int MPI_Comm_free(MPI_Comm *comm)
     return code;
 }
 
-/* It waits for what is under way, of twill's too. */
+/* It waits for what is under way, including twill's requests. */
 int MPI_Comm_disconnect(MPI_Comm *comm)
 {
     struct twill_mpi_comm *mine = comm != NULL ? twill_mpi_comm_find(*comm) : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entry points of collectives, all forms of each from one description: its parameters, its
- * arguments, and where they go in a twill_mpi_call. N is the type of counts and D that of
- * displacements. */
+/* The entry points of the collectives, all forms of each generated from one description: its
+ * parameters (N is the type of counts, D that of displacements), its arguments, and where they go
+ * in a twill_mpi_call. */
 #include "lib/mpi/shim.h"
 
 #define SEND void const *sendbuf
@@ -110,10 +110,10 @@
 #define ARGUMENTS_Barrier        comm
 #define CALL_Barrier             (void)0
 
-/* Take the call, or pass it on. */
+/* The body of an entry point: take the call, or pass it on. */
 #define BODY(name, is_large, asked, request, passed)                                               \
     {                                                                                              \
-        struct twill_mpi_call call; /* not all of it: most of its time would go there */           \
+        struct twill_mpi_call call; /* partly set: clearing it would cost most of the time here */ \
         call.kind = TWILL_MPI_##name, call.form = (asked), call.large = (is_large);                \
         call.root = 0, call.send_count = call.recv_count = 0, call.comm = comm;                    \
         CALL_##name;                                                                               \

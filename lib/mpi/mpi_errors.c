@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failures of twill's, told as MPI wants it: the sentence on standard error, then the error handler
- * of the communicator, with a code by which MPI_Error_string() tells the sentence too. */
+/* Report twill's failures as MPI does: the message on standard error, then the communicator's error
+ * handler, with a code for which MPI_Error_string() returns the message. */
 #include "lib/mpi/shim.h"
 
 #include <stdio.h>
@@ -11,7 +11,8 @@ static int status_class(twill_status status)
     switch (status) {
     case TWILL_ERR_ARGUMENT:
         return MPI_ERR_ARG;
-    case TWILL_ERR_MISMATCH: /* as the MPI would find out: one gives more than another takes */
+    case TWILL_ERR_MISMATCH: /* as the MPI would report it: one rank sends more than another
+                                receives */
         return MPI_ERR_TRUNCATE;
     case TWILL_ERR_MEMORY:
         return MPI_ERR_NO_MEM;
@@ -22,8 +23,8 @@ static int status_class(twill_status status)
     }
 }
 
-/* A code of a class of ours, which all failures share that MPI has no class for. Its string is the
- * sentence. MPICH can make codes of classes only that were made, too. */
+/* Return an error code whose string is `sentence`, of one class that stands for all failures
+ * without an MPI class. MPICH can add codes only to classes that were added, too. */
 static int code_with(const char *sentence)
 {
     struct twill_mpi *mpi = &twill_mpi;
@@ -51,7 +52,8 @@ void twill_mpi_say(const char *format, ...)
         fprintf(stderr, "libtwill-mpi: %s\n", text);
 }
 
-/* The code of a failure: found when it is first heard of, and kept for what follows from it. */
+/* Return the error code of a failure. It is made when the failure is first seen and kept for those
+ * that follow from it. */
 static int code_of(struct twill_mpi_comm *comm, twill_status status)
 {
     const char *message = comm->comm != NULL ? twill_comm_message(comm->comm) : "";

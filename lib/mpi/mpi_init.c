@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Start and end: twill's context over the MPI below, from MPI_Init to MPI_Finalize. The end hangs
- * from an attribute of MPI_COMM_SELF: what was set first is deleted last, so whatever a program
- * does in its own such callbacks still finds its collectives, and it does not matter who finalizes.
- */
+/* Set up twill over the MPI below in MPI_Init, and tear it down in MPI_Finalize. Tear-down is the
+ * delete callback of an attribute of MPI_COMM_SELF: MPI calls these in reverse order of setting, so
+ * collectives still work in the program's own callbacks, and it does not matter which language
+ * finalizes. */
 #include "lib/mpi/shim.h"
 
 #include <dlfcn.h>
@@ -26,8 +26,8 @@ struct twill_mpi twill_mpi = {.shadow = MPI_COMM_NULL,
                               .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
                               .types = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-/* What MPIs call themselves whose handles are those that this library was compiled for: MPICH's are
- * those of all that go by its ABI. */
+/* Names of the MPIs whose handles are those that this library was compiled for. MPICH's handles are
+ * those of every MPI that follows its ABI. */
 static const char *const fitting[] = {
 #if defined(OPEN_MPI)
     "Open MPI",
@@ -39,8 +39,8 @@ static const char *const fitting[] = {
 #endif
 };
 
-/* What this library was compiled for is in every handle: with another MPI below nothing can be
- * passed on. */
+/* End the process if the MPI below is not the one this library was compiled for: its handles
+ * differ, so nothing could be passed on. */
 static void check_variant(void)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -56,7 +56,7 @@ static void check_variant(void)
     _exit(1);
 }
 
-/* A name of the other MPI's interface, and what to preload for its programs. */
+/* A symbol that only the other MPI has, and the variant to preload for its programs. */
 #if defined(OPEN_MPI)
 #define OTHER_SYMBOL  "MPIR_Dup_fn"
 #define OTHER_VARIANT "mpich"
@@ -65,9 +65,9 @@ static void check_variant(void)
 #define OTHER_VARIANT "openmpi"
 #endif
 
-/* This library brings its own MPI with it. A program that opens its MPI at run time, as Python's
- * mpi4py, is served by that one then, with handles of the other: so the other one must not be
- * loaded, in whatever scope. */
+/* End the process if the program has the other MPI loaded. A program that opens its MPI at run
+ * time, such as Python's mpi4py, would get handles of one MPI and calls of the other, as this
+ * library links to its own. The search covers libraries of any scope. */
 static void check_program(void)
 {
     void *self = dlopen(NULL, RTLD_LAZY);
@@ -91,10 +91,10 @@ static void check_program(void)
         dlclose(self);
 }
 
-/* --- what ranks agree on --------------------------------------------------------------------- */
+/* --- what ranks agree on ---------------------------------------------------------------------- */
 
-/* The end of a collective of set-up. Between looks it yields: MPIs keep a core that another rank
- * may be waiting for, and there are many of these. */
+/* Wait for a collective of set-up. Yield in between: MPIs would spin on a core that another rank
+ * may need. */
 static int finish_setup(int code, MPI_Request *request)
 {
     int done = 0;
@@ -114,50 +114,51 @@ int twill_mpi_most(MPI_Comm comm, int mine)
     return finish_setup(code, &request) == MPI_SUCCESS ? most : INT_MAX;
 }
 
-bool twill_mpi_talk_open(struct twill_mpi_talk *talk, MPI_Comm comm)
+bool twill_mpi_oob_open(struct twill_mpi_oob *oob, MPI_Comm comm)
 {
     int size = 0;
     PMPI_Comm_size(comm, &size);
-    *talk = (struct twill_mpi_talk){.comm = comm, .size = size};
-    talk->frame = malloc((size_t)size * sizeof(*talk->frame));
-    return talk->frame != NULL;
+    *oob = (struct twill_mpi_oob){.comm = comm, .size = size};
+    oob->frame = malloc((size_t)size * sizeof(*oob->frame));
+    return oob->frame != NULL;
 }
 
-void twill_mpi_talk_close(struct twill_mpi_talk *talk)
+void twill_mpi_oob_close(struct twill_mpi_oob *oob)
 {
-    free(talk->frame);
+    free(oob->frame);
 }
 
-/* One word of each rank: what they say is in talk->word, unless one has failed. */
-static bool agree_talk(struct twill_mpi_talk *talk, const struct twill_mpi_frame *mine)
+/* Exchange one frame. Returns true, with all ranks' frames in oob->frame, unless a rank has
+ * failed. */
+static bool oob_round(struct twill_mpi_oob *oob, const struct twill_mpi_frame *mine)
 {
     MPI_Request request = MPI_REQUEST_NULL;
-    int code = PMPI_Iallgather(mine, sizeof(*mine), MPI_BYTE, talk->frame, sizeof(*mine), MPI_BYTE,
-                               talk->comm, &request);
-    talk->failed = finish_setup(code, &request) != MPI_SUCCESS;
-    for (int r = 0; !talk->failed && r < talk->size; r++)
-        talk->failed = talk->frame[r].failed != 0;
-    return !talk->failed;
+    int code = PMPI_Iallgather(mine, sizeof(*mine), MPI_BYTE, oob->frame, sizeof(*mine), MPI_BYTE,
+                               oob->comm, &request);
+    oob->failed = finish_setup(code, &request) != MPI_SUCCESS;
+    for (int r = 0; !oob->failed && r < oob->size; r++)
+        oob->failed = oob->frame[r].failed != 0;
+    return !oob->failed;
 }
 
 int twill_mpi_exchange(void *user, const void *mine, void *all, size_t bytes)
 {
-    struct twill_mpi_talk *talk = user;
+    struct twill_mpi_oob *oob = user;
     struct twill_mpi_frame frame = {.failed = false};
     for (size_t done = 0, some; done < bytes; done += some) {
         some = twill_min(bytes - done, sizeof(frame.text));
         memcpy(frame.text, (const char *)mine + done, some);
-        if (talk->failed || !agree_talk(talk, &frame))
+        if (oob->failed || !oob_round(oob, &frame))
             return 1;
-        for (size_t r = 0; r < (size_t)talk->size; r++)
-            memcpy((char *)all + r * bytes + done, talk->frame[r].text, some);
+        for (size_t r = 0; r < (size_t)oob->size; r++)
+            memcpy((char *)all + r * bytes + done, oob->frame[r].text, some);
     }
     return 0;
 }
 
-bool twill_mpi_agree(struct twill_mpi_talk *talk, bool fine)
+bool twill_mpi_agree(struct twill_mpi_oob *oob, bool fine)
 {
-    return !talk->failed && agree_talk(talk, &(struct twill_mpi_frame){.failed = !fine});
+    return !oob->failed && oob_round(oob, &(struct twill_mpi_frame){.failed = !fine});
 }
 
 void twill_mpi_share_text(char *text, size_t bytes)
@@ -171,17 +172,17 @@ void twill_mpi_share_text(char *text, size_t bytes)
         PMPI_Bcast(text, (int)bytes, MPI_CHAR, first, twill_mpi.shadow);
 }
 
-/* --- set-up ---------------------------------------------------------------------------------- */
+/* --- set-up ----------------------------------------------------------------------------------- */
 
-/* While twill waits, the messages of the MPI go on. */
+/* twill calls this while it waits, so that the MPI's messages go on. */
 static void on_idle(void *user)
 {
     (void)user;
     twill_mpi_progress();
 }
 
-/* What is wanted otherwise than twill has it, unless the user says so: MPI programs may let others
- * wait as long as they like, and have calls under way move on in any call of MPI's. */
+/* List the settings that differ from twill's defaults, unless the user set them: MPI programs may
+ * keep other ranks waiting as long as they like, and their calls progress in any MPI call. */
 static void list_settings(const char *list[3])
 {
     if (getenv("TWILL_TIMEOUT") == NULL)
@@ -191,13 +192,13 @@ static void list_settings(const char *list[3])
     *list = NULL;
 }
 
-static twill_status context_open(struct twill_mpi_talk *talk)
+static twill_status context_open(struct twill_mpi_oob *oob)
 {
-    twill_bootstrap bootstrap = {.exchange = twill_mpi_exchange, .user = talk};
+    twill_bootstrap bootstrap = {.exchange = twill_mpi_exchange, .user = oob};
     const char *settings[3];
     list_settings(settings);
-    PMPI_Comm_rank(talk->comm, &bootstrap.rank);
-    PMPI_Comm_size(talk->comm, &bootstrap.size);
+    PMPI_Comm_rank(oob->comm, &bootstrap.rank);
+    PMPI_Comm_size(oob->comm, &bootstrap.size);
     twill_status status = twill_context_create(&twill_mpi.context, &bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&twill_mpi.world, twill_mpi.context);
@@ -206,7 +207,8 @@ static twill_status context_open(struct twill_mpi_talk *talk)
     return status == TWILL_OK && !twill_mpi_comms_open() ? TWILL_ERR_MEMORY : status;
 }
 
-/* Why it failed, on all ranks, in the words of the first that did not only hear of it. */
+/* Undo set-up, on all ranks, and report the cause from the lowest rank that did not merely receive
+ * it. */
 static void give_up_setup(twill_status status, bool reported)
 {
     int rank = -1;
@@ -221,22 +223,22 @@ static void give_up_setup(twill_status status, bool reported)
     if (rank == 0)
         twill_mpi_say("all calls go to the MPI below: %s", twill_mpi.off);
     twill_mpi_comms_forget();
-    twill_comm_leave(twill_mpi.world); /* nobody has used it */
+    twill_comm_leave(twill_mpi.world); /* no rank has used it */
     twill_mpi.world = NULL;
     twill_context_destroy(twill_mpi.context);
     twill_mpi.context = NULL;
 }
 
-/* Collectives are taken from now on, if all ranks can. */
+/* Set up twill; take collectives from then on, if all ranks can. */
 static void open_world(void)
 {
-    struct twill_mpi_talk talk;
+    struct twill_mpi_oob oob;
     twill_status status = TWILL_ERR_MEMORY;
-    bool fine = twill_mpi_talk_open(&talk, twill_mpi.shadow) && twill_mpi_types_open();
+    bool fine = twill_mpi_oob_open(&oob, twill_mpi.shadow) && twill_mpi_types_open();
     twill_mpi.off[0] = '\0';
     if (twill_mpi_most(twill_mpi.shadow, !fine) == false) {
-        status = context_open(&talk);
-        fine = twill_mpi_agree(&talk, status == TWILL_OK);
+        status = context_open(&oob);
+        fine = twill_mpi_agree(&oob, status == TWILL_OK);
     } else {
         status = fine ? TWILL_OK : status;
         fine = false;
@@ -244,8 +246,8 @@ static void open_world(void)
     if (fine)
         atomic_store(&twill_mpi.ready, true);
     else
-        give_up_setup(status, talk.failed);
-    twill_mpi_talk_close(&talk);
+        give_up_setup(status, oob.failed);
+    twill_mpi_oob_close(&oob);
 }
 
 static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
@@ -253,13 +255,13 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)comm, (void)keyval, (void)value, (void)extra;
     bool gone = true;
     if (atomic_exchange(&twill_mpi.ready, false)) {
-        PMPI_Barrier(twill_mpi.shadow); /* nobody is in a call any more */
+        PMPI_Barrier(twill_mpi.shadow); /* no rank is in a call any more */
         twill_mpi_requests_end();
         gone = twill_mpi_comms_close();
         twill_mpi_windows_close();
     }
     twill_mpi_report();
-    /* Memory that the program still has must not go; the process does so soon. */
+    /* Memory that the program still holds must stay mapped; the process ends soon. */
     if (gone && twill_mpi.world != NULL && atomic_load(&twill_mpi.memory.out) == 0) {
         twill_context_destroy(twill_mpi.context);
         twill_mpi.context = NULL;
@@ -269,8 +271,8 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Ranks may have other environments: nothing is taken where one of them does not want it, and there
- * is a report where one of them does. And other levels of threads. */
+/* Environments may differ between ranks: twill is off if one rank turned it off, and there is a
+ * report if one rank asked for it. Levels of threads may differ, too. */
 static bool agree_on_settings(void)
 {
     const char *take = getenv("TWILL_MPI"), *report = getenv("TWILL_MPI_REPORT");
@@ -287,7 +289,7 @@ static bool agree_on_settings(void)
     return all[0] || twill_mpi.reports;
 }
 
-/* The MPI is there. What fails here leaves the program to it. */
+/* Start after the MPI has been initialised. Any failure leaves the program to the MPI. */
 static void start_library(void)
 {
     int size = 0, level = MPI_THREAD_SINGLE, keyval = MPI_KEYVAL_INVALID;

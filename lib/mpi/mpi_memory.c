@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI_Alloc_mem: memory of twill_alloc(), which collectives on a node need not copy. What cannot be
- * had of it the MPI gives. Hints of the info argument are of no use to twill. */
+/* MPI_Alloc_mem from twill_alloc(): collectives on a node need not copy such memory. If twill has
+ * none left, the MPI allocates. twill has no use for the info argument. */
 #include "lib/mpi/shim.h"
 
-/* Memory may be asked for, and given back, as long as the context is there: also by what runs at
- * the very end. */
+/* Works as long as the context exists, also in callbacks that run at the very end. */
 int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that move data as twill makes them: bytes. Ranks may describe the same data by different
- * types; what has holes or another order is packed here, never passed on. So is what twill does not
- * work on where it is: buffers that are interleaved, and parts of absolute addresses. What a rank
- * need not give is not looked at. */
+/* Calls that only move data, bound as bytes. Ranks may describe the same data by different types,
+ * so a type with holes or in another order is packed here rather than passed on. Packed are also
+ * buffers that twill cannot use in place: interleaved ones, and shards at absolute addresses.
+ * Arguments that a rank need not give are not looked at. */
 #include "lib/mpi/mpi_call.h"
 
 #include <limits.h>
 
-/* More bytes than any memory has: twill refuses them, for good. */
+/* Beyond any memory; twill would reject as many bytes. */
 #define BYTES_MOST ((MPI_Count)1 << 50)
 
-/* A side of a call as the program describes it. */
+/* A side of a call as the program describes it. Lives on the binder's stack. */
 struct buffer {
     const struct twill_mpi_type *type;
-    struct twill_mpi_type storage; /* for what has no other place */
+    struct twill_mpi_type storage; /* for derived types that could not be cached */
     MPI_Datatype handle;
     const void *user;
-    MPI_Count count; /* elements of each part; or counts */
+    MPI_Count count; /* elements of each shard; unused with counts */
     const void *counts, *displs;
     bool large;
     int shards;
-    size_t *lengths, *offsets; /* of parts, in bytes from begin on; or NULL */
-    size_t shard_bytes, bytes; /* of each part (no counts), and of all */
-    char *begin;               /* where the bytes are, if they are in a row: ... */
-    size_t extent;             /* ... so many, with what is in between */
+    size_t *lengths, *offsets; /* of each shard in bytes, offsets from `begin`; or NULL */
+    size_t shard_bytes, bytes; /* of each shard (without counts), and of all */
+    char *begin;               /* first byte, if the shards are plain */
+    size_t extent;             /* bytes from `begin` to the end, with gaps */
 };
 
-/* --- sides ----------------------------------------------------------------------------------- */
+/* --- sides ------------------------------------------------------------------------------------ */
 
-/* All looks: what is wrong, or 0. */
+/* Look up the type. Returns what is wrong, or 0. */
 static inline unsigned check_span_type(struct buffer *buffer, const void *user, MPI_Datatype type)
 {
     buffer->handle = type;
@@ -39,7 +39,7 @@ static inline unsigned check_span_type(struct buffer *buffer, const void *user, 
     return buffer->type != NULL ? 0 : twill_mpi_wrong_type(type);
 }
 
-/* Nobody has bytes at no address, but in a type that says where. */
+/* A missing buffer is an error unless it has no bytes or its type has absolute addresses. */
 static inline unsigned check_address(const struct buffer *buffer)
 {
     return buffer->bytes == 0 || buffer->begin != NULL || !buffer->type->plain
@@ -68,8 +68,8 @@ static inline unsigned check_buffer(struct buffer *buffer, const void *user, MPI
     return check_address(buffer);
 }
 
-/* Counts into lengths, displacements into offsets from the least of them on, which is begin. Where
- * nothing is, no place is asked for. */
+/* Translate counts to lengths, and displacements to offsets from the lowest one, which is `begin`.
+ * The displacement of an empty shard is not used. */
 static unsigned measure_counts(struct buffer *buffer)
 {
     MPI_Count low = 0, high = 0, bytes = 0;
@@ -108,7 +108,7 @@ static unsigned measure_counts(struct buffer *buffer)
     return 0;
 }
 
-/* Parts by counts and displacements. numbers: [2][parts] to write to. */
+/* Check shards given by counts and displacements. numbers: [2][shards] to write to. */
 static unsigned check_shards(struct buffer *buffer, const void *user, const void *counts,
                              const void *displs, const struct twill_mpi_call *call,
                              MPI_Datatype type, int shards, size_t *numbers)
@@ -120,7 +120,7 @@ static unsigned check_shards(struct buffer *buffer, const void *user, const void
     buffer->displs = displs;
     buffer->large = call->large;
     buffer->shards = shards;
-    buffer->count = 0; /* each its own */
+    buffer->count = 0; /* each has its own */
     buffer->shard_bytes = 0;
     buffer->lengths = numbers;
     buffer->offsets = numbers + shards;
@@ -128,7 +128,7 @@ static unsigned check_shards(struct buffer *buffer, const void *user, const void
     return TWILL_UNLIKELY(wrong != 0) ? wrong : check_address(buffer);
 }
 
-/* Twill works on what it is told by one base and offsets: not on what is all over memory. */
+/* twill takes one base and offsets, so absolute addresses must be packed. */
 static inline bool is_direct(const struct buffer *buffer)
 {
     return buffer->type->plain && (buffer->lengths == NULL || buffer->user != MPI_BOTTOM);
@@ -140,7 +140,7 @@ static inline bool sides_overlap(const struct buffer *a, const struct buffer *b)
            b->bytes != 0;
 }
 
-/* Twill is to work on a copy of this side, but for the part `skip`. */
+/* Let twill work on a copy of this side; the shard `skip` is not copied. */
 static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct buffer *buffer,
                    int skip)
 {
@@ -164,7 +164,7 @@ static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct b
     bound->bounced |= which;
 }
 
-/* Where twill finds this side. */
+/* Set where twill finds this side. */
 static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
                              const struct buffer *buffer, int skip)
 {
@@ -183,9 +183,10 @@ static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
         bounce(bound, which, buffer, skip);
 }
 
-/* Buffers that overlap without being the same in place: MPICH refuses them if they are one, of one
- * type and by one array of counts; others, and parts between another's parts, which are legal, are
- * copied. What it does not refuse this rank must not pass on alone. */
+/* Return whether the MPI rejects overlapping buffers. MPICH does if they are at one address, of one
+ * type and by one array of counts. Other overlaps, and shards between another buffer's shards,
+ * which are legal, are copied: what the MPI does not reject must not be passed on by this rank
+ * alone. */
 static inline bool overlap_is_refused(const struct twill_mpi_call *call,
                                       struct twill_mpi_bound *bound, const struct buffer *a,
                                       const void *a_at, const struct buffer *b, const void *b_at)
@@ -195,7 +196,7 @@ static inline bool overlap_is_refused(const struct twill_mpi_call *call,
            twill_mpi_is_refused(call, bound->comm, TWILL_MPI_WRONG_ALIAS);
 }
 
-/* --- one buffer ------------------------------------------------------------------------------ */
+/* --- one buffer ------------------------------------------------------------------------------- */
 
 enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
                                         struct twill_mpi_bound *bound)
@@ -227,16 +228,16 @@ enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* --- a part on one side, all parts on the other ---------------------------------------------- */
+/* --- one shard on one side, all shards on the other ------------------------------------------- */
 
-/* What the collectives of this shape differ by. */
+/* What distinguishes the collectives of this shape. */
 struct move_shape {
-    bool gathers; /* the part is given, the whole received; else the other way round */
-    bool rooted;  /* the whole is on the root only */
+    bool gathers; /* the shard is sent and the whole received; else the reverse */
+    bool rooted;  /* only the root has the whole */
     bool vector;
 };
 
-/* Bytes of the parts before this rank's, in a row or where they are. */
+/* Return the offset of this rank's shard in the whole, in packed bytes or (direct) in memory. */
 static size_t own_at(const struct buffer *whole, int rank, bool direct)
 {
     size_t at = 0;
@@ -249,7 +250,7 @@ static size_t own_at(const struct buffer *whole, int rank, bool direct)
     return at;
 }
 
-/* This rank's part as a span of its own. */
+/* Return this rank's shard of `whole` as a buffer. */
 static struct buffer own_shard(const struct buffer *whole, int rank)
 {
     struct buffer own = *whole;
@@ -265,7 +266,8 @@ static struct buffer own_shard(const struct buffer *whole, int rank)
     return own;
 }
 
-/* What a rank gives to itself, by the MPI. Not all of them say that there is no room for it. */
+/* Copy a rank's data to itself, by the MPI. The sizes are compared here as not every MPI reports
+ * truncation. */
 static bool move_own(const struct buffer *from, const struct buffer *to)
 {
     return from->bytes <= to->bytes && from->count <= INT_MAX && to->count <= INT_MAX &&
@@ -273,7 +275,7 @@ static bool move_own(const struct buffer *from, const struct buffer *to)
                              (int)to->count, to->handle) == MPI_SUCCESS;
 }
 
-/* MPI_IN_PLACE: the part is in the whole. */
+/* MPI_IN_PLACE: the shard is in the whole. */
 static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape,
                           const struct buffer *whole)
 {
@@ -322,9 +324,8 @@ static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_
                                                            call->recv_type));
 }
 
-/* A rank whose own part is not as long as its place in the whole. MPI has no such call, but the
- * MPIs do it, and the others cannot know of it: as in place, with what comes of the own part made
- * of it at once. */
+/* A rank's shard is not as long as its place in the whole. MPI forbids that, but the MPIs do it,
+ * and other ranks cannot know. Run it as in place, with the local copy made at once. */
 static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct move_shape shape,
                                        const struct buffer *shard, const struct buffer *whole)
 {
@@ -337,7 +338,7 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Both are here. */
+/* This rank has both sides, separately. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)
@@ -360,7 +361,7 @@ static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* In each binder on its own: what the shape says is known there. */
+/* Inlined into each binder, so that the shape is a constant there. */
 static inline __attribute__((always_inline)) enum twill_mpi_why
 bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
             struct move_shape shape)
@@ -405,7 +406,7 @@ BINDER(scatterv, false, true, true)
 BINDER(allgather, true, false, false)
 BINDER(allgatherv, true, false, true)
 
-/* --- all parts on both sides ----------------------------------------------------------------- */
+/* --- all shards on both sides ----------------------------------------------------------------- */
 
 enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound)
@@ -419,7 +420,7 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
         wrong = check_buffer(&src, call->send, call->send_count, size, call->send_type);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
-    if (!in_place && src.shard_bytes != dst.shard_bytes) { /* no other rank can know of it */
+    if (!in_place && src.shard_bytes != dst.shard_bytes) { /* no other rank can know */
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
         return TWILL_MPI_WHY_TAKEN;
     }
@@ -438,7 +439,7 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* In place twill has none: what is given is copied first. */
+/* twill has no in-place form of it: what is sent is copied first. */
 enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
                                             struct twill_mpi_bound *bound)
 {
@@ -454,7 +455,7 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
                              call->send_type, size, numbers);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
-    if (!in_place && src.lengths[rank] != dst.lengths[rank]) /* no other rank can know of it */
+    if (!in_place && src.lengths[rank] != dst.lengths[rank]) /* no other rank can know */
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
     const struct buffer *from = in_place ? &dst : &src;
     bound->type = TWILL_U8;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What MPI's operations are to twill: its own where it has type and operation; else an operation
- * made of PMPI_Reduce_local(), over elements that are opaque to twill. Those that were made are
- * kept: an MPI names an operation and a type by handles, and whatever a handle stands for now is
- * what PMPI_Reduce_local() does with it. */
+/* MPI operations in twill: native where twill has type and operation, else a twill operation that
+ * calls PMPI_Reduce_local() on opaque elements. These are kept for later calls, by handles:
+ * whatever the handles mean at the time of a call is what PMPI_Reduce_local() does. */
 #include "lib/mpi/shim.h"
 
 #include <limits.h>
 #include <string.h>
 
-#define BATCH_BYTES ((size_t)1024) /* of operands that must be copied */
+#define BATCH_BYTES ((size_t)1024) /* most bytes copied at once, unless one element is larger */
 
 #define INTEGER_KINDS (1u << TWILL_MPI_INTEGER | 1u << TWILL_MPI_FORTRAN_INTEGER)
 #define NUMBERS       (INTEGER_KINDS | 1u << TWILL_MPI_FLOATING)
@@ -17,7 +16,7 @@
 #define BITWISE       (INTEGER_KINDS | 1u << TWILL_MPI_BITS)
 #define PAIR_KINDS    (1u << TWILL_MPI_PAIR)
 
-/* Predefined operations, and the classes of types that MPI allows them (MPI 4.0, 6.9.2). */
+/* Predefined operations, and the classes of types that MPI allows for them (MPI 4.0, 6.9.2). */
 static const struct {
     MPI_Op op;
     twill_op native;
@@ -31,7 +30,7 @@ static const struct {
     {MPI_MINLOC, TWILL_MINLOC, PAIR_KINDS}, {MPI_MAXLOC, TWILL_MAXLOC, PAIR_KINDS},
 };
 
-/* --- operations that are made ---------------------------------------------------------------- */
+/* --- operations by PMPI_Reduce_local ---------------------------------------------------------- */
 
 static void reduce_local(const void *left, void *right, size_t count,
                          const struct twill_mpi_operation *operation)
@@ -46,8 +45,8 @@ static void reduce_local(const void *left, void *right, size_t count,
     }
 }
 
-/* MPI combines into the right operand: what is wanted elsewhere is copied there first; into the
- * left one, by way of a copy of the right one. */
+/* twill_op_create()'s function. MPI overwrites the right operand: for another destination it is
+ * copied there first, and for the left one the result is made in a copy of the right. */
 static void apply_operation(const void *left, const void *right, void *result, size_t count,
                             twill_type type, void *user)
 {
@@ -81,58 +80,59 @@ static bool operation_is_same(const struct twill_mpi_operation *have,
            have->element == want->element && have->commutative == want->commutative;
 }
 
-/* One that is made and fits, else a place for it: a free one, else one that nothing uses. */
-static struct twill_mpi_operation *place_for(const struct twill_mpi_operation *want)
+/* Return a slot that holds the wanted operation, else a free one, else an unused one; or NULL. */
+static struct twill_mpi_operation *slot_for(const struct twill_mpi_operation *want)
 {
-    struct twill_mpi_operation *place = NULL;
+    struct twill_mpi_operation *slot = NULL;
     for (unsigned i = 0; i < TWILL_MPI_OPERATIONS; i++) {
-        struct twill_mpi_operation *at = &twill_mpi.operations.place[i];
+        struct twill_mpi_operation *at = &twill_mpi.operations.slot[i];
         if (operation_is_same(at, want))
             return at;
-        if (at->users == 0 && (place == NULL || (place->made && !at->made)))
-            place = at;
+        if (at->users == 0 && (slot == NULL || (slot->made && !at->made)))
+            slot = at;
     }
-    if (place != NULL && place->made) {
-        (void)twill_op_destroy(twill_mpi.context, place->made_op);
-        place->made = false;
+    if (slot != NULL && slot->made) {
+        (void)twill_op_destroy(twill_mpi.context, slot->made_op);
+        slot->made = false;
     }
-    return place;
+    return slot;
 }
 
-/* With the table locked: *want, made, for one user more; NULL if there is no room. */
+/* Return *want as a twill operation, with one more user, or NULL if no slot is left. The table is
+ * locked. */
 static struct twill_mpi_operation *operation_make(const struct twill_mpi_operation *want,
                                                   bool keeps)
 {
     struct twill_mpi_operations *all = &twill_mpi.operations;
-    struct twill_mpi_operation *place = place_for(want);
-    if (place == NULL || (keeps && place->keepers == 0 && all->kept == TWILL_MPI_OPERATIONS_KEPT))
+    struct twill_mpi_operation *slot = slot_for(want);
+    if (slot == NULL || (keeps && slot->keepers == 0 && all->kept == TWILL_MPI_OPERATIONS_KEPT))
         return NULL;
-    if (!place->made) {
-        *place = *want;
-        place->made = twill_op_create(twill_mpi.context, &place->made_op, apply_operation, place,
-                                      place->element, place->commutative) == TWILL_OK;
+    if (!slot->made) {
+        *slot = *want;
+        slot->made = twill_op_create(twill_mpi.context, &slot->made_op, apply_operation, slot,
+                                     slot->element, slot->commutative) == TWILL_OK;
     }
-    if (!place->made)
+    if (!slot->made)
         return NULL;
-    place->users++;
+    slot->users++;
     atomic_fetch_add(&all->users, 1);
-    all->kept += keeps && place->keepers++ == 0;
-    return place;
+    all->kept += keeps && slot->keepers++ == 0;
+    return slot;
 }
 
-/* Who uses an operation or a type of the program's in something under way. */
+/* Return an operation in use that has this MPI handle, or NULL. */
 static struct twill_mpi_operation *user_of(enum twill_mpi_handle which, uintptr_t handle)
 {
     for (unsigned i = 0; i < TWILL_MPI_OPERATIONS; i++) {
-        struct twill_mpi_operation *at = &twill_mpi.operations.place[i];
+        struct twill_mpi_operation *at = &twill_mpi.operations.slot[i];
         if (at->users > 0 && at->handle[which] == handle)
             return at;
     }
     return NULL;
 }
 
-/* What the program has freed while this was under way: true if it is to be freed now, and not by
- * another user. */
+/* `operation` has no user left. Return true if the program has freed the handle meanwhile and no
+ * other operation uses it, so that the caller must free it. */
 static bool is_last(struct twill_mpi_operation *operation, enum twill_mpi_handle which)
 {
     if (!operation->freed[which])
@@ -164,8 +164,8 @@ void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kep
         PMPI_Type_free(&type);
 }
 
-/* MPI lets a program free what is in use, operations and the types that their functions are told:
- * true if it is, and goes with its last user. */
+/* MPI lets a program free operations and types that are in use. Return true if the handle is; its
+ * last user then frees it. */
 static bool put_off(enum twill_mpi_handle which, uintptr_t handle)
 {
     struct twill_mpi_operations *all = &twill_mpi.operations;
@@ -195,7 +195,7 @@ int MPI_Type_free(MPI_Datatype *type)
     return MPI_SUCCESS;
 }
 
-/* --- which it is to be ----------------------------------------------------------------------- */
+/* --- the choice ------------------------------------------------------------------------------- */
 
 static size_t operand_alignment(size_t element)
 {
@@ -241,9 +241,9 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* The function of a program may be called by the thread that called MPI only, unless it has asked
- * for more: all ranks have, because one alone must not decide it. (What is predefined keeps nothing
- * between calls in either MPI: it may run anywhere.) */
+/* Below MPI_THREAD_MULTIPLE only the thread that called MPI may call a function of the program. All
+ * ranks' levels decide together. (Predefined operations keep no state in either MPI and run
+ * anywhere.) */
 static bool may_run_anywhere(enum twill_mpi_form form)
 {
     return form == TWILL_MPI_BLOCKING || twill_mpi.all_multiple;

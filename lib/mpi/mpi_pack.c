@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Staging: a side of a call whose elements are not bytes in a row in the program's memory is packed
- * before and unpacked after, by the MPI below, whose packed form on one kind of machine is the
+/* Bounce memory: a side whose elements are not contiguous bytes in order is packed before the call
+ * and unpacked after it. PMPI_Pack does that: between machines of one kind, the packed form is the
  * bytes themselves. */
 #include "lib/mpi/mpi_call.h"
 
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that are told to PMPI_Pack at once: it counts in int. */
+/* Most bytes for one PMPI_Pack, which counts in int. */
 #define PACKED_AT_ONCE ((MPI_Count)1 << 30)
-/* Between things in one piece of memory. */
+/* Of the parts of one allocation, bytes. */
 #define PACK_ALIGNMENT ((size_t)64)
 
 int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int to_count,
@@ -18,14 +18,14 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
 {
     int me = 0;
     PMPI_Comm_rank(twill_mpi.shadow, &me);
-    pthread_mutex_lock(&twill_mpi.self_lock); /* messages of other threads are alike */
+    pthread_mutex_lock(&twill_mpi.self_lock); /* messages of other threads match, too */
     int code = PMPI_Sendrecv(from, count, type, me, 0, to, to_count, to_type, me, 0,
                              twill_mpi.shadow, MPI_STATUS_IGNORE);
     pthread_mutex_unlock(&twill_mpi.self_lock);
     return code;
 }
 
-/* An element larger than an int can say: by a message to this process itself. */
+/* Copy an element larger than INT_MAX bytes, by a message to this process. */
 static int move_giant(const struct twill_mpi_side *side, char *user, unsigned char *bytes,
                       bool packs)
 {
@@ -48,8 +48,8 @@ static int move_giant(const struct twill_mpi_side *side, char *user, unsigned ch
     return code;
 }
 
-/* Some elements in a row in the program's memory. MPICH takes MPI_BOTTOM for a missing argument
- * here: the base is moved then, and the type moved back. */
+/* Copy some contiguous elements. MPICH takes MPI_BOTTOM for a missing argument here, so the base is
+ * moved up and the type moved back. */
 static int move_some(const struct twill_mpi_side *side, char *user, int some, unsigned char *bytes,
                      bool packs)
 {
@@ -73,7 +73,7 @@ static int move_some(const struct twill_mpi_side *side, char *user, int some, un
     return code;
 }
 
-/* Elements in a row, to or from bytes. */
+/* Copy contiguous elements to or from bytes. */
 static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count count,
                     unsigned char *bytes, bool packs)
 {
@@ -105,7 +105,7 @@ static twill_status move_side(const struct twill_mpi_side *side, bool packs)
             side->counts == NULL ? side->count : twill_mpi_number(side->counts, side->large, shard);
         MPI_Count at =
             side->displs == NULL ? next : twill_mpi_number(side->displs, side->large, shard);
-        /* A type that was freed, or never committed: the MPI has said so to the binder. */
+        /* Fails for a type that was freed or never committed; the binder has seen that, too. */
         if (shard != side->skip && count * side->size != 0 &&
             move_run(side, twill_mpi_at(side->user, at * side->extent), count, bytes, packs) !=
                 MPI_SUCCESS)
@@ -130,9 +130,9 @@ twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound)
     return (bound->bounced & TWILL_MPI_FAILS) != 0 ? bound->failure : move_side(&bound->out, false);
 }
 
-/* --- memory ---------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
-/* The communicator's, for a blocking call. */
+/* Return the communicator's bounce memory, for a blocking call. */
 static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
 {
     if (comm->scratch_bytes < bytes) {
@@ -143,8 +143,8 @@ static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
     return comm->scratch;
 }
 
-/* What a side knows by the program's arrays and type is gone when the call has returned: keep it,
- * at *more. false: the MPI could not. */
+/* Copy the program's arrays to *more and keep its type: both may be gone when the call has
+ * returned. Returns false if the MPI fails. */
 static bool keep_side(struct twill_mpi_side *side, unsigned char **more)
 {
     const size_t bytes = (size_t)side->shards * (side->large ? sizeof(MPI_Count) : sizeof(int));
@@ -156,7 +156,7 @@ static bool keep_side(struct twill_mpi_side *side, unsigned char **more)
         }
     if (side->plain)
         return true;
-    /* Not a duplicate: that would call back the program for its attributes. */
+    /* Not PMPI_Type_dup(): that would call the program's attribute callbacks. */
     MPI_Datatype kept = MPI_DATATYPE_NULL;
     if (PMPI_Type_contiguous(1, side->type, &kept) != MPI_SUCCESS)
         kept = MPI_DATATYPE_NULL;
@@ -196,7 +196,7 @@ void twill_mpi_bounce(struct twill_mpi_bound *bound)
         bound->src = bound->in.bounce = memory + bound->src_at;
     if (out || bound->shared)
         bound->dst = bound->out.bounce = memory + bound->dst_at;
-    /* Both in any case: a side has a type of its own then, or none. */
+    /* Both, even after a failure: freeing expects each side to have a type of its own, or none. */
     const bool kept_in = !outlives || !in || keep_side(&bound->in, &more);
     const bool kept_out = !outlives || !out || keep_side(&bound->out, &more);
     if (!kept_in || !kept_out)

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the MPI below is quicker than twill, and blocking calls are passed on: the one table of it.
- * A call is looked up by what is the same on all its ranks: what it is, its bytes, and the
- * communicator. Measured by twill-compare --mpi, one call right behind the other, with plain
- * memory, on two cores of a virtual Sapphire Rapids; between nodes, and of more ranks, nothing was
- * found.
+/* The sizes for which the MPI below is faster than twill, so that blocking calls are passed on. A
+ * call is looked up by what is equal on all its ranks: kind, bytes and communicator. Measured by
+ * twill-compare --mpi, calls back to back, with malloc'd memory, on two cores of a virtual Sapphire
+ * Rapids; nothing was found between nodes, or with more ranks.
  *
- * Open MPI puts several messages of a few bytes into one cache line of a ring and leaves: 0.08 to
- * 0.11 us for 8 bytes, where twill has a line for each and takes 0.17 to 0.25. A broadcast of 64 to
- * 256 bytes takes 5 % less there than in twill, and half as long on two cores of a virtual Zen 5:
- * twill's root is two calls ahead at most. MPICH's cells of 8 KiB are a ring too, where twill's
- * root waits for half of its own: a gather of 4 KiB takes 0.47 us there and 0.77 here, a broadcast
- * of 8 KiB 0.79 and 1.09. */
+ * Open MPI puts several messages of a few bytes into one cache line of a ring and returns: 0.08 to
+ * 0.11 us for 8 bytes, where twill has a line for each message and takes 0.17 to 0.25 us. A
+ * broadcast of 64 to 256 bytes takes 5 % less than in twill, and half as long on two cores of a
+ * virtual Zen 5: twill's root runs at most two calls ahead. MPICH's cells of 8 KiB are a ring, too,
+ * where twill's root waits for half of its own: a gather of 4 KiB takes 0.47 us there and 0.77
+ * here, a broadcast of 8 KiB 0.79 and 1.09. */
 #include "lib/mpi/shim.h"
 
 #include <string.h>
@@ -37,7 +36,7 @@ void twill_mpi_quicker_find(struct twill_mpi_comm *comm)
     memset(comm->quicker, 0, sizeof(comm->quicker));
     if (comm->comm == NULL || twill_mpi.all || twill_comm_nodes(comm->comm) > 1)
         return;
-    for (size_t i = sizeof(table) / sizeof(table[0]); i-- > 0;) /* the first that fits counts */
+    for (size_t i = sizeof(table) / sizeof(table[0]); i-- > 0;) /* the first match counts */
         if (comm->size <= table[i].ranks)
             comm->quicker[table[i].kind] = table[i].bytes;
 }
@@ -52,7 +51,7 @@ bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twi
     const MPI_Datatype handle = gives ? call->send_type : call->recv_type;
     const struct twill_mpi_type *type = twill_mpi_type_find(handle, &storage);
     MPI_Count size = 0;
-    /* What is not committed is this rank's own fault: the others go by its size. */
+    /* An uncommitted type is this rank's error only: the others decide by their size. */
     if (type != NULL)
         size = type->size;
     else if (handle == MPI_DATATYPE_NULL || PMPI_Type_size_x(handle, &size) != MPI_SUCCESS)

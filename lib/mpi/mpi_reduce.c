@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions as twill makes them. MPI wants count, type and operation alike on all ranks, so what
- * is decided by them is decided alike; where a buffer lies is each rank's own affair: one that is
- * not aligned as twill wants it is copied. */
+/* Reductions. MPI demands equal count, type and operation on all ranks, so decisions by these are
+ * equal. Addresses are not: a buffer that is not aligned as twill requires is copied. */
 #include "lib/mpi/mpi_call.h"
 
-/* What is wrong with the buffers of so many elements, or 0. One for both is none of MPI's either,
- * but where the MPI does not say so it has a result, and so has twill. */
+/* Return what is wrong with buffers of these numbers of elements, or 0. One buffer for both sides
+ * is an error, but where the MPI does not report it there is a result, and so there is with
+ * twill. */
 static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
                               size_t given, size_t received)
 {
@@ -25,7 +25,7 @@ static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mp
     return 0;
 }
 
-/* What a reduction's arguments come to; where its buffers are is not looked at yet. */
+/* Find type and operation, and check all arguments. Buffers are not bound yet. */
 static enum twill_mpi_why find_reduction(const struct twill_mpi_call *call,
                                          struct twill_mpi_bound *bound,
                                          struct twill_mpi_reduction *found, size_t given,
@@ -97,7 +97,7 @@ static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
     bound->out = elements_at(user, elements, found);
 }
 
-/* Two buffers of so many elements, neither of them in place, that are partly the same? */
+/* Return whether two buffers, not in place, overlap. */
 static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, size_t received,
                             const struct twill_mpi_reduction *found)
 {
@@ -106,7 +106,7 @@ static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, siz
            to < from + given * found->element;
 }
 
-/* The result goes to `recv`, as large as what is given. */
+/* Bind buffers of equal length. */
 static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                          const struct twill_mpi_reduction *found)
 {
@@ -118,7 +118,7 @@ static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bou
     bound->src_at = bound->dst_at = 0;
 }
 
-/* Is it to be bound? What FAILS comes as it is. */
+/* Return whether to bind the buffers. A call that FAILS needs none. */
 static bool reduction_goes_on(const struct twill_mpi_bound *bound, enum twill_mpi_why why)
 {
     return why == TWILL_MPI_WHY_TAKEN && (bound->bounced & TWILL_MPI_FAILS) == 0;
@@ -151,8 +151,8 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
     return why;
 }
 
-/* In place MPI wants this rank's part at the start of the buffer, where twill would leave it where
- * it was: it goes elsewhere, and is copied. */
+/* Bind the buffers of a reduce-scatter. In place, MPI wants this rank's shard at the start of the
+ * buffer, where twill leaves it at its own offset: so it goes through bounce memory. */
 static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                         const struct twill_mpi_reduction *found, size_t all, size_t shard)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_MPI_REPORT: what was taken, what was passed on and why, summed over the ranks, at the end.
- * Lines are made to be read, and to be cut into words: "twill-mpi:" and then columns. */
+/* TWILL_MPI_REPORT: which calls were taken, which were passed on and why, summed over the ranks and
+ * written at the end. Each line is "twill-mpi:" and columns, for people and for awk. */
 #include "lib/mpi/shim.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #define FORM_COUNT TWILL_MPI_FORM_COUNT
 #define WHY_COUNT  TWILL_MPI_WHY_COUNT
 
-/* One call in one form. All numbers, so that one reduction sums them. */
+/* The sums of one call in one form. All members are uint64_t, so that one reduction sums them. */
 struct form_row {
     uint64_t calls[WHY_COUNT];
     uint64_t ns[2]; /* taken, passed on */
@@ -28,7 +28,7 @@ _Static_assert(sizeof(struct sums) % sizeof(uint64_t) == 0, "an array of numbers
 struct mpi_report {
     struct sums mine, all;
     uint64_t slowest[KIND_COUNT][FORM_COUNT],
-        own[KIND_COUNT][FORM_COUNT]; /* ns of the rank that has most */
+        own[KIND_COUNT][FORM_COUNT]; /* ns, of the slowest rank */
     uint64_t slowest_of_all, own_of_all;
 };
 
@@ -48,7 +48,7 @@ static const char *const fate_names[] = {
 #undef NAME
 };
 
-/* --- counting -------------------------------------------------------------------------------- */
+/* --- counting --------------------------------------------------------------------------------- */
 
 static uint64_t sum_of(const void *counts, bool large, int size)
 {
@@ -66,10 +66,10 @@ static uint64_t type_bytes(MPI_Datatype type)
     return (uint64_t)size;
 }
 
-/* What this rank gives: to each of the others where it has something for each. */
+/* Return the bytes that this rank contributes, to all ranks together where each gets its own. */
 static uint64_t bytes_given(const struct twill_mpi_call *call, int rank, int size)
 {
-    if (call->kind == TWILL_MPI_Barrier) /* what it has not is not written there */
+    if (call->kind == TWILL_MPI_Barrier) /* the other members are not set */
         return 0;
     uint64_t count = (uint64_t)call->send_count;
     bool in_place = call->send == MPI_IN_PLACE;
@@ -114,12 +114,12 @@ void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why
     struct twill_mpi_tally *tally = &twill_mpi.tally[call->kind][call->form];
     struct twill_mpi_comm *comm = twill_mpi_comm_find(call->comm);
     twill_mpi_add(&tally->ticks[why != TWILL_MPI_WHY_TAKEN], ticks);
-    /* Of what is not known, or refused by the MPI, there is no size that may be asked for. */
+    /* No size may be asked of an unknown communicator or of arguments that the MPI refused. */
     if (comm != NULL && why != TWILL_MPI_WHY_ERRONEOUS && why != TWILL_MPI_WHY_INTER)
         twill_mpi_add(&tally->bytes, bytes_given(call, comm->rank, comm->size));
 }
 
-/* --- summing --------------------------------------------------------------------------------- */
+/* --- summing ---------------------------------------------------------------------------------- */
 
 static void collect_report(struct mpi_report *report)
 {
@@ -155,9 +155,9 @@ static void sum_up(struct mpi_report *report)
     twill_mpi_share_text(twill_mpi.comms.failure, sizeof(twill_mpi.comms.failure));
 }
 
-/* --- writing --------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
-/* As the MPI has it: Allreduce, Iallreduce, Allreduce_init. */
+/* Write a call's name as MPI has it: Allreduce, Iallreduce, Allreduce_init. */
 static void form_name(int kind, int form, char *name, size_t bytes)
 {
     const char *text = kind_names[kind];
@@ -238,15 +238,15 @@ static void write_rest(FILE *file, const struct mpi_report *report)
                     f == TWILL_MPI_FATE_FAILED ? ": " : "",
                     f == TWILL_MPI_FATE_FAILED ? twill_mpi.comms.failure : "");
     if (all->allocations + all->refused > 0)
-        fprintf(file, "twill-mpi: %-25s %10llu  pieces of %llu bytes from MPI_Alloc_mem\n",
+        fprintf(file, "twill-mpi: %-25s %10llu  allocations, %llu bytes in all, by MPI_Alloc_mem\n",
                 "memory", (unsigned long long)all->allocations, (unsigned long long)all->bytes);
     if (all->refused > 0)
         fprintf(file, "twill-mpi: %-25s %10llu  left to the MPI\n", "memory",
                 (unsigned long long)all->refused);
 }
 
-/* "MPICH Version:      4.0.2, and lines more": what it is and which. */
-static void shorten(char *version)
+/* Shorten "MPICH Version: 4.0.2, ..." to name and version. */
+static void shorten_version(char *version)
 {
     static const char noise[] = "Version:";
     version[strcspn(version, ",\n")] = '\0';
@@ -263,7 +263,7 @@ static void write_report(FILE *file, const struct mpi_report *report)
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0, size = 0;
     PMPI_Get_library_version(version, &length);
-    shorten(version);
+    shorten_version(version);
     PMPI_Comm_size(twill_mpi.shadow, &size);
     fprintf(file, "twill-mpi: %d rank%s, twill %s over %s: %s%s\n", size, size == 1 ? "" : "s",
             twill_version(), version,
@@ -274,7 +274,7 @@ static void write_report(FILE *file, const struct mpi_report *report)
     write_rest(file, report);
 }
 
-/* Standard error, or the file whose name TWILL_MPI_REPORT is. */
+/* Write to the file that TWILL_MPI_REPORT names, else to standard error. */
 static void deliver_report(const struct mpi_report *report)
 {
     const char *name = getenv("TWILL_MPI_REPORT");

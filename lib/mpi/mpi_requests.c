@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the calls that twill runs: their handles, and their lives from start to collection.
- */
+/* Requests of the calls that twill runs: handles, and the way from start to completion. */
 #include "lib/mpi/mpi_requests.h"
 
 #include <stdlib.h>
 
-/* --- the pool -------------------------------------------------------------------------------- */
+/* --- the pool --------------------------------------------------------------------------------- */
 
-/* Each chunk is twice as large as the one before, so few of them hold all numbers there are; a
- * request never moves. */
+/* Each slab is twice as large as the one before, so that a few hold all numbers; a request never
+ * moves. */
 #define FIRST_SLAB     64u
 #define FIRST_SLAB_LOG 6u
 
@@ -46,7 +45,7 @@ static void push_request(struct twill_mpi_request *_Atomic *list, struct twill_m
     atomic_store_explicit(list, request, memory_order_relaxed);
 }
 
-/* The pool is locked, and empty. */
+/* Add a slab. The pool is locked and empty. */
 static void grow(void)
 {
     struct twill_mpi_requests *pool = &twill_mpi.requests;
@@ -86,7 +85,7 @@ static void release_request(struct twill_mpi_request *request)
     unlock_pool();
 }
 
-/* --- under way ------------------------------------------------------------------------------- */
+/* --- under way -------------------------------------------------------------------------------- */
 
 static void count_requests(struct twill_mpi_comm *comm, int more)
 {
@@ -124,8 +123,8 @@ static void complete_request(struct twill_mpi_request *request, twill_status sta
         request->after->before = request->before;
     else
         comm->newest = request->before;
-    if (comm->turn == request)
-        comm->turn = request->after;
+    if (comm->next_polled == request)
+        comm->next_polled = request->after;
     request->status = status == TWILL_OK ? twill_mpi_unpack(&request->bound) : status;
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_COMPLETE, memory_order_release);
 }
@@ -135,7 +134,7 @@ static twill_request **under_way(struct twill_mpi_request *request)
     return request->instead != NULL ? &request->instead : &request->request;
 }
 
-static bool test(struct twill_mpi_request *request)
+static bool test_request(struct twill_mpi_request *request)
 {
     int done = 0;
     twill_status status = twill_test(under_way(request), &done);
@@ -144,7 +143,7 @@ static bool test(struct twill_mpi_request *request)
     return done;
 }
 
-/* Never waits for another thread: who has the communicator now is moving it along. */
+/* Never waits for another thread: the holder of the communicator's lock makes progress on it. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request)
 {
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
@@ -153,40 +152,40 @@ bool twill_mpi_request_poll(struct twill_mpi_request *request)
     if (!twill_mpi_try_lock(comm))
         return false;
     if (twill_mpi_request_state(request) == TWILL_MPI_REQUEST_ACTIVE)
-        test(request);
+        test_request(request);
     twill_mpi_unlock(comm);
     return twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE;
 }
 
-/* Each test of what is not complete moves all of the communicator along. So few are tested: the
- * oldest, mostly the first to be complete, and as another may be so before it, each in turn. */
+/* Each test of an incomplete request makes progress on the whole communicator, so few are tested:
+ * the oldest, mostly the first to complete, and one of the others in turn. */
 static void test_some(struct twill_mpi_comm *comm)
 {
-    while (comm->active != NULL && test(comm->active))
+    while (comm->active != NULL && test_request(comm->active))
         ;
-    if (comm->turn == NULL)
-        comm->turn = comm->active;
-    while (comm->turn != NULL) {
-        struct twill_mpi_request *at = comm->turn;
-        if (at != comm->active && !test(at)) {
-            comm->turn = at->after;
+    if (comm->next_polled == NULL)
+        comm->next_polled = comm->active;
+    while (comm->next_polled != NULL) {
+        struct twill_mpi_request *at = comm->next_polled;
+        if (at != comm->active && !test_request(at)) {
+            comm->next_polled = at->after;
             return;
         }
-        if (comm->turn == at) /* the oldest */
-            comm->turn = at->after;
+        if (comm->next_polled == at) /* the oldest */
+            comm->next_polled = at->after;
     }
 }
 
-bool twill_mpi_request_glance(struct twill_mpi_request *request, uint64_t glance)
+bool twill_mpi_request_poll_pass(struct twill_mpi_request *request, uint64_t pass)
 {
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
         return true;
     struct twill_mpi_comm *comm = request->bound.comm;
     if (!twill_mpi_try_lock(comm))
         return false;
-    if (comm->glance != glance)
+    if (comm->pass != pass)
         test_some(comm);
-    comm->glance = glance;
+    comm->pass = pass;
     twill_mpi_unlock(comm);
     return twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE;
 }
@@ -203,9 +202,9 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
             twill_mpi_backoff(&backoff);
 }
 
-/* --- start and end --------------------------------------------------------------------------- */
+/* --- start and end ---------------------------------------------------------------------------- */
 
-/* There is no memory for a request, but the others count on this rank. */
+/* Take part in a call without memory for a request: the other ranks wait for this one. */
 static twill_status come_without(struct twill_mpi_bound *bound)
 {
     twill_mpi_bound_free(bound);
@@ -215,7 +214,7 @@ static twill_status come_without(struct twill_mpi_bound *bound)
     return status == TWILL_OK ? twill_mpi_unpack(bound) : status;
 }
 
-/* The communicator is locked. request: NULL if there is none left. */
+/* Start a nonblocking call. The communicator is locked. request: NULL if none was left. */
 static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm,
                                         struct twill_mpi_request *request, twill_status *status)
@@ -237,7 +236,7 @@ static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
     return why;
 }
 
-/* *made: NULL if it is not taken, or *status is an error. */
+/* Start a nonblocking call. *made: NULL if it is passed on, or if *status is an error. */
 static enum twill_mpi_why request_make(const struct twill_mpi_call *call,
                                        struct twill_mpi_comm *comm, struct twill_mpi_request **made,
                                        twill_status *status)
@@ -257,24 +256,24 @@ static enum twill_mpi_why request_make(const struct twill_mpi_call *call,
     return why;
 }
 
-/* Whether a persistent call is taken all ranks decide together, so one that lacks something is
- * heard in time. */
-static enum twill_mpi_why init_request(const struct twill_mpi_call *call, struct twill_mpi_comm *of,
-                                       MPI_Request *handle)
+/* Initialise a persistent call. All ranks decide together, so that a lack on one is known to
+ * all. */
+static enum twill_mpi_why init_request(const struct twill_mpi_call *call,
+                                       struct twill_mpi_comm *parent, MPI_Request *handle)
 {
     struct twill_mpi_bound bound;
     struct twill_mpi_comm *own = NULL;
-    twill_mpi_lock(of);
-    enum twill_mpi_why why = twill_mpi_bind(call, TWILL_MPI_PERSISTENT, of, &bound);
+    twill_mpi_lock(parent);
+    enum twill_mpi_why why = twill_mpi_bind(call, TWILL_MPI_PERSISTENT, parent, &bound);
     if (why == TWILL_MPI_WHY_TAKEN)
-        bound.comm = own = twill_mpi_comm_another(of);
-    twill_mpi_unlock(of);
+        bound.comm = own = twill_mpi_comm_clone(parent);
+    twill_mpi_unlock(parent);
     if (why != TWILL_MPI_WHY_TAKEN)
         return why;
     struct twill_mpi_request *request = alloc_request();
     twill_request *made = NULL;
     const bool lacks = own == NULL || request == NULL || (bound.bounced & TWILL_MPI_FAILS) != 0;
-    if (!twill_mpi_comm_share(of, own, lacks ? NULL : &bound, &made)) {
+    if (!twill_mpi_comm_clone_setup(parent, own, lacks ? NULL : &bound, &made)) {
         twill_mpi_bound_free(&bound);
         if (request != NULL)
             release_request(request);
@@ -305,8 +304,8 @@ enum twill_mpi_why twill_mpi_run_request(const struct twill_mpi_call *call,
     return why;
 }
 
-/* Nothing under way: nobody else may legally touch it before this call is over. Else there may be
- * threads that wait for what is under way, and the call must let them in between. */
+/* With nothing under way, no other thread may legally use the communicator before this call
+ * returns. Else threads may be waiting for requests, and the call must let them take the lock. */
 enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm, int *code)
 {
@@ -372,24 +371,23 @@ int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *ha
     twill_mpi_bound_free(&request->bound);
     release_request(request);
     *handle = MPI_REQUEST_NULL;
-    count_requests(comm, -1); /* now the communicator may go */
+    count_requests(comm, -1); /* now the communicator may be released */
     return code;
 }
 
-static void doom(struct twill_mpi_request *request)
+static void defer_request(struct twill_mpi_request *request)
 {
     lock_pool();
-    push_request(&twill_mpi.requests.doomed, request);
+    push_request(&twill_mpi.requests.deferred, request);
     unlock_pool();
 }
 
-/* MPI_Request_free() does not wait: not for the call, nor for a thread that has its communicator.
- */
+/* MPI_Request_free() waits neither for the call nor for a thread that holds its communicator. */
 void twill_mpi_request_free(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
     if (!twill_mpi_request_poll(request) || !twill_mpi_try_lock(comm)) {
-        doom(request);
+        defer_request(request);
         return;
     }
     if (request->request != NULL)
@@ -398,17 +396,17 @@ void twill_mpi_request_free(struct twill_mpi_request *request)
     twill_mpi_bound_free(&request->bound);
     release_request(request);
     count_requests(comm, -1);
-    if (comm->of != NULL)
-        twill_mpi_comm_end(comm);
+    if (comm->parent != NULL)
+        twill_mpi_comm_clone_free(comm);
 }
 
 void twill_mpi_requests_sweep(void)
 {
-    if (atomic_load_explicit(&twill_mpi.requests.doomed, memory_order_relaxed) == NULL)
+    if (atomic_load_explicit(&twill_mpi.requests.deferred, memory_order_relaxed) == NULL)
         return;
     lock_pool();
-    struct twill_mpi_request *list = twill_mpi.requests.doomed;
-    twill_mpi.requests.doomed = NULL;
+    struct twill_mpi_request *list = twill_mpi.requests.deferred;
+    twill_mpi.requests.deferred = NULL;
     unlock_pool();
     for (struct twill_mpi_request *next; list != NULL; list = next) {
         next = list->next;
@@ -416,14 +414,14 @@ void twill_mpi_requests_sweep(void)
     }
 }
 
-/* As the MPI does for its own where a communicator is disconnected: moved along until complete. A
- * thread that waits for one of them collects it, so none is held on to. */
+/* As the MPI does for its own requests in MPI_Comm_disconnect(). A thread that waits for one of
+ * them may release it at any time, so no pointer is kept. */
 void twill_mpi_requests_complete(struct twill_mpi_comm *comm)
 {
     struct twill_mpi_backoff backoff = {0};
     for (bool left = true; left;) {
         if (twill_mpi_try_lock(comm)) {
-            while (comm->active != NULL && test(comm->active))
+            while (comm->active != NULL && test_request(comm->active))
                 ;
             left = comm->active != NULL;
             twill_mpi_unlock(comm);
@@ -433,12 +431,12 @@ void twill_mpi_requests_complete(struct twill_mpi_comm *comm)
     }
 }
 
-/* What a program has freed while it was under way is waited for; what it should have waited for or
- * freed is let be, or freed. */
+/* Wait for requests that the program freed while under way. Persistent ones that it did not free
+ * are freed; nonblocking ones that it did not complete are abandoned. */
 void twill_mpi_requests_end(void)
 {
     struct twill_mpi_requests *pool = &twill_mpi.requests;
-    for (struct twill_mpi_request *at = pool->doomed; at != NULL; at = at->next)
+    for (struct twill_mpi_request *at = pool->deferred; at != NULL; at = at->next)
         twill_mpi_request_wait(at);
     twill_mpi_requests_sweep();
     for (uint32_t n = 1; n <= pool->made; n++)

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the calls that twill runs: for the entry points that take requests.
+/* Requests of the calls that twill runs, for the entry points that take MPI_Request.
  *
- * A request is of one thread at a time, as MPI has it; its state is atomic all the same, and
- * changes from active to complete under the lock of its communicator, which is a persistent one's
- * own. */
+ * As MPI demands, one thread at a time uses a request. Its state is atomic all the same: it changes
+ * from active to complete under the lock of its communicator. A persistent request has a
+ * communicator of its own. */
 #ifndef TWILL_MPI_REQUESTS_H
 #define TWILL_MPI_REQUESTS_H
 
 #include "lib/mpi/mpi_call.h"
 
 enum twill_mpi_request_state {
-    TWILL_MPI_REQUEST_FREE,    /* its handle means nothing */
+    TWILL_MPI_REQUEST_FREE,    /* its handle is invalid */
     TWILL_MPI_REQUEST_IDLE,    /* persistent, not started */
     TWILL_MPI_REQUEST_ACTIVE,  /* under way */
-    TWILL_MPI_REQUEST_COMPLETE /* and the program has not been told yet */
+    TWILL_MPI_REQUEST_COMPLETE /* not yet reported to the program */
 };
 
 struct twill_mpi_request {
-    struct twill_mpi_bound bound; /* its form: nonblocking or persistent */
-    twill_request *request;       /* NULL: a nonblocking one that is complete */
-    twill_request *instead;       /* under way instead of a persistent one that FAILS, or NULL */
+    struct twill_mpi_bound bound; /* nonblocking or persistent */
+    twill_request *request;       /* NULL once a nonblocking one is complete */
+    twill_request *instead;       /* runs in place of a persistent one that FAILS, or NULL */
     _Atomic int state;
-    twill_status status;            /* once complete */
-    unsigned number;                /* in its handle */
-    int index;                      /* where it was in the array it is taken out of; else -1 */
-    struct twill_mpi_request *next; /* in the list it is in: spare, doomed, taken out */
-    struct twill_mpi_request *before, *after; /* those under way on its communicator */
+    twill_status status;                      /* valid once complete */
+    unsigned number;                          /* part of its handle */
+    int index;                                /* in the array that it is taken out of; else -1 */
+    struct twill_mpi_request *next;           /* in its list: spare, deferred or taken out */
+    struct twill_mpi_request *before, *after; /* others under way on its communicator */
 };
 
-/* NULL: the handle is not, or no longer, one of ours. */
+/* Return the request of a handle, or NULL if the handle is not, or no longer, one of ours. */
 struct twill_mpi_request *twill_mpi_request_find(MPI_Request handle);
 static inline MPI_Request twill_mpi_request_handle(const struct twill_mpi_request *request)
 {
@@ -39,35 +39,38 @@ static inline int twill_mpi_request_state(const struct twill_mpi_request *reques
     return atomic_load_explicit(&request->state, memory_order_acquire);
 }
 
-/* Is it not under way? Moves things along. */
+/* Progress its communicator. Returns true if the request is not under way. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request);
-/* The same for many, once a glance: what is under way on a communicator is moved along with the
- * first of them, and not all are asked after each time. */
-bool twill_mpi_request_glance(struct twill_mpi_request *request, uint64_t glance);
-static inline uint64_t twill_mpi_request_next_glance(void)
+/* As twill_mpi_request_poll(), for many requests: within one pass a communicator is progressed with
+ * the first of its requests only. */
+bool twill_mpi_request_poll_pass(struct twill_mpi_request *request, uint64_t pass);
+static inline uint64_t twill_mpi_request_next_pass(void)
 {
-    return 1 + atomic_fetch_add_explicit(&twill_mpi.requests.glances, 1, memory_order_relaxed);
+    return 1 + atomic_fetch_add_explicit(&twill_mpi.requests.passes, 1, memory_order_relaxed);
 }
-/* Until it is not. */
+/* Wait until it is not under way. */
 void twill_mpi_request_wait(struct twill_mpi_request *request);
-/* One that is not under way: the code to return for it, and *handle is what the program is to have
- * now. The request is gone if it was nonblocking. An error is noted in *fault, which is to be told
- * once the program's array is as it is to be. */
+/* Complete a request that is not under way for the program: returns its code and sets *handle. A
+ * nonblocking request is released. An error goes to *fault, to be raised once the program's array
+ * is restored. */
 int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *handle,
                               struct twill_mpi_fault *fault);
-/* Start a persistent one. */
+/* Start a persistent request. Returns MPI's code. */
 int twill_mpi_request_start(struct twill_mpi_request *request);
-/* Free one that is not an active nonblocking one; an active persistent one goes when complete. */
+/* Release a request that is not an active nonblocking one. An active persistent one is released
+ * when complete. */
 void twill_mpi_request_free(struct twill_mpi_request *request);
 
-/* What a program must not do with this request (NULL: a handle that means nothing). */
+/* Call the error handler with MPI_ERR_REQUEST for an illegal use of a request (NULL: an invalid
+ * handle) and return that code. */
 int twill_mpi_request_refuse(const struct twill_mpi_request *request);
 
-/* The status of what sent no message; its MPI_ERROR stays. MPI_STATUS_IGNORE is allowed. */
+/* Fill in the status of an operation without a message; its MPI_ERROR is kept. MPI_STATUS_IGNORE is
+ * allowed. */
 void twill_mpi_status_empty(MPI_Status *status);
 
-/* Between the polls of a loop: spin, then see to the MPI below too and give the core away, then
- * sleep for moments. Starts as {0}. */
+/* Wait a moment between polls: first spin, then progress the MPI and yield, then sleep. Starts as
+ * {0}. */
 struct twill_mpi_backoff {
     unsigned turns;
     uint64_t started;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entry points that take arrays of requests. Without one of ours they go on after a look.
+/* The entry points that take arrays of requests. Arrays without our requests are passed on after
+ * one scan.
  *
- * Ours are taken out of the program's array, which then is one that the MPI below understands, with
- * MPI_REQUEST_NULL where they were, and put back before the program has it again: no copy is made.
- */
+ * Else ours are taken out of the program's array, which leaves one that the MPI below understands,
+ * with MPI_REQUEST_NULL in their places, and put back before the program sees it again: no copy is
+ * made. */
 #include "lib/mpi/mpi_requests.h"
 
-/* Ours of an array, in its order. */
+/* Our requests of an array, in its order. */
 struct taken {
     MPI_Request *requests;
     struct twill_mpi_request *first;
-    int theirs; /* requests of the MPI's */
+    int theirs; /* number of requests of the MPI */
     struct twill_mpi_fault fault;
 };
 
@@ -22,8 +23,8 @@ static bool has_ours(int count, const MPI_Request *requests)
     return false;
 }
 
-/* The program has its array again. Not before does its error handler hear of what has failed: it
- * may look at it. */
+/* Restore the program's array, and only then call its error handler, which may look at the
+ * array. */
 static void put_back(struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
@@ -33,8 +34,8 @@ static void put_back(struct taken *taken)
     twill_mpi_raise(&taken->fault);
 }
 
-/* A handle that means nothing, or is there twice: the array is as it was, and the code to return.
- */
+/* Take our requests out of the array. For an invalid or repeated handle the array is restored and
+ * MPI's error code returned. */
 static int take_out_requests(int count, MPI_Request *requests, struct taken *taken)
 {
     struct twill_mpi_request **end = &taken->first;
@@ -59,7 +60,7 @@ static int take_out_requests(int count, MPI_Request *requests, struct taken *tak
     return MPI_SUCCESS;
 }
 
-/* Give back one that is not under way: unlink it, which *link does, and the code of it. */
+/* Complete *link, which is not under way: unlink it and return its code. */
 static int collect_taken(struct taken *taken, struct twill_mpi_request **link)
 {
     struct twill_mpi_request *mine = *link;
@@ -81,12 +82,12 @@ static void set_error(MPI_Status *status, int code)
         status->MPI_ERROR = code;
 }
 
-/* --- all ------------------------------------------------------------------------------------- */
+/* --- all -------------------------------------------------------------------------------------- */
 
-/* How long a wait for requests of several communicators does not nap: data may be moving. */
+/* How long a wait on several communicators does not sleep: data may be moving. */
 #define BUSY_NS UINT64_C(100000000)
 
-/* Not under way any more, all of ours? */
+/* Return whether none of ours is under way; stops at the first that is. */
 static bool poll_all(const struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
@@ -95,18 +96,18 @@ static bool poll_all(const struct taken *taken)
     return true;
 }
 
-/* The same, but each of them is looked at in every turn: the deadlines of several communicators,
- * which begin when nothing moves on them, do not add up. */
+/* As poll_all(), but progress every communicator in each pass: their deadlines, which start when a
+ * communicator stops moving, then do not add up. */
 static bool poll_each(const struct taken *taken)
 {
-    const uint64_t glance = twill_mpi_request_next_glance();
+    const uint64_t pass = twill_mpi_request_next_pass();
     bool all = true;
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
-        all = twill_mpi_request_glance(at, glance) && all;
+        all = twill_mpi_request_poll_pass(at, pass) && all;
     return all;
 }
 
-/* Are those of ours that are under way on more than one communicator? */
+/* Return whether those of ours under way are on more than one communicator. */
 static bool on_several(const struct taken *taken)
 {
     const struct twill_mpi_comm *comm = NULL;
@@ -128,7 +129,7 @@ static void wait_taken(const struct taken *taken)
         while (!poll_each(taken)) {
             twill_mpi_backoff(&backoff);
             if (twill_now() < busy_until)
-                backoff.started = 0; /* no nap */
+                backoff.started = 0; /* no sleep */
         }
     }
     while (taken->theirs > 0 && !poll_all(taken))
@@ -145,7 +146,7 @@ static bool any_failed(const struct taken *taken)
     return false;
 }
 
-/* Theirs, when one of ours has failed: they may never be complete, and are not waited for. */
+/* One of ours has failed: test the MPI's requests without waiting, as they may never complete. */
 static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
 {
     for (int i = 0; i < count; i++) {
@@ -163,7 +164,7 @@ static void empty_all(int count, MPI_Status *statuses)
         twill_mpi_status_empty(&statuses[i]);
 }
 
-/* All of ours are complete; of theirs, code says. */
+/* Complete all of ours; `code` is the MPI's for its own. */
 static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
 {
     while (taken->first != NULL) {
@@ -218,13 +219,13 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
     return code;
 }
 
-/* --- any ------------------------------------------------------------------------------------- */
+/* --- any -------------------------------------------------------------------------------------- */
 
-/* A look at one of ours after the other, then at theirs: is one complete, or none under way at all
- * (MPI_UNDEFINED)? Then ours are back in the array, and *code is what to return. */
+/* Poll ours, then the MPI's. Return true if one is complete or none is active (*index is
+ * MPI_UNDEFINED): the array is restored, and *code is to be returned. */
 static bool try_any(int count, struct taken *taken, int *index, MPI_Status *status, int *code)
 {
-    const uint64_t glance = twill_mpi_request_next_glance();
+    const uint64_t pass = twill_mpi_request_next_pass();
     bool active = false;
     int flag = 1;
     *index = MPI_UNDEFINED;
@@ -232,7 +233,7 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
         if (twill_mpi_request_state(*at) == TWILL_MPI_REQUEST_IDLE)
             continue;
         active = true;
-        if (!twill_mpi_request_glance(*at, glance))
+        if (!twill_mpi_request_poll_pass(*at, pass))
             continue;
         *index = (*at)->index;
         twill_mpi_status_empty(status);
@@ -246,13 +247,13 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
     if (*code == MPI_SUCCESS && (!flag || *index == MPI_UNDEFINED)) {
         if (active || !flag)
             return false;
-        twill_mpi_status_empty(status); /* MPICH leaves it as it was */
+        twill_mpi_status_empty(status); /* MPICH leaves it unchanged */
     }
     put_back(taken);
     return true;
 }
 
-/* Nothing but one of ours: that needs no loop. */
+/* If one request is left in all and it is ours, wait for it without a loop. */
 static void wait_for_only(const struct taken *taken)
 {
     struct twill_mpi_request *only = NULL;
@@ -299,19 +300,20 @@ int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_St
     return MPI_SUCCESS;
 }
 
-/* --- some ------------------------------------------------------------------------------------ */
+/* --- some ------------------------------------------------------------------------------------- */
 
-/* Those of ours that are complete, after the *done ones of theirs; is any of ours under way? */
+/* Complete those of ours that can be, after the *done ones of the MPI. Returns whether any of ours
+ * was active. */
 static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Status *statuses,
                          int *code)
 {
-    const uint64_t glance = twill_mpi_request_next_glance();
+    const uint64_t pass = twill_mpi_request_next_pass();
     const int theirs = *done;
     bool active = false;
     for (struct twill_mpi_request **at = &taken->first; *at != NULL;) {
         bool idle = twill_mpi_request_state(*at) == TWILL_MPI_REQUEST_IDLE;
         active = active || !idle;
-        if (idle || !twill_mpi_request_glance(*at, glance)) {
+        if (idle || !twill_mpi_request_poll_pass(*at, pass)) {
             at = &(*at)->next;
             continue;
         }
@@ -327,7 +329,7 @@ static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Statu
     return active;
 }
 
-/* Is one complete, or none under way at all (*done is MPI_UNDEFINED)? */
+/* Return true if some are complete or none is active (*done is MPI_UNDEFINED). */
 static bool try_some(int count, struct taken *taken, int *done, int *indices, MPI_Status *statuses,
                      int *code)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entry points that take one request, or start some. What is not ours goes on after a compare.
- */
+/* The entry points that take one request, or start several. Others' requests are passed on after
+ * one comparison. */
 #include "lib/mpi/mpi_requests.h"
 
 void twill_mpi_status_empty(MPI_Status *status)
@@ -16,7 +16,7 @@ static bool handle_is_ours(const MPI_Request *request)
     return request != NULL && twill_mpi_request_is_ours(*request);
 }
 
-/* Of one that is not under way. */
+/* Complete a request that is not under way. */
 static int collect_handle(struct twill_mpi_request *mine, MPI_Request *request)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
@@ -101,7 +101,7 @@ int MPI_Start(MPI_Request *request)
     return PMPI_Start(request);
 }
 
-/* In their order, which for collectives is of importance. */
+/* In array order, which matters for collectives. */
 int MPI_Startall(int count, MPI_Request requests[])
 {
     int code = MPI_SUCCESS, first = 0;
@@ -122,10 +122,10 @@ int MPI_Startall(int count, MPI_Request requests[])
     return PMPI_Startall(count - first, requests == NULL ? NULL : requests + first);
 }
 
-/* MPICH's handles are numbers, which Fortran has as they are. */
+/* MPICH's handles are integers, which Fortran uses as they are. */
 #if defined(OPEN_MPI)
 
-#define FORTRAN_BASE 0x40000000 /* a table of the MPI's never has so many entries */
+#define FORTRAN_BASE 0x40000000 /* beyond any index of the MPI's tables */
 
 MPI_Fint MPI_Request_c2f(MPI_Request request)
 {

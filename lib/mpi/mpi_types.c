@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What MPI's types are to twill. Predefined ones are looked up once, at the start; a derived one
- * when it is first met, and what is found stays with it as an attribute, so that it goes when the
- * type does. */
+/* MPI types in twill. Predefined types are looked up once, at the start; a derived type when it is
+ * first used, and the result is kept in an attribute of the type, so that both are freed
+ * together. */
 #include "lib/mpi/shim.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PROBED_MOST ((MPI_Count)1 << 24) /* bytes of an element: its places have three digits */
+/* bytes of an element whose offsets have DIGITS digits of 8 bits */
+#define PROBED_MOST ((MPI_Count)1 << 24)
 #define DIGITS      3
 
 static const struct {
@@ -92,7 +93,8 @@ static const struct {
     {MPI_LOGICAL8, TWILL_MPI_TRUTH, true},
 #endif
 };
-_Static_assert(sizeof(predefined) / sizeof(*predefined) <= TWILL_MPI_TYPES / 2, "room to hash");
+_Static_assert(sizeof(predefined) / sizeof(*predefined) <= TWILL_MPI_TYPES / 2,
+               "a hash table at most half full");
 
 static int integer_of(MPI_Count size, bool is_signed)
 {
@@ -115,7 +117,7 @@ static int float_of(MPI_Count size)
     return size == 4 ? TWILL_F32 : size == 8 ? TWILL_F64 : -1;
 }
 
-/* Pairs that twill has: a value and an int, as a C struct lays them out. */
+/* The pairs that twill has: a value and an int, laid out as a C struct. */
 static int pair_of(MPI_Datatype type, MPI_Count size)
 {
     if (type == MPI_FLOAT_INT)
@@ -139,7 +141,7 @@ static int native_of(enum twill_mpi_class class, MPI_Datatype type, MPI_Count si
         return float_of(size);
     case TWILL_MPI_COMPLEX_NUMBER:
         return float_of(size / 2);
-    case TWILL_MPI_TRUTH: /* what is true in Fortran is the MPI's to know */
+    case TWILL_MPI_TRUTH: /* only the MPI knows Fortran's .TRUE. */
         return size == 1 && !is_signed ? TWILL_U8 : -1;
     case TWILL_MPI_BITS:
         return TWILL_U8;
@@ -156,7 +158,7 @@ static size_t type_slot(MPI_Datatype type)
            TWILL_MPI_TYPES;
 }
 
-/* Size, extent and lower bound, as the MPI says. */
+/* Query size, extent and lower bound. */
 static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
 {
     MPI_Count lb, true_extent;
@@ -169,31 +171,31 @@ static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
     return true;
 }
 
-static void know(size_t i)
+static void add_predefined(size_t i)
 {
     struct twill_mpi_type found;
     MPI_Datatype type = predefined[i].type;
-    size_t place = type_slot(type);
+    size_t bucket = type_slot(type);
     if (type == MPI_DATATYPE_NULL || !measure_type(type, &found) || found.size <= 0)
-        return; /* this MPI has it in name only */
+        return; /* this MPI has the name only */
     found.class = predefined[i].class;
     found.native = native_of(found.class, type, found.size, predefined[i].is_signed);
     found.components = found.class == TWILL_MPI_COMPLEX_NUMBER ? 2 : 1;
-    while (twill_mpi.types.known[place]) {
-        if (twill_mpi.types.handle[place] == type)
-            return; /* another name of it */
-        place = (place + 1) % TWILL_MPI_TYPES;
+    while (twill_mpi.types.known[bucket]) {
+        if (twill_mpi.types.handle[bucket] == type)
+            return; /* another name of a type already entered */
+        bucket = (bucket + 1) % TWILL_MPI_TYPES;
     }
-    twill_mpi.types.known[place] = true;
-    twill_mpi.types.handle[place] = type;
-    twill_mpi.types.type[place] = found;
+    twill_mpi.types.known[bucket] = true;
+    twill_mpi.types.handle[bucket] = type;
+    twill_mpi.types.type[bucket] = found;
 }
 
-/* --- derived types --------------------------------------------------------------------------- */
+/* --- derived types ---------------------------------------------------------------------------- */
 
-/* Does an element of so many bytes hold them in order? Pack one whose bytes say where they are, a
- * digit at a time. For one that may be reduced no memory is asked for, as all ranks must come to
- * the same answer; others are packed if there is none. */
+/* Return whether the bytes of an element are packed in order: pack elements whose bytes hold one
+ * digit of their offset. Types that may be reduced need no malloc here, as all ranks must find the
+ * same; others are packed if there is no memory. */
 static bool in_order(MPI_Datatype type, const struct twill_mpi_type *found)
 {
     unsigned char small[2 * TWILL_MPI_ELEMENT_MOST];
@@ -215,8 +217,8 @@ static bool in_order(MPI_Datatype type, const struct twill_mpi_type *found)
     return same;
 }
 
-/* A type of another, or of several of it in a row: the one it is made of; else MPI_DATATYPE_NULL.
- * *free_it: it is the caller's now. */
+/* Return the type that `type` duplicates or repeats contiguously, else MPI_DATATYPE_NULL. *free_it:
+ * the caller must free it. */
 static MPI_Datatype made_of(MPI_Datatype type, bool *free_it)
 {
     int integers, addresses, types, combiner, integer[2];
@@ -235,8 +237,8 @@ static MPI_Datatype made_of(MPI_Datatype type, bool *free_it)
     return inner;
 }
 
-/* Its size is right: but are its bytes in order? Rows of plain elements are; what is not seen to be
- * so is packed, which is right for any type. */
+/* Its extent has no holes; return whether its bytes are in order, too. Rows of plain elements are.
+ * What cannot be shown to be so is packed, which is right for any type. */
 static bool is_plain(MPI_Datatype type, const struct twill_mpi_type *found)
 {
     bool free_it = false;
@@ -267,7 +269,7 @@ static const struct twill_mpi_type *recall(MPI_Datatype type)
     return value;
 }
 
-/* The MPI does not say so otherwise: it refuses to pack what is not committed. */
+/* MPI has no query for that, but does not pack an uncommitted type. */
 static bool is_committed(MPI_Datatype type)
 {
     unsigned char nothing[1];
@@ -275,7 +277,7 @@ static bool is_committed(MPI_Datatype type)
     return PMPI_Pack(nothing, 0, type, nothing, 1, &position, twill_mpi.shadow) == MPI_SUCCESS;
 }
 
-/* Threads may meet a type at the same time: one looks into it. */
+/* Threads may use a new type at the same time: one inspects it. */
 static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill_mpi_type *storage)
 {
     pthread_mutex_lock(&twill_mpi.types.lock);
@@ -297,10 +299,10 @@ static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill
 
 const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage)
 {
-    for (size_t place = type_slot(type); twill_mpi.types.known[place];
-         place = (place + 1) % TWILL_MPI_TYPES)
-        if (twill_mpi.types.handle[place] == type)
-            return &twill_mpi.types.type[place];
+    for (size_t bucket = type_slot(type); twill_mpi.types.known[bucket];
+         bucket = (bucket + 1) % TWILL_MPI_TYPES)
+        if (twill_mpi.types.handle[bucket] == type)
+            return &twill_mpi.types.type[bucket];
     if (type == MPI_DATATYPE_NULL)
         return NULL;
     const struct twill_mpi_type *known = recall(type);
@@ -310,7 +312,7 @@ const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill
 bool twill_mpi_types_open(void)
 {
     for (size_t i = 0; i < sizeof(predefined) / sizeof(*predefined); i++)
-        know(i);
+        add_predefined(i);
     return PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, type_freed, &twill_mpi.types.keyval,
                                    NULL) == MPI_SUCCESS;
 }

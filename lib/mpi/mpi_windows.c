@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program has under way that goes on only inside calls of the MPI below: windows, files,
- * persistent and partitioned messages. While there is any, a collective that twill has completed
- * lets the MPI make progress before it returns, as the MPI's own collective would have done: MPICH
- * says of a target whose origins have completed that it is still exposed until it has read their
- * messages. */
+/* Operations of the program that progress only inside calls of the MPI below: windows, files,
+ * persistent and partitioned messages. While there are any, a collective that twill has completed
+ * lets the MPI make progress before it returns, as the MPI's own collective would. MPICH, for one,
+ * reports a window as exposed until the target has read the messages of origins that are done. */
 #include "lib/mpi/shim.h"
 
 /* --- windows ---------------------------------------------------------------------------------- */
@@ -28,7 +27,7 @@ void twill_mpi_windows_close(void)
         PMPI_Win_free_keyval(&twill_mpi.windows.keyval);
 }
 
-/* Without the attribute it counts until the end. */
+/* A window without the attribute is counted until the end. */
 int twill_mpi_window_made(int code, const MPI_Win *window)
 {
     if (code != MPI_SUCCESS)
@@ -101,7 +100,7 @@ int twill_mpi_file_opened(int code)
 int twill_mpi_file_closed(int code)
 {
     unsigned open = atomic_load(&twill_mpi.windows.open);
-    if (code == MPI_SUCCESS && open > 0) /* it may have been opened before we were asked */
+    if (code == MPI_SUCCESS && open > 0) /* it may have been opened before we counted */
         atomic_fetch_sub(&twill_mpi.windows.open, 1);
     return code;
 }
@@ -124,7 +123,7 @@ void twill_mpi_started(void)
         atomic_store(&twill_mpi.windows.messages, true);
 }
 
-/* One call makes progress of about one message of each sender. */
+/* One call progresses about one message of each sender. */
 #define TURNS_LEAST 4u
 #define TURNS_MOST  64u
 

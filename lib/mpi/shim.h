@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libtwill-mpi: collectives of an MPI program run on twill, all else on the MPI below. It stands
- * between a program and its MPI by the profiling interface: it defines MPI_X and calls PMPI_X.
+/* libtwill-mpi: runs the collectives of an MPI program on twill and leaves everything else to the
+ * MPI below. It uses the profiling interface: it defines MPI_X and calls PMPI_X.
  *
- * A collective goes this way: its entry point (mpi_entries.c) writes its arguments into a
- * twill_mpi_call; twill_mpi_run() (mpi_run.c) finds the communicator (mpi_comms.c), binds the
- * arguments to a call of twill's (mpi_move.c, mpi_reduce.c, with mpi_types.c and mpi_ops.c), and
- * runs, starts or prepares it, or says why not: then the entry point passes the call on. What it
- * decides by must be the same on all ranks: never addresses, alignment, or datatypes of calls that
- * only move data. */
+ * A collective's way: its entry point (mpi_entries.c) writes the arguments into a twill_mpi_call;
+ * twill_mpi_run() (mpi_run.c) looks up the communicator (mpi_comms.c), binds the arguments to a
+ * twill call (mpi_move.c, mpi_reduce.c, with mpi_types.c and mpi_ops.c), and runs, starts or
+ * initialises it. Otherwise it returns the reason, and the entry point passes the call on to the
+ * MPI. That decision must be equal on all ranks, so it never depends on addresses, on alignment, or
+ * on the datatypes of calls that only move data. */
 #ifndef TWILL_SHIM_H
 #define TWILL_SHIM_H
 
 #include "lib/base.h"
 
-/* What an MPI declares is what this library shows. */
+/* Whatever mpi.h declares is exported by this library. */
 #pragma GCC visibility push(default)
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -24,9 +24,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* --- a call ---------------------------------------------------------------------------------- */
+/* --- a call ----------------------------------------------------------------------------------- */
 
-/* Calls that are counted. */
+/* Collectives that are counted for the report. */
 #define TWILL_MPI_KINDS(X)                                                                         \
     X(Allreduce, "Allreduce")                                                                      \
     X(Reduce, "Reduce")                                                                            \
@@ -55,10 +55,10 @@ enum twill_mpi_form {
     TWILL_MPI_FORM_COUNT
 };
 
-/* Why a call is passed on. The words are the report's. */
+/* Why a call is passed on to the MPI. The texts appear in the report. */
 #define TWILL_MPI_REASONS(X)                                                                       \
     X(TAKEN, "taken")                                                                              \
-    X(OFF, "twill is not there")                                                                   \
+    X(OFF, "twill is not active")                                                                  \
     X(COMM, "communicator not adopted")                                                            \
     X(ONE_RANK, "one rank")                                                                        \
     X(INTER, "intercommunicator")                                                                  \
@@ -72,218 +72,235 @@ enum twill_mpi_form {
 enum twill_mpi_why { TWILL_MPI_REASONS(TWILL_MPI_REASON) TWILL_MPI_WHY_COUNT };
 #undef TWILL_MPI_REASON
 
-/* Arguments as the program gave them. */
+/* The arguments of a collective call as the program gave them. */
 struct twill_mpi_call {
     enum twill_mpi_kind kind;
     enum twill_mpi_form form;
-    bool large; /* a _c form: arrays of counts are MPI_Count, of displacements MPI_Aint; else int */
+    bool large; /* a _c call: counts are MPI_Count and displacements MPI_Aint; else both are int */
     int root;
     const void *send;
     void *recv;
     MPI_Count send_count, recv_count;
     const void *send_counts, *send_displs, *recv_counts, *recv_displs;
-    MPI_Datatype send_type, recv_type; /* calls with one type: both */
+    MPI_Datatype send_type, recv_type; /* equal in calls that have one type */
     MPI_Op op;
     MPI_Comm comm;
 };
 
-/* Run, start or prepare a call: TAKEN, and *code is what the entry point returns; or why it is to
- * be passed on. request: for the latter two forms. */
+/* Run, start or initialise a call. Returns TAKEN, with the entry point's return code in *code, or
+ * why the call is to be passed on. `request`: for nonblocking and persistent calls, else NULL. */
 enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request,
                                  int *code);
 
-/* --- communicators (mpi_comms.c) -----------------------------------------------------------------
- */
+/* --- communicators (mpi_comms.c) -------------------------------------------------------------- */
 
-/* The most that a rank says; INT_MAX: the MPI failed. */
+/* Return the maximum of all ranks' `mine`, or INT_MAX if the MPI fails. Collective. */
 int twill_mpi_most(MPI_Comm comm, int mine);
-/* Set-up by the MPI below: an exchange for twill that hears of ranks that have failed. It goes by
- * words of one size, so that who has failed need not know what the others are at. */
+/* The out-of-band exchange that sets up twill over the MPI below, and learns of ranks that failed.
+ * Messages have one size, so a failed rank takes part without knowing what the others exchange.
+ * Used by one thread; lives for one set-up. */
 struct twill_mpi_frame {
     uint32_t failed;
-    char text[252]; /* most of what is exchanged fits */
+    char text[252]; /* most contributions fit into one frame */
 };
-struct twill_mpi_talk {
+struct twill_mpi_oob {
     MPI_Comm comm;
     int size;
     struct twill_mpi_frame *frame; /* [size] */
-    bool failed;                   /* another rank has said so */
+    bool failed;                   /* another rank has reported a failure */
 };
-bool twill_mpi_talk_open(struct twill_mpi_talk *talk, MPI_Comm comm); /* false: no memory */
-void twill_mpi_talk_close(struct twill_mpi_talk *talk);
-int twill_mpi_exchange(void *talk, const void *mine, void *all, size_t bytes);
-/* The end of what was set up so: has it gone well on all ranks? Every rank calls it once. */
-bool twill_mpi_agree(struct twill_mpi_talk *talk, bool fine);
+bool twill_mpi_oob_open(struct twill_mpi_oob *oob, MPI_Comm comm); /* false: out of memory */
+void twill_mpi_oob_close(struct twill_mpi_oob *oob);
+int twill_mpi_exchange(void *oob, const void *mine, void *all, size_t bytes);
+/* Return whether set-up succeeded on all ranks. Every rank calls it once, at the end. */
+bool twill_mpi_agree(struct twill_mpi_oob *oob, bool fine);
 
-/* What became of a communicator that was made; all ranks say the same. The words are the report's.
- */
+/* What came of a new communicator; equal on all its ranks. The texts appear in the report. */
 #define TWILL_MPI_FATES(X)                                                                         \
     X(ADOPTED, "taken")                                                                            \
     X(ALONE, "one rank")                                                                           \
     X(BETWEEN, "intercommunicator")                                                                \
     X(FOREIGN, "with ranks of another MPI_COMM_WORLD")                                             \
-    X(BUSY, "another thread made one at that time")                                                \
+    X(BUSY, "another thread was creating one")                                                     \
     X(DESCRIPTORS, "not enough file descriptors left")                                             \
     X(MEMORY, "out of memory")                                                                     \
-    X(FAILED, "twill could not")
+    X(FAILED, "failed in twill")
 #define TWILL_MPI_FATE(name, text) TWILL_MPI_FATE_##name,
 enum twill_mpi_fate { TWILL_MPI_FATES(TWILL_MPI_FATE) TWILL_MPI_FATE_COUNT };
 #undef TWILL_MPI_FATE
 
 struct twill_mpi_range {
-    uint32_t least, most; /* 0, 0: none */
+    uint32_t least, most; /* bytes; 0, 0: no range */
 };
 
-/* What is known of a communicator. The memory stays as long as the process. */
+/* What is known of one communicator, adopted or not. Entries are never freed before the process
+ * ends, except those of persistent requests; after its communicator is freed an entry serves
+ * another. */
 struct twill_mpi_comm {
-    _Atomic(MPI_Comm) handle; /* MPI_COMM_NULL: freed, or of a persistent request */
-    twill_comm *comm;         /* NULL: not adopted, and `why` */
+    _Atomic(MPI_Comm) handle; /* MPI_COMM_NULL: freed, or belongs to a persistent request */
+    twill_comm *comm;         /* NULL: not adopted, for the reason `why` */
     enum twill_mpi_why why;
     int rank, size;
-    struct twill_mpi_range quicker[TWILL_MPI_KIND_COUNT]; /* bytes of what is quicker below */
-    pthread_mutex_t lock; /* MPI_THREAD_MULTIPLE: of comm and its requests */
-    _Atomic unsigned
-        requests; /* of it: nonblocking ones under way, and persistent ones that exist */
-    struct twill_mpi_request *active, *newest; /* those under way, the oldest first */
-    struct twill_mpi_request *turn;            /* whose it is to be looked at, or NULL */
-    uint64_t glance;                           /* the last that has looked at some of them */
-    size_t *numbers;                           /* [4][size] counts and offsets of a blocking call */
-    void *scratch;                             /* staging of a blocking call, grown as needed */
+    struct twill_mpi_range quicker[TWILL_MPI_KIND_COUNT]; /* sizes that are passed on */
+    pthread_mutex_t lock; /* protects `comm` and its requests; used with MPI_THREAD_MULTIPLE only */
+    _Atomic unsigned requests; /* nonblocking ones under way and persistent ones that exist */
+    struct twill_mpi_request *active, *newest; /* requests under way, oldest first */
+    struct twill_mpi_request *next_polled;     /* the one to poll next, or NULL */
+    uint64_t pass;                             /* the last pass that polled some of them */
+    size_t *numbers; /* [4][size]: counts and offsets of a blocking call */
+    void *scratch;   /* bounce memory of a blocking call, grown as needed */
     size_t scratch_bytes;
-    bool held;                   /* cannot be had for another communicator */
-    struct twill_mpi_comm *of;   /* of a persistent request, not in the table: whose it is ... */
-    unsigned of_lives;           /* ... in which of its lives */
-    _Atomic unsigned lives;      /* how often this has come to serve for a communicator */
-    bool parting;                /* freed, and farewell has been started */
-    int broken_code;             /* of MPI's, once it has failed; else 0 */
-    twill_request *farewell;     /* the barrier after which it may go; NULL: it is over */
-    struct twill_mpi_comm *next; /* in its place of the table, for ever */
-    struct twill_mpi_comm *next_deferred; /* the next one that was freed and has not gone */
+    bool in_use; /* not available to another communicator */
+    /* of a persistent request, not in the table: where it was initialised, in which generation */
+    struct twill_mpi_comm *parent;
+    unsigned parent_generation;
+    _Atomic unsigned generation;  /* how many communicators this entry has served */
+    bool closing;                 /* freed, and close_barrier has been started */
+    int broken_code;              /* MPI's error code once it has failed; else 0 */
+    twill_request *close_barrier; /* complete when all ranks are done; then NULL */
+    struct twill_mpi_comm *next;  /* in its bucket; never changes */
+    /* next communicator that was freed and not yet released */
+    struct twill_mpi_comm *next_deferred;
 };
-#define TWILL_MPI_PLACES 1024u /* of the table; a power of two */
+#define TWILL_MPI_BUCKETS 1024u /* a power of two */
 struct twill_mpi_comms {
-    _Atomic(struct twill_mpi_comm *) last; /* found; not kept with MPI_THREAD_MULTIPLE */
-    _Atomic(struct twill_mpi_comm *) place[TWILL_MPI_PLACES];
-    pthread_mutex_t making; /* communicators of twill's, or unmaking them. Only ever tried: it is
-                               held while others are waited for */
-    pthread_mutex_t lock; /* of what follows, and for more in a place. Never held in an MPI call */
-    struct twill_mpi_comm *deferred; /* a ring: the last of them, whose next one is the first */
-    uint64_t fates[TWILL_MPI_FATE_COUNT]; /* of those where this is rank 0 */
-    char failure[256];                    /* of the first that failed here */
-    int keyval;                           /* of the attribute that tells when one goes */
-    MPI_Group world;                      /* of `shadow`, whose ranks are those of twill's world */
+    /* cache of the last lookup; unused with MPI_THREAD_MULTIPLE */
+    _Atomic(struct twill_mpi_comm *) last;
+    _Atomic(struct twill_mpi_comm *) bucket[TWILL_MPI_BUCKETS];
+    /* held while twill communicators are created or destroyed; only ever tried, as its holder waits
+     * for other ranks */
+    pthread_mutex_t making;
+    /* protects what follows and insertion into buckets; never held in an MPI call */
+    pthread_mutex_t lock;
+    struct twill_mpi_comm *deferred; /* ring of deferred frees: last entry; its next is first */
+    uint64_t fates[TWILL_MPI_FATE_COUNT]; /* counted where this process is rank 0 */
+    char failure[256];                    /* message of the first failure here */
+    int keyval;      /* of the attribute whose callback reports a freed communicator */
+    MPI_Group world; /* of `shadow`: its ranks are those of twill's world */
 };
 
-/* NULL: nothing is known of it. */
+/* Return the entry of a communicator, or NULL if nothing is known of it. */
 struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle);
-/* Whose error handler hears of it: the program's communicator, or, as MPI wants it of one that was
- * freed, MPI_COMM_WORLD. */
+/* Return the communicator whose error handler is to be called: the program's, or MPI_COMM_WORLD if
+ * that has been freed, as MPI demands. */
 MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm);
-/* Persistent collectives are prepared in one order, but may be started in any: each has a twill
- * communicator of its own. It has the numbers of `of`, which is locked and gets others, with what
- * was bound with them; NULL: no memory. Then it is set up with the request that was bound (NULL: it
- * cannot be), collectively over `of`, or on no rank, and is gone. Its end waits for nobody; it has
- * no requests any more. */
+/* Persistent collectives are initialised in one order but started in any, so each has a twill
+ * communicator of its own, a clone.
+ *
+ * twill_mpi_comm_clone() takes over parent->numbers, to which the call has been bound, and gives
+ * the parent a new array; the parent must be locked. Returns NULL when out of memory.
+ *
+ * twill_mpi_comm_clone_setup() creates the twill communicator and the bound request, collectively
+ * over `parent`. Ranks that lack something pass NULL for `bound`. Returns false, and frees the
+ * clone, unless all ranks succeeded.
+ *
+ * twill_mpi_comm_clone_free() does not wait for other ranks; the clone must have no requests any
+ * more. */
 struct twill_mpi_bound;
-struct twill_mpi_comm *twill_mpi_comm_another(struct twill_mpi_comm *of);
-bool twill_mpi_comm_share(const struct twill_mpi_comm *of, struct twill_mpi_comm *another,
-                          const struct twill_mpi_bound *bound, twill_request **request);
-void twill_mpi_comm_end(struct twill_mpi_comm *another);
-/* A new communicator, made by a blocking collective call of its ranks: take its collectives, if all
- * ranks can. MPI_COMM_NULL is ignored. Collective over it. */
+struct twill_mpi_comm *twill_mpi_comm_clone(struct twill_mpi_comm *parent);
+bool twill_mpi_comm_clone_setup(const struct twill_mpi_comm *parent, struct twill_mpi_comm *clone,
+                                const struct twill_mpi_bound *bound, twill_request **request);
+void twill_mpi_comm_clone_free(struct twill_mpi_comm *clone);
+/* Let twill run the collectives of a new communicator, if all its ranks can. Called after a
+ * blocking collective MPI call made it; MPI_COMM_NULL is ignored. Collective over it. */
 void twill_mpi_comm_adopt(MPI_Comm handle);
-/* What was freed goes, as far as it can. Never while twill waits, nor inside the MPI. */
+/* Release freed communicators whose ranks are all done with them. Never called while twill waits,
+ * nor from inside the MPI. */
 void twill_mpi_comms_reap(void);
-/* MPI_COMM_WORLD and MPI_COMM_SELF, once the former has a communicator of twill's (or is alone). */
+/* Add MPI_COMM_WORLD and MPI_COMM_SELF to the table, once twill_mpi.world exists (or there is one
+ * rank). */
 bool twill_mpi_comms_open(void);
-/* Another rank could not: MPI_COMM_WORLD is not taken after all. */
+/* Pass on the calls of MPI_COMM_WORLD after all, because another rank could not adopt it. */
 void twill_mpi_comms_forget(void);
-/* All that are left go, the freed and the others. No rank makes any call on them any more.
- * Collective over the world; false: some stay, and the context must. */
+/* Release all communicators; no rank makes calls on them any more. Collective over the world.
+ * Returns false if some are still in use, so that the context must stay. */
 bool twill_mpi_comms_close(void);
 
-/* --- types and operations (mpi_types.c, mpi_ops.c)
- * --------------------------------------------------- */
+/* --- types and operations (mpi_types.c, mpi_ops.c) -------------------------------------------- */
 
-/* Classes of predefined types, by what may be done to them. */
+/* Classes of predefined types, by the operations that MPI allows on them. */
 enum twill_mpi_class {
     TWILL_MPI_DERIVED,
     TWILL_MPI_INTEGER,
-    TWILL_MPI_FORTRAN_INTEGER, /* and addresses: no logical values */
+    TWILL_MPI_FORTRAN_INTEGER, /* and addresses: no logical operations */
     TWILL_MPI_FLOATING,
     TWILL_MPI_COMPLEX_NUMBER,
-    TWILL_MPI_TRUTH, /* logical */
+    TWILL_MPI_TRUTH, /* logical types */
     TWILL_MPI_BITS,  /* MPI_BYTE */
-    TWILL_MPI_PAIR,  /* a value and where it is */
-    TWILL_MPI_TEXT   /* characters, and what else cannot be reduced */
+    TWILL_MPI_PAIR,  /* a value and its location */
+    TWILL_MPI_TEXT   /* characters and all else that cannot be reduced */
 };
 
-/* What an MPI type is to twill. */
+/* What twill needs to know of an MPI type. */
 struct twill_mpi_type {
     MPI_Count size, extent, true_lb;
     enum twill_mpi_class class;
-    bool plain; /* `count` of them are count * size bytes in a row, in order, from true_lb on */
-    int native; /* the twill_type of a part; of a pair, that of its value; or -1 */
-    unsigned components; /* native elements in one: 2 for complex numbers, else 1 */
+    bool plain; /* `count` elements are count * size contiguous bytes in order, from true_lb on */
+    int native; /* the twill_type of a component (of a pair: of its value), or -1 */
+    unsigned components; /* native elements per element: 2 for complex numbers, else 1 */
 };
-#define TWILL_MPI_TYPES 256u /* places to hash predefined ones to */
+#define TWILL_MPI_TYPES 256u /* buckets of the hash table of predefined types */
 struct twill_mpi_types {
-    pthread_mutex_t lock; /* while a derived type is looked into */
-    int keyval;           /* of the attribute of derived types */
+    pthread_mutex_t lock; /* held while a derived type is inspected */
+    int keyval;           /* of the attribute that keeps what is known of a derived type */
     bool known[TWILL_MPI_TYPES];
     MPI_Datatype handle[TWILL_MPI_TYPES];
     struct twill_mpi_type type[TWILL_MPI_TYPES];
 };
 bool twill_mpi_types_open(void);
-/* As long as the type is there, or in *room. NULL: the MPI does not know it (then the call is
- * erroneous). */
+/* Return what is known of a type, valid while the type exists or *storage does. NULL: not a valid
+ * committed type, so the call is erroneous. */
 const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage);
 
-/* An operation made of PMPI_Reduce_local(). */
-#define TWILL_MPI_OPERATIONS      256u  /* a context has no more */
-#define TWILL_MPI_OPERATIONS_KEPT 192u  /* by persistent calls; others soon give them back */
-#define TWILL_MPI_ELEMENT_MOST    4096u /* bytes */
+/* A twill operation that calls PMPI_Reduce_local(), for one MPI operation and type. Lives in the
+ * table below and is protected by its lock. */
+#define TWILL_MPI_OPERATIONS 256u /* limit of a context */
+#define TWILL_MPI_OPERATIONS_KEPT                                                                  \
+    192u /* limit of those used by persistent calls, so that some remain for the others */
+#define TWILL_MPI_ELEMENT_MOST 4096u /* bytes */
 enum twill_mpi_handle { TWILL_MPI_ITS_OP, TWILL_MPI_ITS_TYPE, TWILL_MPI_ITS };
 struct twill_mpi_operation {
-    uintptr_t handle[TWILL_MPI_ITS]; /* pointers or numbers: the MPI's affair */
-    bool freed[TWILL_MPI_ITS];       /* by the program: it is put off until there are no users */
+    uintptr_t handle[TWILL_MPI_ITS]; /* pointers or integers, depending on the MPI */
+    bool freed[TWILL_MPI_ITS];       /* freed by the program; deferred until nothing uses it */
     size_t element;
     bool commutative, made;
-    unsigned users, keepers; /* calls under way and persistent requests; of these the latter */
+    unsigned users, keepers; /* calls under way + persistent requests; the latter alone */
     twill_op made_op;
 };
 struct twill_mpi_operations {
     pthread_mutex_t lock;
-    _Atomic unsigned users; /* of all: without any there is nothing to look for */
-    unsigned kept;          /* places with keepers */
-    struct twill_mpi_operation place[TWILL_MPI_OPERATIONS];
+    _Atomic unsigned users; /* sum over all: 0 spares MPI_Type_free() a search */
+    unsigned kept;          /* slots that have keepers */
+    struct twill_mpi_operation slot[TWILL_MPI_OPERATIONS];
 };
-/* A type and an operation, as twill has them. */
+/* The twill equivalent of an MPI type and operation. */
 struct twill_mpi_reduction {
     twill_type type;
     twill_op op;
-    unsigned components;              /* elements of twill's in one of MPI's */
-    size_t element;                   /* bytes of one of MPI's, as it lies in memory */
-    size_t alignment;                 /* that twill wants */
-    bool lacks;                       /* a place to make it in */
-    struct twill_mpi_operation *made; /* NULL: native. To be released when the call is over */
+    unsigned components; /* twill elements per MPI element */
+    size_t element;      /* extent of an MPI element, bytes */
+    size_t alignment;    /* that twill requires of a buffer, bytes */
+    bool lacks;          /* no slot was left for an operation */
+    /* NULL: native. Else to be released when the call is complete */
+    struct twill_mpi_operation *made;
 };
-/* What call->op and its type, which has been found, come to; or why it is not taken. */
+/* Find the equivalent of call->op for `type`, which is that of the call. Returns TAKEN or why the
+ * call is passed on. */
 enum twill_mpi_why twill_mpi_reduction_find(const struct twill_mpi_call *call,
                                             const struct twill_mpi_type *type,
                                             struct twill_mpi_reduction *found);
 void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kept);
 
-/* --- what runs calls (mpi_run.c), and errors (mpi_errors.c)
- * ------------------------------------------- */
+/* --- running calls (mpi_run.c) and errors (mpi_errors.c) -------------------------------------- */
 
-/* What runs a blocking call (mpi_run.c): whether it is taken, and then *status of it. */
+/* Run a blocking call. Returns TAKEN, with its status in *status, or why it is passed on. */
 enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
                                           struct twill_mpi_comm *comm, twill_status *status);
-/* The code that an entry point returns for this outcome: an error goes through the communicator's
- * error handler first (mpi_errors.c). */
+/* Return the code that an entry point returns for `status`, after calling the communicator's error
+ * handler if it is an error. */
 int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status);
-/* The same in two steps. The code, and the first error of several goes to *fault ... */
+/* The two halves of twill_mpi_outcome(): return the code, and note the first error of several in
+ * *fault ... */
 struct twill_mpi_fault {
     MPI_Comm comm;
     int code;
@@ -294,16 +311,16 @@ struct twill_mpi_fault {
     }
 int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
                        struct twill_mpi_fault *fault);
-/* ... and from there to the error handler. */
+/* ... and call the error handler for it. */
 void twill_mpi_raise(const struct twill_mpi_fault *fault);
-/* A sentence for the user, on standard error unless TWILL_LOG=none. */
+/* Print a line to standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
 
-/* --- requests (mpi_requests.c) -------------------------------------------------------------------
- */
+/* --- requests (mpi_requests.c) ---------------------------------------------------------------- */
 
-/* Handles that the MPI below never makes: addresses that no memory can have; numbers that say they
- * are of requests (11 << 26), but of no kind of them. The next bits number ours from 1 on. */
+/* Handles that the MPI below never makes. Open MPI: addresses that cannot be mapped. MPICH:
+ * integers tagged as requests (11 << 26) but of no kind of request. The bits below number our
+ * requests from 1. */
 #if defined(OPEN_MPI)
 #define TWILL_MPI_REQUESTS_BASE ((uintptr_t)1 << 63)
 typedef uintptr_t twill_mpi_request_bits;
@@ -311,7 +328,7 @@ typedef uintptr_t twill_mpi_request_bits;
 #define TWILL_MPI_REQUESTS_BASE 0x2c000000u
 typedef unsigned twill_mpi_request_bits;
 #endif
-#define TWILL_MPI_REQUEST_SLABS 20u /* of 64, 128, 256 ... */
+#define TWILL_MPI_REQUEST_SLABS 20u /* of 64, 128, 256 ... requests */
 static inline twill_mpi_request_bits twill_mpi_request_number(MPI_Request handle)
 {
     return (twill_mpi_request_bits)handle - TWILL_MPI_REQUESTS_BASE;
@@ -323,106 +340,103 @@ static inline bool twill_mpi_request_is_ours(MPI_Request handle)
 
 struct twill_mpi_request;
 struct twill_mpi_requests {
-    pthread_mutex_t lock; /* MPI_THREAD_MULTIPLE: of all but made, glances, crowd */
+    pthread_mutex_t lock; /* with MPI_THREAD_MULTIPLE: protects all but made, passes, contention */
     unsigned slabs;
     _Atomic uint32_t made;
     struct twill_mpi_request *slab[TWILL_MPI_REQUEST_SLABS];
     struct twill_mpi_request *_Atomic spare;
-    struct twill_mpi_request *_Atomic doomed; /* freed by the program, and still under way */
-    _Atomic uint64_t glances;
-    _Atomic unsigned crowd; /* the more, the more others want the core of who waits */
+    struct twill_mpi_request *_Atomic deferred; /* freed by the program while under way */
+    _Atomic uint64_t passes;
+    _Atomic unsigned contention; /* how strongly others compete for this core: 0 to SPINS_LOG */
 };
 
-/* A nonblocking or persistent call on an adopted communicator, as twill_mpi_run(). */
+/* As twill_mpi_run(), for nonblocking and persistent calls on an adopted communicator. */
 enum twill_mpi_why twill_mpi_run_request(const struct twill_mpi_call *call,
                                          struct twill_mpi_comm *comm, MPI_Request *request,
                                          int *code);
-/* And a blocking one where other threads may wait for what is under way. */
+/* As twill_mpi_run_blocking(), where other threads may wait for requests of the communicator. */
 enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm, int *code);
-/* Free what the program has freed, as far as it is complete. Cheap when there is nothing. */
+/* Release requests that the program has freed and that are complete. Cheap when there are none. */
 void twill_mpi_requests_sweep(void);
-/* Wait for what is under way on a communicator. */
+/* Wait until no request is under way on a communicator. */
 void twill_mpi_requests_complete(struct twill_mpi_comm *comm);
-/* The end: before communicators and context go. */
+/* Complete and release all requests, before communicators and the context are destroyed. */
 void twill_mpi_requests_end(void);
-/* Something to do for the MPI below. */
+/* Let the MPI below make progress on its own messages. */
 void twill_mpi_progress(void);
 
-/* --- what needs the MPI's progress (mpi_windows.c)
- * ------------------------------------------------ */
+/* --- what needs the MPI's progress (mpi_windows.c) -------------------------------------------- */
 
 struct twill_mpi_windows {
     _Atomic unsigned open; /* windows and files */
-    _Atomic bool messages; /* a persistent or partitioned message has been started, once */
-    int keyval;            /* of the attribute that tells when a window goes */
+    _Atomic bool messages; /* a persistent or partitioned message has ever been started */
+    int keyval;            /* of the attribute whose callback reports a freed window */
 };
 void twill_mpi_windows_open(void);
 void twill_mpi_windows_close(void);
-/* Count a window if this code says that it was made; return the code. */
+/* Count a window if `code` says that it was created. Returns `code`. */
 int twill_mpi_window_made(int code, const MPI_Win *window);
-/* Count a file that was opened or closed with this code, which is returned. */
+/* Count a file that was opened or closed if `code` says so. Returns `code`. */
 int twill_mpi_file_opened(int code);
 int twill_mpi_file_closed(int code);
-/* A request of the MPI's was started. */
+/* Note that an MPI request has been started. */
 void twill_mpi_started(void);
-/* Let the MPI make progress: a collective of this communicator is complete. */
+/* Let the MPI make progress after a collective on `comm` has completed. */
 void twill_mpi_progress_windows(const struct twill_mpi_comm *comm);
 
-/* --- calls that MPI does not allow (mpi_check.c) -------------------------------------------------
- */
+/* --- erroneous calls (mpi_check.c) ------------------------------------------------------------ */
 
-/* Does the MPI below look at arguments? Once `shadow` is there. */
+/* Find out whether the MPI below checks arguments. Needs `shadow`. */
 void twill_mpi_checks_find(void);
 
-/* --- calls that are quicker below (mpi_passed_on.c)
- * -------------------------------------------------- */
+/* --- calls that are faster below (mpi_passed_on.c) -------------------------------------------- */
 
-/* Fill in `quicker` of a communicator that has been set up. */
+/* Fill in comm->quicker, after set-up. */
 void twill_mpi_quicker_find(struct twill_mpi_comm *comm);
-/* Is this blocking call, of a kind with such a range, one? The same on all ranks. */
+/* Return whether a blocking call is within its kind's range, so that it is passed on. Equal on all
+ * ranks. */
 bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm);
 
-/* --- this process (mpi_init.c) ------------------------------------------------------------------
- */
+/* --- this process (mpi_init.c) ---------------------------------------------------------------- */
 
 struct twill_mpi_tally {
     _Atomic uint64_t calls[TWILL_MPI_WHY_COUNT];
-    _Atomic uint64_t ticks[2]; /* taken, passed on; these and bytes if reports only */
-    _Atomic uint64_t bytes;    /* that this rank gave to it */
+    _Atomic uint64_t ticks[2]; /* taken, passed on; counted with bytes only if there is a report */
+    _Atomic uint64_t bytes;    /* that this rank contributed */
 };
 struct twill_mpi_memory {
-    _Atomic uint64_t allocations, bytes, refused; /* of MPI_Alloc_mem so far */
-    _Atomic uint64_t out;                         /* pieces the program has */
+    _Atomic uint64_t allocations, bytes, refused; /* MPI_Alloc_mem calls so far */
+    _Atomic uint64_t out;                         /* allocations not yet freed */
 };
 
 struct twill_mpi {
     _Atomic bool ready; /* calls may be taken */
     bool multiple;      /* MPI_THREAD_MULTIPLE */
-    bool all_multiple;  /* on every rank: levels may differ, but what is taken may not */
-    bool reports;       /* times are taken, and told at the end */
+    bool all_multiple;  /* on every rank: levels of threads may differ, but decisions may not */
+    bool reports;       /* measure times and print the report */
     bool silent;        /* TWILL_LOG=none */
-    bool all;           /* also what is quicker below */
-    bool checks;        /* the MPI below looks at its arguments */
+    bool all;           /* take even what is faster below */
+    bool checks;        /* the MPI below checks arguments */
     char off[320];      /* why nothing is taken, or "" */
     twill_context *context;
     twill_comm *world;
-    MPI_Comm shadow;           /* of MPI_COMM_WORLD, for what twill says by the MPI below */
-    pthread_mutex_t self_lock; /* of messages of a rank to itself there */
+    MPI_Comm shadow; /* duplicate of MPI_COMM_WORLD for twill's own messages over the MPI */
+    pthread_mutex_t self_lock; /* serialises messages of this rank to itself there */
     struct twill_mpi_comms comms;
     struct twill_mpi_requests requests;
     struct twill_mpi_types types;
     struct twill_mpi_operations operations;
     struct twill_mpi_memory memory;
     struct twill_mpi_windows windows;
-    int error_class; /* of MPI's, for failures that it has none for; 0: not yet made */
+    int error_class; /* for failures that no class of MPI's describes; 0: not yet created */
     pthread_mutex_t errors_lock;
     struct twill_mpi_tally tally[TWILL_MPI_KIND_COUNT][TWILL_MPI_FORM_COUNT];
     uint64_t ticks_at_start, ns_at_start;
 };
 extern struct twill_mpi twill_mpi;
 
-/* Below MPI_THREAD_MULTIPLE nothing is locked. */
+/* Locking is needed with MPI_THREAD_MULTIPLE only. */
 static inline void twill_mpi_lock(struct twill_mpi_comm *comm)
 {
     if (twill_mpi.multiple)
@@ -438,7 +452,7 @@ static inline void twill_mpi_unlock(struct twill_mpi_comm *comm)
         pthread_mutex_unlock(&comm->lock);
 }
 
-/* A collective is complete: see mpi_windows.c. */
+/* Called after each completed collective; see mpi_windows.c. */
 static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
 {
     if (TWILL_UNLIKELY(atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||
@@ -446,7 +460,7 @@ static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
         twill_mpi_progress_windows(comm);
 }
 
-/* --- counting -------------------------------------------------------------------------------- */
+/* --- counting --------------------------------------------------------------------------------- */
 
 struct twill_mpi_clock {
     uint64_t ticks;
@@ -455,13 +469,13 @@ static inline struct twill_mpi_clock twill_mpi_clock_start(void)
 {
     return (struct twill_mpi_clock){twill_mpi.reports ? twill_ticks() : 0};
 }
-/* Ticks and bytes of a call, for the report (mpi_report.c). */
+/* Add a call's ticks and bytes to the report's sums (mpi_report.c). */
 void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why, uint64_t ticks);
-/* Write the report, if there is to be one: collective over the world. */
+/* Write the report if it was asked for. Collective over the world. */
 void twill_mpi_report(void);
-/* The text of the lowest rank that has one becomes everybody's. */
+/* Give all ranks the text of the lowest rank whose text is not empty. Collective. */
 void twill_mpi_share_text(char *text, size_t bytes);
-/* Addition that loses nothing among threads, and costs little without. */
+/* Add to a counter: atomically where there are threads, cheaply where there are none. */
 static inline void twill_mpi_add(_Atomic uint64_t *sum, uint64_t more)
 {
     if (twill_mpi.multiple)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the check_mpi*.sh, to be sourced after rules.sh: programs under libtwill-mpi, with every MPI that it
-# is built for.
+# Helpers for check_mpi*.sh, to source after rules.sh: run programs under libtwill-mpi, with every
+# MPI that it was built for.
 # shellcheck shell=sh disable=SC2154 # of rules.sh
 
 programs=$build/tests/mpi
@@ -12,7 +12,7 @@ TWILL_MPI=${TWILL_MPI:-all} # small calls, too
 export TEST_MPI_TWILL TEST_SCRATCH TWILL_TIMEOUT TWILL_MPI
 export OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_mpi_yield_when_idle
 
-# The MPIs that can be tried here.
+# Print the MPIs that can be tested here.
 mpis()
 {
     for mpis_variant in openmpi mpich; do
@@ -25,7 +25,8 @@ mpis()
 
 options=
 preloaded= # not empty: the variant of the library instead
-# launch VARIANT RANKS PROGRAM ARGUMENT...: with twill; the program is one of tests/system/mpi, or a path.
+# launch VARIANT RANKS PROGRAM ARGUMENT...: run with twill; PROGRAM is one of tests/system/mpi, or a
+# path.
 launch()
 {
     launch_variant=$1 launch_ranks=$2 launch_program=$3
@@ -45,16 +46,16 @@ launch()
     esac
 }
 
-# unsaid COMPLAINT: about the output of the last program, which follows.
+# unsaid COMPLAINT: complain about the last program's output, which is printed.
 unsaid()
 {
     fault "$1"
     shown "$scratch/output"
 }
 
-lacks= # not empty: what twill needs is kept from it on purpose
-# compared VARIANT RANKS PROGRAM: the program ends well, says how much it has compared, and twill was able
-# to set up all communicators that it is there for: or its calls would be the MPI's own.
+lacks= # not empty: the test withholds something from twill
+# compared VARIANT RANKS PROGRAM: run a program that must end well and print how much it compared.
+# twill must have set up all communicators, or their calls would be the MPI's.
 compared()
 {
     compared_name=$(basename "$3")
@@ -68,6 +69,6 @@ compared()
     grep "$compared_name: .* cases, 0 wrong" "$scratch/output" ||
         unsaid "$compared_name does not say what it has compared"
     [ -s "$scratch/report" ] || fault "$1: $compared_name leaves no report"
-    [ -n "$lacks" ] || ! grep 'twill could not' "$scratch/report" ||
+    [ -n "$lacks" ] || ! grep 'failed in twill' "$scratch/report" ||
         fault "$1: $compared_name: a communicator was not set up"
 }

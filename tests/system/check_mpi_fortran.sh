@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Fortran programs under libtwill-mpi, by the modules and by mpif.h, alone and with C: their results are
-# right, and the report says that their calls were taken.
+# Fortran programs under libtwill-mpi, by the modules and by mpif.h, alone and with C: their results are right, and
+# the report says that their calls were taken.
 # shellcheck source-path=SCRIPTDIR source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 # shellcheck source-path=SCRIPTDIR source=../support/mpi.sh
@@ -10,7 +10,7 @@
 # shellcheck disable=SC2154 # source: rules.sh
 mine=$source/tests/system/mpi
 
-# reported CALL TAKEN [PASSED]: by 3 ranks, and none was passed on, or so many.
+# reported CALL TAKEN [PASSED]: the report has this many calls taken, and PASSED (0) passed on.
 reported()
 {
     awk -v call="$1" -v taken="$2" -v passed="${3:-0}" '
@@ -19,7 +19,7 @@ reported()
         fault "the report does not say '$1 $2 ${3:-0}': $(cat "$scratch/report")"
 }
 
-# reported_also TEXT...: lines of it, whatever is between the words.
+# reported_also TEXT...: lines of the report, with any text between the words.
 reported_also()
 {
     for text in "$@"; do
@@ -69,10 +69,10 @@ fortran08()
     for call in Allreduce_init Barrier_init Bcast_init Reduce; do
         reported $call 3
     done
-    reported_also 'communicators 15 taken' 'communicators 2 intercommunicator' 'memory 3 pieces'
+    reported_also 'communicators 15 taken' 'communicators 2 intercommunicator' 'memory 3 allocations'
 }
 
-# Linked, it is there, though a program may call nothing that it has (Open MPI's mpi_f08 is above it).
+# A linked library is loaded, even if the program calls nothing in it (Open MPI's mpi_f08 is above it).
 linked()
 {
     command -v pkg-config >/dev/null || return
@@ -97,8 +97,8 @@ mixed()
     reported_also 'communicators 3 taken'
 }
 
-# Whatever the library has for C it has for Fortran, if Fortran does not come to it by C's name: with
-# Open MPI never, with MPICH where mpi_f08 has no buffer to describe.
+# Every C entry point has a Fortran one where Fortran does not call the C name: always with Open MPI, and with MPICH
+# for calls of mpi_f08 without buffers.
 names_past() # library fortran-library suffix
 {
     for library in "$1" "$2"; do

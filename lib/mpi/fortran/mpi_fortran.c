@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls without buffers from Fortran, where they would go past us. */
+/* Fortran calls without buffers that would bypass this library. */
 #include "lib/mpi/fortran/mpi_fortran.h"
 
 #include <dlfcn.h>
 
-/* --- start ----------------------------------------------------------------------------------- */
+/* --- start ------------------------------------------------------------------------------------ */
 
 ENTRY(init, INIT, fint *code)
 {
@@ -16,7 +16,7 @@ ENTRY(init_thread, INIT_THREAD, fint *required, fint *provided, fint *code)
     store_code(code, MPI_Init_thread(NULL, NULL, *required, provided));
 }
 
-/* --- communicators --------------------------------------------------------------------------- */
+/* --- communicators ---------------------------------------------------------------------------- */
 
 static void hand_out_comm(int result, MPI_Comm made, fint *comm, fint *code)
 {
@@ -98,7 +98,7 @@ ENTRY(comm_disconnect, COMM_DISCONNECT, fint *comm, fint *code)
     hand_out_comm(result, gone, comm, code);
 }
 
-/* LOGICALs are as good as C's: what is not .FALSE. is not 0. */
+/* LOGICALs serve as C's ints: what is not .FALSE. is not 0. */
 ENTRY(cart_create, CART_CREATE, fint *comm, fint *n, fint *dims, fint *periods, fint *reorder,
       fint *made, fint *code)
 {
@@ -155,13 +155,13 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
 
 #else
 
-/* What stands for "unweighted" in a program has a name that is its compiler's: the library's own is
- * asked, which the same compiler has made, and what it makes is taken. */
+/* The name that stands for MPI_UNWEIGHTED depends on the program's compiler. The MPI's own entry
+ * point was made by that compiler: call it, and adopt what it made. */
 static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
 {
     if (result == MPI_SUCCESS)
         twill_mpi_comm_adopt(COMM(made));
-    else if (result == MPI_ERR_UNKNOWN) /* the library's own was not found */
+    else if (result == MPI_ERR_UNKNOWN) /* the MPI's own entry point was not found */
         PMPI_Comm_call_errhandler(COMM(comm), result);
     store_code(code, result);
 }
@@ -190,7 +190,7 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
 
 #endif
 
-/* --- memory, operations, types --------------------------------------------------------------- */
+/* --- memory, operations, types ---------------------------------------------------------------- */
 
 ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code)
 {

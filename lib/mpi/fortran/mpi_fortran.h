@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fortran's entry points that reach the MPI by PMPI_X, past us: the same again, by MPI_X.
+/* Fortran entry points that would reach the MPI by PMPI_X and so bypass this library: defined
+ * again, with MPI_X.
  *
- * With Open MPI these are all. Old and new modules meet in ompi_x_f(), but for what has a LOGICAL:
- * there the new one calls pmpi_x_(). With MPICH it is what the module mpi_f08 has without buffers,
- * mpi_x_f08_(): a handle is a structure of one number there, a status C's own, and the error code
- * nowhere if it was left out. All else of MPICH's calls MPI_X, which is us. */
+ * With Open MPI these are all of them. The old and the new module share ompi_x_f(), except calls
+ * with a LOGICAL, where the new one calls pmpi_x_(). With MPICH they are the calls of module
+ * mpi_f08 without buffers, mpi_x_f08_(): there a handle is a structure of one integer, a status is
+ * C's, and the error code is NULL if it was left out. All other calls of MPICH use MPI_X, which
+ * this library defines. */
 #ifndef TWILL_MPI_FORTRAN_H
 #define TWILL_MPI_FORTRAN_H
 
@@ -15,8 +17,8 @@
 typedef MPI_Fint fint;
 _Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as they are");
 
-/* An entry point, by the names that compilers make of it; its body follows. ENTRY_OF: with an `x`
- * in its names, as in MPIX. */
+/* Define an entry point under the names that compilers give it; its body follows. ENTRY_OF: with an
+ * `x` in its names, for MPIX. */
 #if defined(OPEN_MPI)
 #define ALIAS(name, of) extern __typeof(of) name SHOWN __attribute__((alias(#of)))
 #define ENTRY_OF(x, X, lower, UPPER, ...)                                                          \

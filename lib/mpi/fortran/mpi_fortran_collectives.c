@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives from Fortran, where they would go past us. */
+/* Fortran collectives that would bypass this library. */
 #include "lib/mpi/fortran/mpi_fortran.h"
 
 static void hand_out_request(int result, MPI_Request made, fint *request, fint *code)
@@ -9,7 +9,7 @@ static void hand_out_request(int result, MPI_Request made, fint *request, fint *
     store_code(code, result);
 }
 
-/* A form that makes a request, by what makes it. */
+/* Define an entry point that makes a request; MAKE is the C call that does. */
 #define REQUEST(x, X, lower, UPPER, MAKE, ...)                                                     \
     ENTRY_OF(x, X, lower, UPPER, __VA_ARGS__, fint *request, fint *code)                           \
     {                                                                                              \
@@ -27,7 +27,7 @@ static void hand_out_request(int result, MPI_Request made, fint *request, fint *
 #define PERSISTENT(...)
 #endif
 
-/* The blocking, the nonblocking and the persistent form. */
+/* Define the blocking, the nonblocking and the persistent form. */
 #define COLLECTIVE(lower, UPPER, Name, ARGUMENTS, ...)                                             \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *code)                                                   \
     {                                                                                              \

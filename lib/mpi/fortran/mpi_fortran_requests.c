@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests from Fortran, where their calls would go past us. */
+/* Fortran calls on requests that would bypass this library. */
 #include "lib/mpi/fortran/mpi_fortran.h"
 
 #include <stdlib.h>
 
-/* The C side of statuses, and of arrays of requests. */
+/* An array of requests with statuses, and its C form. */
 struct request_array {
     int count;
     fint *request, *status; /* status NULL: ignored */
@@ -17,7 +17,7 @@ struct request_array {
 #define STATUS_FINTS (sizeof(MPI_Status) / sizeof(fint))
 extern fint mpi_fortran_status_ignore_, mpi_fortran_statuses_ignore_;
 
-/* MPI_ERROR of a status stays what it is, in most calls. */
+/* Most calls keep a status's MPI_ERROR, so it is converted both ways. */
 static MPI_Status *status_open(const fint *status, MPI_Status *own)
 {
     if (status == &mpi_fortran_status_ignore_)
@@ -50,7 +50,7 @@ static bool many_open(struct request_array *many, fint count, fint *request, fin
     return many->c_request != NULL && many->c_status != NULL;
 }
 
-/* `statuses` of them were written. */
+/* Convert back and free. `statuses` of the statuses were written. */
 static void many_close(struct request_array *many, int statuses)
 {
     for (int i = 0; many->c_request != NULL && i < many->count; i++)
@@ -65,7 +65,7 @@ static void many_close(struct request_array *many, int statuses)
 
 #else
 
-/* All is in C's form. A library of MPICH's ABI may have no mpi_f08. */
+/* Requests and statuses have C's form. A library of MPICH's ABI may have no mpi_f08. */
 _Static_assert(sizeof(MPI_Request) == sizeof(fint), "a request is a number");
 _Static_assert(sizeof(MPI_Status) == sizeof(MPIR_F08_MPI_STATUS_IGNORE_OBJ), "a status is C's");
 #pragma weak MPIR_F08_MPI_STATUS_IGNORE_OBJ
@@ -99,7 +99,7 @@ static void many_close(struct request_array *many, int statuses)
 
 #endif
 
-/* Which, as Fortran counts; the mpi_f08 of MPICH 4.0 forgot. */
+/* Return a C index as Fortran counts. (The mpi_f08 of MPICH 4.0 does not convert.) */
 static fint counted_from_one(int index)
 {
     return index == MPI_UNDEFINED ? MPI_UNDEFINED : index + 1;
@@ -215,7 +215,7 @@ ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fi
     store_code(code, result);
 }
 
-/* Waitsome and Testsome: which, as C counts them. */
+/* MPI_Waitsome and MPI_Testsome; C's indices are converted. */
 #define SOME(lower, UPPER, Name)                                                                   \
     ENTRY(lower, UPPER, fint *count, fint *requests, fint *done, fint *indices, fint *statuses,    \
           fint *code)                                                                              \

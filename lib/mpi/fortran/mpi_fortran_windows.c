@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows made and files opened in Fortran, where it would go past us: the library's own entry
- * point makes them, which knows what stands for MPI_BOTTOM, and they are counted. */
+/* Fortran calls that make windows or open files and would bypass this library: the MPI's own entry
+ * point does it, as it knows what stands for MPI_BOTTOM, and the result is counted. */
 #include "lib/mpi/fortran/mpi_fortran.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ static void window_made(fint result, const fint *window, fint *code)
     store_code(code, result);
 }
 
-/* An entry point with these arguments before the window and the code. */
+/* Define an entry point with these arguments before window and code. */
 #define WINDOW_ENTRY(lower, UPPER, arguments, ...)                                                 \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *window, fint *code)                                     \
     {                                                                                              \
