@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-bench: times the collectives in the manner of nccl-tests and checks every value. */
+/* twill-bench: time the collectives in the manner of nccl-tests and check every value. */
 #include "bench/bench/bench_run.h"
 #include "bench/bench/calibrate.h"
 
@@ -25,7 +25,7 @@ static int fail_run(const struct twill_bench_run *run, twill_status status)
     return STATUS_FAILED;
 }
 
-/* Two buffers with room for the largest size, the alignment and the offset of -u. */
+/* Allocate two buffers for the largest size, its alignment and the offset of -u. */
 static twill_status allocate_buffers(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
@@ -139,7 +139,7 @@ static void report_step(struct twill_bench_run *run)
     twill_bench_json_step(run);
 }
 
-/* Before a table: the largest and the smallest size, untimed. */
+/* Run the largest and the smallest size, untimed. */
 static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_op op, int root)
 {
     struct twill_bench_run quiet = *run;
@@ -179,7 +179,7 @@ static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twil
     return status;
 }
 
-/* -o, -d and -r may each say all. */
+/* The values of -o, -d or -r, which may be "all". */
 struct range {
     int first, last;
 };
@@ -206,7 +206,7 @@ static twill_status run_table(struct twill_bench_run *run)
     struct range roots = facts->rooted ? expand(options->root, run->size) : (struct range){0, 0};
     size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
                     (size_t)(roots.last - roots.first + 1);
-    size_t rows = options->iterations + 2; /* of a list: steps, one more before, the check */
+    size_t rows = options->iterations + 2; /* of a list: the steps, a warm-up step and the check */
     if (run->list.keys == 0)
         rows = 2 * twill_bench_count_sizes(options->min_bytes, options->max_bytes,
                                            options->step_bytes, options->step_factor);
@@ -244,7 +244,7 @@ static int run_cycles(struct twill_bench_run *run)
     return run->failures > 0 ? STATUS_FAILED : STATUS_GOOD;
 }
 
-/* --split: measure in groups, all of them at once. */
+/* --split: divide the ranks into groups, which are measured at the same time. */
 static twill_status split_groups(struct twill_bench_run *run)
 {
     int level = twill_bench_level(run->options.split), rank = twill_comm_rank(run->world);
@@ -255,13 +255,13 @@ static twill_status split_groups(struct twill_bench_run *run)
     return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
 }
 
-/* For the set-up of one context the communicator of another will do. */
+/* twill_bootstrap's exchange for a second context, by an allgather over the first. */
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
 {
     return twill_allgather(user, mine, all, bytes, TWILL_U8) != TWILL_OK;
 }
 
-/* --reproducible: the same ranks once more, with other settings. */
+/* --reproducible: set up a second context for all ranks, with other settings. */
 static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
 {
     twill_bootstrap bootstrap = {.rank = twill_comm_rank(run->world),
@@ -304,14 +304,14 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     return twill_bench_locate(run);
 }
 
-/* What rank 0 alone can say; the others follow it. */
+/* Agree on errors that only rank 0 detects. */
 static twill_status agree_options(struct twill_bench_run *run, int argc, char **argv,
                                   int32_t *outcome)
 {
     *outcome = STATUS_GOOD;
     if (run->options.root >= run->size) {
         if (run->world_rank == 0)
-            fprintf(stderr, "twill-bench: -r/--root: there is no rank %d among %d\n",
+            fprintf(stderr, "twill-bench: -r/--root: rank %d does not exist among %d ranks\n",
                     run->options.root, run->size);
         *outcome = STATUS_USAGE;
     } else if (run->world_rank == 0 && run->options.output != NULL &&
@@ -321,8 +321,8 @@ static twill_status agree_options(struct twill_bench_run *run, int argc, char **
     return twill_allreduce(run->world, outcome, outcome, 1, TWILL_I32, TWILL_MAX);
 }
 
-/* Before ranks are known: only the first of a job started by a launcher should speak. */
-static bool may_speak(void)
+/* Return whether this process may print errors before ranks are known: only the first of a job. */
+static bool may_print(void)
 {
     const char *rank = getenv("RANK");
     return rank == NULL || strcmp(rank, "0") == 0;
@@ -331,7 +331,7 @@ static bool may_speak(void)
 int main(int argc, char **argv)
 {
     struct twill_bench_run run = {0};
-    enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_speak());
+    enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_print());
     if (parsed != TWILL_BENCH_RUN)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
     if (run.options.calibration != NULL)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of collectives, their parts, and their calls. */
+/* The table of collectives, their shards and their calls. */
 #include "bench/bench/bench_collective.h"
 #include "bench/bench/bench_payload.h"
 #include "bench/common/option_names.h"
 
 #include <string.h>
 
-#define STRIDE 1000003u /* between the positions of parts, so that no part looks like another */
+/* distance of the shards' payload positions, so that no two shards are equal */
+#define STRIDE 1000003u
 
 #define ROW(noun, word, reads, writes, counted, ...)                                               \
     [TWILL_BENCH_##noun] = {.name = (word),                                                        \
@@ -68,7 +69,8 @@ static const struct twill_bench_facts *subject_facts(const struct twill_bench_su
     return twill_bench_facts(subject->collective);
 }
 
-/* Numbers that decide whether a part is a large one: that of the pair in alltoall. */
+/* Decide whether a shard of a vector call is large (0) or small (1); in alltoallv by the pair of
+ * ranks. */
 static int parity(const struct twill_bench_subject *subject, int rank, int shard)
 {
     return (subject->collective == TWILL_BENCH_ALLTOALLV ? rank + shard : shard) % 2;
@@ -85,7 +87,7 @@ size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int ra
 size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard)
 {
     size_t first = (size_t)shard * subject->count;
-    /* a large part and a small one make two even ones */
+    /* a large shard and a small one are as long as two even ones */
     if (subject_facts(subject)->vector && shard % 2 == 1)
         first += parity(subject, rank, shard - 1) == 0 ? subject->count / 2
                                                        : (size_t)0 - subject->count / 2;
@@ -115,7 +117,7 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
         twill_bench_shard_first(subject, subject->rank, subject->rank) * element_of(subject);
     if (!subject->in_place || facts->out_of_place)
         return (struct twill_bench_pointers){src, dst};
-    if (!is_root(subject)) /* it has only one of them */
+    if (!is_root(subject)) /* it has one buffer only */
         return (struct twill_bench_pointers){dst, dst};
     if (facts->src == TWILL_BENCH_OWN)
         return (struct twill_bench_pointers){dst + own, dst};
@@ -139,7 +141,7 @@ static bool subject_holds(const struct twill_bench_subject *subject, enum twill_
     }
 }
 
-/* Where a part is in a buffer; a buffer of the own part alone begins with it. */
+/* Return a shard's address in a buffer; a buffer of the own shard alone begins with it. */
 static char *shard_at(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
                       char *base, int shard)
 {
@@ -171,7 +173,8 @@ void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twil
                              twill_bench_shard_count(subject, subject->rank, shard));
 }
 
-/* Whose values make part `part` of the result here, and from which position on. */
+/* Return the rank whose values make up this shard of the result (-1: a reduction), and their first
+ * position. */
 static int element_source(const struct twill_bench_subject *subject, int shard, uint64_t *first)
 {
     const struct twill_bench_facts *facts = subject_facts(subject);
@@ -213,7 +216,7 @@ void twill_bench_describe(const struct twill_bench_subject *subject,
     }
 }
 
-/* A call in the form that is wanted. */
+/* Call the blocking, nonblocking or persistent form. */
 #define COLLECTIVE_FORM(name, ...)                                                                 \
     (form == TWILL_BENCH_BLOCKING      ? twill_##name(__VA_ARGS__)                                 \
      : form == TWILL_BENCH_NONBLOCKING ? twill_##name##_start(__VA_ARGS__, request)                \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parsing of twill-bench's command line, strictly: what is not understood is an error that names
- * the argument. */
+/* Parse twill-bench's command line. Whatever is not understood is an error that names the
+ * argument. */
 #include "bench/bench/bench_options.h"
 #include "bench/bench/bench_payload.h"
 #include "bench/common/option_names.h"
@@ -70,7 +70,7 @@ static const struct option long_options[] = {
 static const char usage[] =
     "Usage: twill-bench COLLECTIVE [options]\n"
     "COLLECTIVE: allreduce broadcast barrier reduce allgather reduce_scatter gather scatter\n"
-    "  alltoall sendrecv; allgatherv reduce_scatterv gatherv scatterv alltoallv (uneven parts)\n"
+    "  alltoall sendrecv; allgatherv reduce_scatterv gatherv scatterv alltoallv (uneven shards)\n"
     "Time a collective over the ranks it was started on (see twillrun) and check every value.\n"
     "\n"
     "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of nccl-tests, "
@@ -85,37 +85,37 @@ static const char usage[] =
     "  -m, --agg_iters N         operations in each iteration (1)\n"
     "  -N, --run_cycles N        repeat the whole table (1; 0: for ever)\n"
     "  -a, --average 0|1|2|3     time of rank 0, average, minimum, maximum over ranks (1)\n"
-    "  -c, --check N             check results N times for each size (1; 0: do not)\n"
+    "  -c, --check N             check results N times for each size (1; 0: never)\n"
     "  -o, --op NAME|all         sum prod min max avg band bor bxor land lor lxor (sum)\n"
     "  -d, --datatype NAME|all   float double half bfloat16 f8e4m3 f8e5m2 int8 uint8 ... uint64,\n"
     "                            or f32 f64 i8 u8 ... (float)\n"
-    "  -r, --root RANK|all       root of what has one (0)\n"
+    "  -r, --root RANK|all       root of a rooted collective (0)\n"
     "  -z, --blocking 0|1        a barrier after each operation (0)\n"
     "  -T, --timeout SECONDS     give up a wait after this long (TWILL_TIMEOUT)\n"
     "  -J, --output_file FILE    write the results as JSON too; never overwrites\n"
-    "      --csv                 the table with commas in between and nothing else, for programs\n"
+    "      --csv                 print the table as comma-separated values only\n"
     "  -u, --unalign N           index of the first element in each buffer (0)\n"
     "  -I, --per_iter_timing 0|1 columns i_min i_max i_p99 i_cv% over iterations (0)\n"
     "  -K, --per_iter_skip N     leave the first N iterations out of those (0)\n"
     "      --list FILE           sizes from a gradient list, reduced last to first as one step\n"
     "      --memory malloc|twill where buffers come from (twill)\n"
     "      --align BYTES         alignment of the buffers, a power of two (64)\n"
-    "      --form FORM           blocking, begun or prepared calls (blocking)\n"
+    "      --form FORM           calls: blocking, begun (nonblocking) or prepared (persistent)\n"
     "      --verify              check all three forms of the call, not only the one timed\n"
-    "      --overlap test|none   columns overall compute pure overlap: a call begun, computing "
+    "      --overlap test|none   columns overall compute pure overlap: start a call, compute "
     "for\n"
-    "                            as long as it takes alone (with twill_test() or without), the "
+    "                            as long as it takes alone (with twill_test() or without), "
     "wait\n"
     "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
     "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
     "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, l3,\n"
     "                            numa, package, node or group, all at once; the table is the "
     "slowest's\n"
-    "      --calibrate FILE      instead: measure the algorithms there are, at sizes up to\n"
-    "                            --maxbytes, for TWILL_TUNING=FILE\n"
+    "      --calibrate FILE      instead: measure all algorithms, at sizes up to\n"
+    "                            --maxbytes, and write FILE for TWILL_TUNING\n"
     "  -h, --help  -V, --version\n"
     "\n"
-    "Exit status: 0 all right, 1 a wrong value or a failure, 2 a mistake on the command line.\n";
+    "Exit status: 0 success, 1 a wrong value or a failure, 2 a wrong command line.\n";
 
 int twill_bench_level(const char *text)
 {
@@ -132,7 +132,7 @@ const char *twill_bench_type_name(twill_type type)
     return type_names[type];
 }
 
-/* How an option is called in messages: "-b/--minbytes". */
+/* Write an option's name for messages: "-b/--minbytes". */
 static void name_option(int letter, char *text, size_t bytes)
 {
     for (const struct option *option = long_options; option->name != NULL; option++)
@@ -151,7 +151,7 @@ static bool complain_bench(bool speak, int letter, const char *text, const char 
     return false;
 }
 
-/* Options that are a number: where it goes and what it may be. */
+/* Set an option that is a number. */
 static bool set_bench_number(struct twill_bench_options *options, int letter, const char *text,
                              bool speak)
 {
@@ -335,9 +335,10 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
 static bool set_collective(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
     if (options->calibration != NULL && optind == argc)
-        return true; /* of all of them */
+        return true; /* all of them */
     if (options->calibration != NULL && speak)
-        fprintf(stderr, "twill-bench: --calibrate is of every collective: '%s'\n", argv[optind]);
+        fprintf(stderr, "twill-bench: --calibrate takes no collective, it measures all: '%s'\n",
+                argv[optind]);
     if (options->calibration != NULL)
         return false;
     if (optind + 1 != argc) {
@@ -354,7 +355,7 @@ static bool set_collective(struct twill_bench_options *options, int argc, char *
     return found >= 0;
 }
 
-/* Is there anything to measure among the operations and types that were asked for? */
+/* Return whether the requested operations and types have a valid pair. */
 static bool combines(const struct twill_bench_options *options)
 {
     return !twill_bench_facts(options->collective)->reduces || options->op == TWILL_BENCH_ALL ||
@@ -366,19 +367,19 @@ static bool check_together(const struct twill_bench_options *options, bool speak
 {
     const char *mistake = NULL;
     if (options->list != NULL && options->ranged)
-        mistake = "--list brings its own sizes: -b, -e, -i and -f do not go with it";
+        mistake = "--list sets the sizes: -b, -e, -i and -f cannot be combined with it";
     else if (options->list != NULL && options->collective != TWILL_BENCH_ALLREDUCE &&
              options->collective != TWILL_BENCH_BROADCAST)
         mistake = "--list is for allreduce and broadcast";
     else if (options->list != NULL && options->csv)
-        mistake = "--csv does not go with --list: -J writes a list's results for programs";
+        mistake = "--csv cannot be combined with --list: use -J";
     else if (options->list != NULL && (options->overlap || options->form != TWILL_BENCH_BLOCKING))
-        mistake = "--list does not go with --overlap or --form";
+        mistake = "--list cannot be combined with --overlap or --form";
     else if (options->reproducible && (options->split != NULL || options->list != NULL ||
                                        !twill_bench_facts(options->collective)->reduces))
-        mistake = "--reproducible is for what reduces, without --split and --list";
+        mistake = "--reproducible needs a reduction, without --split and --list";
     else if (!combines(options))
-        mistake = "-o/--op and -d/--datatype do not go together";
+        mistake = "-o/--op and -d/--datatype: the type does not have this operation";
     else if (options->min_bytes > options->max_bytes)
         mistake = "-b/--minbytes is above -e/--maxbytes";
     else if (options->each_skip >= options->iterations)

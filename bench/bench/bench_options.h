@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of twill-bench: nccl-tests' options, and some of its own. */
+/* The command line of twill-bench: nccl-tests' options, and some more. */
 #ifndef TWILL_BENCH_OPTIONS_H
 #define TWILL_BENCH_OPTIONS_H
 
@@ -9,7 +9,7 @@
 
 #define TWILL_BENCH_ALL (-1)
 
-/* How times of ranks become one, as nccl-tests' -a counts them. */
+/* How the ranks' times are combined into one, as by nccl-tests' -a. */
 enum twill_bench_average {
     TWILL_BENCH_RANK0,
     TWILL_BENCH_AVERAGE,
@@ -20,43 +20,43 @@ enum twill_bench_average {
 struct twill_bench_options {
     enum twill_bench_collective collective;
     size_t min_bytes, max_bytes, step_bytes, step_factor;
-    bool ranged; /* one of those four was given */
+    bool ranged; /* one of these four was given */
     size_t iterations, warmups, aggregate;
-    size_t cycles; /* 0: for ever */
+    size_t cycles; /* 0: forever */
     size_t checks; /* 0: none */
     enum twill_bench_average average;
     int op, type, root; /* or TWILL_BENCH_ALL */
     bool blocking;      /* a barrier after every call */
-    size_t timeout;     /* seconds, 0: the library's own */
-    const char *output; /* JSON, or NULL */
-    bool csv;           /* the table for programs */
+    size_t timeout;     /* seconds; 0: TWILL_TIMEOUT */
+    const char *output; /* JSON file, or NULL */
+    bool csv;           /* print comma-separated values */
     const char *list;   /* gradient list, or NULL: sizes as above */
     size_t unalign;     /* elements */
     bool each;          /* statistics over iterations */
     size_t each_skip;
     bool placed; /* --memory twill */
     size_t align;
-    enum twill_bench_form form; /* of the calls timed */
+    enum twill_bench_form form; /* of the timed calls */
     bool verify;                /* check every form of the call */
-    bool overlap;               /* columns of calls with computing in between */
-    bool tests;                 /* with twill_test() during the computing */
-    bool reproducible;          /* columns of the same calls with TWILL_REPRODUCIBLE=1 */
+    bool overlap;               /* measure overlap with computing */
+    bool tests;                 /* with twill_test() while computing */
+    bool reproducible;          /* measure with TWILL_REPRODUCIBLE=1, too */
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
-    const char *calibration;    /* a file to write instead of measuring one collective, or NULL */
-    const char *split;          /* NULL: all ranks; a number of groups, or a level of the machine */
+    const char *calibration;    /* file that --calibrate writes, or NULL */
+    const char *split; /* NULL: all ranks; else a number of groups, or a level of the machine */
 };
 
 enum twill_bench_parsed { TWILL_BENCH_RUN, TWILL_BENCH_DONE, TWILL_BENCH_USAGE };
 
-/* Read argv. DONE: help or version were printed. USAGE: a sentence naming the argument was printed
- * to standard error (if `speak`, so that one rank of many says it). */
+/* Read argv. DONE: help or version were printed. USAGE: an error that names the argument was
+ * printed to standard error, if `speak` is set, so that one rank of a job prints it. */
 enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, int argc,
                                           char **argv, bool speak);
 
-/* The level of the machine of this name, or -1. */
+/* Return the level of the machine of this name, or -1. */
 int twill_bench_level(const char *text);
 
-/* nccl-tests' name of a type: "float", ... */
+/* Return nccl-tests' name of a type: "float", ... */
 const char *twill_bench_type_name(twill_type type);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Payloads and their oracle.
+/* Payloads and their expected results.
  *
- * Integers use all their bits, since wrap-around is exact (avg: small enough not to wrap).
+ * Integers use all their bits, as wrap-around is exact (avg: small enough not to wrap).
  * Floating-point sums use integers and products powers of two, so that every order of reduction
- * gives the same exact result in f32, where 8- and 16-bit floats are folded too, and these are
- * rounded once, as here. Only f32 and f64 over very many ranks are granted a tolerance. */
+ * gives the same exact result in f32. 8- and 16-bit floats are reduced in f32, too, and rounded
+ * once, as here. Only f32 and f64 over very many ranks are granted a tolerance. */
 #include "bench/bench/bench_payload.h"
 
 #include <math.h>
@@ -15,9 +15,9 @@
 static const struct type_facts {
     bool integer, is_signed;
     unsigned bits;     /* of an element */
-    int exponent;      /* bits of it */
-    int mantissa;      /* bits of it, the hidden one not counted */
-    int64_t magnitude; /* of values in sum, min, max and avg */
+    int exponent;      /* bits */
+    int mantissa;      /* bits, without the hidden one */
+    int64_t magnitude; /* largest value in sum, min, max and avg */
     int factors;       /* ranks that contribute other factors than 1 to a product */
 } facts[TWILL_TYPE_COUNT] = {
     [TWILL_F32] = {false, true, 32, 8, 23, 1 << 15, 12},
@@ -60,7 +60,7 @@ static bool is_reduction(const struct twill_bench_payload *payload)
     return payload->from < 0;
 }
 
-/* What an integer type makes of 64 bits. */
+/* Truncate 64 bits to an integer type. */
 static int64_t wrap(const struct type_facts *fact, uint64_t bits)
 {
     unsigned unused = 64 - fact->bits;
@@ -68,7 +68,7 @@ static int64_t wrap(const struct type_facts *fact, uint64_t bits)
                            : (int64_t)(bits << unused >> unused);
 }
 
-/* A rank's value as an integer; for a floating-point product it is the exponent of two. */
+/* Return a rank's value as an integer; for a floating-point product the exponent of two. */
 static int64_t rank_value(const struct twill_bench_payload *payload, int rank, uint64_t position)
 {
     const struct type_facts *fact = &facts[payload->type];
@@ -84,8 +84,8 @@ static int64_t rank_value(const struct twill_bench_payload *payload, int rank, u
     return fact->is_signed ? v - fact->magnitude : v;
 }
 
-/* The bits of a small float nearest to x (ties to even), for any layout; what is too large becomes
- * the layout's largest pattern, which no check expects. */
+/* Return the bits of the float nearest to x (ties to even), for any layout. Too large a value
+ * becomes the largest pattern, which no check expects. */
 static uint64_t encode_float(const struct type_facts *fact, double x)
 {
     int bias = (1 << (fact->exponent - 1)) - 1, exponent;
@@ -160,7 +160,7 @@ static int64_t combine_operands(const struct twill_bench_payload *payload, int64
     }
 }
 
-/* The result at n positions from `first`, before an average divides. */
+/* Compute the results at n positions from `first`, before an average divides. */
 static void expect_results(const struct twill_bench_payload *payload, uint64_t first, size_t n,
                            int64_t *want)
 {
@@ -172,7 +172,7 @@ static void expect_results(const struct twill_bench_payload *payload, uint64_t f
             want[i] = combine_operands(payload, want[i], rank_value(payload, rank, first + i));
 }
 
-/* The element that `want` makes, divided in the precision that the library promises. */
+/* Return the element for `want`, divided in the precision that the library guarantees. */
 static uint64_t result_element(const struct twill_bench_payload *payload, int64_t want)
 {
     const struct type_facts *fact = &facts[payload->type];
@@ -187,7 +187,7 @@ static uint64_t result_element(const struct twill_bench_payload *payload, int64_
     return encode_float(fact, x);
 }
 
-/* Is no partial sum ever rounded, in whatever order? */
+/* Return whether no partial sum is ever rounded, in any order. */
 static bool is_exact(const struct twill_bench_payload *payload)
 {
     const struct type_facts *fact = &facts[payload->type];
@@ -216,7 +216,7 @@ static bool is_wrong(const struct twill_bench_payload *payload, bool exact, uint
     uint64_t mask = fact->bits == 64 ? UINT64_MAX : (UINT64_C(1) << fact->bits) - 1;
     uint64_t expected = result_element(payload, want) & mask;
     uint64_t sign = fact->integer ? 0 : UINT64_C(1) << (fact->bits - 1);
-    if (got == expected || ((got | expected) & ~sign) == 0) /* a zero has a sign of no meaning */
+    if (got == expected || ((got | expected) & ~sign) == 0) /* the sign of a zero is arbitrary */
         return false;
     if (exact)
         return true;
@@ -224,7 +224,7 @@ static bool is_wrong(const struct twill_bench_payload *payload, bool exact, uint
     double each = ldexp((double)fact->magnitude * payload->ranks, -fact->mantissa - 1);
     double allowed = each * (payload->ranks + 1) / (payload->op == TWILL_AVG ? payload->ranks : 1);
     return !(fabs(decode_float(fact, got) - decode_float(fact, expected)) <=
-             allowed); /* a NaN is wrong */
+             allowed); /* true for a NaN */
 }
 
 size_t twill_bench_count_wrong(const struct twill_bench_payload *payload, uint64_t first,

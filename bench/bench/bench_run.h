@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One run of twill-bench: what its files share. */
+/* One run of twill-bench: the state and functions that its files share. */
 #ifndef TWILL_BENCH_RUN_H
 #define TWILL_BENCH_RUN_H
 
@@ -11,34 +11,34 @@
 
 struct json_object;
 
-/* A rank as the header and the JSON name it; plain bytes, so that ranks can send it. */
+/* A rank in the header and the JSON; plain bytes, as ranks exchange it. */
 struct twill_bench_place {
     int32_t rank, node, local_rank, pid;
-    uint64_t boot_id; /* hash of the machine's boot id: equal where clocks can be compared */
+    uint64_t boot_id; /* hash of the kernel's boot id: equal where clocks can be compared */
     char host[64];
 };
 
 struct twill_bench_run {
     struct twill_bench_options options;
     twill_context *context;
-    twill_comm *world, *comm;      /* all ranks, and those that are measured together (--split) */
-    twill_context *strict_context; /* --reproducible: all ranks once more, */
+    twill_comm *world, *comm;      /* all ranks; those measured together (--split) */
+    twill_context *strict_context; /* --reproducible: a second context of all ranks, */
     twill_comm *strict;            /* with TWILL_REPRODUCIBLE=1 */
     int rank, size;                /* in comm */
     int world_rank, world_size;
-    struct twill_bench_vectors vectors; /* room for them */
+    struct twill_bench_vectors vectors; /* counts and offsets of vector calls */
     twill_request *persistent;          /* --form prepared: the call being timed */
     struct twill_bench_place *places;   /* of every rank */
     bool one_clock;                     /* all ranks run under one kernel */
-    void *allocated[2];                 /* what was allocated: send, receive */
-    char *buffers[2];                   /* aligned within */
-    double *samples;                    /* one for each iteration */
+    void *allocated[2];                 /* allocations: send, receive */
+    char *buffers[2];                   /* aligned addresses in them */
+    double *samples;                    /* one per iteration */
     struct twill_bench_list list;       /* --list: its keys, */
-    struct twill_bench_row *step;       /* a row for each, and one for them all, */
-    double *step_seconds;               /* and the same in times */
-    unsigned round;                     /* of checks, so that no payload comes twice */
+    struct twill_bench_row *step;       /* a row for each key, then one for the whole step, */
+    double *step_seconds;               /* and their times */
+    unsigned round;                     /* of checks, so that no payload is used twice */
     size_t rows_done, rows;             /* halves of rows, or steps; rows 0: unknown */
-    double started, shown;              /* seconds: the run, the last progress line */
+    double started, shown;              /* seconds: start of the run, last progress line */
     bool progress;
     size_t failures, measured; /* halves of rows with wrong values; halves in all */
     double bandwidth;          /* sum of bus bandwidths */
@@ -48,55 +48,55 @@ struct twill_bench_run {
 
 struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run, twill_type type,
                                                twill_op op, int root, size_t count);
-/* A row about it, nothing measured yet. */
+/* Return a row for a subject, without results. */
 struct twill_bench_row twill_bench_row(const struct twill_bench_subject *subject);
 
-/* Where its buffers are in this iteration. */
+/* Return the buffers of an iteration. */
 struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
                                               const struct twill_bench_subject *subject,
                                               size_t iteration);
 twill_status twill_bench_call(struct twill_bench_run *run,
                               const struct twill_bench_subject *subject, size_t iteration);
-/* Times of all ranks into one, as -a says. */
+/* Combine the ranks' times as -a says. */
 twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, size_t n);
-/* Bandwidths from seconds. */
+/* Compute the bandwidths from the seconds. */
 void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
                       struct twill_bench_timing *timing);
-/* A check: values of this round, which must be no other's; the call; what is wrong, added to
- * timing->wrong. */
+/* A check: fill the buffers with values of this round, which must be unique; make the call; add the
+ * number of wrong elements to timing->wrong. */
 void twill_bench_prepare(const struct twill_bench_run *run,
                          const struct twill_bench_subject *subject, unsigned round);
 twill_status twill_bench_count(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject, unsigned round,
                                struct twill_bench_timing *timing);
-/* What stays is reduced again and again by the next timing: zeros never become denormal. */
+/* Zero the buffers: timing reduces them repeatedly, and zeros never become denormal. */
 void twill_bench_clear(const struct twill_bench_run *run,
                        const struct twill_bench_subject *subject);
-/* One more piece of work is done: on a terminal, say how far it is. */
+/* Count one more unit of work and update the progress line on a terminal. */
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
 
-/* bench/bench/overlap.c: a call with computing in between, for the columns of --overlap. */
+/* overlap.c: measure a call with computing in between, for --overlap. */
 twill_status twill_bench_measure_overlap(struct twill_bench_run *run,
                                          const struct twill_bench_subject *subject,
                                          struct twill_bench_timing *timing);
 
-/* Measure one size; both halves of the row. */
+/* Measure one size; fills both halves of the row. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
                                  int root, size_t bytes, struct twill_bench_row *row);
-/* The only row of a barrier. */
+/* Measure the barrier, which has one row. */
 twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row);
 
-/* Rank 0 reads the list and tells the others. The outcome is an exit status, the same on all. */
+/* Rank 0 reads the list and broadcasts it. *outcome is an exit status, equal on all ranks. */
 twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcome);
-/* Measure a step: all keys of the list, in place, the last first; into run->step. */
+/* Measure a step: all keys of the list, in place, last first; results go to run->step. */
 twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type type, twill_op op,
                                       int root);
 
-/* Work out `places`: collective. */
+/* Fill in `places`. Collective. */
 twill_status twill_bench_locate(struct twill_bench_run *run);
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
 
-/* -J: open the file (false and a message if that fails), add rows, write it out. */
+/* -J: open the file (false, after a message, on failure), add rows, write it. */
 bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv);
 void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_row *row);
 void twill_bench_json_step(struct twill_bench_run *run);

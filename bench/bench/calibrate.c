@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration: each candidate of each collective is measured, a few at a time by name in a context
- * of their own, at the sizes where the price gives it a chance. The other ranks are met over the
- * communicator of the environment, which lends its broadcast for that. */
+/* Calibration: measure each candidate of each collective at the sizes where the price model gives
+ * it a chance. Candidates are selected by name, one of each collective at a time, in a context of
+ * their own; its out-of-band exchange is a broadcast over the communicator of the environment. */
 #include "bench/bench/calibrate.h"
 #include "bench/common/report.h"
 
@@ -15,7 +15,7 @@ static const size_t sizes[] = {8,     64,     256,     1024,    4096,     16384,
                                65536, 262144, 1048576, 4194304, 16777216, 67108864};
 enum { CALIBRATE_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* Bytes that the buffers need. */
+/* Return the bytes that the buffers need. */
 static size_t largest(const struct twill_bench_calibration *c)
 {
     size_t i = CALIBRATE_SIZES - 1;
@@ -77,7 +77,8 @@ static const struct collective {
     const char *name;
     twill_bench_timed_fn call;
     bool sharded, joins;
-    enum { NOT_IN_PLACE, SAME, SRC_IN_DST, DST_IN_SRC } in_place; /* measured so, too */
+    /* how to measure it in place, too */
+    enum { NOT_IN_PLACE, SAME, SRC_IN_DST, DST_IN_SRC } in_place;
 } collectives[] = {
     {"allreduce", allreduce, false, true, SAME},
     {"reduce", reduce, false, false, SAME},
@@ -93,7 +94,7 @@ enum { CALIBRATE_COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
 
 /* --- what to measure -------------------------------------------------------------------------- */
 
-/* Candidates of a collective, and at which sizes each has a chance. */
+/* The candidates of a collective, and the sizes at which each has a chance. */
 struct plan {
     size_t count;
     char name[NAMES][NAME_BYTES];
@@ -113,8 +114,8 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
     return i;
 }
 
-/* The answer's "candidate" lines come by cost; it is the price that counts. memory: what can be
- * done with the peers'. */
+/* Add the candidates of one size to the plan. The "candidate" lines are sorted by cost, but the
+ * price decides here. memory: how peers' memory can be used. */
 static void query_plan(struct twill_bench_calibration *c, const char *collective, size_t size,
                        const char *memory, struct plan *plan)
 {
@@ -139,7 +140,7 @@ static void query_plan(struct twill_bench_calibration *c, const char *collective
     }
 }
 
-/* Can ranks of this job read each other's memory? */
+/* Return whether ranks of this job can read each other's memory. */
 static bool reads_peers(struct twill_bench_calibration *c)
 {
     const char *line;
@@ -149,9 +150,9 @@ static bool reads_peers(struct twill_bench_calibration *c)
     return false;
 }
 
-/* --- meeting ---------------------------------------------------------------------------------- */
+/* --- contexts --------------------------------------------------------------------------------- */
 
-/* An all-gather by broadcasts, for contexts of our own. */
+/* twill_bootstrap's exchange: an allgather by broadcasts. */
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
 {
     struct twill_bench_calibration *c = user;
@@ -215,8 +216,8 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     double first = 0;
     size_t samples = 0, needed = TWILL_BENCH_SAMPLES;
     twill_status status = TWILL_OK;
-    /* Two calls to warm up, the second one says how many there is time for: as many on all ranks.
-     */
+    /* Two calls to warm up; the second determines how many samples there is time for, equal on all
+     * ranks. */
     for (int i = 0; i < 2 && status == TWILL_OK; i++) {
         first = twill_bench_now();
         status = call(comm, src, dst, count, type);
@@ -240,7 +241,7 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     return status;
 }
 
-/* Out of place, and in place where there is such a thing: the mean of both. */
+/* Measure out of place and, where possible, in place; return the mean of both. */
 static twill_status time_both(struct twill_bench_calibration *c,
                               const struct calibration_session *s,
                               const struct collective *collective, size_t count, double *seconds)
@@ -286,7 +287,7 @@ static twill_status measure_candidate(struct twill_bench_calibration *c,
     return status;
 }
 
-/* The index-th candidate of every collective. */
+/* Measure the index-th candidate of every collective. */
 static twill_status measure_together(struct twill_bench_calibration *c, const struct plan *plans,
                                      size_t index)
 {
@@ -313,7 +314,7 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
     for (size_t i = 0; i < CALIBRATE_COLLECTIVES && status == TWILL_OK; i++) {
         for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes; s++)
             query_plan(c, collectives[i].name, s, " mapped", &plans[i]);
-        /* What is fetched has its chance against what is staged. */
+        /* Fetched protocols compete with staged ones here. */
         for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
             query_plan(c, collectives[i].name, s, " fetched", &plans[i]);
         most = plans[i].count > most ? plans[i].count : most;
@@ -327,7 +328,7 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
     return status;
 }
 
-/* --- the whole -------------------------------------------------------------------------------- */
+/* --- the run ---------------------------------------------------------------------------------- */
 
 /* Return the words after "for" in a tuning file of this machine, or "" if they are not known. */
 static const char *tuning_key(twill_context *context)
@@ -340,7 +341,7 @@ static const char *tuning_key(twill_context *context)
     return "";
 }
 
-/* Rank 0 opens the file, which must be new; the others hear of it. */
+/* Rank 0 opens the file, which must not exist; all ranks get the result. */
 static twill_status open_file(struct twill_bench_calibration *c, const char *path, int32_t *opened)
 {
     *opened = 1;

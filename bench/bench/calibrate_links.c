@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration of the model: messages to a rank of this node and of another, how fast flags travel,
- * and what types cost to fold beside f32. */
+/* Calibration of the model: messages within a node and between nodes, the latency of flags, and
+ * what reducing each type costs compared with f32. */
 #include "bench/bench/calibrate.h"
 #include "bench/common/report.h"
 
@@ -17,7 +17,7 @@ static void print_field(const struct twill_bench_calibration *c, const char *lin
                 seconds > 0 ? seconds * 1e12 : 0.0);
 }
 
-/* Half a round trip between rank 0 and `other`, on both; 0 on the rest. */
+/* Measure half a round trip between rank 0 and `other`; 0 on the other ranks. */
 static twill_status ping_pong(struct twill_bench_calibration *c, int other, void *buffer,
                               size_t bytes, double *seconds)
 {
@@ -41,7 +41,7 @@ static twill_status ping_pong(struct twill_bench_calibration *c, int other, void
     return status;
 }
 
-/* What a message costs the sender's core: many at once. */
+/* Measure the sender's time per message, in a burst of small ones. */
 static twill_status burst(struct twill_bench_calibration *c, int other, char *buffer,
                           double *seconds)
 {
@@ -60,7 +60,7 @@ static twill_status burst(struct twill_bench_calibration *c, int other, char *bu
     return status;
 }
 
-/* h(8) = 2 o + L, and the large message's rate. */
+/* Fit h(8) = 2 o + L, and the rate of large messages. */
 static twill_status measure_link(struct twill_bench_calibration *c, const char *link, int other)
 {
     double small = 0, large = 0, overhead = 0;
@@ -78,7 +78,7 @@ static twill_status measure_link(struct twill_bench_calibration *c, const char *
     overhead = overhead < small / 2 ? overhead : small / 2;
     print_field(c, link, "overhead", overhead);
     print_field(c, link, "latency", small - 2 * overhead);
-    /* On a busy machine the small one may have taken longer. */
+    /* On a busy machine the small message may have taken longer. */
     print_field(c, link, "gap",
                 (large > small ? large - small : large) / (CALIBRATE_LINKS_LARGE / 1024));
     free(buffer);
@@ -96,11 +96,11 @@ static twill_status sum_call(twill_comm *comm, void *src, void *dst, size_t coun
     return twill_allreduce(comm, src, dst, count, type, TWILL_SUM);
 }
 
-/* What a type takes to fold beside f32: the difference of two allreduces of as many bytes, over the
- * (P-1)/P of them that a rank folds. */
+/* Measure the cost of reducing each type beyond that of f32: the difference of two allreduces of
+ * equal bytes, divided by the (P-1)/P of them that a rank reduces. */
 static twill_status measure_types(struct twill_bench_calibration *c)
 {
-    const double plain = 1024 / 100e9; /* f32 at 100 GB/s: what the model of "auto" says */
+    const double plain = 1024 / 100e9; /* f32 at 100 GB/s, as in the model of machine "auto" */
     void *src = calloc(1, CALIBRATE_LINKS_LARGE), *dst = calloc(1, CALIBRATE_LINKS_LARGE);
     double seconds, base = 0;
     twill_status status = src != NULL && dst != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
@@ -123,7 +123,7 @@ static twill_status measure_types(struct twill_bench_calibration *c)
 
 twill_status twill_bench_calibrate_links(struct twill_bench_calibration *c)
 {
-    /* A neighbour of rank 0, and the first rank elsewhere: both are where nodes say. */
+    /* A rank on rank 0's node, and the first rank on another node. */
     int node = twill_comm_node(c->comm), near = 0, remote = 0;
     int64_t *nodes = calloc((size_t)c->size, sizeof(*nodes));
     twill_status status = nodes != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
@@ -144,7 +144,7 @@ twill_status twill_bench_calibrate_links(struct twill_bench_calibration *c)
     if (status == TWILL_OK && near > 0 && remote == 0) {
         status =
             twill_bench_time_calls(c, c->comm, barrier, NULL, NULL, 0, TWILL_F32, true, &seconds);
-        print_field(c, "node", "signal", seconds * 0.8); /* the rest is the call, and looking */
+        print_field(c, "node", "signal", seconds * 0.8); /* the rest is the call and the polling */
     }
     if (status == TWILL_OK)
         status = measure_types(c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of twill-bench as comma-separated values. Times are microseconds, bandwidths GB/s; what
- * is not known is empty. */
+/* The table of twill-bench as comma-separated values. Times are microseconds, bandwidths GB/s;
+ * unknown values are empty. */
 #include "bench/common/report.h"
 
 static void print_half_names(FILE *out, const char *half)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading gradient lists. */
+/* Read gradient lists. */
 #include "bench/bench/gradient_list.h"
 
 #include <ctype.h>
@@ -36,7 +36,7 @@ bool twill_bench_list_lay_out(struct twill_bench_list *list)
     return true;
 }
 
-/* The number in a line without its comment; 0 if it is none, or zero. */
+/* Return the number in a line without its comment, or 0 if it is invalid or zero. */
 static uint64_t parse_elements(const char *line)
 {
     char *end;
@@ -50,10 +50,10 @@ static uint64_t parse_elements(const char *line)
     return errno == 0 && *end == '\0' ? elements : 0;
 }
 
-/* One more key. False: memory is out. */
+/* Append a key. Returns false when out of memory. */
 static bool append_size(struct twill_bench_list *list, uint64_t elements)
 {
-    bool full = (list->keys & (list->keys - 1)) == 0; /* room grows at powers of two */
+    bool full = (list->keys & (list->keys - 1)) == 0; /* capacity doubles at powers of two */
     if (full && !twill_bench_list_reserve(list, list->keys == 0 ? 1 : 2 * list->keys))
         return false;
     list->elements[list->keys++] = elements;
@@ -99,7 +99,7 @@ bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char
     bool good = read_lines(list, file, path, message, bytes);
     fclose(file);
     if (good && list->keys == 0)
-        snprintf(message, bytes, "%s: there is no tensor in it", path);
+        snprintf(message, bytes, "%s: the list has no tensor", path);
     else if (good && !twill_bench_list_lay_out(list))
         snprintf(message, bytes, "%s: more elements than any memory holds", path);
     else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A gradient list: the tensors of a model in forward order, one number of elements a line. The key
- * of a tensor is its place in the list, from 0, as key-value stores of training codes number
+/* A gradient list: the tensors of a model in forward order, one number of elements a line. A
+ * tensor's key is its index in the list, from 0, as key-value stores of training programs number
  * layers. */
 #ifndef TWILL_GRADIENT_LIST_H
 #define TWILL_GRADIENT_LIST_H
@@ -10,20 +10,20 @@
 #include <stdint.h>
 
 struct twill_bench_list {
-    size_t keys; /* 0: there is no list */
+    size_t keys; /* 0: no list */
     uint64_t *elements;
-    uint64_t *offsets; /* of a key in the buffer, in elements: a cache line starts there */
+    uint64_t *offsets; /* of each key in the buffer, elements; starts a cache line */
     uint64_t total;    /* elements of all keys */
-    uint64_t extent;   /* elements of a buffer for all, gaps included */
+    uint64_t extent;   /* elements of a buffer for all keys, with gaps */
 };
 
-/* Read a file: blank lines and what follows a # are passed over. False and a message
- * ("FILE:3: ...") if it cannot be read or understood. Free the list either way. */
+/* Read a file. Blank lines, and comments from # on, are skipped. Returns false and a message
+ * ("FILE:3: ...") if it cannot be read or parsed. Free the list in either case. */
 bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char *message,
                            size_t bytes);
-/* Room for so many keys. */
+/* Reserve memory for a number of keys. */
 bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys);
-/* Work out offsets, total and span from the elements. False if they are too many for any memory. */
+/* Compute offsets, total and extent from the elements. Returns false if they exceed any memory. */
 bool twill_bench_list_lay_out(struct twill_bench_list *list);
 void twill_bench_list_free(struct twill_bench_list *list);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --list: what back-propagation asks of a collective. A step reduces every tensor of a model where
- * it lies, the last layer's first, since its gradient is known first. */
+/* --list: the reductions of back-propagation. A step reduces every tensor of a model in place, the
+ * last layer's first, as its gradient is known first. */
 #include "bench/bench/bench_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What the ranks get to know of the list before they make room for it. */
+/* Broadcast the list, allocating it on the other ranks. */
 static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
 {
     TWILL_BENCH_TRY(twill_broadcast(run->world, keys, keys, 1, TWILL_I64, 0));
@@ -34,7 +34,7 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
             fprintf(stderr, "twill-bench: --list: %s\n", message);
     }
     TWILL_BENCH_TRY(share_keys(run, &keys));
-    twill_bench_list_lay_out(&run->list); /* rank 0 has seen that it can be */
+    twill_bench_list_lay_out(&run->list); /* rank 0 has checked that it fits */
     size_t widest = options->type == TWILL_BENCH_ALL ? sizeof(double)
                                                      : twill_type_size((twill_type)options->type);
     options->min_bytes = options->max_bytes = (size_t)run->list.extent * widest;
@@ -53,8 +53,8 @@ static struct twill_bench_subject key_of(const struct twill_bench_run *run,
     return subject;
 }
 
-/* Times of `steps` steps: the mean of each key, and that of a step behind them; of each iteration
- * of `aggregate` steps in samples, if that is not NULL. */
+/* Measure `iterations` times `aggregate` steps: the mean time of each key, then that of a step, in
+ * run->step_seconds. samples, if not NULL: the time of a step in each iteration. */
 static twill_status time_steps(struct twill_bench_run *run, const struct twill_bench_subject *like,
                                size_t iterations, size_t aggregate, double *samples)
 {
@@ -104,7 +104,7 @@ static twill_status time_list(struct twill_bench_run *run, const struct twill_be
     return TWILL_OK;
 }
 
-/* All keys are filled before the first is reduced, so that one that spoils another is seen. */
+/* Fill all keys before the first is reduced, so that one that overwrites another is detected. */
 static twill_status check_once(struct twill_bench_run *run, const struct twill_bench_subject *like)
 {
     size_t keys = run->list.keys;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON that nccl-tests' -J writes, field by field, with the machine, ranks and nodes added. */
+/* The JSON that nccl-tests' -J writes, field by field, with machine, ranks and nodes added. */
 #include "bench/bench/bench_run.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static struct json_object *real(double value)
     return json_object_new_double(value);
 }
 
-/* nccl-tests writes truth as words. */
+/* nccl-tests writes booleans as strings. */
 static struct json_object *truth(bool value)
 {
     return string(value ? "true" : "false");
@@ -47,7 +47,7 @@ static struct json_object *time_json(void)
     return string(text);
 }
 
-/* Does whoever knows the variable's value get in? Not so the path of a file of keys. */
+/* Return whether a variable's value is a secret. The path of a key file is not. */
 static bool is_secret(const char *entry, size_t name)
 {
     static const char *const words[] = {"KEY", "SECRET", "TOKEN", "PASS", "UUID"};
@@ -59,8 +59,7 @@ static bool is_secret(const char *entry, size_t name)
     return secret && !(name > 5 && strncmp(entry + name - 5, "_FILE", 5) == 0);
 }
 
-/* Only variables that steer a run: the rest of an environment is nobody's business. The file may be
- * read by anybody. */
+/* Write only the variables that control a run: anybody may read the file. */
 static struct json_object *environment(void)
 {
     static const char *const prefixes[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};
@@ -144,7 +143,7 @@ static struct json_object *config(const struct twill_bench_run *run)
     return object;
 }
 
-/* As nccl-tests: never overwrite, try FILE, FILE.0, FILE.1, ... */
+/* As nccl-tests: never overwrite; try FILE, FILE.0, FILE.1, ... */
 static FILE *create_file(const char *path, char *taken, size_t bytes)
 {
     snprintf(taken, bytes, "%s", path);
@@ -210,7 +209,7 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
     return object;
 }
 
-/* What a row is about, whatever was measured of it. */
+/* Return the fields that describe a row, without results. */
 static struct json_object *subject(const struct twill_bench_run *run,
                                    const struct twill_bench_row *row)
 {
@@ -242,7 +241,7 @@ void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_
     add_result(run, object);
 }
 
-/* One result: the whole step, and its keys within, in the order they are reduced. */
+/* Add one result: the whole step, and its keys in the order of reduction. */
 void twill_bench_json_step(struct twill_bench_run *run)
 {
     if (run->json == NULL)

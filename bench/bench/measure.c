@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timing and checking one size, the way nccl-tests does it: one call apart, a barrier, the timed
- * iterations over shifting offsets, times combined over ranks, then the check. */
+/* Time and check one size as nccl-tests does: one separate call, a barrier, the timed iterations
+ * over shifting offsets, times combined over ranks, then the check. */
 #include "bench/bench/bench_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The buffers wander through their space, so that caches and address tables earn nothing. */
+/* Shift the buffers through their memory, so that caches and TLBs do not help. */
 static char *place_buffer(const struct twill_bench_run *run,
                           const struct twill_bench_subject *subject, int buffer, size_t iteration)
 {
@@ -26,7 +26,7 @@ struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
                                 place_buffer(run, subject, 1, iteration));
 }
 
-/* One call in one form, from nothing to nothing. */
+/* Make one call in one form, with setup and release. */
 static twill_status call_form(struct twill_bench_run *run,
                               const struct twill_bench_subject *subject,
                               struct twill_bench_pointers at, enum twill_bench_form form)
@@ -104,7 +104,7 @@ static twill_status time_iterations(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* What is prepared is so once for all iterations, and stays where it is in the buffers. */
+/* A persistent call is initialised once for all iterations and keeps its buffers. */
 static twill_status time_calls(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_timing *timing)
@@ -117,8 +117,8 @@ static twill_status time_calls(struct twill_bench_run *run,
     return twill_request_free(&run->persistent);
 }
 
-/* Wrong elements over all ranks. The sum is made by the library under test, so a rank's own count
- * is the least it believes. */
+/* Add up wrong elements over all ranks. The library under test computes the sum, so a rank counts
+ * at least its own. */
 static twill_status sum_wrong(struct twill_bench_run *run, int64_t mine,
                               struct twill_bench_timing *timing)
 {
@@ -151,7 +151,7 @@ void twill_bench_clear(const struct twill_bench_run *run, const struct twill_ben
     memset(place_buffer(run, subject, 1, 0), 0, bytes);
 }
 
-/* --verify checks every form of the call, else the one that is timed. */
+/* Check one form of the call. */
 static twill_status check_form(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_timing *timing, enum twill_bench_form form)
@@ -201,8 +201,8 @@ void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
         timing->algorithm_bandwidth * twill_bench_bus_factor(run->options.collective, run->size);
 }
 
-/* The same calls where results are reproducible; in turn with those of before, so that both sides
- * see the same machine. */
+/* Measure the call with TWILL_REPRODUCIBLE=1, alternating with the default, so that both see the
+ * same state of the machine. */
 static twill_status time_strict(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
@@ -287,8 +287,8 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
     return facts->out_of_place ? TWILL_OK : measure_half(run, &subject, &row->in_place);
 }
 
-/* Nobody may leave before the last has come: one rank in turn comes late. Clocks of different hosts
- * do not compare, so only ranks under one kernel are checked. */
+/* No rank may leave a barrier before the last has entered: one rank in turn enters late. Clocks of
+ * different hosts cannot be compared, so only ranks under one kernel are checked. */
 static twill_status check_barrier(struct twill_bench_run *run, struct twill_bench_timing *timing)
 {
     timing->wrong = 0;

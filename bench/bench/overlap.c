@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --overlap: how much of a call hides behind computing, counted as OSU's nonblocking benchmarks do:
- * the pure time of the call begun and waited for at once; then the call begun, computing for just
- * as long with a look at the call now and then, and the wait for it. */
+/* --overlap: how much of a call is hidden behind computing, defined as in OSU's nonblocking
+ * benchmarks. First the pure time: the call is started and waited for at once. Then the call is
+ * started, the rank computes for as long, testing the call now and then, and waits. */
 #include "bench/bench/bench_run.h"
 
-#define TESTS 16 /* calls of twill_test() during the computing */
+#define TESTS 16 /* calls of twill_test() while computing */
 
-/* Numbers that nobody needs, from registers alone. */
+/* Compute in registers only; the result is discarded. */
 static double compute(size_t turns)
 {
     volatile double sink;
@@ -24,7 +24,7 @@ static double seconds_of(size_t turns)
     return twill_bench_now() - start;
 }
 
-/* Turns that take so long, from the best of a few tries. */
+/* Return how many turns take `seconds`, from the best of several tries. */
 static size_t turns_for(double seconds)
 {
     const size_t tried = 200000;
@@ -36,7 +36,7 @@ static size_t turns_for(double seconds)
     return best > 0 ? (size_t)(seconds / best * (double)tried) + 1 : 1;
 }
 
-/* One call with `turns` of computing between its begin and the wait. */
+/* Make one call, with `turns` of computing between start and wait. */
 static twill_status overlap_once(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject, size_t iteration,
                                  size_t turns)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who runs where: every rank's line for the header, exchanged by the library under test. */
+/* Where each rank runs: the lines of the header, exchanged by the library under test. */
 #include "bench/bench/bench_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* FNV-1a of the kernel's boot id; containers of one host share it, and their clocks. */
+/* FNV-1a of the kernel's boot id; containers of one host share it, and the clock. */
 static uint64_t hash_boot_id(void)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -31,7 +31,7 @@ twill_status twill_bench_locate(struct twill_bench_run *run)
     mine->pid = getpid();
     mine->boot_id = hash_boot_id();
     gethostname(mine->host, sizeof(mine->host) - 1);
-    /* Everybody else's entries are zero here, so a sum gathers. */
+    /* All other entries are zero on this rank, so a sum gathers them. */
     size_t words = (size_t)run->world_size * sizeof(*run->places) / sizeof(int32_t);
     twill_status status =
         twill_allreduce(run->world, run->places, run->places, words, TWILL_I32, TWILL_SUM);

@@ -9,7 +9,7 @@
 
 #define WORDS_MOST 32
 
-/* In small letters, without '_' and '-', and without the "_perf" of nccl-tests' programs. */
+/* Copy a name in lower case, without '_' and '-', and without the "_perf" of nccl-tests. */
 static bool normalise(const char *text, char plain[WORDS_MOST])
 {
     size_t used = 0;

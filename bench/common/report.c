@@ -27,7 +27,7 @@ bool twill_bench_parse_size(const char *text, size_t *bytes)
         const char *letter = strchr(letters, *end);
         if (letter != NULL) {
             unit = (double)(UINT64_C(1) << (10 * ((letter - letters) / 2 + 1)));
-            end += end[1] == 'i' && end[2] == 'B' ? 2 : 1; /* KiB, KB: both are binary */
+            end += end[1] == 'i' && end[2] == 'B' ? 2 : 1; /* KiB and KB are both binary */
         }
         if (strcmp(end, "B") != 0 && (letter == NULL || *end != '\0'))
             return false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What twill-bench computes and prints, apart from any communication: sizes, bandwidths, statistics
- * and the table of nccl-tests. Pure, so that a unit test can pin it. */
+/* What twill-bench computes and prints, without communication: sizes, bandwidths, statistics and
+ * the table of nccl-tests. Pure functions, tested in tests/unit/bench. */
 #ifndef TWILL_REPORT_H
 #define TWILL_REPORT_H
 
@@ -9,50 +9,52 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Seconds on the monotonic clock. */
+/* Return seconds on the monotonic clock. */
 double twill_bench_now(void);
 
-/* Bytes from "8", "4K", "1.5M", "2G" (binary, either case). False if it is none, or too large. */
+/* Parse "8", "4K", "1.5M", "2G" (binary, either case) as bytes. Returns false if it is invalid or
+ * too large. */
 bool twill_bench_parse_size(const char *text, size_t *bytes);
 
-/* A decimal number in min..max, and nothing else. */
+/* Parse a decimal number from min to max. */
 bool twill_bench_parse_number(const char *text, size_t min, size_t max, size_t *number);
 
-/* The size after this one: times the factor if that is above 1, else plus the step; SIZE_MAX at the
- * end of the number range. */
+/* Return the next size: times the factor if that is above 1, else plus the step; SIZE_MAX on
+ * overflow. */
 size_t twill_bench_next_size(size_t bytes, size_t step, size_t factor);
 
-/* How many sizes lie in min..max. */
+/* Return how many sizes there are from min to max. */
 size_t twill_bench_count_sizes(size_t min, size_t max, size_t step, size_t factor);
 
-/* GB/s (1e9 bytes); 0 when no time passed. */
+/* Return GB/s (1e9 bytes), or 0 if no time has passed. */
 double twill_bench_bandwidth(size_t bytes, double seconds);
 
 struct twill_bench_statistics {
     double min, max, mean, median, p99;
-    double cv; /* standard deviation in percent of the mean */
+    double cv; /* standard deviation, percent of the mean */
 };
 
 /* Of n >= 1 samples, which are sorted in place. p99 is the nearest rank. */
 struct twill_bench_statistics twill_bench_statistics(double *samples, size_t n);
 
-/* A number in width characters, losing decimals as it grows, as nccl-tests prints it. */
+/* Format a number in `width` characters, with fewer decimals the larger it is, as nccl-tests
+ * does. */
 void twill_bench_format_number(double value, int width, char *text, size_t bytes);
 
-/* One half of a row: out of place or in place. Times in seconds for one operation. */
+/* One half of a row: out of place or in place. Times in seconds per operation. */
 struct twill_bench_timing {
     double seconds;
-    double first; /* the very first call at this size, not part of the average */
+    double first; /* the first call at this size, not part of the average */
     double algorithm_bandwidth, bus_bandwidth;
-    int64_t wrong;                      /* elements over all ranks, -1: not checked */
+    int64_t wrong;                      /* elements over all ranks; -1: not checked */
     struct twill_bench_statistics each; /* over iterations, with -I */
     bool missing;                       /* there is no such half */
-    /* --overlap: a call begun, computing for as long as it takes alone, waiting for it */
+    /* --overlap: a call with computing between start and wait */
     double overall, compute, overlap; /* seconds, seconds, percent */
     double reproducible;              /* --reproducible: seconds */
 };
 
-/* How much of a call was hidden behind computing, in percent, as OSU counts it. */
+/* Return the percentage of a call that is hidden behind computing, as OSU defines it. */
 double twill_bench_overlap(double overall, double compute, double pure);
 
 struct twill_bench_row {
@@ -62,18 +64,19 @@ struct twill_bench_row {
     struct twill_bench_timing out_of_place, in_place;
 };
 
-/* What a table shows besides the columns of nccl-tests. */
+/* Columns beyond those of nccl-tests. */
 struct twill_bench_columns {
     bool each, overlap, reproducible;
 };
-/* The same for programs: a line of names, then a line a row. */
+/* Print as comma-separated values: a line of names, then a line per row. */
 void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns);
 void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
                          struct twill_bench_columns columns);
 void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
                            struct twill_bench_columns columns);
-/* The same for a step of --list: a key or the whole step a row, in place; `each` for the latter. */
+/* Print the table of a --list step: a row per key, in place, and one for the whole step, which has
+ * the columns of `each`. */
 void twill_bench_print_step_header(FILE *out, bool each);
 void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,
                                 bool each);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of the tools into twill, one after the other. */
+/* Error propagation for the tools' calls into twill. */
 #ifndef TWILL_TRY_H
 #define TWILL_TRY_H
 
-/* Return what is not TWILL_OK. */
+/* Return the call's status unless it is TWILL_OK. */
 #define TWILL_BENCH_TRY(call)                                                                      \
     do {                                                                                           \
         twill_status try_status_ = (call);                                                         \

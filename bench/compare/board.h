@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The board of twill-compare: a file that the driver and the ranks of one program map. On it the
- * driver writes what to measure next, the ranks write what they measured. Between turns all ranks
- * sleep, so that many programs stay started and take turns without disturbing each other.
- * C and C++: the programs of peers are written in either. */
+/* The board of twill-compare: a file that the driver and the ranks of one program map. The driver
+ * writes what to measure next (an order), the ranks write their results. Between turns all ranks
+ * sleep, so that many programs stay started and take turns without disturbing each other. For C and
+ * C++, as the peers' programs are in either. */
 #ifndef TWILL_BOARD_H
 #define TWILL_BOARD_H
 
@@ -14,37 +14,38 @@
 
 enum {
     TWILL_COMPARE_RANKS = 64,
-    TWILL_COMPARE_BATCHES = 40, /* at most, in a turn */
-    TWILL_COMPARE_TEXT = 200,   /* of a message */
+    TWILL_COMPARE_BATCHES = 40, /* most in a turn */
+    TWILL_COMPARE_TEXT = 200,   /* most bytes of a message */
     TWILL_COMPARE_EXCHANGE = 1 << 16
 };
 
 enum twill_compare_collective {
     TWILL_COMPARE_ALLREDUCE,      /* in place */
     TWILL_COMPARE_ALLREDUCE_OUT,  /* out of place */
-    TWILL_COMPARE_BROADCAST,      /* one buffer a rank, root 0 */
-    TWILL_COMPARE_ALLGATHER,      /* bytes: the part of a rank */
-    TWILL_COMPARE_REDUCE_SCATTER, /* bytes: the part of a rank */
+    TWILL_COMPARE_BROADCAST,      /* one buffer per rank, root 0 */
+    TWILL_COMPARE_ALLGATHER,      /* bytes: one rank's shard */
+    TWILL_COMPARE_REDUCE_SCATTER, /* bytes: one rank's shard */
     TWILL_COMPARE_BARRIER,
-    TWILL_COMPARE_COMMON, /* those before it every program has, the others it must say */
-    TWILL_COMPARE_REDUCE = TWILL_COMPARE_COMMON, /* root 0, of this and the next two */
-    TWILL_COMPARE_GATHER,                        /* bytes: the part of a rank */
-    TWILL_COMPARE_SCATTER,                       /* likewise */
-    TWILL_COMPARE_ALLTOALL,                      /* bytes: what a rank has for another */
-    /* calls of one rank with itself, which twill leaves to the MPI below: what that costs */
+    /* every program has those above; the others must be declared by `supports` */
+    TWILL_COMPARE_COMMON,
+    TWILL_COMPARE_REDUCE = TWILL_COMPARE_COMMON, /* root 0, as for the next two */
+    TWILL_COMPARE_GATHER,                        /* bytes: one rank's shard */
+    TWILL_COMPARE_SCATTER,                       /* bytes: one rank's shard */
+    TWILL_COMPARE_ALLTOALL,                      /* bytes: the shard for one other rank */
+    /* calls of one rank with itself, which twill passes on: they show what that costs */
     TWILL_COMPARE_SELF_BARRIER,
     TWILL_COMPARE_SELF_ALLREDUCE,
-    TWILL_COMPARE_SELF_MESSAGE, /* begun, received, and waited for with others */
+    TWILL_COMPARE_SELF_MESSAGE, /* isend, irecv and waitall */
     TWILL_COMPARE_COLLECTIVES
 };
 
-static inline int twill_compare_of_self(enum twill_compare_collective what)
+static inline int twill_compare_is_self(enum twill_compare_collective what)
 {
     return what >= TWILL_COMPARE_SELF_BARRIER;
 }
 
-/* How many times `bytes` a rank's source has, or its result; 0: there is none, or it is the source.
- */
+/* Return the length of a rank's source (or result) in multiples of `bytes`. 0: there is none, or
+ * the result overwrites the source. */
 static inline uint64_t twill_compare_shards(enum twill_compare_collective what, uint64_t ranks,
                                             int result)
 {
@@ -68,17 +69,17 @@ static inline uint64_t twill_compare_shards(enum twill_compare_collective what, 
     }
 }
 
-/* What is to be measured in a turn. */
+/* What to measure in a turn. */
 struct twill_compare_order {
     uint32_t collective;
-    uint32_t check; /* values first */
-    uint32_t keep;  /* the buffers, for the next turn of this size */
-    uint32_t leave; /* nothing any more: end */
+    uint32_t check; /* check values first */
+    uint32_t keep;  /* keep the buffers for the next turn of this size */
+    uint32_t quit;  /* end the program */
     uint32_t least; /* batches */
-    uint32_t line;  /* measure how long a line takes from rank 0 to rank 1 */
+    uint32_t line;  /* measure the latency of a cache line between ranks 0 and 1 */
     uint64_t bytes;
-    double batch_seconds; /* as long as a batch of calls should take */
-    double turn_seconds;  /* and all batches together */
+    double batch_seconds; /* target for one batch of calls */
+    double turn_seconds;  /* target for all batches together */
 };
 
 struct twill_compare_line {
@@ -87,27 +88,27 @@ struct twill_compare_line {
 };
 
 struct twill_compare_board {
-    int32_t driver, ranks; /* a pid; a number */
+    int32_t driver, ranks; /* pid of the driver; number of ranks */
     uint32_t core[TWILL_COMPARE_RANKS];
-    uint32_t bind;     /* a rank moves to its core before it starts the library */
+    uint32_t bind;     /* each rank binds itself to its core before it starts the library */
     uint64_t capacity; /* bytes of the largest buffer */
 
-    uint32_t turn; /* a futex: counts up when an order is there */
+    uint32_t turn; /* futex: incremented when an order is ready */
     struct twill_compare_order order;
 
-    uint32_t done; /* a futex: ranks that are through with it */
+    uint32_t done; /* futex: ranks that have finished the order */
     uint64_t calls, batches;
     double line_seconds;
-    uint64_t line_start;                 /* the value from which it is counted */
-    uint32_t error[TWILL_COMPARE_RANKS]; /* 1: the program says why */
-    uint64_t wrong[TWILL_COMPARE_RANKS]; /* values */
-    double seconds[TWILL_COMPARE_RANKS][TWILL_COMPARE_BATCHES]; /* of a call, mean of a batch */
+    uint64_t line_start;                 /* value at which the measurement starts */
+    uint32_t error[TWILL_COMPARE_RANKS]; /* 1: failed, see `message` */
+    uint64_t wrong[TWILL_COMPARE_RANKS]; /* number of wrong values */
+    double seconds[TWILL_COMPARE_RANKS][TWILL_COMPARE_BATCHES]; /* per call, mean of a batch */
     int32_t pid[TWILL_COMPARE_RANKS];
     char library[TWILL_COMPARE_TEXT];
     char message[TWILL_COMPARE_TEXT];
 
-    /* for programs that have no launcher of their own, an allgather: how many a rank has posted,
-     * and what it gave in the last and the one before */
+    /* An allgather for programs without a launcher: how many each rank has posted, and its
+     * contributions to the last two. */
     uint64_t posted[TWILL_COMPARE_RANKS];
     char exchange[2][TWILL_COMPARE_RANKS][TWILL_COMPARE_EXCHANGE];
 
@@ -115,7 +116,7 @@ struct twill_compare_board {
         pong __attribute__((aligned(128)));
 };
 
-/* Sleep until *word is no longer `old`, or for so long. */
+/* Sleep until *word differs from `old`, for `seconds` at most. */
 static inline void twill_compare_sleep(uint32_t *word, uint32_t old, double seconds)
 {
     struct timespec limit;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Children of twill-compare: compilers, which run to their end, and contenders, which sleep on
- * their boards between turns. Each is a process group, and killed as one; ranks that a launcher put
- * into groups of their own are known by the board. */
+/* Child processes of twill-compare: compilers, which run to completion, and contenders, which sleep
+ * on their boards between turns. Each is a process group and killed as one; the board has the pids
+ * of ranks that a launcher put into other groups. */
 #include "bench/compare/remote_hosts.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ int twill_compare_command(struct twill_compare_run *run, char *const *command, c
     return -1;
 }
 
-/* Banners of launchers are lines without a letter. */
+/* Return whether a line has letters; launchers' banners have lines without. */
 static bool says_something(const char *line)
 {
     return strpbrk(line, "abcdefghijklmnopqrstuvwxyz") != NULL;
@@ -99,16 +99,16 @@ void twill_compare_first_line(const char *path, const char *prefer, char *text, 
         fclose(file);
 }
 
-/* The whole group, and the ranks that left it. */
+/* Kill the group, and the ranks that left it. */
 static void kill_all(struct twill_compare_contender *contender)
 {
     int status;
-    twill_compare_cut(contender);
+    twill_compare_close_links(contender);
     for (int rank = 0; rank < TWILL_COMPARE_RANKS; rank++)
         if (contender->board->pid[rank] > 1)
             kill(contender->board->pid[rank], SIGKILL);
     if (contender->pid > 0) {
-        kill(-contender->pid, SIGTERM); /* a launcher has something to tidy up */
+        kill(-contender->pid, SIGTERM); /* lets a launcher clean up */
         for (int i = 0; i < 100 && waitpid(contender->pid, &status, WNOHANG) == 0; i++)
             usleep(10000);
         kill(-contender->pid, SIGKILL);
@@ -117,7 +117,7 @@ static void kill_all(struct twill_compare_contender *contender)
     contender->pid = 0;
 }
 
-/* It is out: say why and leave nothing behind. */
+/* Exclude a contender: report why, and leave no process behind. */
 static bool give_up_contender(struct twill_compare_contender *contender, const char *what)
 {
     char said[TWILL_COMPARE_TEXT] = "";
@@ -134,9 +134,9 @@ static bool give_up_contender(struct twill_compare_contender *contender, const c
     return false;
 }
 
-/* Sleep until all ranks are done, the launcher is gone, or the time is over: time in which this
- * process does not run (stopped, or the machine asleep) does not count, the ranks stood still too.
- */
+/* Sleep until all ranks are done, the launcher has ended, or the time is over. Time in which this
+ * process does not run (stopped, or the machine suspended) does not count, as the ranks did not run
+ * either. */
 static bool await_contender(struct twill_compare_run *run,
                             struct twill_compare_contender *contender, const char *what)
 {
@@ -151,8 +151,8 @@ static bool await_contender(struct twill_compare_run *run,
         double from = twill_compare_now();
         if (run->options.n_hosts == 0)
             twill_compare_sleep(&board->done, done, step);
-        else if (!twill_compare_hearken(run, contender, step))
-            return give_up_contender(contender, "a rank has gone");
+        else if (!twill_compare_serve_links(run, contender, step))
+            return give_up_contender(contender, "a rank closed its connection");
         double slept = twill_compare_now() - from;
         waited += slept < 2 * step ? slept : step;
         if (waitpid(contender->pid, &status, WNOHANG) == contender->pid) {
@@ -175,7 +175,7 @@ static bool await_contender(struct twill_compare_run *run,
     return true;
 }
 
-/* Memory for it: a file for ranks on this host, our own if what they say comes otherwise. */
+/* Map the board: a file for ranks on this host, private memory if they are connected by TCP. */
 static void *map_board(const struct twill_compare_run *run,
                        const struct twill_compare_contender *contender)
 {
@@ -196,8 +196,8 @@ static bool make_board(struct twill_compare_run *run, struct twill_compare_conte
     const struct twill_compare_options *options = &run->options;
     void *map = map_board(run, contender);
     if (map == MAP_FAILED) {
-        twill_compare_write(contender->absent, sizeof(contender->absent), "no board: %s",
-                            strerror(errno));
+        twill_compare_write(contender->absent, sizeof(contender->absent),
+                            "its board cannot be mapped: %s", strerror(errno));
         return false;
     }
     size_t largest = 0;
@@ -213,12 +213,12 @@ static bool make_board(struct twill_compare_run *run, struct twill_compare_conte
     return true;
 }
 
-/* What is on the board is to be done. */
+/* Publish the order on the board. */
 static void give_order(const struct twill_compare_run *run,
                        struct twill_compare_contender *contender)
 {
     if (run->options.n_hosts > 0)
-        twill_compare_call_out(contender);
+        twill_compare_send_order(contender);
     __atomic_add_fetch(&contender->board->turn, 1, __ATOMIC_ACQ_REL);
     twill_compare_wake(&contender->board->turn);
 }
@@ -235,7 +235,7 @@ bool twill_compare_start(struct twill_compare_run *run, struct twill_compare_con
     contender->pid = spawn(run, contender->command, contender->settings, contender->log);
     if (contender->pid < 0) {
         contender->pid = 0;
-        return give_up_contender(contender, "it could not be started");
+        return give_up_contender(contender, "cannot be started");
     }
     setpgid(contender->pid, contender->pid);
     if (!await_contender(run, contender, "its start"))
@@ -265,7 +265,7 @@ bool twill_compare_turn(struct twill_compare_run *run, struct twill_compare_cont
 
 void twill_compare_end(struct twill_compare_run *run, struct twill_compare_contender *contender)
 {
-    struct twill_compare_order order = {.leave = 1};
+    struct twill_compare_order order = {.quit = 1};
     int status;
     if (contender->board == NULL)
         return;
@@ -277,9 +277,9 @@ void twill_compare_end(struct twill_compare_run *run, struct twill_compare_conte
         else
             usleep(10000);
     }
-    if (contender->pid > 0) /* if the launcher is gone, so are the ranks */
+    if (contender->pid > 0) /* if the launcher has ended, so have the ranks */
         kill_all(contender);
-    twill_compare_cut(contender);
+    twill_compare_close_links(contender);
     munmap(contender->board, sizeof(*contender->board));
     contender->board = NULL;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line that starts a contender: by its launcher, on one host or, with an agent, on
- * several; programs that have no launcher are started by the agent for each rank. */
+/* The command lines that start contenders: by their launcher, on one host or, with an agent, on
+ * several. Programs without a launcher are started by the agent, rank by rank. */
 #include "bench/compare/contenders.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* An expert's: freed memory is kept and comes in huge pages, by either way of telling glibc. */
+/* Tuned by an expert: freed memory is kept and comes in huge pages, in both ways that glibc can be
+ * told. */
 #define TUNABLES                                                                                   \
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:"                           \
     "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1"
@@ -52,7 +53,7 @@ static void append_program(struct twill_compare_contender *contender,
     append_arguments(contender, entry->arguments);
 }
 
-/* What is to be loaded before the MPI is for the ranks only, not for launchers. */
+/* The library goes before the MPI in the ranks only, not in launchers. */
 static void append_preload(struct twill_compare_contender *contender,
                            const struct twill_compare_entry *entry,
                            const struct twill_compare_built *built)
@@ -82,7 +83,7 @@ static void on_one_host(const struct twill_compare_run *run,
     append_program(contender, entry, built);
 }
 
-/* name:ranks,name:ranks */
+/* Format NAME:RANKS,NAME:RANKS. */
 static void list_hosts(const struct twill_compare_run *run, char *text, size_t bytes)
 {
     size_t at = 0;
@@ -93,7 +94,7 @@ static void list_hosts(const struct twill_compare_run *run, char *text, size_t b
     }
 }
 
-/* Variables of a contender that its launcher must be told to hand on. */
+/* Name the variables that the launcher must pass to the ranks. */
 static void append_exports(struct twill_compare_contender *contender)
 {
     for (int i = 0; contender->settings[i] != NULL; i++) {
@@ -105,8 +106,8 @@ static void append_exports(struct twill_compare_contender *contender)
     }
 }
 
-/* A launcher starts its daemons by the agent. Hydra hands on all variables; its daemons must be
- * told by which address they find it. */
+/* Let the launcher start its daemons by the agent. Hydra passes all variables on, but needs the
+ * address at which its daemons reach it. */
 static void by_launcher(const struct twill_compare_run *run,
                         const struct twill_compare_entry *entry,
                         const struct twill_compare_built *built,
@@ -136,7 +137,7 @@ static void by_launcher(const struct twill_compare_run *run,
     append_program(contender, entry, built);
 }
 
-/* sh -c 'agent HOST "env RANK=0 ... program ..." & ... wait' */
+/* Compose sh -c 'agent HOST "env RANK=0 ... program ..." & ... wait'. */
 static void by_agent(const struct twill_compare_run *run, const struct twill_compare_entry *entry,
                      const struct twill_compare_built *built,
                      struct twill_compare_contender *contender)
@@ -166,7 +167,7 @@ static void by_agent(const struct twill_compare_run *run, const struct twill_com
     free(script);
 }
 
-/* Cores are taken by the ranks themselves, so that all have the same ones. */
+/* Ranks bind themselves, so that all contenders use the same cores. */
 void twill_compare_command_of(struct twill_compare_run *run,
                               const struct twill_compare_entry *entry,
                               const struct twill_compare_built *built,

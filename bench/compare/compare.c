@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare: twill beside the other libraries of this machine and a bound that copies nothing,
- * measured in turns with one timing loop. */
+/* twill-compare: measure twill, the other libraries on this machine and a bound that copies
+ * nothing, in turns and with one timing loop. */
 #include "bench/compare/remote_hosts.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static void remove_folder(const char *path)
         nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A folder of ours under the first of these that there is. */
+/* Make a temporary folder in the first parent that exists. */
 static bool make_folder(const char *const *parents, char *path)
 {
     for (; *parents != NULL; parents++) {
@@ -39,7 +39,7 @@ static bool make_folder(const char *const *parents, char *path)
     return false;
 }
 
-/* Installed next to the tools, or where the build has it. */
+/* Return the installed path next to the tools, or that in the build tree. */
 static void locate_tool(const char *bin, const char *installed, const char *built, char *path)
 {
     twill_compare_write(path, TWILL_COMPARE_PATH, "%.*s/%s", TWILL_COMPARE_PATH / 2, bin,
@@ -68,7 +68,7 @@ static bool find_programs(struct twill_compare_run *run)
         fprintf(stderr, "twill-compare: --work: %s: %s\n", run->options.work, strerror(errno));
         return false;
     }
-    /* launchers may change the folder */
+    /* launchers may change the working directory */
     char *full = realpath(run->options.work, NULL);
     twill_compare_write(run->work, sizeof(run->work), "%s",
                         full != NULL ? full : run->options.work);
@@ -76,7 +76,7 @@ static bool find_programs(struct twill_compare_run *run)
     return make_folder(memory, run->boards);
 }
 
-/* Rank r goes to core r; more ranks than cores share them in blocks: 0 0 1 1. */
+/* Assign core r to rank r; more ranks than cores share them in blocks: 0 0 1 1. */
 static void find_cores(struct twill_compare_run *run)
 {
     cpu_set_t set;
@@ -111,7 +111,7 @@ static void print_results(const struct twill_compare_run *run)
         enum twill_compare_collective collective = (enum twill_compare_collective)i;
         if (run->options.selected[i] && !run->options.mpi)
             twill_compare_print_rows(run, stdout, collective);
-        else if (run->options.selected[i] && !twill_compare_of_self(collective))
+        else if (run->options.selected[i] && !twill_compare_is_self(collective))
             twill_compare_print_pairs(run, stdout, collective);
     }
     if (run->options.mpi)
@@ -138,7 +138,7 @@ static bool compare_contenders(struct twill_compare_run *run)
     twill_compare_print_head(run, stdout);
     fflush(stdout);
     bool good = twill_compare_measure(run);
-    twill_compare_congestion_back(run); /* soon, if the end was asked for */
+    twill_compare_congestion_back(run); /* early, in case of an interrupt */
     run->seconds = twill_compare_now() - run->started;
     for (int i = 0; i < run->n_contenders; i++)
         twill_compare_end(run, &run->contenders[i]);
@@ -152,7 +152,8 @@ static bool compare_contenders(struct twill_compare_run *run)
     return good && run->failures == 0;
 }
 
-/* Did every contender of twill and the bound stay to the end? An MPI need not be there. */
+/* Return whether every contender of twill and the bound took part to the end. MPIs may be
+ * missing. */
 static bool comparison_is_complete(const struct twill_compare_run *run)
 {
     for (int i = 0; i < run->n_contenders; i++)
@@ -191,7 +192,7 @@ int main(int argc, char **argv)
             compare_contenders(run) && comparison_is_complete(run))
             status = STATUS_GOOD;
         twill_compare_congestion_back(run);
-        twill_compare_hang_up(run);
+        twill_compare_close_listener(run);
         if (twill_compare_interrupted(run))
             fprintf(stderr, "twill-compare: interrupted\n");
         remove_folder(run->boards);

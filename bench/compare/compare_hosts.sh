@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# compare_hosts.sh TWILL-COMPARE RANKS [options]: two hosts of RANKS ranks each on this machine, as root: namespaces of
-# tests/support/hosts.sh, joined by a bridge, which share the cores. The driver runs in the first one.
-# TEST_HOSTS_CONGESTION: their congestion control; without it, this machine's.
+# compare_hosts.sh TWILL-COMPARE RANKS [options]: compare between two hosts of RANKS ranks each,
+# which are namespaces of this machine (tests/support/hosts.sh; root only), joined by a bridge. They
+# share the cores. The driver runs in the first one. TEST_HOSTS_CONGESTION: their congestion
+# control; by default this machine's.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
 compare=$1 ranks=$2

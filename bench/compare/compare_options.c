@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parsing of twill-compare's command line, strictly. */
+/* Parse twill-compare's command line. */
 #include "bench/common/option_names.h"
 #include "bench/common/report.h"
 #include "bench/compare/compare.h"
@@ -67,47 +67,47 @@ static const struct option long_options[] = {
 
 static const char usage[] =
     "Usage: twill-compare [options]\n"
-    "Time twill, the other libraries on this machine (Open MPI, MPICH, Gloo; UCC and oneCCL where\n"
-    "they are said to be) and a bound that copies nothing, in turns, with one timing loop. "
+    "Time twill, the other libraries on this machine (Open MPI, MPICH, Gloo; UCC and oneCCL if\n"
+    "their paths are given) and a bound that copies nothing, in turns, with one timing loop. "
     "Nothing\n"
-    "is installed; what is not there is said and left out.\n"
+    "is installed; what is missing is reported and left out.\n"
     "\n"
     "  -n, --ranks N        ranks on this machine (2)\n"
     "      --max SIZE       largest size (256M; K, M, G or KB, MB, GB are binary)\n"
-    "      --sizes LIST     sizes, comma in between, instead of 8, 64, 256, 1K, 4K ... --max\n"
-    "      --rounds N       how often each contender has its turn at each size (5)\n"
-    "      --mpi            MPI programs with and without libtwill-mpi, for each MPI, and what a\n"
-    "                       call costs that is passed on\n"
+    "      --sizes LIST     comma-separated sizes instead of 8, 64, 256, 1K, 4K ... --max\n"
+    "      --rounds N       turns of each contender at each size (5)\n"
+    "      --mpi            MPI programs with and without libtwill-mpi, for each MPI, and the\n"
+    "                       cost of calls that are passed on\n"
     "      --only LIST      of allreduce (in and out of place), allreduce_in, allreduce_out,\n"
     "                       broadcast, allgather, reduce_scatter, barrier (all); reduce, gather,\n"
-    "                       scatter, alltoall (with --mpi), self (--mpi: what is passed on)\n"
+    "                       scatter, alltoall (with --mpi), self (--mpi: calls passed on)\n"
     "      --peers LIST     parts of names of contenders; twill and the bound always take part "
     "(all;\n"
     "                       none)\n"
-    "      --bind core|none a core for each rank, or as the system likes (core if there are "
+    "      --bind core|none a core for each rank, or unbound (core if there are "
     "enough);\n"
-    "                       shared: likewise, and hosts share the cores of one machine\n"
+    "                       shared: as core, and hosts share the cores of one machine\n"
     "      --prepared       twill's persistent calls too\n"
-    "      --turn MS        how long calls are timed in a turn, where calls are short (20)\n"
+    "      --turn MS        time for calls in a turn, where calls are short (20)\n"
     "      --details        minimum, median and 99th percentile of every contender\n"
-    "      --quick          few sizes, two rounds, short turns: to see that it works\n"
-    "      --list           say which contenders there are, and how they are started, and end\n"
+    "      --quick          few sizes, two rounds, short turns: a test\n"
+    "      --list           print the contenders and their commands, and exit\n"
     "      --timeout S      a contender that takes longer for its start or a turn is left out "
     "(60)\n"
     "      --json FILE      write all results as JSON\n"
-    "      --csv FILE       write the times as comma-separated values, a line each\n"
-    "      --plot PREFIX    write PREFIX-COLLECTIVE.svg, if gnuplot is here\n"
-    "      --work DIR       keep what is compiled, and what contenders print, there\n"
+    "      --csv FILE       write the times as comma-separated values\n"
+    "      --plot PREFIX    write PREFIX-COLLECTIVE.svg, if gnuplot is installed\n"
+    "      --work DIR       keep compiled programs and contenders' output there\n"
     "      --ucc PREFIX     where UCC is installed\n"
     "      --oneccl PREFIX  where oneCCL is installed\n"
-    "      --hosts LIST     between hosts: NAME:RANKS,NAME:RANKS; beside raw TCP and fi_pingpong\n"
-    "      --agent COMMAND  what runs a command there: COMMAND HOST WORDS... (ssh)\n"
-    "      --congestion NAME have TCP on all hosts use it meanwhile (bbr, cubic ...; as it is)\n"
-    "      --address LIST   addresses by which hosts reach this one (all that it has)\n"
+    "      --hosts LIST     between hosts: NAME:RANKS,NAME:RANKS; with raw TCP and fi_pingpong\n"
+    "      --agent COMMAND  runs commands on hosts: COMMAND HOST WORDS... (ssh)\n"
+    "      --congestion NAME congestion control of TCP on all hosts meanwhile (bbr, cubic ...)\n"
+    "      --address LIST   addresses by which hosts reach this one (all it has)\n"
     "  -h, --help  -V, --version\n"
     "\n"
-    "Exit status: 0 all right, also when contenders were left out; 1 a wrong value of twill, or a\n"
-    "failure; 2 a mistake on the command line.\n";
+    "Exit status: 0 success, also when contenders were left out; 1 a wrong value of twill, or a\n"
+    "failure; 2 a wrong command line.\n";
 
 static const char *const names[TWILL_COMPARE_COLLECTIVES] = {
     [TWILL_COMPARE_ALLREDUCE] = "allreduce_in",
@@ -134,7 +134,7 @@ const char *twill_compare_of_what(enum twill_compare_collective collective)
 {
     bool sharded =
         twill_compare_shards(collective, 2, 0) == 2 || twill_compare_shards(collective, 2, 1) == 2;
-    return sharded ? " (bytes: the part of a rank)" : "";
+    return sharded ? " (bytes: one rank's shard)" : "";
 }
 
 static bool complain_option(const char *option, const char *text, const char *expected)
@@ -143,7 +143,7 @@ static bool complain_option(const char *option, const char *text, const char *ex
     return false;
 }
 
-/* The next word of a list with commas; NULL at its end. Words are cut out of the text. */
+/* Return the next word of a comma-separated list, or NULL. Cuts the text. */
 static char *next_word(char **rest)
 {
     char *word = strsep(rest, ",");
@@ -186,7 +186,7 @@ static bool set_only(struct twill_compare_options *options, const char *text)
     return good || complain_option("--only", text, "a list of collectives, see --help");
 }
 
-/* NAME:RANKS,NAME:RANKS */
+/* Parse NAME:RANKS,NAME:RANKS. */
 static bool set_hosts(struct twill_compare_options *options, const char *text)
 {
     char *copy = strdup(text), *rest = copy;
@@ -316,22 +316,22 @@ static bool set_compare_option(struct twill_compare_options *options, int letter
     }
 }
 
-/* Collectives, if none are named; those of one rank alone are of --mpi only. */
+/* Select all collectives if none was named. Those of one rank alone need --mpi. */
 static bool complete_selection(struct twill_compare_options *options)
 {
     bool any = false, self = false;
     for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++) {
         any |= options->selected[i];
-        self |= options->selected[i] && twill_compare_of_self((enum twill_compare_collective)i);
+        self |= options->selected[i] && twill_compare_is_self((enum twill_compare_collective)i);
     }
     for (int i = 0; i < TWILL_COMPARE_COLLECTIVES && !any; i++)
         options->selected[i] = options->mpi || i < TWILL_COMPARE_COMMON;
     if (options->mpi && options->plot != NULL)
-        return complain_option("--plot", options->plot, "to be had with --mpi");
-    return !self || options->mpi || complain_option("--only", "self", "to be had without --mpi");
+        return complain_option("--plot", options->plot, "available with --mpi");
+    return !self || options->mpi || complain_option("--only", "self", "available without --mpi");
 }
 
-/* Sizes that were not given, and --quick. */
+/* Set the sizes that were not given, and the defaults of --quick. */
 static void complete_options(struct twill_compare_options *options)
 {
     static const size_t quick[] = {8, 4 << 10, 256 << 10, 4 << 20};
@@ -367,7 +367,7 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
             return TWILL_COMPARE_USAGE;
     }
     if (optind < argc) {
-        fprintf(stderr, "twill-compare: no argument is wanted: '%s'\n", argv[optind]);
+        fprintf(stderr, "twill-compare: unexpected argument: '%s'\n", argv[optind]);
         return TWILL_COMPARE_USAGE;
     }
     complete_options(options);

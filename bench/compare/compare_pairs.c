@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of twill-compare --mpi: each MPI program with twill beside the same without, how many
- * times as long the latter takes, and what a call costs that twill leaves to the MPI below. */
+/* The tables of twill-compare --mpi: each MPI program with and without twill, their ratio, and the
+ * cost of calls that twill passes on. */
 #include "bench/compare/compare.h"
 
 #include <string.h>
 
-/* Is it one of a pair? */
+/* Return whether a contender has a counterpart without twill. */
 static bool paired(const struct twill_compare_run *run, int index, bool self)
 {
     const struct twill_compare_contender *one = &run->contenders[index];
@@ -25,7 +25,7 @@ void twill_compare_print_pairs(const struct twill_compare_run *run, FILE *out,
 {
     if (!any_pair(run))
         return;
-    fprintf(out, "#\n# %s%s, us, and times as long without twill\n# %9s",
+    fprintf(out, "#\n# %s%s, us; x: time without twill over time with it\n# %9s",
             twill_compare_name(collective), twill_compare_of_what(collective), "bytes");
     for (int i = 0; i < run->n_contenders; i++)
         if (paired(run, i, false))
@@ -49,7 +49,7 @@ void twill_compare_print_pairs(const struct twill_compare_run *run, FILE *out,
     }
 }
 
-/* Nanoseconds that a call of a row takes longer. */
+/* Return the nanoseconds that twill adds to a call. */
 static double extra(const struct twill_compare_run *run, const struct twill_compare_row *row,
                     int index)
 {
@@ -62,12 +62,12 @@ void twill_compare_print_passed(const struct twill_compare_run *run, FILE *out)
     int most = -1;
     for (int r = 0; r < run->n_rows; r++) {
         const struct twill_compare_row *row = &run->rows[r];
-        if (!twill_compare_of_self(row->collective) || !any_pair(run))
+        if (!twill_compare_is_self(row->collective) || !any_pair(run))
             continue;
         if (most_row == NULL)
             fprintf(out,
-                    "#\n# passed on to the MPI below: ns of a call without twill, with it, and "
-                    "more\n");
+                    "#\n# passed on to the MPI below: ns of a call without twill, with it, and the "
+                    "difference\n");
         most_row = most_row == NULL ? row : most_row;
         fprintf(out, "%-16s", twill_compare_name(row->collective));
         for (int i = 0; i < run->n_contenders; i++) {
@@ -95,7 +95,7 @@ void twill_compare_print_least(const struct twill_compare_run *run, FILE *out)
     double least = 0;
     int which = -1, below_one = 0, all = 0;
     for (int r = 0; r < run->n_rows; r++)
-        for (int i = 0; i < run->n_contenders && !twill_compare_of_self(run->rows[r].collective);
+        for (int i = 0; i < run->n_contenders && !twill_compare_is_self(run->rows[r].collective);
              i++) {
             double ratio = twill_compare_over_below(run, &run->rows[r], i);
             if (ratio <= 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of twill-compare, and the arithmetic they share with the JSON. */
+/* The tables of twill-compare, and the arithmetic that they share with the JSON. */
 #include "bench/common/report.h"
 #include "bench/compare/compare.h"
 
@@ -33,7 +33,7 @@ double twill_compare_bus_bandwidth(const struct twill_compare_run *run,
         factor = 2 * (ranks - 1) / ranks;
     else if (twill_compare_shards(row->collective, 2, 0) == 2 ||
              twill_compare_shards(row->collective, 2, 1) == 2)
-        factor = ranks - 1; /* bytes are those of a part */
+        factor = ranks - 1; /* bytes are those of one shard */
     return factor * twill_bench_bandwidth(row->bytes, seconds);
 }
 
@@ -136,7 +136,7 @@ static void print_summary_head(const struct twill_compare_run *run, FILE *out)
             "alloc", "plain", "alloc", "plain", "alloc", "plain", "alloc", "peer");
 }
 
-/* Every contender: medians, or with --details minimum, median and p99. */
+/* Print every contender's median, or with --details minimum, median and p99. */
 static void print_everyone(const struct twill_compare_run *run, FILE *out,
                            enum twill_compare_collective collective)
 {
@@ -180,7 +180,7 @@ void twill_compare_print_rows(const struct twill_compare_run *run, FILE *out,
     print_everyone(run, out, collective);
 }
 
-/* Where it is run. */
+/* Print where it runs. */
 static void print_hosts(const struct twill_compare_run *run, FILE *out)
 {
     const struct twill_compare_options *options = &run->options;
@@ -199,16 +199,16 @@ void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
     print_hosts(run, out);
     if (options->mpi)
         fprintf(out,
-                "# +twill: the same program, libtwill-mpi loaded before the MPI; +off: likewise "
+                "# +twill: the same program, libtwill-mpi loaded before the MPI; +off: +twill "
                 "with TWILL_MPI=0.\n"
                 "# alloc: memory of MPI_Alloc_mem(), else plain pages; begun: nonblocking calls, "
                 "waited for at once.\n");
     else
         fprintf(out,
-                "# plain: pages of their own, as malloc gives; alloc: twill_alloc(). x: the peer's "
+                "# plain: pages as malloc maps them; alloc: twill_alloc(). x: the peer's "
                 "time over twill's.\n"
                 "# tuned: freed memory kept, huge pages. bound: %s;\n",
-                hosts ? "raw TCP, both ways at once (w: landing in a window; s: in steps)"
+                hosts ? "raw TCP, both ways at once (w: received into a window; s: in steps)"
                       : "nothing copied (s: streaming stores)");
     fprintf(out,
             "# a batch's time is the mean of its calls, on the slowest rank; times are medians "
@@ -218,7 +218,8 @@ void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
         if (one->absent[0] != '\0')
             fprintf(out, "# %-20s left out: %s\n", one->name, one->absent);
         else
-            fprintf(out, "# %-20s %.76s\n", one->name, one->library); /* some say all of it */
+            /* some libraries describe themselves at length */
+            fprintf(out, "# %-20s %.76s\n", one->name, one->library);
     }
 }
 

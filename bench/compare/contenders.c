@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who takes part: the table of contenders, finding the launchers and compilers of peers in PATH,
- * compiling their programs. */
+/* The table of contenders; finds the launchers and compilers of peers in PATH and compiles their
+ * programs. */
 #include "bench/compare/contenders.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static const struct twill_compare_entry on_one_host[] = {
     {"oneccl", ONECCL, "", "", "CCL_ATL_TRANSPORT=ofi", true, false, "plain"},
 };
 
-/* Between hosts. Of one host the ranks talk as they like. */
+/* Between hosts. Within a host, each library uses what it likes. */
 static const struct twill_compare_entry between_hosts[] = {
     {"raw", RAW, "", "exchange", NULL, false, false, "plain"},
     {"raw-window", RAW, "", "window", NULL, false, false, "plain"},
@@ -54,7 +54,7 @@ static const struct twill_compare_entry between_hosts[] = {
     {"gloo-halving", GLOO, "", "halving", NULL, false, false, "plain"},
 };
 
-/* With and without twill, on one host or several. */
+/* Pairs with and without twill, on one host or several. */
 #define PAIR_CONTENDER(name, program, setting, arguments, memory)                                  \
     {name, program, "", arguments, setting, false, false, memory},                                 \
     {                                                                                              \
@@ -69,7 +69,7 @@ static const struct twill_compare_entry between_hosts[] = {
     }
 static const struct twill_compare_entry with_mpi[] = {MPI("ompi", OPENMPI), MPI("mpich", MPICH)};
 
-/* Who may take part in this comparison; their number. */
+/* Set the table for this comparison and return its length. */
 static size_t entries_of(const struct twill_compare_run *run,
                          const struct twill_compare_entry **entries)
 {
@@ -95,7 +95,7 @@ bool twill_compare_chosen(const struct twill_compare_options *options, const cha
     return false;
 }
 
-/* Where a command is, by PATH. */
+/* Find a command in PATH. */
 static bool find_command(const char *name, char *path, size_t bytes)
 {
     const char *folders = getenv("PATH");
@@ -110,8 +110,8 @@ static bool find_command(const char *name, char *path, size_t bytes)
     return false;
 }
 
-/* A compiler and a launcher of an MPI: under the names of its own, or under the common ones if the
- * launcher says that it is this MPI's. */
+/* Find an MPI's compiler and launcher: under its own names, or under the common ones if the
+ * launcher says that it belongs to this MPI. */
 static bool find_mpi(struct twill_compare_run *run, bool open, char *compiler, char *launcher)
 {
     char log[TWILL_COMPARE_PATH + 32], said[TWILL_COMPARE_TEXT];
@@ -135,7 +135,7 @@ static void missing(struct twill_compare_built *built, const char *why)
     twill_compare_write(built->why, sizeof(built->why), "%s", why);
 }
 
-/* COMPILER flags -o work/compare-NAME SOURCE libraries */
+/* Run COMPILER flags -o work/compare-NAME SOURCE libraries. */
 static void compile(struct twill_compare_run *run, struct twill_compare_built *built,
                     const char *name, const char *compiler, const char *source, const char *prefix,
                     const char *library)
@@ -157,11 +157,11 @@ static void compile(struct twill_compare_run *run, struct twill_compare_built *b
     if (twill_compare_command(run, words, log) != 0 || access(built->path, X_OK) != 0) {
         twill_compare_first_line(log, "rror", said, sizeof(said));
         twill_compare_write(built->why, sizeof(built->why),
-                            "not here, or its program does not compile: %s", said);
+                            "not installed, or its program does not compile: %s", said);
     }
 }
 
-/* A library of ours, in the build or where it is installed. */
+/* Find one of our libraries, in the build tree or installed. */
 static bool find_library(const struct twill_compare_run *run, const char *name, char *path,
                          size_t bytes)
 {
@@ -183,19 +183,20 @@ static void build_mpi(struct twill_compare_run *run, struct twill_compare_built 
     if (find_mpi(run, open, compiler, built->launcher))
         compile(run, built, open ? "openmpi" : "mpich", compiler, "peer_mpi.c", NULL, "-ldl");
     else
-        missing(built, open ? "not here: no mpicc.openmpi with mpirun.openmpi, and no mpicc with "
-                              "an mpirun of Open MPI"
-                            : "not here: no mpicc.mpich with mpiexec.mpich, and no mpicc with an "
-                              "mpiexec of MPICH");
+        missing(built,
+                open ? "not installed: no mpicc.openmpi with mpirun.openmpi, and no mpicc with "
+                       "an mpirun of Open MPI"
+                     : "not installed: no mpicc.mpich with mpiexec.mpich, and no mpicc with an "
+                       "mpiexec of MPICH");
 }
 
-/* twill's program and the bound came with the tools. */
+/* Use a program that was built with the tools: twill's or the bound. */
 static void take_program(struct twill_compare_run *run, struct twill_compare_built *built,
                          const char *name)
 {
     twill_compare_write(built->path, sizeof(built->path), "%s/compare-%s", run->programs, name);
     if (access(built->path, X_OK) != 0)
-        twill_compare_write(built->why, sizeof(built->why), "%s is not there", built->path);
+        twill_compare_write(built->why, sizeof(built->why), "%s is missing", built->path);
 }
 
 static void build(struct twill_compare_run *run, enum twill_compare_program program,
@@ -215,7 +216,7 @@ static void build(struct twill_compare_run *run, enum twill_compare_program prog
         break;
     case PINGPONG:
         if (!find_command("fi_pingpong", built->path, sizeof(built->path)))
-            missing(built, "not here: no fi_pingpong");
+            missing(built, "not installed: no fi_pingpong");
         break;
     case GLOO:
         compile(run, built, "gloo", "c++", "peer_gloo.cpp", NULL, "-lgloo -lpthread");
@@ -224,20 +225,20 @@ static void build(struct twill_compare_run *run, enum twill_compare_program prog
         if (options->ucc != NULL)
             compile(run, built, "ucc", "cc", "peer_ucc.c", options->ucc, "-lucc");
         else
-            missing(built, "--ucc PREFIX would say where it is");
+            missing(built, "its path was not given: --ucc PREFIX");
         break;
     case ONECCL:
         if (options->oneccl != NULL)
             compile(run, built, "oneccl", "c++", "peer_oneccl.cpp", options->oneccl, "-lccl");
         else
-            missing(built, "--oneccl PREFIX would say where it is");
+            missing(built, "its path was not given: --oneccl PREFIX");
         break;
     default:
         build_mpi(run, built, program == OPENMPI);
     }
 }
 
-/* The contender that is compared with this one: its name up to the plus. */
+/* Return the contender without twill: the name up to the plus, or -1. */
 static int find_base(const struct twill_compare_run *run, const char *name)
 {
     size_t length = strcspn(name, "+");
@@ -284,14 +285,14 @@ static void add_contender(struct twill_compare_run *run, const struct twill_comp
     twill_compare_write(contender->absent, sizeof(contender->absent), "%s", built->why);
     if (strchr(entry->name, '+') != NULL && built->why[0] == '\0' && built->preload[0] == '\0')
         twill_compare_write(contender->absent, sizeof(contender->absent),
-                            "libtwill-mpi is not there: twill was built without this MPI");
+                            "libtwill-mpi is missing: twill was built without this MPI");
     contender->found = contender->absent[0] == '\0';
     twill_compare_command_of(run, entry, built, contender);
 }
 
-/* Is an entry, in a variant, part of this comparison? */
-static bool participates(const struct twill_compare_run *run,
-                         const struct twill_compare_entry *entry, bool tuned)
+/* Return whether an entry, tuned or not, takes part in this comparison. */
+static bool takes_part(const struct twill_compare_run *run, const struct twill_compare_entry *entry,
+                       bool tuned)
 {
     char name[64], path[2 * TWILL_COMPARE_PATH];
     twill_compare_write(name, sizeof(name), "%s%s", entry->name, tuned ? "-tuned" : "");
@@ -316,13 +317,13 @@ bool twill_compare_gather(struct twill_compare_run *run)
         return false;
     for (size_t i = 0; i < n; i++)
         selected[entries[i].program] |=
-            participates(run, &entries[i], false) || participates(run, &entries[i], true);
+            takes_part(run, &entries[i], false) || takes_part(run, &entries[i], true);
     for (int program = 0; program < PROGRAMS; program++)
         if (selected[program] && !twill_compare_interrupted(run))
             build(run, (enum twill_compare_program)program, &built[program]);
     for (int tuned = 0; tuned < 2; tuned++)
         for (size_t i = 0; i < n; i++)
-            if (participates(run, &entries[i], tuned))
+            if (takes_part(run, &entries[i], tuned))
                 add_contender(run, &entries[i], &built[entries[i].program], tuned);
     free(built);
     return !twill_compare_interrupted(run);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver of twill-compare and the ranks of a program say to each other where they share no
- * memory: the ranks are on other hosts. Each rank has a board of its own and a connection to the
- * driver, which carries what ranks of one host find on the board that they share.
- * C and C++: the programs of peers are written in either. */
+/* The protocol between twill-compare's driver and ranks on other hosts, which share no memory with
+ * it. Each rank has a private board and a connection to the driver, which carries what ranks of one
+ * host would read on a shared board. For C and C++. */
 #ifndef TWILL_DRIVER_LINK_H
 #define TWILL_DRIVER_LINK_H
 
@@ -16,22 +15,23 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* The argument in a board's place: "link:PORT:TOKEN:ADDRESS,ADDRESS...". The token tells programs
- * of this comparison from strangers and each other; it is no secret. */
+/* The argument instead of a board's path: "link:PORT:TOKEN:ADDRESS,ADDRESS...". The token tells
+ * programs of this comparison from other connections and from each other; it is not secret. */
 #define TWILL_COMPARE_LINK "link:"
 
-enum twill_compare_said {
-    TWILL_COMPARE_HELLO = 0x7c01, /* rank: who and where it is */
-    TWILL_COMPARE_WELCOME,        /* driver: the board's head */
-    TWILL_COMPARE_ORDERED,        /* driver: what to measure */
-    TWILL_COMPARE_COUNTS,         /* rank 0, and the driver to all others: calls, batches */
-    TWILL_COMPARE_POSTED,         /* rank: its part of an allgather; driver: all parts */
-    TWILL_COMPARE_RESULT          /* rank: it is through, with its start too */
+enum twill_compare_frame_kind {
+    TWILL_COMPARE_HELLO = 0x7c01, /* from a rank: who and where it is */
+    TWILL_COMPARE_WELCOME,        /* from the driver: the head of the board */
+    TWILL_COMPARE_ORDERED,        /* from the driver: what to measure */
+    TWILL_COMPARE_COUNTS, /* from rank 0, and from the driver to all others: calls, batches */
+    /* from a rank: its contribution to an allgather; from the driver: all of them */
+    TWILL_COMPARE_POSTED,
+    TWILL_COMPARE_RESULT /* from a rank: it has finished its start or a turn */
 };
 
 struct twill_compare_frame {
-    uint32_t said, rank;
-    uint64_t bytes; /* that follow */
+    uint32_t kind, rank;
+    uint64_t bytes; /* of payload that follows */
 };
 
 enum { TWILL_COMPARE_CPUS = 1024 };
@@ -60,7 +60,8 @@ struct twill_compare_result {
     char library[TWILL_COMPARE_TEXT], message[TWILL_COMPARE_TEXT];
 };
 
-/* All of it, in so many seconds without progress. 0, or -1. */
+/* Send or receive all bytes, with at most `seconds` between progress (< 0: no limit). Returns 0 or
+ * -1. */
 static inline int twill_compare_move(int link, void *data, size_t bytes, int out, double seconds)
 {
     char *at = (char *)data;
@@ -82,27 +83,28 @@ static inline int twill_compare_move(int link, void *data, size_t bytes, int out
     return 0;
 }
 
-static inline int twill_compare_send(int link, enum twill_compare_said said, int rank,
+static inline int twill_compare_send(int link, enum twill_compare_frame_kind kind, int rank,
                                      const void *data, size_t bytes)
 {
-    struct twill_compare_frame frame = {(uint32_t)said, (uint32_t)rank, bytes};
+    struct twill_compare_frame frame = {(uint32_t)kind, (uint32_t)rank, bytes};
     if (twill_compare_move(link, &frame, sizeof(frame), 1, 10) != 0)
         return -1;
     return twill_compare_move(link, (void *)(uintptr_t)data, bytes, 1, 10);
 }
 
-/* Wait for a frame that says this, with so many bytes; -1: it is another, or nobody is there. */
-static inline int twill_compare_receive(int link, enum twill_compare_said said, void *data,
+/* Wait for a frame of this kind and size. Returns -1 if another one arrives or the connection is
+ * closed. */
+static inline int twill_compare_receive(int link, enum twill_compare_frame_kind kind, void *data,
                                         size_t bytes)
 {
     struct twill_compare_frame frame;
     if (twill_compare_move(link, &frame, sizeof(frame), 0, -1) != 0 ||
-        frame.said != (uint32_t)said || frame.bytes != bytes)
+        frame.kind != (uint32_t)kind || frame.bytes != bytes)
         return -1;
     return twill_compare_move(link, data, bytes, 0, 10);
 }
 
-/* The first line of a file. */
+/* Read the first line of a file; "" on failure. */
 static inline void twill_compare_read_line(const char *path, char *word, size_t bytes)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);

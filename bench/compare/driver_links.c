@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver's side of its connections to ranks on other hosts: what they say goes to the board of
- * their contender, which is the driver's alone here, so that all else is as on one host. */
+/* The driver's side of its connections to ranks on other hosts. What they send goes to their
+ * contender's board, which only the driver sees here, so that all else works as on one host. */
 #include "bench/compare/driver_link.h"
 #include "bench/compare/remote_hosts.h"
 
@@ -29,7 +29,7 @@ static void add_address(struct list *list, const struct sockaddr *address)
         twill_compare_write(list->text + at, list->bytes - at, "%s%s", at > 0 ? "," : "", one);
 }
 
-/* The one by which packets would leave to a host, if its name says where it is. */
+/* Add the source address of the route to a host, if its name resolves. */
 static void add_route(struct list *list, const char *host)
 {
     struct addrinfo hint = {.ai_family = AF_INET, .ai_socktype = SOCK_DGRAM}, *found = NULL;
@@ -46,8 +46,8 @@ static void add_route(struct list *list, const char *host)
         close(probe);
 }
 
-/* Addresses that other hosts may know us by, the likely ones first; loopback last, for ranks that
- * are here. */
+/* List addresses under which other hosts may reach this one, the most likely first; loopback last,
+ * for ranks on this host. */
 static void addresses_list(const struct twill_compare_options *options, struct list *list)
 {
     struct ifaddrs *all = NULL;
@@ -89,7 +89,7 @@ bool twill_compare_listen(struct twill_compare_run *run)
     return true;
 }
 
-void twill_compare_hang_up(struct twill_compare_run *run)
+void twill_compare_close_listener(struct twill_compare_run *run)
 {
     if (run->listener > 0)
         close(run->listener);
@@ -103,21 +103,21 @@ void twill_compare_link_text(const struct twill_compare_run *run, int index, cha
                         run->addresses);
 }
 
-void twill_compare_cut(struct twill_compare_contender *contender)
+void twill_compare_close_links(struct twill_compare_contender *contender)
 {
     for (int rank = 0; rank < TWILL_COMPARE_RANKS; rank++) {
         if (contender->link[rank] > 0)
             close(contender->link[rank]);
         contender->link[rank] = 0;
     }
-    contender->greeted = contender->posts = 0;
+    contender->connected = contender->posts = 0;
 }
 
-/* --- the start -------------------------------------------------------------------------------- */
+/* --- start ------------------------------------------------------------------------------------ */
 
-/* Ranks of one machine, which may be several hosts, share its cores in the order of ranks; where
- * there are more of them than cores, in blocks: 0 0 1 1. */
-static void deal_cores(struct twill_compare_run *run, const struct twill_compare_hello *hellos)
+/* Assign cores: ranks of one machine, which may be several hosts, share its cores in rank order, in
+ * blocks if there are more ranks than cores: 0 0 1 1. */
+static void assign_cores(struct twill_compare_run *run, const struct twill_compare_hello *hellos)
 {
     int ranks = run->options.ranks;
     bool enough = true;
@@ -140,13 +140,13 @@ static void deal_cores(struct twill_compare_run *run, const struct twill_compare
     run->bind = run->options.bind < 0 ? enough : run->options.bind == 1;
 }
 
-/* All are there: now they can be told where to run. */
+/* All ranks have connected: send each the head of the board. */
 static void welcome_link(struct twill_compare_run *run, struct twill_compare_contender *contender)
 {
     struct twill_compare_board *board = contender->board;
-    if (!run->dealt)
-        deal_cores(run, run->hellos);
-    run->dealt = true;
+    if (!run->cores_assigned)
+        assign_cores(run, run->hellos);
+    run->cores_assigned = true;
     for (int rank = 0; rank < board->ranks; rank++) {
         struct twill_compare_welcome answer = {.ranks = board->ranks,
                                                .bind = run->bind,
@@ -158,7 +158,7 @@ static void welcome_link(struct twill_compare_run *run, struct twill_compare_con
     }
 }
 
-/* Somebody has connected: a rank of this contender, if it says so at once. */
+/* Accept a connection if it identifies itself as a rank of this contender within 2 s. */
 static void accept_rank(struct twill_compare_run *run, struct twill_compare_contender *contender)
 {
     struct twill_compare_frame frame;
@@ -171,7 +171,7 @@ static void accept_rank(struct twill_compare_run *run, struct twill_compare_cont
     twill_compare_write(token, sizeof(token), "%s-%d", run->token,
                         (int)(contender - run->contenders));
     if (twill_compare_move(link, &frame, sizeof(frame), 0, 2) != 0 ||
-        frame.said != TWILL_COMPARE_HELLO || frame.bytes != sizeof(hello) ||
+        frame.kind != TWILL_COMPARE_HELLO || frame.bytes != sizeof(hello) ||
         twill_compare_move(link, &hello, sizeof(hello), 0, 2) != 0 ||
         strncmp(hello.token, token, sizeof(token)) != 0 ||
         frame.rank >= (uint32_t)run->options.ranks || contender->link[frame.rank] > 0) {
@@ -182,14 +182,14 @@ static void accept_rank(struct twill_compare_run *run, struct twill_compare_cont
     hello.congestion[sizeof(hello.congestion) - 1] = '\0';
     run->hellos[frame.rank] = hello;
     contender->link[frame.rank] = link;
-    if (++contender->greeted == run->options.ranks)
+    if (++contender->connected == run->options.ranks)
         welcome_link(run, contender);
 }
 
-/* --- what ranks say --------------------------------------------------------------------------- */
+/* --- messages of ranks ------------------------------------------------------------------------ */
 
-/* An allgather: when the last part is there, all parts go to all. Each part is where one would be
- * on a board that is shared, without gaps. */
+/* Store a contribution to an allgather; after the last one send all of them to every rank. They lie
+ * without gaps at the start of board->exchange. */
 static bool take_post(struct twill_compare_contender *contender, int rank, size_t bytes)
 {
     struct twill_compare_board *board = contender->board;
@@ -247,16 +247,16 @@ static bool take_frame(struct twill_compare_contender *contender, int rank)
     struct twill_compare_frame frame;
     if (twill_compare_move(contender->link[rank], &frame, sizeof(frame), 0, 10) != 0)
         return false;
-    if (frame.said == TWILL_COMPARE_POSTED)
+    if (frame.kind == TWILL_COMPARE_POSTED)
         return take_post(contender, rank, frame.bytes);
-    if (frame.said == TWILL_COMPARE_COUNTS && frame.bytes == sizeof(struct twill_compare_counts))
+    if (frame.kind == TWILL_COMPARE_COUNTS && frame.bytes == sizeof(struct twill_compare_counts))
         return forward_counts(contender, rank);
-    return frame.said == TWILL_COMPARE_RESULT &&
+    return frame.kind == TWILL_COMPARE_RESULT &&
            frame.bytes == sizeof(struct twill_compare_result) && take_result(contender, rank);
 }
 
-bool twill_compare_hearken(struct twill_compare_run *run, struct twill_compare_contender *contender,
-                           double seconds)
+bool twill_compare_serve_links(struct twill_compare_run *run,
+                               struct twill_compare_contender *contender, double seconds)
 {
     struct pollfd waits[TWILL_COMPARE_RANKS + 1];
     int ranks = run->options.ranks;
@@ -275,7 +275,7 @@ bool twill_compare_hearken(struct twill_compare_run *run, struct twill_compare_c
     return true;
 }
 
-void twill_compare_call_out(struct twill_compare_contender *contender)
+void twill_compare_send_order(struct twill_compare_contender *contender)
 {
     for (int rank = 0; rank < contender->board->ranks; rank++)
         if (contender->link[rank] > 0)

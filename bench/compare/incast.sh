@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# incast.sh BIN [HOSTS [BYTES [ITERATIONS [algorithm ...]]]]: many to one. A gather of BYTES (8M) to one of HOSTS
-# (8) hosts of this machine, as root (tests/support/hosts.sh), whose link has 2 Gbit/s and a queue of 128 KiB
-# before it: what does not fit is lost. For each algorithm (the one chosen, then linear with fewer and fewer
-# senders at once) the 50th and 99th percentile of the calls, in microseconds, and packets lost.
-# RATE, QUEUE: the link. CONGESTION: the hosts' congestion control; without it, this machine's. BIN: where twillrun and twill-bench are.
+# incast.sh BIN [HOSTS [BYTES [ITERATIONS [algorithm ...]]]]: many to one. Gather BYTES (8M) to one
+# of HOSTS (8) hosts of this machine (tests/support/hosts.sh; root only), whose link has 2 Gbit/s
+# and a queue of 128 KiB; packets beyond it are dropped. Prints for each algorithm (the chosen one,
+# then linear with fewer and fewer senders at a time) the 50th and 99th percentile of the calls in
+# microseconds, and dropped packets. RATE, QUEUE: the link. CONGESTION: the hosts' congestion
+# control; by default this machine's. BIN: the folder of twillrun and twill-bench.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
 bin=$1 hosts=${2:-8} bytes=${3:-8M} iterations=${4:-50}

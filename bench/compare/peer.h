@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timing loop that every program of twill-compare has, and its main(): a program only fills in
- * struct peer_program and calls peer_main(). C and C++.
+/* The timing loop and main() of every program of twill-compare: a program fills in struct
+ * peer_program and calls peer_main(). For C and C++.
  *
- * A turn: buffers are had; values are checked once; then batches of calls, each after a barrier of
- * the library. Batches of 1 call, then more, are not counted until one takes as long as ordered. A
+ * A turn: allocate buffers; check values once; run batches of calls, each after a barrier of the
+ * library. Batches of 1 call, then of more, are not counted until one takes as long as ordered. A
  * sample is the mean time of a call in a batch on this rank; the driver takes the slowest rank's.
  *
- * Arguments: BOARD MEMORY [of the program]. MEMORY: plain (pages of their own, as malloc gives for
- * large blocks), huge (likewise, madvise for huge pages), heap (aligned_alloc), own (the
- * program's). */
+ * Arguments: BOARD MEMORY [of the program]. MEMORY: plain (mmap, as malloc does for large blocks),
+ * huge (as plain, with madvise for huge pages), heap (aligned_alloc), own (the program's
+ * allocator). */
 #ifndef TWILL_PEER_H
 #define TWILL_PEER_H
 
@@ -24,11 +24,11 @@ struct peer {
     int rank, size;
     struct twill_compare_board *board;
     struct peer_link link;
-    const char *path; /* of the board, or of the driver */
+    const char *path; /* of the board, or the link to the driver */
     const char *memory;
-    char **arguments; /* the program's own, NULL at the end */
+    char **arguments; /* the program's own, NULL-terminated */
     void *own;
-    /* buffers of this size are held */
+    /* current buffers */
     float *buffer[2];
     size_t bytes[2];
 };
@@ -37,25 +37,25 @@ struct peer_call {
     enum twill_compare_collective collective;
     const float *src;
     float *dst;
-    size_t count; /* elements, of a rank's part where there are parts */
+    size_t count; /* elements; of one shard where there are shards */
 };
 
-/* Each returns 0, or anything else for a failure: peer_say() why. */
+/* What a program implements. Functions return 0, or non-zero after peer_say(). */
 struct peer_program {
     int (*begin)(struct peer *peer); /* sets rank and size */
     void (*end)(struct peer *peer);
     int (*run)(struct peer *peer, const struct peer_call *call);
     int (*barrier)(struct peer *peer);
-    /* May be NULL. What can be done once for many calls, and undone. */
+    /* May be NULL: set-up that serves many calls, and its release. */
     int (*prepare)(struct peer *peer, const struct peer_call *call);
-    void (*forget)(struct peer *peer);
-    /* Memory of its own, for buffer 0 or 1; NULL: there is none. */
-    void *(*have)(struct peer *peer, int which, size_t bytes);
-    void (*give)(struct peer *peer, int which, void *memory);
-    /* 0: it has no such collective. NULL: it has the common ones */
-    int (*can)(struct peer *peer, enum twill_compare_collective collective);
-    /* 1: it moves bytes only; there are no values to be checked */
-    int moves;
+    void (*release)(struct peer *peer);
+    /* May be NULL: the allocator of MEMORY "own", for buffer 0 or 1; NULL on failure. */
+    void *(*alloc_buffer)(struct peer *peer, int which, size_t bytes);
+    void (*free_buffer)(struct peer *peer, int which, void *memory);
+    /* Return 0 for an unsupported collective. NULL: supports the common ones */
+    int (*supports)(struct peer *peer, enum twill_compare_collective collective);
+    /* 1: moves bytes only, so there are no values to check */
+    int bytes_only;
 };
 
 static inline int peer_say(struct peer *peer, const char *text)
@@ -64,14 +64,14 @@ static inline int peer_say(struct peer *peer, const char *text)
     return 1;
 }
 
-/* An allgather over the board for programs that need one before they can talk: post, then test
- * until it is 1. Two sets of slots are enough: who posts the next but one has seen all post the
- * next, and they did so after they had read this one. */
+/* An allgather over the board, for programs that need one before they can communicate: post, then
+ * test until it returns 1. Two sets of slots suffice: a rank that posts round n + 2 has seen all
+ * others post n + 1, which they did after reading n. */
 static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t bytes)
 {
     struct twill_compare_board *board = peer->board;
     if (bytes > TWILL_COMPARE_EXCHANGE)
-        return peer_say(peer, "more to exchange than the board has room for");
+        return peer_say(peer, "more to exchange than the board can hold");
     if (peer->link.socket >= 0)
         return twill_compare_send(peer->link.socket, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
     memcpy(board->exchange[board->posted[peer->rank] % 2][peer->rank], mine, bytes);
@@ -95,7 +95,7 @@ static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
     return 1;
 }
 
-/* The rank as launchers tell it before the library does; -1: none. */
+/* Return the rank from the launcher's environment, before the library knows it, or -1. */
 static inline int peer_environment(const char *const *names)
 {
     for (; *names != NULL; names++)
@@ -113,11 +113,11 @@ static inline int peer_launched_rank(void)
 
 /* --- buffers ---------------------------------------------------------------------------------- */
 
-static inline void peer_give(const struct peer_program *program, struct peer *peer, int which)
+static inline void peer_free(const struct peer_program *program, struct peer *peer, int which)
 {
     if (peer->buffer[which] != NULL) {
         if (strcmp(peer->memory, "own") == 0)
-            program->give(peer, which, peer->buffer[which]);
+            program->free_buffer(peer, which, peer->buffer[which]);
         else if (strcmp(peer->memory, "heap") == 0)
             free(peer->buffer[which]);
         else
@@ -127,17 +127,17 @@ static inline void peer_give(const struct peer_program *program, struct peer *pe
     peer->bytes[which] = 0;
 }
 
-static inline int peer_have(const struct peer_program *program, struct peer *peer, int which,
-                            size_t bytes)
+static inline int peer_alloc(const struct peer_program *program, struct peer *peer, int which,
+                             size_t bytes)
 {
     if (peer->bytes[which] == bytes)
         return 0;
-    peer_give(program, peer, which);
+    peer_free(program, peer, which);
     if (bytes == 0)
         return 0;
     void *memory = NULL;
     if (strcmp(peer->memory, "own") == 0) {
-        memory = program->have(peer, which, bytes);
+        memory = program->alloc_buffer(peer, which, bytes);
     } else if (strcmp(peer->memory, "heap") == 0) {
         memory = aligned_alloc(64, bytes);
     } else {
@@ -155,7 +155,7 @@ static inline int peer_have(const struct peer_program *program, struct peer *pee
     return 0;
 }
 
-/* How much is had for so many bytes. */
+/* Round a size up to what is allocated for it. */
 static inline size_t peer_round(const struct peer *peer, size_t bytes)
 {
     if (bytes < 64)
@@ -166,7 +166,7 @@ static inline size_t peer_round(const struct peer *peer, size_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* The arguments of a call, and its memory. */
+/* Fill in a call's arguments and allocate its buffers. */
 static inline int peer_call_of(const struct peer_program *program, struct peer *peer,
                                const struct twill_compare_order *order, struct peer_call *call)
 {
@@ -174,7 +174,7 @@ static inline int peer_call_of(const struct peer_program *program, struct peer *
     for (int which = 0; which < 2; which++) {
         size_t shards = twill_compare_shards(what, (uint64_t)peer->size, which);
         size_t bytes = shards > 0 ? peer_round(peer, order->bytes * shards) : 0;
-        if (peer_have(program, peer, which, bytes) != 0)
+        if (peer_alloc(program, peer, which, bytes) != 0)
             return 1;
     }
     call->collective = what;
@@ -186,7 +186,7 @@ static inline int peer_call_of(const struct peer_program *program, struct peer *
 
 /* --- values ----------------------------------------------------------------------------------- */
 
-/* 0 .. 63, without a period that a misplaced part could hide behind. */
+/* Return 0 .. 63, without a short period, so that a misplaced shard is detected. */
 static inline uint32_t peer_pattern(size_t i)
 {
     return ((uint32_t)i * 2654435761u) >> 26;
@@ -203,7 +203,7 @@ static inline float peer_sum(size_t i, int size)
                         (uint32_t)(3 * size * (size - 1) / 2));
 }
 
-/* What dst[i] must be after a call. */
+/* Return what dst[i] must be after a call. */
 static inline float peer_expected(const struct peer *peer, const struct peer_call *call, size_t i)
 {
     switch (call->collective) {
@@ -224,7 +224,8 @@ static inline float peer_expected(const struct peer *peer, const struct peer_cal
     }
 }
 
-/* One call with known values. They are zero afterwards, so that sums do not grow. */
+/* Make one call with known values. Buffers are zero afterwards, so that repeated sums do not
+ * grow. */
 static inline int peer_check(const struct peer_program *program, struct peer *peer,
                              const struct peer_call *call)
 {
@@ -233,7 +234,7 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
     size_t dst = call->count * twill_compare_shards(what, (uint64_t)peer->size, 1);
     int roots = what == TWILL_COMPARE_REDUCE || what == TWILL_COMPARE_GATHER;
     uint64_t wrong = 0;
-    if (src == 0 || program->moves)
+    if (src == 0 || program->bytes_only)
         return program->run(peer, call);
     if (call->dst == call->src)
         dst = src;
@@ -246,7 +247,7 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
     for (size_t i = 0; i < dst && !(roots && peer->rank != 0); i++)
         wrong += !(call->dst[i] == peer_expected(peer, call, i));
     peer->board->wrong[peer->rank] = wrong;
-    if (program->barrier(peer) != 0) /* nobody reads what is cleared now */
+    if (program->barrier(peer) != 0) /* no rank still reads what is cleared now */
         return 1;
     memset(peer->buffer[0], 0, src * sizeof(float));
     memset(call->dst, 0, dst * sizeof(float));
@@ -255,8 +256,8 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
 
 /* --- time ------------------------------------------------------------------------------------- */
 
-/* How long a line takes from the core of rank 0 to that of rank 1 and back, by half: the two write
- * it in turns. */
+/* Measure the latency of a cache line between the cores of ranks 0 and 1, half a round trip: they
+ * write it in turn. */
 static inline void peer_line(struct peer *peer)
 {
     struct twill_compare_board *board = peer->board;
@@ -275,7 +276,7 @@ static inline void peer_line(struct peer *peer)
         board->line_seconds = (twill_compare_now() - from) / (2 * (double)times);
 }
 
-/* So many calls after a barrier: seconds of one, or less than 0 for a failure. */
+/* Return the seconds per call of a batch after a barrier, or < 0 on failure. */
 static inline double peer_batch(const struct peer_program *program, struct peer *peer,
                                 const struct peer_call *call, uint64_t calls)
 {
@@ -288,8 +289,8 @@ static inline double peer_batch(const struct peer_program *program, struct peer 
     return (twill_compare_now() - from) / (double)calls;
 }
 
-/* How many calls a batch shall have. Rank 0 decides by the batch before; the barrier that follows
- * keeps it from deciding again before all have read it. */
+/* Choose the calls per batch. Rank 0 decides by the previous batch; the barrier after that keeps it
+ * from deciding again before all ranks have read the result. */
 static inline int peer_choose_counts(const struct peer_program *program, struct peer *peer,
                                      const struct peer_call *call,
                                      const struct twill_compare_order *order)
@@ -344,11 +345,11 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
         failed = board->seconds[peer->rank][i] < 0;
     }
     if (failed == 0)
-        failed = program->barrier(peer); /* before memory goes that others may see */
-    if (program->forget != NULL)
-        program->forget(peer);
+        failed = program->barrier(peer); /* before memory is freed that others may read */
+    if (program->release != NULL)
+        program->release(peer);
     for (int which = 0; which < 2 && !order->keep; which++)
-        peer_give(program, peer, which);
+        peer_free(program, peer, which);
     return failed;
 }
 
@@ -363,7 +364,7 @@ static inline void peer_done(struct peer *peer)
         twill_compare_wake(&board->done);
 }
 
-/* Sleep until there is an order; -1: there is no driver any more. */
+/* Sleep until there is an order. Returns -1 if the driver has ended. */
 static inline int peer_await_order(struct peer *peer, uint32_t *seen)
 {
     struct twill_compare_board *board = peer->board;
@@ -389,12 +390,12 @@ static inline int peer_turns(const struct peer_program *program, struct peer *pe
         if (peer_await_order(peer, &seen) != 0)
             return 1;
         struct twill_compare_order order = board->order;
-        if (order.leave)
+        if (order.quit)
             return 0;
-        if (program->can != NULL
-                ? !program->can(peer, (enum twill_compare_collective)order.collective)
+        if (program->supports != NULL
+                ? !program->supports(peer, (enum twill_compare_collective)order.collective)
                 : order.collective >= TWILL_COMPARE_COMMON)
-            board->batches = 0; /* nothing to tell */
+            board->batches = 0; /* no result */
         else if (peer_measure(program, peer, &order) != 0)
             board->error[peer->rank] = 1;
         peer_done(peer);
@@ -411,7 +412,7 @@ static inline void peer_bind(const struct twill_compare_board *board, int rank)
     sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* The board that the ranks share, or one of this rank's own and a way to the driver. */
+/* Map the shared board, or a private one with a connection to the driver. */
 static inline int peer_open(struct peer *peer, const char *path)
 {
     int linked = strncmp(path, TWILL_COMPARE_LINK, strlen(TWILL_COMPARE_LINK)) == 0;
@@ -428,7 +429,7 @@ static inline int peer_open(struct peer *peer, const char *path)
     return peer_link_open(&peer->link, path, peer_launched_rank(), peer->board);
 }
 
-/* It cannot take part; the driver is told why if it is to be told. */
+/* Report to the driver that this rank cannot take part, if it is connected. Returns 1. */
 static inline int peer_failed(struct peer *peer)
 {
     int rank = peer_launched_rank();
@@ -444,7 +445,7 @@ static inline int peer_main(int argc, char **argv, const struct peer_program *pr
     struct peer peer;
     memset(&peer, 0, sizeof(peer));
     if (argc < 3 || peer_open(&peer, argv[1]) != 0) {
-        fprintf(stderr, "%s: started by twill-compare only, and it must be there\n", argv[0]);
+        fprintf(stderr, "%s: started by twill-compare only, which must be running\n", argv[0]);
         return 2;
     }
     peer.memory = argv[2];
@@ -452,19 +453,20 @@ static inline int peer_main(int argc, char **argv, const struct peer_program *pr
     peer_bind(peer.board, peer_launched_rank());
     if (program->begin(&peer) != 0)
         return peer_failed(&peer);
-    if (peer.size != peer.board->ranks || (strcmp(peer.memory, "own") == 0 && !program->have)) {
-        peer_say(&peer, "not as many ranks as were asked for, or no memory of its own");
+    if (peer.size != peer.board->ranks ||
+        (strcmp(peer.memory, "own") == 0 && !program->alloc_buffer)) {
+        peer_say(&peer, "wrong number of ranks, or no allocator of its own");
         return peer_failed(&peer);
     }
     peer_bind(peer.board,
-              peer.rank); /* in case the launcher did not tell, or the library moved it */
+              peer.rank); /* in case the launcher did not set the rank, or the library moved it */
     peer.board->pid[peer.rank] = (int32_t)getpid();
     if (program->barrier(&peer) != 0)
         return 1;
     peer_done(&peer);
     int status = peer_turns(program, &peer);
-    peer_give(program, &peer, 0);
-    peer_give(program, &peer, 1);
+    peer_free(program, &peer, 0);
+    peer_free(program, &peer, 1);
     program->end(&peer);
     return status;
 }

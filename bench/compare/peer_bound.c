@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's bound: what the cores and the memory allow when nothing is copied. All ranks see
- * the buffers of all; a call is a barrier, each rank's share of the work straight from where data
- * are to where they belong, and a barrier.
+/* twill-compare's bound: what cores and memory allow when nothing is copied. All ranks see all
+ * buffers; a call is a barrier, each rank's part of the work directly from source to destination,
+ * and a barrier.
  *
- *   allreduce       rank r folds part r of all sources, stores it into part r of all results
- *   broadcast       rank r copies part r of the root's buffer into that of all others
- *   allgather       rank r copies its source into part r of all results
- *   reduce_scatter  rank r folds part r of all sources, stores it into its result
- *   barrier         one barrier: a line a rank, written by it, read by all
+ *   allreduce       rank r reduces range r of all sources and stores it to range r of all results
+ *   broadcast       rank r copies range r of the root's buffer to that of all others
+ *   allgather       rank r copies its source to shard r of all results
+ *   reduce_scatter  rank r reduces shard r of all sources and stores it to its result
+ *   barrier         one barrier: a cache line per rank, written by it, read by all
  *
- * Parts are whole cache lines, or two ranks that store into one would have it go to and fro: a line
- * is one rank's work.
+ * Ranges are whole cache lines, as a line that two ranks write would bounce between their cores.
  *
- * Nobody can need fewer loads and stores. Ordinary stores, or with the argument "stream" those that
- * pass the caches by; the better one is the bound. */
+ * No implementation needs fewer loads and stores. Stores are ordinary ones or, with the argument
+ * "stream", those that bypass the caches; the faster variant is the bound. */
 #include "bench/compare/peer.h"
 
 #include <stdbool.h>
@@ -26,7 +25,7 @@
 
 enum { BOUND_VECTOR = 16 }; /* floats of a cache line */
 
-/* A fold: sources are added, the sum goes to all destinations, for elements lo .. hi-1. */
+/* Add elements lo .. hi-1 of all sources and store the sum to all destinations. */
 struct bound_reduction {
     int sources, destinations;
     const float *source[TWILL_COMPARE_RANKS];
@@ -38,12 +37,12 @@ struct bound_reduction {
 struct bound_state {
     char *memory; /* of all ranks: [rank][buffer] */
     size_t capacity;
-    struct twill_compare_line *flags; /* a rank's barriers so far */
+    struct twill_compare_line *flags; /* barriers that each rank has entered */
     uint64_t barriers;
-    int patience; /* looks before the core is given up */
+    int patience; /* polls before yielding the core */
     void (*run)(const struct bound_reduction *reduction);
     const char *isa;
-    struct bound_reduction reduction; /* of the calls that follow */
+    struct bound_reduction reduction; /* of the prepared call */
 };
 
 static inline __attribute__((always_inline)) void
@@ -68,7 +67,7 @@ static inline void relax_core(void)
 {
     _mm_pause();
 }
-#else /* by the compiler's own vectors */
+#else /* by the compiler's vector types */
 typedef float lanes __attribute__((vector_size(16), aligned(4)));
 
 static inline lanes lanes_load(const float *at)
@@ -98,7 +97,8 @@ static inline void relax_core(void)
 }
 #endif
 
-/* The fold in vectors of an instruction set; the numbers of operands are constants where called. */
+/* The reduction with an instruction set's vectors; the numbers of operands are constants where it
+ * is inlined. */
 #define DEFINE_REDUCE(isa, target, vector, width, load, add, store, stream_store)                  \
     static inline __attribute__((always_inline)) target void isa##_loop(                           \
         const struct bound_reduction *reduction, int sources, int destinations, bool stream)       \
@@ -174,7 +174,7 @@ static int number_collective(const char *name)
     return getenv(name) != NULL ? atoi(getenv(name)) : -1;
 }
 
-/* Memory of all ranks, and the flags, in a file next to the board. */
+/* Map the memory of all ranks, and the flags, from a file next to the board. */
 static int map_memory(struct peer *peer, struct bound_state *state)
 {
     char path[4096];
@@ -235,7 +235,7 @@ static float *buffer_of(struct peer *peer, int rank, int which)
     return (float *)(state->memory + ((size_t)rank * 2 + (size_t)which) * state->capacity);
 }
 
-/* This rank's share of n elements, in whole lines. */
+/* Set this rank's range of n elements, in whole cache lines. */
 static void own_lines(const struct peer *peer, size_t n, struct bound_reduction *reduction)
 {
     size_t size = (size_t)peer->size, rank = (size_t)peer->rank;
@@ -306,20 +306,20 @@ static int run(struct peer *peer, const struct peer_call *call)
     return barrier(peer);
 }
 
-static void *have(struct peer *peer, int which, size_t bytes)
+static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
 {
     return bytes <= of(peer)->capacity ? buffer_of(peer, peer->rank, which) : NULL;
 }
 
-static void give(struct peer *peer, int which, void *memory)
+static void free_buffer(struct peer *peer, int which, void *memory)
 {
     (void)which;
-    madvise(memory, of(peer)->capacity, MADV_REMOVE); /* the pages go */
+    madvise(memory, of(peer)->capacity, MADV_REMOVE); /* frees the pages */
 }
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin, end,  run,  barrier, prepare,
-                                                NULL,  have, give, NULL,    0};
+    static const struct peer_program program = {begin, end,          run,         barrier, prepare,
+                                                NULL,  alloc_buffer, free_buffer, NULL,    0};
     return peer_main(argc, argv, &program);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for Gloo over TCP, on loopback or between hosts; compiled when a
- * comparison runs. Argument: ring (what Gloo chooses by itself), bcube or halving (the older
- * interface's halving and doubling, allreduce in place only, and what there is of reduce_scatter).
- */
+ * comparison runs. Argument: ring (Gloo's default), bcube, or halving (halving and doubling of the
+ * older interface: allreduce in place and reduce_scatter only). */
 #include "peer.h"
 
 #include <gloo/allgather.h>
@@ -32,8 +31,8 @@ struct gloo_state {
     std::string way;
 };
 
-/* What ranks on hosts tell each other before they are connected: all do the same in the same order,
- * so that setting a key is an allgather of keys and values. */
+/* Exchanges keys between hosts before ranks are connected. All ranks set keys in one order, so
+ * setting a key is an allgather of keys and values. */
 class ExchangeStore : public gloo::rendezvous::Store
 {
   public:
@@ -52,7 +51,7 @@ class ExchangeStore : public gloo::rendezvous::Store
         memcpy(&mine[key.size() + 1], &bytes, sizeof(bytes));
         memcpy(&mine[key.size() + 1 + sizeof(bytes)], data.data(), bytes);
         if (peer_exchange_post(peer_, mine.data(), capacity) != 0)
-            throw std::runtime_error("the driver has gone");
+            throw std::runtime_error("the driver closed the connection");
         while (!peer_exchange_test(peer_, all.data(), capacity))
             usleep(500);
         for (int rank = 0; rank < peer_->size; rank++) {
@@ -74,7 +73,7 @@ class ExchangeStore : public gloo::rendezvous::Store
     {
         for (const std::string &key : keys)
             if (values_.count(key) == 0)
-                throw std::runtime_error("nobody has set " + key);
+                throw std::runtime_error("no rank has set " + key);
     }
 
   private:
@@ -108,7 +107,7 @@ int begin(struct peer *peer)
             made->context->connectFullMesh(store, device);
         } else {
             const std::string folder = std::string(peer->path) + ".store";
-            mkdir(folder.c_str(), 0700); /* whoever is first */
+            mkdir(folder.c_str(), 0700); /* the first rank succeeds */
             gloo::rendezvous::FileStore store(folder);
             made->context->connectFullMesh(store, device);
         }
@@ -138,7 +137,7 @@ int barrier(struct peer *peer)
     return 0;
 }
 
-/* Objects of the older interface are made once for many calls. */
+/* Objects of the older interface are created once for many calls. */
 int prepare(struct peer *peer, const struct peer_call *call)
 {
     gloo_state *own = of(peer);
@@ -159,13 +158,13 @@ int prepare(struct peer *peer, const struct peer_call *call)
     return 0;
 }
 
-void forget(struct peer *peer)
+void release(struct peer *peer)
 {
     of(peer)->persistent.reset();
 }
 
-/* The older interface in place only; the newer one has no reduce_scatter. */
-int can(struct peer *peer, enum twill_compare_collective collective)
+/* The older interface works in place only; the newer one has no reduce_scatter. */
+int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     const std::string &way = of(peer)->way;
     if (way == "halving")
@@ -232,7 +231,7 @@ int run(struct peer *peer, const struct peer_call *call)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin,  end,  run,  barrier, prepare,
-                                                forget, NULL, NULL, can,     0};
+    static const struct peer_program program = {begin,   end,  run,  barrier,  prepare,
+                                                release, NULL, NULL, supports, 0};
     return peer_main(argc, argv, &program);
 }

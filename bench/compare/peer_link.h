@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program's side of the connection to twill-compare's driver, where its ranks are on several
- * hosts and share no board: each has its own, and what belongs to all goes through the driver. C
- * and C++. */
+/* A program's side of the connection to twill-compare's driver, for ranks on several hosts. Each
+ * has a private board; what belongs to all ranks goes through the driver. For C and C++. */
 #ifndef TWILL_PEER_LINK_H
 #define TWILL_PEER_LINK_H
 
@@ -11,12 +10,12 @@
 #include <stdlib.h>
 
 struct peer_link {
-    int socket;                 /* -1: ranks share their board */
-    char here[INET_ADDRSTRLEN]; /* this host's address on the way to the driver */
+    int socket;                 /* -1: the ranks share a board */
+    char here[INET_ADDRSTRLEN]; /* this host's address on the route to the driver */
     double patience;
 };
 
-/* Connect within a second or two. */
+/* Connect within 1.5 s. Returns the socket, or -1. */
 static inline int peer_link_dial(const char *address, int port)
 {
     struct sockaddr_in to;
@@ -66,7 +65,8 @@ static inline int peer_link_greet(struct peer_link *link, int rank, const char *
            twill_compare_receive(link->socket, TWILL_COMPARE_WELCOME, welcome, sizeof(*welcome));
 }
 
-/* Reach the driver by one of its addresses; the head of the board is what it says. 0, or -1. */
+/* Connect to the driver by one of its addresses, and fill in the head of the board. Returns 0 or
+ * -1. */
 static inline int peer_link_open(struct peer_link *link, const char *text, int rank,
                                  struct twill_compare_board *board)
 {
@@ -105,7 +105,8 @@ static inline void peer_link_done(const struct peer_link *link, int rank,
     twill_compare_send(link->socket, TWILL_COMPARE_RESULT, rank, &result, sizeof(result));
 }
 
-/* The next order. A rank that hangs ends itself: nobody may reach it from the driver's host. */
+/* Wait for the next order. A rank that hangs ends itself by SIGALRM, as the driver may be unable to
+ * kill processes on its host. */
 static inline int peer_link_order(const struct peer_link *link, int rank,
                                   struct twill_compare_board *board)
 {
@@ -118,7 +119,7 @@ static inline int peer_link_order(const struct peer_link *link, int rank,
     return 0;
 }
 
-/* What rank 0 has written is everyone's. */
+/* Give all ranks the counts that rank 0 has written. */
 static inline int peer_link_agree_counts(const struct peer_link *link, int rank,
                                          struct twill_compare_board *board)
 {
@@ -132,7 +133,7 @@ static inline int peer_link_agree_counts(const struct peer_link *link, int rank,
     return 0;
 }
 
-/* Is there something to hear? */
+/* Return whether a frame can be received. */
 static inline int peer_link_pending(const struct peer_link *link)
 {
     struct pollfd wait = {link->socket, POLLIN, 0};

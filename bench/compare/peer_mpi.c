@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for any MPI; compiled with its mpicc when a comparison runs. Its own
- * memory is MPI_Alloc_mem()'s; with the argument "begun" calls are nonblocking ones, waited for at
- * once. It knows nothing of twill, but says if twill was to be loaded before the MPI and is not
- * there. */
+ * allocator is MPI_Alloc_mem(); with the argument "begun" calls are nonblocking and waited for at
+ * once. It does not use twill, but reports if libtwill-mpi should have been loaded before the MPI
+ * and was not. */
 #include "peer.h"
 
 #include <dlfcn.h>
 #include <mpi.h>
 
-/* Do calls go to the library that was to be loaded before the MPI, if one was? */
+/* Return whether calls go to the library that should be loaded before the MPI, if any. */
 static int goes_to_twill(void)
 {
     const char *preloaded = getenv("LD_PRELOAD");
@@ -25,7 +25,7 @@ static int begin(struct peer *peer)
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     if (!goes_to_twill())
         return peer_say(peer, "libtwill-mpi was not loaded before the MPI");
-    peer->own = calloc(1, sizeof(float)); /* what is reduced with nobody else */
+    peer->own = calloc(1, sizeof(float)); /* the buffer of self_allreduce */
     if (peer->own == NULL || MPI_Init(NULL, NULL) != MPI_SUCCESS)
         return peer_say(peer, "MPI_Init");
     MPI_Comm_rank(MPI_COMM_WORLD, &peer->rank);
@@ -52,7 +52,7 @@ static int barrier(struct peer *peer)
     return MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A message to itself, as it is exchanged between neighbours. */
+/* Send a message to itself as neighbours exchange it. */
 static int message(void)
 {
     int give = 1, take = 0;
@@ -65,7 +65,7 @@ static int message(void)
 #define PEER_MPI_FORM(Blocking, Nonblocking, ...)                                                  \
     (request != NULL ? MPI_##Nonblocking(__VA_ARGS__, request) : MPI_##Blocking(__VA_ARGS__))
 
-/* A call, or with a request one that is begun. */
+/* Make a blocking call, or a nonblocking one if `request` is set. */
 static int make_mpi_call(struct peer *peer, const struct peer_call *call, MPI_Request *request)
 {
     int n = (int)call->count;
@@ -110,7 +110,7 @@ static int run(struct peer *peer, const struct peer_call *call)
     return make_mpi_call(peer, call, &request) || MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-static void *have(struct peer *peer, int which, size_t bytes)
+static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
 {
     void *memory = NULL;
     (void)peer;
@@ -118,14 +118,14 @@ static void *have(struct peer *peer, int which, size_t bytes)
     return MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &memory) == MPI_SUCCESS ? memory : NULL;
 }
 
-static void give(struct peer *peer, int which, void *memory)
+static void free_buffer(struct peer *peer, int which, void *memory)
 {
     (void)peer;
     (void)which;
     MPI_Free_mem(memory);
 }
 
-static int can(struct peer *peer, enum twill_compare_collective collective)
+static int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     (void)peer;
     (void)collective;
@@ -134,7 +134,7 @@ static int can(struct peer *peer, enum twill_compare_collective collective)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin, end,  run,  barrier, NULL,
-                                                NULL,  have, give, can,     0};
+    static const struct peer_program program = {begin, end,          run,         barrier,  NULL,
+                                                NULL,  alloc_buffer, free_buffer, supports, 0};
     return peer_main(argc, argv, &program);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for oneCCL on host memory; compiled against --oneccl PREFIX when a
- * comparison runs. Written to the documented interface. Ranks find each other over the board. */
+ * comparison runs. Written to the documented interface. Ranks exchange addresses over the board. */
 #include "peer.h"
 
 #include <exception>
@@ -25,7 +25,7 @@ int number(const char *name)
     return getenv(name) != NULL ? atoi(getenv(name)) : -1;
 }
 
-/* Rank 0 makes the store, the others join it by its address. */
+/* Rank 0 creates the store, the others join it by its address. */
 int connect(struct peer *peer)
 {
     ccl::init();
@@ -50,7 +50,7 @@ int begin(struct peer *peer)
 {
     peer->rank = number("RANK");
     peer->size = number("WORLD_SIZE");
-    /* it knows other launchers only: told that there is none, it takes these */
+    /* oneCCL knows other launchers only; without one it takes these variables */
     setenv("CCL_PROCESS_LAUNCHER", "none", 0);
     setenv("CCL_LOCAL_RANK", getenv("LOCAL_RANK") != NULL ? getenv("LOCAL_RANK") : "0", 0);
     setenv("CCL_LOCAL_SIZE", getenv("LOCAL_WORLD_SIZE") != NULL ? getenv("LOCAL_WORLD_SIZE") : "1",

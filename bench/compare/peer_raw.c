@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's limits between hosts: what TCP itself allows, one connection for each rank of a
- * host to the rank of the same place on the next host, sockets that do not block, nobody sleeps.
+/* twill-compare's bound between hosts: what TCP itself allows. Each rank of a host has one
+ * connection to the rank of equal local index on the next host; sockets are nonblocking and no rank
+ * sleeps.
  *
- *   exchange  each host sends to the next and hears from the one before, at once, what a collective
- *             must carry between hosts, each rank its share. Nothing is reduced. It is the bound.
- *   window    the same, but what comes lands in a small window that stays in the caches, as what is
- *             reduced at once may.
- *   steps     likewise, in steps of 128 KiB: the next begins when what belongs to this one has
- * come. Where the congestion control paces what is sent, that may be quicker. The best counts.
- *   pingpong  a message goes to and fro between the first ranks of two hosts; a call is one way.
+ *   exchange  each host sends to the next and receives from the previous one, at the same time,
+ * what a collective must carry between hosts, divided among its ranks. Nothing is reduced. This is
+ * the bound. window    as exchange, but data is received into a small window that stays in the
+ * caches, as data that is reduced at once may. steps     as window, in steps of 128 KiB: the next
+ * starts when this one has been received. That may be faster if congestion control paces the
+ * sender. The best one counts. pingpong  a message between the first ranks of two hosts and back; a
+ * call is one way.
  *
- * Arguments: exchange, window, steps or pingpong; hosts. Ranks are in blocks: 0 .. L-1 on the first
- * host. */
+ * Arguments: exchange, window, steps or pingpong; number of hosts. Ranks are in blocks: 0 .. L-1 on
+ * the first host. */
 #include "bench/compare/peer.h"
 
 #include <stdbool.h>
@@ -19,12 +20,12 @@
 enum { CHUNK = 128 << 10 };
 
 struct raw_state {
-    int hosts, places; /* places: ranks of a host */
-    int next, before;  /* sockets; the same one between two hosts */
+    int hosts, places; /* places: ranks per host */
+    int next, before;  /* sockets; the same between two hosts */
     size_t step;
-    bool pingpong, turned; /* turned: the second rank's message is next */
-    char *landing;         /* what comes goes there */
-    size_t window;         /* at most so much of it */
+    bool pingpong, turned; /* turned: the second rank sends next */
+    char *landing;         /* receive buffer */
+    size_t window;         /* size of the part that is used */
     size_t capacity;
 };
 
@@ -98,7 +99,7 @@ static int begin(struct peer *peer)
     struct raw_state *state = calloc(1, sizeof(*state));
     const char *size = getenv("WORLD_SIZE");
     if (state == NULL || size == NULL || peer->arguments[0] == NULL || peer->arguments[1] == NULL)
-        return peer_say(peer, "no memory, or not as it is started");
+        return peer_say(peer, "no memory, or wrong arguments");
     peer->own = state;
     peer->rank = peer_launched_rank();
     peer->size = atoi(size);
@@ -108,11 +109,11 @@ static int begin(struct peer *peer)
     state->step = strcmp(peer->arguments[0], "steps") == 0 ? CHUNK : SIZE_MAX;
     state->hosts = atoi(peer->arguments[1]);
     if (state->hosts < 2 || peer->size % state->hosts != 0)
-        return peer_say(peer, "it needs two hosts or more, and as many ranks on each");
+        return peer_say(peer, "it needs two or more hosts with equal numbers of ranks");
     state->places = peer->size / state->hosts;
     if (peer->rank == 0)
         snprintf(peer->board->library, sizeof(peer->board->library), "TCP, %s",
-                 state->pingpong ? "to and fro, one way counted" : "both ways at once");
+                 state->pingpong ? "ping-pong, one way counted" : "both ways at once");
     return connect_ring(peer);
 }
 
@@ -127,7 +128,7 @@ static void end(struct peer *peer)
     free(state);
 }
 
-/* Has something moved? 1: nothing, -1: a failure. */
+/* Count bytes. Returns 0 if some moved, 1 if none, -1 on failure. */
 static int count_moved(ssize_t n, size_t *moved)
 {
     if (n == 0 || (n < 0 && errno != EAGAIN))
@@ -163,10 +164,10 @@ static int land_buffer(struct peer *peer, size_t bytes)
     void *memory = mmap(NULL, state->capacity, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     state->landing = memory == MAP_FAILED ? NULL : (char *)memory;
-    return state->landing != NULL ? 0 : peer_say(peer, "no memory for what comes");
+    return state->landing != NULL ? 0 : peer_say(peer, "no memory for the receive buffer");
 }
 
-/* So much to one, and so much from another. */
+/* Send `out` bytes to one socket and receive `in` bytes from another. */
 static int move_links(struct peer *peer, int to, int from, const float *src, size_t out, size_t in)
 {
     size_t sent = 0, received = 0;
@@ -183,7 +184,7 @@ static int move_links(struct peer *peer, int to, int from, const float *src, siz
     return 0;
 }
 
-/* So much to the next host, and so much from the one before. */
+/* Send `out` bytes to the next host and receive `in` bytes from the previous one. */
 static int shift(struct peer *peer, const float *src, size_t out, size_t in)
 {
     const struct raw_state *state = of(peer);
@@ -199,7 +200,7 @@ static int shift(struct peer *peer, const float *src, size_t out, size_t in)
     return 0;
 }
 
-/* Everybody has heard of everybody once it came around. */
+/* Every rank depends on all others once a byte has gone around. */
 static int barrier(struct peer *peer)
 {
     static const float byte[1];
@@ -209,7 +210,7 @@ static int barrier(struct peer *peer)
     return 0;
 }
 
-/* What a host must send, and hear, at least: a rank's share of it. */
+/* Exchange what a host must send and receive at least, this rank's part of it. */
 static int exchange_call(struct peer *peer, const struct peer_call *call)
 {
     const struct raw_state *state = of(peer);
@@ -219,7 +220,7 @@ static int exchange_call(struct peer *peer, const struct peer_call *call)
     switch (call->collective) {
     case TWILL_COMPARE_BROADCAST:
         return shift(peer, call->src, host + 1 < hosts ? whole : 0, host > 0 ? whole : 0);
-    case TWILL_COMPARE_ALLGATHER: /* of each rank elsewhere its part */
+    case TWILL_COMPARE_ALLGATHER: /* a shard from each rank of another host */
     case TWILL_COMPARE_REDUCE_SCATTER:
         for (size_t i = 1; i < hosts; i++)
             if (shift(peer, call->src, bytes, bytes) != 0)
@@ -230,8 +231,7 @@ static int exchange_call(struct peer *peer, const struct peer_call *call)
     default:
         whole = (2 * (hosts - 1) * whole + hosts - 1) / hosts;
         for (size_t done = 0, chunk; done < whole; done += chunk) {
-            chunk =
-                whole - done < bytes ? whole - done : bytes; /* there is no more to be sent from */
+            chunk = whole - done < bytes ? whole - done : bytes; /* the buffer has no more */
             if (shift(peer, call->src, chunk, chunk) != 0)
                 return 1;
         }
@@ -253,7 +253,7 @@ static int run(struct peer *peer, const struct peer_call *call)
     return move_links(peer, link, link, call->src, out ? bytes : 0, out ? 0 : bytes);
 }
 
-static int can(struct peer *peer, enum twill_compare_collective collective)
+static int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     return of(peer)->pingpong ? collective == TWILL_COMPARE_ALLREDUCE
                               : collective < TWILL_COMPARE_COMMON;
@@ -261,7 +261,11 @@ static int can(struct peer *peer, enum twill_compare_collective collective)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {
-        .begin = begin, .end = end, .run = run, .barrier = barrier, .can = can, .moves = 1};
+    static const struct peer_program program = {.begin = begin,
+                                                .end = end,
+                                                .run = run,
+                                                .barrier = barrier,
+                                                .supports = supports,
+                                                .bytes_only = 1};
     return peer_main(argc, argv, &program);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's program for twill. Its own memory is twill_alloc()'s; with the argument
- * "prepared" calls are persistent ones. */
+/* twill-compare's program for twill. Its own allocator is twill_alloc(); with the argument
+ * "prepared" calls are persistent. */
 #include "bench/compare/peer.h"
 #include "lib/twill.h"
 
@@ -52,7 +52,7 @@ static int barrier(struct peer *peer)
     return report_status(peer, twill_barrier(of(peer)->comm));
 }
 
-/* A call, or with a request one that is prepared. */
+/* Make a blocking call, or a persistent one if `request` is set. */
 #define PEER_TWILL_FORM(name, ...)                                                                 \
     (request != NULL ? twill_##name##_init(__VA_ARGS__, request) : twill_##name(__VA_ARGS__))
 
@@ -84,10 +84,10 @@ static twill_status twill_call_make(twill_comm *comm, const struct peer_call *ca
     }
 }
 
-static int can(struct peer *peer, enum twill_compare_collective collective)
+static int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     (void)peer;
-    return !twill_compare_of_self(collective);
+    return !twill_compare_is_self(collective);
 }
 
 static int prepare(struct peer *peer, const struct peer_call *call)
@@ -98,7 +98,7 @@ static int prepare(struct peer *peer, const struct peer_call *call)
                : 0;
 }
 
-static void forget(struct peer *peer)
+static void release(struct peer *peer)
 {
     twill_request_free(&of(peer)->request);
 }
@@ -112,7 +112,7 @@ static int run(struct peer *peer, const struct peer_call *call)
     return report_status(peer, status == TWILL_OK ? twill_wait(&state->request) : status);
 }
 
-static void *have(struct peer *peer, int which, size_t bytes)
+static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
 {
     void *memory = NULL;
     (void)which;
@@ -121,7 +121,7 @@ static void *have(struct peer *peer, int which, size_t bytes)
     return memory;
 }
 
-static void give(struct peer *peer, int which, void *memory)
+static void free_buffer(struct peer *peer, int which, void *memory)
 {
     (void)which;
     twill_free(twill_comm_context(of(peer)->comm), memory);
@@ -129,7 +129,7 @@ static void give(struct peer *peer, int which, void *memory)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin,  end,  run,  barrier, prepare,
-                                                forget, have, give, can,     0};
+    static const struct peer_program program = {
+        begin, end, run, barrier, prepare, release, alloc_buffer, free_buffer, supports, 0};
     return peer_main(argc, argv, &program);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for UCC; compiled against --ucc PREFIX when a comparison runs. Written to
- * the documented interface. Ranks find each other over the board. */
+ * the documented interface. Ranks exchange addresses over the board. */
 #include "peer.h"
 
 #include <ucc/api/ucc.h>
@@ -10,7 +10,7 @@ struct ucc_state {
     ucc_lib_h lib;
     ucc_context_h context;
     ucc_team_h team;
-    void *all; /* of the exchange under way */
+    void *all; /* of the exchange in progress */
     size_t bytes;
 };
 

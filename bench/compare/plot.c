@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plots of a comparison by gnuplot: for each collective one SVG of two panels, times of all
- * contenders over bytes, and how many times the bound they need. */
+/* Plot a comparison by gnuplot: for each collective an SVG of two panels, times of all contenders
+ * over bytes, and the ratio to the bound. */
 #include "bench/compare/compare.h"
 
 #include <errno.h>
@@ -8,14 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where a bound is, so that something can be shown relative to it. */
+/* Return the bound's time in a row, or 0. */
 static double limit_of(const struct twill_compare_run *run, const struct twill_compare_row *row)
 {
     int bound = twill_compare_best(run, row, TWILL_COMPARE_BOUND, 0);
     return bound < 0 ? 0 : row->cells[bound].median;
 }
 
-/* A block of lines "bytes us times-the-bound" for each contender, as gnuplot's $name << EOD. */
+/* Write lines "bytes us ratio-to-bound" for each contender, as gnuplot's $name << EOD. */
 static void write_data(const struct twill_compare_run *run, FILE *out,
                        enum twill_compare_collective collective)
 {
@@ -114,7 +114,7 @@ static bool plot_one(struct twill_compare_run *run, enum twill_compare_collectiv
         return true;
     twill_compare_first_line(log, NULL, said, sizeof(said));
     fprintf(stderr, "twill-compare: --plot: no plot: %s\n", said);
-    return status == 127; /* no gnuplot here is no failure */
+    return status == 127; /* a missing gnuplot is not a failure */
 }
 
 void twill_compare_check_plot(const struct twill_compare_run *run)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare on several hosts: what is done there by the agent, besides starting contenders. */
+/* What twill-compare does on other hosts by the agent, besides starting contenders. */
 #include "bench/compare/remote_hosts.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* One program that takes HOST COMMAND, whatever words the agent has: launchers want that. */
+/* Write a script that takes HOST COMMAND, whatever words the agent has: launchers need a single
+ * program. */
 bool twill_compare_make_agent(struct twill_compare_run *run)
 {
     twill_compare_write(run->agent, sizeof(run->agent), "%.*s/agent", TWILL_COMPARE_PATH - 40,
@@ -20,7 +21,7 @@ bool twill_compare_make_agent(struct twill_compare_run *run)
     return true;
 }
 
-/* Run something on a host; the first line it prints that says something. */
+/* Run a command on a host. `said` gets the first line of its output. */
 static bool host_run(struct twill_compare_run *run, const char *host, const char *text, char *said,
                      size_t bytes)
 {
@@ -57,7 +58,7 @@ bool twill_compare_congestion(struct twill_compare_run *run)
 void twill_compare_congestion_back(struct twill_compare_run *run)
 {
     char text[256], said[TWILL_COMPARE_TEXT];
-    run->tidying = true; /* whoever has asked for the end wants this too */
+    run->tidying = true; /* must complete even after an interrupt */
     for (int i = 0; i < run->options.n_hosts; i++) {
         struct twill_compare_host *host = &run->options.hosts[i];
         twill_compare_write(text, sizeof(text), "echo %s > " CONGESTION, host->congestion);
@@ -69,7 +70,7 @@ void twill_compare_congestion_back(struct twill_compare_run *run)
     run->tidying = false;
 }
 
-/* The last line of fi_pingpong's table: bytes, sent, acknowledged, total, time, MB/s, us. */
+/* Return the last time in fi_pingpong's table: bytes, sent, acknowledged, total, time, MB/s, us. */
 static double read_pingpong(const char *log)
 {
     char line[512];

@@ -1,34 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare between hosts: contenders there are reached by connections (driver_link.h) instead
- * of a shared board, and started by an agent. */
+/* twill-compare between hosts: contenders are started by an agent and reached by connections
+ * (driver_link.h) instead of a shared board. */
 #ifndef TWILL_REMOTE_HOSTS_H
 #define TWILL_REMOTE_HOSTS_H
 
 #include "bench/compare/compare.h"
 
-/* Be there for ranks to connect to. */
+/* Start or stop listening for connections of ranks. */
 bool twill_compare_listen(struct twill_compare_run *run);
-void twill_compare_hang_up(struct twill_compare_run *run);
-/* The argument that leads a contender's ranks here. */
+void twill_compare_close_listener(struct twill_compare_run *run);
+/* Write the argument by which a contender's ranks connect. */
 void twill_compare_link_text(const struct twill_compare_run *run, int index, char *text,
                              size_t bytes);
 
-/* For so long, or until something has come: what the ranks of a contender say is put on its board.
- * False: one of them has gone, or talks nonsense. */
-bool twill_compare_hearken(struct twill_compare_run *run, struct twill_compare_contender *contender,
-                           double seconds);
-/* The order of its board, to all its ranks. */
-void twill_compare_call_out(struct twill_compare_contender *contender);
-void twill_compare_cut(struct twill_compare_contender *contender);
+/* Process what a contender's ranks send, for `seconds` or until something arrives, and update its
+ * board. Returns false if a rank closed its connection or sent something invalid. */
+bool twill_compare_serve_links(struct twill_compare_run *run,
+                               struct twill_compare_contender *contender, double seconds);
+/* Send the board's order to all ranks; close all their connections. */
+void twill_compare_send_order(struct twill_compare_contender *contender);
+void twill_compare_close_links(struct twill_compare_contender *contender);
 
-/* The agent as one program. False: said why. */
+/* Write the agent's script. Returns false after a message. */
 bool twill_compare_make_agent(struct twill_compare_run *run);
-/* Have all hosts use a congestion control; what they had is put back by the second. False: said
- * why. */
+/* Set a congestion control on all hosts, and restore the previous one. The former returns false
+ * after a message. */
 bool twill_compare_congestion(struct twill_compare_run *run);
 void twill_compare_congestion_back(struct twill_compare_run *run);
 
-/* One way by libfabric's own fi_pingpong, between the first two hosts. 0: it failed. */
+/* Measure one way of libfabric's fi_pingpong between the first two hosts, in seconds; 0 on
+ * failure. */
 double twill_compare_pingpong(struct twill_compare_run *run,
                               struct twill_compare_contender *contender, size_t bytes);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The turns: for each collective and size, in each round, every contender once. Within a second or
- * two all have been measured on the same machine, however it changes from minute to minute. */
+/* The turns: for each collective and size, every contender once in each round. All are measured
+ * within a second or two, so that slow changes of the machine affect them equally. */
 #include "bench/common/report.h"
 #include "bench/compare/remote_hosts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that a contender's buffers need for a row. */
+/* Return the bytes of a contender's buffers in a row. */
 static size_t row_bytes(const struct twill_compare_run *run, const struct twill_compare_row *row)
 {
     size_t ranks = (size_t)run->options.ranks;
@@ -33,7 +33,7 @@ static bool take_samples(const struct twill_compare_board *board, struct twill_c
 {
     size_t n = (size_t)board->batches;
     if (n == 0)
-        return true; /* it has no such collective */
+        return true; /* it does not support the collective */
     double *samples = realloc(cell->samples, (cell->n_samples + n) * sizeof(double));
     if (samples == NULL)
         return false;
@@ -66,9 +66,9 @@ static void check_results(struct twill_compare_run *run, const struct twill_comp
             (unsigned long long)wrong, twill_compare_name(row->collective), row->bytes);
 }
 
-/* A peer that takes long and is far behind others of its kind has two turns only. */
-static bool hopeless(const struct twill_compare_run *run, const struct twill_compare_row *row,
-                     int index)
+/* Return whether a peer is slow and far behind others of its kind; it then has two turns only. */
+static bool is_far_behind(const struct twill_compare_run *run, const struct twill_compare_row *row,
+                          int index)
 {
     const struct twill_compare_contender *contender = &run->contenders[index];
     double mine = row->cells[index].rounds[0], best = mine;
@@ -81,8 +81,8 @@ static bool hopeless(const struct twill_compare_run *run, const struct twill_com
            mine > run->options.turn_seconds / 4;
 }
 
-/* A turn of fi_pingpong, which tells one mean. */
-static bool go_and_come(struct twill_compare_run *run, struct twill_compare_row *row, int index)
+/* Run a turn of fi_pingpong, which reports one mean. */
+static bool run_pingpong(struct twill_compare_run *run, struct twill_compare_row *row, int index)
 {
     struct twill_compare_cell *cell = &row->cells[index];
     double seconds =
@@ -116,17 +116,17 @@ static bool take_turn(struct twill_compare_run *run, struct twill_compare_row *r
         .turn_seconds = options->turn_seconds,
     };
     if (contender->absent[0] != '\0' ||
-        (contender->self_only && !twill_compare_of_self(row->collective)) ||
-        (round > 1 && hopeless(run, row, index)))
+        (contender->self_only && !twill_compare_is_self(row->collective)) ||
+        (round > 1 && is_far_behind(run, row, index)))
         return true;
     if (contender->kind == TWILL_COMPARE_TRIP && row->collective != run->rows[0].collective)
         return true;
     if (contender->pingpong != NULL)
-        return go_and_come(run, row, index);
+        return run_pingpong(run, row, index);
     if (!twill_compare_turn(run, contender, &order))
-        return true; /* it is out, the others go on */
+        return true; /* it is excluded, the others go on */
     check_results(run, row, index, cell);
-    if (contender->board->line_seconds > 0) /* of the last contender in the round */
+    if (contender->board->line_seconds > 0) /* the last contender of the round counts */
         row->lines[round] = contender->board->line_seconds;
     row->n_lines = round + 1;
     return take_samples(contender->board, cell);
@@ -160,7 +160,8 @@ static bool measure_row(struct twill_compare_run *run, struct twill_compare_row 
     int there = 0;
     for (int i = 0; i < run->n_contenders; i++)
         there += run->contenders[i].absent[0] == '\0';
-    /* buffers stay if those of all fit; peers' scratch memory is twice as much and may stay too */
+    /* keep buffers if those of all contenders fit; peers' scratch memory may be twice as large and
+     * stay, too */
     run->keep = need * (size_t)there < free_bytes / 2;
     if (need * 3 > free_bytes) {
         fprintf(stderr, "twill-compare: %s of %zu bytes is left out: %zu MiB of memory are free\n",
@@ -171,7 +172,7 @@ static bool measure_row(struct twill_compare_run *run, struct twill_compare_row 
         fprintf(stderr, "\r\033[K%s %zu ", twill_compare_name(row->collective), row->bytes);
     for (int round = 0; round < run->options.rounds; round++)
         for (int i = 0; i < run->n_contenders && good; i++) {
-            /* another one begins each round */
+            /* another contender starts each round */
             int index = (i + round) % run->n_contenders;
             good = !twill_compare_interrupted(run) && take_turn(run, row, index, round);
         }

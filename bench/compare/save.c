@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All results of a comparison as JSON. Times are microseconds. */
+/* Write all results of a comparison as JSON or comma-separated values. Times are microseconds. */
 #include "bench/compare/compare.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static void put_integer(struct json_object *object, const char *key, size_t valu
     put(object, key, json_object_new_uint64(value));
 }
 
-/* A number of so many digits; nothing is null. */
+/* Return a number with 6 digits, or null if it is not positive. */
 static struct json_object *real(double value)
 {
     char text[32];
@@ -32,7 +32,7 @@ static struct json_object *real(double value)
     return json_object_new_double_s(value, text);
 }
 
-/* What a file says after a key, to the end of that line: "model name : Intel ...". */
+/* Return the rest of the line that begins with `key`: "model name : Intel ...". */
 static struct json_object *row_line(const char *path, const char *key)
 {
     char line[512];
@@ -120,7 +120,7 @@ static struct json_object *row_time_json(const struct twill_compare_run *run,
     return object;
 }
 
-/* Of each contender of twill: how it compares. */
+/* Compare each contender of twill with the best of the others. */
 static struct json_object *ratios(const struct twill_compare_run *run,
                                   const struct twill_compare_row *row, int bound, int installed,
                                   int tuned)
@@ -169,7 +169,7 @@ static struct json_object *result(const struct twill_compare_run *run,
     return object;
 }
 
-/* The hosts, in the order of ranks; of one host none are told. */
+/* List the hosts in rank order; none for a single host. */
 static struct json_object *hosts_json(const struct twill_compare_run *run)
 {
     struct json_object *array = json_object_new_array();
@@ -220,7 +220,7 @@ bool twill_compare_save(const struct twill_compare_run *run)
     return good;
 }
 
-/* A name between quotes; one within it is doubled. */
+/* Write a quoted name; quotes in it are doubled. */
 static void put_name(FILE *file, const char *name)
 {
     fputc('"', file);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-info: what twill sees of the machine, what it chose and why, its variables, and a proof of
- * where its memory is. */
+/* twill-info: what twill finds on the machine, what it chose and why, its variables, and where the
+ * pages of its memory are. */
 #include "bench/common/option_names.h"
 #include "bench/common/report.h"
 #include "bench/info/pages.h"
@@ -16,41 +16,41 @@ static const char usage[] =
     "Usage: twill-info [--env] [--memory[=SIZE]]\n"
     "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [vector] [ordered]\n"
     "                  [left] [--world WORLD] [--topology FILE] [--machine NAME]\n"
-    "Show the machine as twill sees it, and what it chose and why.\n"
+    "Show the machine as twill sees it, what it chose and why.\n"
     "\n"
     "      --env            the environment variables: value, default, source and help\n"
     "      --memory[=SIZE]  allocate SIZE (64M) by TWILL_MEMORY, touch it, and ask the kernel "
     "where\n"
-    "                       the pages are, and those that ranks of the node share; fails if "
+    "                       its pages and those shared by the node's ranks are; fails if "
     "they\n"
-    "                       were to be bound and are not\n"
-    "      --why            which algorithm such a call takes: candidates, prices, what was "
+    "                       should be bound and are not\n"
+    "      --why            which algorithm a call takes: candidates, prices, what was "
     "measured,\n"
     "                       and why others do not apply; buffers of twill_alloc (mapped), of\n"
-    "                       peers that can be read (fetched), parts of different sizes (vector),\n"
+    "                       peers that can be read (fetched), shards of different sizes (vector),\n"
     "                       operations that do not commute (ordered),\n"
     "                       TWILL_REPRODUCIBLE (left)\n"
-    "      --world WORLD    for that one instead of this job's: 24x8 (nodes x ranks), 24x2x8 "
+    "      --world WORLD    for that world instead of this job: 24x8 (nodes x ranks), 24x2x8 "
     "(nodes\n"
     "                       x packages x ranks), 24x2x4x8 (... x L3 caches x ranks), 4+2 (ranks "
     "of\n"
     "                       each node), or "
     "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2\n"
-    "                       (how many in one of the next larger); TWILL_GROUPS and TWILL_UNITS "
-    "count\n"
+    "                       (each per unit of the level above); TWILL_GROUPS and TWILL_UNITS "
+    "apply\n"
     "      --topology FILE  for nodes of that machine (as TWILL_TOPOLOGY), where ranks are bound "
     "as\n"
     "                       twillrun binds them; without --world one node, a rank for each core\n"
     "      --machine NAME   for that machine, instead of TWILL_MACHINE: auto, theta\n"
     "  -h, --help  -V, --version\n"
     "\n"
-    "Exit status: 0 all right, 1 a failure or misplaced pages, 2 a mistake on the command line.\n";
+    "Exit status: 0 success, 1 a failure or misplaced pages, 2 a wrong command line.\n";
 
 struct request {
     bool environment, memory, why;
     bool elsewhere; /* --why is about another world than this job's */
     size_t bytes;
-    char question[1024]; /* for --why: words as twill_context_why() takes them */
+    char question[1024]; /* for --why: as twill_context_why() takes it */
 };
 
 enum { QUESTION_WORLD, QUESTION_TOPOLOGY, QUESTION_MACHINE, QUESTION_NAMED };
@@ -62,7 +62,7 @@ struct info_field {
     int length;
 };
 
-/* Cut a line of the variable table at its tabs; what is missing is empty. */
+/* Split a line of the variable table at its tabs; missing fields are empty. */
 static void split_fields(const char *line, struct info_field fields[FIELD_COUNT])
 {
     for (int i = 0; i < FIELD_COUNT; i++) {
@@ -101,7 +101,7 @@ static void print_environment(twill_context *context)
     }
 }
 
-/* "key: text" lines with their texts in one column; others as they are. */
+/* Print "key: text" lines with the texts in one column, other lines unchanged. */
 static void print_description(twill_context *context)
 {
     enum { WIDEST = 24 };
@@ -121,29 +121,30 @@ static void print_description(twill_context *context)
     }
 }
 
-/* Was placement of memory of the user, of the library, asked for with :bind, whatever set it? */
-struct asked {
+/* The value of TWILL_MEMORY, and whether it binds memory of the user and of the library, whatever
+ * set it. */
+struct placement_request {
     char value[128];
     bool user, library;
 };
 
-static struct asked what_is_asked(twill_context *context)
+static struct placement_request find_placement_request(twill_context *context)
 {
-    struct asked asked = {"?", false, false};
+    struct placement_request placement_request = {"?", false, false};
     struct info_field fields[FIELD_COUNT];
     const char *line;
     for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
         split_fields(line, fields);
         if (fields[FIELD_NAME].length == 12 &&
             memcmp(fields[FIELD_NAME].text, "TWILL_MEMORY", 12) == 0)
-            snprintf(asked.value, sizeof(asked.value), "%.*s", fields[FIELD_VALUE].length,
-                     fields[FIELD_VALUE].text);
+            snprintf(placement_request.value, sizeof(placement_request.value), "%.*s",
+                     fields[FIELD_VALUE].length, fields[FIELD_VALUE].text);
     }
-    const char *bind = strstr(asked.value, ":bind");
-    const char *comma = strchr(asked.value, ',');
-    asked.user = bind != NULL && (comma == NULL || bind < comma);
-    asked.library = comma != NULL && strstr(comma, ":bind") != NULL;
-    return asked;
+    const char *bind = strstr(placement_request.value, ":bind");
+    const char *comma = strchr(placement_request.value, ',');
+    placement_request.user = bind != NULL && (comma == NULL || bind < comma);
+    placement_request.library = comma != NULL && strstr(comma, ":bind") != NULL;
+    return placement_request;
 }
 
 static void print_pages(const struct twill_bench_pages *pages)
@@ -159,45 +160,45 @@ static void print_pages(const struct twill_bench_pages *pages)
 static int judge_pages(const struct twill_bench_pages *pages, bool bind, bool whole)
 {
     if (!bind) {
-        printf("No :bind was asked for, so every place is a right one.\n");
+        printf("No :bind was requested, so pages may be on any node.\n");
         return 0;
     }
     bool good = twill_bench_pages_bound(pages) && !(whole && pages->elsewhere > 0);
-    printf("%s\n",
-           good ? "Bound as asked: every page is on a node of the policy." : "NOT bound as asked.");
+    printf("%s\n", good ? "Bound as requested: every page is on a node of the policy."
+                        : "NOT bound as requested.");
     return good ? 0 : 1;
 }
 
-static int say_unknown(int error)
+static int fail_pages_query(int error)
 {
     fprintf(stderr, "twill-info: --memory: move_pages: %s (in a container, allow the call)\n",
             strerror(error));
     return 1;
 }
 
-/* What communicators share: of this rank, and of the other ranks of the node as it is mapped here.
- */
-static int prove_shared(const struct asked *asked)
+/* Print where communicators' shared memory is: this rank's and, as mapped here, that of the node's
+ * other ranks. */
+static int check_shared_pages(const struct placement_request *placement_request)
 {
     struct twill_bench_pages pages;
     unsigned ranges;
     int error = twill_bench_pages_find_named("/memfd:twill-comm", &pages, &ranges);
     if (error != 0)
-        return say_unknown(error);
+        return fail_pages_query(error);
     if (ranges == 0)
         return 0;
-    printf("shared  %zu bytes of %u ranks' parts of a communicator, policy: %s\n",
+    printf("shared  %zu bytes of %u ranks' regions of a communicator, policy: %s\n",
            pages.total * pages.page_bytes, ranges, pages.policy);
     print_pages(&pages);
-    return judge_pages(&pages, asked->library, false);
+    return judge_pages(&pages, placement_request->library, false);
 }
 
-static int prove_memory(twill_context *context, size_t bytes)
+static int check_memory_pages(twill_context *context, size_t bytes)
 {
-    struct asked asked = what_is_asked(context);
+    struct placement_request placement_request = find_placement_request(context);
     void *memory;
     size_t have = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (bytes > have) { /* all of it will be touched: the kernel would kill, not refuse */
+    if (bytes > have) { /* all of it will be touched: the kernel would kill this process */
         fprintf(stderr, "twill-info: --memory: %zu bytes are more than the %zu that are free\n",
                 bytes, have);
         return 1;
@@ -211,16 +212,17 @@ static int prove_memory(twill_context *context, size_t bytes)
     memset(memory, 1, bytes);
     struct twill_bench_pages pages;
     int error = twill_bench_pages_find(memory, bytes, &pages);
-    printf("memory  %zu bytes by TWILL_MEMORY=%s, policy of the range: %s\n", bytes, asked.value,
-           pages.policy);
+    printf("memory  %zu bytes by TWILL_MEMORY=%s, policy of the range: %s\n", bytes,
+           placement_request.value, pages.policy);
     if (error == 0)
         print_pages(&pages);
-    int result = error == 0 ? judge_pages(&pages, asked.user, true) : say_unknown(error);
+    int result =
+        error == 0 ? judge_pages(&pages, placement_request.user, true) : fail_pages_query(error);
     twill_free(context, memory);
-    return result == 0 ? prove_shared(&asked) : result;
+    return result == 0 ? check_shared_pages(&placement_request) : result;
 }
 
-/* A word of a question, with what is before it in it. */
+/* Append a word to the question, with a prefix. */
 static void add_word(struct request *request, const char *name, const char *value)
 {
     size_t used = strlen(request->question);
@@ -228,8 +230,8 @@ static void add_word(struct request *request, const char *name, const char *valu
         snprintf(request->question + used, sizeof(request->question) - used, " %s%s", name, value);
 }
 
-/* A word of the user's, in this library's: all_reduce, 8MB, fp32. */
-static void add_usual(struct request *request, const char *word, bool first)
+/* Append a word of the user's, translated to twill's names: all_reduce, 8MB, fp32. */
+static void add_translated(struct request *request, const char *word, bool first)
 {
     char number[32];
     size_t bytes;
@@ -245,16 +247,16 @@ static void add_usual(struct request *request, const char *word, bool first)
     add_word(request, "", word);
 }
 
-/* Put the question together. Variables that shape this job shape the other world instead. */
+/* Compose the question. The variables that shape this job then shape the other world. */
 static int compose_question(struct request *request, char **words,
                             const char *const named[QUESTION_NAMED])
 {
     static const char *const names[QUESTION_NAMED] = {"world=", "topology=", "machine="};
     for (int i = 0; words[i] != NULL; i++)
-        add_usual(request, words[i], i == 0);
+        add_translated(request, words[i], i == 0);
     for (int i = 0; i < QUESTION_NAMED; i++) {
         if (named[i] != NULL && strpbrk(named[i], " \t") != NULL) {
-            fprintf(stderr, "twill-info: --%.*s: '%s': a blank ends a word here\n",
+            fprintf(stderr, "twill-info: --%.*s: '%s': must not contain a blank\n",
                     (int)strlen(names[i]) - 1, names[i], named[i]);
             return 2;
         }
@@ -321,11 +323,12 @@ static int parse_info(struct request *request, int argc, char **argv)
     if (any)
         fprintf(stderr, "twill-info: --world, --topology and --machine go with --why\n");
     else if (optind < argc)
-        fprintf(stderr, "twill-info: no argument is wanted: '%s'\n", argv[optind]);
+        fprintf(stderr, "twill-info: unexpected argument: '%s'\n", argv[optind]);
     return optind < argc || any ? 2 : 0;
 }
 
-/* With a communicator there is more to tell (transports); under a launcher one rank tells it. */
+/* Print what was placement_request for, on one rank. Transports are known only with a communicator.
+ */
 static int show_context(twill_context *context, const struct request *request)
 {
     twill_comm *comm;
@@ -339,7 +342,7 @@ static int show_context(twill_context *context, const struct request *request)
     if (status != TWILL_OK)
         fprintf(stderr, "twill-info: %s\n", twill_context_message(context));
     else if (request->memory && twill_comm_rank(comm) == 0)
-        result = prove_memory(context, request->bytes);
+        result = check_memory_pages(context, request->bytes);
     if (result == 0 && request->why && twill_comm_rank(comm) == 0)
         result = twill_bench_print_why(context, request->question);
     twill_comm_destroy(comm);
@@ -352,9 +355,11 @@ int main(int argc, char **argv)
     int mistake = parse_info(&request, argc, argv);
     if (mistake != 0)
         return mistake;
-    static const char *const as_it_is[] = {"TWILL_NODES=", "TWILL_GROUPS=", "TWILL_UNITS=", NULL};
+    static const char *const real_layout[] = {
+        "TWILL_NODES=", "TWILL_GROUPS=", "TWILL_UNITS=", NULL};
     twill_context *context = NULL;
-    twill_status status = twill_context_create(&context, NULL, request.elsewhere ? as_it_is : NULL);
+    twill_status status =
+        twill_context_create(&context, NULL, request.elsewhere ? real_layout : NULL);
     int result = 1;
     if (status == TWILL_OK)
         result = show_context(context, &request);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* move_pages(2) as a query, and get_mempolicy(2), without libnuma. */
+/* Query page placement by move_pages(2) and get_mempolicy(2), without libnuma. */
 #include "bench/info/pages.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static void read_policy(const void *memory, struct twill_bench_pages *pages)
         [MPOL_BIND] = "bind",       [MPOL_INTERLEAVE] = "interleave",
         [MPOL_LOCAL] = "local",     [MPOL_PREFERRED_MANY] = "preferred-many",
     };
-    unsigned long mask[16] = {0}; /* the kernel wants room for all it could have */
+    unsigned long mask[16] = {0}; /* the kernel demands space for all nodes it could have */
     int mode = 0;
     pages->policy = "unknown";
     if (syscall(SYS_get_mempolicy, &mode, mask, sizeof(mask) * 8, memory, MPOL_F_ADDR) != 0)

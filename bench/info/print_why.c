@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-info --why: the answer of twill_context_why() as a table. */
+/* twill-info --why: print the answer of twill_context_why() as a table. */
 #include "bench/info/print_why.h"
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@ enum { FIELDS = 7 };
 
 struct line {
     char text[512];
-    const char *field[FIELDS]; /* "" where there is none */
+    const char *field[FIELDS]; /* "" if missing */
 };
 
 static void cut_fields(struct line *line, const char *text)
@@ -26,7 +26,7 @@ static void cut_fields(struct line *line, const char *text)
     }
 }
 
-/* Microseconds, losing decimals as they grow. */
+/* Format microseconds, with fewer decimals the larger they are. */
 static const char *format_time(const char *picoseconds, char text[32])
 {
     double us = strtod(picoseconds, NULL) / 1e6;
@@ -63,13 +63,14 @@ static void print_choice(const struct line *l)
 static const char *title_of(const char *kind)
 {
     if (strcmp(kind, "moves") == 0)
-        return "bytes from rank to rank, by the smallest part of the machine that holds both";
+        return "bytes between ranks, by the smallest level of the machine that contains both";
     if (strcmp(kind, "instead") == 0)
-        return "in place of @staged where buffers are mapped (nodes choose alike, by @staged)";
+        return "instead of @staged where buffers are mapped (@staged decides, equally on all "
+               "nodes)";
     return strcmp(kind, "small") == 0 ? "not for this size or these buffers" : "no candidates";
 }
 
-/* A line below a title, which is printed where it is another one than before. */
+/* Print a line below its title, which is printed when the kind of line changes. */
 static void print_listed(const struct line *l, bool first)
 {
     char price[32];
@@ -84,7 +85,7 @@ static void print_listed(const struct line *l, bool first)
 int twill_bench_print_why(twill_context *context, const char *question)
 {
     const char *text = twill_context_why(context, question, 0);
-    char before[32] = ""; /* kind of the line before */
+    char before[32] = ""; /* kind of the previous line */
     struct line line;
     if (text == NULL) {
         fprintf(stderr, "twill-info: --why: %s\n", twill_context_message(context));

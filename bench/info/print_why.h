@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why an algorithm is chosen, in words: twill-info --why. */
+/* twill-info --why: print why an algorithm is chosen. */
 #ifndef TWILL_PRINT_WHY_H
 #define TWILL_PRINT_WHY_H
 
 #include "lib/twill.h"
 
-/* Ask and print. An exit status: a question that cannot be understood is 2. */
+/* Ask and print. Returns an exit status; 2: the question is invalid. */
 int twill_bench_print_why(twill_context *context, const char *question);
 
 #endif

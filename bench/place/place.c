@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-place: what each kind of memory gives here. STREAM's triad, a copy and an allreduce on
- * arrays in DDR and in MCDRAM, side by side. */
+/* twill-place: compare the kinds of memory. STREAM's triad, a copy and an allreduce on arrays in
+ * DDR and in MCDRAM, side by side. */
 #include "bench/common/report.h"
 #include "bench/common/try.h"
 #include "lib/twill.h"
@@ -14,12 +14,12 @@ static const char usage[] =
     "Compare the kinds of memory of this machine: STREAM's triad, a copy, and, on two or more\n"
     "ranks, an allreduce.\n"
     "\n"
-    "  -b, --bytes SIZE   of each of three arrays of a rank (64M); K, M, G are binary\n"
-    "  -n, --repeats N    times of which the median counts (7)\n"
+    "  -b, --bytes SIZE   size of each of a rank's three arrays (64M); K, M, G are binary\n"
+    "  -n, --repeats N    repetitions, whose median is reported (7)\n"
     "  -t, --threads N    OpenMP threads of each rank (1)\n"
     "  -h, --help  -V, --version\n"
     "\n"
-    "Exit status: 0 all right, also without MCDRAM; 1 a failure; 2 a mistake on the command "
+    "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command "
     "line.\n";
 
 enum { TRIAD, COPY, ALLREDUCE, WORKS };
@@ -29,19 +29,19 @@ struct place_options {
     size_t bytes, repeats, threads;
 };
 
-/* One kind of memory, measured. Rates in GB/s. */
+/* One kind of memory with its results, rates in GB/s. */
 struct memory_kind {
     const char *name, *memory; /* "ddr", the setting TWILL_MEMORY=... */
     twill_context *context;
     twill_comm *comm;
     void *array[ARRAYS];
     double rates[WORKS];
-    int64_t fallbacks; /* allocations of all ranks that were not placed so */
+    int64_t fallbacks; /* allocations of all ranks that were placed elsewhere */
 };
 
 struct place_run {
     struct place_options options;
-    twill_comm *comm; /* of the first kind: the ranks' way to talk */
+    twill_comm *comm; /* of the first kind: carries the ranks' own messages */
     int rank, size;
     double *samples;
     int64_t wrong; /* elements over all ranks */
@@ -82,16 +82,16 @@ static twill_status reduce(const struct place_run *run, const struct memory_kind
 
 static const struct place_work {
     twill_status (*run)(const struct place_run *run, const struct memory_kind *kind);
-    double traffic; /* bytes moved for each byte of an array, as STREAM counts them */
+    double traffic; /* bytes moved per byte of an array, as STREAM counts them */
 } works[WORKS] = {{triad, 3}, {copy, 2}, {reduce, 1}};
 
-/* Small whole numbers, exact in float, which no neighbour shares. */
+/* Return a small integer, exact in float and different from its neighbours. */
 static double input_value(size_t i, int factor)
 {
     return (double)(1 + i % 7) * factor;
 }
 
-/* Inputs of a work; threads touch first what they will use. */
+/* Fill the inputs; each thread first touches what it will use. */
 static void fill_inputs(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     double *a = kind->array[RESULT], *b = kind->array[PLACE_LEFT], *c = kind->array[PLACE_RIGHT];
@@ -125,7 +125,7 @@ static twill_status check_work(struct place_run *run, const struct memory_kind *
     return TWILL_OK;
 }
 
-/* Once untimed, then the median of the slowest rank's times. */
+/* Run once untimed, then take the median of the slowest rank's times. */
 static twill_status measure_work(struct place_run *run, struct memory_kind *kind, int work)
 {
     size_t repeats = run->options.repeats;
@@ -172,15 +172,16 @@ static twill_status open_kind(struct memory_kind *kind, const struct place_run *
                               const twill_bootstrap *bootstrap)
 {
     char threads[48];
-    bool alone = bootstrap != NULL && bootstrap->size == 1; /* then in no virtual node */
+    /* a job of one rank has no virtual nodes */
+    bool alone = bootstrap != NULL && bootstrap->size == 1;
     const char *settings[] = {kind->memory, threads, alone ? "TWILL_NODES=" : NULL, NULL};
     snprintf(threads, sizeof(threads), "TWILL_THREADS=%zu", run->options.threads);
     TWILL_BENCH_TRY(twill_context_create(&kind->context, bootstrap, settings));
     return twill_comm_create(&kind->comm, kind->context);
 }
 
-/* Set-up of the second kind's context, over the first's communicator: a sum in which everybody
- * else's part is zero gathers. */
+/* twill_bootstrap's exchange for the second kind's context, over the first's communicator: a sum in
+ * which all other ranks' entries are zero. */
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
 {
     const struct place_run *run = user;
@@ -195,7 +196,8 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     return status;
 }
 
-/* Is this kind here, on every rank? A context of one rank tells, before any waits for another. */
+/* Return whether all ranks have this kind. A context of one rank each finds out, so that no rank
+ * waits for another that lacks it. */
 static twill_status find_kind(const struct place_run *run, const struct memory_kind *kind,
                               bool *found)
 {
@@ -223,9 +225,10 @@ static void print_header(const struct place_run *run)
            "bytes, median of %zu\n",
            twill_version(), run->size, run->size == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
            options->threads, options->threads == 1 ? "" : "s", options->bytes, options->repeats);
-    printf("# triad: a = b + 3c in doubles, plain stores, 24 bytes an element; all ranks together\n"
-           "# copy: memcpy, which may store past the caches, 16 bytes an element; likewise\n"
-           "# allreduce: f32 sum of one array, its bytes over the time\n#\n");
+    printf(
+        "# triad: a = b + 3c in doubles, plain stores, 24 bytes an element; all ranks together\n"
+        "# copy: memcpy, which may store past the caches, 16 bytes an element; all ranks together\n"
+        "# allreduce: f32 sum of one array, its bytes over the time\n#\n");
     printf("# %-8s  %10s %8s  %10s %8s  %10s %8s\n", "memory", "triad", "ratio", "copy", "ratio",
            "allreduce", "ratio");
     printf("# %-8s  %10s %8s  %10s %8s  %10s %8s\n", "", "(GB/s)", "to ddr", "(GB/s)", "to ddr",
@@ -249,8 +252,8 @@ static void print_kind(const struct place_run *run, const struct memory_kind *ki
         if (strncmp(line, "memory for twill_alloc", 22) == 0)
             printf("# %s\n", line);
     if (kind->fallbacks > 0)
-        printf("# %s: %lld allocations were not placed so, there was too little\n", kind->name,
-               (long long)kind->fallbacks);
+        printf("# %s: %lld allocations were placed elsewhere: too little memory of this kind\n",
+               kind->name, (long long)kind->fallbacks);
     fflush(stdout);
 }
 
@@ -326,7 +329,7 @@ static int parse_place(struct place_options *options, int argc, char **argv)
             return 2;
     }
     if (optind < argc)
-        fprintf(stderr, "twill-place: no argument is wanted: '%s'\n", argv[optind]);
+        fprintf(stderr, "twill-place: unexpected argument: '%s'\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }
 
@@ -350,7 +353,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "twill-place: %lld values are wrong\n", (long long)run.wrong);
         result = 1;
     }
-    close_kind(&mcdram); /* first: it was made over the other */
+    close_kind(&mcdram); /* first: it was set up over the other */
     close_kind(&ddr);
     free(run.samples);
     return result;

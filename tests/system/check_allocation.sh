@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# After the first call of a shape nothing of ours allocates, gives back or maps memory, or opens a
-# file: watched by a malloc interposer, on one node, over twill's tcp and over libfabric, whose own are
-# counted apart.
+# After the first call of a shape nothing of twill allocates, frees or maps memory, or opens a file: observed by a
+# malloc interposer, on one node, over twill's tcp and over libfabric, whose own allocations are counted separately.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
@@ -12,18 +11,18 @@ flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror"
 # shellcheck disable=SC2086
 {
     must_end 0 "the interposer compiles" "$cc" $flags -D_GNU_SOURCE -shared -fPIC \
-        -o "$scratch/watch.so" "$from/interposer.c" -ldl || finish
+        -o "$scratch/interposer.so" "$from/interposer.c" -ldl || finish
     must_end 0 "the program compiles" "$cc" $flags -D_GNU_SOURCE -I"$source/lib" -rdynamic \
         -o "$scratch/steady" "$from/steady.c" -L"$build/lib" -ltwill -ldl \
         -Wl,-rpath,"$build/lib" || finish
 }
 
-# The program and not the launcher is watched.
-cat >"$scratch/watched" <<PROGRAM
+# Observe the program, not the launcher.
+cat >"$scratch/observed" <<PROGRAM
 #!/bin/sh
-LD_PRELOAD=$scratch/watch.so exec "$scratch/steady" "\$@"
+LD_PRELOAD=$scratch/interposer.so exec "$scratch/steady" "\$@"
 PROGRAM
-chmod +x "$scratch/watched"
+chmod +x "$scratch/observed"
 TWILL_TIMEOUT=300
 export TWILL_TIMEOUT
 run=$build/bin/twillrun
@@ -35,31 +34,31 @@ said_by() # ranks nodes
 }
 
 for ranks in 2 4; do
-    must_end 0 "$ranks ranks on a node" "$run" -n "$ranks" "$scratch/watched" &&
+    must_end 0 "$ranks ranks on a node" "$run" -n "$ranks" "$scratch/observed" &&
         said_by "$ranks" 1
 done
 for how in tcp:2x1 tcp:2x2 ofi:tcp:2x2; do
     nodes=${how##*:} provider=${how%:*}
     ranks=$((2 * ${nodes#2x}))
     must_end 0 "$ranks ranks, TWILL_NODES=$nodes, $provider" env TWILL_NODES="$nodes" \
-        TWILL_PROVIDER="$provider" "$run" -n "$ranks" "$scratch/watched" && said_by "$ranks" 2
+        TWILL_PROVIDER="$provider" "$run" -n "$ranks" "$scratch/observed" && said_by "$ranks" 2
     grep 'libfabric' "$scratch/output" | head -n 1
 done
 
-# Who waits for long asks after those that are waited for, over connections made for that.
+# A rank that waits for long probes the others, over connections made for that.
 for provider in tcp ofi:tcp; do
     must_end 0 "a rank comes late, $provider" env TWILL_NODES=2x2 TWILL_PROVIDER="$provider" "$run" -n 4 \
-        "$scratch/watched" late && said_by 4 2
+        "$scratch/observed" late && said_by 4 2
 done
 
-# It can fail: without the interposer, and when somebody allocates, directly or through libc.
+# Self-test: it fails without the interposer, and when the program allocates, directly or through libc.
 must_end 2 "self-test: no interposer" "$scratch/steady"
 for how in malloc strdup; do
     for nodes in 2 1+1; do
         must_end failure "self-test: one $how, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" \
-            "$run" -n 2 "$scratch/watched" "$how"
+            "$run" -n 2 "$scratch/observed" "$how"
         grep -q "allreduce of 4096 bytes in malloc memory: 2 allocations, the first by malloc" \
-            "$scratch/output" || fault "one $how is not told: $(cat "$scratch/output")"
+            "$scratch/output" || fault "one $how is not reported: $(cat "$scratch/output")"
     done
 done
 finish

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twill-bench over real processes: nccl-tests' table and JSON, the check that finds one wrong value, and
-# command lines that must be refused.
+# twill-bench with processes as ranks: nccl-tests' table and JSON, the check that finds a single wrong value, and
+# command lines that must be rejected.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 bench=$bin/twill-bench
 
 
-# Rows as nccl-tests prints them: the columns, and what they must say of each other. 0 wrong.
+# Rows as nccl-tests prints them: the columns agree with each other, 0 wrong.
 check_rows()
 {
     # shellcheck disable=SC2016 # awk's dollars
@@ -47,7 +47,7 @@ sed -n 's/ *$//; /out-of-place/,/(elements)/p' "$scratch/out" | cmp -s - "$scrat
     fail "the header is not nccl-tests'"
 check_rows 5 13 1 "allreduce, 2 ranks"
 
-# Names and sizes as others have them, and the table for programs.
+# Names and sizes as other programs spell them, and the CSV.
 ranks 2 "$bench" all_reduce -b 1KB -e 8KiB -f 2 -d fp32 -o sum || fail "all_reduce"
 check_rows 4 13 1 "all_reduce, fp32"
 ranks 2 "$bench" all_reduce_perf -b 8 -e 8MB -f 1024 -d bfloat16 --csv || fail "--csv"
@@ -57,7 +57,7 @@ awk -F, 'NR == 1 { n = NF; if ($1 != "size_bytes" || $6 != "time_us" || $9 != "w
     { sizes = sizes " " $1 } END { if (sizes != " 8 8192 8388608") exit 1 }' "$scratch/out" || fail "the CSV"
 ranks 1 "$bench" alltoallv -b 64 -e 64 --csv -I 1 || fail "--csv of what has no place"
 awk -F, '{ if (NF != 21 || (NR == 2 && ($10 != "" || $13 != ""))) exit 1 } END { exit NR != 2 }' "$scratch/out" || fail "the CSV of alltoallv"
-expect 2 "--csv does not go with --list" "$bench" allreduce --csv --list x
+expect 2 "--csv cannot be combined with --list" "$bench" allreduce --csv --list x
 
 # Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
 expect 1 "(TWILL_HEAP_LIMIT)" env TWILL_HEAP_LIMIT=1M "$bin/twillrun" -n 2 "$bench" allreduce -b 1M -e 1M -n 1
@@ -171,17 +171,17 @@ bytes=$(awk '!/^#/ { n += 4 * $1 } END { print n }' "$scratch/resnet")
 cmake -DFILE="$scratch/step.json" -DKEYS=49 -DBYTES="$bytes" -P "$(dirname "$0")/../support/check_bench_step.cmake" >"$scratch/out" 2>&1 ||
     fail "the JSON of --list"
 
-# Lists that are none. Rank 0 alone reads and speaks.
+# Invalid lists. Only rank 0 reads the list and prints errors.
 expect 2 "--list: /nonexistent/x: No such file" "$bench" allreduce --list /nonexistent/x
 expect 2 "--list: $scratch: Is a directory" "$bench" allreduce --list "$scratch"
-expect 2 "there is no tensor in it" "$bench" allreduce --list /dev/null
+expect 2 "the list has no tensor" "$bench" allreduce --list /dev/null
 for word in abc -3 1.5 0 '12 13' 99999999999999999999; do
     printf '# three lines\n12\n%s\n' "$word" >"$scratch/bad"
     expect 2 "--list: $scratch/bad:3: '$word' is not a number" "$bench" allreduce --list "$scratch/bad"
 done
 echo 999999999999999999 >"$scratch/bad"
 expect 2 "bad: more elements" "$bin/twillrun" -n 2 "$bench" allreduce --list "$scratch/bad"
-[ "$(grep -c 'bad: more' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks of a list"
+[ "$(grep -c 'bad: more' "$scratch/out")" -eq 1 ] || fail "more than one rank complains about a list"
 
 # Progress: on a terminal, and nowhere else.
 if command -v script >/dev/null; then
@@ -218,22 +218,22 @@ done <<'END'
 -o/--op: 'median'|allreduce -o median
 -d/--datatype: 'quad'|allreduce -d quad
 -r/--root: 'me'|broadcast -r me
--r/--root: there is no rank 7|broadcast -r 7
+-r/--root: rank 7 does not exist|broadcast -r 7
 -z/--blocking: '2'|allreduce -z 2
 -T/--timeout: '0'|allreduce -T 0
 -I/--per_iter_timing: 'y'|allreduce -I y
 -K/--per_iter_skip must|allreduce -K 20
 --memory: 'hbm'|allreduce --memory hbm
 --align: '48'|allreduce --align 48
--b, -e, -i and -f do not go with it|allreduce --list x -f 2
+-b, -e, -i and -f cannot be combined with it|allreduce --list x -f 2
 --list is for allreduce and broadcast|barrier --list x
---list does not go with|allreduce --list x --overlap test
---reproducible is for|broadcast --reproducible
+--list cannot be combined with|allreduce --list x --overlap test
+--reproducible needs a reduction|broadcast --reproducible
 --form: 'lazy'|allreduce --form lazy
 --overlap: 'some'|allreduce --overlap some
 --split: '0'|allreduce --split 0
 --split: 'rack'|allreduce --split rack
-do not go together|allreduce -o band -d f32
+does not have this operation|allreduce -o band -d f32
 unrecognized option '--size'|allreduce --size 8
 'allgatherw' is not a collective|allgatherw
 name a collective|-n 3
@@ -244,7 +244,7 @@ expect 0 "Usage: twill-bench" "$bench" --help
 expect 0 "twill-bench 0." "$bench" --version
 
 # The check must notice an allreduce that does nothing, and one that gets a single bit wrong on one
-# rank. A preloaded library plays those; sanitizers do not stand it.
+# rank. A preloaded library does that, which sanitizers do not allow.
 if [ -n "$sanitize" ]; then
     echo "sanitized: broken libraries are not preloaded"
     exit 0

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twill-bench --calibrate: writes a file that TWILL_TUNING reads, with a model and with times of
-# algorithms for every collective, on one node and on two; at small sizes, which take no time.
+# twill-bench --calibrate: writes a file that TWILL_TUNING reads, with a model and times of algorithms for every
+# collective, on one node and on two; with small sizes, which take no time.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 bench=$bin/twill-bench
@@ -30,4 +30,4 @@ expect 1 "--calibrate: $scratch/one: File exists" "$bench" --calibrate "$scratch
 expect 1 "--calibrate: /nonexistent/x: No such file" "$bin/twillrun" -n 2 "$bench" --calibrate /nonexistent/x
 expect 2 "option '--calibrate' requires an argument" "$bench" --calibrate
 expect 2 "--calibrate: '' is not a file" "$bench" --calibrate=
-expect 2 "--calibrate is of every collective: 'barrier'" "$bench" barrier --calibrate "$scratch/x"
+expect 2 "--calibrate takes no collective, it measures all: 'barrier'" "$bench" barrier --calibrate "$scratch/x"

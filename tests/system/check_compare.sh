@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twill-compare: twill and the bound alone, with doubles of peers (one that works, one that computes
-# wrongly, one that fails, one that hangs, one that does not compile), and with those that are here.
-# What is measured is not judged, only that it is told, and that what is told agrees.
+# twill-compare: twill and the bound alone, with doubles of peers (one that works, one that computes wrongly, one that
+# fails, one that hangs, one that does not compile), and with the peers that are installed. The measurements are not
+# judged, only that all are reported and agree.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 compare=$bin/twill-compare
@@ -73,16 +73,16 @@ pairs()
         ' "$scratch/err" >"$scratch/out" || fail "the numbers of pairs"
 }
 
-# Nothing of a peer is here: this is said, and no fault. Every size is reported, no time is missing.
+# No peer is installed, which is reported and not an error. Every size is reported, no time is missing.
 none=/nonexistent
-expect 0 "ompi-cma-tuned       left out: not here: no mpicc.openmpi" env PATH=$none "$compare" --quick \
+expect 0 "ompi-cma-tuned       left out: not installed: no mpicc.openmpi" env PATH=$none "$compare" --quick \
     --sizes 8,1K,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --csv "$scratch/c.csv" --plot "$scratch/p"
-grep -q '^# gloo  *left out: not here, or its program does not compile: c++: No such file' \
-    "$scratch/out" || fail "gloo is not here"
-grep -q '^# ucc  *left out: --ucc PREFIX would say' "$scratch/out" || fail "ucc is not here"
-grep -q 'no plot: gnuplot: No such file' "$scratch/out" || fail "gnuplot is not here"
-# which is said before anything is measured
-sed '/^#/q' "$scratch/out" | grep -q "^twill-compare: --plot $scratch/p: gnuplot is not in PATH" || fail "no gnuplot is said late"
+grep -q '^# gloo  *left out: not installed, or its program does not compile: c++: No such file' \
+    "$scratch/out" || fail "gloo is not missing"
+grep -q '^# ucc  *left out: its path was not given: --ucc PREFIX' "$scratch/out" || fail "ucc is not missing"
+grep -q 'no plot: gnuplot: No such file' "$scratch/out" || fail "gnuplot is not missing"
+# reported before the measurement
+sed '/^#/q' "$scratch/out" | grep -q "^twill-compare: --plot $scratch/p: gnuplot is not in PATH" || fail "the missing gnuplot is reported late"
 [ "$(grep -c '^[a-z_]*,[0-9]*,"[^"]*",2,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,true$' "$scratch/c.csv")" -eq \
     "$(($(wc -l <"$scratch/c.csv") - 1))" ] || fail "a line of the CSV"
 [ "$(cut -d, -f1,2 "$scratch/c.csv" | tail -n +2 | sort -u | wc -l)" -eq 16 ] || fail "rows of the CSV"
@@ -177,7 +177,7 @@ grep -q '^row broadcast 8 [a-z-]* - -$' "$scratch/err" || fail "a peer that has 
 grep -q '^row allreduce_in 8 [a-z-]* ompi-cma ompi-cma-tuned$' "$scratch/err" || fail "the best peers"
 
 # Too much for that peer: it fails in the middle, and the others go on.
-run_with_doubles 0 "ompi-cma was left out: a call failed: more to exchange than the board has" --quick \
+run_with_doubles 0 "ompi-cma was left out: a call failed: more to exchange than the board can hold" --quick \
     --peers ompi-cma --sizes 8,128K --only allreduce_in
 numbers 2 2
 
@@ -193,7 +193,7 @@ double mpicc.openmpi 'echo "peer_mpi.c:7:10: fatal error: mpi.h: no" >&2' 'exit 
 run_with_doubles 0 "its program does not compile: peer_mpi.c:7:10: fatal error: mpi.h: no" --quick \
     --sizes 8 --peers ompi-cma-tuned --only allreduce_in
 
-# An MPI under the common names is what its launcher says it is.
+# An MPI under the common names is identified by its launcher.
 rm "$doubles"/*
 compiler 0 mpicc
 double mpiexec 'echo "HYDRA build details:"'
@@ -206,7 +206,7 @@ if ! command -v mpicc.openmpi >"$scratch/err"; then
     grep -q "^mpich: .*/mpiexec -n 2 " "$scratch/out" || fail "MPICH under common names"
 fi
 
-# More ranks than cores; persistent calls; and interrupted, everything is ended and removed.
+# More ranks than cores; persistent calls; after an interrupt, all processes and files are gone.
 cores=$(getconf _NPROCESSORS_ONLN)
 expect 0 "# twill-alloc-prepared" "$compare" -n $((cores < 32 ? cores + 1 : 3)) --quick --peers none \
     --prepared --sizes 8,4K --rounds 1 --timeout 300 --only reduce_scatter,allreduce
@@ -219,7 +219,7 @@ wait $pid || code=$?
 [ $code -eq 1 ] || fail "status $code, not 1, after SIGTERM"
 grep -q "^twill-compare: interrupted" "$scratch/err" || fail "it was interrupted"
 
-# Those that are here: whatever they measure, twill's and the bound's values are right.
+# Installed peers: times are not judged, but twill's and the bound's values are right.
 if [ -z "$sanitize" ]; then
     timeout -k 10 "$patience" "$compare" --quick --sizes 8,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --plot "$scratch/p" \
         --work "$scratch/work" >"$scratch/out" 2>"$scratch/err" || fail "with the peers that are here"
@@ -229,13 +229,13 @@ if [ -z "$sanitize" ]; then
     numbers 11 1
 fi
 
-# MPI programs with and without twill; without an MPI, and with those that are here.
-expect 0 "# ompi+twill           left out: not here: no mpicc.openmpi" env PATH=$none "$compare" --mpi --quick
-for flavour in openmpi mpich; do
-    if [ ! -e "$bin/../lib/libtwill-mpi-$flavour.so" ] || [ -n "$sanitize" ]; then
+# MPI programs with and without twill; without an MPI, and with installed ones.
+expect 0 "# ompi+twill           left out: not installed: no mpicc.openmpi" env PATH=$none "$compare" --mpi --quick
+for variant in openmpi mpich; do
+    if [ ! -e "$bin/../lib/libtwill-mpi-$variant.so" ] || [ -n "$sanitize" ]; then
         continue
     fi
-    name=$flavour
+    name=$variant
     [ $name = mpich ] || name=ompi
     expect 0 "0 wrong" "$compare" --mpi --quick --rounds 1 --sizes 8,4K --timeout 300 --peers $name \
         --only allreduce_out,reduce,gather,scatter,alltoall,barrier,self --json "$scratch/c.json"
@@ -246,7 +246,7 @@ for flavour in openmpi mpich; do
     pairs
 done
 
-# Between hosts of this machine, where there can be some; and where nobody can be reached.
+# Between hosts of this machine, if possible; and with unreachable hosts.
 code=0
 timeout -k 10 "$patience" sh "$(dirname "$0")/../../bench/compare/compare_hosts.sh" "$compare" 1 --quick --peers none --sizes 8,64K --rounds 2 \
     --only allreduce_in,broadcast,barrier --timeout 300 --json "$scratch/c.json" >"$scratch/out" 2>&1 || code=$?
@@ -255,7 +255,7 @@ if [ $code -eq 77 ]; then
 else
     [ $code -eq 0 ] || fail "status $code between hosts"
     grep -q '^# host h1 (h1): 1 ranks, congestion control [a-z]' "$scratch/out" || fail "the second host"
-    grep -q '^# raw-pingpong  *TCP, to and fro' "$scratch/out" || fail "one way of TCP"
+    grep -q '^# raw-pingpong  *TCP, ping-pong' "$scratch/out" || fail "one way of TCP"
     grep -q '^# [0-9]* s, 0 wrong$' "$scratch/out" || fail "no good end between hosts"
     numbers 5 2
     sed -n 's/.*"congestion_control"://p' "$scratch/c.json" | grep -q '"[a-z]' || fail "congestion control"
@@ -265,7 +265,7 @@ expect 1 "twill is left out: it ended during its start with status" "$compare" -
 expect 1 "twill-compare: --congestion cubic: nowhere: not today" "$compare" --hosts nowhere:1,there:1 \
     --agent "sh -c 'echo not today; exit 1'" --congestion cubic --quick --peers none
 
-# What is wrong.
+# Wrong command lines.
 while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words
     expect 2 "$text" "$compare" $arguments
@@ -282,9 +282,9 @@ done <<'END'
 --congestion: 'Cubic' is not the name of a congestion control|--congestion Cubic
 --rounds: '0' is not 1 to 100|--rounds 0
 --turn: 'x' is not 1 to 10000 ms|--turn x
-no argument is wanted: 'allreduce'|allreduce
---only: 'self' is not to be had without --mpi|--only self_barrier
---plot: 'p' is not to be had with --mpi|--mpi --plot p
+unexpected argument: 'allreduce'|allreduce
+--only: 'self' is not available without --mpi|--only self_barrier
+--plot: 'p' is not available with --mpi|--mpi --plot p
 END
 expect 0 "Usage: twill-compare" "$compare" --help
 expect 0 "twill-compare 0." "$compare" -V

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Device pointers (TWILL_WITH_CUDA) with a double of the CUDA driver: it shows that device memory is
-# noticed, staged and never touched. No GPU takes part.
+# Device pointers (TWILL_WITH_CUDA) with a double of the CUDA driver: device memory is recognised, copied through
+# bounce memory and never touched. No GPU takes part.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 

@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Two of the programs of foreign/run_programs.sh, the cheap ones: testers of ScaLAPACK and HPC Challenge, with libtwill-mpi as
-# without it, and collectives of theirs were taken. A library that spoils their end must be seen. Skipped (77) where no
-# MPI or none of the programs is.
+# Two of the programs of foreign/run_programs.sh, the cheap ones: the testers of ScaLAPACK and HPC Challenge must give
+# equal results with and without libtwill-mpi, and some of their collectives must be taken. A library that breaks
+# their end must be detected. Skipped (77) without an MPI or the programs.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2086,SC2154 # words; of rules.sh
 . "$(dirname "$0")/../support/check.sh"
 export TEST_FOREIGN="$scratch/foreign" TEST_BUILD="$build"
 
-# run BUILD CASES PROGRAM OPTION...: with both MPIs, as far as they are here.
+# run BUILD CASES PROGRAM OPTION...: with both MPIs, if installed.
 run()
 {
     run_build=$1 run_cases=$2 run_program=$3 run_got=0
@@ -41,7 +41,7 @@ done
 for doubts in '' --doubts; do
     run "$scratch/spoilt" '^xdbrd$' scalapack $doubts
     [ $run_got -eq 1 ] || fail "a spoilt end was not seen${doubts:+ ($doubts)}"
-    [ "$(grep -c '^WORSE scalapack' "$scratch/out")" -eq "$programs" ] || fail "a spoilt end was not told"
+    [ "$(grep -c '^WORSE scalapack' "$scratch/out")" -eq "$programs" ] || fail "a broken end was not reported"
 done
 
 # What fails without twill, too, is named, and is not worse.

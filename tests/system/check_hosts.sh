@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The library between hosts that are really apart (not TWILL_NODES): values of all collectives, even and
-# uneven, over IPv4, IPv6 and slow links, with different congestion controls; a rank that is killed and a
-# link that goes down are told by name, in time.
+# The library between hosts with networks of their own (namespaces, not TWILL_NODES): values of all collectives, even
+# and uneven, over IPv4, IPv6 and slow links, with different congestion controls; a rank that is killed and a link
+# that goes down are reported by name and in time.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2016,SC2154 # the ranks' shells are to expand what is quoted here
 . "$(dirname "$0")/../support/check.sh"
@@ -19,8 +19,8 @@ right()
     hosts_job "$right_hosts" "$bench" "$right_collective" "$@" || fail "status $?: $right_collective on $right_hosts"
     grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "values: $right_collective on $right_hosts"
 }
-# begin SIZE options...: an allreduce that does not end, in $pid; ranks' processes are in $scratch/pids. When one of
-# them is to be killed, which $scratch/killed says, the others' words may be heard first, but not their ends.
+# begin SIZE options...: start endless allreduces, in $pid; ranks' pids are in $scratch/pids. If a rank will be killed
+# ($scratch/killed), the others may print before its death is seen, but end only after it.
 begin()
 {
     begin_size=$1
@@ -38,7 +38,7 @@ begin()
     wait_for_row $pid
     wait_for -p $pid has_lines "$scratch/pids" 4
 }
-# ends STATUS PATTERN N: with this status, and N ranks have said this of their call.
+# ends STATUS PATTERN N: the job must end with this status, and N ranks must print this about their call.
 ends()
 {
     ends_status=$1 ends_text=$2 ends_left=$3 ends_got=0
@@ -111,7 +111,7 @@ grep -q 'rank 1 joined and its host stopped answering before all ranks had joine
 code=0
 hosts_job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?
 [ $code -eq 1 ] || fail "status $code without a link"
-grep -qE 'rank 0: .*rank 1|rank 1: .*(rank 0|MASTER_ADDR)' "$scratch/err" || fail "nobody is named without a link"
+grep -qE 'rank 0: .*rank 1|rank 1: .*(rank 0|MASTER_ADDR)' "$scratch/err" || fail "no rank is named without a link"
 hosts_down
 
 # --- IPv6 only

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# bench/compare/incast.sh in small: many hosts send to one whose link is narrow; each algorithm ends with right values
-# and its row of the table. Skipped (77) without root, namespaces or tc.
+# bench/compare/incast.sh on a small scale: many hosts send to one with a slow link; each algorithm ends with right
+# values and its row of the table. Skipped (77) without root, namespaces or tc.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2154 # source: of rules.sh
 . "$(dirname "$0")/../support/check.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twill-info: what it shows, the table of variables, and the proof of where pages are, in both branches.
+# twill-info: its output, the table of variables, and where pages are, bound and not.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 info=$bin/twill-info
@@ -9,7 +9,7 @@ unset TWILL_MEMORY TWILL_TIMEOUT MEMKIND_HBW_NODES
 expect 0 "Usage: twill-info" "$info" -h
 expect 0 "twill-info 0." "$info" -V
 expect 2 "unrecognized option '--foo'" "$info" --foo
-expect 2 "no argument is wanted: 'foo'" "$info" foo
+expect 2 "unexpected argument: 'foo'" "$info" foo
 expect 2 "--memory: 'x' is not a size" "$info" --memory=x
 expect 2 "--memory: '0' is not a size" "$info" --memory 0
 expect 1 "are more than the" "$info" --memory 900T
@@ -34,7 +34,7 @@ grep -q '^memory  *NUMA 0, DDR, size unknown' "$scratch/out" || fail "a memory o
 machine vm-knl-quadrant-cache.xml
 grep -q '^caches .*, L3 none$' "$scratch/out" || fail "an L3 on a KNL"
 machine synth-hbm-nvm.xml
-grep -q '^memory  *NUMA 5, other, 488281 MiB, no cores' "$scratch/out" || fail "NVM is not told apart"
+grep -q '^memory  *NUMA 5, other, 488281 MiB, no cores' "$scratch/out" || fail "NVM is not distinguished"
 
 # The hierarchy is a tree: of this rank alone, and of a job on a machine that is described.
 expect 0 "" "$info"
@@ -54,7 +54,7 @@ diff - "$scratch/tree" <<'END' || fail "the hierarchy of a job"
       NUMA node 1 (ranks 6-7)
 END
 
-# Ranks that are not bound are of no part of the machine, which is said once in a job; bound ones are. The CPUs
+# Unbound ranks belong to no level of the machine, which is reported once per job; bound ranks do. The CPUs
 # are this machine's, the packages are not.
 if [ "$(nproc)" -ge 2 ] && [ "$("$bin/twillrun" -n 2 sh -c 'sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status' | sort | tr '\n' ' ')" = "0 1 " ]; then
     export HWLOC_SYNTHETIC="pack:2 [numa] core:1 pu:1" HWLOC_THISSYSTEM=1
@@ -67,7 +67,7 @@ if [ "$(nproc)" -ge 2 ] && [ "$("$bin/twillrun" -n 2 sh -c 'sed -n "s/^Cpus_allo
     ! grep -q 'ranks are not bound: this one' "$scratch/out" || fail "said in spite of TWILL_LOG=none"
     expect 0 "package 1 (rank 1)" "$bin/twillrun" -n 2 "$info"
     ! grep -qE 'not bound|advice' "$scratch/out" || fail "bound ranks are said not to be"
-    # Those of one core have no choice.
+    # With a single core there is nothing to report.
     expect 0 "" taskset -c 0 "$bin/twillrun" -n 2 --bind none "$info"
     ! grep -qE 'may run on the same' "$scratch/out" || fail "ranks of one core are said not to be bound"
     unset HWLOC_SYNTHETIC HWLOC_THISSYSTEM
@@ -93,7 +93,7 @@ echo "$after" | grep -q '^TWILL_TIMEOUT  *33  *600 ' || fail "value and default:
 result=0
 "$info" --memory 3M >"$scratch/out" 2>&1 || result=$?
 if [ $result -ne 0 ] && grep -q "Operation not permitted" "$scratch/out"; then
-    skip "the kernel lets nobody ask where pages are here"
+    skip "the kernel does not allow asking where pages are"
 fi
 [ $result -eq 0 ] || fail "--memory"
 awk '/NUMA node/ { pages += $4 } END { exit pages * 4096 < 3 * 1048576 }' "$scratch/out" || fail "too few pages"
@@ -102,10 +102,10 @@ awk '/NUMA node/ { pages += $4 } END { exit pages * 4096 < 3 * 1048576 }' "$scra
 export TWILL_MEMORY=mcdram:bind
 MEMKIND_HBW_NODES=0
 export MEMKIND_HBW_NODES
-expect 0 "Bound as asked" "$info" --memory=5M
+expect 0 "Bound as requested" "$info" --memory=5M
 TWILL_MEMORY=mcdram:bind,mcdram:bind
-expect 0 "2 ranks' parts of a communicator, policy: bind" "$bin/twillrun" -n 2 "$info" --memory=5M
-[ "$(grep -c 'Bound as asked' "$scratch/out")" -eq 2 ] || fail "not both kinds are bound"
+expect 0 "2 ranks' regions of a communicator, policy: bind" "$bin/twillrun" -n 2 "$info" --memory=5M
+[ "$(grep -c 'Bound as requested' "$scratch/out")" -eq 2 ] || fail "not both kinds are bound"
 expect 0 "" "$bin/twillrun" -n 2 "$info"
 awk '/^memory held / { n = $(NF - 3); all = $(NF - 5) } END { exit !(n > 0 && n == all) }' "$scratch/out" ||
     fail "what is held of the library is not of MCDRAM"
@@ -113,13 +113,13 @@ TWILL_MEMORY=mcdram:bind
 unset MEMKIND_HBW_NODES
 result=0
 "$info" --memory=5M >"$scratch/out" 2>&1 || result=$?
-if grep -q "Bound as asked" "$scratch/out"; then
+if grep -q "Bound as requested" "$scratch/out"; then
     echo "this machine has MCDRAM"
 elif [ $result -ne 1 ]; then
     fail "mcdram:bind without MCDRAM: status $result"
 fi
 
-# MCDRAM that was asked for and is not there: said once, and counted.
+# MCDRAM that was requested and is missing: reported once, and counted.
 if [ "$("$info" | grep -c MCDRAM/HBM)" -eq 0 ]; then
     expect 0 "meant for MCDRAM or HBM are in DDR: mcdram: DDR: this machine has no MCDRAM" \
         env TWILL_MEMORY=mcdram "$bin/twillrun" -n 3 --bind none "$info" --memory 1M

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs the build into a prefix of its own, and builds programs outside the tree with
-# find_package(twill) and with pkg-config, shared and static, C and C++; and runs them.
+# Install the build into a temporary prefix; build and run programs outside the tree with find_package(twill) and with
+# pkg-config, shared and static, C and C++.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
@@ -146,7 +146,7 @@ by_install_page()
     run "$HOME/here/a.out"
 }
 
-# The installed examples are a project of their own.
+# The installed examples are a separate project.
 by_examples()
 {
     cp -r "$prefix/share/doc/twill/examples" "$scratch/examples"
@@ -158,7 +158,7 @@ by_examples()
     done
 }
 
-# Inside another project: the library alone, whose warnings are nobody's errors, here without what is optional.
+# Inside another project: the library alone, whose warnings are not errors there, without optional parts.
 by_subdirectory()
 {
     mkdir "$scratch/host"
@@ -209,7 +209,7 @@ for mpi in "$prefix/$libdir"/libtwill-mpi-*.so; do
     [ ! -f "$mpi" ] || must_pass "${mpi##*/} is shared" check_shared "$mpi"
 done
 
-# Self-test: a file that is missing, a header too many, a path of the build, is noticed.
+# Self-test: a file that is missing, a header too many, a path of the build, is detected.
 touch "$prefix/include/base.h"
 rm "$prefix/$libdir/libtwill.a"
 echo "# $source/lib" >>"$prefix/$libdir/pkgconfig/twill.pc"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The right interface, on two hosts with two networks: by the route to rank 0, whatever else is up;
-# what TWILL_INTERFACE says; and hosts that have IPv6 only, or nothing but link-local addresses.
+# The choice of the interface, on two hosts with two networks: by the route to rank 0, whatever else is up; by
+# TWILL_INTERFACE; and on hosts that have IPv6 only, or only link-local addresses.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 # shellcheck source-path=SCRIPTDIR source=../support/hosts.sh disable=SC2154 # here is of rules.sh
@@ -44,7 +44,7 @@ host_run 0 ip route del default
 expect 0 "between hosts it would be: eth0 address 10.88.0.1: the best of the interfaces" \
     "$hosts_in" 0 "$info"
 
-# Said by the user.
+# Set by the user.
 expect 0 "eth1 address 10.88.1.1: set by TWILL_INTERFACE=eth1" \
     env TWILL_INTERFACE=eth1 "$hosts_in" 0 "$info"
 export TWILL_INTERFACE=eth1
@@ -59,7 +59,7 @@ expect 1 "eth8 is no interface" env TWILL_INTERFACE=eth0,eth8 RANK=0 WORLD_SIZE=
     MASTER_ADDR=10.88.0.1 MASTER_PORT=20999 "$hosts_in" 0 "$info"
 hosts_down
 
-# IPv6 only: rendezvous, watch and messages.
+# IPv6 only: rendezvous, failure detector and messages.
 hosts_up 2 --ipv6
 host_run 0 sh -c 'test -e /proc/net/if_inet6' || skip "no IPv6 here"
 good_pair fd88:0:0:0::1 "$bin/twill-bench" allreduce -b 8 -e 1M -f 16 -n 3
@@ -73,7 +73,7 @@ done
 host_run 1 ip link set eth0 down
 host_run 1 ip link set eth0 name wire5
 host_run 1 ip link set wire5 up
-# has_link_local HOST INTERFACE: nobody else was found to have that address.
+# has_link_local HOST INTERFACE: its link-local address is usable, as no duplicate was found.
 has_link_local()
 {
     host_run "$1" ip -6 address show dev "$2" scope link -tentative | grep -q fe80

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The key of a job is in nothing that is written: JSON, tables, twill-info, logs, reports and errors.
+# The key of a job is in no output: JSON, tables, twill-info, logs, reports and errors.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2016 # the ranks' shells are to expand what is quoted here
 . "$(dirname "$0")/../support/check.sh"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twill.hpp and the Fortran module: the examples that were built, and programs that use all of them, compiled as
-# strictly as users may, on 2 ranks.
+# twill.hpp and the Fortran module: the examples that were built, and programs that use all of both, compiled with
+# strict warnings, on 2 ranks.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 

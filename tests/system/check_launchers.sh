@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Programs of twill under every launcher that is here: Hydra, Open MPI's mpirun, Slurm with and without PMI, on one
-# host and on two (namespaces); torchrun, PALS and ALPS by the variables they set, given by hand. A line each:
-# launcher and version, hosts x ranks, how it was detected, and the result. Skipped (77) where there is no launcher
-# but ours; what else is missing is said in its line.
+# Programs of twill under every installed launcher: Hydra, Open MPI's mpirun, Slurm with and without PMI, on one host
+# and on two (namespaces); torchrun, PALS and ALPS by the variables they set, set by hand. Prints a line each:
+# launcher and version, hosts x ranks, how it was detected, and the result, or what is missing. Skipped (77) if
+# twillrun is the only launcher.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2016,SC2086,SC2154 # for the ranks' shells to expand; words of commands; of rules.sh
 . "$(dirname "$0")/../support/check.sh"
@@ -137,14 +137,14 @@ if [ -n "$hydra" ]; then
     name="Hydra $(version_of "$hydra")"
     job "$name" 1x4 "Hydra: PMI_FD" - "$hydra" -n 4 "$where"
     job "$name -pmi-port" 1x3 "Hydra: PMI_PORT" - "$hydra" -pmi-port -n 3 "$where"
-    # Our launcher inside of theirs: each is a job of its own.
+    # Our launcher inside of theirs: each is a separate job.
     expect 0 "rank 1 of 2, local 1 of 2, node 0 of 1, right: twillrun" "$hydra" -n 2 "$bin/twillrun" -n 2 "$where"
     # A launcher whose descriptor does not reach the ranks, or is contradicted, and the user's word against it.
     complains "PMI_SIZE=2: a launcher that speaks PMI started several ranks" \
         "$hydra" -n 2 sh -c 'eval "exec $PMI_FD<&-"; exec "$0"' "$where"
     complains "WORLD_SIZE=1 is set as well" "$bin/twillrun" -n 1 "$hydra" -n 2 "$where"
     expect 0 "single: one rank, as TWILL_LAUNCHER=none" "$hydra" -n 2 env TWILL_LAUNCHER=none "$where"
-    # Hydra serves one set-up: a second one is told why it cannot be.
+    # Hydra serves one set-up: a second one gets the reason why it fails.
     complains "It serves one set-up of a process" "$hydra" -n 2 "$where" -2
     # A rank that never comes.
     stay_away PMI_RANK

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What a program gets by being linked with twill: no library of a fabric before one is needed, and no
-# signal handler ever. libfabric is opened when ranks are on several nodes, and what is done without it.
+# What linking with twill brings into a program: no fabric library before one is needed, and never a signal handler.
+# libfabric is opened when ranks are on several nodes; without it, twill uses its own tcp.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 
 program=$build/tests/linked
 
-# All lines of that time say this: WHEN PATTERN.
+# lines_say WHEN PATTERN: all lines of that time must match.
 lines_say()
 {
     grep -q "^$1:" "$scratch/out" || fail "no line of $1"
@@ -25,12 +25,12 @@ lines_say main "$none"
 lines_say used "signals: 0+ libraries:( libmemkind)?$" # no fabric is needed on a node
 [ "$(grep -c ^used: "$scratch/out")" -eq 2 ] || fail "not both ranks came to the end"
 
-# Without what twillrun sets to have PSM leave signals alone.
+# Without the variables by which twillrun keeps PSM from installing signal handlers.
 TWILL_NODES=2x1 TWILL_PROVIDER=ofi:tcp ranks 2 env -u IPATH_NO_BACKTRACE -u HFI_NO_BACKTRACE "$program"
 lines_say main "$none"
 lines_say used 'signals: 0+ libraries: libfabric'
 
-# A library that is not there, or is another: twill's tcp, and the reason; an error where libfabric was asked for.
+# A missing library, or another version: twill's tcp, and the reason; an error if libfabric was requested.
 missing=$scratch/libfabric.so.1
 TWILL_NODES=2x1 TWILL_LIBFABRIC=$missing ranks 2 "$program"
 lines_say used 'signals: 0+ libraries:( libmemkind)?$'

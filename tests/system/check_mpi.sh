@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# MPI programs under libtwill-mpi, with every MPI that it is built for: each compares what MPI does with
-# twill in between with what PMPI does. TEST_MPI_LONG=1: more of everything; TEST_SEED: other cases.
+# MPI programs under libtwill-mpi, with every MPI that it was built for: each compares MPI's calls, with twill in
+# between, with PMPI's. TEST_MPI_LONG=1: more of everything; TEST_SEED: other cases.
 # shellcheck source-path=SCRIPTDIR source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 # shellcheck source-path=SCRIPTDIR source=../support/mpi.sh
 . "$(dirname "$0")/../support/mpi.sh"
 
-# dies VARIANT RANKS CASE: it ends, not well, and by itself.
+# dies VARIANT RANKS CASE: the program must end by itself, with a failure.
 dies()
 {
     must_end failure "$1: life $3" launch "$1" "$2" life "$3"
@@ -44,13 +44,13 @@ life()
         fault "the report does not say why: $(cat "$scratch/report")"
 }
 
-# named VARIANT STATUS NAME: how a program ends whose MPI says that this is its name.
+# named VARIANT STATUS NAME: a program whose MPI returns this name must end with this status.
 named()
 {
     must_end "$2" "$1: below is '$3'" env TEST_MPI_VERSION="$3" sh "$0" launch "$1" 1 life status
 }
 
-# Who has the ABI that the library was built for goes by several names; all others are refused.
+# MPIs of the ABI that the library was built for have several names; all others are refused.
 names()
 {
     case $1 in

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# mpi4py's own tests with libtwill-mpi: with MPICH all but those that start processes with 2 ranks, and some that
-# communicate with 3 and 4; these with Open MPI, too, with 2, 3 and 4. They come from PyPI. TEST_MPI_LONG=1: besides, all
+# mpi4py's own tests with libtwill-mpi: with MPICH all except those that start processes with 2 ranks, and some that
+# communicate with 3 and 4; these with Open MPI, too, with 2, 3 and 4. They come from PyPI. TEST_MPI_LONG=1: also all
 # modules one by one with 3 and 4 ranks, without twill and with it, and MPICH's own tests of windows and partitioned
-# messages. What fails with twill fails the test if it passes without; what does not is named. Skipped (77) where there
-# is no MPI, no Python to build with, or PyPI cannot be reached.
+# messages. What fails with twill fails the test if it passes without; other failures are named. Skipped (77) without
+# an MPI, without Python for building, or if PyPI cannot be reached.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2154 # of rules.sh
 . "$(dirname "$0")/../support/check.sh"

@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What one rank of an MPI program lacks, memory or operations, or does otherwise than the others, hangs
-# nobody.
+# What one rank of an MPI program lacks, memory or operations, or does differently, must not hang any rank.
 # shellcheck source-path=SCRIPTDIR source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 # shellcheck source-path=SCRIPTDIR source=../support/mpi.sh

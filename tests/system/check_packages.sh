@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Debian packages that cpack makes: dpkg installs them into a copy of this system (an overlay that is thrown
-# away), programs are compiled and started there without any path, and removed they leave nothing behind.
+# Debian packages that cpack makes: dpkg installs them into a copy of this system (an overlay that is discarded),
+# programs are compiled and started there without any path, and removing the packages leaves nothing.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 

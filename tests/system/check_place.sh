@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twill-place: a row for each kind of memory, in both branches. What it measures is not judged.
+# twill-place: a row for each kind of memory, with MCDRAM and without. The measurements are not judged.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 place=$bin/twill-place
 unset TWILL_MEMORY TWILL_NODES MEMKIND_HBW_NODES
 
-# check_kinds ROWS REDUCED: so many rows, ddr first, ratios to it. REDUCED 0: no allreduce.
+# check_kinds ROWS REDUCED: ROWS rows, ddr first, ratios to it. REDUCED 0: no allreduce.
 check_kinds()
 {
     # shellcheck disable=SC2016 # awk's dollars
@@ -36,7 +36,7 @@ check_kinds 2 1
 ranks 1 "$place" -b 256K -n 1 -t 2 || grep -q "without OpenMP" "$scratch/err" || fail "threads"
 grep -q "without OpenMP" "$scratch/err" || check_kinds 2 0
 
-# A node that is not there, and none named: one row, and why.
+# A missing node, and none named: one row and the reason.
 MEMKIND_HBW_NODES=63
 ranks 3 "$place" -b 1M -n 2 || fail "3 ranks, no such node"
 check_kinds 1 1
@@ -51,7 +51,7 @@ else
     echo "this machine has MCDRAM"
 fi
 
-# What is wrong or cannot be had.
+# Wrong command lines and impossible requests.
 while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words
     expect 2 "$text" "$place" $arguments
@@ -63,7 +63,7 @@ done <<'END'
 -t: '0' is not|-t 0
 -t: '-1' is not|--threads -1
 unrecognized option '--size'|--size 8
-no argument is wanted: 'ddr'|ddr
+unexpected argument: 'ddr'|ddr
 END
 expect 1 "twill-place: ddr: twill_alloc: no room for" "$bin/twillrun" -n 2 "$place" -b 1000T
 expect 0 "Usage: twill-place" "$place" --help

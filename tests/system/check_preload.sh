@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# TWILL_HEAP=shared: programs that know malloc only, under libtwill-heap.so. Everybody's programs run
-# as ever, blocks are right whatever threads and forks do, and buffers of ranks are not staged.
+# TWILL_HEAP=shared: programs that use malloc only, under libtwill-heap.so. Ordinary programs run unchanged, blocks
+# are right under threads and forks, and ranks' buffers need no bounce copies.
 # shellcheck disable=SC2016 # what is in single quotes is for others to expand
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
@@ -21,7 +21,7 @@ for program in hammer buffers; do
         -Wl,-rpath,"$build/lib" || finish
 done
 
-# --- somebody else's programs: the library is loaded and does nothing ------------------------------
+# --- ordinary programs: the library is loaded and does nothing ------------------------------
 
 same_output() # title command...
 {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The first command of the README, in a copy of the tree as a clone would be: it must build, train and measure.
+# The first command of the README, in a copy of the tree like a clone: it must build, train and measure.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Rails: two hosts with two networks; what goes over each is counted by twill and by the kernel.
+# Rails: two hosts with two networks; the bytes over each are counted by twill and by the kernel.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 # shellcheck source-path=SCRIPTDIR source=../support/hosts.sh disable=SC2154 # here is of rules.sh
@@ -45,7 +45,7 @@ for TWILL_RAILS in 2 eth0,eth1; do
     rails 2
 done
 
-# Each rank by names of its own; small messages take turns.
+# Each rank with its own names; small messages alternate.
 begin
 unset TWILL_RAILS
 # shellcheck disable=SC2016 # expanded by the ranks
@@ -70,7 +70,7 @@ good_pair 10.88.0.1 "$bin/twill-bench" allreduce -b 8M -e 8M -n 5 -w 0
 rails 2
 [ "$(grep -c '^# rail [01]: eth1 .* messages' "$scratch/out")" -eq 2 ] || fail "not two streams over eth1"
 
-# What cannot be.
+# Invalid settings.
 for TWILL_RAILS in 0 9 eth0,eth7 ,eth0; do
     export TWILL_RAILS
     pair 10.88.0.1 "$bin/twill-bench" allreduce -b 8 -e 8 -n 1
@@ -81,4 +81,4 @@ unset TWILL_RAILS
 # shellcheck disable=SC2016 # expanded by the ranks
 pair 10.88.0.1 sh -c 'export TWILL_RAILS=$((RANK + 1)); exec "$0" "$@"' "$bin/twill-bench" allreduce -b 8 -e 8 -n 1
 [ $pair_status -ne 0 ] || fail "another number of rails was taken"
-grep -q "the number of rails must be the same" "$scratch/out" || fail "no words for another number"
+grep -q "the number of rails must be the same" "$scratch/out" || fail "no message about different numbers"

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Ranks that link twill: a crash or a signal of theirs is twillrun's exit status, and leaves no files behind,
-# whatever libraries libfabric has loaded.
+# Ranks that link twill: a crash or a signal becomes twillrun's exit status, and leaves no files behind, whatever
+# libraries libfabric has loaded.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 
-# Allreduces without end on 2 ranks in the background, past set-up; sets launcher.
+# Endless allreduces on 2 ranks in the background, past set-up; sets launcher.
 start()
 {
     mkdir -p "$scratch/cwd"
@@ -32,11 +32,11 @@ ended_with()
     [ -z "$(ls "$scratch/cwd")" ] || fail "files left behind: $(ls "$scratch/cwd")"
 }
 
-if [ -z "${TEST_SANITIZE:-}" ]; then # a sanitizer makes a crash an exit of its own
+if [ -z "${TEST_SANITIZE:-}" ]; then # with a sanitizer, a crash is an ordinary exit
     start
     kill -SEGV "$(rank_1)"
     ended_with 139 "a rank crashed"
-    grep -q "rank 1 .*signal 11" "$scratch/err" || fail "not told who crashed"
+    grep -q "rank 1 .*signal 11" "$scratch/err" || fail "the crashed rank is not named"
 fi
 
 start

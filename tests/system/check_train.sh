@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The training example: any number of ranks, flat or on virtual nodes, reaches the same loss from one
-# seed, ranks end bit-identical, and the classifier is a good one. Then NT3's format, and bad files.
+# The training example: any number of ranks, flat or on virtual nodes, reaches an equal loss from one seed, ranks end
+# bit-identical, and the classifier works. Then NT3's format, and bad files.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 train=$bin/train
@@ -14,7 +14,7 @@ value()
     sed -n "s/^$1  *\([^ ]*\).*/\1/p" "$scratch/out"
 }
 
-# same_loss LABEL: within 1e-5 of the first one, relative; held-out loss likewise
+# same_loss LABEL: within 1e-5 of the first one, relative; so must the held-out loss
 same_loss()
 {
     loss="$(value "train loss") $(value "held-out loss")"
@@ -45,7 +45,7 @@ done
 TWILL_NODES=2x2 check_run "2x2" 4 "$train" --data "$data"
 grep -q "training on 4 ranks, 2 nodes" "$scratch/out" || fail "2x2: nodes"
 grep -q "of training: 800 allreduces" "$scratch/out" || fail "2x2: one allreduce for each mini-batch"
-# Gradients that are large enough are neither copied (but for a tail of some bytes, which comes with its header)
+# Large gradients are neither copied (but for a tail of some bytes, which comes with its header)
 # nor registered anew between nodes.
 TWILL_NODES=2x1 ranks 2 "$train" --data "$data" --hidden 4096 --epochs 1 || fail "2x1"
 grep -q "^counters .* [0-9]\{1,3\}\.[0-9] copied, [0-9.]* between nodes; [0-9]* registrations before, 0 after it" \

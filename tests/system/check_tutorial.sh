@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# docs/tutorial.md does what it says: its program is compiled, and its commands run as they stand there, with an
-# installed twill.
+# docs/tutorial.md: its program is compiled and its commands run literally, with an installed twill.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 

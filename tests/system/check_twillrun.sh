@@ -34,7 +34,7 @@ ranks 16 -l -x GIVEN='a b' -x INHERITED sh -c \
     'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $TWILL_JOB $GIVEN $INHERITED"'
 unset RANK TWILL_LISTEN_FD INHERITED
 has_lines "$scratch/out" 16 || fail "not 16 lines"
-sort -u "$scratch/out" | wc -l | grep -qx 16 || fail "ranks look the same"
+sort -u "$scratch/out" | wc -l | grep -qx 16 || fail "ranks cannot be distinguished"
 for r in 0 1 7 15; do
     grep -qE "^\[$r\] $r 16 $r 16 127\.0\.0\.1:[1-9][0-9]* [0-9a-f]{64} a b yes\$" "$scratch/out" ||
         fail "rank $r's environment"
@@ -91,7 +91,7 @@ wait $pid || code=$?
 [ $code -eq 139 ] || fail "status $code, not 139, of several failures"
 grep -q "^twillrun: rank 1 (pid [0-9]*) was killed by signal 11" "$scratch/out" || fail "not who was killed"
 
-# --- who does not want to end, and grand-children
+# --- ranks that do not end, and grandchildren
 expect 3 "killing rank 1," "$run" -n 2 --grace 0.1 sh -c '[ "$RANK" = 1 ] || { until [ -e "$0" ]; do sleep 0.05; done; exit 3; }
     trap "" TERM; : >"$0"; while :; do sleep 0.1; done' "$scratch/deaf"
 : >"$scratch/pids"
@@ -114,7 +114,7 @@ printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
 head -c 1000000 /dev/zero | timeout -k 10 "$patience" "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
 [ "$(cat "$scratch/out")" = "0 1000000 " ] || fail "much standard input"
 
-# --- binding: where there are cores for all, each has as many and nobody else's; else they are told of, once
+# --- binding: with enough cores each rank has an equal number of its own; else that is reported once
 cpus_of() # LIST: the CPUs of "0-2,5", one a line
 {
     echo "$1" | tr ',' '\n' | awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) print i }'
@@ -133,7 +133,7 @@ if [ "$cores" -ge 2 ]; then
         cpus_of "$list" >"$scratch/cpus.$rank"
     done <"$scratch/out"
     [ "$(wc -l <"$scratch/cpus.0")" -eq "$(wc -l <"$scratch/cpus.1")" ] || fail "unequal shares"
-    [ "$(sort "$scratch/cpus.0" "$scratch/cpus.1" | uniq -d | wc -l)" -eq 0 ] || fail "shares of the same cores"
+    [ "$(sort "$scratch/cpus.0" "$scratch/cpus.1" | uniq -d | wc -l)" -eq 0 ] || fail "two ranks share a core"
     has_lines "$scratch/err" 3 && fail "more than bindings was said"
     # Within what twillrun itself may use, and a rank alone has all of that.
     ranks 1 sh -c "$bound_to"
@@ -178,7 +178,7 @@ wait $pid || code=$?
 
 # One SIGTERM ends a job whose ranks ignore it, or are stopped.
 ends_deaf "twillrun: killing rank 0 1 2, which did not end on SIGTERM" "$run" -n 3
-# It reaches ranks once, and stopped ones, who may end in order; nobody reads what another one writes.
+# It reaches ranks once, and stopped ones, who may end in order; no rank reads another's output.
 : >"$scratch/pids"
 : >"$scratch/got"
 mkfifo "$scratch/unread"
@@ -195,13 +195,13 @@ has_lines "$scratch/got" 2 || fail "ranks 0 and 1 did not end in order"
 exec 3>&-
 wait_for all_gone
 
-# --- a rank that ends before the others are in twill_init: they hear of it at once
+# --- a rank that ends before the others are in twill_init: they are notified at once
 if [ -x "$bin/hello" ]; then
     for ended in 0 2; do
         for code in 0 3; do
             expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
                 "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" = 3 ] || [ "$RANK" != "$1" ] || exit "$2"; exec "$0"' "$bin/hello" $ended $code
-            # who comes late
+            # a late rank
             expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
                 "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" != "$1" ] || exit "$2"; sleep 0.3; exec "$0"' "$bin/hello" $ended $code
         done
@@ -211,10 +211,10 @@ if [ -x "$bin/hello" ]; then
     # None of a job that has fewer ranks, and none that leaves somebody who is to be the rank.
     expect 0 "rank 1 of 2" "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" -lt 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 exec "$0"' "$bin/hello"
     expect 0 "rank 0 of 3" "$run" -n 3 --grace "$patience" --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
-    wait_for grep -q "rank 1 of 3" "$scratch/out" # nobody has waited for that one
+    wait_for grep -q "rank 1 of 3" "$scratch/out" # without waiting for that one
 fi
 
-# --- the port of the rendezvous takes nobody when all ranks are there
+# --- the port of the rendezvous accepts no connection once all ranks have joined
 if [ -x "$bin/twill-bench" ]; then
     : >"$scratch/out"
     "$run" -n 2 sh -c 'echo "$MASTER_PORT" >"$0"; exec "$@"' "$scratch/port" "$bin/twill-bench" allreduce \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twillrun over several hosts: placement, environment, output and input, failures of ranks, hosts and agents,
-# its own death, and that the key of a job is on no command line.
+# twillrun over several hosts: placement, environment, output and input, failures of ranks, hosts and agents, its own
+# death, and that a job's key is on no command line.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2016 # the ranks' shells are to expand what is quoted here
 . "$(dirname "$0")/../support/check.sh"
@@ -29,7 +29,7 @@ expect 2 "--map socket: not core or node" "$run" --hosts a --map socket true
 expect 2 "--agent: no program" "$run" --hosts a --agent " " true
 expect 2 "--timeout x: not a number" "$run" --hosts a --timeout x true
 expect 2 "--hostfile $scratch/none: No such file" "$run" --hostfile "$scratch/none" true
-# What is wrong in a file is told with its line.
+# Errors in a file are reported with the line.
 wrong() # TEXT LINES: the third line is wrong
 {
     printf '# hosts\na slots=2\n%s\n' "$1" >"$scratch/file"
@@ -64,10 +64,10 @@ expect 2 "--map-by socket: not slot, core or node" "$run" --host a --map-by sock
 # This host by any of its names needs no agent, and its job stays on loopback.
 expect 0 "127.0.0.1 1 2" "$run" --hosts "localhost:2" --agent false sh -c 'echo $MASTER_ADDR $RANK $LOCAL_WORLD_SIZE'
 expect 0 "127.0.0.1 1 2" "$run" --hosts "$(uname -n),b" -n 1 --agent false sh -c 'echo $MASTER_ADDR 1 2'
-# Two names for it are one host; a name server that does not answer keeps nobody for ever.
+# Two names for it are one host; a name server that does not answer delays for a limited time.
 expect 0 "2 2 3 127.0.0.1" "$run" --hosts "localhost:2,127.0.0.1" --agent false \
     sh -c 'echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR'
-# (It is one in a network of its own, which takes questions and says nothing.)
+# (The name server is in a separate network, accepts queries and never answers.)
 echo "nameserver 127.0.0.1" >"$scratch/resolv"
 silent() # command...
 {
@@ -148,13 +148,13 @@ printf 'a\nb' | hosts_job h1:2,h2 -l cat || fail "status $?"
 printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
 head -c 1000000 /dev/zero | hosts_job h1,h2 sh -c '[ "$RANK" = 1 ] || sleep 0.3; wc -c'
 [ "$(sort -n "$scratch/out" | tr '\n' ' ')" = "0 1000000 " ] || fail "much standard input"
-head -c 1000000 /dev/zero | hosts_job h1,h2 true || fail "standard input that nobody reads"
-# Nobody reads on this side for a while.
+head -c 1000000 /dev/zero | hosts_job h1,h2 true || fail "unread standard input"
+# The reader on this side pauses.
 timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hosts h1,h2 --agent "$hosts_agent" head -c 4000000 /dev/zero |
     { sleep 0.3 && wc -c; } >"$scratch/out"
 [ "$(cat "$scratch/out")" -eq 8000000 ] || fail "a slow reader"
 
-# --- binding: on each host by itself; where ranks are not bound is told once
+# --- binding: on each host by itself; unbound ranks are reported once
 if [ "$(nproc)" -ge 2 ]; then
     hosts_job h0:2,h1:2 --report-bindings true || fail "status $?"
     for rank in 0 1 2 3; do
@@ -224,7 +224,7 @@ done
 
 # --- hosts and agents that are not what they should be
 said 1 "host nowhere: no answer from a twillrun there: its agent ended with status 255" h0,nowhere true
-grep -q "^twillrun: host nowhere: agent.sh: could not resolve hostname" "$scratch/err" || fail "the agent is not heard"
+grep -q "^twillrun: host nowhere: agent.sh: could not resolve hostname" "$scratch/err" || fail "the agent's message is missing"
 said 1 "is twillrun there at $scratch/none?" h0,h1 --remote "$scratch/none" true
 host_run 1 ip address flush dev eth0
 said 1 "host h1: rank 0 is to be here, but other hosts cannot reach 127.0.0.1" h1,h0 true
@@ -247,7 +247,7 @@ said 1 "received data that is not from twillrun" h0,h1 --agent "$scratch/agent" 
 agent_is "echo Welcome to \$1; echo; echo motd >&2; exec '$hosts_agent' \"\$@\""
 said 0 "host h1: motd" h0,h1 --agent "$scratch/agent" true
 
-# --- fuzz: whatever a server is told, it ends at once with a complaint, and leaves nothing
+# --- fuzz: whatever a server receives, it ends at once with a complaint, and leaves nothing
 seed=${TEST_SEED:-1}
 for turn in 1 2 3 4 5 6 7 8; do
     code=0
@@ -276,7 +276,7 @@ wait $pid || code=$?
 grep -q "^twillrun: host h1: lost: its agent was killed by signal 9" "$scratch/err" || fail "the host is not named"
 wait_for all_gone
 
-# --- ranks on all hosts hear at once that one has ended before they were together
+# --- ranks on all hosts are notified at once that one has ended before all had joined
 if [ -x "$bin/hello" ]; then
     for ended in 0 1; do
         said 1 "rank 2: rank $ended ended (exit code 0) before it called twill_init" h0,h1,h2 \
@@ -284,7 +284,7 @@ if [ -x "$bin/hello" ]; then
     done
 fi
 
-# --- signals reach all hosts; twice ends what does not want to
+# --- signals reach all hosts; the second one ends ranks that ignore the first
 for signal in INT TERM USR1; do
     reaches $signal "$hosts_in" 0 "$run" --hosts h0,h1:2 --agent "$hosts_agent"
 done

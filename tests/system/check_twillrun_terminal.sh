@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twillrun and what it was begun with: a terminal in the background, closed descriptors, ignored signals, readers who
-# do not read, or not any more; on one host, then on several.
+# twillrun in unusual surroundings: a terminal in the background, closed descriptors, ignored signals, readers that do
+# not read or have gone; on one host, then on several.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2016,SC2154 # the ranks' shells are to expand what is quoted here
 . "$(dirname "$0")/../support/check.sh"
@@ -31,7 +31,7 @@ closed_input() # launcher of two ranks...
     [ ! -s "$scratch/err" ] || fail "complaints without input"
 }
 
-# Who reads only a line ends the job, as in any pipe.
+# A reader that closes after one line ends the job, as in any pipe.
 reader_leaves() # launcher of ranks...
 {
     {
@@ -40,13 +40,13 @@ reader_leaves() # launcher of ranks...
         echo $code >"$scratch/code"
     } | head -n 1 >"$scratch/out"
     for code in 0 124; do
-        [ "$(cat "$scratch/code")" -ne $code ] || fail "status $code of a job that nobody reads"
+        [ "$(cat "$scratch/code")" -ne $code ] || fail "status $code of a job without a reader"
     done
     grep -qF "output is lost: Broken pipe" "$scratch/err" || fail "not why"
 }
 
-# Where nobody reads, signals are heard all the same.
-is_full() # the pipe of which there is nobody at the other end
+# Signals work even if nothing reads the output.
+is_full() # the pipe without a reader
 {
     ! dd if=/dev/zero of="$scratch/fifo" bs=4096 count=1 oflag=nonblock 2>/dev/null
 }
@@ -84,8 +84,8 @@ every "$run" -n 2
 if [ -c /dev/full ]; then
     code=0
     "$run" -n 2 -l echo x >/dev/full 2>"$scratch/err" || code=$?
-    [ $code -eq 1 ] || fail "status $code, not 1, without room for output"
-    grep -qF "output is lost: No space left on device" "$scratch/err" || fail "the room is not said"
+    [ $code -eq 1 ] || fail "status $code, not 1, without space for output"
+    grep -qF "output is lost: No space left on device" "$scratch/err" || fail "the reason is not printed"
 fi
 
 hosts_up 2

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twill-info --why: what it prints, what it refuses; TWILL_ALGORITHM, TWILL_MACHINE and TWILL_TUNING in
-# it and in a job.
+# twill-info --why: what it prints and rejects; the effect of TWILL_ALGORITHM, TWILL_MACHINE and TWILL_TUNING on it
+# and on a job.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 info=$bin/twill-info
 unset TWILL_ALGORITHM TWILL_MACHINE TWILL_TUNING
 
-# To the letter, for a world where there is little to say.
+# Literal output, for a small world.
 cat >"$scratch/wanted" <<'END'
 barrier of 0 bytes, f32: 1 ranks, 1x1 (nodes x ranks), machine auto
 
@@ -17,7 +17,7 @@ END
 expect 0 "direct is chosen (price 0.05 us), by: auto" "$info" --why barrier 0 --world 1x1
 head -n 4 "$scratch/out" | diff - "$scratch/wanted" >"$scratch/err" || fail "--why of a barrier alone"
 
-# Words as other programs have them are this library's.
+# Names as other programs spell them.
 expect 0 "" "$info" --why allreduce 8M f32 --world 4x2
 cp "$scratch/out" "$scratch/wanted"
 expect 0 "" "$info" --why all_reduce 8MB float --world 4x2
@@ -57,8 +57,8 @@ grep -q '^  [a-z0-9]*  *2097152$' "$scratch/out" || fail "the bytes that move"
 grep -q '^  direct@imm  *at most 368 bytes$' "$scratch/out" || fail "the limit of imm"
 # Between nodes the choice goes by @staged, and is mapped where a node's buffers are: neither is of a wrong size.
 expect 0 "hierarchical:ring@mapped is chosen (price" "$info" --why allreduce 1M mapped --world 4x4
-sed -n '/^  in place of @staged/,/^$/p' "$scratch/out" | grep -q '^  hierarchical:ring@mapped  *[0-9][0-9.]*$' ||
-    fail "what is chosen is not in place of @staged"
+sed -n '/^  instead of @staged/,/^$/p' "$scratch/out" | grep -q '^  hierarchical:ring@mapped  *[0-9][0-9.]*$' ||
+    fail "what is chosen is not instead of @staged"
 ! sed -n '/^  not for this size/,/^$/p' "$scratch/out" | grep -q '@mapped' || fail "what is chosen is not for this size"
 expect 0 "hierarchical:ring@mapped                     from 1024 bytes, all buffers from twill_alloc" \
     "$info" --why allreduce 1M --world 4x4
@@ -96,7 +96,7 @@ expect 0 "not with shards of different sizes" "$info" --why alltoall 1M vector -
 expect 0 "allreduce of 64 bytes, bf16: 3 ranks, 1x3" "$bin/twillrun" -n 3 "$info" --why allreduce 64 bf16
 [ "$(grep -c 'is chosen' "$scratch/out")" -eq 1 ] || fail "one rank alone answers"
 
-# By wish.
+# Requested by the user.
 expect 0 "ring is chosen" env "TWILL_ALGORITHM=allreduce[64K-]:ring" "$info" --why allreduce 64K --world 4x1
 grep -q 'by: allreduce\[64K-\]:ring$' "$scratch/out" || fail "by whom"
 expect 0 "torus=3x4 is chosen" env TWILL_ALGORITHM=torus=3x4 "$info" --why allreduce 64K --world 12x1
@@ -109,7 +109,7 @@ expect 1 'TWILL_ALGORITHM: "allreduce[8-4]:ring": the range [8-4] is empty' \
 printf 'twill-tuning 1\nmachine auto\nmeasured allreduce hub 4x1 64K 1000000\n' >"$scratch/tuning"
 expect 0 "hub is chosen" env TWILL_TUNING="$scratch/tuning" "$info" --why allreduce 64K --world 4x1
 grep -q '^  hub  *[0-9.]*  *1.00$' "$scratch/out" || fail "the measured time"
-grep -q '^times are of: TWILL_TUNING$' "$scratch/out" || fail "whose times they are"
+grep -q '^times are of: TWILL_TUNING$' "$scratch/out" || fail "the source of the times"
 expect 0 "times are of: the model" "$info" --why allreduce 64K --world 4x1
 # Timings of one machine say nothing of another, such as a synthetic one.
 expect 0 "times are of: the model" env TWILL_TOPOLOGY="pack:1 core:2 pu:1" "$info" --why allreduce 64K --world 1x2
@@ -122,8 +122,8 @@ expect 1 "TWILL_TUNING must have the same contents on all ranks: rank 1" "$bin/t
     '[ "$RANK" = 0 ] || export TWILL_TUNING='"$scratch/tuning; exec $info"
 
 # A blank would end the word in the question that is asked.
-expect 2 "--topology: 'my machine.xml': a blank ends a word here" "$info" --why allreduce 8 --topology "my machine.xml"
-expect 2 "--world: '4x1 theta': a blank ends a word here" "$info" --why allreduce 8 --world "4x1 theta"
+expect 2 "--topology: 'my machine.xml': must not contain a blank" "$info" --why allreduce 8 --topology "my machine.xml"
+expect 2 "--world: '4x1 theta': must not contain a blank" "$info" --why allreduce 8 --world "4x1 theta"
 
 while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words

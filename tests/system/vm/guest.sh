@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the scripts beside it: a machine of its own (qemu, software emulation) that runs programs of the
-# build tree from an initial file system. To be sourced.
-# Needs qemu-system-x86, busybox-static and cpio.
+# Helpers for the scripts beside it, to source: a virtual machine (qemu, software emulation) that runs programs of the
+# build tree from an initial file system. Needs qemu-system-x86, busybox-static and cpio.
 
 me=${0##*/}
 

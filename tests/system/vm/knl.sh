@@ -6,7 +6,7 @@
 #   BUILD   a build tree with tests/test_lib_placement and bin/twill-info (default: build-release)
 #   KERNEL  a directory with boot/vmlinuz-*: a Debian kernel image, unpacked. Default: that of TEST_KERNEL,
 #           else it is downloaded (27 MB, linux-image-cloud-amd64), not installed.
-# Needs what guest.sh says. Where something is missing it says so and ends with 77: skipped.
+# Needs what guest.sh needs; skipped (77) if something is missing.
 set -eu
 
 source=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -98,10 +98,10 @@ ends()
     done
 }
 
-# ranges NUMBER: so many ranges were bound as asked.
+# ranges NUMBER: this many ranges must be bound as requested.
 ranges()
 {
-    [ "$(grep -c '^Bound as asked' "$scratch/said")" -eq "$1" ] || fail "not $1 ranges are bound"
+    [ "$(grep -c '^Bound as requested' "$scratch/said")" -eq "$1" ] || fail "not $1 ranges are bound"
 }
 
 memory()
@@ -121,7 +121,7 @@ ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 
 ends bound 0 '^  NUMA node 1  *4096 pages  100.00%' '^shared .* 4 ranks. parts .*policy: bind'
 ranges 2
 ! grep -q '^  NUMA node 0' "$scratch/said" || fail "pages are in DDR"
-ends too_much 1 'meant for MCDRAM or HBM are in DDR: not enough of it is free' '^NOT bound as asked'
+ends too_much 1 'meant for MCDRAM or HBM are in DDR: not enough of it is free' '^NOT bound as requested'
 
 # Clusters of two CPUs, 256 MiB of DDR and 128 MiB of MCDRAM; at the distances by which hwloc knows them.
 distances()
@@ -157,4 +157,4 @@ ends machine 0 '^KNL modes  *memory Cache, cluster Quadrant' '^memory for twill_
 ends refused 1 'TWILL_MEMORY=mcdram:bind: MCDRAM is a cache of DDR here (memory mode Cache)'
 ends fallback 0 'meant for MCDRAM or HBM are in DDR: mcdram: DDR: MCDRAM is a cache of DDR here' \
     '^memory fallbacks  *1 so far'
-echo "$me: placed as asked in three emulated machines"
+echo "$me: placed as requested in three emulated machines"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# verbs;ofi_rxm over soft-RoCE in a machine of its own (qemu, software emulation): the conformance of
+# verbs;ofi_rxm over soft-RoCE in a virtual machine (qemu, software emulation): the conformance of
 # providers, test_fabric_providers, as init's only child. Not part of CI: it takes a minute, and is for
 # correctness only. Usage: sh tests/system/vm/rxe.sh BUILD [KERNEL]
 #   BUILD   a build tree with bin/../tests/test_fabric_providers (default: build-release)
