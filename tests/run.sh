@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Install, build and run every test: with clang (must compile without a warning), under the thread sanitizer,
-# under the address and undefined-behaviour sanitizers, and as released. The last lines are ctest's
-# own summary of the released build; if an earlier stage failed, what failed follows and the status is 1.
-# A test that fails has a second go, as machines exist that stand still for seconds. What passes then only
-# is printed with its first failure, and named at the end: it is a fault, of the test or of ours, to be hunted.
-# Then the library is cross-built for aarch64, and its core tests run in an emulator.
-# Usage: sh tests/run.sh [stage...]   stages: clang tsan asan aarch64 release (all of them)
+# Install packages, build and run every test, in stages: with clang (no warnings), under the thread
+# sanitizer, under the address and undefined-behaviour sanitizers, cross-built for aarch64 (core
+# tests in an emulator), and as released. The last lines are ctest's summary of the released build.
+# If a stage failed, its name follows and the status is 1. A test that fails runs a second time, as
+# some machines stop for seconds. What passes only then is printed with its first failure and named
+# at the end: that is a fault of the test or of twill, to be found.
+#
+# Usage: sh tests/run.sh [stage...]   stages: clang tsan asan aarch64 release (default: all)
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${TEST_JOBS:-2}
@@ -15,7 +16,7 @@ failed=
 flaky=
 [ $# -gt 0 ] || set -- clang tsan asan aarch64 release
 
-# Nothing that is left over from elsewhere decides what is tested.
+# Variables of the caller must not affect the tests.
 exec </dev/null
 umask 022
 # shellcheck disable=SC3045 # Debian's sh has it
@@ -30,15 +31,15 @@ for name in $(awk 'BEGIN { for (name in ENVIRON) print name }'); do
     esac
 done
 
-# Trees are built again with other options (check_sabotage, check_cuda): most of their files are the same. Those
-# tests have a home of their own, so the cache is named.
+# Some tests build trees with other options (check_sabotage, check_cuda), mostly of unchanged files.
+# They have their own HOME, so the cache is named.
 if command -v ccache >/dev/null 2>&1; then
     export CCACHE_DIR="${CCACHE_DIR:-${HOME:-/tmp}/.cache/ccache}"
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
 
-# memkind takes more locks before a fork than the deadlock detector of TSan can count: it is off.
-# A failure of these is found by the exit status; leaks are failures too.
+# memkind takes more locks before a fork than TSan's deadlock detector can count, so it is off.
+# Failures are found by the exit status; leaks are failures, too.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:detect_deadlocks=0:suppressions=$PWD/tests/support/tsan.supp}"
@@ -54,7 +55,8 @@ configure_and_build()
         cmake --build --preset "$1" -j "$jobs"
 }
 
-# The sanitizers of gcc 12 die on addresses more random than they know (vm.mmap_rnd_bits above 28).
+# gcc 12's sanitizers fail with more random address bits than they expect (vm.mmap_rnd_bits above
+# 28).
 without_random_addresses()
 {
     if setarch "$(uname -m)" -R true 2>/dev/null; then
@@ -64,7 +66,7 @@ without_random_addresses()
     fi
 }
 
-# Run the tests of a preset, by a command before ctest if one is given.
+# Run the tests of a preset. Further arguments: a command that runs ctest.
 run_tests()
 {
     preset=$1
@@ -76,16 +78,17 @@ run_tests()
     return "$status"
 }
 
-# What is the same everywhere is left to the other stages; here are kernels, node and network, and all of it at work.
+# Tests for aarch64: kernels, node, network and whole calls. The other stages run what does not
+# depend on the ISA.
 CORE='test_kernels_reduce test_kernels_convert test_algorithms_cost test_fabric_shm test_fabric_tcp test_fabric_handshake
 test_fabric_job_key test_lib_point_to_point test_lib_request test_lib_run_ahead'
-# What else must compile there: the library and its tools. Other tests need not, nor does what they alone use.
+# Built for aarch64 besides: the library and its tools.
 AARCH64='twill twill_static twillrun twill-bench twill-info twill-place twill-compare'
 # shellcheck disable=SC2086 # words
 aarch64()
 {
     if ! sh .ci/install.sh aarch64 || ! sh .ci/sysroot.sh arm64 build-aarch64/sysroot; then
-        echo "SKIPPED: packages for aarch64 are not to be had here"
+        echo "SKIPPED: packages for aarch64 are not available here"
         return 0
     fi
     cmake -G Ninja -S . -B build-aarch64 --toolchain tests/support/aarch64.cmake -DTWILL_SYSROOT="$PWD/build-aarch64/sysroot" \
@@ -120,13 +123,13 @@ run_stage()
         configure_and_build release && run_tests release
         ;;
     *)
-        echo "run.sh: there is no stage '$1': clang, tsan, asan, aarch64, release" >&2
+        echo "run.sh: unknown stage '$1': clang, tsan, asan, aarch64, release" >&2
         return 1
         ;;
     esac
 }
 
-# What else goes on: a failure may want to be explained.
+# Print what else is running: a failure may need an explanation.
 machine()
 {
     echo "$(sed -n '/^model name/{s/.*: //p;q;}' /proc/cpuinfo), $(nproc) CPUs, load $(cut -d ' ' -f 1-3 /proc/loadavg)," \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What continuous integration runs: packages are installed though a mirror fails for a while, and tests/run.sh starts
-# tests in the same environment whoever starts it. With doubles of apt-get, cmake and their kin.
+# Continuous integration: packages are installed even if a mirror fails for a while, and tests/run.sh starts tests in
+# one environment whoever starts it. With doubles of apt-get, cmake and others.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 

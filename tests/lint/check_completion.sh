@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Bash completion knows every option that a tool's --help has, and no other; and what the next word may be.
+# Bash completion offers every option in a tool's --help, and no other, and suitable values.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2016 # for bash
 . "$(dirname "$0")/../support/check.sh"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is written agrees with what is there: the table of variables and twill(7), the README's
-# commands and examples, the manual pages' language.
+# Documentation agrees with the code: the table of variables and twill(7), the README's commands and examples, the
+# language of the manual pages.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The kernels of each instruction set hold no instruction above it: the AVX-512F object must run on
-# Knights Landing (no VL, BW, DQ, VBMI, VNNI ...; and no ER or PF, which nothing newer has), the AVX2
-# object on a machine without AVX-512 or FMA, the scalar one on any x86-64. Allowed instructions are
-# listed, not forbidden ones. The check first proves on small assembled files that it sees each kind.
+# The kernels of each instruction set have no instruction beyond it: the AVX-512F object must run on Knights Landing
+# (no VL, BW, DQ, VBMI, VNNI ...; and no ER or PF, which nothing newer has), the AVX2 object on a machine without
+# AVX-512 or FMA, the scalar one on any x86-64. Allowed instructions are listed, not forbidden ones. The check first
+# proves on small assembled files that it detects each kind.
 set -u
 
 objects=${TEST_BUILD:?}/kernels/CMakeFiles/twill_kernels.dir

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Who may know whom: by what files include, and by what the archive of each module leaves undefined.
+# Which module may use which other: checked by includes, and by the undefined symbols of each module's archive.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The rules of the house that a program can see: lengths, licence lines, nothing left open, a tidy
-# top level, the format.
+# Rules of style that a program can check: lengths, licence lines, no leftover marks, a tidy top level, the format.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
@@ -125,7 +124,7 @@ repeat() # count text
 
 self_test()
 {
-    bad=$scratch/house
+    bad=$scratch/style
     mkdir -p "$bad/lib" "$bad/attic" "$bad/build"
     {
         echo 'int f(void)'

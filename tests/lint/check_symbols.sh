@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A guest in somebody else's process: no writable variable, no call that ends the process, prints or
-# starts a thread nobody asked for, and no name in the way of others'.
+# The library must not disturb the process that loads it: no writable variable, no call that ends the process, prints
+# or starts a thread that was not asked for, and no name without a prefix.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
@@ -14,15 +14,15 @@ check_no_variables() # archive...
             $2 ~ /^\.(data|bss|tdata|tbss|sdata|sbss|ldata|lbss)(\.|$)/ && $2 !~ /^\.data\.rel\.ro/ &&
                 $3 !~ /^0+$/ {print archive "(" object " has " $2}' | sed 's/:\{0,1\} has/) has/'
         nm -A "$archive" 2>/dev/null | awk '$(NF-1) == "C" {print $1, $NF, "is common"}'
-        # Names, to find them by.
+        # Sort by name.
         objdump -t "$archive" 2>/dev/null | awk '
             / O / && / \.(data|bss|tdata|tbss)/ && !/ \.data\.rel\.ro/ {print "  variable", $NF}'
     done
 }
 
-# What a guest does not do. The log writes with fprintf(stderr), in base.c only. A thread is what
-# the user asks for with TWILL_PROGRESS=thread: that one object starts it, and nobody else any. Signal
-# actions are put back by one object, where libfabric's libraries have changed them.
+# Calls that the library must not make. The log writes with fprintf(stderr), in base.c only. The only thread is that
+# of TWILL_PROGRESS=thread, which one object starts. One object restores signal actions that libfabric's libraries
+# have changed.
 check_no_calls() # archive...
 {
     for archive in "$@"; do
@@ -160,7 +160,7 @@ for archive in "$@"; do
     [ -f "$archive" ] || fault "no $archive"
 done
 must_pass "no writable variable in any module" check_no_variables "$@"
-must_pass "no call a guest does not make" check_no_calls "$@"
+must_pass "no call that disturbs the process" check_no_calls "$@"
 must_pass "libtwill.so exports twill.h and nothing else" \
     check_exports "$source/lib/twill.h" "$build/lib/libtwill.so"
 heap=$build/lib/libtwill-heap.so

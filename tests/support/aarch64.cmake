@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Cross-build for aarch64 with Debian's compiler and the libraries of TWILL_SYSROOT (.ci/sysroot.sh); programs
-# are run by qemu's emulation of a user process. What the libraries need of others is not there.
+# Cross-build for aarch64 with Debian's compiler and the libraries in TWILL_SYSROOT
+# (.ci/sysroot.sh); programs run in qemu's user-mode emulation. The libraries' own dependencies are
+# not in the sysroot.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The remote shell of hosts.sh's hosts, as ssh and rsh are called (twillrun, Hydra, Open MPI): agent.sh
-# [-x] [-l user] [-o option] HOST command... HOST: name or address. The words of the command are a line for a
-# shell, which starts in / and with a login's environment; what sanitizers and these hosts need is kept.
+# The remote shell of hosts.sh's hosts, called like ssh and rsh (by twillrun, Hydra, Open MPI):
+# agent.sh [-x] [-l user] [-o option] HOST command... HOST is a name or address. The command is
+# passed to a shell, which starts in / with a login's environment, plus variables that sanitizers
+# and these hosts need.
 while :; do
     case $1 in
     -l | -o | -p) shift 2 ;;

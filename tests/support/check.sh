@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the check_*.sh that run programs: what rules.sh has, but the first failure ends the script.
+# Helpers for check_*.sh that run programs: rules.sh, but the first failure ends the script.
 # shellcheck source-path=SCRIPTDIR source=rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 set -e
@@ -14,9 +14,9 @@ fail()
     exit 1
 }
 
-# Seconds that anything may take: only what hangs takes longer, however slow the machine is.
+# Limit of every wait in seconds; only a hang takes longer, on any machine.
 patience=900
-# ranks N program args: its output goes to $scratch/out and $scratch/err; the status is the job's.
+# ranks N program args: run a job; output in $scratch/out and $scratch/err, the status is the job's.
 ranks()
 {
     ranks_n=$1
@@ -24,7 +24,7 @@ ranks()
     timeout -k 10 "$patience" "$bin/twillrun" -n "$ranks_n" "$@" >"$scratch/out" 2>"$scratch/err"
 }
 
-# expect STATUS TEXT command...: it must end with this status, and say this (a fixed string).
+# expect STATUS TEXT command...: run a command, which must end with this status and print this text.
 expect()
 {
     expect_status=$1 expect_text=$2 expect_got=0
@@ -32,9 +32,10 @@ expect()
     rm -f "$scratch/err"
     timeout -k 10 "$patience" "$@" >"$scratch/out" 2>&1 || expect_got=$?
     [ "$expect_got" -eq "$expect_status" ] || fail "status $expect_got, not $expect_status: $*"
-    grep -qF -e "$expect_text" "$scratch/out" || fail "'$expect_text' was not said by: $*"
+    grep -qF -e "$expect_text" "$scratch/out" || fail "'$expect_text' was not printed by: $*"
 }
-# wait_for [-p PID] COMMAND...: until it succeeds, for that long at most, and while that process is there.
+# wait_for [-p PID] COMMAND...: repeat until COMMAND succeeds, at most $patience s and while PID
+# lives.
 wait_for()
 {
     wait_pid=$$ wait_end=$(($(date +%s) + patience))
@@ -43,24 +44,24 @@ wait_for()
         shift 2
     }
     until "$@" 2>/dev/null; do
-        ! is_gone "$wait_pid" || "$@" 2>/dev/null || fail "who was to do it has ended: $*"
-        [ "$(date +%s)" -lt $wait_end ] || fail "waited in vain for: $*"
+        ! is_gone "$wait_pid" || "$@" 2>/dev/null || fail "the process ended before: $*"
+        [ "$(date +%s)" -lt $wait_end ] || fail "timed out waiting for: $*"
         sleep 0.05
     done
 }
-# wait_for_row PID: until twill-bench under this process has written a row of its table to $scratch/out.
+# wait_for_row PID: wait until twill-bench below this process has written a row to $scratch/out.
 wait_for_row()
 {
     wait_for -p "$1" grep -q '^ *[1-9]' "$scratch/out"
 }
-# heeding COMMAND...: becomes the command, which heeds signals again that are ignored here: a shell's background
-# ignores SIGINT, and what nohup has begun SIGHUP.
+# heeding COMMAND...: exec a command with default signal handling: a shell's background processes
+# ignore SIGINT, and those of nohup SIGHUP.
 heeding()
 {
     # shellcheck disable=SC2016 # perl's
     exec perl -e '$SIG{$_} = "DEFAULT" for qw(INT HUP QUIT); exec { $ARGV[0] } @ARGV' "$@"
 }
-# has_lines FILE N
+# has_lines FILE N: succeed if FILE has at least N lines.
 has_lines()
 {
     [ "$(wc -l <"$1")" -ge "$2" ]
@@ -69,7 +70,8 @@ is_gone()
 {
     ! kill -0 "$1" 2>/dev/null
 }
-# reaches SIGNAL LAUNCHER...: sent to a launcher of three ranks it reaches each of them, and all end well.
+# reaches SIGNAL LAUNCHER...: a signal to a launcher of three ranks must reach each of them, and all
+# must end well.
 reaches()
 {
     reaches_signal=$1
@@ -85,20 +87,20 @@ reaches()
     [ "$(grep -c "^$reaches_signal\$" "$scratch/got")" -eq 3 ] || fail "SIG$reaches_signal did not reach all ranks"
 }
 
-# has_ended PID: it is gone, or nobody has asked how it ended.
+# has_ended PID: succeed if a process is gone or a zombie.
 has_ended()
 {
     is_gone "$1" || grep -q 'State:.*Z' "/proc/$1/status"
 }
-# all_gone: no process of those in $scratch/pids is left.
+# all_gone: succeed if no process in $scratch/pids is left.
 all_gone()
 {
     while read -r gone_pid; do
         is_gone "$gone_pid" || return 1
     done <"$scratch/pids"
 }
-# ends_deaf TEXT LAUNCHER...: one SIGTERM to a launcher of three ranks that ignore it, of which rank 2 is stopped,
-# ends it and them, and it says this.
+# ends_deaf TEXT LAUNCHER...: one SIGTERM must end a launcher and its three ranks, which ignore it
+# and of which rank 2 is stopped; the launcher must print TEXT.
 ends_deaf()
 {
     deaf_text=$1 deaf_got=0
@@ -114,11 +116,11 @@ ends_deaf()
     wait_for has_ended $pid
     wait $pid || deaf_got=$?
     [ $deaf_got -eq 137 ] || fail "status $deaf_got, not 137, of ranks that ignore SIGTERM"
-    grep -qF "$deaf_text" "$scratch/err" || fail "not told who is killed: $deaf_text"
+    grep -qF "$deaf_text" "$scratch/err" || fail "the killed ranks are not named: $deaf_text"
     wait_for all_gone
 }
-# free_port: a port that nobody has, and apart from those that others take: test programs (10000 to 19999), jobs that
-# are given none (10240 to 30239) and connections (32768 and above).
+# free_port: print an unused port outside the ranges of test programs (10000 to 19999), of jobs
+# without a given port (10240 to 30239) and of connections (32768 and above).
 free_port()
 {
     perl -MIO::Socket::INET -e 'for (0 .. 2499) {

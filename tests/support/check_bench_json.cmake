@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DFILE=... -P: is this the JSON twill-bench should have written for
-# "allreduce -b 8 -e 64 -f 8 -I 1" on two ranks?
+# cmake -DFILE=... -P: check the JSON that twill-bench writes for "allreduce -b 8 -e 64 -f 8 -I 1"
+# on two ranks.
 file(READ "${FILE}" text)
 
 # want(GET|LENGTH|TYPE expected member...)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DFILE=... -DKEYS=... -DBYTES=... -P: is this the JSON twill-bench should have written for a
-# gradient list of so many tensors and bytes?
+# cmake -DFILE=... -DKEYS=... -DBYTES=... -P: check the JSON that twill-bench writes for a gradient
+# list of KEYS tensors and BYTES bytes.
 math(EXPR last "${KEYS} - 1")
 file(READ "${FILE}" text)
 string(JSON keys LENGTH "${text}" results 0 keys)

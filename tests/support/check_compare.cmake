@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# The JSON of twill-compare as lines of words, for check_compare.sh:
+# Print the JSON of twill-compare as lines of words, for check_compare.sh:
 #   contender NAME KIND TUNED LEFT_OUT BELOW; row COLLECTIVE BYTES BOUND INSTALLED TUNED;
 #   time COLLECTIVE BYTES NAME MIN MEDIAN P99 RIGHT ROUNDS; ratio COLLECTIVE BYTES NAME INSTALLED TUNED SHARE BELOW
 file(READ ${FILE} json)
 
-# GET, but a null is "-" and a word remains one.
+# GET, with "-" for null and spaces replaced, so that the value is one word.
 function(get out)
     string(JSON value ERROR_VARIABLE error GET "${json}" ${ARGN})
     string(JSON type TYPE "${json}" ${ARGN})
@@ -17,7 +17,7 @@ function(get out)
     set(${out} "${value}" PARENT_SCOPE)
 endfunction()
 
-# Fields of an object as one line after its name.
+# Print fields of an object on one line, after its name.
 function(line name)
     list(POP_FRONT ARGN fields)
     string(REPLACE "," ";" fields "${fields}")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of every collective, and what must be in every byte of the buffers afterwards. */
+/* Calls of every collective, and the expected value of every byte of the buffers. */
 #include "tests/support/collectives.h"
 #include "tests/support/payload.h"
 #include "tests/support/ranks.h"
@@ -8,11 +8,11 @@
 #include <string.h>
 
 #define UNTOUCHED         0xa5
-#define COLLECTIVES_GUARD 64u /* bytes behind everything */
+#define COLLECTIVES_GUARD 64u /* bytes behind each buffer */
 
 enum { COLLECTIVES_MOST_RANKS = 64 };
 
-/* Counts and places of the parts as the call of one rank names them, in elements. */
+/* Counts and offsets of the shards as one rank passes them, in elements. */
 struct shards {
     size_t src_count[COLLECTIVES_MOST_RANKS], src_at[COLLECTIVES_MOST_RANKS];
     size_t dst_count[COLLECTIVES_MOST_RANKS], dst_at[COLLECTIVES_MOST_RANKS];
@@ -31,7 +31,7 @@ bool test_call_exists(const struct test_call *call)
     return facts->reduces ? test_payload_takes(call->type, call->op) : call->op == TWILL_SUM;
 }
 
-/* Elements that rank `from` has for part `part`: the same number wherever it is asked. */
+/* Return the elements that rank `from` has for a shard; equal on all ranks. */
 static size_t call_elements(const struct test_call *call, int from, int shard)
 {
     if (!call->vector)
@@ -52,8 +52,8 @@ size_t test_call_bytes(const struct test_call *call, int size)
            COLLECTIVES_GUARD;
 }
 
-/* Vectors with offsets of their own lie in reverse order with a hole of one element after each;
- * reduce_scatterv takes its parts one after the other. */
+/* Lay out shards. Vector calls with offsets have them in reverse order, with a gap of one element
+ * after each; reduce_scatterv has no offsets. */
 static void lay_out_vectors(const struct test_call *call, size_t *count, size_t *at, int size,
                             int rank, bool gives)
 {
@@ -76,7 +76,7 @@ static void describe_vectors(const struct test_call *call, int size, int rank,
     lay_out_vectors(call, shards->dst_count, shards->dst_at, size, rank, false);
 }
 
-/* Where in its space a rank's part begins; spaces of one part begin with it. */
+/* Return a shard's offset in a buffer; a buffer of one shard starts with it. */
 static size_t at_of(enum twill_holder holder, const size_t *at, int shard)
 {
     return holder == TWILL_HOLDS_OWN ? 0 : at[shard];
@@ -88,7 +88,8 @@ static struct twill_shape shape_of(const struct test_call *call)
         .collective = call->collective, .root = (uint32_t)call->root, .vector = call->vector};
 }
 
-/* In place, the two spaces are one buffer: which, and where the other pointer points into it. */
+/* The two buffers of a call. In place they are one, and one pointer points into the other's
+ * buffer. */
 struct pointers {
     unsigned char *src, *dst;
 };
@@ -112,13 +113,13 @@ static struct pointers pointers_of(const struct test_call *call, int rank,
     return p;
 }
 
-/* Where in the payload a part begins. */
+/* Return a shard's first position in the payload. */
 static uint64_t first_position(const struct test_call *call, int shard)
 {
     return (uint64_t)shard * 977 + call->turn;
 }
 
-/* Part `part` of the input of `rank`, or of the result on it, into the space at `base`. */
+/* Write a shard of a rank's input, or of its expected result, into the buffer at `base`. */
 static void put_input(const struct test_call *call, int rank, int shard, unsigned char *base,
                       const struct shards *shards)
 {
@@ -169,7 +170,7 @@ void test_call_fill(const struct test_call *call, int rank, int size,
             put_result(call, rank, size, shard, p.dst, &shards);
 }
 
-/* --- operations that a caller makes ---------------------------------------------------------- */
+/* --- user-defined operations ------------------------------------------------------------------ */
 
 static void combine_bits(const void *left, const void *right, void *result, size_t count,
                          twill_type type, void *user)
@@ -195,7 +196,7 @@ static twill_status make_scaled(twill_context *context, twill_op *op, twill_type
 {
     const float narrow = (float)factor;
     const double real = factor;
-    const int64_t whole = factor; /* little endian: narrower ones are its first bytes */
+    const int64_t whole = factor; /* little endian: narrower types are its first bytes */
     const void *at = &whole;
     if (type == TWILL_F64)
         at = &real;
@@ -204,7 +205,7 @@ static twill_status make_scaled(twill_context *context, twill_op *op, twill_type
     return twill_op_create_scaled(context, op, type, at);
 }
 
-/* The call as it is to be made, with the operation if it needs one of its own. */
+/* Create the call's operation if it is user-defined. */
 static twill_status make_operation(struct test_call *made, twill_comm *comm)
 {
     twill_context *context = twill_comm_context(comm);
@@ -223,7 +224,7 @@ static twill_op op_of(const struct test_call *call)
     return call->op < TWILL_OP_COUNT ? call->op : call->made;
 }
 
-/* A call in its three forms. */
+/* Make a call in one of its three forms. */
 #define COLLECTIVES_FORM(name, ...)                                                                \
     (call->form == TEST_BLOCKING  ? twill_##name(__VA_ARGS__)                                      \
      : call->form == TEST_STARTED ? twill_##name##_start(__VA_ARGS__, request)                     \
@@ -291,7 +292,7 @@ twill_status test_call_begin(const struct test_call *call, twill_comm *comm,
     describe_vectors(call, twill_comm_size(comm), rank, &shards);
     struct pointers p = pointers_of(call, rank, &shards, buffers->src, buffers->dst);
     const struct twill_collective_facts *facts = call_facts(call);
-    /* Who has no part in it may hand over NULL. */
+    /* Ranks without data may pass NULL. */
     if (facts->src == TWILL_HOLDS_ROOT && rank != call->root && call->count % 2 == 1)
         p.src = NULL;
     if (facts->dst == TWILL_HOLDS_ROOT && rank != call->root && call->count % 2 == 1)

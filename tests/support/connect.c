@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of a test begin with: a context and a communicator. A file of its own, since not
- * every program that runs ranks links the library. */
+/* A context and a communicator for the ranks of a test. In a separate file, as not every program
+ * with ranks links the library. */
 #include "tests/doubles/mock_transport.h"
 #include "tests/support/ranks.h"
 

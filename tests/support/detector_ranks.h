@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks with a watch, for its tests. */
+/* Ranks with a failure detector, for its tests. */
 #ifndef TWILL_DETECTOR_RANKS_H
 #define TWILL_DETECTOR_RANKS_H
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Bootstrap and watch of a rank. */
+/* Out-of-band exchange and detector of a rank. */
 struct test_detector {
     struct twill_oob *oob;
     struct twill_detector *detector;
@@ -73,7 +73,7 @@ static inline void notify(struct test_detector *w, int rank, uint32_t comm)
                           TWILL_TEST_PATIENCE);
 }
 
-/* The port of rank 0's watch: rank 0 tells, over the bootstrap, by what it has bound since. */
+/* Return the port of rank 0's detector: the listening socket that this process opened last. */
 static inline int newest_listener(void)
 {
     struct twill_endpoint endpoint;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Becomes a command in a host of hosts.sh, in the current directory: host.sh K command...
+# host.sh K command...: exec a command in a host of hosts.sh, in the current directory.
 host=$1
 shift
 # shellcheck disable=SC2016 # to be expanded in there

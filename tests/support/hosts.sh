@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-# Hosts for tests, on one machine: each has a network, a name, System V memory, /dev/shm, /sys, /etc/hosts
-# and a boot id of its own (namespaces); they share files, process ids and cores. Their switch is in a
-# namespace too, so nothing of this is seen outside, runs do not meet, addresses are always the same,
-# and all of it ends with the script, however that ends. To be sourced after check.sh or rules.sh.
+# Hosts for tests, on one machine: each has its own network, host name, System V memory, /dev/shm,
+# /sys, /etc/hosts and boot id (namespaces); they share files, process ids and cores. The switch is
+# in a namespace, too, so nothing is visible outside, runs do not collide, addresses are always
+# equal, and all of it ends with the script in any case. Source it after check.sh or rules.sh.
 #
-#   hosts_up N [--rails R] [--ipv6]  hosts 0 .. N-1, named h0 h1 ...; R networks; 77 where that cannot be
-#   host_run K command...            run it in host K, in the current directory
-#   $hosts_in K command...           the same as a program (for expect, timeout, env); it becomes the command,
-#                                    so that $! is its process when it is begun in the background
+#   hosts_up N [--rails R] [--ipv6]  make hosts 0 .. N-1, named h0 h1 ..., with R networks; exits 77 if impossible
+#   host_run K command...            run a command in host K, in the current directory
+#   $hosts_in K command...           the same as a program (for expect, timeout, env); it execs the command,
+#                                    so $! is its process when started in the background
 #   host_name K, host_address K [R]  h0, 10.88.0.1 or fd88::1; interface eth0, 10.88.1.1 on rail 1, eth1
-#   hosts_congestion NAME            all hosts' congestion control; 1: not to be had here
+#   hosts_congestion NAME            set all hosts' congestion control; 1: not available
 #   hosts_job HOSTS options... program...
-#                                    twillrun from host 0; output and status as with ranks() of check.sh
-#   host_link K up|down [R]          take its interface down, or up again
-#   $hosts_agent HOST command...     as ssh would (a line for the shell of HOST, a name or address)
-#   hosts_down                       before the end, to make others
+#                                    run twillrun in host 0; output and status as with ranks() of check.sh
+#   host_link K up|down [R]          set its interface up or down
+#   $hosts_agent HOST command...     like ssh (a line for the shell of HOST, a name or address)
+#   hosts_down                       remove the hosts before the end, to make others
 #
-# The hosts are processes of this shell: wait for your own by their number, never for all ("wait").
+# The hosts are processes of this shell: wait for your own by number, never for all ("wait").
 # shellcheck shell=sh source-path=SCRIPTDIR source=rules.sh disable=SC2154 # here and scratch are of rules.sh
 hosts_in=$here/support/host.sh
-# shellcheck disable=SC2034 # for who sources this
+# shellcheck disable=SC2034 # for the script that sources this
 hosts_agent=$here/support/agent.sh
 
 hosts_skip()
@@ -28,7 +28,8 @@ hosts_skip()
     skip "no hosts: $*"
 }
 
-# hosts_hold NAME flags-of-unshare...: a process that holds namespaces. It ends with this shell.
+# hosts_hold NAME flags-of-unshare...: start a process that holds namespaces. It ends with this
+# shell.
 hosts_hold()
 {
     hosts_held=$1
@@ -46,7 +47,7 @@ hosts_hold()
     done
 }
 
-# What a host begins with. What cannot be mounted stays shared: namespaces of network and name must do.
+# Print what a host runs first. What cannot be mounted stays shared: network and host name suffice.
 hosts_begin()
 {
     cat <<'END'
@@ -86,7 +87,8 @@ host_pid()
     cat "$hosts_dir/h$1.pid"
 }
 
-# A line for each name and network: h0 for the first, h0-1 for the second.
+# hosts_names N R: print a line of /etc/hosts per host and network: h0 for the first network, h0-1
+# for the second.
 hosts_names()
 {
     printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n'
@@ -98,7 +100,7 @@ hosts_names()
     done
 }
 
-# hosts_plug K R: host K's interface on rail R.
+# hosts_plug K R: connect host K's interface on rail R.
 hosts_plug()
 {
     set -- "$1" "$2" "$(cat "$hosts_dir/switch.pid")" "$(host_pid "$1")"
@@ -127,7 +129,7 @@ hosts_up()
         shift
     done
     hosts_dir=
-    [ "$(id -u)" -eq 0 ] || skip "no hosts: network namespaces want root"
+    [ "$(id -u)" -eq 0 ] || skip "no hosts: network namespaces need root"
     for hosts_tool in unshare nsenter setpriv ip hostname; do
         command -v $hosts_tool >/dev/null || skip "no hosts: $hosts_tool is not installed"
     done
@@ -150,7 +152,7 @@ hosts_up()
     done
 }
 
-# Processes in them are those who started them to end.
+# Processes in the hosts must be ended by those that started them.
 hosts_down()
 {
     [ -n "${hosts_dir:-}" ] || return 0

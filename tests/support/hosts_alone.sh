@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# hosts.sh for scripts that are no tests: what it needs, and its end. here: the folder of the tests.
+# hosts.sh for scripts that are not tests: defines what it needs, and removes the hosts at exit.
+# here: the folder of the tests.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts.sh
 scratch=$(mktemp -d)
 skip()
@@ -12,7 +13,7 @@ fail()
     echo "$*" >&2
     exit 1
 }
-# shellcheck disable=SC2154 # of who reads this
+# shellcheck disable=SC2154 # of the script that sources this
 . "$here/support/hosts.sh"
 trap 'hosts_down; rm -rf "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs whose ranks are threads that meet over TCP. */
+/* Jobs whose ranks are threads that bootstrap over TCP. */
 #include "tests/support/job_ranks.h"
 
 #include <setjmp.h>
@@ -17,9 +17,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Ports below those of connections (net.ipv4.ip_local_port_range). A block of them is a process's
- * own as long as it lives: one that is closed, to be opened again by a rank later, is not taken by
- * a test beside it meanwhile. */
+/* Ports below those of connections (net.ipv4.ip_local_port_range). A process reserves a block of
+ * them while it lives, so that a port that is closed and opened again is not taken by another
+ * test. */
 enum { FIRST_PORT = 10000, RANGES = 100, RANGE = 100 };
 
 static struct {
@@ -28,8 +28,9 @@ static struct {
     unsigned range, next;
 } ports = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* Take a block: by a name that lasts as long as its socket, and is seen where the ports are. Before
- * main, for tests that count descriptors. Where there is none to be had, it is shared. */
+/* Reserve a block, by an abstract socket that lives as long as the process and is seen in its
+ * network namespace. Before main(), for tests that count descriptors. If no block is free, one is
+ * shared. */
 __attribute__((constructor)) static void take_ports(void)
 {
     int holder = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -45,7 +46,7 @@ __attribute__((constructor)) static void take_ports(void)
     }
 }
 
-/* A child does not draw the ports of its parent. */
+/* Return the next port; a child process first reserves a block. */
 static unsigned next_port(void)
 {
     pthread_mutex_lock(&ports.mutex);
@@ -189,6 +190,6 @@ bool twill_test_outcome_is(int rank, twill_status status, const struct twill_err
                            twill_status expected, const char *says)
 {
     return twill_test_note(status == expected && strstr(error->message, says), __FILE__, __LINE__,
-                           "rank %d: status %d, \"%s\"; wanted %d, \"%s\"", rank, status,
+                           "rank %d: status %d, \"%s\"; expected %d, \"%s\"", rank, status,
                            error->message, expected, says);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A clock that leaps where a test says so, as if the machine had stood still: it takes the place of
- * the C library's in the program that includes this. */
+/* A clock that a test can advance, as if the machine had been suspended: replaces the C library's
+ * clock_gettime() in the program that includes this. */
 #ifndef TWILL_LEAP_H
 #define TWILL_LEAP_H
 
@@ -8,8 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of a thread: by how many seconds its clock is fast, and how many more that are after each look.
- */
+/* Of a thread: by how many seconds its clock is fast, and how many are added after each call. */
 static _Thread_local time_t fast, leap;
 
 int clock_gettime(clockid_t clock, struct timespec *now)

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* Open one by its file's name, or fail the test. */
+/* Open one by file name, or fail the test. */
 static inline struct twill_topology *open_recorded(const char *file)
 {
     char path[512];
@@ -23,7 +23,7 @@ static inline struct twill_topology *open_recorded(const char *file)
     return topology;
 }
 
-/* This machine, or a described one. */
+/* Open a described machine, or this one (NULL). */
 static inline struct twill_topology *open_machine(const char *text)
 {
     struct twill_error error = {0};

@@ -9,11 +9,11 @@
 #define WINDOW    5 /* messages posted at a time on a stream of a flood */
 #define SIGNATURE 0x5157u
 
-/* A message and its place, as both ends know it. */
+/* A message with its buffers, as both ends know it. */
 struct letter {
     struct twill_transfer request;
     uint32_t from, to, number;
-    size_t seen; /* bytes folded */
+    size_t seen; /* bytes reduced */
     bool wrong, in_chunks;
     unsigned char *buffer, *bounce;
 };
@@ -67,7 +67,7 @@ static void reduce(struct twill_transfer *request, size_t offset, const void *da
     letter->seen += bytes;
 }
 
-/* Make a letter ready to be posted; its memory is kept from call to call. */
+/* Prepare a letter for posting; its memory is reused. */
 static void write_letter(struct letter *letter, enum twill_transfer_kind kind, uint32_t lane,
                          size_t bytes, bool reduces)
 {
@@ -95,7 +95,7 @@ static void write_letter(struct letter *letter, enum twill_transfer_kind kind, u
     }
 }
 
-static void burn(struct letter *letters, size_t n)
+static void free_letters(struct letter *letters, size_t n)
 {
     for (size_t i = 0; letters != NULL && i < n; i++) {
         free(letters[i].buffer);
@@ -143,7 +143,7 @@ static bool await_letters(struct twill_test_end *end, struct letter *letters, si
     return true;
 }
 
-/* A letter has arrived as it was written, and nothing beyond it. */
+/* Check that a letter arrived as it was written, and nothing was written beyond it. */
 static bool read_letter(const struct twill_test_end *end, struct letter *letter)
 {
     const struct twill_transfer *request = &letter->request;
@@ -157,7 +157,7 @@ static bool read_letter(const struct twill_test_end *end, struct letter *letter)
         good = letter->buffer[bytes + i] == 0xee;
     return twill_test_note(good, __FILE__, __LINE__,
                            "rank %u, message %u from %u to %u, lane %u, %zu bytes: status %d, "
-                           "%zu folded, contents %s",
+                           "%zu reduced, contents %s",
                            end->rank, letter->number, letter->from, letter->to, request->lane,
                            bytes, request->status, letter->seen, good ? "right" : "wrong");
 }
@@ -167,7 +167,7 @@ static bool is_peer(const struct twill_test_end *end, uint32_t rank)
     return (rank == end->rank) == end->to_self;
 }
 
-/* One message with every peer in both directions. */
+/* Exchange one message with every peer in both directions. */
 static bool swap_all(struct twill_test_end *end, struct letter *letters, size_t bytes,
                      uint32_t number, bool reduces)
 {
@@ -201,11 +201,11 @@ bool twill_test_sweep(struct twill_test_end *end, const size_t *sizes, size_t n)
     bool good = letters != NULL;
     for (size_t i = 0; good && i < 2 * n; i++)
         good = swap_all(end, letters, sizes[i / 2], (uint32_t)i, i % 2 == 1);
-    burn(letters, 2 * (size_t)end->size);
+    free_letters(letters, 2 * (size_t)end->size);
     return good;
 }
 
-/* --- flood ----------------------------------------------------------------------------------- */
+/* --- flood ------------------------------------------------------------------------------------ */
 
 static size_t size_of_letter(const struct letter *letter, uint32_t lane, size_t max_bytes)
 {
@@ -214,11 +214,11 @@ static size_t size_of_letter(const struct letter *letter, uint32_t lane, size_t 
     x ^= x >> 15;
     x *= 2246822519u;
     x ^= x >> 13;
-    /* Half of them small enough for a line. */
+    /* half of them fit into a line */
     return x & 1 ? (x >> 1) % 49 : (x >> 1) % (max_bytes + 1);
 }
 
-/* One direction of one lane with one peer: up to WINDOW letters posted, in the order of their
+/* One direction of one lane with one peer: up to WINDOW letters posted, in order of their
  * numbers. */
 struct stream {
     struct letter letter[WINDOW];
@@ -278,8 +278,8 @@ bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_
             finished += streams[s].done == messages;
         }
         good = good && progress(end) &&
-               twill_test_note(twill_now() < limit, __FILE__, __LINE__,
-                               "rank %u: the flood stands still", end->rank);
+               twill_test_note(twill_now() < limit, __FILE__, __LINE__, "rank %u: the flood hangs",
+                               end->rank);
     }
     for (size_t s = 0; s < n; s++)
         for (uint32_t w = 0; w < WINDOW; w++) {
@@ -290,7 +290,7 @@ bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_
     return good;
 }
 
-/* --- mismatch -------------------------------------------------------------------------------- */
+/* --- mismatch --------------------------------------------------------------------------------- */
 
 bool twill_test_mismatch(struct twill_test_end *end)
 {
@@ -327,6 +327,6 @@ bool twill_test_mismatch(struct twill_test_end *end)
             good = twill_test_note(letter->buffer[b] == 0xee, __FILE__, __LINE__,
                                    "case %u: byte %zu was written", i, b);
     }
-    burn(letter, 1);
+    free_letters(letter, 1);
     return good;
 }

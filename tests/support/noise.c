@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that were right and are changed, or do not come. */
+/* Bytes that were valid and are corrupted, or are lost. */
 #include "tests/support/noise.h"
 
 #include "lib/base.h"
@@ -36,12 +36,12 @@ void twill_noise_change(struct twill_noise *noise, uint64_t *seed)
         for (size_t i = at; i < noise->count && i < at + some; i++)
             noise->bytes[i] = (unsigned char)(noise->bytes[i] + 1 + twill_test_random(seed) % 255);
         break;
-    case 3: /* a hole */
+    case 3: /* a gap */
         some = twill_min(some, noise->count - at);
         memmove(noise->bytes + at, noise->bytes + at + some, noise->count - at - some);
         noise->count -= some;
         break;
-    default: /* the largest numbers, where lengths and ranks are */
+    default: /* the largest integers, at offsets of lengths and ranks */
         at = at / 4 * 4;
         memset(noise->bytes + at, noise->bytes[at] == 0xff ? 0x7f : 0xff,
                twill_min(8, noise->count - at));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that were right and are changed, or do not come, for tests of what comes over a network. */
+/* Bytes that were valid and are corrupted, or are lost, for tests of what is received over a
+ * network. */
 #ifndef TWILL_NOISE_H
 #define TWILL_NOISE_H
 
@@ -7,19 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes to be changed. */
+/* Bytes to corrupt. */
 struct twill_noise {
     unsigned char bytes[1024];
     size_t count;
 };
 
 void twill_noise_add(struct twill_noise *noise, const void *what, size_t bytes);
-/* Change what is there into something else: always another sequence of bytes. */
+/* Change the bytes into a different sequence. */
 void twill_noise_change(struct twill_noise *noise, uint64_t *seed);
-/* From now on nothing arrives at this socket of TCP, nor is anything acknowledged or said there, as
- * if the host had vanished. false: it is no socket. */
+/* Let nothing arrive at this TCP socket any more, nor be acknowledged, as if the host had vanished.
+ * Returns false if it is not a socket. */
 bool twill_test_deafen(int fd);
-/* Open descriptors of this process. */
+/* Return the number of open descriptors of this process. */
 int twill_test_open_files(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The oracle of reductions. It shares no arithmetic with the kernels: values are 128-bit floats,
- * rounded by hand after each operation. 113 bits of mantissa are more than twice those of f64
- * plus two, so that rounding twice cannot differ from rounding once. */
+/* The reference of reductions. It shares no arithmetic with the kernels: values are 128-bit floats,
+ * rounded here after each operation. Their 113 bits of mantissa are more than twice those of f64
+ * plus two, so that rounding twice equals rounding once. */
 #include "tests/support/numbers.h"
 
 #include <math.h>
@@ -58,7 +58,7 @@ bool twill_test_takes(twill_type type, twill_op op)
     }
 }
 
-/* The type a partial is kept in. */
+/* Return the type of a partial result. */
 static twill_type partial_type(twill_type type, twill_op op)
 {
     bool rounds = op == TWILL_SUM || op == TWILL_PROD || op == TWILL_AVG;
@@ -104,7 +104,7 @@ static uint64_t exponent_bits(const struct twill_test_layout *l)
     return ones(l->bits - 1) & ~ones(l->mantissa);
 }
 
-/* What is above is NaN: infinity, or the largest number where there is none. */
+/* Return the largest bits that are not NaN: infinity, or the largest number of finite formats. */
 static uint64_t limit(const struct twill_test_layout *l)
 {
     return l->finite ? ones(l->bits - 1) - 1 : exponent_bits(l);
@@ -136,7 +136,7 @@ static uint64_t random_bits(const struct twill_test_layout *l, uint64_t *seed)
     uint64_t random = twill_test_random(seed), bits = twill_test_random(seed);
     if (random % 4 == 0)
         bits = special_bits(l, bits);
-    else if (random % 4 > 1 && l->mantissa) /* sign, an exponent near that of one, mantissa */
+    else if (random % 4 > 1 && l->mantissa) /* sign, an exponent near that of 1, mantissa */
         bits = (bits & ~exponent_bits(l)) | (uint64_t)(l->bias - 2 + (int)(random >> 8 & 3))
                                                 << l->mantissa;
     return bits & ones(l->bits);
@@ -178,7 +178,8 @@ static void write_number(twill_type type, twill_op op, void *array, size_t i, st
     memcpy(pair + index_at(type), &number.index, sizeof(number.index));
 }
 
-/* Padding of any bits; few values and few indices, so that they meet. */
+/* Fill pairs with arbitrary padding, and few different values and indices, so that they are often
+ * equal. */
 static void fill_pairs(twill_type type, twill_op op, void *array, size_t count, uint64_t seed)
 {
     const int32_t indices[] = {0, 1, -1, 7, INT32_MAX, INT32_MIN};
@@ -208,7 +209,7 @@ void twill_test_fill_for(twill_type type, twill_op op, bool partial, void *array
             twill_test_put(type, array, i, 0);
 }
 
-/* Where a double does not hold it, in two halves. */
+/* Beyond the range of double, as a product of two. */
 static wide power(int exponent)
 {
     if (exponent > -1000 && exponent < 1000)
@@ -216,11 +217,11 @@ static wide power(int exponent)
     return (wide)ldexp(1, exponent / 2) * (wide)ldexp(1, exponent - exponent / 2);
 }
 
-/* That of the largest power of two that is no larger, for anything a double does not lose. */
+/* Return the exponent of the largest power of two <= value, which may be rounded to double. */
 static int exponent_of(wide value)
 {
     int exponent;
-    (void)frexp((double)(value * (wide)0.25), &exponent); /* f64's own overflow fits in */
+    (void)frexp((double)(value * (wide)0.25), &exponent); /* avoids overflow of f64 */
     exponent++;
     return value < power(exponent) ? exponent - 1 : exponent; /* it was rounded up */
 }
@@ -256,8 +257,7 @@ static uint64_t one_nan(const struct twill_test_layout *l)
     return l->finite ? limit(l) + 1 : limit(l) | (uint64_t)1 << (l->mantissa - 1);
 }
 
-/* To nearest even; the one quiet NaN for any NaN, and for what is too large if nothing is infinite.
- */
+/* Round to nearest even. NaNs, and overflow without infinity, give the one quiet NaN. */
 static uint64_t encode(const struct twill_test_layout *l, wide value)
 {
     const int lowest = 1 - l->bias;
@@ -284,7 +284,7 @@ uint64_t twill_test_convert(twill_type to, twill_type from, uint64_t bits)
     return encode(&layouts[to], decode(&layouts[from], bits));
 }
 
-/* The one that goes first: NaN, else the lesser, else the negative zero; or the last one. */
+/* Return the minimum or maximum: NaN wins; -0 is less than +0. */
 static uint64_t extreme(const struct twill_test_layout *l, uint64_t a, uint64_t b, bool greatest)
 {
     wide x = decode(l, a), y = decode(l, b);
@@ -342,7 +342,7 @@ static uint64_t apply_integer(const struct twill_test_layout *l, twill_op op, ui
     return (uint64_t)result & ones(l->bits);
 }
 
-/* Which of two pairs: NaN, else the extreme value, else the lower index. */
+/* Return the winning pair: NaN, else the extreme value, else the lower index. */
 static struct number apply_pair(const struct twill_test_layout *l, twill_op op, struct number a,
                                 struct number b)
 {
@@ -358,7 +358,7 @@ static struct number apply_pair(const struct twill_test_layout *l, twill_op op, 
     return wins == a.bits ? a : b;
 }
 
-/* The elements as what they are accumulated in. */
+/* Reduce elements that have been converted to the accumulation type. */
 static struct number reduce_numbers(const struct twill_reduction *reduction, twill_type in,
                                     const struct number *numbers, unsigned nsrc)
 {

@@ -23,7 +23,7 @@
 #endif
 #endif
 
-/* How a run is set up: the provider, and what is switched on besides. */
+/* How a run is set up: the provider and options. */
 struct setup {
     const char *name;
     const char *provider;
@@ -44,7 +44,7 @@ static const struct setup setups[] = {
 };
 #define TCP (&setups[0])
 
-/* A rank's transport and what belongs to it. */
+/* A rank's transport with its parameters. */
 struct end {
     struct twill_oob *oob;
     struct twill_transport *transport;
@@ -53,11 +53,11 @@ struct end {
     uint32_t rank, size;
 };
 
-/* Where an end is, besides its provider; each may be NULL. */
+/* Where an end is; each member may be NULL. */
 struct place {
-    struct twill_common **common; /* where several ends of a rank meet */
+    struct twill_common **common; /* shared by several ends of a rank */
     const char *interface;        /* TWILL_INTERFACE */
-    const char *address;          /* where other ranks reach this one: 127.0.0.1 */
+    const char *address;          /* under which other ranks reach this one; default 127.0.0.1 */
 };
 
 static inline bool end_open_at(struct end *end, twill_bootstrap *caller, const struct setup *setup,
@@ -109,7 +109,7 @@ static inline void end_close(struct end *end)
     twill_test_oob_close(end->oob);
 }
 
-/* All ranks here, so that nobody closes while others still receive. */
+/* Wait for all ranks, so that none closes while others still receive. */
 static inline bool rank_barrier(struct end *end)
 {
     int all[16];
@@ -165,7 +165,7 @@ static inline bool post(struct end *end, struct twill_transfer *request)
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "post: %s", end->error.message);
 }
 
-/* Different in every byte position, message and direction. */
+/* Return a byte that differs by position, message and direction. */
 static inline unsigned char value(uint32_t from, uint32_t to, uint32_t number, size_t i)
 {
     uint64_t x = ((uint64_t)from << 40 ^ (uint64_t)to << 32 ^ number) * 0x9e3779b97f4a7c15u + i;
@@ -190,22 +190,22 @@ static inline bool filled(const unsigned char *data, size_t bytes, uint32_t from
     return true;
 }
 
-/* --- a table of messages, each with a buffer of its own -------------------- */
+/* --- a table of messages with buffers --------------------------------------------------------- */
 
 struct message {
     struct twill_transfer request;
     unsigned char *data, *bounce;
-    size_t reduced; /* bytes folded so far: pieces must come in order */
+    size_t reduced; /* bytes reduced so far: chunks must come in order */
     uint32_t number;
 };
 
-/* Adds, so that a piece folded twice or not at all shows. */
+/* Adds, so that a chunk that is reduced twice or not at all is detected. */
 static inline void add(struct twill_transfer *request, size_t offset, const void *data,
                        size_t bytes)
 {
     struct message *m = request->reduce_context;
     twill_test_note(offset == m->reduced && (bytes % 8 == 0 || offset + bytes == request->bytes),
-                    __FILE__, __LINE__, "folds %zu bytes at %zu after %zu", bytes, offset,
+                    __FILE__, __LINE__, "reduces %zu bytes at %zu after %zu", bytes, offset,
                     m->reduced);
     for (size_t i = 0; i < bytes; i++)
         m->data[offset + i] =
@@ -238,8 +238,8 @@ static inline bool message_make(struct message *m, struct end *end, enum twill_t
     return true;
 }
 
-/* Receives and sends that will never complete, of both sorts; false: the transport takes no more.
- */
+/* Post receives and sends that will never complete. Returns false if the transport takes no
+ * more. */
 static inline bool post_hopeless(struct end *end, struct twill_transfer *r, size_t n,
                                  unsigned char *data)
 {

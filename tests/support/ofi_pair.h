@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two ends of the ofi transport with a provider that wants to know memory (here made to), what they
- * register, and memory that goes and comes back. */
+/* Two ends of the ofi transport with a provider that needs registration (forced here), and memory
+ * that is unmapped and mapped again. */
 #ifndef TWILL_OFI_PAIR_H
 #define TWILL_OFI_PAIR_H
 
@@ -25,12 +25,12 @@ static inline void *map(void *where, size_t bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* Sanitizers lock nothing, old kernels do not tell. */
+/* Skip where locked memory cannot be observed: under sanitizers and with old kernels. */
 static inline void need_locks(void)
 {
     if (twill_locked_works())
         return;
-    print_message("  not here: nothing tells what memory is locked\n");
+    print_message("  skipped: locked memory cannot be observed here\n");
     skip();
 }
 
@@ -42,7 +42,7 @@ struct pair {
     struct twill_transfer r[2]; /* outlive a failure */
 };
 
-/* Nothing lasts, but ranks in one process know what the others have pinned. */
+/* There are no persistent regions, but ranks of one process know what the others have pinned. */
 static inline bool find_nothing(void *user, const void *start, size_t bytes, void **region,
                                 size_t *region_bytes)
 {
@@ -59,7 +59,7 @@ static inline struct twill_transport_counters *counters(struct pair *pair)
     return &pair->end.transport->counters;
 }
 
-/* ops: how one of two rails is opened; NULL: there are none. */
+/* Open an end. ops: how each of two rails is opened; NULL: without rails. */
 static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
                                 const struct setup *setup,
                                 const struct twill_persistent *persistent,
@@ -103,7 +103,7 @@ static inline void pair_close(struct pair *pair)
         munmap(pair->data[i], BYTES);
 }
 
-/* A large message each way out of and into these places, with contents of its own. */
+/* Exchange a large message in both directions, from `out` and into `in`, with new contents. */
 static inline bool swap_at(struct pair *pair, unsigned char *out, unsigned char *in, size_t bytes)
 {
     struct end *end = &pair->end;
@@ -142,7 +142,7 @@ static inline bool counted(struct pair *pair, uint64_t made, uint64_t ended, uin
         (unsigned long long)made, (unsigned long long)ended, (unsigned long long)hits);
 }
 
-/* What lasts of a test that has two such pieces: user names them. */
+/* Find the persistent regions of a test, of which `user` lists two. */
 static inline bool find(void *user, const void *start, size_t bytes, void **region,
                         size_t *region_bytes)
 {

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# For check_*.sh with two of hosts.sh's hosts: a rank on each, by the variables of any launcher.
+# Helpers for check_*.sh with two hosts of hosts.sh: a rank on each, by the variables that any
+# launcher sets.
 # shellcheck shell=sh source-path=SCRIPTDIR source=hosts.sh
 # shellcheck disable=SC2154 # hosts_in and scratch are of hosts.sh and rules.sh
 
 pair_port=21000
-# pair_begin MASTER_ADDR PROGRAM...: in the background, $pair_first and $pair_other; what rank 0 says goes to
-# $scratch/out, rank 1 to $scratch/other.
+# pair_begin MASTER_ADDR PROGRAM...: start two ranks in the background, $pair_first and $pair_other;
+# rank 0's output is in $scratch/out, rank 1's in $scratch/other.
 pair_begin()
 {
     pair_port=$((pair_port + 1))
@@ -19,7 +20,7 @@ pair_begin()
     pair_other=$!
 }
 
-# pair_end: the status is $pair_status, rank 0's if both failed.
+# pair_end: wait for both; $pair_status is rank 0's if both failed.
 pair_end()
 {
     pair_status=0
@@ -33,7 +34,7 @@ pair()
     pair_end
 }
 
-# The same, and all must be well.
+# good_pair MASTER_ADDR PROGRAM...: run two ranks, which must succeed.
 good_pair()
 {
     pair "$@"

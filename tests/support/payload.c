@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The payload of the sweeps and its oracle. It shares no arithmetic with the kernels. */
+/* The payload of the sweeps and its expected results. Shares no arithmetic with the kernels. */
 #include "tests/support/payload.h"
 #include "tests/support/numbers.h"
 
 #include <string.h>
 
-#define PAYLOAD_PERIOD 8191u /* of the payload: prime, so that no segment looks like another */
+#define PAYLOAD_PERIOD 8191u /* prime, so that no two segments are equal */
 
-/* What is known of a type; `most` bounds what is summed: eight ranks' sums are exact. */
+/* Facts of a type; `most` bounds summands, so that sums of eight ranks are exact. */
 static const struct type_facts_of {
     bool is_float, is_unsigned, narrow;
     int64_t most;
@@ -54,7 +54,7 @@ static uint64_t mix_payload(uint64_t rank, uint64_t position)
     return x ^ x >> 27;
 }
 
-/* A rank's value as an integer; every type holds it. */
+/* Return a rank's value as an integer; every type can hold it. */
 static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
 {
     const struct type_facts_of *f = &facts[type];
@@ -62,7 +62,7 @@ static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
     if (op == TEST_OP_XOR)
         return (int64_t)bits;
     switch (op) {
-    case TWILL_PROD: /* at most two ranks in eight give a 3 */
+    case TWILL_PROD: /* at most two ranks in eight contribute a 3 */
         if ((rank + (int)(position % 5)) % 4 == 0)
             return 3;
         return f->is_unsigned || bits % 2 ? 1 : -1;
@@ -84,7 +84,7 @@ static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
     }
 }
 
-/* Store v / divisor, divided in the precision that the library promises. */
+/* Store v / divisor, divided in the precision that the library guarantees. */
 static void put_payload(void *element, twill_type type, int64_t v, int divisor)
 {
     float narrow = (float)v / (float)divisor;
@@ -132,7 +132,7 @@ static void reduce_affine(unsigned char *at, uint64_t position, int first, int s
     memcpy(at, &all, sizeof(all));
 }
 
-/* What rank r's value counts as. */
+/* Return a rank's operand, scaled if the operation scales. */
 static int64_t operand(twill_type type, twill_op op, int rank, uint64_t position)
 {
     int64_t v = value(type, op, rank, position);
@@ -151,7 +151,7 @@ static void reduce_one(unsigned char *at, uint64_t position, twill_type type, tw
     int64_t v = operand(type, op, 0, position);
     int32_t place = payload_place(0, position);
     if (size == 1 && op >= TWILL_LAND && op <= TWILL_LXOR) {
-        store_at(at, type, op, v, 1, place); /* nothing is combined: it is handed on */
+        store_at(at, type, op, v, 1, place); /* nothing is combined: the value is unchanged */
         return;
     }
     for (int r = 1; r < size; r++) {
@@ -170,7 +170,7 @@ static void reduce_one(unsigned char *at, uint64_t position, twill_type type, tw
     store_at(at, type, op, v, op == TWILL_AVG ? size : 1, place);
 }
 
-/* Positions repeat: compute a period, then copy. */
+/* Positions repeat: compute one period, then copy. */
 static void fill_payload(unsigned char *buffer, size_t count, uint64_t first, twill_type type,
                          twill_op op, int rank, int size)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every provider has to do with the ofi transport on top, case by case. */
+/* What every provider must do below the ofi transport, case by case. */
 #include "tests/support/provider_ends.h"
 #include "tests/support/sanitizers.h"
 
@@ -7,8 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* --- cases: each runs on every rank, opens its own ends and ends by a deadline ------------------
- */
+/* --- cases: each runs on every rank, opens its own ends and has a deadline -------------------- */
 
 static void describe(struct run *run, const struct end *end)
 {
@@ -24,7 +23,7 @@ static void describe(struct run *run, const struct end *end)
     o->mr_mode = t->endpoint->info->domain_attr->mr_mode;
 }
 
-/* From nothing to a megabyte and a bit, one after the other and all at once. */
+/* Sizes from 0 to a megabyte and a bit, one after the other and all at the same time. */
 static bool case_sizes(struct run *run, twill_bootstrap *caller)
 {
     static const size_t sizes[] = {0,
@@ -60,7 +59,7 @@ static bool case_sizes(struct run *run, twill_bootstrap *caller)
     return stop(run, &end) && fine;
 }
 
-/* Beyond the longest message of the provider: for real where that is short, else by an option. */
+/* Sizes beyond the provider's longest message: real if that is short, else limited by an option. */
 static bool case_beyond(struct run *run, twill_bootstrap *caller)
 {
     size_t longest = run->outcome->max_message;
@@ -74,7 +73,7 @@ static bool case_beyond(struct run *run, twill_bootstrap *caller)
     return stop(run, &end) && fine;
 }
 
-/* Both ranks send thousands before either posts a RECV. */
+/* Both ranks send thousands of messages before either posts a RECV. */
 static bool case_unexpected(struct run *run, twill_bootstrap *caller)
 {
     enum { many = TEST_SLOW ? 1500 : 3000 };
@@ -102,8 +101,8 @@ static bool case_unexpected(struct run *run, twill_bootstrap *caller)
     return stop(run, &end) && fine;
 }
 
-/* The provider says "later" at every other post, injects nothing and wants all memory registered.
- */
+/* The provider returns FI_EAGAIN at every other post, injects nothing and needs all memory
+ * registered. */
 static bool case_again(struct run *run, twill_bootstrap *caller)
 {
     static const size_t sizes[] = {0, 8, 5000, 48, 9000, 8192, 30000, 1, 100000, 64, 16, 200004};
@@ -120,7 +119,7 @@ static bool case_again(struct run *run, twill_bootstrap *caller)
     return stop(run, &end) && fine;
 }
 
-/* One rank is away for a while, before it is there at all and when it is expected to receive. */
+/* One rank is late, first to connect and later to receive. */
 static bool case_late(struct run *run, twill_bootstrap *caller)
 {
     static const size_t sizes[] = {8, 100, 8000, 50000, 1 << 20, 8, 0};
@@ -138,7 +137,7 @@ static bool case_late(struct run *run, twill_bootstrap *caller)
     return stop(run, &end) && fine;
 }
 
-/* Ranks that disagree about a size: both hear of it, no provider ever sees a receive too small. */
+/* Ranks disagree about a size: both get an error, and no provider ever sees too small a receive. */
 static bool case_differ(struct run *run, twill_bootstrap *caller)
 {
     static const size_t pairs[][2] = {{8, 16}, {16, 8}, {100000, 200000}, {200000, 100000}};
@@ -169,7 +168,7 @@ static bool case_differ(struct run *run, twill_bootstrap *caller)
 
 enum { PROVIDER_CASES_HOPELESS = 12 };
 
-/* One rank gives up with much under way; the other, which goes on, may fail but not hang. */
+/* One rank cancels with much in progress; the other, which goes on, may fail but not hang. */
 static bool case_cancel(struct run *run, twill_bootstrap *caller)
 {
     struct end end;
@@ -195,7 +194,7 @@ static bool case_cancel(struct run *run, twill_bootstrap *caller)
     return stop(run, &end) && fine;
 }
 
-/* Communicators at the same time, the ranks in opposite order. */
+/* Communicators in use at the same time, the ranks in opposite order. */
 static bool case_communicators(struct run *run, twill_bootstrap *caller)
 {
     enum { comms = 6 };
@@ -241,10 +240,9 @@ static bool case_communicators(struct run *run, twill_bootstrap *caller)
     return fine;
 }
 
-/* --- strangers and the dead --------------------------------------------------------------------
- */
+/* --- unauthenticated and dead peers ----------------------------------------------------------- */
 
-/* Ranks 0 and 1 are a job; rank 2 believes that it is rank 1 of one with rank 0. */
+/* Ranks 0 and 1 are a job; rank 2 believes that it is rank 1 of a job with rank 0. */
 struct view {
     struct twill_oob oob;
     twill_bootstrap *caller;
@@ -279,7 +277,7 @@ static const struct twill_bootstrap_ops view_ops = {
     .close = view_close,
 };
 
-/* An end of two ranks seen from the three; the stranger's job has another nonce. */
+/* Open an end of two ranks seen from the three; the other job has another nonce. */
 static bool view_open(struct view *view, struct end *end, struct run *run)
 {
     memset(end, 0, sizeof(*end));
@@ -307,7 +305,7 @@ static bool view_open(struct view *view, struct end *end, struct run *run)
     return twill_ofi_transport.connect(end->transport, peer, &end->error) == TWILL_OK;
 }
 
-/* Does what it likes to rank 0, with the right ranks, communicator and lanes; may well fail. */
+/* Send to rank 0 with valid rank, communicator and lanes; may fail. */
 static void intrude(struct run *run, struct end *end)
 {
     struct twill_transfer r[4];
@@ -330,8 +328,8 @@ static void intrude(struct run *run, struct end *end)
     free(data);
 }
 
-/* Another job writes to rank 0 as if it were rank 1: rank 0 takes nothing of it, and all of its
- * own rank 1 afterwards. */
+/* Another job writes to rank 0 as if it were rank 1. Rank 0 accepts nothing of it, and everything
+ * from its own rank 1 afterwards. */
 static bool case_intruder(struct run *run, twill_bootstrap *caller)
 {
     struct view view = {.caller = caller};
@@ -352,7 +350,7 @@ static bool case_intruder(struct run *run, twill_bootstrap *caller)
         linger(&end, SECOND / 4);
         for (uint32_t i = 0; caller->rank == 0 && i < 4; i++)
             fine = fine && twill_test_note(m[i].request.status == TWILL_PENDING, __FILE__, __LINE__,
-                                           "RECV %u ended with %d by a stranger's message", i,
+                                           "RECV %u ended with %d by an unauthenticated message", i,
                                            m[i].request.status);
         fine = gather(run, &end, caller->rank, 3) && fine;
         for (uint32_t i = 0; caller->rank == 1 && fine && i < 4; i++)
@@ -368,8 +366,8 @@ static bool case_intruder(struct run *run, twill_bootstrap *caller)
     return fine;
 }
 
-/* A peer that is killed: the provider may notice or not (that is what the watch is for); what may
- * not happen is a hang, a crash, or a message that seems to have come. */
+/* A peer is killed. The provider need not notice (the detector does); there must be no hang, no
+ * crash, and no message that seems to have arrived. */
 static bool case_death(struct run *run, twill_bootstrap *caller)
 {
     static const size_t sizes[] = {50000, 8};
@@ -393,7 +391,7 @@ static bool case_death(struct run *run, twill_bootstrap *caller)
                                 __FILE__, __LINE__, "status %d: %s", moved, end.error.message);
     for (size_t i = 0; posted && i < PROVIDER_CASES_HOPELESS; i += 2)
         fine = fine && twill_test_note(r[i].status == TWILL_PENDING, __FILE__, __LINE__,
-                                       "RECV %zu of the dead: %d", i, r[i].status);
+                                       "RECV %zu from the dead rank: %d", i, r[i].status);
     twill_ofi_transport.cancel(end.transport);
     munmap(data, (size_t)PROVIDER_CASES_HOPELESS << 20);
     end_close(&end);
@@ -409,7 +407,7 @@ const struct provider_case test_provider_cases[] = {
     {"sizes that differ", 2, false, case_differ},
     {"cancel", 2, false, case_cancel},
     {"communicators", 2, false, case_communicators},
-    {"strangers", 3, true, case_intruder},
+    {"unauthenticated peers", 3, true, case_intruder},
     {"death", 2, true, case_death},
     {NULL, 0, false, NULL},
 };

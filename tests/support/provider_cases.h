@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cases that all providers of libfabric have to pass:
- * tests/unit/fabric/test_fabric_providers.c. */
+/* The cases that all libfabric providers must pass: tests/unit/fabric/test_fabric_providers.c. */
 #ifndef TWILL_PROVIDER_CASES_H
 #define TWILL_PROVIDER_CASES_H
 
@@ -8,24 +7,24 @@
 
 #include <stdatomic.h>
 
-/* A provider, as it is set up for the run. */
+/* A provider and its set-up for a run. */
 struct provider {
     const char *title;
     const char *name;      /* TWILL_PROVIDER */
     const char *interface; /* TWILL_INTERFACE, or NULL */
     const char *doubled;   /* folder of the double in TEST_DOUBLES, or NULL */
     const char *settings;  /* VARIABLE=value for a double, or NULL */
-    size_t address_bytes;  /* of its addresses; 0: whatever */
-    const char *needs;     /* said when it is skipped */
-    bool refused;          /* twill does not use it, and says why */
+    size_t address_bytes;  /* of its addresses; 0: any */
+    const char *needs;     /* printed when it is skipped */
+    bool refused;          /* twill must reject it, with a reason */
 };
 
 struct provider_case;
 
-/* What the processes of a run tell the parent; shared memory. */
+/* Results of the processes of a run for their parent, in shared memory. */
 struct outcome {
-    char at[64];            /* the case under way */
-    atomic_uint arrived[3]; /* how often each rank has come to a meeting */
+    char at[64];            /* the current case */
+    atomic_uint arrived[3]; /* how often each rank has arrived at a barrier */
     uint32_t cases;
     bool absent;
     char why[256];
@@ -41,15 +40,15 @@ struct run {
     const char *address; /* of the ranks, or NULL */
     struct outcome *outcome;
     struct setup setup;
-    const struct provider_case
-        *only; /* the case to run, or NULL: all that need no processes of their own */
+    /* the case to run, or NULL: all that need no separate processes */
+    const struct provider_case *only;
 };
 
-/* Runs on every rank, opens its own ends and ends by a deadline. */
+/* A case; runs on every rank, opens its own ends and has a deadline. */
 struct provider_case {
-    const char *name; /* NULL: past the last */
+    const char *name; /* NULL: end of the table */
     int ranks;        /* processes */
-    bool alone;       /* in processes of its own */
+    bool alone;       /* in separate processes */
     bool (*fn)(struct run *run, twill_bootstrap *caller);
 };
 extern const struct provider_case test_provider_cases[];

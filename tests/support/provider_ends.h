@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One end of a case of tests/support/provider_cases.c. */
+/* One end of a case in tests/support/provider_cases.c. */
 #ifndef TWILL_PROVIDER_ENDS_H
 #define TWILL_PROVIDER_ENDS_H
 
@@ -26,7 +26,7 @@ static inline bool start(struct end *end, twill_bootstrap *caller, struct run *r
     return start_with(end, caller, run, comm, options, NULL);
 }
 
-/* All ranks here, as ranks meet inside calls of twill: what one has sent moves on meanwhile. */
+/* Wait for all ranks while progressing, as ranks do inside twill calls. */
 static inline bool gather(struct run *run, struct end *end, int rank, int size)
 {
     unsigned mine = atomic_fetch_add(&run->outcome->arrived[rank], 1) + 1;
@@ -38,7 +38,7 @@ static inline bool gather(struct run *run, struct end *end, int rank, int size)
         }
         TWILL_REQUIRE(!twill_test_failed());
         TWILL_REQUIRE(twill_test_note(twill_now() < limit, __FILE__, __LINE__,
-                                      "rank %d waits for rank %d to meet it", rank, r));
+                                      "rank %d waits for rank %d to arrive", rank, r));
         if (end->transport != NULL && twill_ofi_transport.progress(end->transport, &end->error) < 0)
             usleep(1000);
         sched_yield();
@@ -60,14 +60,14 @@ static inline void linger(struct end *end, uint64_t nanoseconds)
         ;
 }
 
-/* Where a case has failed: nothing may land in memory that it gives back. */
+/* After a failure: cancel, so that nothing is written to memory that the case frees. */
 static inline void give_up(struct end *end, bool fine)
 {
     if (!fine)
         twill_ofi_transport.cancel(end->transport);
 }
 
-/* Send and receive one message of each size with the other rank, both ways at once, twice. */
+/* Exchange messages of each size with the other rank, twice, both directions at the same time. */
 static inline bool exchange(struct end *end, const size_t *bytes, size_t n, uint32_t number)
 {
     struct message *m = calloc(4 * n, sizeof(*m));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks as threads or forked processes, and the all-gather among them. */
+/* Ranks as threads or forked processes, and the allgather among them. */
 #include "tests/support/ranks.h"
 
 #include <errno.h>
@@ -18,11 +18,11 @@
 #include <cmocka.h>
 
 #define MAX_RANKS 256
-/* Who has failed a check has gone, and the others may be in calls that wait for it: they get this
- * long to end by themselves. */
+/* After a failed check a rank has left, and others may wait for it in a call: they have this long
+ * to end by themselves. */
 #define AFTERMATH (UINT64_C(20) * 1000000000)
 
-/* In shared memory, so that it serves threads and processes alike. */
+/* The ranks of a run. In shared memory, so that it serves threads and processes alike. */
 struct group {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -32,7 +32,7 @@ struct group {
     uint64_t generation; /* exchanges completed; its parity chooses the buffer */
     size_t bytes;        /* of the exchange in progress */
     uint8_t nonce[TWILL_NONCE_BYTES];
-    uint64_t came[MAX_RANKS]; /* to how many exchanges */
+    uint64_t came[MAX_RANKS]; /* exchanges that each rank has entered */
     bool left[MAX_RANKS];
     bool may_die[MAX_RANKS];
     atomic_bool failed;
@@ -87,7 +87,7 @@ static struct group *group_create(int size)
     return group;
 }
 
-/* The first rank that has not come to an exchange, under the mutex. */
+/* Return the first rank that has not entered an exchange. The mutex is held. */
 static int absentee(const struct group *group, uint64_t generation)
 {
     int absent = 0;
@@ -127,7 +127,8 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
         (void)twill_test_note(false, __FILE__, __LINE__,
                               "rank %d waits in exchange %llu for rank %d", self->rank,
                               (unsigned long long)generation, absent);
-    /* The other parity is filled next, and this one not before everybody has come back here. */
+    /* The other buffer is filled next, and this one only after all ranks have returned from here.
+     */
     if (done)
         memcpy(all, data, (size_t)group->size * bytes);
     return done ? 0 : 1;
@@ -181,15 +182,15 @@ static void ranks_end(struct rank *ranks)
     char failure[sizeof(group->failure)];
     memcpy(failure, group->failure, sizeof(failure));
     bool failed = atomic_load(&group->failed);
-    /* The mutex of a process that was killed may be held for ever: not destroyed, just unmapped. */
+    /* A killed process may hold the mutex for ever: unmap without destroying it. */
     munmap(group, group_bytes(group->size));
     free(ranks);
     if (failed)
         fail_msg("%s", failure);
 }
 
-/* Has a check failed so long ago that whoever is still there hangs? Without the mutex, which a dead
- * process may hold. */
+/* Return whether a check failed so long ago that the remaining ranks hang. Does not take the mutex,
+ * which a dead process may hold. */
 static bool is_aftermath(uint64_t *since)
 {
     if (!atomic_load(&current->failed))
@@ -199,7 +200,8 @@ static bool is_aftermath(uint64_t *since)
     return twill_now() - *since > AFTERMATH;
 }
 
-/* Threads that hang cannot be ended alone, and the stack that they look at is about to go. */
+/* Threads that hang cannot be ended singly, and use a stack that is about to go: end the
+ * process. */
 static void await_threads(void)
 {
     struct timespec until;
@@ -230,7 +232,7 @@ void twill_test_run_ranks(int size, twill_rank_fn fn, void *user)
     ranks_end(ranks);
 }
 
-/* The ranks of one process: `threads` of them from the first on. */
+/* Run the ranks of one process: `threads` of them. */
 static void process_main(struct rank *ranks, int threads)
 {
     for (int t = 1; t < threads; t++)
@@ -249,7 +251,7 @@ static void end_processes(const struct rank *ranks, int size)
             (void)waitpid(ranks[r].pid, NULL, 0);
 }
 
-/* Reap in the order they end, so that the others learn of ranks that are gone. */
+/* Reap processes in the order of their end, so that exchanges fail when a rank is gone. */
 static void reap_processes(struct rank *ranks, int size, int threads)
 {
     uint64_t since = 0;

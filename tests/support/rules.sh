@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the check_*.sh that hold the tree to a rule. A rule is a function that prints a complaint a line
-# and is content when it prints nothing; every rule is also tried on an input made bad for it, where
-# it has to complain.
+# Helpers for check_*.sh that enforce a rule on the tree. A rule is a function that prints one
+# complaint per line and nothing if all is well; every rule is also run on bad input, about which it
+# must complain.
 
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd) # tests/
 source=${TEST_SOURCE:-$(dirname "$here")}
 build=${TEST_BUILD:-$source/build}
-# shellcheck disable=SC2034 # read by who sources this
+# shellcheck disable=SC2034 # read by the script that sources this
 sanitize=${TEST_SANITIZE:-}
-# Near the root, whatever TMPDIR says: paths of sockets of munge and PMIx may have 107 characters.
+# Near the root, whatever TMPDIR says: socket paths of munge and PMIx have at most 107 characters.
 scratch=$(mktemp -d /tmp/twill-XXXXXX) || exit 1
-# Of other programs, too: Open MPI's jobs all have one folder there, which one may remove as another makes its own in it.
-# Nor is anything taken from a user's home, or left there.
+# For other programs, too: Open MPI's jobs share one folder there, which one may remove while
+# another creates its own in it. Nothing is read from a user's home, or left there.
 export TMPDIR="$scratch" HOME="$scratch/home"
 mkdir "$HOME"
 # shellcheck disable=SC3045 # Debian's sh has it
@@ -33,7 +33,7 @@ fault()
     failures=$((failures + 1))
 }
 
-# must_pass TITLE RULE ARGUMENT...
+# must_pass TITLE RULE ARGUMENT...: the rule must print nothing.
 must_pass()
 {
     title=$1
@@ -47,17 +47,17 @@ must_pass()
     fi
 }
 
-# must_complain PATTERN RULE ARGUMENT...: on a bad input the rule must say something that matches.
+# must_complain PATTERN RULE ARGUMENT...: on bad input, the rule must print a line that matches.
 must_complain()
 {
     pattern=$1
     shift
     said=$("$@" 2>&1)
     printf '%s\n' "$said" | grep -q -e "$pattern" ||
-        fault "$1 does not notice what it is for: no /$pattern/ in: ${said:-nothing}"
+        fault "$1 does not detect its fault: no /$pattern/ in: ${said:-nothing}"
 }
 
-# What a program has said: all of it, or the first and the last of it.
+# shown FILE: print a program's output, or its beginning and end.
 shown()
 {
     if [ "$(wc -l <"$1")" -le 120 ]; then
@@ -69,8 +69,8 @@ shown()
     fi
 }
 
-# must_end WANTED TITLE COMMAND...: by exit status, a number or "failure". Output is kept in
-# $scratch/output, and shown when the status is another.
+# must_end WANTED TITLE COMMAND...: run a command, which must exit with WANTED, a number or
+# "failure". Output is kept in $scratch/output, and shown on any other status.
 must_end()
 {
     wanted=$1
@@ -87,7 +87,7 @@ must_end()
     return 1
 }
 
-# A variable of the build's cache.
+# cached NAME: print a variable of the build's CMake cache.
 cached()
 {
     sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"

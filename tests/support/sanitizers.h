@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the program is built with, for tests that do less under sanitizers or that they misread. */
+/* Which sanitizers the program is built with, for tests that do less under them. */
 #ifndef TWILL_SANITIZERS_H
 #define TWILL_SANITIZERS_H
 
@@ -24,7 +24,7 @@
 #define TEST_TSAN 0
 #endif
 
-/* Sanitizers make everything some ten times slower: sweep less. */
+/* Sanitizers are some ten times slower: sweep less. */
 #define TEST_SLOW (TEST_ASAN || TEST_TSAN)
 
 #endif

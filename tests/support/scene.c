@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scenes: setting them, and looking at what was made. */
+/* Scenes: set-up, and checks of communicators. */
 #include "tests/support/scene.h"
 #include "tests/support/sanitizers.h"
 
@@ -31,7 +31,8 @@ bool twill_test_fine(twill_comm *comm, twill_status status)
                            twill_comm_message(comm));
 }
 
-/* Everybody says who it is, in order; sums and barriers work. */
+/* Check that every rank receives every root's identity in order, and that sums and barriers
+ * work. */
 bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, int me)
 {
     int self = twill_test_place(group, me);
@@ -67,15 +68,14 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_comm *all;
     if (twill_test_connect(&context, &all, bootstrap, scene->shape->nodes, NULL, settings))
         scene->play(scene, all);
-    if (!twill_test_failed()) { /* else others may be anywhere */
+    if (!twill_test_failed()) { /* else other ranks may be in any call */
         twill_comm_destroy(all);
         twill_context_destroy(context);
     }
 }
 
-/* Of threads of several processes the thread sanitizer would report what is none: it does not see
- * that two of one process are ordered by a third in another, nor that the locks that memkind takes
- * before a fork are new ones after it. */
+/* TSan misreads threads of several processes: it does not see that two threads of one process are
+ * ordered by a third in another, nor that memkind's locks are new after a fork. */
 void twill_test_play(struct twill_test_scene *scene)
 {
     int threads = scene->shape->threads;

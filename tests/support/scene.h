@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scenes for tests of communicators: ranks of a shape with a context and a communicator of all, and
- * what a communicator made of that must be. */
+/* Scenes for tests of communicators: ranks in a given shape with a context and a communicator of
+ * all, and checks of communicators derived from it. */
 #ifndef TWILL_SCENE_H
 #define TWILL_SCENE_H
 
@@ -10,7 +10,7 @@
 
 struct twill_test_shape {
     int size;
-    int threads;       /* ranks of a process; 0: all are threads of the test */
+    int threads;       /* ranks per process; 0: all are threads of the test */
     const char *nodes; /* TWILL_NODES, or "" */
 };
 
@@ -25,20 +25,20 @@ struct twill_test_scene {
     twill_bootstrap *bootstrap; /* of the rank that plays it */
 };
 
-/* What a communicator must be: the ranks of the job that are in it, in order. */
+/* The expected members of a communicator: ranks of the job, in order. */
 struct twill_test_group {
     int size;
     int rank[TWILL_TEST_MOST_RANKS];
 };
 
 struct twill_test_group twill_test_everyone(int size);
-/* Place of a rank of the job in a group, or -1. */
+/* Return the index of a rank of the job in a group, or -1. */
 int twill_test_place(const struct twill_test_group *group, int job);
 bool twill_test_fine(twill_comm *comm, twill_status status);
-/* Everybody says who it is, in order; sums and barriers work. */
+/* Check rank, size, broadcasts, a sum and a barrier of a communicator. */
 bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, int me);
 void twill_test_play(struct twill_test_scene *scene);
-/* On all shapes. */
+/* Play on all shapes. */
 void twill_test_play_all(void (*play)(struct twill_test_scene *, twill_comm *));
 
 #endif

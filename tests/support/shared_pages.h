@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-/* Memory that goes away for good when it is given up, so that a late write is a crash. */
+/* Return memory that becomes invalid when unmapped, so that a late write crashes. */
 static inline unsigned char *page_map(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sharing, and the proof that memory is shared. */
+/* Share regions, and check that memory is shared. */
 #include "tests/support/shared_ranks.h"
 
 #include <string.h>

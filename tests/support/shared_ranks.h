@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that share memory, for the tests of segments. */
+/* Ranks that share memory, for the tests of regions. */
 #ifndef TWILL_SHARED_RANKS_H
 #define TWILL_SHARED_RANKS_H
 
@@ -9,7 +9,7 @@
 #define TWILL_TEST_SHARE_RANKS 32
 #define TWILL_TEST_SHARE_BYTES ((size_t)3 << 20)
 
-/* One rank's share and what came out. */
+/* One rank's region and the results. */
 struct twill_test_share {
     struct twill_oob *oob;
     struct twill_shm_region *region;
@@ -19,14 +19,14 @@ struct twill_test_share {
     twill_status status;
 };
 
-/* Share; what came of it is in *o. */
+/* Share a region among ranks of equal label; results are in *o. */
 void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const uint32_t *label,
                       size_t bytes);
 void twill_test_share_end(struct twill_test_share *o);
-/* All ranks here. */
+/* Wait for all ranks. */
 bool twill_test_share_barrier(struct twill_test_share *o);
-/* Memory of every rank with the same label is zero at first, and then holds what its owner wrote.
- */
+/* Check that memory of every rank with this rank's label is zero at first, and then holds what its
+ * owner wrote. */
 bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label);
 
 #endif

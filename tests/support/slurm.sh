@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# A Slurm of this test's own, on the hosts of hosts.sh: munged and slurmctld in host 0, a slurmd in each. All
-# of it is in the hosts' networks and in the scratch folder, and ends with the script. To be sourced after hosts.sh.
+# A private Slurm on the hosts of hosts.sh: munged and slurmctld in host 0, a slurmd in each host.
+# All of it is in the hosts' networks and the scratch folder, and ends with the script. Source it
+# after hosts.sh.
 #
-#   slurm_up     after hosts_up; 1, and slurm_why says why not
+#   slurm_up     after hosts_up; on failure returns 1 with the reason in slurm_why
 #   slurm_down   before hosts_down; also when slurm_up failed or the script ends early
-#   SLURM_CONF   is set for srun and its kin, which are to be run in host 0
+#   SLURM_CONF   is set for srun and the like, to be run in host 0
 # shellcheck shell=sh source-path=SCRIPTDIR source=hosts.sh disable=SC2154 # of hosts.sh
 slurm_dir=
 
@@ -53,7 +54,7 @@ END
     echo "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8"
 }
 
-# slurm_begin HOST command...: in the background, until this shell ends.
+# slurm_begin HOST command...: run a command in the background until this shell ends.
 slurm_begin()
 {
     slurm_name=$(basename "$2")-$1
@@ -62,7 +63,8 @@ slurm_begin()
     echo "$slurm_name" >"$slurm_dir/$!.name"
 }
 
-# slurm_wait command...: until it succeeds, for minutes at most, and while all that slurm_begin began is there.
+# slurm_wait command...: repeat until it succeeds, at most 240 s and while all processes of
+# slurm_begin live.
 slurm_wait()
 {
     slurm_end=$(($(date +%s) + 240))
@@ -96,8 +98,8 @@ slurm_up()
     mkdir "$slurm_dir/state"
     for slurm_k in $(seq 0 $((hosts_count - 1))); do
         mkdir "$slurm_dir/h$slurm_k.spool" "$slurm_dir/h$slurm_k.tmp"
-        # A host's /sys is of its network, without control groups; slurmd wants to see those of the machine,
-        # although it is to use none.
+        # A host's /sys belongs to its network and has no control groups; slurmd needs to see the
+        # machine's, although it does not use any.
         host_run "$slurm_k" umount /sys 2>/dev/null || :
     done
     slurm_configure >"$slurm_dir/slurm.conf"
@@ -107,7 +109,7 @@ slurm_up()
         --socket="$slurm_dir/munge.socket" --pid-file="$slurm_dir/munge.pid" \
         --seed-file="$slurm_dir/munge.seed" --log-file="$slurm_dir/munge.log"
     slurm_wait test -S "$slurm_dir/munge.socket" || {
-        : "${slurm_why:=munged does not begin: $(tail -n 1 "$slurm_dir/munged-0.log")}"
+        : "${slurm_why:=munged does not start: $(tail -n 1 "$slurm_dir/munged-0.log")}"
         return 1
     }
     slurm_begin 0 slurmctld -D -c
@@ -128,8 +130,7 @@ slurm_are_gone()
     done
 }
 
-# Steps that were under way outlive what began them: whatever else is in the hosts' networks was begun by the script
-# or by what it began, and goes too.
+# Steps in progress outlive their launcher: end every process in the hosts' networks.
 slurm_down()
 {
     [ -n "$slurm_dir" ] || return 0

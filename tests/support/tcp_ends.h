@@ -12,7 +12,7 @@
 
 #define SECOND UINT64_C(1000000000)
 
-/* A rank's transport and what belongs to it. */
+/* A rank's transport with its parameters. */
 struct end {
     struct twill_test_end end;
     struct twill_oob *oob;
@@ -57,7 +57,7 @@ static inline void end_close(struct end *end)
     twill_test_oob_close(end->oob);
 }
 
-/* All ranks here. */
+/* Wait for all ranks. */
 static inline bool rank_barrier(struct end *end)
 {
     int all[64], mine = 1;

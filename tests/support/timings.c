@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timings that are delivered with twill: see timings.h. */
+/* The tuning file that is delivered with twill: see timings.h. */
 #include "tests/support/timings.h"
 
 #include "lib/config/tuning_folder.h"

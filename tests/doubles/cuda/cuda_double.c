@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A double of the CUDA driver, no GPU. Its "device" memory is a mapping that the processor may not
- * touch; what is in it is reached through a second mapping of the same pages. As with the driver, a
- * copy needs a current context, and one to the device ends no sooner than the stream is waited
- * for. */
+/* A double of the CUDA driver, without a GPU. Its "device" memory is a mapping that the CPU may not
+ * touch; its contents are reached through a second mapping of these pages. As with the driver, a
+ * copy needs a current context, and one to the device completes when the stream is synchronised. */
 #include "tests/doubles/cuda/cuda_double.h"
 #include "kernels/cuda/cuda_driver.h"
 
@@ -18,19 +17,19 @@
 enum { FAILURE = 700 };
 
 static struct {
-    unsigned char *device, *inside; /* the same pages */
+    unsigned char *device, *inside; /* two mappings of one memory */
     unsigned char *managed;
     size_t used;
     int started;
     void *stack[8]; /* contexts, current last */
     unsigned depth;
-    void *late; /* a copy to the device under way */
+    void *late; /* a copy to the device in progress */
     unsigned char *late_to;
     size_t late_bytes;
     int copies[2]; /* to the host, to the device */
 } gpu;
 
-/* CUDA_DOUBLE_FAIL=FUNCTION:RANK makes it fail there. */
+/* CUDA_DOUBLE_FAIL=FUNCTION:RANK makes a function fail on a rank. */
 static int fails(const char *function)
 {
     const char *setting = getenv("CUDA_DOUBLE_FAIL"), *rank = getenv("RANK");
@@ -69,7 +68,7 @@ static enum twill_cuda_result ready_to_copy(twill_cuda_pointer pointer, size_t b
     return TWILL_CUDA_SUCCESS;
 }
 
-/* --- what twill calls ----------------------------------------------------------------------- */
+/* --- what twill calls ------------------------------------------------------------------------- */
 
 #define X(member, symbol, parameters) enum twill_cuda_result symbol parameters;
 TWILL_CUDA_FUNCTIONS(X)
@@ -165,7 +164,7 @@ enum twill_cuda_result cuStreamSynchronize(void *stream)
     return TWILL_CUDA_SUCCESS;
 }
 
-/* --- what the test calls -------------------------------------------------------------------- */
+/* --- what the test calls ---------------------------------------------------------------------- */
 
 int double_start(void)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A malloc interposer (LD_PRELOAD): counts, while it is told to, every call that takes or gives
- * back memory, and every file opened. glibc's own allocator does the work, under its second names.
- */
+/* A malloc interposer (LD_PRELOAD): while enabled, counts every call that allocates or frees
+ * memory, and every opened file. glibc's own allocator does the work, under its second names. */
 #include "interposer.h"
 
 #include <dlfcn.h>
@@ -27,7 +26,7 @@ static atomic_bool counting;
 static atomic_ulong ours, network;
 static _Atomic(const char *) first;
 static void *_Atomic caller;
-static _Thread_local bool inside; /* what counting itself calls does not count */
+static _Thread_local bool inside; /* calls made by counting itself are not counted */
 
 static bool begins(const char *path, const char *const *names)
 {
@@ -39,15 +38,15 @@ static bool begins(const char *path, const char *const *names)
     return false;
 }
 
-/* libfabric and what it is built on. */
+/* libfabric and its dependencies. */
 static const char *const network_libraries[] = {
     "libfabric", "libibverbs", "librdmacm", "libpsm", "libinfinipath", "libefa",
     "libmlx",    "libnl",      "librxe",    "libucp", "libuct",        NULL,
 };
-/* These only pass on what somebody else asked for. */
+/* These only pass calls on. */
 static const char *const passing_on[] = {"libc.", "libc-", "ld-linux", "libpthread", NULL};
 
-/* Counts one call. Who is to blame is the innermost object that is neither this one nor libc. */
+/* Count one call, for the innermost object that is neither this one nor libc. */
 static void allocation_note(const char *function)
 {
     void *frames[32];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls every collective in several shapes, each once to warm up and then several times under the
- * watch of the interposer, which must see nothing of ours. With the argument "malloc" or "strdup"
- * it allocates once itself, which must be seen; with "late" a rank comes late once. */
+/* Call every collective in several shapes, each once to warm up and then several times while the
+ * interposer counts, which must find no allocation of ours. With the argument "malloc" or "strdup"
+ * the program allocates once itself, which must be found; with "late" a rank is late once. */
 #include "interposer.h"
 
 #include <dlfcn.h>
@@ -43,11 +43,11 @@ struct steady_program {
     allocation_end_fn *end;
     unsigned long network;
     int wrong;
-    bool broken; /* a call failed: the rest would only repeat it */
+    bool broken; /* a call failed: later ones would only repeat it */
     twill_request *persistent[UNDER_WAY];
 };
 
-/* Nothing is taken once as many have been under way before. */
+/* Nothing is allocated once as many requests have been in progress before. */
 static twill_status call_started(struct steady_program *program, size_t count)
 {
     twill_request *request[UNDER_WAY];
@@ -62,7 +62,7 @@ static twill_status call_started(struct steady_program *program, size_t count)
     return twill_wait_all(UNDER_WAY, request);
 }
 
-/* Prepared with `count` elements, when there are none; freed by the call after the last. */
+/* Initialise requests for `count` elements, if there are none; freed by the call after the last. */
 static twill_status prepare_requests(struct steady_program *program, size_t count)
 {
     twill_comm *comm = program->comm;
@@ -147,7 +147,7 @@ static twill_status call(struct steady_program *program, enum steady_call which,
     }
 }
 
-/* What the check is there to notice; once, at a size in the middle. */
+/* Do what the check must detect; once, at a size in the middle. */
 static void misbehave(const struct steady_program *program, enum steady_call which, size_t bytes)
 {
     if (program->sabotage == NULL || strcmp(program->sabotage, "late") == 0 || which != ALLREDUCE ||
@@ -160,8 +160,8 @@ static void misbehave(const struct steady_program *program, enum steady_call whi
     free(memory);
 }
 
-/* "late": the last rank keeps the others waiting for so long that they ask after it, as they may do
- * at any time on a busy machine. */
+/* "late": the last rank keeps the others waiting until they probe it, as may happen at any time on
+ * a busy machine. */
 static void dally(const struct steady_program *program, enum steady_call which, size_t bytes,
                   int turn)
 {
@@ -193,7 +193,7 @@ static void count_calls(struct steady_program *program, enum steady_call which, 
 {
     struct allocation_count count;
     size_t elements = bytes / sizeof(float);
-    /* A prepared one has all it needs before its first start. */
+    /* A persistent request has all it needs before its first start. */
     twill_status status =
         which == PERSISTENT ? prepare_requests(program, elements) : call(program, which, elements);
     program->begin();
@@ -226,7 +226,8 @@ static void count_all_calls(struct steady_program *program, float *src, float *d
             count_calls(program, (enum steady_call)which, sizes[s]);
 }
 
-/* Is there a watch, and does it see what creating a communicator allocates? */
+/* Return whether the interposer is loaded and detects the allocations of creating a
+ * communicator. */
 static int start_program(struct steady_program *program)
 {
     struct allocation_count count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiles only if kernels/cuda/cuda_driver.h says what cuda.h says. */
+/* Compiles only if kernels/cuda/cuda_driver.h agrees with cuda.h. */
 #include "kernels/cuda/cuda_driver.h"
 
 #include <cuda.h>
@@ -18,7 +18,7 @@ _Static_assert(sizeof(enum twill_cuda_result) == sizeof(CUresult), "CUresult");
 _Static_assert(sizeof(enum twill_cuda_attribute) == sizeof(CUpointer_attribute), "attribute");
 _Static_assert(__builtin_types_compatible_p(twill_cuda_pointer, CUdeviceptr), "CUdeviceptr");
 
-/* Names as cuda.h maps them, and parameters: a call with arguments of our types. */
+/* Names as cuda.h maps them; parameters by a call with arguments of our types. */
 #define SYMBOL_NAME_(symbol)    #symbol
 #define SYMBOL_NAME(symbol)     SYMBOL_NAME_(symbol)
 #define SAME_NAME(symbol, ours) _Static_assert(sizeof(SYMBOL_NAME(symbol)) == sizeof(ours), ours)

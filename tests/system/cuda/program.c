@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives of two ranks and more on memory of a double of the CUDA driver (no GPU).
- * Usage: program [MODE]. values: all kinds of memory; host: host memory only, the double unused;
- * messages: to the next rank and to oneself; overlap: a wrong argument; fail: calls until one
- * fails, which is told; touch: read device memory, which must kill. */
+/* Collectives of two or more ranks on memory of a double of the CUDA driver (no GPU). Usage:
+ * program [MODE]. values: all kinds of memory; host: host memory only, the double unused; messages:
+ * to the next rank and to itself; overlap: a wrong argument; fail: calls until one fails, which is
+ * reported; touch: read device memory, which must kill. */
 #include "tests/doubles/cuda/cuda_double.h"
 #include "twill.h"
 
@@ -81,7 +81,7 @@ static twill_status broadcast_buffers(const struct buffers *b, bool in_place, fl
                            TWILL_F32, root);
 }
 
-/* A root's data is only read, and what the others get is only written. */
+/* A root's data is only read, and the others' buffers are only written. */
 static int try_copies(const struct buffers *b)
 {
     bool is_root = b->rank == 0;
@@ -96,7 +96,7 @@ static int try_copies(const struct buffers *b)
     return 1;
 }
 
-/* One kind of memory for src, one for dst; on odd ranks the other way round if `mixed`. */
+/* One kind of memory for src, one for dst; exchanged on odd ranks if `mixed`. */
 static int try_places(const struct buffers *b, enum memory_place from, enum memory_place to,
                       bool mixed, bool in_place, size_t count)
 {
@@ -109,7 +109,7 @@ static int try_places(const struct buffers *b, enum memory_place from, enum memo
     snprintf(what, sizeof(what), "%s to %s%s, %zu floats", names[s], names[d],
              in_place ? ", in place" : "", count);
     float *src = b->at[si][s], *dst = b->at[di][d];
-    for (int again = 0; again < 2; again++) { /* the second time the call is known */
+    for (int again = 0; again < 2; again++) { /* the second call uses the cached plan */
         fill_input(b, inside(b, s, si), count);
         if (!in_place)
             memset(inside(b, d, di), 0xee, SPACE);
@@ -137,7 +137,7 @@ static int try_all(const struct buffers *b, enum memory_place most)
     return failures;
 }
 
-/* To the next rank, from the one before, as a call of each form. */
+/* To the next rank, from the previous one, in each form of a call. */
 enum cuda_form { BLOCKING, CUDA_STARTED, CUDA_PERSISTENT, GROUPED, FORMS };
 
 static twill_status pass_on_call(const struct buffers *b, enum cuda_form form, float *src,
@@ -202,7 +202,7 @@ static int try_overlap(const struct buffers *b)
     return status != TWILL_ERR_ARGUMENT;
 }
 
-/* The second call tells who was done with the first one. */
+/* The second call shows whether ranks had completed the first one. */
 static int try_failing(const struct buffers *b)
 {
     twill_status status = TWILL_OK;
@@ -250,7 +250,7 @@ int main(int argc, char **argv)
     struct buffers b = {0};
     if (twill_init(&b.comm) != TWILL_OK)
         return 1;
-    signal(SIGSEGV, SIG_DFL); /* providers of libfabric bring a handler that writes a file */
+    signal(SIGSEGV, SIG_DFL); /* providers of libfabric install a handler that writes a file */
     b.rank = twill_comm_rank(b.comm);
     b.size = twill_comm_size(b.comm);
     if ((device && double_start() != 0) || !allocate_device(&b, device))
@@ -258,7 +258,7 @@ int main(int argc, char **argv)
     if (strcmp(mode, "touch") == 0) {
         puts("reading");
         fflush(stdout);
-        return *(volatile float *)b.at[0][CUDA_DEVICE] > 1; /* 0, were it memory */
+        return *(volatile float *)b.at[0][CUDA_DEVICE] > 1; /* 0 if it were ordinary memory */
     }
     int failed = run_mode(&b, mode);
     for (int i = 0; i < 2; i++) {

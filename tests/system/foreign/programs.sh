@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of run_programs.sh. Of each: how it is installed and built (for $mpi, below $work), whether it is ready (or why
-# not), its cases, run by run_case, and the judges of what they say of themselves.
+# The programs of run_programs.sh. For each: how it is installed and built (for $mpi, below $work), whether it is
+# ready (or why not), its cases, run by run_case, and how their output is judged.
 # shellcheck disable=SC2154 # mpi, work, program: run_programs.sh's
 # shellcheck disable=SC2034 # read by run_programs.sh
 programs='mpich rma hpcc scalapack lammps gromacs nwchem mpb mumps mpi4py modules'

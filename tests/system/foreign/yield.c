@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded under MPICH over UCX, with twill and without: a rank that waits for a message there
+/* Preloaded under MPICH over UCX, with and without twill: a rank that waits for a message there
  * spins, and no variable of MPICH or UCX changes that. With more ranks than cores a second becomes
- * minutes. sched_yield() alone does not help where other programs want the cores, too: with 4 ranks
- * on 2 busy cores mpi4py's test_rma took more than 60 s so, and 25 s when the ranks sleep. */
+ * minutes. sched_yield() alone does not help where other programs need the cores, too: with 4 ranks
+ * on 2 busy cores mpi4py's test_rma took more than 60 s, and 25 s when the ranks sleep. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
@@ -12,7 +12,8 @@
 
 unsigned ucp_worker_progress(void *worker);
 
-/* UCX's own. Python loads MPICH, and UCX with it, for one module only: then it is not next. */
+/* Return UCX's function. Python loads MPICH, and UCX with it, in local scope: then it is not
+ * next. */
 static void *find_ucx(void)
 {
     void *below = dlsym(RTLD_NEXT, "ucp_worker_progress");

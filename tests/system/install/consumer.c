@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A user's program in C: checks every value, says one line, and ends with 0 only if all is right.
- */
+/* A user's program in C: checks every value, prints one line, and exits with 0 only if all is
+ * right. */
 #include <stdio.h>
 #include <twill.h>
 

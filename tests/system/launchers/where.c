@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program for launchers to start: every rank adds its number to a sum, and says in one line where
- * it is and how it got there. Given -2, it sets up twice, one after the other; given -t, it says
- * how many threads the process has when set-up is over. Exit status 0: the sum was right. */
+/* A program for launchers to start: every rank adds its number to a sum, and prints in one line
+ * where it is and how it was detected. -2: set up twice, one after the other; -t: print how many
+ * threads the process has after set-up. Exit status 0: the sum was right. */
 #include "lib/twill.h"
 
 #include <dirent.h>
@@ -53,6 +53,6 @@ int main(int argc, char **argv)
 {
     bool twice = argc > 1 && strcmp(argv[1], "-2") == 0;
     bool count = argc > 1 && strcmp(argv[1], "-t") == 0;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* in one piece, among the lines of ranks */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* whole lines, not mixed with those of other ranks */
     return go(count) && (!twice || go(count)) ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of what twill takes from libfabric all but one function: a library of another version. None is
- * ever called. */
+/* All but one of the functions that twill uses of libfabric, as a library of another version has.
+ * None is ever called. */
 void fi_getinfo(void);
 void fi_freeinfo(void);
 void fi_fabric(void);

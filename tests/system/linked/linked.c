@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that is linked with twill: says what its process has loaded and which signals it
- * catches, when main() begins and after an allreduce. Exit status 0: the sum was right. */
+/* A program that links twill: prints which libraries its process has loaded and which signals it
+ * catches, at the start of main() and after an allreduce. Exit status 0: the sum was right. */
 #include "lib/twill.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank alone lacks or does otherwise must not leave the others waiting: every call ends,
- * on all ranks alike. Memory is refused to twill, and to it alone: this program has the malloc() of
- * its process, and looks at who asks. So are PMPI_Pack and PMPI_Type_contiguous. */
+/* What one rank alone lacks or does differently must not leave the others waiting: every call ends,
+ * with equal results on all ranks. Memory is refused to twill only: this program defines malloc()
+ * for its process and looks at the caller. PMPI_Pack and PMPI_Type_contiguous are replaced, too. */
 #include "harness.h"
 
 #include <dlfcn.h>
@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- memory ---------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
 
-/* How many twill is still to get: then one is refused, and it is -1. */
+/* How many allocations twill may still make; then one is refused, and it is -1. */
 static _Atomic long until = -2;
 
 static int caller_is_refused(void *caller)
@@ -29,7 +29,7 @@ static int caller_is_refused(void *caller)
     return 1;
 }
 
-/* The same, for what is left of the MPI's. */
+/* If set, PMPI_Pack or PMPI_Type_contiguous fails. */
 static _Atomic int no_pack, no_type;
 
 #define SHOWN __attribute__((visibility("default")))
@@ -65,13 +65,13 @@ SHOWN int PMPI_Type_contiguous(int count, MPI_Datatype of, MPI_Datatype *type)
     return atomic_load(&no_type) ? MPI_ERR_OTHER : its(count, of, type);
 }
 
-/* The n-th piece is refused to one rank, from here on ... */
+/* Refuse the n-th allocation of one rank from now on ... */
 static void refuse_memory(int rank, long n)
 {
     atomic_store(&until, harness.twill && rank == harness.rank ? n : -2);
 }
 
-/* ... and no more: has it been, somewhere? */
+/* ... and stop. Returns whether it has been refused on some rank. */
 static int was_refused(int rank)
 {
     int mine = rank == harness.rank && atomic_exchange(&until, -2) == -1, all = 0;
@@ -79,7 +79,7 @@ static int was_refused(int rank)
     return all;
 }
 
-/* --- what is made ---------------------------------------------------------------------------- */
+/* --- communicators and persistent calls ------------------------------------------------------- */
 
 static int sum_over(MPI_Comm comm)
 {
@@ -93,13 +93,13 @@ static int sum_of_ranks(void)
     return harness.size * (harness.size + 1) / 2;
 }
 
-/* The next piece to refuse: not each of hundreds, but with TEST_MPI_LONG. */
+/* Return the next allocation to refuse: not each of hundreds, except with TEST_MPI_LONG. */
 static long next_refusal(long n)
 {
     return n + 1 + (harness.thorough ? 0 : n / 8);
 }
 
-/* What a communicator takes is refused to each rank in turn. */
+/* Refuse to each rank in turn every allocation of creating a communicator. */
 static void test_communicators(void)
 {
     for (int rank = 0; rank < harness.size; rank++)
@@ -108,12 +108,13 @@ static void test_communicators(void)
             refuse_memory(rank, n);
             OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
             more = was_refused(rank);
-            CHECK(sum_over(comm) == sum_of_ranks(), "rank %d without piece %ld: the sum", rank, n);
+            CHECK(sum_over(comm) == sum_of_ranks(), "rank %d without allocation %ld: the sum", rank,
+                  n);
             OK(MPI_Comm_free(&comm));
         }
 }
 
-/* Also what a persistent call takes; the broadcast is staged. */
+/* Refuse an allocation of a persistent call, too; the broadcast needs bounce memory. */
 static void without_memory(int rank, long n, MPI_Datatype gaps, int broadcasts)
 {
     int in[4] = {harness.rank + 1, 0, 0, 0}, out[4] = {-1, 0, 0, 0};
@@ -124,12 +125,12 @@ static void without_memory(int rank, long n, MPI_Datatype gaps, int broadcasts)
     else
         OK(PERSISTENT(Allreduce)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
                                  &request));
-    if (atomic_load(&until) >= 0) /* what it is started with is not refused */
+    if (atomic_load(&until) >= 0) /* starting it is not tested here */
         atomic_store(&until, -2);
     OK(MPI_Start(&request));
     OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
-    CHECK(broadcasts ? in[0] == 1 : out[0] == sum_of_ranks(), "rank %d without piece %ld: %d, %d",
-          rank, n, in[0], out[0]);
+    CHECK(broadcasts ? in[0] == 1 : out[0] == sum_of_ranks(),
+          "rank %d without allocation %ld: %d, %d", rank, n, in[0], out[0]);
     OK(MPI_Request_free(&request));
 }
 
@@ -147,7 +148,7 @@ static void test_persistent(void)
     OK(MPI_Type_free(&gaps));
 }
 
-/* --- what is started ------------------------------------------------------------------------- */
+/* --- starting calls --------------------------------------------------------------------------- */
 
 static MPI_Comm fragile(void)
 {
@@ -157,15 +158,14 @@ static MPI_Comm fragile(void)
     return comm;
 }
 
-/* A call that needs memory for its staging fails where there is none, and everywhere else: all
- * ranks need what each has. */
+/* A call that needs bounce memory and gets none fails on all ranks. */
 static void test_bounced(int form)
 {
     char plain[2][64] = {"", ""};
     for (int rank = 0; rank < harness.size; rank++) {
         MPI_Comm comm = fragile();
         MPI_Request request = MPI_REQUEST_NULL;
-        void *in = plain[0] + 1, *out = plain[1] + 1; /* where no int is */
+        void *in = plain[0] + 1, *out = plain[1] + 1; /* not aligned for int */
         refuse_memory(rank, 0);
         int code = form == 0 ? MPI_Allreduce(in, out, 8, MPI_INT, MPI_SUM, comm)
                              : MPI_Iallreduce(in, out, 8, MPI_INT, MPI_SUM, comm, &request);
@@ -178,7 +178,7 @@ static void test_bounced(int form)
     }
 }
 
-/* What one rank cannot pack: a broadcast of a type with gaps by root 0, in all forms. */
+/* One rank cannot pack: allgather of a type with gaps, in all forms. */
 static void test_packing(int form, int without_type)
 {
     MPI_Comm comm = fragile();
@@ -204,7 +204,7 @@ static void test_packing(int form, int without_type)
     atomic_store(&no_pack, 0);
     CHECK((code != MPI_SUCCESS) == harness.twill, "form %d: a rank cannot pack: code %d", form,
           code);
-    PMPI_Barrier(MPI_COMM_WORLD); /* nobody waits for what comes next on the communicator */
+    PMPI_Barrier(MPI_COMM_WORLD); /* no rank may still wait for the next call on the communicator */
     if (request != MPI_REQUEST_NULL)
         OK(MPI_Request_free(&request));
     OK(MPI_Type_free(&gaps));
@@ -218,7 +218,7 @@ static void add_ints(void *in, void *inout, int *count, MPI_Datatype *type)
         ((int *)inout)[i] += ((int *)in)[i];
 }
 
-/* Some ranks have prepared as many reductions by functions as there is room for, one has not. */
+/* Some ranks have as many persistent reductions with user functions as fit, one has fewer. */
 static void test_operations(void)
 {
     enum { MANY = 192 };
@@ -249,12 +249,12 @@ static void test_operations(void)
     OK(MPI_Comm_free(&most));
 }
 
-/* --- a rank's own part ----------------------------------------------------------------------- */
+/* --- a rank's own shard ----------------------------------------------------------------------- */
 
 enum { ALONE_SHARD = 5, ROOT = 1 };
 
-/* Fewer elements from or for itself than a rank has room for, or has for itself: no such call is
- * MPI's, but the MPIs do it. */
+/* Receive fewer elements from itself than fit, or send fewer than it receives. MPI forbids it, but
+ * the MPIs do it. */
 static void test_short(int given)
 {
     int in[ALONE_SHARD] = {1, 2, 3, 4, harness.rank}, all[MOST_RANKS * ALONE_SHARD],
@@ -281,7 +281,7 @@ static void test_short(int given)
     }
 }
 
-/* More than a rank has room for is an error, which all hear of. */
+/* More than fits is an error on all ranks. */
 static void test_long(void)
 {
     int in[2 * ALONE_SHARD] = {0}, all[MOST_RANKS * ALONE_SHARD], class = 0;
@@ -294,9 +294,9 @@ static void test_long(void)
     OK(MPI_Comm_free(&comm));
 }
 
-/* --- a call that is wrong on one rank -------------------------------------------------------- */
+/* --- a call that is wrong on one rank --------------------------------------------------------- */
 
-/* Does the MPI below look at arguments? */
+/* Return whether the MPI below checks arguments. */
 static int checks(void)
 {
     MPI_Comm comm = fragile();
@@ -311,8 +311,8 @@ enum { IS_OPEN_MPI = 1 };
 enum { IS_OPEN_MPI = 0 };
 #endif
 
-/* Calls that the MPI below would make, or wait in, for all that is wrong with them. Those of others
- * are skipped: *skipped. */
+/* Make calls with errors that the MPI below would not detect, or would hang in. Sets *skipped for
+ * errors that another MPI misses. */
 static int make_wrong(int which, int wrong, MPI_Comm comm, int *skipped)
 {
     static MPI_Datatype uncommitted = MPI_DATATYPE_NULL;
@@ -325,7 +325,7 @@ static int make_wrong(int which, int wrong, MPI_Comm comm, int *skipped)
     if (uncommitted == MPI_DATATYPE_NULL)
         OK(MPI_Type_vector(2, 1, 2, MPI_INT, &uncommitted));
     const int open = !checked || IS_OPEN_MPI, other = !checked || !IS_OPEN_MPI;
-    /* What is not committed nobody knows who does not look. */
+    /* Without checks, an uncommitted type is not detected. */
     const int known[] = {1, open, checked && open, other, other, other, other};
     *skipped = !known[which];
     if (*skipped)
@@ -364,7 +364,7 @@ static void test_wrong(void)
         }
 }
 
-/* No displacements of no elements: by one rank. */
+/* NULL displacements with zero counts, on one rank. */
 static void test_no_displacements(void)
 {
     int in[1] = {0}, out[MOST_RANKS], none[MOST_RANKS] = {0}, displs[MOST_RANKS] = {0};

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements that rank from has for rank to; calls of one part for each rank: to is -1. */
+/* Return the elements that rank from has for rank to (-1: one shard for all). */
 static int shard_elements(const struct spec *spec, int from, int to)
 {
     int reduces = calls[spec->call].reduces;
@@ -16,7 +16,7 @@ static int shard_elements(const struct spec *spec, int from, int to)
     int units = (spec->count + grain - 1) / grain;
     if (!calls[spec->call].vectors)
         return units * grain;
-    if (spec->in_place && to >= 0 && from > to) { /* both send the same */
+    if (spec->in_place && to >= 0 && from > to) { /* both send equal numbers */
         int other = from;
         from = to;
         to = other;
@@ -26,7 +26,7 @@ static int shard_elements(const struct spec *spec, int from, int to)
     return grain * (draw % 5 == 0 ? 0 : draw % 5 == 1 ? units : of % (units + 1));
 }
 
-/* One block of so many elements, or one for each rank. */
+/* Fill in one shard of this many elements, or one for each rank. */
 static void one_shard(struct side *side, int elements)
 {
     side->present = 1;
@@ -54,7 +54,7 @@ static int sum_counts(const int *numbers, int count)
     return all;
 }
 
-/* What this rank sends and receives, were it not in place. */
+/* Fill in what this rank sends and receives, before in-place is considered. */
 static void shape(struct mpi_case *c)
 {
     const struct spec *spec = &c->spec;
@@ -93,14 +93,14 @@ static void shape(struct mpi_case *c)
         shard_each(c, &c->send, 1);
         shard_each(c, &c->recv, 0);
         break;
-    default: /* reduce_scatter: the operand is in one piece */
+    default: /* reduce_scatter: the operand is contiguous */
         shard_each(c, &c->send, 1);
         one_shard(&c->recv, mine);
         break;
     }
 }
 
-/* Whose buffer is left out, because its part is in the other one already? */
+/* Return the side without a buffer, because its shard is in the other side's. */
 static struct side *side_in_place(struct mpi_case *c)
 {
     int is_root = c->rank == c->spec.root;
@@ -125,7 +125,7 @@ static int scatters(enum call call)
     return call == REDUCE_SCATTER || call == REDUCE_SCATTER_BLOCK;
 }
 
-/* The counts of a reduce_scatter speak of what is received. */
+/* The counts of a reduce_scatter are those of the receive side. */
 static void scattered_counts(struct mpi_case *c, struct arguments *a)
 {
     static const int nonsense = -1;
@@ -199,7 +199,7 @@ static void fill_arguments(struct mpi_case *c, int which)
     large_forms(c, a);
 }
 
-/* Nonsense where the standard says that nobody looks. */
+/* Set invalid values where the standard says that arguments are ignored. */
 static void fill_nonsense(struct mpi_case *c, struct arguments *a, const struct side *in_place)
 {
     int reduces = calls[c->spec.call].reduces;
@@ -225,7 +225,7 @@ static void fill_nonsense(struct mpi_case *c, struct arguments *a, const struct 
     }
 }
 
-/* Is it the MPI below that does this? */
+/* Return whether the MPI below makes this call. */
 static int is_passed_on(const struct spec *spec, int size)
 {
     const struct user_operation *user = spec->user;
@@ -233,11 +233,11 @@ static int is_passed_on(const struct spec *spec, int size)
     return !harness.twill || size == 1 || spec->call == ALLTOALLW || spec->call >= SCAN || own;
 }
 
-/* What MPIs themselves cannot: MPICH 4.0 mixes up pairs in an alltoall in place, crashes in a
- * reduction in place of three ranks to a root other than 0, and writes behind its buffer in a
- * reduce_scatter of a type with holes; ranks of Open MPI 4.1 wait for each other forever some
- * nonblocking calls after one in which a rank had nothing to send or receive, and choose what they
- * do by their own datatype. */
+/* Return whether the MPI itself fails. MPICH 4.0 mixes up pairs in an alltoall in place, crashes in
+ * a reduction in place of three ranks to a root other than 0, and writes beyond its buffer in a
+ * reduce_scatter of a type with holes. Ranks of Open MPI 4.1 wait for each other for ever some
+ * nonblocking calls after one in which a rank had nothing to send or receive, and each rank chooses
+ * an algorithm by its own datatype. */
 static int is_defect(const struct spec *spec, int size)
 {
 #ifndef OPEN_MPI
@@ -283,7 +283,7 @@ void case_prepare(struct mpi_case *c, const struct spec *spec)
     PMPI_Comm_size(spec->comm, &c->size);
     shape(c);
     struct side *in_place = side_in_place(c);
-    if (scatters(spec->call)) { /* in place the operand is where the result will be */
+    if (scatters(spec->call)) { /* in place, the operand is where the result will be */
         one_shard(&c->send, sum_counts(c->send.elements, c->send.shards));
         if (in_place)
             one_shard(&c->recv, c->send.elements[0]);
@@ -358,7 +358,7 @@ static void refer_case(const struct mpi_case *c)
     int all_to_all = call >= ALLTOALL && call <= ALLTOALLW;
     char *copy = NULL;
     if ((call == REDUCE || scatters(call) || all_to_all) &&
-        a.send == MPI_IN_PLACE) { /* is_defect() */
+        a.send == MPI_IN_PLACE) { /* see is_defect() */
         copy = malloc(c->recv.before + c->recv.after);
         memcpy(copy, c->recv.arena[1].base - c->recv.before, c->recv.before + c->recv.after);
         a.send = copy + c->recv.before;
@@ -374,7 +374,7 @@ static void refer_case(const struct mpi_case *c)
     free(copy);
 }
 
-/* The same, of the plain type: MPIs have opinions on types that differ between ranks. */
+/* Get the reference with plain types, as MPIs disagree about types that differ between ranks. */
 static void refer_plainly(struct mpi_case *c)
 {
     struct mpi_case plain = *c;
@@ -406,7 +406,7 @@ void case_check(struct mpi_case *c)
         refer_plainly(c);
     if (c->send.present && c->spec.in_place && scatters(spec->call))
         harness_fail("a send buffer in place");
-    if (scatters(spec->call) && spec->in_place) /* the rest of the operand is anything */
+    if (scatters(spec->call) && spec->in_place) /* the rest of the operand is undefined */
         side_forget(&c->recv, spec, shard_elements(spec, c->rank, -1));
     if (harness.sabotage && c->recv.present && c->recv.total > 0)
         c->recv.arena[0].base[0] ^= 1;
@@ -432,7 +432,7 @@ int case_has_rounds(const struct mpi_case *c)
 {
 #ifdef OPEN_MPI
     return form_is_persistent(c->spec.form);
-#else /* MPICH 4.0 sends in the second round of a gather of its own what was there in the first */
+#else /* MPICH 4.0 sends the first round's data in the second round of its persistent gather */
     return form_is_persistent(c->spec.form) && !is_passed_on(&c->spec, c->size);
 #endif
 }
@@ -442,7 +442,7 @@ int case_is_careful(const struct mpi_case *c)
 #ifdef OPEN_MPI
     (void)c;
     return 0;
-#else /* MPICH 4.0 reports an error from Testall of a persistent collective of its own */
+#else /* MPICH 4.0 reports an error from Testall of its persistent collectives */
     return form_is_persistent(c->spec.form) && is_passed_on(&c->spec, c->size);
 #endif
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A case: one collective call, made once by MPI and once by PMPI on the same input, and everything
- * compared: results, what must not be written, the input. All ranks make it of the same spec. */
+/* A case: one collective call, made once by MPI and once by PMPI on equal input, and everything
+ * compared: results, memory that must not be written, the input. All ranks use one spec. */
 #ifndef TWILL_CASES_H
 #define TWILL_CASES_H
 
@@ -17,14 +17,14 @@ struct spec {
     MPI_Comm comm;
     const char *where; /* name of the communicator */
     int root;
-    int count; /* elements of a block, as if; vectors: of the largest */
+    int count; /* elements of a shard; vectors: of the largest */
     const struct base *base;
-    const struct operation *operation; /* of a reduction, or */
-    const struct user_operation *user; /* this one, which has a type of its own */
+    const struct operation *operation; /* of a reduction, or ... */
+    const struct user_operation *user; /* ... this one, with a type of its own */
     int in_place;
-    int layout; /* an enum layout, or ANY_LAYOUT: another one on each rank */
+    int layout; /* an enum layout, or ANY_LAYOUT: a different one on each rank */
     int misaligned, bottom;
-    int strange; /* what is not significant is nonsense */
+    int strange; /* set ignored arguments to invalid values */
     uint64_t seed;
 };
 
@@ -37,7 +37,7 @@ struct arena {
 struct side {
     int present; /* has a buffer */
     int receives, vectors;
-    int shards, elements[MOST_RANKS]; /* what it holds */
+    int shards, elements[MOST_RANKS]; /* its contents */
     int total;
     MPI_Datatype type, at[2];
     int own, grain;
@@ -60,25 +60,25 @@ struct mpi_case {
     MPI_Request request;
 };
 
-/* Is there such a call? */
+/* Return whether there is such a call. */
 int spec_possible(const struct spec *spec);
-/* The same where communicators may have different sizes on different ranks, this one at least: all
- * ranks say the same. */
+/* As spec_possible(), where communicators differ in size between ranks and this one is the
+ * smallest; equal on all ranks. */
 int spec_possible_anywhere(const struct spec *spec, int least);
-/* What comes: for who hangs in it, and said if wanted. */
+/* Record the case for a hang's report; print it if verbose. */
 void case_print(const struct mpi_case *c);
-/* Can it be started again? Must it not be completed by Testall? (Defects of MPIs.) */
+/* Return whether it can be started again, and whether Testall must be avoided (defects of MPIs). */
 int case_has_rounds(const struct mpi_case *c);
 int case_is_careful(const struct mpi_case *c);
 void case_prepare(struct mpi_case *c, const struct spec *spec);
 /* Fill the buffers for the next round. */
 void case_fill(struct mpi_case *c);
-/* Call, start or init and start; a round of a persistent call after the first: start. */
+/* Call, start, or init and start; in later rounds of a persistent call: start. */
 void case_start(struct mpi_case *c);
-/* After completion: the same by PMPI, and compare. */
+/* After completion: repeat it by PMPI and compare. */
 void case_check(struct mpi_case *c);
 void case_free(struct mpi_case *c);
-/* All of that. */
+/* Run all of these steps. */
 void case_run(const struct spec *spec);
 
 #endif

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: Apache-2.0
-! Collectives as Fortran programs call them, by the module and by mpif.h, with results that are known.
+! Collectives as Fortran programs call them, by the module and by mpif.h, with known results.
 ! check_mpi_fortran.sh counts the calls.
 module operations
     implicit none
@@ -12,7 +12,7 @@ contains
     end subroutine
 end module
 
-! By the module: 3 blocking allreduces, and what is not blocking.
+! By the module: 3 blocking allreduces, and nonblocking and persistent calls.
 subroutine by_module()
     use mpi
     use harness
@@ -36,7 +36,7 @@ subroutine by_module()
     call MPI_Op_free(op, code)
     call check(op == MPI_OP_NULL .and. all(y == [(dble(ranks * i + sum_to(ranks - 1)), i = 1, n)]), 'own operation')
 
-    ! With messages of the MPI's in the same array.
+    ! Mixed with messages of the MPI's in one array.
     out = me + 1
     token = me
     call MPI_Iallreduce(out, result, n, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, requests(1), code)
@@ -66,7 +66,7 @@ subroutine by_module()
     call check(half == MPI_COMM_NULL .and. again == MPI_COMM_NULL, 'free')
 end subroutine
 
-! By mpif.h: one of each, and two allreduces of other types.
+! By mpif.h: one call of each kind, and two allreduces of other types.
 subroutine by_header()
     use harness
     implicit none

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0
-! Programs of the module mpi_f08: what has no buffer, above all, with an error code and without, and
-! with statuses and without. check_mpi_fortran.sh counts the calls.
+! Calls by the module mpi_f08, mainly those without buffers, with an error code and without, with
+! statuses and without. check_mpi_fortran.sh counts the calls.
 module functions
     use, intrinsic :: iso_c_binding
     use mpi_f08
@@ -17,7 +17,7 @@ contains
     end subroutine
 end module
 
-! One allreduce, one message around, and the barrier before it; with and without statuses.
+! One allreduce, one message around the ring, and a barrier before it; with and without statuses.
 subroutine one_by_one()
     use mpi_f08
     use harness
@@ -145,7 +145,7 @@ subroutine many(how, ignored)
     end select
 end subroutine
 
-! Persistent ones, started alone and together, and freed.
+! Persistent calls, started alone and together, and freed.
 subroutine prepared()
     use mpi_f08
 #ifdef OF_openmpi
@@ -181,7 +181,7 @@ subroutine prepared()
     end do
 end subroutine
 
-! A communicator is good for one allreduce, and then for nothing.
+! A communicator works for one allreduce, and is then freed.
 subroutine used_up(comm, what)
     use mpi_f08
     use harness
@@ -197,7 +197,7 @@ subroutine used_up(comm, what)
     call check(comm == MPI_COMM_NULL, what // ' is freed')
 end subroutine
 
-! All ways to make one, of all ranks.
+! All ways to create a communicator of all ranks.
 subroutine communicators()
     use mpi_f08
     use harness
@@ -249,7 +249,7 @@ subroutine communicators()
     call MPI_Comm_free(alone)
 end subroutine
 
-! Operations and types of the program's, freed as soon as they may be, and memory.
+! User-defined operations and types, freed as early as allowed, and memory.
 subroutine others()
     use, intrinsic :: iso_c_binding
     use mpi_f08
@@ -296,7 +296,7 @@ program fortran08
     use harness
     implicit none
     integer :: mine(2), total(2), provided
-    call MPI_Init_thread(MPI_THREAD_MULTIPLE, provided) ! for operations of its own in what is not blocking
+    call MPI_Init_thread(MPI_THREAD_MULTIPLE, provided) ! for user-defined operations in nonblocking calls
     call MPI_Comm_rank(MPI_COMM_WORLD, me)
     call MPI_Comm_size(MPI_COMM_WORLD, ranks)
     call one_by_one()

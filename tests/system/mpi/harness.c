@@ -13,8 +13,8 @@
 struct harness harness;
 
 enum {
-    MOST_FAILURES = 20, /* of a rank; what comes then is the same again */
-    PATIENCE = 600,     /* seconds: against hangs, not against machines that are slow or busy */
+    MOST_FAILURES = 20, /* printed per rank; the rest repeats them */
+    PATIENCE = 600,     /* seconds; guards against hangs, not against slow or busy machines */
     FRAMES = 40
 };
 
@@ -24,7 +24,8 @@ long environment_number(const char *name, long otherwise)
     return text && *text ? strtol(text, NULL, 0) : otherwise;
 }
 
-/* The alarm: there is nothing to be kept in order any more. check_mpi.sh knows the words. */
+/* The alarm's handler; the process ends, so async-signal safety matters little. check_mpi.sh looks
+ * for this text. */
 static void hangs(int signal)
 {
     static char text[1000];
@@ -35,7 +36,7 @@ static void hangs(int signal)
                  harness.rank, harness.size, harness.at ? harness.at : "the start", harness.doing);
     if (write(STDERR_FILENO, text, (size_t)length) == length)
         backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
-    sleep(2); /* the MPI ends the others with this one, and they have something to say, too */
+    sleep(2); /* the MPI ends the others with this one; let them print first */
     _exit(124);
 }
 
@@ -48,7 +49,7 @@ void harness_begin(int *argc, char ***argv, const char *program)
                                .sabotage = environment_number("TEST_MPI_SABOTAGE", 0) != 0,
                                .twill = environment_number("TEST_MPI_TWILL", 0) != 0,
                                .seed = (uint64_t)environment_number("TEST_SEED", 1)};
-    (void)backtrace(&frame, 1); /* which loads a library: not in the alarm */
+    (void)backtrace(&frame, 1); /* loads a library, which must not happen in the handler */
     signal(SIGALRM, hangs);
     alarm(harness.thorough ? 10 * PATIENCE : PATIENCE);
     int initialized = 0;

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: Apache-2.0
-! For the Fortran programs here: what a rank knows, and how many cases were wrong.
+! What the Fortran programs share: rank, size and counts of cases.
 module harness
     implicit none
     integer :: me, ranks, cases = 0, wrong = 0

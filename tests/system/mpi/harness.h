@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all MPI test programs share: how they begin and end, randomness that all ranks agree on, and
- * how a failure is told. They compare what MPI_X does (twill's, when it is preloaded) with PMPI_X.
- */
+/* What all MPI test programs share: start and end, random numbers that all ranks agree on, and how
+ * failures are printed. They compare MPI_X (twill's, when it is preloaded) with PMPI_X. */
 #ifndef TWILL_HARNESS_H
 #define TWILL_HARNESS_H
 
@@ -9,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Open MPI 4 has persistent collectives under names of its own. */
+/* Open MPI 4 has persistent collectives under other names. */
 #if defined(OPEN_MPI) && MPI_VERSION < 4
 #include <mpi-ext.h>
 #define PERSISTENT(name) MPIX_##name##_init
@@ -24,9 +23,9 @@ struct harness {
     const char *program;
     int rank, size;
     int thorough;  /* TEST_MPI_LONG=1 */
-    int verbose;   /* TEST_MPI_VERBOSE=1: cases are told before they are tried */
-    int sabotage;  /* TEST_MPI_SABOTAGE=1: results are damaged before they are compared */
-    int twill;     /* twill is between the program and the MPI (TEST_MPI_TWILL=1) */
+    int verbose;   /* TEST_MPI_VERBOSE=1: print each case before it runs */
+    int sabotage;  /* TEST_MPI_SABOTAGE=1: damage results before comparing */
+    int twill;     /* twill is preloaded (TEST_MPI_TWILL=1) */
     uint64_t seed; /* TEST_SEED */
     uint64_t cases, failures;
     const char *at;  /* the last CHECK */
@@ -34,11 +33,11 @@ struct harness {
 };
 extern struct harness harness;
 
-/* MPI_Init with an alarm: a process that hangs says where, and ends. */
+/* MPI_Init with an alarm: a process that hangs prints where, and ends. */
 void harness_begin(int *argc, char ***argv, const char *program);
-/* Counts of all ranks are told by rank 0; the status for main(). */
+/* Sum the counts, print them on rank 0 and finalize. Returns main()'s status. */
 int harness_end(void);
-/* The same without MPI_Finalize. */
+/* As harness_end(), without MPI_Finalize. */
 int harness_sum(void);
 __attribute__((format(printf, 1, 2))) void harness_fail(const char *format, ...);
 
@@ -53,15 +52,15 @@ __attribute__((format(printf, 1, 2))) void harness_fail(const char *format, ...)
     } while (0)
 #define OK(call) CHECK((call) == MPI_SUCCESS, "%s:%d: %s", __FILE__, __LINE__, #call)
 
-/* A number that depends on both. */
+/* Hash two numbers. */
 uint64_t mix(uint64_t seed, uint64_t more);
-/* The next of a sequence. */
+/* Return the next random number of a sequence. */
 uint64_t next(uint64_t *state);
 /* 0 .. limit-1 */
 int below(uint64_t *state, int limit);
 void fill_bytes(void *memory, size_t bytes, uint64_t seed);
 long environment_number(const char *name, long otherwise);
-/* Complete the request in the style-th of all ways to do that. */
+/* Complete the request in one of COMPLETION_STYLES ways. */
 void complete(MPI_Request *request, int style);
 enum { BY_TESTALL = 5, COMPLETION_STYLES = 9 };
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datatypes of the same signature that lie in memory in different ways: see layouts.h. */
+/* Datatypes of one signature with different memory layouts: see layouts.h. */
 #include "layouts.h"
 
 const char *const layout_names[LAYOUTS] = {"plain",      "contiguous", "vector",    "indexed",
                                            "permuted",   "struct",     "resized",   "negative",
                                            "transposed", "subarray",   "duplicate", "nested"};
 
-/* Blocks at multiples of extent: ascending with holes, backwards without, or before the address. */
+/* Blocks at multiples of extent: ascending with holes, descending without, or before the
+ * address. */
 static MPI_Datatype by_displacements(enum layout layout, MPI_Datatype base, int elements,
                                      MPI_Aint extent)
 {
@@ -26,7 +27,7 @@ static MPI_Datatype by_displacements(enum layout layout, MPI_Datatype base, int 
     return resized;
 }
 
-/* A struct whose first field is an element, and whose others come after a hole. */
+/* A struct whose first field is one element, and whose second, after a hole, has the others. */
 static MPI_Datatype structure(MPI_Datatype base, int elements, MPI_Aint extent)
 {
     int lengths[2] = {1, elements - 1};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datatypes of the same signature that lie in memory in different ways. */
+/* Datatypes of one signature with different memory layouts. */
 #ifndef TWILL_LAYOUTS_H
 #define TWILL_LAYOUTS_H
 
@@ -10,7 +10,7 @@ enum layout {
     CONTIGUOUS,
     VECTOR,
     INDEXED,
-    PERMUTED, /* its size is its extent, but its bytes are in another order */
+    PERMUTED, /* size equals extent, but the bytes are in another order */
     STRUCTURE,
     RESIZED,
     NEGATIVE,   /* begins before its address */
@@ -23,11 +23,11 @@ enum layout {
 enum { GRAIN = 6 }; /* elements are multiples of this where layouts other than PLAIN may be drawn */
 
 extern const char *const layout_names[LAYOUTS];
-/* A committed type of *elements (a divisor of GRAIN, chosen by seed) of base. items: how many of
- * these the buffer will have, for TRANSPOSED. */
+/* Return a committed type of *elements (a divisor of GRAIN, chosen by seed) of base. items: how
+ * many the buffer will have, for TRANSPOSED. */
 MPI_Datatype layout_make(enum layout layout, MPI_Datatype base, int *elements, int items,
                          uint64_t seed);
-/* The same at an absolute address: for MPI_BOTTOM. */
+/* Return the type at an absolute address, for MPI_BOTTOM. */
 MPI_Datatype layout_at(MPI_Datatype type, const void *address);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How programs begin, end and fail: `life CASE`. What must come out is in check_mpi.sh. */
+/* How programs start, end and fail: `life CASE`. Expected output is in check_mpi.sh. */
 #include "harness.h"
 
 #include <dlfcn.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static int called; /* error handlers and callbacks */
+static int called; /* calls of error handlers and callbacks */
 
-/* The MPI may call itself otherwise: TEST_MPI_VERSION. */
+/* Return TEST_MPI_VERSION as the MPI's version, if it is set. */
 __attribute__((visibility("default"))) int PMPI_Get_library_version(char *version, int *length)
 {
     int (*its)(char *, int *);
@@ -23,7 +23,7 @@ __attribute__((visibility("default"))) int PMPI_Get_library_version(char *versio
     return MPI_SUCCESS;
 }
 
-/* Collectives in finalize, by an attribute of a library's. */
+/* A library's attribute callback that calls collectives in MPI_Finalize. */
 static int at_end(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;
@@ -86,7 +86,7 @@ static void handler(MPI_Comm *comm, int *code, ...)
     called += *code != MPI_SUCCESS;
 }
 
-/* Is the same error returned as by PMPI, and the handler called? */
+/* Check that PMPI returns an error of this class, too, and that the handler was called. */
 static void check_error(int code, int expected, int calls_before, const char *what)
 {
     int class = -1, wanted = -2;
@@ -102,7 +102,7 @@ static void check_error(int code, int expected, int calls_before, const char *wh
         check_error(code, PMPI_##name(__VA_ARGS__), before, #name);                                \
     } while (0)
 
-/* What the MPI would crash in, or wait for ever, is refused all the same. */
+/* Check that twill refuses a call in which the MPI would crash or hang. */
 static void unseen(int code, int calls_before, const char *what)
 {
     int class = -1;
@@ -124,7 +124,7 @@ static void unseen(int code, int calls_before, const char *what)
 #define LIFE_NEGATIVE UNSEEN
 #endif
 
-/* Buffers of reductions: none, in place where there is no such place, one for both. */
+/* Buffers of reductions: missing, in place where that is illegal, one for both. */
 static void wrong_buffers(MPI_Comm comm)
 {
     int in[64] = {1}, out[64] = {0}, counts[64];
@@ -135,7 +135,7 @@ static void wrong_buffers(MPI_Comm comm)
     LIFE_WRONG(Allreduce, MPI_IN_PLACE, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
     LIFE_WRONG(Reduce_scatter, in, MPI_IN_PLACE, counts, MPI_INT, MPI_SUM, comm);
     LIFE_WRONG(Reduce_scatter_block, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
-    if (harness.rank == 0) { /* at once: no other rank is in it */
+    if (harness.rank == 0) { /* alone: no other rank makes this call */
         LIFE_WRONG(Reduce, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, 0, comm);
         LIFE_WRONG(Reduce, in, same, 1, MPI_INT, MPI_SUM, 0, comm);
     }
@@ -149,9 +149,9 @@ static void wrong_buffers(MPI_Comm comm)
     NOWHERE(Reduce_scatter_block, in, NULL, 1, MPI_INT, MPI_SUM, comm);
     NOWHERE(Bcast, NULL, 1, MPI_INT, 0, comm);
     NOWHERE(Allgather, in, 1, MPI_INT, NULL, 1, MPI_INT, comm);
-    OK(MPI_Allreduce(NULL, NULL, 0, MPI_INT, MPI_SUM, comm)); /* of nothing */
+    OK(MPI_Allreduce(NULL, NULL, 0, MPI_INT, MPI_SUM, comm)); /* no elements */
 #if defined(OPEN_MPI)
-    OK(MPI_Allreduce(in, same, 1, MPI_INT, MPI_SUM, comm)); /* it does not mind */
+    OK(MPI_Allreduce(in, same, 1, MPI_INT, MPI_SUM, comm)); /* it accepts that */
     CHECK(in[0] == harness.size, "the sum is %d", in[0]);
     for (int i = 0; i < 64; i++)
         in[i] = i;
@@ -164,7 +164,7 @@ static void wrong_buffers(MPI_Comm comm)
 #endif
 }
 
-/* A window that is nowhere to be put. */
+/* Windows with a NULL handle to store to. */
 static void wrong_windows(MPI_Comm comm)
 {
     MPI_Win *nowhere = NULL;
@@ -183,7 +183,7 @@ static int life_errors(void)
     MPI_Comm_create_errhandler(handler, &mine);
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_set_errhandler(comm, mine);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, mine); /* Open MPI says some of them there */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, mine); /* Open MPI reports some errors there */
     LIFE_NEGATIVE(Allreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm);
     LIFE_WRONG(Allreduce, &in, &out, 1, MPI_DATATYPE_NULL, MPI_SUM, comm);
     LIFE_WRONG(Allreduce, &in, &out, 1, MPI_INT, MPI_OP_NULL, comm);
@@ -209,15 +209,16 @@ static int life_errors(void)
     return harness_end();
 }
 
-/* Several fail at a time: the program has its requests back when its handler is called, once. */
-static MPI_Request watched[3], persistent;
+/* Several requests fail together: the handler is called once, and the program's array is
+ * restored. */
+static MPI_Request tracked[3], persistent;
 
 static void watcher(MPI_Comm *comm, int *code, ...)
 {
     (void)comm;
     called += *code != MPI_SUCCESS;
-    CHECK(watched[0] == MPI_REQUEST_NULL && watched[1] == MPI_REQUEST_NULL &&
-              watched[2] == persistent,
+    CHECK(tracked[0] == MPI_REQUEST_NULL && tracked[1] == MPI_REQUEST_NULL &&
+              tracked[2] == persistent,
           "the handler sees requests as they are not");
 }
 
@@ -229,28 +230,27 @@ static int life_failures(void)
     int in[2] = {1, 1}, out[2][2], count = harness.rank == 0 ? 1 : 2;
     OK(MPI_Comm_create_errhandler(watcher, &mine));
     OK(PERSISTENT(Barrier)(MPI_COMM_WORLD, MPI_INFO_NULL, &persistent));
-    watched[2] = persistent;
-    OK(MPI_Start(&watched[2]));
+    tracked[2] = persistent;
+    OK(MPI_Start(&tracked[2]));
     for (int i = 0; i < 2; i++) {
         OK(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]));
         OK(MPI_Comm_set_errhandler(comms[i], mine));
-        OK(MPI_Iallreduce(in, out[i], count, MPI_INT, MPI_SUM, comms[i], &watched[i]));
+        OK(MPI_Iallreduce(in, out[i], count, MPI_INT, MPI_SUM, comms[i], &tracked[i]));
     }
-    CHECK(MPI_Waitall(3, watched, statuses) == MPI_ERR_IN_STATUS, "what fails is said");
+    CHECK(MPI_Waitall(3, tracked, statuses) == MPI_ERR_IN_STATUS, "no failure was reported");
     CHECK(called == 1, "the handler is called %d times", called);
     for (int i = 0; i < 3; i++)
         CHECK((statuses[i].MPI_ERROR == MPI_SUCCESS) == (i == 2), "status %d: %d", i,
               statuses[i].MPI_ERROR);
-    OK(MPI_Request_free(&watched[2]));
+    OK(MPI_Request_free(&tracked[2]));
     OK(MPI_Errhandler_free(&mine));
     for (int i = 0; i < 2; i++)
         OK(MPI_Comm_free(&comms[i]));
     return harness_end();
 }
 
-/* The last rank comes to none of many calls: the others wait for all of them no longer than for
- * one. TWILL_TIMEOUT is 5 s then, and one after the other would be too many of them for the alarm.
- */
+/* The last rank makes none of many calls: the others must wait for all of them no longer than for
+ * one. TWILL_TIMEOUT is 5 s; one timeout after the other would exceed the alarm. */
 static int life_deadline(void)
 {
     enum { MANY = 60, ALARM_S = 240 };
@@ -267,9 +267,9 @@ static int life_deadline(void)
         }
         OK(MPI_Irecv(&got, 1, MPI_INT, absent, 0, MPI_COMM_WORLD, &requests[MANY]));
         alarm(ALARM_S);
-        /* With a message of the MPI's among them, which is there by then, on every other rank. */
+        /* On every other rank with a message of the MPI's, which has arrived by then. */
         CHECK(MPI_Waitall(MANY + harness.rank % 2, requests, statuses) == MPI_ERR_IN_STATUS,
-              "nobody was waited for");
+              "no deadline expired");
         for (int i = 0; i < MANY; i++)
             CHECK(requests[i] == MPI_REQUEST_NULL && statuses[i].MPI_ERROR != MPI_SUCCESS,
                   "status %d is %d", i, statuses[i].MPI_ERROR);
@@ -285,7 +285,7 @@ static int life_deadline(void)
     return harness_end();
 }
 
-/* The errors of a communicator that is no more are the world's. */
+/* Errors of a freed communicator go to MPI_COMM_WORLD. */
 static int class_at_world = -1;
 
 static void of_world(MPI_Comm *comm, int *code, ...)
@@ -307,7 +307,7 @@ static int life_freed(void)
         OK(MPI_Comm_set_errhandler(comm, mine));
         OK(PERSISTENT(Barrier)(comm, MPI_INFO_NULL, &request));
         OK(MPI_Comm_free(&comm));
-        if (turn == 1) /* which may be where the one before was */
+        if (turn == 1) /* which may reuse the previous handle */
             OK(MPI_Comm_dup(MPI_COMM_WORLD, &again));
         OK(MPI_Start(&request));
         class_at_world = -1;
@@ -350,7 +350,7 @@ static int life_memory(void)
     return harness_end();
 }
 
-/* So many calls of each kind, for the report. */
+/* Known numbers of calls of each kind, for the report. */
 static int life_report(void)
 {
     int in = 1, out, some[64] = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every collective call in every form, with every type and operation that MPI knows, and with types
- * that lie in memory in every way, compared with what PMPI does. */
+/* Every collective call in every form, with every predefined type and operation, and with types of
+ * every memory layout, compared with PMPI. */
 #include "cases.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ struct where {
     int size;
 };
 
-/* All ranks, all ranks the other way round, and some. */
+/* All ranks, all ranks in reverse order, and some. */
 static void make_comms(struct where where[MATRIX_COMMS])
 {
     where[0] = (struct where){MPI_COMM_WORLD, "world", 0};
@@ -29,8 +29,8 @@ static void make_comms(struct where where[MATRIX_COMMS])
         PMPI_Comm_size(where[i].comm, &where[i].size);
 }
 
-/* What is drawn in a sweep. Each has its own: a communicator that is larger on one rank than on
- * another takes more draws there, and the next sweep is of all ranks again. */
+/* The random choices of a sweep. Each sweep has its own: a communicator that is larger on one rank
+ * than on another draws more there, and the next sweep covers all ranks again. */
 struct luck {
     uint64_t seed;
     int turn; /* forms rotate */
@@ -43,7 +43,7 @@ static void try(struct spec *spec, struct luck *luck)
         case_run(spec);
 }
 
-/* Forms rotate, or are all tried. */
+/* Try the next form in turn, or all. */
 static void try_forms(struct spec *spec, struct luck *luck, int all)
 {
     for (int i = 0; i < FORMS; i++) {
@@ -82,7 +82,7 @@ static void matrix_sweep_calls(const struct where *where, struct luck *luck)
     }
 }
 
-/* Every operation on every type that the MPI below takes. */
+/* Every operation on every type that the MPI below accepts. */
 static void sweep_operations(const struct where *where, struct luck *luck)
 {
     static const enum call reductions[] = {ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK,
@@ -130,8 +130,8 @@ static void sweep_user_operations(const struct where *where, struct luck *luck)
     }
 }
 
-/* Open MPI overflows a buffer when it unpacks elements of more than 16 bytes that lie apart, and
- * MPICH leaves the padding of long doubles behind. */
+/* Open MPI overflows a buffer when it unpacks elements of more than 16 bytes with gaps, and MPICH
+ * does not copy the padding of long doubles. */
 static const struct base *draw_base(int layout, struct luck *luck)
 {
     const struct base *base;
@@ -141,7 +141,7 @@ static const struct base *draw_base(int layout, struct luck *luck)
     return base;
 }
 
-/* Every way to lie in memory, the same on all ranks or not, for calls that only move. */
+/* Every memory layout, equal on all ranks or not, for calls that only move data. */
 static void sweep_layouts(const struct where *where, struct luck *luck)
 {
     for (int call = BCAST; call < CALLS; call++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program in two languages: rank 0 calls from C, all others from Fortran by the module mpi_f08,
- * and requests go from one language to the other. See mixed.f90. */
+ * and requests are passed between the languages. See mixed.f90. */
 #include <mpi.h>
 #if defined(OPEN_MPI)
 #include <mpi-ext.h>
@@ -75,7 +75,7 @@ static void end_allreduce(int in_c, MPI_Request *request)
     *request = MPI_Request_f2c(number);
 }
 
-/* Started in one language, waited for in the other. */
+/* Start in one language, wait in the other. */
 static void test_requests(MPI_Comm comm, const char *what)
 {
     const int sum = ranks * (ranks + 1) / 2;
@@ -114,7 +114,7 @@ static void test_persistent(MPI_Comm comm)
         MPI_Request_free(&request);
 }
 
-/* By what launchers say, before the MPI does. */
+/* Return whether this is rank 0, from the launcher's variables, before MPI_Init. */
 static int is_first(void)
 {
     const char *number = getenv("OMPI_COMM_WORLD_RANK");

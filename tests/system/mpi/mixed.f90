@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: Apache-2.0
-! The half of mixed.c that is in Fortran. Handles go as numbers.
+! The Fortran half of mixed.c. Handles are passed as integers.
 subroutine fortran_init() bind(C)
     use mpi_f08
     call MPI_Init()

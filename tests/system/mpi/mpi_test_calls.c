@@ -16,7 +16,7 @@
 #define ARGS_ROOT         a->root, a->comm
 #define ARGS_SCATTERED(c) a->send, a->recv, a->recv_counts##c, a->recv_type, a->op, a->comm
 
-/* What has no array has the same arguments in its _c form. */
+/* Calls without arrays have equal arguments in their _c form. */
 #define ALL_CALLS(X)                                                                               \
     X(BCAST, Bcast, bcast, (ARGS_BCAST), (ARGS_BCAST))                                             \
     X(REDUCE, Reduce, reduce, (ARGS_REDUCE), (ARGS_REDUCE))                                        \
@@ -51,9 +51,9 @@
 #define CALLS_STARTED(f, args) APPLY(f, UNPACK args, request)
 #define WITH_INFO(f, args)     APPLY(f, UNPACK args, MPI_INFO_NULL, request)
 
-/* MPICH polls without giving the core away: with more ranks than cores that takes ages. Open MPI
- * gives it away, but must not be asked for nonblocking calls: ranks that have nothing to send or
- * receive in one use other tags than the others from then on. */
+/* MPICH polls without yielding, which is very slow with more ranks than cores. Open MPI yields, but
+ * must not be given nonblocking calls: ranks that have nothing to send or receive in one use other
+ * tags from then on. */
 #ifdef OPEN_MPI
 #define REFERENCE(Name, name, args) CALLS_PLAIN(PMPI_##Name, args)
 #else

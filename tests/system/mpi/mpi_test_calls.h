@@ -36,7 +36,7 @@ enum form {
     FORMS
 };
 
-/* Arguments of any of them; a call takes those that it knows. displs of ALLTOALLW are bytes. */
+/* Arguments of all calls; each uses those it has. displs of ALLTOALLW are bytes. */
 struct arguments {
     MPI_Comm comm;
     int root;
@@ -56,10 +56,10 @@ struct arguments {
 struct call_entry {
     const char *name;
     int reduces, vectors, rooted;
-    /* NULL: this MPI has no such form. Blocking forms leave the request alone, persistent ones are
-     * not started. */
+    /* NULL: this MPI has no such form. Blocking forms ignore the request; persistent ones are not
+     * started. */
     int (*form[FORMS])(const struct arguments *a, MPI_Request *request);
-    int (*reference)(const struct arguments *a); /* by PMPI, until it is complete */
+    int (*reference)(const struct arguments *a); /* by PMPI, blocking */
 };
 extern const struct call_entry calls[CALLS];
 extern const char *const form_names[FORMS];

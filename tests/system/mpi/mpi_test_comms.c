@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators of every origin: what runs on them, and that they may be freed in any order, with
- * calls under way. */
+/* Communicators of every origin: calls on them, and freeing them in any order, with calls in
+ * progress. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Some calls on it, whatever it is; all results are known. */
+/* Make some calls with known results, on any kind of communicator. */
 static void use_comm(MPI_Comm comm, const char *what)
 {
     if (comm == MPI_COMM_NULL)
@@ -94,7 +94,7 @@ static void test_groups(void)
     }
     OK(MPI_Group_free(&group));
     OK(MPI_Comm_create(MPI_COMM_WORLD, MPI_GROUP_EMPTY, &made));
-    CHECK(made == MPI_COMM_NULL, "a communicator of nobody");
+    CHECK(made == MPI_COMM_NULL, "a communicator without members");
     OK(MPI_Group_free(&world));
 }
 
@@ -154,7 +154,7 @@ static void test_intercommunicators(void)
     use_and_free(&inter, "intercommunicator");
 }
 
-/* Freed in another order on each rank; nobody waits for anybody in that. */
+/* Free in a different order on each rank, without synchronising. */
 static void test_orders(void)
 {
     enum { MANY = 12 };
@@ -171,7 +171,7 @@ static void test_orders(void)
     }
 }
 
-/* A communicator goes when what is under way on it is complete; the handle goes at once. */
+/* A communicator is released when the calls on it are complete; its handle is invalid at once. */
 static void test_under_way(void)
 {
     MPI_Comm comm;
@@ -196,7 +196,7 @@ static void test_under_way(void)
     }
 }
 
-/* Disconnected, it has nothing under way: whoever comes last. */
+/* After MPI_Comm_disconnect nothing is in progress, whichever rank comes last. */
 static void test_disconnect(void)
 {
     MPI_Comm comm;
@@ -223,8 +223,8 @@ static int descriptors(void)
     return count;
 }
 
-/* What one rank keeps the others cannot have gone, and what all have freed goes all the same, where
- * it is among such: each communicator has descriptors of its own. */
+/* Communicators that one rank keeps stay on all ranks; those that all have freed are released even
+ * among these, which shows in the number of descriptors. */
 static void test_kept(void)
 {
     enum { MANY = 24, KEPT = 8 };
@@ -238,7 +238,7 @@ static void test_kept(void)
     for (int i = 0; i < MANY; i++)
         if (!keeps || (i >= KEPT && i < MANY - KEPT))
             OK(MPI_Comm_free(&comms[i]));
-    for (int i = 0; i < 5 * MANY; i++) { /* a few are seen to each time */
+    for (int i = 0; i < 5 * MANY; i++) { /* each call releases a few */
         OK(MPI_Comm_dup(MPI_COMM_SELF, &one));
         OK(MPI_Comm_free(&one));
         PMPI_Barrier(MPI_COMM_WORLD);
@@ -251,8 +251,8 @@ static void test_kept(void)
             OK(MPI_Comm_free(&comms[i]));
 }
 
-/* What twill is asked for while it gives the MPI a turn, which it allows nobody. The MPI may let a
- * communicator go then, whose last message has come: here it does. */
+/* Calls of twill while it lets the MPI progress, which may free a communicator whose last message
+ * has arrived: here PMPI_Iprobe does. */
 static _Thread_local int in_turn;
 static int asked_in_turn;
 static MPI_Comm goes_in_turn = MPI_COMM_NULL;
@@ -298,7 +298,7 @@ static void test_goes_in_turn(void)
     use_and_free(&other, "while another one goes");
 }
 
-/* Attributes and names are the program's own; comparison does not see twill. */
+/* Attributes and names are the program's; comparison does not see twill. */
 static void test_attributes(void)
 {
     MPI_Comm made;
@@ -333,7 +333,7 @@ int main(int argc, char **argv)
         test_goes_in_turn();
         test_attributes();
     }
-    MPI_Comm left; /* nobody frees this one */
+    MPI_Comm left; /* never freed */
     OK(MPI_Comm_dup(MPI_COMM_WORLD, &left));
     use_comm(left, "not freed");
     return harness_end();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of collectives among requests of other kinds, completed in strange orders. */
+/* Requests of collectives among other requests, completed in unusual orders. */
 #include "harness.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int is_empty(const MPI_Status *status)
            !cancelled;
 }
 
-/* What there is to be said about nothing. */
+/* Check calls on arrays without active requests. */
 static void check_nothing(MPI_Request *requests, int count, const char *what)
 {
     int index = -5, flag = -5, n = -5, indices[8];
@@ -61,7 +61,7 @@ static void test_nothing(void)
     check_nothing(requests, 3, "null");
     check_nothing(requests, 0, "an empty array");
     if (!harness.twill || harness.size == 1)
-        return; /* MPICH's own inactive collectives are not inactive to it */
+        return; /* MPICH does not treat its own inactive collectives as inactive */
     int in = harness.rank, out = -1;
     OK(PERSISTENT(Allreduce)(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
                              &requests[0]));
@@ -81,7 +81,7 @@ static void test_nothing(void)
           "freed requests are left");
 }
 
-/* Many, started alike, waited for in another order on each rank. */
+/* Many, started in one order, waited for in a different order on each rank. */
 static void test_orders(void)
 {
     enum { MANY = 60 };
@@ -129,8 +129,8 @@ static int cancel(void *extra, int done)
     return MPI_SUCCESS;
 }
 
-/* A generalised request, a persistent message to oneself, a message, and ours; statuses are those
- * of the messages. */
+/* A generalised request, a persistent message to itself, a message, and ours; statuses are those of
+ * the messages. */
 static void test_kinds(int style)
 {
     int released = 0, in = harness.rank, sum = -1, sent = 41 + harness.rank, received[2] = {-1, -1},
@@ -178,7 +178,7 @@ static void test_kinds(int style)
     OK(MPI_Request_free(&requests[3]));
 }
 
-/* One Startall for messages and collectives; requests that go through Fortran's numbers. */
+/* One Startall for messages and collectives; requests are converted to Fortran handles and back. */
 static void test_mixed_start(void)
 {
     int value = harness.rank, sum = -1, sent = 0, received = -1;
@@ -209,8 +209,8 @@ static void test_mixed_start(void)
           "null to Fortran");
 }
 
-/* More persistent ones than a small table has, started by each rank in an order of its own, which
- * MPI allows, and freed likewise. */
+/* More persistent requests than a small table holds, started and freed in a different order on each
+ * rank, as MPI allows. */
 static void test_many_persistent(void)
 {
     enum { MANY = 90 };
@@ -241,14 +241,14 @@ static void test_many_persistent(void)
     }
 }
 
-/* Nobody waits for this one; a request that was started is looked at before it can be complete. */
+/* A request whose status is queried before it can be complete. */
 static void test_get_status(void)
 {
     int flag = 1, in = 1, out = 0, dummy;
     MPI_Request request;
     if (harness.size == 1)
         return;
-    if (harness.rank == 0) /* until the others have been heard of */
+    if (harness.rank == 0) /* until the other ranks have sent */
         OK(MPI_Recv(&dummy, 1, MPI_INT, 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request));
     if (harness.rank == 1) {

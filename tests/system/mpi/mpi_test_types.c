@@ -37,7 +37,7 @@ static void add_type(const char *name, MPI_Datatype type, enum kind kind, enum s
         b->significant[i] = kind == EXTENDED && b->size[i] == sizeof(long double) ? 10 : b->size[i];
 }
 
-/* MPIs differ in what 16 bytes of a Fortran real are: whose one and one is two? */
+/* MPIs differ in the format of a Fortran real of 16 bytes: find the one in which 1 + 1 is 2. */
 static enum kind kind_of_real16(MPI_Datatype type)
 {
     if (type == MPI_DATATYPE_NULL)
@@ -171,7 +171,7 @@ static int is_of_c(const struct base *base)
     return 1;
 }
 
-/* What the standard says; MPICH does not always say no to the rest, but ends the process. */
+/* What the standard allows. MPICH does not always report the rest, but may end the process. */
 static int is_allowed(int operation, const struct base *base)
 {
     int is_real = base->kind >= BINARY32 && !base->pair,
@@ -226,8 +226,8 @@ static void store_real(enum kind kind, double value, void *memory)
     }
 }
 
-/* Open MPI's vectors saturate in sums of narrow integers, its loops wrap around: neither is wrong,
- * so no sum is that large. */
+/* Sums of narrow integers saturate in Open MPI's vector code and wrap around in its loops. Both are
+ * legal, so no sum here overflows. */
 static int64_t small_integer(const struct base *base, const struct operation *operation,
                              double value, uint64_t *state)
 {
@@ -243,8 +243,8 @@ static int64_t small_integer(const struct base *base, const struct operation *op
     }
 }
 
-/* Which of large unsigned numbers is less is not known to all: Open MPI 4.1 compares unsigned long
- * as if signed and MPI_Offset as if unsigned, MPICH 4.0 all as if signed. */
+/* Open MPI 4.1 compares unsigned long as signed and MPI_Offset as unsigned, MPICH 4.0 all as
+ * signed, so such values are kept small. */
 static unsigned char sign_mask(const struct base *base)
 {
     static const char *const doubtful[] = {"UNSIGNED", "UINT", "OFFSET", "AINT", "COUNT"};
@@ -291,7 +291,7 @@ void base_fill(const struct base *base, const struct operation *operation, void 
             fill_value(base, operation, second, at + base->offset[second], &state);
 }
 
-/* A product of complex numbers has zeros of either sign, as the order of factors will have it. */
+/* A product of complex numbers has zeros of either sign, depending on the order of factors. */
 static void wipe_signs_of_zero(const struct base *base, unsigned char *memory, size_t count)
 {
     for (size_t i = 0; i < count; i++, memory += base->extent) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The predefined types of MPI: what is in them, so that operands can be made of which every
- * operation is exact, and so that padding is not compared. And operations. */
+/* The predefined types of MPI and their structure, so that operands can be made for which every
+ * operation is exact, and padding is not compared. And the operations. */
 #ifndef TWILL_MPI_TEST_TYPES_H
 #define TWILL_MPI_TEST_TYPES_H
 
@@ -13,10 +13,10 @@ struct base {
     const char *name;
     MPI_Datatype type;
     enum kind kind;     /* of the value; WHOLE and TRUTH have the size of the type */
-    enum second second; /* complex, pair of the same, pair of the value and an int */
+    enum second second; /* complex, pair of equal types, pair of the value and an int */
     int pair;           /* TWICE is {value, index} */
     size_t extent;
-    size_t size[2], offset[2], significant[2]; /* of value and second; 0 where there is none */
+    size_t size[2], offset[2], significant[2]; /* of value and second; 0 if absent */
 };
 
 struct operation {
@@ -37,12 +37,12 @@ enum { SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR, MINLOC, MAXLOC };
 
 void bases_find(void);
 const struct base *base_of(MPI_Datatype type);
-/* Does the MPI below take them together? */
+/* Return whether the MPI below accepts them together. */
 int operation_takes(const struct operation *operation, const struct base *base);
-/* An operand for an operation. */
+/* Fill memory with operands for an operation. */
 void base_fill(const struct base *base, const struct operation *operation, void *memory,
                size_t count, uint64_t seed);
-/* Set what is not compared to 0. */
+/* Zero what is not compared. */
 void base_wipe_padding(const struct base *base, void *memory, size_t count);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program without an MPI that opens a module with one, for itself: as Python does. */
+/* A program without an MPI that opens a module with one, in local scope, as Python does. */
 #include <dlfcn.h>
 #include <stdio.h>
 

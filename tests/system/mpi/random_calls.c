@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random collective calls, several of them under way at once on several communicators, with
- * messages in between, completed in another way and order on each rank. TEST_SEED and TEST_ROUNDS
- * say which. */
+/* Random collective calls, several in progress on several communicators, with messages in between,
+ * completed in a different way and order on each rank. Chosen by TEST_SEED and TEST_ROUNDS. */
 #include "cases.h"
 
 #include <stdio.h>
@@ -45,12 +44,12 @@ static void draw_spec(struct spec *spec, uint64_t *seed)
              !spec_possible_anywhere(spec, harness.size / 2));
 }
 
-/* Each round by another of the ways to complete requests; to[] are 0 where there is nothing. */
+/* Complete the requests in a different way each time; to[] is 0 where there is nothing. */
 static void requests_complete_all(MPI_Request *requests, int count, uint64_t *seed, int careful)
 {
     int way = below(seed, 7), n = 0, flag = 0, indices[REQUESTS];
     MPI_Status statuses[REQUESTS];
-    if (careful) /* MPICH does not see that persistent collectives of its own are inactive */
+    if (careful) /* MPICH does not see that its persistent collectives are inactive */
         way = way % 2 ? 0 : 6;
     switch (way) {
     case 0:
@@ -86,7 +85,7 @@ static void requests_complete_all(MPI_Request *requests, int count, uint64_t *se
     }
 }
 
-/* Messages around the ring, which the collectives' requests are mixed with. */
+/* Messages around the ring, whose requests are mixed with those of collectives. */
 struct ring {
     int sent[MESSAGES][300], received[MESSAGES][300];
 };

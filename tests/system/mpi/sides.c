@@ -28,7 +28,7 @@ static void choose_type(struct side *side, const struct spec *spec, int rank, in
         layout = VECTOR;
     uint64_t choice = seed >> 20;
     side->type = layout_make((enum layout)layout, spec->base->type, &grain, 1, choice);
-    if (layout == TRANSPOSED) { /* now it is known how many there will be */
+    if (layout == TRANSPOSED) { /* the number of items is known now */
         int items = side->total / grain;
         PMPI_Type_free(&side->type);
         side->type = layout_make(TRANSPOSED, spec->base->type, &grain, items, choice);
@@ -37,7 +37,7 @@ static void choose_type(struct side *side, const struct spec *spec, int rank, in
     side->grain = grain;
 }
 
-/* Parts in another order than that of ranks, with gaps; some lie before the address. */
+/* Place the shards in random order with gaps; some lie before the address. */
 static void place_shards(struct side *side, uint64_t seed)
 {
     int order[MOST_RANKS], at = 0;

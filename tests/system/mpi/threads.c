@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI_THREAD_MULTIPLE: threads with communicators of their own, that make, use and free more of
- * them at the same time; requests that another thread than the one that started them waits for; and
- * operations of the program's in calls under way, which that level alone has twill take. */
+/* MPI_THREAD_MULTIPLE: threads with their own communicators, which create, use and free more of
+ * them at the same time; requests that another thread waits for; and user functions in nonblocking
+ * calls, which twill runs at that level only. */
 #include "harness.h"
 
 #include <pthread.h>
@@ -82,7 +82,7 @@ static void test_own_comms(void)
         OK(MPI_Comm_free(&works[i].comm));
 }
 
-/* Started here, in order, on one communicator; each thread waits for some. */
+/* Start calls in order on one communicator; each thread waits for some. */
 static void test_shared_comm(void)
 {
     static struct thread_work shared[MPI_THREADS_THREADS];
@@ -103,7 +103,7 @@ static void test_shared_comm(void)
         CHECK(out[i] == i * harness.size, "sum %d is %d", i, out[i]);
 }
 
-/* Adds, and knows its type by the size. */
+/* Add, identifying the type by its size. */
 static void add_three(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     const double *left = in;
@@ -114,7 +114,7 @@ static void add_three(void *in, void *inout, int *count, MPI_Datatype *type)
         right[i] = size == 3 * (int)sizeof(double) ? right[i] + left[i] : -1;
 }
 
-/* A program may free operation and type while they are in use; other types come in their places. */
+/* A program may free operation and type while they are in use; other types reuse their handles. */
 static void test_freed_in_use(void)
 {
     enum { ELEMENTS = 100, OTHERS = 20 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of a user's, with types for them: see userops.h. */
+/* User-defined operations, with types for them: see userops.h. */
 #include "userops.h"
 
 #include <stddef.h>
@@ -14,14 +14,14 @@ struct matrix {
 struct op_text {
     unsigned char length, letter[39];
 };
-/* x -> factor x + addend, with a hole that belongs to nobody. */
+/* x -> factor x + addend, with a hole. */
 struct affine {
     uint64_t factor;
     uint16_t addend;
     uint16_t hole[3];
 };
 struct page {
-    uint32_t word[1280]; /* more than twill takes for an element */
+    uint32_t word[1280]; /* larger than twill's limit for an element */
 };
 enum { MATRIX, USEROPS_TEXT, AFFINE, USEROPS_PAGE, USEROPS_ADD, USEROPS_LEFT, CROOKED, GAPS };
 
@@ -93,7 +93,7 @@ static void left(void *in, void *inout, int *length, MPI_Datatype *type)
     memcpy(inout, in, (size_t)*length * sizeof(double));
 }
 
-/* 3 bytes: neither a size nor an alignment that anybody likes. */
+/* 3 bytes: an odd size and alignment. */
 static void crooked(void *in, void *inout, int *length, MPI_Datatype *type)
 {
     check_type(*type, CROOKED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of a user's, with types for them. */
+/* User-defined operations, with types for them. */
 #ifndef TWILL_USEROPS_H
 #define TWILL_USEROPS_H
 
@@ -10,7 +10,7 @@ struct user_operation {
     MPI_Op op;
     MPI_Datatype type;
     size_t extent;
-    int own;   /* the type is to be freed */
+    int own;   /* the type must be freed */
     int holes; /* the type is not contiguous */
 };
 
@@ -18,7 +18,7 @@ enum { USER_OPERATIONS = 8 };
 extern struct user_operation user_operations[USER_OPERATIONS];
 void userops_make(void);
 void userops_free(void);
-/* A text that cannot be cut into its letters again by who changes the order. */
+/* Fill with operands; those of text show any change of their order. */
 void userop_fill(const struct user_operation *user, void *memory, size_t count, uint64_t seed);
 
 #endif

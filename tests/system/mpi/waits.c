@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs that end only if everybody's messages and collectives go on while somebody waits for
- * something else. */
+/* Programs that end only if all messages and collectives progress while a rank waits for something
+ * else. */
 #include "harness.h"
 
 #include <stdio.h>
@@ -17,8 +17,8 @@ static int *numbers(int first)
     return all;
 }
 
-/* A large message is under way from rank 0 when it enters a collective, and the others need it
- * before they do. */
+/* Rank 0 enters a collective with a large message in progress, which the others need before they
+ * do. */
 static void test_rendezvous(int collective)
 {
     int *data = numbers(7), in = harness.rank, out = -1, value = harness.rank;
@@ -45,8 +45,8 @@ static void test_rendezvous(int collective)
     free(data);
 }
 
-/* Everybody starts a collective; the last rank waits for it and sends only then, what the others
- * receive before they wait. */
+/* All ranks start a collective. The last one waits for it before it sends what the others receive
+ * before they wait. */
 static void test_started(int large)
 {
     int count = large ? MPI_PROGRESS_LARGE : 1, token = 0, *in = numbers(harness.rank),
@@ -70,7 +70,7 @@ static void test_started(int large)
     free(out);
 }
 
-/* Nobody knows how many messages will come: a barrier that was started, and probing (NBX). */
+/* An unknown number of messages, received by probing during a nonblocking barrier (NBX). */
 static void test_sparse(void)
 {
     enum { MOST = 16 };
@@ -104,7 +104,7 @@ static void test_sparse(void)
     CHECK(sum == total, "%d of %d messages have come", sum, total);
 }
 
-/* What the others have to say while rank 0 is away goes by a file. */
+/* While rank 0 computes, the others signal it by a file. */
 static int marked(const char *mode)
 {
     const char *folder = getenv("TEST_SCRATCH");
@@ -114,7 +114,7 @@ static int marked(const char *mode)
     return file && fclose(file) == 0;
 }
 
-/* A rank that computes lets the others' collective go on. */
+/* The others' collective progresses while a rank computes. */
 static void test_absent(void)
 {
     enum { TURNS = 30000 }; /* of 10 ms: if the others do wait, this ends before the alarm */
@@ -153,7 +153,7 @@ static void test_crosswise(void)
     OK(MPI_Comm_free(&other));
 }
 
-/* The origin of a window has completed: the target knows when both have left a barrier. */
+/* The origin of a window has completed: the target must know after a barrier. */
 static void test_window(int nonblocking)
 {
     enum { TURNS = 50 };
@@ -165,7 +165,7 @@ static void test_window(int nonblocking)
                               &window);
     OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
     if (code != MPI_SUCCESS)
-        return; /* Open MPI's needs its single copies */
+        return; /* Open MPI's window needs its single copies */
     OK(MPI_Win_get_group(window, &all));
     OK(MPI_Group_incl(all, 1, (int[]){0}, &others));
     if (harness.rank == 0) {

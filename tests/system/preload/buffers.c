@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that knows malloc only: collectives on malloc'd buffers, every value checked. Says how
- * many bytes were staged on the way, none where all ranks' malloc is libtwill-heap.so's. */
+/* A rank that uses malloc only: collectives on malloc'd buffers, every value checked. Prints how
+ * many bytes went through bounce memory: none if all ranks' malloc is libtwill-heap.so's. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank whose malloc is libtwill-heap.so's: threads allocate, change and free blocks of all sizes
- * by every name there is, and check what is in them, while the process forks. Says "N blocks, M of
- * them shared" and ends with 0, or says what is wrong and ends with 1. */
+ * by every function there is, and check their contents, while the process forks. Prints "N blocks,
+ * M of them shared" and exits with 0, or prints what is wrong and exits with 1. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
@@ -43,7 +43,7 @@ static uint64_t draw_seed(uint64_t *seed)
     return *seed >> 33;
 }
 
-/* Bytes at both ends, and one of each page. */
+/* Write bytes at both ends, and one of each page. */
 static void fill_slot(const struct slot *slot)
 {
     memset(slot->at, slot->mark, slot->bytes < 64 ? slot->bytes : 64);
@@ -150,14 +150,14 @@ static void *hammer_thread(void *number)
     return NULL;
 }
 
-/* Written to, and the compiler cannot know that nobody reads it. */
+/* Write to a block so that the compiler cannot drop it. */
 static void touch_block(unsigned char *block, size_t bytes)
 {
     memset(block, 1, bytes);
     __asm__ volatile("" : : "r"(block) : "memory");
 }
 
-/* A child has what was there, keeps what it writes to itself, and can still allocate and free. */
+/* A child has its parent's data, its writes are private, and it can still allocate and free. */
 static void fork_once(unsigned char *block, size_t bytes)
 {
     memset(block, 42, bytes);
@@ -186,7 +186,7 @@ static void fork_once(unsigned char *block, size_t bytes)
             HAMMER_FAIL("byte %zu was changed by a child", i);
 }
 
-/* Somebody's library holds a lock of its own while it allocates, and takes it before a fork. */
+/* A library that holds a lock while it allocates, and takes it before a fork. */
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic enum { NOT, HAMMER_HELD, FORKING } library_is;
 
@@ -213,7 +213,7 @@ static void *allocate_in_library(void *unused)
     library_is = HAMMER_HELD;
     while (library_is != FORKING)
         usleep(100);
-    usleep(50000); /* until the fork waits for the lock, or has all those that it may have */
+    usleep(50000); /* until the fork waits for the lock, or has all the locks that it can get */
     unsigned char *block = malloc(2 * LEAST);
     touch_block(block, 2 * LEAST);
     free(block);
@@ -221,8 +221,8 @@ static void *allocate_in_library(void *unused)
     return NULL;
 }
 
-/* The handlers before a fork run from the last registered to the first: ours must not keep a lock
- * of malloc while the library's waits for one that is held by who allocates. */
+/* Handlers before a fork run from the last registered to the first: ours must not keep a lock of
+ * malloc while the library's waits for one whose holder allocates. */
 static void fork_beside_library(void)
 {
     pthread_t thread;
@@ -251,7 +251,7 @@ static long shared_kib(void)
     return kib;
 }
 
-/* A warm block costs no page fault, and what is freed does not stay for good. */
+/* A warm block causes no page fault, and freed memory does not stay for good. */
 static void check_memory(void)
 {
     struct rusage before, after;
@@ -308,7 +308,7 @@ int main(void)
     twill_comm *comm;
     alarm(200); /* a fork that waits for ever is a fault */
     pthread_atfork(library_takes, library_gives, library_gives);
-    void *early = malloc(4 * LEAST); /* before there is a context: not shared, and no trouble */
+    void *early = malloc(4 * LEAST); /* before there is a context: not shared, but valid */
     const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
     if (library == NULL || library->region() != NULL)
         HAMMER_FAIL("the library is not loaded, or has a region before there is a context");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arithmetic of twill-bench: sizes, bandwidth factors, statistics, number formats, and the
- * payload's oracle. The tool is no library, so its sources are included. */
+/* The arithmetic of twill-bench: sizes, bandwidth factors, statistics, number formats, and expected
+ * payloads. The tool is not a library, so its sources are included. */
 #include "bench/bench/bench_collective.c"
 #include "bench/bench/bench_payload.c"
 #include "bench/common/option_names.c"
@@ -39,7 +39,7 @@ static void test_sizes(void **state)
         assert_false(twill_bench_parse_size(bad[i], &bytes));
 }
 
-/* What other programs have accustomed people to. */
+/* Names as other programs spell them. */
 static void test_names(void **state)
 {
     static const struct {
@@ -165,7 +165,7 @@ static void test_numbers(void **state)
     }
 }
 
-/* The row of ANCHORS: 8 bytes, two floats, 12.90 us. */
+/* A row of 8 bytes, two floats, 12.90 us. */
 static void test_row(void **state)
 {
     struct twill_bench_timing timing = {.seconds = 12.9e-6, .algorithm_bandwidth = 8 / 12.9e3};
@@ -184,7 +184,7 @@ static void test_row(void **state)
         "    12.90    0.00    0.00     N/A\n");
 }
 
-/* Bits of small floats, ties and what lies below the smallest normal one included. */
+/* Bits of small floats, including ties and subnormals. */
 static void test_encode(void **state)
 {
     static const struct {
@@ -218,8 +218,8 @@ static void test_encode(void **state)
 
 enum { REPORT_COUNT = 1031, REPORT_RANKS = 9 };
 
-/* A fold of the payloads by other code than the oracle's: plain C in the type itself, or in float
- * with one rounding; in the order of ranks, or in another. */
+/* Reduce the payloads by other code than the expected results': plain C in the type itself, or in
+ * float with one rounding; in rank order, or another. */
 static uint64_t reduce_rows(const struct twill_bench_payload *payload,
                             unsigned char rows[][REPORT_COUNT * 8], size_t i, int turn)
 {
@@ -295,14 +295,15 @@ static void test_oracle(void **state)
             result[(REPORT_COUNT / 2) * size + size - 1] ^= 0x40;
             assert_int_equal(twill_bench_count_wrong(&payload, 70, result, REPORT_COUNT), 1);
             result[(REPORT_COUNT / 2) * size + size - 1] ^= 0x40;
-            if (payload.op == TWILL_SUM) /* a rank that kept its own: found, but for luck */
+            /* a rank that kept its input is detected in most elements */
+            if (payload.op == TWILL_SUM)
                 assert_true(twill_bench_count_wrong(&payload, 70, rows[0], REPORT_COUNT) >
                             REPORT_COUNT / 10);
         }
     }
 }
 
-/* Only f32 over very many ranks may be off at all. */
+/* Only f32 and f64 over very many ranks may be inexact. */
 static void test_tolerance(void **state)
 {
     (void)state;
@@ -336,7 +337,7 @@ static void test_moved(void **state)
     }
 }
 
-/* What one rank sends, the other expects; the parts of a buffer do not overlap and fit. */
+/* What one rank sends, the other expects; shards of a buffer do not overlap, and fit. */
 static void test_shards(void **state)
 {
     (void)state;
