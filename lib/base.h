@@ -19,6 +19,11 @@
 #define TWILL_PRINTF(f, a)    __attribute__((format(printf, f, a)))
 #define TWILL_LIKELY(x)       __builtin_expect(!!(x), 1)
 #define TWILL_UNLIKELY(x)     __builtin_expect(!!(x), 0)
+/* An exported function of a library whose others are hidden. */
+#define TWILL_EXPORTED __attribute__((visibility("default")))
+/* The value of a macro as a string. */
+#define TWILL_STRING(x)  #x
+#define TWILL_TEXT_OF(x) TWILL_STRING(x)
 
 static inline size_t twill_min(size_t a, size_t b)
 {

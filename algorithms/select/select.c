@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_OF(x) #x
-#define TEXT(x)    TEXT_OF(x)
-
 enum { TABLES = 32 };
 
 /* See algorithms.h. */
@@ -257,7 +254,7 @@ static twill_status apply_choice(struct twill_choice *choice, struct twill_choos
     if (protocols && override->protocol == TWILL_PROTOCOL_IMM &&
         bytes > twill_imm_most(world, request))
         return refuse_choice(override, world, request->collective,
-                             "@imm takes at most " TEXT(TWILL_IMM_BYTES) " bytes", error);
+                             "@imm takes at most " TWILL_TEXT_OF(TWILL_IMM_BYTES) " bytes", error);
     bool unmapped = protocols && override->protocol == TWILL_PROTOCOL_MAPPED && !request->mapped;
     if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
         choice->shape.protocol = TWILL_PROTOCOL_STAGED;

@@ -2,12 +2,11 @@
 /* twill-bench: time the collectives in the manner of nccl-tests and check every value. */
 #include "bench/bench/bench_run.h"
 #include "bench/bench/calibrate.h"
+#include "bench/common/exit_status.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { STATUS_GOOD, STATUS_FAILED, STATUS_USAGE };
 
 static void clear_progress(const struct twill_bench_run *run)
 {

@@ -3,13 +3,14 @@
  * it a chance. Candidates are selected by name, one of each collective at a time, in a context of
  * their own; its out-of-band exchange is a broadcast over the communicator of the environment. */
 #include "bench/bench/calibrate.h"
+#include "bench/common/exit_status.h"
 #include "bench/common/report.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATUS_GOOD = 0, STATUS_FAILED = 1, NAMES = 48, NAME_BYTES = 96, CHANCE = 6 };
+enum { NAMES = 48, NAME_BYTES = 96, CHANCE = 6 };
 
 static const size_t sizes[] = {8,     64,     256,     1024,    4096,     16384,
                                65536, 262144, 1048576, 4194304, 16777216, 67108864};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare: measure twill, the other libraries on this machine and a bound that copies
  * nothing, in turns and with one timing loop. */
+#include "bench/common/exit_status.h"
 #include "bench/compare/remote_hosts.h"
 
 #include <errno.h>
@@ -9,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-enum { STATUS_GOOD, STATUS_FAILED, STATUS_USAGE };
 
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
 {

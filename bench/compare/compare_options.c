@@ -10,56 +10,56 @@
 #include <string.h>
 
 enum {
-    OPTION_MAX = 256,
-    OPTION_SIZES,
-    OPTION_ROUNDS,
-    OPTION_ONLY,
-    OPTION_PEERS,
-    OPTION_BIND,
-    OPTION_PERSISTENT,
-    OPTION_DETAILS,
-    OPTION_QUICK,
-    OPTION_LIST,
-    OPTION_MPI,
-    OPTION_TIMEOUT,
-    OPTION_TURN,
-    OPTION_JSON,
-    OPTION_CSV,
-    OPTION_PLOT,
-    OPTION_WORK,
-    OPTION_UCC,
-    OPTION_ONECCL,
-    OPTION_HOSTS,
-    OPTION_AGENT,
-    OPTION_CONGESTION,
-    OPTION_ADDRESS
+    COMPARE_OPTION_MAX = 256,
+    COMPARE_OPTION_SIZES,
+    COMPARE_OPTION_ROUNDS,
+    COMPARE_OPTION_ONLY,
+    COMPARE_OPTION_PEERS,
+    COMPARE_OPTION_BIND,
+    COMPARE_OPTION_PERSISTENT,
+    COMPARE_OPTION_DETAILS,
+    COMPARE_OPTION_QUICK,
+    COMPARE_OPTION_LIST,
+    COMPARE_OPTION_MPI,
+    COMPARE_OPTION_TIMEOUT,
+    COMPARE_OPTION_TURN,
+    COMPARE_OPTION_JSON,
+    COMPARE_OPTION_CSV,
+    COMPARE_OPTION_PLOT,
+    COMPARE_OPTION_WORK,
+    COMPARE_OPTION_UCC,
+    COMPARE_OPTION_ONECCL,
+    COMPARE_OPTION_HOSTS,
+    COMPARE_OPTION_AGENT,
+    COMPARE_OPTION_CONGESTION,
+    COMPARE_OPTION_ADDRESS
 };
 
 static const struct option long_options[] = {
     {"ranks", required_argument, NULL, 'n'},
-    {"max", required_argument, NULL, OPTION_MAX},
-    {"sizes", required_argument, NULL, OPTION_SIZES},
-    {"rounds", required_argument, NULL, OPTION_ROUNDS},
-    {"only", required_argument, NULL, OPTION_ONLY},
-    {"peers", required_argument, NULL, OPTION_PEERS},
-    {"bind", required_argument, NULL, OPTION_BIND},
-    {"prepared", no_argument, NULL, OPTION_PERSISTENT},
-    {"details", no_argument, NULL, OPTION_DETAILS},
-    {"quick", no_argument, NULL, OPTION_QUICK},
-    {"list", no_argument, NULL, OPTION_LIST},
-    {"mpi", no_argument, NULL, OPTION_MPI},
-    {"timeout", required_argument, NULL, OPTION_TIMEOUT},
-    {"turn", required_argument, NULL, OPTION_TURN},
-    {"json", required_argument, NULL, OPTION_JSON},
-    {"csv", required_argument, NULL, OPTION_CSV},
-    {"plot", required_argument, NULL, OPTION_PLOT},
-    {"work", required_argument, NULL, OPTION_WORK},
-    {"ucc", required_argument, NULL, OPTION_UCC},
-    {"oneccl", required_argument, NULL, OPTION_ONECCL},
-    {"hosts", required_argument, NULL, OPTION_HOSTS},
-    {"agent", required_argument, NULL, OPTION_AGENT},
-    {"congestion", required_argument, NULL, OPTION_CONGESTION},
-    {"address", required_argument, NULL, OPTION_ADDRESS},
+    {"max", required_argument, NULL, COMPARE_OPTION_MAX},
+    {"sizes", required_argument, NULL, COMPARE_OPTION_SIZES},
+    {"rounds", required_argument, NULL, COMPARE_OPTION_ROUNDS},
+    {"only", required_argument, NULL, COMPARE_OPTION_ONLY},
+    {"peers", required_argument, NULL, COMPARE_OPTION_PEERS},
+    {"bind", required_argument, NULL, COMPARE_OPTION_BIND},
+    {"prepared", no_argument, NULL, COMPARE_OPTION_PERSISTENT},
+    {"details", no_argument, NULL, COMPARE_OPTION_DETAILS},
+    {"quick", no_argument, NULL, COMPARE_OPTION_QUICK},
+    {"list", no_argument, NULL, COMPARE_OPTION_LIST},
+    {"mpi", no_argument, NULL, COMPARE_OPTION_MPI},
+    {"timeout", required_argument, NULL, COMPARE_OPTION_TIMEOUT},
+    {"turn", required_argument, NULL, COMPARE_OPTION_TURN},
+    {"json", required_argument, NULL, COMPARE_OPTION_JSON},
+    {"csv", required_argument, NULL, COMPARE_OPTION_CSV},
+    {"plot", required_argument, NULL, COMPARE_OPTION_PLOT},
+    {"work", required_argument, NULL, COMPARE_OPTION_WORK},
+    {"ucc", required_argument, NULL, COMPARE_OPTION_UCC},
+    {"oneccl", required_argument, NULL, COMPARE_OPTION_ONECCL},
+    {"hosts", required_argument, NULL, COMPARE_OPTION_HOSTS},
+    {"agent", required_argument, NULL, COMPARE_OPTION_AGENT},
+    {"congestion", required_argument, NULL, COMPARE_OPTION_CONGESTION},
+    {"address", required_argument, NULL, COMPARE_OPTION_ADDRESS},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -244,13 +244,13 @@ static bool set_counted(struct twill_compare_options *options, int letter, const
     if (letter == 'n') {
         good = number_set("-n/--ranks", text, 2, TWILL_COMPARE_RANKS, "2 to 64", &number);
         options->ranks = (int)number;
-    } else if (letter == OPTION_ROUNDS) {
+    } else if (letter == COMPARE_OPTION_ROUNDS) {
         good = number_set("--rounds", text, 1, TWILL_COMPARE_ROUNDS, "1 to 100", &number);
         options->rounds = (int)number;
-    } else if (letter == OPTION_TIMEOUT) {
+    } else if (letter == COMPARE_OPTION_TIMEOUT) {
         good = number_set("--timeout", text, 1, 100000, "a number of seconds from 1", &number);
         options->timeout = (double)number;
-    } else if (letter == OPTION_TURN) {
+    } else if (letter == COMPARE_OPTION_TURN) {
         good = number_set("--turn", text, 1, 10000, "1 to 10000 ms", &number);
         options->turn_seconds = (double)number / 1e3;
     }
@@ -260,55 +260,55 @@ static bool set_counted(struct twill_compare_options *options, int letter, const
 static bool set_compare_option(struct twill_compare_options *options, int letter, const char *text)
 {
     switch (letter) {
-    case OPTION_MAX:
+    case COMPARE_OPTION_MAX:
         return (twill_bench_parse_size(text, &options->max_bytes) && options->max_bytes >= 8 &&
                 options->max_bytes <= (size_t)4 << 30) ||
                complain_option("--max", text, "a size from 8 to 4G");
-    case OPTION_SIZES:
+    case COMPARE_OPTION_SIZES:
         return set_sizes(options, text);
-    case OPTION_ONLY:
+    case COMPARE_OPTION_ONLY:
         return set_only(options, text);
-    case OPTION_BIND:
+    case COMPARE_OPTION_BIND:
         return set_bind(options, text);
-    case OPTION_PERSISTENT:
+    case COMPARE_OPTION_PERSISTENT:
         return options->persistent = true;
-    case OPTION_DETAILS:
+    case COMPARE_OPTION_DETAILS:
         return options->details = true;
-    case OPTION_QUICK:
+    case COMPARE_OPTION_QUICK:
         return options->quick = true;
-    case OPTION_LIST:
+    case COMPARE_OPTION_LIST:
         return options->list = true;
-    case OPTION_MPI:
+    case COMPARE_OPTION_MPI:
         return options->mpi = true;
-    case OPTION_PEERS:
+    case COMPARE_OPTION_PEERS:
         options->peers = text;
         return true;
-    case OPTION_JSON:
+    case COMPARE_OPTION_JSON:
         options->json = text;
         return true;
-    case OPTION_CSV:
+    case COMPARE_OPTION_CSV:
         options->csv = text;
         return true;
-    case OPTION_PLOT:
+    case COMPARE_OPTION_PLOT:
         options->plot = text;
         return true;
-    case OPTION_WORK:
+    case COMPARE_OPTION_WORK:
         options->work = text;
         return true;
-    case OPTION_UCC:
+    case COMPARE_OPTION_UCC:
         options->ucc = text;
         return true;
-    case OPTION_HOSTS:
+    case COMPARE_OPTION_HOSTS:
         return set_hosts(options, text);
-    case OPTION_CONGESTION:
+    case COMPARE_OPTION_CONGESTION:
         return set_congestion(options, text);
-    case OPTION_AGENT:
+    case COMPARE_OPTION_AGENT:
         options->agent = text;
         return true;
-    case OPTION_ADDRESS:
+    case COMPARE_OPTION_ADDRESS:
         options->address = text;
         return true;
-    case OPTION_ONECCL:
+    case COMPARE_OPTION_ONECCL:
         options->oneccl = text;
         return true;
     default:

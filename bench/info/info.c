@@ -275,10 +275,10 @@ static int compose_question(struct request *request, char **words,
 
 static int parse_info(struct request *request, int argc, char **argv)
 {
-    enum { OPTION_ENV = 256, OPTION_MEMORY, OPTION_WHY, OPTION_NAMED };
+    enum { OPTION_ENV = 256, INFO_OPTION_MEMORY, OPTION_WHY, OPTION_NAMED };
     static const struct option options[] = {
         {"env", no_argument, NULL, OPTION_ENV},
-        {"memory", optional_argument, NULL, OPTION_MEMORY},
+        {"memory", optional_argument, NULL, INFO_OPTION_MEMORY},
         {"why", no_argument, NULL, OPTION_WHY},
         {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
         {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
@@ -307,7 +307,7 @@ static int parse_info(struct request *request, int argc, char **argv)
             named[letter - OPTION_NAMED] = optarg;
             any = true;
         }
-        if (letter != OPTION_MEMORY)
+        if (letter != INFO_OPTION_MEMORY)
             continue;
         request->memory = true;
         if (optarg == NULL && optind < argc && argv[optind][0] != '-')

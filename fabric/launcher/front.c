@@ -11,7 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define ANSWER_NS    UINT64_C(5000000000) /* for a host to report, beyond grace and TWILL_TERM_NS */
+#define REPORT_NS    UINT64_C(5000000000) /* for a host to report, beyond grace and TWILL_TERM_NS */
 #define AGENT_END_NS UINT64_C(5000000000) /* for an agent or server to end: above TWILL_TERM_NS */
 
 /* The job on several hosts. A local variable of twill_front_run(). */
@@ -48,7 +48,7 @@ static void end_agents(struct front *front, uint64_t grace_ns)
     if (front->ending)
         return;
     front->ending = true;
-    front->end_ns = twill_now() + grace_ns + TWILL_TERM_NS + ANSWER_NS;
+    front->end_ns = twill_now() + grace_ns + TWILL_TERM_NS + REPORT_NS;
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
         if (agent->state >= TWILL_HOST_STARTING)
@@ -64,7 +64,7 @@ static void await_agents(struct front *front)
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
     front->stop_request.until_ns = last_ns;
     front->ending = true;
-    front->end_ns = last_ns + ANSWER_NS;
+    front->end_ns = last_ns + REPORT_NS;
 }
 
 /* Record a failure. The first one decides the exit code; returns whether this is the first. */

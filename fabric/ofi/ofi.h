@@ -40,6 +40,7 @@
 #include <rdma/fi_tagged.h>
 
 #define TWILL_OFI_LANES    TWILL_LANES
+#define TWILL_PINNED_PAGE  4096u  /* memory is locked and registered in such pages */
 #define TWILL_OFI_EAGER    16320u /* maximum of payload in a header message: gni, rxm 16 KiB */
 #define TWILL_OFI_CREDITS  7u     /* headers a sender may be ahead of the RECVs, per lane */
 #define TWILL_OFI_HEADERS  2u     /* header receives posted per lane */

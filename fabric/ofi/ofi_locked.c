@@ -19,8 +19,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PINNED_PAGE 4096u
-
 #ifndef MADV_COLD
 #define MADV_COLD 20
 #endif
@@ -29,7 +27,7 @@ enum lock { UNLOCKED, LOCKED, UNKNOWN };
 
 static enum lock lock_of(void *page)
 {
-    if (madvise(page, PINNED_PAGE, MADV_COLD) == 0)
+    if (madvise(page, TWILL_PINNED_PAGE, MADV_COLD) == 0)
         return UNLOCKED;
     return errno == EINVAL ? LOCKED : UNKNOWN;
 }
@@ -38,11 +36,11 @@ static enum lock lock_of(void *page)
  * next page is mapped; if it succeeds, the page was a hole, and is unmapped again. */
 static bool is_one(void *start, size_t bytes)
 {
-    if (bytes <= PINNED_PAGE)
+    if (bytes <= TWILL_PINNED_PAGE)
         return true;
-    if (mremap(start, bytes - PINNED_PAGE, bytes, 0) == MAP_FAILED)
+    if (mremap(start, bytes - TWILL_PINNED_PAGE, bytes, 0) == MAP_FAILED)
         return errno == ENOMEM || errno == EAGAIN;
-    (void)munmap((unsigned char *)start + bytes - PINNED_PAGE, PINNED_PAGE);
+    (void)munmap((unsigned char *)start + bytes - TWILL_PINNED_PAGE, TWILL_PINNED_PAGE);
     return false;
 }
 
@@ -51,7 +49,7 @@ bool twill_locked_still(const void *start, size_t bytes)
     void *range = (void *)(uintptr_t)start;
     int before = errno;
     bool still = lock_of(range) == LOCKED &&
-                 lock_of((unsigned char *)range + bytes - PINNED_PAGE) == LOCKED &&
+                 lock_of((unsigned char *)range + bytes - TWILL_PINNED_PAGE) == LOCKED &&
                  is_one(range, bytes);
     errno = before;
     return still;
@@ -105,19 +103,20 @@ size_t twill_locked_bytes(void)
 /* Tries all answers on memory of our own. */
 bool twill_locked_works(void)
 {
-    unsigned char *p =
-        mmap(NULL, 4 * PINNED_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *p = mmap(NULL, 4 * TWILL_PINNED_PAGE, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return false;
-    bool works =
-        twill_locked_take(p, 3 * PINNED_PAGE, false) && !twill_locked_still(p, 4 * PINNED_PAGE);
+    bool works = twill_locked_take(p, 3 * TWILL_PINNED_PAGE, false) &&
+                 !twill_locked_still(p, 4 * TWILL_PINNED_PAGE);
     if (works) {
-        unsigned char *hole = p + PINNED_PAGE;
-        works = mmap(hole, PINNED_PAGE, PROT_READ | PROT_WRITE,
+        unsigned char *hole = p + TWILL_PINNED_PAGE;
+        works = mmap(hole, TWILL_PINNED_PAGE, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == hole &&
-                !twill_locked_still(p, 3 * PINNED_PAGE) && !twill_locked_still(hole, PINNED_PAGE) &&
-                twill_locked_still(p, PINNED_PAGE);
+                !twill_locked_still(p, 3 * TWILL_PINNED_PAGE) &&
+                !twill_locked_still(hole, TWILL_PINNED_PAGE) &&
+                twill_locked_still(p, TWILL_PINNED_PAGE);
     }
-    (void)munmap(p, 4 * PINNED_PAGE);
+    (void)munmap(p, 4 * TWILL_PINNED_PAGE);
     return works;
 }

@@ -19,8 +19,6 @@
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 
-#define PINNED_PAGE 4096u
-
 enum registration_kind {
     ONCE,            /* for one request */
     CACHED,          /* while the memory stays locked in place */
@@ -284,8 +282,8 @@ static bool keep_registration(struct twill_ofi *t, const void *start, size_t byt
         return make_registration(t, KEEP_PERSISTENT, region, all, made, NULL) == TWILL_OK;
     if (!t->endpoint->monitors)
         return false;
-    uintptr_t from = (uintptr_t)start & ~(uintptr_t)(PINNED_PAGE - 1);
-    all = twill_round_up((uintptr_t)start + bytes, PINNED_PAGE) - from;
+    uintptr_t from = (uintptr_t)start & ~(uintptr_t)(TWILL_PINNED_PAGE - 1);
+    all = twill_round_up((uintptr_t)start + bytes, TWILL_PINNED_PAGE) - from;
     region = (void *)from;
     if (!evict_cache(t, all) || !is_clear(t))
         return false;

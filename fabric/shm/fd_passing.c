@@ -13,8 +13,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG     4096 /* clipped by the kernel (somaxconn); unrelated processes can fill it */
-#define MAX_PENDING 16   /* accepted, not yet authenticated */
+#define PASSING_BACKLOG                                                                            \
+    4096               /* clipped by the kernel (somaxconn); unrelated processes can fill it */
+#define MAX_PENDING 16 /* accepted, not yet authenticated */
 #define RETRY_MS    1
 
 struct hello {
@@ -60,7 +61,7 @@ enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passi
     struct sockaddr_un address;
     socklen_t length = socket_name(&address, oob, (uint32_t)oob->rank, fd_passing->name);
     if (bind(fd_passing->listener, (struct sockaddr *)&address, length) != 0 ||
-        listen(fd_passing->listener, BACKLOG) != 0)
+        listen(fd_passing->listener, PASSING_BACKLOG) != 0)
         return TWILL_SHARE_SOCKET;
     return TWILL_SHARE_FINE;
 }

@@ -26,12 +26,10 @@ const char *twill_strerror(twill_status status)
     return status <= 0 && index < TWILL_ARRAY_LENGTH(messages) ? messages[index] : "unknown status";
 }
 
-#define TEXT_OF(x) #x
-#define TEXT(x)    TEXT_OF(x)
-
 const char *twill_version(void)
 {
-    return TEXT(TWILL_VERSION_MAJOR) "." TEXT(TWILL_VERSION_MINOR) "." TEXT(TWILL_VERSION_PATCH);
+    return TWILL_TEXT_OF(TWILL_VERSION_MAJOR) "." TWILL_TEXT_OF(
+        TWILL_VERSION_MINOR) "." TWILL_TEXT_OF(TWILL_VERSION_PATCH);
 }
 
 const char *twill_op_name(twill_op op)

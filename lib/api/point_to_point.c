@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FAIL(comm, ...) TWILL_FAIL(&(comm)->error, TWILL_ERR_ARGUMENT, __VA_ARGS__)
-
 enum { OUT, IN };
 
 /* Hash of what both sides must have alike; the lane keeps the order. */
@@ -27,15 +25,16 @@ static twill_status check_way(struct twill_comm *comm, const char *name, const v
 {
     size_t element = twill_type_size(type);
     if (element == 0)
-        return FAIL(comm, "type %d is not a twill_type", (int)type);
+        return TWILL_BAD_ARGUMENT(comm, "type %d is not a twill_type", (int)type);
     if (peer < 0 || (uint32_t)peer >= comm->world->size)
-        return FAIL(comm, "%s: rank %d is outside 0 .. %u", peer_name, peer, comm->world->size - 1);
+        return TWILL_BAD_ARGUMENT(comm, "%s: rank %d is outside 0 .. %u", peer_name, peer,
+                                  comm->world->size - 1);
     if (count > (SIZE_MAX >> 1) / element)
-        return FAIL(comm, "count %zu overflows memory", count);
+        return TWILL_BAD_ARGUMENT(comm, "count %zu overflows memory", count);
     if (count > 0 && buffer == NULL)
-        return FAIL(comm, "%s is NULL", name);
+        return TWILL_BAD_ARGUMENT(comm, "%s is NULL", name);
     if (((uintptr_t)buffer & (element - 1)) != 0)
-        return FAIL(comm, "%s %p is not aligned to %zu bytes", name, buffer, element);
+        return TWILL_BAD_ARGUMENT(comm, "%s %p is not aligned to %zu bytes", name, buffer, element);
     return TWILL_OK;
 }
 
@@ -50,7 +49,7 @@ static twill_status check_point(struct twill_comm *comm, const struct twill_poin
     size_t element = twill_type_size(p->type);
     if (p->sends && p->receives && p->src_count > 0 && p->dst_count > 0 &&
         src < dst + p->dst_count * element && dst < src + p->src_count * element)
-        return FAIL(comm, "src and dst overlap");
+        return TWILL_BAD_ARGUMENT(comm, "src and dst overlap");
     return TWILL_OK;
 }
 
@@ -121,11 +120,13 @@ twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int re
         return TWILL_OK;
     int left = to_itself(comm) + sends - receives; /* they match in order: the last are left */
     if (sends > 0 && left > 0)
-        return FAIL(comm, "a send to this rank itself, which has posted no receive for it, would "
-                          "wait forever");
+        return TWILL_BAD_ARGUMENT(
+            comm, "a send to this rank itself, which has posted no receive for it, would "
+                  "wait forever");
     if (receives > 0 && left < 0)
-        return FAIL(comm, "a receive from this rank itself, which has sent nothing for it, would "
-                          "wait forever");
+        return TWILL_BAD_ARGUMENT(
+            comm, "a receive from this rank itself, which has sent nothing for it, would "
+                  "wait forever");
     return TWILL_OK;
 }
 

@@ -252,6 +252,8 @@ twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, con
 /* Write "rank R" with the rank in the job: twill_rank_text(). Returns text. */
 const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT]);
+/* Refuse an argument: set the message and return TWILL_ERR_ARGUMENT. */
+#define TWILL_BAD_ARGUMENT(comm, ...) TWILL_FAIL(&(comm)->error, TWILL_ERR_ARGUMENT, __VA_ARGS__)
 #define TWILL_COMM_RANK_NAME(comm, rank)                                                           \
     twill_comm_rank_text((comm), (rank), (char[TWILL_RANK_TEXT]){0})
 /* Describe the call that a rank of this node is in: "has been in allreduce #4 (...) for 1.0 s". */

@@ -13,14 +13,14 @@
 #define SECOND UINT64_C(1000000000)
 
 /* A rank's transport with its parameters. */
-struct end {
+struct tcp_end {
     struct twill_test_end end;
     struct twill_oob *oob;
     struct twill_common *common;
     struct twill_transport_params params;
 };
 
-static inline bool end_more(struct end *end, struct end *first, uint32_t comm)
+static inline bool end_more(struct tcp_end *end, struct tcp_end *first, uint32_t comm)
 {
     end->oob = first->oob;
     end->end = (struct twill_test_end){.rank = first->end.rank, .size = first->end.size};
@@ -36,7 +36,7 @@ static inline bool end_more(struct end *end, struct end *first, uint32_t comm)
     return true;
 }
 
-static inline bool end_open(struct end *end, twill_bootstrap *caller, const char *interface)
+static inline bool end_open(struct tcp_end *end, twill_bootstrap *caller, const char *interface)
 {
     memset(end, 0, sizeof(*end));
     end->oob = twill_test_oob(caller);
@@ -48,7 +48,7 @@ static inline bool end_open(struct end *end, twill_bootstrap *caller, const char
     return end_more(end, end, 1);
 }
 
-static inline void end_close(struct end *end)
+static inline void end_close(struct tcp_end *end)
 {
     if (end->end.transport != NULL)
         twill_tcp_transport.close(end->end.transport);
@@ -58,14 +58,14 @@ static inline void end_close(struct end *end)
 }
 
 /* Wait for all ranks. */
-static inline bool rank_barrier(struct end *end)
+static inline bool rank_barrier(struct tcp_end *end)
 {
     int all[64], mine = 1;
     TWILL_REQUIRE(end->end.size <= TWILL_ARRAY_LENGTH(all));
     return twill_oob_allgather(end->oob, &mine, all, sizeof(mine), &end->end.error) == TWILL_OK;
 }
 
-static inline int progress(struct end *end)
+static inline int progress(struct tcp_end *end)
 {
     int moved = end->end.transport->ops->progress(end->end.transport, &end->end.error);
     if (moved == 0)
@@ -84,7 +84,7 @@ static inline struct twill_transfer transfer(enum twill_transfer_kind kind, uint
                                    .bytes = bytes};
 }
 
-static inline bool post(struct end *end, struct twill_transfer *request)
+static inline bool post(struct tcp_end *end, struct twill_transfer *request)
 {
     twill_status status = twill_tcp_transport.post(end->end.transport, request, &end->end.error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "post: %s",

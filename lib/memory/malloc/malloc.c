@@ -14,7 +14,6 @@
 int posix_memalign(void **block, size_t alignment, size_t bytes);
 void *reallocarray(void *block, size_t count, size_t bytes);
 #pragma GCC visibility pop
-#define SHOWN __attribute__((visibility("default")))
 
 /* --- the next malloc ------------------------------------------------------------------------- */
 
@@ -95,7 +94,7 @@ static inline bool size_is_large(size_t bytes)
     return TWILL_UNLIKELY(bytes >= least) && least > 0;
 }
 
-SHOWN void *malloc(size_t bytes)
+TWILL_EXPORTED void *malloc(size_t bytes)
 {
     if (size_is_large(bytes)) {
         void *block = twill_block_alloc(bytes, 1, false);
@@ -105,7 +104,7 @@ SHOWN void *malloc(size_t bytes)
     return has_next() ? twill_preload_state.next.malloc(bytes) : early_alloc(bytes);
 }
 
-SHOWN void *calloc(size_t count, size_t bytes)
+TWILL_EXPORTED void *calloc(size_t count, size_t bytes)
 {
     size_t all;
     bool fits = !__builtin_mul_overflow(count, bytes, &all);
@@ -119,7 +118,7 @@ SHOWN void *calloc(size_t count, size_t bytes)
     return fits ? early_alloc(all) : NULL; /* zero: early memory is never reused */
 }
 
-SHOWN void free(void *block)
+TWILL_EXPORTED void free(void *block)
 {
     if (block == NULL || is_early(block))
         return;
@@ -140,7 +139,7 @@ static void *move_block(void *block, size_t has, size_t bytes)
     return moved;
 }
 
-SHOWN void *realloc(void *block, size_t bytes)
+TWILL_EXPORTED void *realloc(void *block, size_t bytes)
 {
     if (block == NULL)
         return malloc(bytes);
@@ -170,7 +169,7 @@ SHOWN void *realloc(void *block, size_t bytes)
     return large;
 }
 
-SHOWN void *reallocarray(void *block, size_t count, size_t bytes)
+TWILL_EXPORTED void *reallocarray(void *block, size_t count, size_t bytes)
 {
     size_t all;
     if (!__builtin_mul_overflow(count, bytes, &all))
@@ -187,7 +186,7 @@ static void *large_aligned(size_t alignment, size_t bytes)
     return power && size_is_large(bytes) ? twill_block_alloc(bytes, alignment, false) : NULL;
 }
 
-SHOWN int posix_memalign(void **block, size_t alignment, size_t bytes)
+TWILL_EXPORTED int posix_memalign(void **block, size_t alignment, size_t bytes)
 {
     void *large = alignment % sizeof(void *) == 0 ? large_aligned(alignment, bytes) : NULL;
     if (large == NULL)
@@ -197,7 +196,7 @@ SHOWN int posix_memalign(void **block, size_t alignment, size_t bytes)
     return 0;
 }
 
-SHOWN void *aligned_alloc(size_t alignment, size_t bytes)
+TWILL_EXPORTED void *aligned_alloc(size_t alignment, size_t bytes)
 {
     void *large = large_aligned(alignment, bytes);
     if (large != NULL)
@@ -205,7 +204,7 @@ SHOWN void *aligned_alloc(size_t alignment, size_t bytes)
     return has_next() ? twill_preload_state.next.aligned_alloc(alignment, bytes) : NULL;
 }
 
-SHOWN void *memalign(size_t alignment, size_t bytes)
+TWILL_EXPORTED void *memalign(size_t alignment, size_t bytes)
 {
     void *large = large_aligned(alignment, bytes);
     if (large != NULL)
@@ -213,7 +212,7 @@ SHOWN void *memalign(size_t alignment, size_t bytes)
     return has_next() ? twill_preload_state.next.memalign(alignment, bytes) : NULL;
 }
 
-SHOWN void *valloc(size_t bytes)
+TWILL_EXPORTED void *valloc(size_t bytes)
 {
     void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
     if (large != NULL)
@@ -221,7 +220,7 @@ SHOWN void *valloc(size_t bytes)
     return has_next() ? twill_preload_state.next.valloc(bytes) : NULL;
 }
 
-SHOWN void *pvalloc(size_t bytes)
+TWILL_EXPORTED void *pvalloc(size_t bytes)
 {
     void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
     if (large != NULL)
@@ -229,7 +228,7 @@ SHOWN void *pvalloc(size_t bytes)
     return has_next() ? twill_preload_state.next.pvalloc(bytes) : NULL;
 }
 
-SHOWN size_t malloc_usable_size(void *block)
+TWILL_EXPORTED size_t malloc_usable_size(void *block)
 {
     if (block == NULL)
         return 0;

@@ -12,17 +12,15 @@
 
 #include "lib/mpi/shim.h"
 
-#define SHOWN __attribute__((visibility("default")))
-
 typedef MPI_Fint fint;
 _Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as they are");
 
 /* Define an entry point under the names that compilers give it; its body follows. ENTRY_OF: with an
  * `x` in its names, for MPIX. */
 #if defined(OPEN_MPI)
-#define ALIAS(name, of) extern __typeof(of) name SHOWN __attribute__((alias(#of)))
+#define ALIAS(name, of) extern __typeof(of) name TWILL_EXPORTED __attribute__((alias(#of)))
 #define ENTRY_OF(x, X, lower, UPPER, ...)                                                          \
-    SHOWN void ompi##x##_##lower##_f(__VA_ARGS__);                                                 \
+    TWILL_EXPORTED void ompi##x##_##lower##_f(__VA_ARGS__);                                        \
     ALIAS(mpi##x##_##lower, ompi##x##_##lower##_f);                                                \
     ALIAS(mpi##x##_##lower##_, ompi##x##_##lower##_f);                                             \
     ALIAS(mpi##x##_##lower##__, ompi##x##_##lower##_f);                                            \
@@ -31,7 +29,7 @@ _Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as 
     void ompi##x##_##lower##_f(__VA_ARGS__)
 #else
 #define ENTRY_OF(x, X, lower, UPPER, ...)                                                          \
-    SHOWN void mpi##x##_##lower##_f08_(__VA_ARGS__);                                               \
+    TWILL_EXPORTED void mpi##x##_##lower##_f08_(__VA_ARGS__);                                      \
     void mpi##x##_##lower##_f08_(__VA_ARGS__)
 #endif
 #define ENTRY(lower, UPPER, ...) ENTRY_OF(, , lower, UPPER, __VA_ARGS__)

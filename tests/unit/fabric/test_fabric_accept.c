@@ -55,7 +55,7 @@ static void tcp_rendezvous(void **state)
 
 static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)user;
     if (end_open(&end, caller, NULL)) {
         uint32_t peer = (uint32_t)(size - 1 - rank), out = (uint32_t)rank + 5, in = 0;

@@ -24,7 +24,7 @@ static const size_t sizes[] = {0,
 
 static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)rank;
     (void)size;
     if (end_open(&end, caller, user) &&
@@ -63,7 +63,7 @@ static void test_six(void **state)
 
 static void rank_flood(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)rank;
     (void)size;
     if (end_open(&end, caller, user) && twill_test_flood(&end.end, 60, 40000)) {
@@ -92,7 +92,7 @@ static void test_flood(void **state)
 
 static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)user;
     (void)size;
     if (end_open(&end, caller, NULL)) {
@@ -135,7 +135,7 @@ static void test_ahead(void **state)
 
 static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)user;
     (void)size;
     uint32_t peer = (uint32_t)(1 - rank);
@@ -176,7 +176,7 @@ static void test_lanes(void **state)
 
 static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)user;
     (void)size;
     unsigned char *large = calloc(1, TCP_LARGE);
@@ -214,17 +214,17 @@ static void test_refused(void **state)
 
 static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end, other = {0};
+    struct tcp_end end, other = {0};
     (void)rank;
     (void)size;
     (void)user;
     if (end_open(&end, caller, NULL) && end_more(&other, &end, 17)) {
-        struct end *order[2] = {rank == 0 ? &end : &other, rank == 0 ? &other : &end};
+        struct tcp_end *order[2] = {rank == 0 ? &end : &other, rank == 0 ? &other : &end};
         struct twill_transfer r[4];
         unsigned char data[4][100];
         /* In opposite order, so that each accepts connections of the other first. */
         for (unsigned i = 0; i < 4; i++) {
-            struct end *of = order[i / 2];
+            struct tcp_end *of = order[i / 2];
             memset(data[i], of == &end ? 1 : 2, sizeof(data[i]));
             r[i] = transfer(i % 2 == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
                             (uint32_t)(1 - rank), 5, data[i], sizeof(data[i]));

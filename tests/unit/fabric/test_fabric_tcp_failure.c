@@ -53,7 +53,7 @@ static int knock(const struct twill_tcp *t, const struct tcp_intruder *intruder)
 
 static void rank_intruders(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)user;
     (void)size;
     int fd[TWILL_ARRAY_LENGTH(intruders)];
@@ -92,7 +92,7 @@ static void test_intruders(void **state)
 
 /* --- slow connections ------------------------------------------------------------------------ */
 
-static bool incoming_are(struct end *end, unsigned count)
+static bool incoming_are(struct tcp_end *end, unsigned count)
 {
     struct twill_tcp *t = (struct twill_tcp *)end->end.transport;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -105,7 +105,7 @@ static bool incoming_are(struct end *end, unsigned count)
 /* Rank 0 starts to connect and leaves the library for long, while rank 1 waits for it. */
 static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)size;
     (void)user;
     if (end_open(&end, caller, NULL)) {
@@ -141,7 +141,7 @@ static void test_away(void **state)
  * fail. */
 static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)size;
     (void)user;
     if (end_open(&end, caller, NULL)) {
@@ -190,7 +190,7 @@ static void test_ended(void **state)
 /* Connections for a communicator that was freed are not kept. */
 static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end, other = {0};
+    struct tcp_end end, other = {0};
     atomic_int *over = user;
     (void)size;
     if (end_open(&end, caller, NULL) && end_more(&other, &end, 17)) {
@@ -231,7 +231,7 @@ static void test_past(void **state)
 /* Rank 0 gives up with everything posted; rank 1 detects it at once, on the lane it uses. */
 static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)size;
     (void)user;
     enum { n = 6 };
@@ -287,7 +287,7 @@ static void test_cancel(void **state)
 /* A killed peer is detected by a rank that receives from it, and by one that sends to it. */
 static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     enum twill_transfer_kind kind = *(const enum twill_transfer_kind *)user;
     (void)size;
     if (rank == 1)
@@ -326,7 +326,7 @@ static void test_death(void **state)
 /* Rank 1's sockets drop all that arrives, as if its host had vanished, while rank 0 sends to it. */
 static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)size;
     (void)user;
     if (end_open(&end, caller, NULL)) {
@@ -368,7 +368,7 @@ static void test_vanishes(void **state)
 /* What was sent arrives although its sender closed at once, with unread input. */
 static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     (void)size;
     (void)user;
     unsigned char *data = malloc(FLUSHED);

@@ -48,7 +48,7 @@ static struct twill_transfer message(int rank, uint32_t lane, char data[8])
                     lane, rank == 0 ? data : memset(data, 0, 8), 8);
 }
 
-static bool arrives(struct end *end, struct twill_transfer *r)
+static bool arrives(struct tcp_end *end, struct twill_transfer *r)
 {
     return twill_test_await(&end->end, r, 1) && strcmp(r->buffer, "message") == 0;
 }
@@ -59,7 +59,7 @@ static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *use
 {
     enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
     struct shortage shortage = {.count = 0};
-    struct end end;
+    struct tcp_end end;
     char data[8] = "message";
     (void)size;
     (void)user;
@@ -85,7 +85,7 @@ static void test_one_left(void **state)
 static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct shortage shortage = {.count = 0};
-    struct end end;
+    struct tcp_end end;
     char data[8] = "message";
     int intruder[3] = {-1, -1, -1};
     (void)size;
@@ -128,7 +128,7 @@ static void test_none_left(void **state)
 static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct rlimit files;
-    struct end end;
+    struct tcp_end end;
     char data[8] = "message";
     int crowd[TCP_SCARCE_CROWD], own[OWN];
     (void)size;
@@ -170,7 +170,7 @@ static void test_crowd(void **state)
 /* Rank 0 starts to connect and leaves the library; rank 1 evicts its connection meanwhile. */
 static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     char data[8] = "message";
     (void)size;
     (void)user;

@@ -92,7 +92,7 @@ static void a_rank_at_the_door(void **unused)
 /* --- data on its way ------------------------------------------------------------------------- */
 
 /* Both ends run in one thread, in turns: the other end advances only when the closing one waits. */
-static struct end *other;
+static struct tcp_end *other;
 
 int usleep(useconds_t us)
 {
@@ -106,7 +106,7 @@ enum { STOPPED_BYTES = 32 << 20 }; /* more than sockets hold */
 
 static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct end end;
+    struct tcp_end end;
     struct twill_transfer *in = user;
     unsigned char *data = calloc(STOPPED_BYTES, 1);
     (void)size;
