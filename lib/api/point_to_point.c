@@ -147,8 +147,8 @@ twill_status twill_point_begin(struct twill_request *request)
     }
     request->next = comm->points;
     comm->points = request;
-    request->talks = true;
-    comm->talking++;
+    request->has_messages = true;
+    comm->messaging++;
     atomic_store_explicit(&request->state, TWILL_REQUEST_ACTIVE, memory_order_release);
     TWILL_TRY(&comm->error, twill_point_bounce_in(request));
     for (int way = IN; way >= OUT; way--) {

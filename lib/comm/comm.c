@@ -185,9 +185,9 @@ static twill_status open_single_copy(struct twill_comm *comm, const struct twill
     if (comm->oob != comm->context->oob)
         return TWILL_OK;
     twill_context_note(comm->context, "memory of other ranks: %s", how);
-    bool disappoints = setting != TWILL_SINGLE_COPY_AUTO && setting != TWILL_SINGLE_COPY_NONE &&
+    bool unavailable = setting != TWILL_SINGLE_COPY_AUTO && setting != TWILL_SINGLE_COPY_NONE &&
                        comm->single_copy == NULL;
-    if (disappoints)
+    if (unavailable)
         twill_say(&comm->context->log,
                   twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&comm->context->log)),
                   "TWILL_REACH=%s: %s",

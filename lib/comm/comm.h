@@ -70,7 +70,7 @@ struct twill_comm {
     unsigned unused;                          /* requests never used, in the first slab */
     const struct twill_transfer *setting_up;  /* [2] of lib/comm/comm_bootstrap.c, or NULL */
     struct twill_run *exchanging; /* persistent call being initialised: addresses outstanding */
-    unsigned talking;             /* requests under way that may have messages */
+    unsigned messaging;           /* requests under way that may have messages */
     struct twill_request blocking, blocking_point;
 
     /* Waits: lib/exec/wait.c. Times are of twill_now(). */
@@ -92,9 +92,8 @@ struct twill_comm {
     uint64_t arrived;       /* the last instance that all ranks of the node have begun */
     uint32_t differs;       /* rank whose message was of another call */
 
-    /* Failures: lib/health. */
-    struct twill_mailbox { /* notices for this communicator, by any thread, under the context's lock
-                            */
+    /* Failures: lib/health. Any thread puts notices into the mailbox, under the context's lock. */
+    struct twill_mailbox {
         bool failed;
         struct twill_notice failure;
         unsigned reports; /* received; the last TWILL_MAILBOX_REPORTS are kept */

@@ -83,10 +83,10 @@ static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t 
     if (status == TWILL_OK)
         status = post_round(&round, 1, TWILL_TRANSFER_RECV, self->rank[from], in, bytes, signature);
     self->over->setting_up = round.transfer;
-    self->over->talking++;
+    self->over->messaging++;
     if (status == TWILL_OK)
         status = twill_comm_wait(self->over, round_done, &round);
-    self->over->talking--;
+    self->over->messaging--;
     self->over->setting_up = NULL;
     if (status == TWILL_OK)
         status = round_outcome(&round);

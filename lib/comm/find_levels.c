@@ -29,7 +29,7 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
     info->cpuset_hash = place.cpuset_hash;
 }
 
-static twill_status unreadable(const char *text, const char *at, struct twill_error *error)
+static twill_status fail_units(const char *text, const char *at, struct twill_error *error)
 {
     return TWILL_FAIL(
         error, TWILL_ERR_CONFIG,
@@ -54,13 +54,13 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
         while (level < TWILL_LEVEL_NODE && !level_is_named((twill_level)level, at, length))
             level++;
         if (level == TWILL_LEVEL_NODE || at[length] != '=')
-            return unreadable(text, at, error);
+            return fail_units(text, at, error);
         char *end;
         const char *number = at + length + 1;
         long value = *number >= '0' && *number <= '9' ? strtol(number, &end, 10) : 0;
         if (value < 1 || value > TWILL_WORLD_MAX_RANKS || (*end != ',' && *end != '\0') ||
             (*end == ',' && end[1] == '\0'))
-            return unreadable(text, number, error);
+            return fail_units(text, number, error);
         ranks[level] = (uint32_t)value;
         at = *end == ',' ? end + 1 : end;
     }

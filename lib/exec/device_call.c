@@ -16,8 +16,8 @@ twill_status twill_context_open_device(struct twill_context *context)
     const char *found = context->device != NULL ? "staged through the host" : "unavailable";
     twill_context_note(context, "device memory: %s: %s", found, how);
     /* A user who names a library expects it to be used. */
-    bool disappoints = context->device == NULL && library != NULL;
-    if (disappoints)
+    bool unavailable = context->device == NULL && library != NULL;
+    if (unavailable)
         twill_say(&context->log, TWILL_LOG_WARN, "device memory: %s: %s", found, how);
     return TWILL_OK;
 }
@@ -29,8 +29,8 @@ void twill_context_close_device(struct twill_context *context)
 }
 
 /* Record the driver's error with this rank and call, which need not be the first one under way. */
-static twill_status pass(const struct twill_request *request, twill_status status,
-                         const struct twill_error *said)
+static twill_status record_error(const struct twill_request *request, twill_status status,
+                                 const struct twill_error *said)
 {
     struct twill_comm *comm = request->comm;
     if (status == TWILL_OK)
@@ -45,27 +45,27 @@ static twill_status pass(const struct twill_request *request, twill_status statu
 static twill_status is_on_device(const struct twill_request *request, unsigned side, bool *is)
 {
     struct twill_error said = {0};
-    return pass(
+    return record_error(
         request,
         twill_device_is(request->comm->context->device, request->run.side[side].base, is, &said),
         &said);
 }
 
 /* Copy a side to the host. */
-static twill_status bring(struct twill_request *request, unsigned side, unsigned char *to)
+static twill_status copy_side_in(struct twill_request *request, unsigned side, unsigned char *to)
 {
     struct twill_comm *comm = request->comm;
     struct twill_error said = {0};
     size_t bytes = request->run.side[side].bytes;
     const void *from = request->run.side[side].base;
     comm->counters.bytes_copied += bytes;
-    return pass(request, twill_device_to_host(comm->context->device, to, from, bytes, &said),
-                &said);
+    return record_error(request,
+                        twill_device_to_host(comm->context->device, to, from, bytes, &said), &said);
 }
 
 /* Bounce memory has the layout of the caller's buffer. If dst may have gaps between its shards it
  * is copied in, too, because all of it is copied back. */
-static twill_status bring_sides(struct twill_request *request, const bool on[TWILL_SIDES])
+static twill_status copy_sides_in(struct twill_request *request, const bool on[TWILL_SIDES])
 {
     struct twill_comm *comm = request->comm;
     struct twill_run *run = &request->run;
@@ -75,9 +75,9 @@ static twill_status bring_sides(struct twill_request *request, const bool on[TWI
               twill_comm_grow(comm, &request->bounce_memory, &request->bounce_memory_bytes,
                               dst_at + (on[1] ? bytes : 0)));
     if (on[0])
-        TWILL_TRY(&comm->error, bring(request, TWILL_SRC, request->bounce_memory));
+        TWILL_TRY(&comm->error, copy_side_in(request, TWILL_SRC, request->bounce_memory));
     if (on[1] && run->side[TWILL_DST].count != NULL)
-        TWILL_TRY(&comm->error, bring(request, TWILL_DST, request->bounce_memory + dst_at));
+        TWILL_TRY(&comm->error, copy_side_in(request, TWILL_DST, request->bounce_memory + dst_at));
     for (unsigned i = 0; i < TWILL_SIDES; i++)
         if (on[i])
             run->side[i].base = request->bounce_memory + (i == TWILL_DST ? dst_at : 0);
@@ -103,7 +103,7 @@ twill_status twill_request_bounce_in(struct twill_request *request)
         if (run->side[i].bytes > 0)
             TWILL_TRY(&comm->error, is_on_device(request, i, &on[i]));
     if (on[0] || on[1])
-        TWILL_TRY(&comm->error, bring_sides(request, on));
+        TWILL_TRY(&comm->error, copy_sides_in(request, on));
     /* The sides have moved: lay the run out again. */
     run->before = NULL;
     return run->plan != NULL ? twill_run_lay_out(run) : TWILL_OK;
@@ -125,7 +125,7 @@ twill_status twill_point_bounce_in(struct twill_request *request)
     for (unsigned i = 0; i < 2; i++)
         if (at[i] != NULL && bytes[i] > 0)
             TWILL_TRY(&comm->error,
-                      pass(request, twill_device_is(device, at[i], &on[i], &said), &said));
+                      record_error(request, twill_device_is(device, at[i], &on[i], &said), &said));
     size_t in_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;
     TWILL_TRY(&comm->error,
               twill_comm_grow(comm, &request->bounce_memory, &request->bounce_memory_bytes,
@@ -133,10 +133,10 @@ twill_status twill_point_bounce_in(struct twill_request *request)
     if (on[0]) {
         comm->counters.bytes_copied += bytes[0];
         request->bounced[0] = request->bounce_memory;
-        TWILL_TRY(&comm->error,
-                  pass(request,
-                       twill_device_to_host(device, request->bounce_memory, at[0], bytes[0], &said),
-                       &said));
+        TWILL_TRY(&comm->error, record_error(request,
+                                             twill_device_to_host(device, request->bounce_memory,
+                                                                  at[0], bytes[0], &said),
+                                             &said));
     }
     if (on[1]) {
         request->on_device = p->dst;
@@ -158,10 +158,10 @@ twill_status twill_request_bounce_out(struct twill_request *request)
         return TWILL_OK;
     struct twill_error said = {0};
     comm->counters.bytes_copied += request->result_bytes;
-    return pass(request,
-                twill_device_from_host(comm->context->device, request->on_device, request->result,
-                                       request->result_bytes, &said),
-                &said);
+    return record_error(request,
+                        twill_device_from_host(comm->context->device, request->on_device,
+                                               request->result, request->result_bytes, &said),
+                        &said);
 }
 
 twill_status twill_context_check_host(struct twill_context *context, const char *call,

@@ -173,8 +173,8 @@ static int signature_differs(struct twill_run *run, uint64_t epoch, uint32_t pee
 }
 
 /* Check for the peer's flag, or immediate. */
-static int arrived(struct twill_run *run, const struct twill_instance *instance,
-                   const struct twill_step *step, uint32_t peer)
+static int check_arrival(struct twill_run *run, const struct twill_instance *instance,
+                         const struct twill_step *step, uint32_t peer)
 {
     const struct twill_node *node = run->comm->node;
     uint32_t local = run->comm->world->local[peer];
@@ -203,7 +203,7 @@ static int flags_await(struct twill_run *run, const struct twill_instance *insta
     for (unsigned i = 0; i < step->nsrc; i++) {
         if (step->peer[i] == run->comm->rank)
             continue;
-        int answer = arrived(run, instance, step, step->peer[i]);
+        int answer = check_arrival(run, instance, step, step->peer[i]);
         if (answer != ADVANCED)
             return answer;
     }
@@ -235,8 +235,8 @@ static int imm_put(struct twill_run *run, const struct twill_instance *instance,
     return ADVANCED;
 }
 
-static int issue(struct twill_run *run, struct twill_instance *instance,
-                 const struct twill_step *step)
+static int issue_step(struct twill_run *run, struct twill_instance *instance,
+                      const struct twill_step *step)
 {
     switch ((enum twill_step_op)step->op) {
     case TWILL_STEP_SEND:
@@ -286,7 +286,7 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     while (instance->at[lane] < length) {
         if (nonblocking && may_wait(&steps[instance->at[lane]]))
             return moved;
-        int answer = issue(run, instance, &steps[instance->at[lane]]);
+        int answer = issue_step(run, instance, &steps[instance->at[lane]]);
         if (answer < 0)
             return answer;
         if (answer == BLOCKED)
@@ -348,7 +348,7 @@ twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *s
         twill_run_bounce_in(run, instance);
     run->started++;
     twill_node_start(run->comm->node, epoch, run->signature);
-    if (run->plan->schedule.eager) /* a rank may wait for just that: behind() */
+    if (run->plan->schedule.eager) /* a rank may wait for just that: ranks_behind() */
         twill_node_ring_doorbells(run->comm->node);
     return TWILL_OK;
 }
@@ -403,7 +403,7 @@ static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uin
         *name = "signal";
         for (unsigned i = 0; i < step->nsrc && n < most; i++)
             if (step->peer[i] != run->comm->rank &&
-                arrived(run, instance, step, step->peer[i]) == BLOCKED)
+                check_arrival(run, instance, step, step->peer[i]) == BLOCKED)
                 ranks[n++] = step->peer[i];
     } else if (step->op == TWILL_STEP_WAIT) {
         *name = "message";

@@ -14,7 +14,8 @@
  *   run->max_ahead before (so the lines and copies of this epoch are free). A run whose buffer
  *   addresses must be exchanged has no plan at that time.
  * - run->fast_path is set by twill_run_lay_out(); twill_run_move() updates `from`. Its kind is NONE
- *   unless the run has one segment, one lane, no messages, and a source in the caller's buffer.
+ *   unless the run has one segment, one lane, no messages, and first steps as above that read the
+ *   caller's buffer directly.
  * - The stores are those of the first `steps` steps of lane 0, with the same lane, epoch and
  *   signature. twill_run_fast_start() makes the executor skip them.
  * - Nothing here waits or fails. If twill_run_fast_start() cannot reserve memory, the queue begins

@@ -14,7 +14,7 @@
 /* Most bytes of TMP in an instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)
 
-static bool sends(const struct twill_step *step)
+static bool is_message(const struct twill_step *step)
 {
     return step->op == TWILL_STEP_SEND || step->op == TWILL_STEP_RECV ||
            step->op == TWILL_STEP_RECV_REDUCE;
@@ -33,8 +33,8 @@ static void plan_count_copies(struct copies *copies, const struct twill_schedule
 
 /* Nodes may differ in whether their buffers are mapped, but not in their segments: take the larger
  * needs of both protocols. */
-static twill_status declared(struct twill_comm *comm, const struct twill_plan *plan,
-                             struct copies *copies)
+static twill_status count_declared(struct twill_comm *comm, const struct twill_plan *plan,
+                                   struct copies *copies)
 {
     const struct twill_choice *choice = &plan->choice;
     *copies = (struct copies){0};
@@ -117,7 +117,7 @@ static void count_messages(struct twill_plan *plan)
     for (uint32_t lane = 0; lane < s->lanes; lane++) {
         uint32_t posted = 0;
         for (uint32_t i = s->lane_first[lane]; i < s->lane_first[lane + 1]; i++) {
-            if (sends(&s->steps[i]))
+            if (is_message(&s->steps[i]))
                 posted += messages_of(s, &s->steps[i]);
             else if (s->steps[i].op == TWILL_STEP_WAIT)
                 posted = 0;
@@ -130,7 +130,7 @@ static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *pl
 {
     for (uint32_t i = 0; i < plan->schedule.count; i++) {
         const struct twill_step *step = &plan->schedule.steps[i];
-        if (!sends(step))
+        if (!is_message(step))
             continue;
         plan->polled |= !twill_comm_link(comm, step->peer[0])->ops->sleeps_on_doorbell;
         TWILL_TRY(&comm->error, twill_comm_connect(comm, step->peer[0]));
@@ -174,12 +174,12 @@ static uint32_t entry_steps_of(const struct twill_comm *comm, const struct twill
     return twill_schedule_entry_steps(&plan->schedule, comm->rank, comm->world->size);
 }
 
-static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
+static twill_status bind_plan(struct twill_comm *comm, struct twill_plan *plan)
 {
     struct copies copies;
     TWILL_TRY(&comm->error, decide_alternation(comm, plan));
     plan->entry_steps = entry_steps_of(comm, plan);
-    TWILL_TRY(&comm->error, declared(comm, plan, &copies));
+    TWILL_TRY(&comm->error, count_declared(comm, plan, &copies));
     plan->fetches = plan->choice.shape.protocol == TWILL_PROTOCOL_FETCHED &&
                     (plan->schedule.uses_peer_src || plan->schedule.uses_peer_dst);
     size_segments(comm, plan, &copies);
@@ -222,7 +222,7 @@ static twill_status make_plan(struct twill_comm *comm, const struct twill_choice
     TWILL_TRY_OR_FAIL(&comm->error,
                       twill_schedule_emit(&plan->schedule, choice->algorithm, comm->world,
                                           comm->rank, &choice->shape, &comm->error));
-    TWILL_TRY_OR_FAIL(&comm->error, bind(comm, plan));
+    TWILL_TRY_OR_FAIL(&comm->error, bind_plan(comm, plan));
     plan->next = comm->plans;
     comm->plans = plan;
     *made = plan;

@@ -29,7 +29,7 @@ void twill_request_enqueue(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     request->next = NULL;
-    request->talks = false;
+    request->has_messages = false;
     set_state(request, TWILL_REQUEST_ACTIVE);
     if (comm->queue == NULL)
         comm->queue = request;
@@ -71,9 +71,9 @@ void twill_request_complete(struct twill_request *request, twill_status status)
         comm->counters.calls++;
         publish_first(comm);
     }
-    if (request->talks)
-        comm->talking--;
-    request->talks = false;
+    if (request->has_messages)
+        comm->messaging--;
+    request->has_messages = false;
     request->status = status;
     bool pends = request->pends;
     request->pends = false;
@@ -88,7 +88,7 @@ static void fail_list(struct twill_request *first, twill_status status)
         struct twill_request *request = first;
         first = request->next;
         bool pends = request->pends;
-        request->pends = request->talks = false;
+        request->pends = request->has_messages = false;
         request->status = status;
         set_state(request, TWILL_REQUEST_COMPLETE);
         if (pends)
@@ -100,7 +100,7 @@ void twill_requests_fail(struct twill_comm *comm, twill_status status)
 {
     struct twill_request *queue = comm->queue, *points = comm->points;
     comm->queue = comm->queue_tail = comm->filling = comm->points = NULL;
-    comm->talking = 0;
+    comm->messaging = 0;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
         comm->slot[i].instance.active = false;
     fail_list(queue, status);
@@ -110,7 +110,7 @@ void twill_requests_fail(struct twill_comm *comm, twill_status status)
 /* --- progress -------------------------------------------------------------------------------- */
 
 /* Grow the memory of all free slots, so that later calls of this shape allocate nothing. */
-static twill_status reserve(struct twill_run *run)
+static twill_status reserve_slots(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
@@ -130,7 +130,7 @@ bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch)
 }
 
 /* Store the ranks of the node that keep the next instance from beginning. */
-static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned most)
+static unsigned ranks_behind(const struct twill_comm *comm, uint32_t *ranks, unsigned most)
 {
     const struct twill_run *run = comm->filling != NULL ? &comm->filling->run : comm->exchanging;
     unsigned n = 0;
@@ -160,13 +160,13 @@ static int begin_segments(struct twill_comm *comm)
             int answer = twill_run_choose(run);
             if (answer <= 0)
                 return answer < 0 ? answer : started;
-            TWILL_TRY(&comm->error, reserve(run));
+            TWILL_TRY(&comm->error, reserve_slots(run));
         }
         if (!twill_comm_has_arrived(comm, comm->epoch - run->max_ahead))
             break;
         if (run->started == 0 && run->plan->most_posted > 0) {
-            comm->filling->talks = true;
-            comm->talking++;
+            comm->filling->has_messages = true;
+            comm->messaging++;
         }
         TWILL_TRY(&comm->error, twill_run_begin_segment(run, slot, comm->epoch));
         comm->epoch++;
@@ -213,7 +213,7 @@ int twill_comm_advance(struct twill_comm *comm)
         if (!slot->instance.active && run->finished == run->segments)
             twill_request_complete(twill_request_of(run), TWILL_OK);
     }
-    if (comm->talking > 0) {
+    if (comm->messaging > 0) {
         int answer = advance_transports(comm);
         if (answer < 0)
             return answer;
@@ -262,7 +262,7 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
             *step = "entry";
         n += missing;
     }
-    unsigned late = behind(comm, ranks + n, most - n);
+    unsigned late = ranks_behind(comm, ranks + n, most - n);
     if (late > 0)
         *step = "entry";
     n += late;
@@ -341,7 +341,7 @@ static twill_status take_slab(struct twill_comm *comm)
 }
 
 /* Give an unused request its handle. */
-static struct twill_request *name(struct twill_request *request)
+static struct twill_request *assign_handle(struct twill_request *request)
 {
     uintptr_t turn = request->generation % TWILL_GENERATIONS;
     request->handle = (twill_request *)((uintptr_t)request | turn);
@@ -353,7 +353,7 @@ struct twill_request *twill_request_take(struct twill_comm *comm)
     struct twill_request *request = comm->spare;
     if (request != NULL) {
         comm->spare = request->next;
-        return name(request);
+        return assign_handle(request);
     }
     if (comm->unused == 0 && take_slab(comm) != TWILL_OK)
         return NULL;
@@ -363,7 +363,7 @@ struct twill_request *twill_request_take(struct twill_comm *comm)
         return NULL;
     }
     comm->unused--;
-    return name(request);
+    return assign_handle(request);
 }
 
 void twill_request_give(struct twill_request *request)

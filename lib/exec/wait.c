@@ -176,7 +176,7 @@ static bool others_pend(const struct twill_comm *comm)
 
 /* Yield the core, and adapt comm->spin to how long that took. The bounds are converted to ticks as
  * soon as the clock rate is known. */
-static void yield(struct twill_comm *comm)
+static void yield_core(struct twill_comm *comm)
 {
     uint64_t before = twill_ticks();
     sched_yield();
@@ -206,7 +206,7 @@ static int back_off(struct twill_comm *comm, struct twill_waiting *state,
     bool sleeps = comm->contended > 0 && comm->contended++ % SLEEPS_PER_YIELD != 0;
     if (state->yields < YIELDS && !sleeps) {
         state->yields++;
-        yield(comm);
+        yield_core(comm);
         return 0;
     }
     uint32_t word = twill_node_sleep_begin(comm->node);
@@ -224,7 +224,7 @@ static int back_off(struct twill_comm *comm, struct twill_waiting *state,
 
 /* Return the time at which this wait's deadline began: now, or earlier if the wait carries over the
  * deadline of others (comm->wait_since), less any progress made since. */
-static uint64_t began(const struct twill_comm *comm, uint64_t now)
+static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 {
     uint64_t grace = twill_min(GRACE_NS, comm->timeout_ns), left = comm->timeout_ns - grace;
     if (comm->wait_since == 0)
@@ -239,7 +239,7 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
     uint64_t now = twill_now();
     uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->timeout_ns / 4);
     if (state->started == 0) {
-        state->started = began(comm, now);
+        state->started = deadline_start(comm, now);
         state->next_check = now + CHECK_FIRST_NS;
         state->next_liveness = now + LIVENESS_EVERY_NS;
         state->next_report = now + report_every;
@@ -269,15 +269,15 @@ static void call_idle(const struct twill_comm *comm, const struct twill_waiting 
         context->idle(context->idle_user);
 }
 
-static void start_over(struct twill_waiting *state)
+static void reset_wait(struct twill_waiting *state)
 {
     *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
 }
 
 /* Progress was made: restart the deadline. */
-static void moved_on(struct twill_comm *comm, struct twill_waiting *state)
+static void note_progress(struct twill_comm *comm, struct twill_waiting *state)
 {
-    start_over(state);
+    reset_wait(state);
     comm->wait_since = 0;
 }
 
@@ -285,7 +285,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 {
     struct twill_waiting state;
     uint32_t idle = 0;
-    start_over(&state);
+    reset_wait(&state);
     for (;;) {
         int moved = advance_comms(comm);
         if (TWILL_UNLIKELY(moved < 0))
@@ -298,7 +298,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         }
         if (moved > 0) {
             idle = 0;
-            moved_on(comm, &state);
+            note_progress(comm, &state);
             continue;
         }
         bool backs_off = idle >= comm->spin;
@@ -312,7 +312,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
         if (moved > 0) /* back_off() has made progress */
-            moved_on(comm, &state);
+            note_progress(comm, &state);
     }
 }
 
@@ -321,11 +321,11 @@ twill_status twill_comm_progress(struct twill_comm *comm)
     struct twill_waiting *state = &comm->test_wait;
     int moved = advance_comms(comm);
     if (moved > 0)
-        moved_on(comm, state);
+        note_progress(comm, state);
     else if (moved == 0 && ++state->polls % TESTS_PER_CHECK == 0)
         moved = check_stall(comm, state);
     if (TWILL_LIKELY(moved >= 0))
         return TWILL_OK;
-    moved_on(comm, state);
+    note_progress(comm, state);
     return twill_comm_fail(comm, (twill_status)moved);
 }

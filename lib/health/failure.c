@@ -65,7 +65,7 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
         snprintf(call, sizeof(call), "%s", comm->making);
     else if (comm->sequence == 0 && caller != NULL) /* no collective so far */
         snprintf(call, sizeof(call), "%s", caller);
-    else if (comm->queue == NULL && comm->talking > 0)
+    else if (comm->queue == NULL && comm->messaging > 0)
         snprintf(call, sizeof(call), "point to point");
     else
         twill_call_describe(&comm->call, comm->sequence, call, sizeof(call));

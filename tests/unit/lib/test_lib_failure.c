@@ -276,7 +276,7 @@ static void ranks_that_have_gone(void **unused)
 {
     (void)unused;
     static const struct late late[] = {{"a call", reduce_8},
-                                       {"a call begun", begin_and_wait},
+                                       {"a nonblocking call", begin_and_wait},
                                        {"a communicator made", split},
                                        {"a message", send_on},
                                        {"a message in a group", send_in_group}};

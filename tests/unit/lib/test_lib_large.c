@@ -78,7 +78,7 @@ static bool bytes_hold(const uint8_t *at, int rank, int shard)
     for (size_t i = 0; i < LARGE_SHARD - 1; i += EVERY)
         TWILL_REQUIRE(at[i] == byte_of(rank, shard, i) && (i == 0 || at[i - 1] == 0));
     return twill_test_note(at[LARGE_SHARD - 1] == byte_of(rank, shard, 0), __FILE__, __LINE__,
-                           "the last byte of part %d", shard);
+                           "the last byte of shard %d", shard);
 }
 
 /* Shards that end beyond 2^31 elements: offsets are size_t, too. */

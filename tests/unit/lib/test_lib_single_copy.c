@@ -327,7 +327,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
             (void)twill_test(&request, &done);
         }
         /* It has published its address, and cannot have ended: no other rank has begun. */
-        twill_test_note(twill_test_barrier(bootstrap), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_barrier(bootstrap), __FILE__, __LINE__, "barrier");
         if (rank == 1)
             raise(SIGKILL);
         twill_status status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);

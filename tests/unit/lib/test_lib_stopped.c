@@ -21,7 +21,7 @@
 
 enum { STOPPED_RANKS = 3 };
 
-static atomic_bool asleep, at_door;
+static atomic_bool asleep, reconnected;
 static _Thread_local bool stops;
 
 /* Rank 0's poll() returns after its deadline, by the clock, with a rank that has connected again
@@ -31,7 +31,7 @@ int poll(struct pollfd *fds, nfds_t count, int ms)
     if (stops && count == STOPPED_RANKS + 1 && ms > 0 && ms < 6000) {
         stops = false;
         atomic_store(&asleep, true);
-        while (!atomic_load(&at_door) && !twill_test_failed())
+        while (!atomic_load(&reconnected) && !twill_test_failed())
             usleep(1000);
         fast += 6;
         ms = 0;
@@ -68,11 +68,11 @@ static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void 
         close(fd);
         TWILL_CHECK(becomes(&asleep));
         fd = twill_test_dial(job);
-        atomic_store(&at_door, true);
+        atomic_store(&reconnected, true);
         (void)greet_socket(fd);
         (void)twill_test_barrier(bootstrap);
         close(fd);
-    } else if (rank == 0 || becomes(&at_door)) {
+    } else if (rank == 0 || becomes(&reconnected)) {
         stops = rank == 0;
         TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
         twill_oob_close(oob);
@@ -80,7 +80,7 @@ static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     }
 }
 
-static void a_rank_at_the_door(void **unused)
+static void a_rank_reconnects(void **unused)
 {
     struct twill_test_job job;
     (void)unused;
@@ -192,7 +192,7 @@ static void message_of_another_rank(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_at_the_door),
+        cmocka_unit_test(a_rank_reconnects),
         cmocka_unit_test(what_has_been_sent),
         cmocka_unit_test(message_of_another_rank),
     };
