@@ -183,6 +183,13 @@ static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l
     return atomic_load_explicit(&node->area[l]->flag[lane].value, memory_order_acquire);
 }
 
+/* Return the call hash that came with the last value of a flag. */
+static inline uint32_t twill_node_flag_signature(const struct twill_node *node, uint32_t l,
+                                                 uint32_t lane)
+{
+    return atomic_load_explicit(&node->area[l]->flag[lane].signature, memory_order_relaxed);
+}
+
 /* Return the local rank whose area holds what local rank l publishes, when the copies are used for
  * the `round`-th time. Two ranks alternate areas every round: a line is then written where it was
  * read last and need not be fetched for it, which saves a fifth of a line's round trip, and half of

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collective calls: check, number and sign them, and run, start or prepare them. */
+#include "fabric/shm/call_records.h"
 #include "lib/api/group.h"
 #include "lib/config/log.h"
 #include "lib/exec/device_call.h"
@@ -65,20 +66,12 @@ void twill_comm_publish(struct twill_comm *comm, const struct twill_request *req
 void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
                      uint64_t ticks)
 {
-    struct twill_call_line *line = &comm->node->area[comm->local]->call;
-    struct twill_past *past = &comm->node->area[comm->local]->past[sequence % TWILL_PAST];
     comm->call = *call;
     comm->sequence = sequence;
-    /* Release stores: readers must see the 0 before the new contents. */
-    atomic_store_explicit(&past->sequence, 0, memory_order_relaxed);
-    atomic_store_explicit(&past->count, call->count, memory_order_release);
-    atomic_store_explicit(&past->what, twill_call_what(call), memory_order_release);
-    atomic_store_explicit(&past->root, call->root, memory_order_release);
-    atomic_store_explicit(&past->sequence, sequence, memory_order_release);
-    atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
-    atomic_store_explicit(&line->entered, ticks, memory_order_release);
-    atomic_store_explicit(&line->waits_for, 0, memory_order_release);
-    atomic_store_explicit(&line->sequence, comm->sequence, memory_order_release);
+    twill_node_enter_call(
+        comm->node,
+        &(struct twill_call_record){sequence, call->count, twill_call_what(call), call->root},
+        ticks);
 }
 
 /* --- one call -------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 /* Communicators made out of others. The ranks agree over the old one on who is in which new one;
  * then each group sets up its own, independently. twill_comm_create_over() uses the caller's
  * exchange function instead. */
+#include "fabric/shm/call_records.h"
 #include "lib/comm/comm_bootstrap.h"
 #include "lib/exec/progress.h"
 
@@ -181,8 +182,7 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
                               : divide_comm(made, comm, &mine, entry, rank, &error);
     free(entry);
     free(rank);
-    atomic_store_explicit(&comm->node->area[comm->local]->call.left, comm->sequence,
-                          memory_order_relaxed);
+    twill_node_leave_call(comm->node, comm->sequence);
     return end_split(comm, status, &error);
 }
 

@@ -12,6 +12,7 @@
  * ready. It replaces the entry barrier of the schedule, whose first segment then begins behind it
  * (twill_schedule_entry_steps). Those schedules have a later barrier, which proves that all ranks
  * have completed the exchange. */
+#include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
 
 #include <string.h>
@@ -39,14 +40,6 @@ size_t twill_run_side_bytes(const struct twill_run *run, unsigned side)
     enum twill_holder holder = side == TWILL_SRC ? facts->src : facts->dst;
     size_t shards = facts->sharded && holder != TWILL_HOLDS_OWN ? run->comm->world->size : 1;
     return shards * run->call.count * run->element;
-}
-
-static const struct twill_address_line *address_line_of(const struct twill_run *run, uint32_t local)
-{
-    const struct twill_address_line *line =
-        &run->comm->node->area[local]->addresses[run->sequence % 2];
-    bool address = atomic_load_explicit(&line->sequence, memory_order_acquire) == run->sequence;
-    return address ? line : NULL;
 }
 
 static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
@@ -84,31 +77,26 @@ static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t add
 static bool publish_addresses(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    struct twill_address_line *line = &comm->node->area[comm->local]->addresses[run->sequence % 2];
-    uint64_t src = heap_offset_of(run, TWILL_SRC), dst = heap_offset_of(run, TWILL_DST);
-    uint64_t src_at = address_of(run, TWILL_SRC), dst_at = address_of(run, TWILL_DST);
-    atomic_store_explicit(&line->src, src, memory_order_relaxed);
-    atomic_store_explicit(&line->dst, dst, memory_order_relaxed);
-    atomic_store_explicit(&line->src_at, src_at, memory_order_relaxed);
-    atomic_store_explicit(&line->dst_at, dst_at, memory_order_relaxed);
-    atomic_store_explicit(&line->signature, run->signature, memory_order_relaxed);
-    atomic_store_explicit(&line->sequence, run->sequence, memory_order_release);
-    twill_node_ring_doorbells(comm->node);
-    restrict_access(run, src, src_at);
-    restrict_access(run, dst, dst_at);
+    struct twill_buffer_addresses own = {.src = heap_offset_of(run, TWILL_SRC),
+                                         .dst = heap_offset_of(run, TWILL_DST),
+                                         .src_at = address_of(run, TWILL_SRC),
+                                         .dst_at = address_of(run, TWILL_DST),
+                                         .signature = run->signature};
+    twill_node_put_addresses(comm->node, run->sequence, &own);
+    restrict_access(run, own.src, own.src_at);
+    restrict_access(run, own.dst, own.dst_at);
     return run->mapped || run->fetched;
 }
 
 static void collect_addresses(struct twill_run *run, uint32_t local,
-                              const struct twill_address_line *line)
+                              const struct twill_buffer_addresses *theirs)
 {
     struct twill_comm *comm = run->comm;
     uint32_t rank = comm->node->rank[local];
-    uint64_t src = atomic_load_explicit(&line->src, memory_order_relaxed);
-    uint64_t dst = atomic_load_explicit(&line->dst, memory_order_relaxed);
+    uint64_t src = theirs->src, dst = theirs->dst;
     uint64_t *address = &run->address[local * TWILL_SIDES];
-    address[TWILL_SRC] = atomic_load_explicit(&line->src_at, memory_order_relaxed);
-    address[TWILL_DST] = atomic_load_explicit(&line->dst_at, memory_order_relaxed);
+    address[TWILL_SRC] = theirs->src_at;
+    address[TWILL_DST] = theirs->dst_at;
     restrict_access(run, src, address[TWILL_SRC]);
     restrict_access(run, dst, address[TWILL_DST]);
     struct twill_heap_view *view = &comm->view[local];
@@ -162,15 +150,14 @@ int twill_addresses_exchange(struct twill_run *run)
                    TWILL_SIDES * sizeof(*run->address));
             continue;
         }
-        const struct twill_address_line *line = address_line_of(run, run->next_address);
-        if (line == NULL)
+        struct twill_buffer_addresses theirs;
+        if (!twill_node_get_addresses(comm->node, run->next_address, run->sequence, &theirs))
             return 0;
-        if (TWILL_UNLIKELY(atomic_load_explicit(&line->signature, memory_order_relaxed) !=
-                           run->signature)) {
+        if (TWILL_UNLIKELY(theirs.signature != run->signature)) {
             uint32_t rank = comm->node->rank[run->next_address];
             return twill_run_differs(run, rank, twill_run_is_written_down(run, rank));
         }
-        collect_addresses(run, run->next_address, line);
+        collect_addresses(run, run->next_address, &theirs);
     }
     run->collected = true;
     run->arrived = all_publish(run);
@@ -179,11 +166,13 @@ int twill_addresses_exchange(struct twill_run *run)
 
 unsigned twill_addresses_missing(const struct twill_run *run, uint32_t *ranks, unsigned most)
 {
+    struct twill_buffer_addresses ignored;
     unsigned n = 0;
     if (!run->published || run->collected)
         return 0;
     for (uint32_t l = run->next_address; l < run->comm->local_size && n < most; l++)
-        if (publishes(run, l) && address_line_of(run, l) == NULL)
+        if (publishes(run, l) &&
+            !twill_node_get_addresses(run->comm->node, l, run->sequence, &ignored))
             ranks[n++] = run->comm->node->rank[l];
     return n;
 }

@@ -189,8 +189,7 @@ static int check_arrival(struct twill_run *run, const struct twill_instance *ins
         uint64_t value = twill_node_flag(node, local, lane);
         if (value < twill_node_flag_value(instance->epoch, step->ordinal))
             return BLOCKED;
-        signature =
-            atomic_load_explicit(&node->area[local]->flag[lane].signature, memory_order_relaxed);
+        signature = twill_node_flag_signature(node, local, lane);
     }
     if (TWILL_LIKELY(signature == run->signature))
         return ADVANCED;

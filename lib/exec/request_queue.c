@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests under way: the queue of collectives, their instances in flight, and progress on them. */
+#include "fabric/shm/call_records.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
 
@@ -66,8 +67,7 @@ void twill_request_complete(struct twill_request *request, twill_status status)
         twill_log_end(request, status);
     if (!request->is_point) {
         dequeue(request);
-        atomic_store_explicit(&comm->node->area[comm->local]->call.left, request->run.sequence,
-                              memory_order_relaxed);
+        twill_node_leave_call(comm->node, request->run.sequence);
         comm->counters.calls++;
         publish_first(comm);
     }

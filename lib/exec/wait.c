@@ -9,6 +9,7 @@
  * - Much longer: another job has the core. Spinning is better again, and sleeping is better than
  *   yielding: the kernel soon runs a thread that is woken, but one that yields waits until all
  *   others have had their turn, which costs milliseconds a message between ranks that are bound. */
+#include "fabric/shm/call_records.h"
 #include "lib/exec/progress.h"
 
 #include <sched.h>
@@ -40,7 +41,7 @@
  * use by another thread. */
 static uint64_t last_ended(const struct twill_comm *comm)
 {
-    return atomic_load_explicit(&comm->node->area[comm->local]->call.left, memory_order_relaxed);
+    return twill_node_left_call(comm->node, comm->local);
 }
 
 /* Record that a wait for these ranks has timed out. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a communicator fails: the sentence that says which rank, which call and why; comparison of
  * calls; and breaking the communicator on all ranks. README.md has the whole story. */
+#include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
 
 #include <stdio.h>
@@ -92,23 +93,20 @@ twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, con
 static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
                       struct twill_call *call)
 {
-    const struct twill_past *past = &comm->node->area[local]->past[sequence % TWILL_PAST];
-    uint64_t before = atomic_load_explicit(&past->sequence, memory_order_acquire);
-    uint32_t what = atomic_load_explicit(&past->what, memory_order_acquire);
-    size_t count = atomic_load_explicit(&past->count, memory_order_acquire);
-    *call = twill_call_of(what, count, atomic_load_explicit(&past->root, memory_order_acquire));
-    return before == sequence &&
-           atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
+    struct twill_call_record record;
+    bool valid = twill_node_read_call(comm->node, local, sequence, &record);
+    *call = twill_call_of(record.what, record.count, record.root);
+    return valid;
 }
 
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered)
 {
-    const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
-    *sequence = atomic_load_explicit(&line->sequence, memory_order_acquire);
-    *entered = atomic_load_explicit(&line->entered, memory_order_acquire);
-    return *sequence != 0 && read_past(comm, comm->world->local[peer], *sequence, call) &&
-           atomic_load_explicit(&line->sequence, memory_order_relaxed) == *sequence;
+    struct twill_call_record record = {.sequence = 0};
+    bool valid = twill_node_read_last_call(comm->node, comm->world->local[peer], &record, entered);
+    *call = twill_call_of(record.what, record.count, record.root);
+    *sequence = record.sequence;
+    return valid;
 }
 
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
@@ -116,8 +114,7 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
 {
     struct twill_call call;
     uint64_t sequence, entered;
-    const struct twill_node_area *area = comm->node->area[comm->world->local[peer]];
-    uint64_t left = atomic_load_explicit(&area->call.left, memory_order_relaxed);
+    uint64_t left = twill_node_left_call(comm->node, comm->world->local[peer]);
     if (!twill_comm_read_call(comm, peer, &call, &sequence, &entered)) {
         snprintf(text, bytes, "has made no call yet");
     } else if (left == sequence) {

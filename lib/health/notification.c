@@ -3,6 +3,7 @@
  * and which rank it waits for, so that a timeout names the root cause. README.md has the whole
  * story.
  */
+#include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
 
 #include <stdio.h>
@@ -42,9 +43,8 @@ twill_status twill_context_open_detector(struct twill_context *context)
  * this rank. */
 static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
 {
-    const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
-    uint32_t theirs = atomic_load_explicit(&line->waits_for, memory_order_acquire);
-    return theirs != 0 && theirs != comm->rank + 1 ? theirs - 1 : peer;
+    uint32_t theirs = twill_node_waits_for(comm->node, comm->world->local[peer]);
+    return theirs != UINT32_MAX && theirs != comm->rank ? theirs : peer;
 }
 
 /* On the node published calls are read: a rank that is behind is the cause, or waits for it. */
@@ -82,8 +82,7 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
         return;
     uint32_t missing = twill_comm_missing(comm, ranks[0]);
     comm->reported[comm->rank] = (struct twill_wait_report){comm->sequence, missing};
-    atomic_store_explicit(&comm->node->area[comm->local]->call.waits_for, missing + 1,
-                          memory_order_release);
+    twill_node_wait_for(comm->node, missing);
     for (unsigned i = 0; i < n && comm->context->detector != NULL; i++)
         if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
             send_position(comm, ranks[i], missing, 0);
@@ -220,7 +219,7 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
     uint64_t until = any ? UINT64_MAX : comm->sequence;
     uint32_t local = twill_node_aborted(comm->node, until);
     if (local != UINT32_MAX) {
-        const struct twill_abort_line *line = &comm->node->area[local]->abort;
+        const struct twill_abort_line *line = twill_node_failure(comm->node, local);
         struct twill_notice notice = {.from = line->from, .status = (twill_status)line->status};
         snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
                  line->message);

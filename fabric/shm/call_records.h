@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ranks of a node publish about their calls: the call each is in and its last ones, whom
+ * it waits for, its buffers' addresses, a failure. Written by the rank itself, read by any other of
+ * the node; all functions may be called by one thread of the rank at a time. */
+#ifndef TWILL_CALL_RECORDS_H
+#define TWILL_CALL_RECORDS_H
+
+#include "fabric/shm/node_memory.h"
+
+/* A call, as twill_call_what() encodes it. */
+struct twill_call_record {
+    uint64_t sequence; /* number of the call in its communicator, from 1 */
+    uint64_t count;
+    uint32_t what, root;
+};
+
+/* Publish that this rank enters a call; ticks: twill_ticks() at entry. Readers may see it late, but
+ * never mixed with another one: each record is invalid (0) while it is written. */
+static inline void twill_node_enter_call(struct twill_node *node,
+                                         const struct twill_call_record *call, uint64_t ticks)
+{
+    struct twill_call_line *line = &node->area[node->me]->call;
+    struct twill_past *past = &node->area[node->me]->past[call->sequence % TWILL_PAST];
+    /* Release stores: readers must see the 0 before the new contents. */
+    atomic_store_explicit(&past->sequence, 0, memory_order_relaxed);
+    atomic_store_explicit(&past->count, call->count, memory_order_release);
+    atomic_store_explicit(&past->what, call->what, memory_order_release);
+    atomic_store_explicit(&past->root, call->root, memory_order_release);
+    atomic_store_explicit(&past->sequence, call->sequence, memory_order_release);
+    atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
+    atomic_store_explicit(&line->entered, ticks, memory_order_release);
+    atomic_store_explicit(&line->waits_for, 0, memory_order_release);
+    atomic_store_explicit(&line->sequence, call->sequence, memory_order_release);
+}
+
+/* Publish that this rank's call of this number has ended. */
+static inline void twill_node_leave_call(struct twill_node *node, uint64_t sequence)
+{
+    atomic_store_explicit(&node->area[node->me]->call.left, sequence, memory_order_relaxed);
+}
+
+/* Return the number of the last call of local rank l that has ended. */
+static inline uint64_t twill_node_left_call(const struct twill_node *node, uint32_t l)
+{
+    return atomic_load_explicit(&node->area[l]->call.left, memory_order_relaxed);
+}
+
+/* Read call number `sequence` of local rank l. Returns false if it has not made it, or more than
+ * TWILL_PAST calls ago. */
+static inline bool twill_node_read_call(const struct twill_node *node, uint32_t l,
+                                        uint64_t sequence, struct twill_call_record *call)
+{
+    const struct twill_past *past = &node->area[l]->past[sequence % TWILL_PAST];
+    call->sequence = atomic_load_explicit(&past->sequence, memory_order_acquire);
+    call->what = atomic_load_explicit(&past->what, memory_order_acquire);
+    call->count = atomic_load_explicit(&past->count, memory_order_acquire);
+    call->root = atomic_load_explicit(&past->root, memory_order_acquire);
+    return call->sequence == sequence &&
+           atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
+}
+
+/* Read the last call that local rank l has entered, and when. Returns false if it has made none, or
+ * enters another one just now. */
+static inline bool twill_node_read_last_call(const struct twill_node *node, uint32_t l,
+                                             struct twill_call_record *call, uint64_t *entered)
+{
+    const struct twill_call_line *line = &node->area[l]->call;
+    uint64_t sequence = atomic_load_explicit(&line->sequence, memory_order_acquire);
+    *entered = atomic_load_explicit(&line->entered, memory_order_acquire);
+    return sequence != 0 && twill_node_read_call(node, l, sequence, call) &&
+           atomic_load_explicit(&line->sequence, memory_order_relaxed) == sequence;
+}
+
+/* Publish that this rank has been waiting for a rank of the communicator, in the call it is in. */
+static inline void twill_node_wait_for(struct twill_node *node, uint32_t rank)
+{
+    atomic_store_explicit(&node->area[node->me]->call.waits_for, rank + 1, memory_order_release);
+}
+
+/* Return the rank that local rank l waits for, UINT32_MAX if none. */
+static inline uint32_t twill_node_waits_for(const struct twill_node *node, uint32_t l)
+{
+    return atomic_load_explicit(&node->area[l]->call.waits_for, memory_order_acquire) - 1;
+}
+
+/* The addresses of a rank's buffers in one call: see struct twill_address_line. */
+struct twill_buffer_addresses {
+    uint64_t src, dst;
+    uint64_t src_at, dst_at;
+    uint32_t signature;
+};
+
+/* Publish this rank's addresses for a call, and wake the others. */
+static inline void twill_node_put_addresses(struct twill_node *node, uint64_t sequence,
+                                            const struct twill_buffer_addresses *addresses)
+{
+    struct twill_address_line *line = &node->area[node->me]->addresses[sequence % 2];
+    atomic_store_explicit(&line->src, addresses->src, memory_order_relaxed);
+    atomic_store_explicit(&line->dst, addresses->dst, memory_order_relaxed);
+    atomic_store_explicit(&line->src_at, addresses->src_at, memory_order_relaxed);
+    atomic_store_explicit(&line->dst_at, addresses->dst_at, memory_order_relaxed);
+    atomic_store_explicit(&line->signature, addresses->signature, memory_order_relaxed);
+    atomic_store_explicit(&line->sequence, sequence, memory_order_release);
+    twill_node_ring_doorbells(node);
+}
+
+/* Read the addresses of local rank l for a call. Returns false if it has not published them. */
+static inline bool twill_node_get_addresses(const struct twill_node *node, uint32_t l,
+                                            uint64_t sequence,
+                                            struct twill_buffer_addresses *addresses)
+{
+    const struct twill_address_line *line = &node->area[l]->addresses[sequence % 2];
+    if (atomic_load_explicit(&line->sequence, memory_order_acquire) != sequence)
+        return false;
+    addresses->src = atomic_load_explicit(&line->src, memory_order_relaxed);
+    addresses->dst = atomic_load_explicit(&line->dst, memory_order_relaxed);
+    addresses->src_at = atomic_load_explicit(&line->src_at, memory_order_relaxed);
+    addresses->dst_at = atomic_load_explicit(&line->dst_at, memory_order_relaxed);
+    addresses->signature = atomic_load_explicit(&line->signature, memory_order_relaxed);
+    return true;
+}
+
+/* Return the failure that local rank l has published (twill_node_aborted()). */
+static inline const struct twill_abort_line *twill_node_failure(const struct twill_node *node,
+                                                                uint32_t l)
+{
+    return &node->area[l]->abort;
+}
+
+#endif
