@@ -2,14 +2,9 @@
 /* The public calls, each in three forms: blocking, nonblocking (_start) and persistent (_init). */
 #include "lib/comm/comm.h"
 
-/* Define the three forms; NAME_KIND arguments returns the struct twill_KIND (call or point) they
- * pass on. */
-#define THREE_FORMS(name, kind, arguments, ...)                                                    \
-    twill_status twill_##name(__VA_ARGS__)                                                         \
-    {                                                                                              \
-        struct twill_##kind kind = name##_##kind arguments;                                        \
-        return twill_##kind##_run(comm, &kind, "twill_" #name);                                    \
-    }                                                                                              \
+/* Define the nonblocking and the persistent form of twill_NAME(); NAME_KIND arguments returns the
+ * struct twill_KIND (call or point) that they pass on. */
+#define OTHER_FORMS(name, kind, arguments, ...)                                                    \
     twill_status twill_##name##_start(__VA_ARGS__, twill_request **request)                        \
     {                                                                                              \
         struct twill_##kind kind = name##_##kind arguments;                                        \
@@ -51,13 +46,39 @@ static struct twill_call barrier_call(void)
     return (struct twill_call){TWILL_BARRIER, .type = TWILL_F32};
 }
 
-THREE_FORMS(allreduce, call, (src, dst, count, type, op), twill_comm *comm, const void *src,
+twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_t count,
+                             twill_type type, twill_op op)
+{
+    struct twill_call call = allreduce_call(src, dst, count, type, op);
+    return twill_call_run(comm, &call, "twill_allreduce");
+}
+OTHER_FORMS(allreduce, call, (src, dst, count, type, op), twill_comm *comm, const void *src,
             void *dst, size_t count, twill_type type, twill_op op)
-THREE_FORMS(reduce, call, (src, dst, count, type, op, root), twill_comm *comm, const void *src,
+
+twill_status twill_reduce(twill_comm *comm, const void *src, void *dst, size_t count,
+                          twill_type type, twill_op op, int root)
+{
+    struct twill_call call = reduce_call(src, dst, count, type, op, root);
+    return twill_call_run(comm, &call, "twill_reduce");
+}
+OTHER_FORMS(reduce, call, (src, dst, count, type, op, root), twill_comm *comm, const void *src,
             void *dst, size_t count, twill_type type, twill_op op, int root)
-THREE_FORMS(broadcast, call, (comm, src, dst, count, type, root), twill_comm *comm, const void *src,
+
+twill_status twill_broadcast(twill_comm *comm, const void *src, void *dst, size_t count,
+                             twill_type type, int root)
+{
+    struct twill_call call = broadcast_call(comm, src, dst, count, type, root);
+    return twill_call_run(comm, &call, "twill_broadcast");
+}
+OTHER_FORMS(broadcast, call, (comm, src, dst, count, type, root), twill_comm *comm, const void *src,
             void *dst, size_t count, twill_type type, int root)
-THREE_FORMS(barrier, call, (), twill_comm *comm)
+
+twill_status twill_barrier(twill_comm *comm)
+{
+    struct twill_call call = barrier_call();
+    return twill_call_run(comm, &call, "twill_barrier");
+}
+OTHER_FORMS(barrier, call, (), twill_comm *comm)
 
 /* --- a shard for each rank ------------------------------------------------------------------- */
 
@@ -156,27 +177,99 @@ static struct twill_call alltoallv_call(const void *src, const size_t *src_count
                                .dst_counts = {dst_counts, dst_offsets}};
 }
 
-THREE_FORMS(allgather, call, (src, dst, count, type), twill_comm *comm, const void *src, void *dst,
+twill_status twill_allgather(twill_comm *comm, const void *src, void *dst, size_t count,
+                             twill_type type)
+{
+    struct twill_call call = allgather_call(src, dst, count, type);
+    return twill_call_run(comm, &call, "twill_allgather");
+}
+OTHER_FORMS(allgather, call, (src, dst, count, type), twill_comm *comm, const void *src, void *dst,
             size_t count, twill_type type)
-THREE_FORMS(allgatherv, call, (src, dst, counts, offsets, type), twill_comm *comm, const void *src,
+
+twill_status twill_allgatherv(twill_comm *comm, const void *src, void *dst, const size_t *counts,
+                              const size_t *offsets, twill_type type)
+{
+    struct twill_call call = allgatherv_call(src, dst, counts, offsets, type);
+    return twill_call_run(comm, &call, "twill_allgatherv");
+}
+OTHER_FORMS(allgatherv, call, (src, dst, counts, offsets, type), twill_comm *comm, const void *src,
             void *dst, const size_t *counts, const size_t *offsets, twill_type type)
-THREE_FORMS(reduce_scatter, call, (src, dst, count, type, op), twill_comm *comm, const void *src,
+
+twill_status twill_reduce_scatter(twill_comm *comm, const void *src, void *dst, size_t count,
+                                  twill_type type, twill_op op)
+{
+    struct twill_call call = reduce_scatter_call(src, dst, count, type, op);
+    return twill_call_run(comm, &call, "twill_reduce_scatter");
+}
+OTHER_FORMS(reduce_scatter, call, (src, dst, count, type, op), twill_comm *comm, const void *src,
             void *dst, size_t count, twill_type type, twill_op op)
-THREE_FORMS(reduce_scatterv, call, (src, dst, counts, type, op), twill_comm *comm, const void *src,
+
+twill_status twill_reduce_scatterv(twill_comm *comm, const void *src, void *dst,
+                                   const size_t *counts, twill_type type, twill_op op)
+{
+    struct twill_call call = reduce_scatterv_call(src, dst, counts, type, op);
+    return twill_call_run(comm, &call, "twill_reduce_scatterv");
+}
+OTHER_FORMS(reduce_scatterv, call, (src, dst, counts, type, op), twill_comm *comm, const void *src,
             void *dst, const size_t *counts, twill_type type, twill_op op)
-THREE_FORMS(gather, call, (src, dst, count, type, root), twill_comm *comm, const void *src,
+
+twill_status twill_gather(twill_comm *comm, const void *src, void *dst, size_t count,
+                          twill_type type, int root)
+{
+    struct twill_call call = gather_call(src, dst, count, type, root);
+    return twill_call_run(comm, &call, "twill_gather");
+}
+OTHER_FORMS(gather, call, (src, dst, count, type, root), twill_comm *comm, const void *src,
             void *dst, size_t count, twill_type type, int root)
-THREE_FORMS(gatherv, call, (src, count, dst, counts, offsets, type, root), twill_comm *comm,
+
+twill_status twill_gatherv(twill_comm *comm, const void *src, size_t count, void *dst,
+                           const size_t *counts, const size_t *offsets, twill_type type, int root)
+{
+    struct twill_call call = gatherv_call(src, count, dst, counts, offsets, type, root);
+    return twill_call_run(comm, &call, "twill_gatherv");
+}
+OTHER_FORMS(gatherv, call, (src, count, dst, counts, offsets, type, root), twill_comm *comm,
             const void *src, size_t count, void *dst, const size_t *counts, const size_t *offsets,
             twill_type type, int root)
-THREE_FORMS(scatter, call, (src, dst, count, type, root), twill_comm *comm, const void *src,
+
+twill_status twill_scatter(twill_comm *comm, const void *src, void *dst, size_t count,
+                           twill_type type, int root)
+{
+    struct twill_call call = scatter_call(src, dst, count, type, root);
+    return twill_call_run(comm, &call, "twill_scatter");
+}
+OTHER_FORMS(scatter, call, (src, dst, count, type, root), twill_comm *comm, const void *src,
             void *dst, size_t count, twill_type type, int root)
-THREE_FORMS(scatterv, call, (src, counts, offsets, dst, count, type, root), twill_comm *comm,
+
+twill_status twill_scatterv(twill_comm *comm, const void *src, const size_t *counts,
+                            const size_t *offsets, void *dst, size_t count, twill_type type,
+                            int root)
+{
+    struct twill_call call = scatterv_call(src, counts, offsets, dst, count, type, root);
+    return twill_call_run(comm, &call, "twill_scatterv");
+}
+OTHER_FORMS(scatterv, call, (src, counts, offsets, dst, count, type, root), twill_comm *comm,
             const void *src, const size_t *counts, const size_t *offsets, void *dst, size_t count,
             twill_type type, int root)
-THREE_FORMS(alltoall, call, (src, dst, count, type), twill_comm *comm, const void *src, void *dst,
+
+twill_status twill_alltoall(twill_comm *comm, const void *src, void *dst, size_t count,
+                            twill_type type)
+{
+    struct twill_call call = alltoall_call(src, dst, count, type);
+    return twill_call_run(comm, &call, "twill_alltoall");
+}
+OTHER_FORMS(alltoall, call, (src, dst, count, type), twill_comm *comm, const void *src, void *dst,
             size_t count, twill_type type)
-THREE_FORMS(alltoallv, call, (src, src_counts, src_offsets, dst, dst_counts, dst_offsets, type),
+
+twill_status twill_alltoallv(twill_comm *comm, const void *src, const size_t *src_counts,
+                             const size_t *src_offsets, void *dst, const size_t *dst_counts,
+                             const size_t *dst_offsets, twill_type type)
+{
+    struct twill_call call =
+        alltoallv_call(src, src_counts, src_offsets, dst, dst_counts, dst_offsets, type);
+    return twill_call_run(comm, &call, "twill_alltoallv");
+}
+OTHER_FORMS(alltoallv, call, (src, src_counts, src_offsets, dst, dst_counts, dst_offsets, type),
             twill_comm *comm, const void *src, const size_t *src_counts, const size_t *src_offsets,
             void *dst, const size_t *dst_counts, const size_t *dst_offsets, twill_type type)
 
@@ -200,10 +293,28 @@ static struct twill_point sendrecv_point(const void *src, size_t src_count, int 
     return (struct twill_point){src, dst, src_count, dst_count, type, to, from, true, true};
 }
 
-THREE_FORMS(send, point, (src, count, type, to), twill_comm *comm, const void *src, size_t count,
+twill_status twill_send(twill_comm *comm, const void *src, size_t count, twill_type type, int to)
+{
+    struct twill_point point = send_point(src, count, type, to);
+    return twill_point_run(comm, &point, "twill_send");
+}
+OTHER_FORMS(send, point, (src, count, type, to), twill_comm *comm, const void *src, size_t count,
             twill_type type, int to)
-THREE_FORMS(recv, point, (dst, count, type, from), twill_comm *comm, void *dst, size_t count,
+
+twill_status twill_recv(twill_comm *comm, void *dst, size_t count, twill_type type, int from)
+{
+    struct twill_point point = recv_point(dst, count, type, from);
+    return twill_point_run(comm, &point, "twill_recv");
+}
+OTHER_FORMS(recv, point, (dst, count, type, from), twill_comm *comm, void *dst, size_t count,
             twill_type type, int from)
-THREE_FORMS(sendrecv, point, (src, src_count, to, dst, dst_count, from, type), twill_comm *comm,
+
+twill_status twill_sendrecv(twill_comm *comm, const void *src, size_t src_count, int to, void *dst,
+                            size_t dst_count, int from, twill_type type)
+{
+    struct twill_point point = sendrecv_point(src, src_count, to, dst, dst_count, from, type);
+    return twill_point_run(comm, &point, "twill_sendrecv");
+}
+OTHER_FORMS(sendrecv, point, (src, src_count, to, dst, dst_count, from, type), twill_comm *comm,
             const void *src, size_t src_count, int to, void *dst, size_t dst_count, int from,
             twill_type type)
