@@ -63,7 +63,7 @@ enum twill_step_op {
                                with ACC: dst op those (then at most 7); OWN_SRC: see flags.
                                Without the PEER bit nsrc is 1 */
     TWILL_STEP_COPY,        /* dst = src; either may have the PEER bit (of peer[0]) */
-    TWILL_STEP_PUT_IMM,     /* own IMM of this lane = src: payload and flag in one cache line */
+    TWILL_STEP_PUT_IMM,     /* own IMM of this lane = src: payload, from the flag's cache line on */
     TWILL_STEP_WAIT,        /* until all that is posted in this lane is complete */
     TWILL_STEP_SIGNAL,      /* increment this lane's flag, which all ranks of the node see */
     TWILL_STEP_AWAIT,       /* until the flags of peer[0..nsrc-1] on this lane have been incremented
