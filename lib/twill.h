@@ -174,12 +174,12 @@ TWILL_API void twill_finalize(twill_comm *comm);
 /** \defgroup twill_ranks Ranks and nodes
  * Local; any thread may call them. Each returns -1 for NULL and for a destroyed communicator.
  * @{ */
-TWILL_API int twill_comm_rank(const twill_comm *comm);       /**< \brief 0 .. size-1 */
-TWILL_API int twill_comm_size(const twill_comm *comm);       /**< \brief number of ranks */
-TWILL_API int twill_comm_node(const twill_comm *comm);       /**< \brief node of this rank */
-TWILL_API int twill_comm_nodes(const twill_comm *comm);      /**< \brief number of nodes */
-TWILL_API int twill_comm_local_rank(const twill_comm *comm); /**< \brief rank within the node */
-TWILL_API int twill_comm_local_size(const twill_comm *comm); /**< \brief ranks on this node */
+TWILL_API int twill_comm_rank(const twill_comm *comm);       /**< \brief This rank, 0 .. size-1. */
+TWILL_API int twill_comm_size(const twill_comm *comm);       /**< \brief Number of ranks. */
+TWILL_API int twill_comm_node(const twill_comm *comm);       /**< \brief Node of this rank. */
+TWILL_API int twill_comm_nodes(const twill_comm *comm);      /**< \brief Number of nodes. */
+TWILL_API int twill_comm_local_rank(const twill_comm *comm); /**< \brief Rank within the node. */
+TWILL_API int twill_comm_local_size(const twill_comm *comm); /**< \brief Ranks on this node. */
 /** \brief Return the context of a communicator, or NULL if \p comm is NULL or destroyed. */
 TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
 /** @} */
@@ -265,7 +265,7 @@ TWILL_API twill_status twill_op_destroy(twill_context *context, twill_op op);
  *   elements; offsets NULL: shards are contiguous. Both arrays may be freed after the call.
  * - root: a rank, 0 .. size-1.
  *
- * \return each: ::TWILL_OK, ::TWILL_ERR_ARGUMENT or any other failure. A bad argument, as any
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT or any other failure. A bad argument, as any
  * failure, fails the call on all ranks and breaks the communicator, unless it has one rank only.
  * @{ */
 /** \brief Reduce src of all ranks with op to dst on every rank. In place: src == dst. */
@@ -279,7 +279,7 @@ TWILL_API twill_status twill_reduce(twill_comm *comm, const void *src, void *dst
  *  NULL; the root's dst may be NULL or equal to src. */
 TWILL_API twill_status twill_broadcast(twill_comm *comm, const void *src, void *dst, size_t count,
                                        twill_type type, int root);
-TWILL_API twill_status twill_barrier(twill_comm *comm); /**< \brief wait until all have called it */
+TWILL_API twill_status twill_barrier(twill_comm *comm); /**< \brief Wait until all ranks call it. */
 /** \brief Copy src (count elements) of rank r to shard r of dst (size * count elements) on every
  * rank. In place: src is this rank's shard of dst. */
 TWILL_API twill_status twill_allgather(twill_comm *comm, const void *src, void *dst, size_t count,
@@ -332,12 +332,12 @@ TWILL_API twill_status twill_alltoallv(twill_comm *comm, const void *src, const 
  * Messages from one rank to another arrive in the order they were sent; count and type must be the
  * same on both sides. A send may block until its receive is posted. A blocking message of
  * a rank to itself needs its counterpart in progress or in its group, else ::TWILL_ERR_ARGUMENT.
- * Messages and collectives do not interfere. \return as collectives.
+ * Messages and collectives do not interfere. \return as described in twill_collectives(3).
  * @{ */
 TWILL_API twill_status twill_send(twill_comm *comm, const void *src, size_t count, twill_type type,
-                                  int to); /**< \brief send src to rank \p to */
+                                  int to); /**< \brief Send src to rank \p to. */
 TWILL_API twill_status twill_recv(twill_comm *comm, void *dst, size_t count, twill_type type,
-                                  int from); /**< \brief receive dst from rank \p from */
+                                  int from); /**< \brief Receive dst from rank \p from. */
 /** \brief Send and receive at once; \p to and \p from may differ. The buffers must not overlap. */
 TWILL_API twill_status twill_sendrecv(twill_comm *comm, const void *src, size_t src_count, int to,
                                       void *dst, size_t dst_count, int from, twill_type type);
@@ -350,13 +350,13 @@ TWILL_API twill_status twill_sendrecv(twill_comm *comm, const void *src, size_t 
  * each other, and consecutive small allreduces of one type and operation are fused into one. Groups
  * do not nest. Nonblocking and persistent calls in a group are refused.
  * @{ */
-TWILL_API twill_status twill_group_start(twill_comm *comm); /**< \brief begin a group */
-TWILL_API twill_status twill_group_end(twill_comm *comm);   /**< \brief run its calls and wait */
+TWILL_API twill_status twill_group_start(twill_comm *comm); /**< \brief Begin a group. */
+TWILL_API twill_status twill_group_end(twill_comm *comm);   /**< \brief Run its calls and wait. */
 /** @} */
 
 /** \defgroup twill_requests Nonblocking and persistent calls
  *
- * Every call above has two more forms. twill_X_start() starts it and returns a request at once.
+ * Each collective and message has two more forms. twill_X_start() starts it, returning a request.
  * twill_X_init() prepares a persistent request (collectives: on all ranks, in the order of their
  * other calls), which twill_request_start() starts any number of times, on all ranks alike, without
  * allocation, lookup or registration. twill owns the buffers from start to completion; arrays of
@@ -446,15 +446,15 @@ TWILL_API twill_status twill_deregister(twill_context *context, void *memory);
  * Strings belong to the library; those of a context or communicator are valid until the next call
  * on it. A function with an index returns a line for each index 0, 1, ..., then NULL.
  * @{ */
-TWILL_API const char *twill_strerror(twill_status status); /**< \brief "timed out"; never NULL */
+TWILL_API const char *twill_strerror(twill_status status); /**< \brief Status in words; not NULL. */
 /** \brief Return the last failure on the communicator as a sentence, "" if there was none. */
 TWILL_API const char *twill_comm_message(const twill_comm *comm);
 /** \brief Return the last failure on the context as a sentence, "" if there was none. */
 TWILL_API const char *twill_context_message(const twill_context *context);
-TWILL_API const char *twill_version(void);         /**< \brief "0.1.0" */
-TWILL_API size_t twill_type_size(twill_type type); /**< \brief bytes of an element; 0: unknown */
-TWILL_API const char *twill_type_name(twill_type type); /**< \brief "f32", ...; NULL: unknown */
-TWILL_API const char *twill_op_name(twill_op op);       /**< \brief "sum", ...; NULL: unknown */
+TWILL_API const char *twill_version(void);         /**< \brief Version, such as "0.1.0". */
+TWILL_API size_t twill_type_size(twill_type type); /**< \brief Bytes of an element; 0: unknown. */
+TWILL_API const char *twill_type_name(twill_type type); /**< \brief Name, "f32"; NULL: unknown. */
+TWILL_API const char *twill_op_name(twill_op op);       /**< \brief Name, "sum"; NULL: unknown. */
 
 /** \brief Counters of a communicator since its creation. */
 typedef struct twill_counters {

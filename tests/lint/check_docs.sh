@@ -38,16 +38,32 @@ check_defaults() # header page
         done
 }
 
-check_page() # page
+check_page() # page...
 {
-    mandoc -Tlint -W warning "$1" 2>&1
+    mandoc -Tlint -W warning "$@" 2>&1
 }
 
 # Nothing is wider than a terminal of 80 columns, and troff has nothing to say.
-check_width() # page
+check_width() # page...
 {
-    mandoc -Tutf8 -O width=78 "$1" | sed 's/.\x08//g' | LC_ALL=C.UTF-8 grep -nE '^.{81,}' | sed 's/^/wider than 80 columns: /'
-    [ -z "$groff" ] || { groff -mdoc -ww -Tutf8 -rLL=78n "$1" >/dev/null; } 2>&1
+    mandoc -Tutf8 -O width=78 "$@" | sed 's/.\x08//g' | LC_ALL=C.UTF-8 grep -nE '^.{81,}' | sed 's/^/wider than 80 columns: /'
+    [ -z "$groff" ] || { groff -mdoc -ww -Tutf8 -rLL=78n "$@" >/dev/null; } 2>&1
+}
+
+# Each function that the library exports has a page of its own or a link to one, which names it and shows how it is called.
+check_calls() # library folder
+{
+    nm -D --defined-only "$1" | sed -n 's/.* T \(twill_[a-z_0-9]*\).*/\1/p' >"$scratch/calls"
+    [ "$(wc -l <"$scratch/calls")" -gt 60 ] || echo "${1##*/} exports hardly any function"
+    while read -r name; do
+        page=$2/$name.3
+        [ ! -f "$page" ] || ! grep -q '^\.so ' "$page" || page=$2/$(sed -n 's|^\.so man3/||p' "$page")
+        if [ ! -f "$page" ]; then
+            echo "$name has no man 3 page"
+        elif ! grep -qx "\.Nm $name\( ,\)*" "$page" || ! grep -qx "\.Fo $name" "$page"; then
+            echo "${page##*/} does not show $name"
+        fi
+    done <"$scratch/calls"
 }
 
 # The messages that the page on troubleshooting explains, its headings in code, are said by the source: each word of
@@ -146,6 +162,12 @@ self_test()
     [ -z "$mandoc" ] || must_complain 'bad.7' check_page "$page"
     printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.Nm x\n.Nd x\n.Bd -literal\n%090d\n.Ed\n' 7 >"$page"
     [ -z "$mandoc" ] || must_complain 'wider than 80' check_width "$page"
+    mkdir "$scratch/man3"
+    printf '.Nm twill_init\n.Fo twill_unit\n' >"$scratch/man3/twill_init.3"
+    echo '.so man3/twill_nowhere.3' >"$scratch/man3/twill_send_start.3"
+    must_complain 'twill_wait has no' check_calls "$build/lib/libtwill.so" "$scratch/man3"
+    must_complain 'twill_send_start has no' check_calls "$build/lib/libtwill.so" "$scratch/man3"
+    must_complain 'twill_init.3 does not show' check_calls "$build/lib/libtwill.so" "$scratch/man3"
     # shellcheck disable=SC2016 # Markdown's
     printf '### `nobody says ... this`\n' >"$scratch/bad.md"
     must_complain 'nothing says: nobody says' check_messages "$scratch/bad.md" "$source"
@@ -179,6 +201,17 @@ for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-in
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "mandoc: $name" check_page "$page"
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "80 columns: $name" check_width "$page"
 done
+manual=$build/share/man/man3
+if [ -x "$(cached DOXYGEN_EXECUTABLE)" ]; then
+    must_pass "man 3 pages of all functions" check_calls "$build/lib/libtwill.so" "$manual"
+    grep -L '^\.so ' "$manual"/*.3 >"$scratch/pages"
+    # shellcheck disable=SC2046 # names of ours
+    [ -z "$mandoc" ] || must_pass "mandoc: man 3" check_page $(cat "$scratch/pages")
+    # shellcheck disable=SC2046
+    [ -z "$mandoc" ] || must_pass "80 columns: man 3" check_width $(cat "$scratch/pages")
+else
+    echo "this build had no doxygen: there are no man 3 pages"
+fi
 must_pass "example in twill(7)" check_example "$source/lib/man/twill.7"
 must_pass "README" check_readme "$source/README.md" "$source"
 must_pass "program of README" check_readme_program "$source/README.md"

@@ -46,6 +46,13 @@ share/man/man7/twill-fabric.7
 share/man/man7/twill-mpi.7
 share/man/man7/twill.7'
 
+# Made by doxygen: pages of a function, of a form of one, of the types.
+MANUAL='share/man/man3/twill_allreduce.3
+share/man/man3/twill_allreduce_start.3
+share/man/man3/twill.h.3'
+[ ! -x "$(cached DOXYGEN_EXECUTABLE)" ] || EXPECTED="$EXPECTED
+$MANUAL"
+
 check_files() # prefix
 {
     printf '%s\n' "$EXPECTED" | sed "s|LIBDIR|$libdir|" | while read -r file; do
@@ -177,6 +184,7 @@ by_subdirectory()
     grep -q 'warning:.*-Wpadded' "$scratch/output" || fault "add_subdirectory: no warning was to be seen"
     must_pass "add_subdirectory: the library alone" find "$scratch/host/out" \( -name 'twill-*' -o -name twillrun \
         -o -name hello -o -name 'libtwill-*.so' -o -name 'test_*' \) -type f -perm -u+x
+    must_pass "add_subdirectory: no manual is made" find "$scratch/host/out" -name 'twill*.3'
     run "$scratch/host/out/host"
     must_end 0 "without libfabric: two nodes" env TWILL_NODES=2x1 "$prefix/bin/twillrun" -n 2 "$scratch/host/out/host"
     must_end failure "without libfabric: asked for" env TWILL_NODES=2x1 TWILL_PROVIDER=ofi:tcp \

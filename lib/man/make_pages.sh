@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# make_pages.sh DOXYGEN DOXYFILE GUIDE TO: make the man 3 pages of twill.h in the folder TO, with the date of the page
+# GUIDE. Doxygen's XML goes to the folder of the Doxyfile.
+set -eu
+here=$(dirname "$0")
+xml=$(dirname "$2")/xml
+rm -rf "$xml" "$4"
+mkdir -p "$4"
+"$1" "$2"
+awk -v to="$4" -v date="$(grep '^\.Dd' "$3")" -f "$here/read_xml.awk" -f "$here/write_pages.awk" \
+    "$xml"/struct*.xml "$xml"/twill_8h.xml "$xml"/group*.xml
