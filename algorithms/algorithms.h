@@ -8,22 +8,11 @@
 #ifndef TWILL_ALGORITHMS_H
 #define TWILL_ALGORITHMS_H
 
+#include "algorithms/collective_list.h"
 #include "algorithms/schedule/schedule.h"
 
 struct twill_shape;
 
-enum twill_collective {
-    TWILL_ALLREDUCE,
-    TWILL_BROADCAST,
-    TWILL_BARRIER, /* an allreduce of no elements */
-    TWILL_REDUCE,
-    TWILL_ALLGATHER,
-    TWILL_REDUCE_SCATTER,
-    TWILL_GATHER,
-    TWILL_SCATTER,
-    TWILL_ALLTOALL,
-    TWILL_COLLECTIVE_COUNT
-};
 const char *twill_collective_name(enum twill_collective collective);
 
 /* Which rank has which shards in SRC or DST. */
@@ -34,7 +23,7 @@ enum twill_holder {
     TWILL_HOLDS_ROOT /* the root: all shards; other ranks: none */
 };
 
-/* Properties of a collective: one constant per collective, in registry.c. */
+/* Properties of a collective: one constant per collective, made from collective_list.h. */
 struct twill_collective_facts {
     const char *name;
     bool reduces; /* takes a reduction operation */

@@ -22,49 +22,10 @@ const struct twill_algorithm *twill_algorithm_find(const char *name)
 
 const struct twill_collective_facts *twill_collective_facts(enum twill_collective collective)
 {
-    static const struct twill_collective_facts facts[TWILL_COLLECTIVE_COUNT] = {
-        [TWILL_ALLREDUCE] = {.name = "allreduce",
-                             .reduces = true,
-                             .joins = true,
-                             .src = TWILL_HOLDS_ALL,
-                             .dst = TWILL_HOLDS_ALL},
-        [TWILL_BROADCAST] = {.name = "broadcast",
-                             .rooted = true,
-                             .src = TWILL_HOLDS_ROOT,
-                             .dst = TWILL_HOLDS_ALL},
-        [TWILL_BARRIER] = {.name = "barrier", .joins = true},
-        [TWILL_REDUCE] = {.name = "reduce",
-                          .reduces = true,
-                          .rooted = true,
-                          .src = TWILL_HOLDS_ALL,
-                          .dst = TWILL_HOLDS_ROOT},
-        [TWILL_ALLGATHER] = {.name = "allgather",
-                             .sharded = true,
-                             .joins = true,
-                             .src = TWILL_HOLDS_OWN,
-                             .dst = TWILL_HOLDS_ALL},
-        [TWILL_REDUCE_SCATTER] = {.name = "reduce_scatter",
-                                  .reduces = true,
-                                  .sharded = true,
-                                  .joins = true,
-                                  .src = TWILL_HOLDS_ALL,
-                                  .dst = TWILL_HOLDS_OWN},
-        [TWILL_GATHER] = {.name = "gather",
-                          .rooted = true,
-                          .sharded = true,
-                          .src = TWILL_HOLDS_OWN,
-                          .dst = TWILL_HOLDS_ROOT},
-        [TWILL_SCATTER] = {.name = "scatter",
-                           .rooted = true,
-                           .sharded = true,
-                           .src = TWILL_HOLDS_ROOT,
-                           .dst = TWILL_HOLDS_OWN},
-        [TWILL_ALLTOALL] = {.name = "alltoall",
-                            .sharded = true,
-                            .joins = true,
-                            .src = TWILL_HOLDS_ALL,
-                            .dst = TWILL_HOLDS_ALL},
-    };
+#define FACTS(NOUN, noun, reads, writes, ...)                                                      \
+    [TWILL_##NOUN] = {                                                                             \
+        .name = #noun, .src = TWILL_HOLDS_##reads, .dst = TWILL_HOLDS_##writes, __VA_ARGS__},
+    static const struct twill_collective_facts facts[] = {TWILL_COLLECTIVES(FACTS)};
     return &facts[collective];
 }
 

@@ -2,25 +2,15 @@
 /* Instantiates the template for every type, and defines the rows of the table. Included at the end
  * of each instruction set's file, after its primitives. */
 
-#define TWILL_OPS_ARITHMETIC(X)                                                                    \
-    X(sum, TWILL_SUM)                                                                              \
-    X(prod, TWILL_PROD)                                                                            \
-    X(min, TWILL_MIN)                                                                              \
-    X(max, TWILL_MAX)                                                                              \
-    X(avg, TWILL_AVG)
 /* Sums and products are those of the signed type. */
-#define TWILL_OPS_UNSIGNED(X)                                                                      \
-    X(min, TWILL_MIN)                                                                              \
-    X(max, TWILL_MAX)                                                                              \
-    X(avg, TWILL_AVG)                                                                              \
-    X(land, TWILL_LAND)                                                                            \
-    X(lor, TWILL_LOR)                                                                              \
-    X(lxor, TWILL_LXOR)
-#define TWILL_OPS_BITS(X)                                                                          \
-    TWILL_OPS_UNSIGNED(X)                                                                          \
-    X(band, TWILL_BAND)                                                                            \
-    X(bor, TWILL_BOR)                                                                              \
-    X(bxor, TWILL_BXOR)
+#define TWILL_OPS_UNSIGNED(X, with)                                                                \
+    X(MIN, min, with)                                                                              \
+    X(MAX, max, with)                                                                              \
+    X(AVG, avg, with)                                                                              \
+    TWILL_OPS_LOGICAL(X, with)
+#define TWILL_OPS_BITS(X, with)                                                                    \
+    TWILL_OPS_UNSIGNED(X, with)                                                                    \
+    TWILL_OPS_BITWISE(X, with)
 
 #define ELEMENT f32
 #define MATH    f32
@@ -106,46 +96,31 @@
     {                                                                                              \
         reduce_##stem##_##half(dst, src, nsrc, 2 * count, divisor, flags);                         \
     }
-TWILL_TWICE(band, u16, u8)
-TWILL_TWICE(bor, u16, u8)
-TWILL_TWICE(bxor, u16, u8)
-TWILL_TWICE(band, u64, u32)
-TWILL_TWICE(bor, u64, u32)
-TWILL_TWICE(bxor, u64, u32)
+#define TWILL_TWICE_BOTH(NOUN, stem, with) TWILL_TWICE(stem, u16, u8) TWILL_TWICE(stem, u64, u32)
+TWILL_OPS_BITWISE(TWILL_TWICE_BOTH, )
 
-#define TWILL_ROW(type)                                                                            \
-    [TWILL_SUM] = reduce_sum_##type, [TWILL_PROD] = reduce_prod_##type,                            \
-    [TWILL_MIN] = reduce_min_##type, [TWILL_MAX] = reduce_max_##type,                              \
-    [TWILL_AVG] = reduce_avg_##type
-/* `type` is as_signed or as_unsigned. */
-#define TWILL_INTEGER_ROW(type, as_signed, as_unsigned)                                            \
+/* A row of the table, by the type's kind. `as_signed`, `as_unsigned`: integers of its size. */
+#define TWILL_CELL(NOUN, stem, type)                     [TWILL_##NOUN] = reduce_##stem##_##type,
+#define TWILL_LOCATING(NOUN, stem, type)                 [TWILL_##NOUN] = twill_##stem##_##type,
+#define TWILL_CELLS_FLOAT(type, as_signed, as_unsigned)  TWILL_OPS_ARITHMETIC(TWILL_CELL, type)
+#define TWILL_CELLS_NARROW(type, as_signed, as_unsigned) TWILL_OPS_ARITHMETIC(TWILL_CELL, type)
+#define TWILL_CELLS_SIGNED(type, as_signed, as_unsigned)                                           \
     [TWILL_SUM] = reduce_sum_##as_signed, [TWILL_PROD] = reduce_prod_##as_signed,                  \
     [TWILL_MIN] = reduce_min_##type, [TWILL_MAX] = reduce_max_##type,                              \
-    [TWILL_AVG] = reduce_avg_##type, [TWILL_BAND] = reduce_band_##as_unsigned,                     \
-    [TWILL_BOR] = reduce_bor_##as_unsigned, [TWILL_BXOR] = reduce_bxor_##as_unsigned,              \
-    [TWILL_LAND] = reduce_land_##as_unsigned, [TWILL_LOR] = reduce_lor_##as_unsigned,              \
-    [TWILL_LXOR] = reduce_lxor_##as_unsigned
-#define TWILL_PAIRS(type) [TWILL_MINLOC] = twill_minloc_##type, [TWILL_MAXLOC] = twill_maxloc_##type
+    [TWILL_AVG] = reduce_avg_##type,                                                               \
+    TWILL_OPS_BITWISE(TWILL_CELL, as_unsigned) TWILL_OPS_LOGICAL(TWILL_CELL, as_unsigned)
+#define TWILL_CELLS_UNSIGNED TWILL_CELLS_SIGNED
+#define TWILL_PAIRS_ALONE(type)
+#define TWILL_PAIRS_PAIRED(type) TWILL_OPS_LOCATING(TWILL_LOCATING, type)
+#define TWILL_ROW(NOUN, type, bits, kind, pairs, with)                                             \
+    [TWILL_##NOUN] = {TWILL_CELLS_##kind(type, i##bits, u##bits) TWILL_PAIRS_##pairs(type)},
 #define TWILL_KERNELS_ROWS                                                                         \
     {                                                                                              \
-        [TWILL_F32] = {TWILL_ROW(f32), TWILL_PAIRS(f32)},                                          \
-        [TWILL_F64] = {TWILL_ROW(f64), TWILL_PAIRS(f64)}, [TWILL_F16] = {TWILL_ROW(f16)},          \
-        [TWILL_BF16] = {TWILL_ROW(bf16)}, [TWILL_F8E4M3] = {TWILL_ROW(f8e4m3)},                    \
-        [TWILL_F8E5M2] = {TWILL_ROW(f8e5m2)}, [TWILL_I8] = {TWILL_INTEGER_ROW(i8, i8, u8)},        \
-        [TWILL_U8] = {TWILL_INTEGER_ROW(u8, i8, u8)},                                              \
-        [TWILL_I16] = {TWILL_INTEGER_ROW(i16, i16, u16), TWILL_PAIRS(i16)},                        \
-        [TWILL_U16] = {TWILL_INTEGER_ROW(u16, i16, u16)},                                          \
-        [TWILL_I32] = {TWILL_INTEGER_ROW(i32, i32, u32), TWILL_PAIRS(i32)},                        \
-        [TWILL_U32] = {TWILL_INTEGER_ROW(u32, i32, u32)},                                          \
-        [TWILL_I64] = {TWILL_INTEGER_ROW(i64, i64, u64), TWILL_PAIRS(i64)}, [TWILL_U64] = {        \
-            TWILL_INTEGER_ROW(u64, i64, u64)                                                       \
-        }                                                                                          \
+        TWILL_TYPES(TWILL_ROW, )                                                                   \
     }
 /* For hot types only. Sums and products of unsigned integers are those of the signed type. */
-#define TWILL_SPREAD_ROW(type)                                                                     \
-    [TWILL_SUM] = spread_sum_##type, [TWILL_PROD] = spread_prod_##type,                            \
-    [TWILL_MIN] = spread_min_##type, [TWILL_MAX] = spread_max_##type,                              \
-    [TWILL_AVG] = spread_avg_##type
+#define TWILL_SPREAD_CELL(NOUN, stem, type) [TWILL_##NOUN] = spread_##stem##_##type,
+#define TWILL_SPREAD_ROW(type)              TWILL_OPS_ARITHMETIC(TWILL_SPREAD_CELL, type)
 #define TWILL_KERNELS_SPREAD                                                                       \
     {                                                                                              \
         [TWILL_F32] = {TWILL_SPREAD_ROW(f32)}, [TWILL_F64] = {TWILL_SPREAD_ROW(f64)},              \
@@ -156,9 +131,13 @@ TWILL_TWICE(bxor, u64, u32)
     }
 #define TWILL_KERNELS_CONVERT(stem)                                                                \
     {                                                                                              \
-        [TWILL_F16] = stem##_f16, [TWILL_BF16] = stem##_bf16, [TWILL_F8E4M3] = stem##_f8e4m3,      \
-        [TWILL_F8E5M2] = stem##_f8e5m2                                                             \
+        TWILL_TYPES(TWILL_CONVERT, stem)                                                           \
     }
+#define TWILL_CONVERT(NOUN, type, bits, kind, pairs, stem) TWILL_CONVERT_##kind(NOUN, type, stem)
+#define TWILL_CONVERT_NARROW(NOUN, type, stem)             [TWILL_##NOUN] = stem##_##type,
+#define TWILL_CONVERT_FLOAT(NOUN, type, stem)
+#define TWILL_CONVERT_SIGNED(NOUN, type, stem)
+#define TWILL_CONVERT_UNSIGNED(NOUN, type, stem)
 /* The members that every table initialises in this way. */
 #define TWILL_KERNELS_MEMBERS                                                                      \
     .reduce = TWILL_KERNELS_ROWS, .spread = TWILL_KERNELS_SPREAD,                                  \

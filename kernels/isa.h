@@ -4,6 +4,7 @@
 #define TWILL_ISA_H
 
 #include "kernels/kernels.h"
+#include "lib/lists.h"
 
 #include <string.h>
 
@@ -17,36 +18,24 @@ bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);
 
-/* Elements in memory. Integers are unsigned, so that they wrap. */
-typedef float element_f32;
-typedef double element_f64;
-typedef uint8_t element_i8;
-typedef uint8_t element_u8;
-typedef uint16_t element_i16;
-typedef uint16_t element_u16;
-typedef uint32_t element_i32;
-typedef uint32_t element_u32;
-typedef uint64_t element_i64;
-typedef uint64_t element_u64;
-typedef uint16_t element_f16;
-typedef uint16_t element_bf16;
-typedef uint8_t element_f8e4m3;
-typedef uint8_t element_f8e5m2;
+/* Elements in memory: element_f32 and so on. Integers are unsigned, so that they wrap. */
+#define TWILL_ELEMENT_FLOAT(type, bits)                    typedef TWILL_FLOAT_##bits element_##type;
+#define TWILL_ELEMENT_NARROW(type, bits)                   typedef uint##bits##_t element_##type;
+#define TWILL_ELEMENT_SIGNED(type, bits)                   typedef uint##bits##_t element_##type;
+#define TWILL_ELEMENT_UNSIGNED(type, bits)                 typedef uint##bits##_t element_##type;
+#define TWILL_FLOAT_32                                     float
+#define TWILL_FLOAT_64                                     double
+#define TWILL_ELEMENT(NOUN, type, bits, kind, pairs, with) TWILL_ELEMENT_##kind(type, bits)
+TWILL_TYPES(TWILL_ELEMENT, )
 
-/* Kernels for pairs, which every table uses. */
-#define TWILL_PAIRS_DECLARE(stem)                                                                  \
-    void twill_##stem(void *dst, const void *const *src, unsigned nsrc, size_t count,              \
-                      uint32_t divisor, unsigned flags);
-TWILL_PAIRS_DECLARE(minloc_f32)
-TWILL_PAIRS_DECLARE(maxloc_f32)
-TWILL_PAIRS_DECLARE(minloc_f64)
-TWILL_PAIRS_DECLARE(maxloc_f64)
-TWILL_PAIRS_DECLARE(minloc_i16)
-TWILL_PAIRS_DECLARE(maxloc_i16)
-TWILL_PAIRS_DECLARE(minloc_i32)
-TWILL_PAIRS_DECLARE(maxloc_i32)
-TWILL_PAIRS_DECLARE(minloc_i64)
-TWILL_PAIRS_DECLARE(maxloc_i64)
+/* Kernels for pairs, which every table uses: twill_minloc_f32 and so on. */
+#define TWILL_PAIRS_DECLARE(NOUN, type, bits, kind, pairs, with) TWILL_DECLARE_##pairs(type)
+#define TWILL_DECLARE_ALONE(type)
+#define TWILL_DECLARE_PAIRED(type) TWILL_OPS_LOCATING(TWILL_DECLARE_LOCATING, type)
+#define TWILL_DECLARE_LOCATING(NOUN, stem, type)                                                   \
+    void twill_##stem##_##type(void *dst, const void *const *src, unsigned nsrc, size_t count,     \
+                               uint32_t divisor, unsigned flags);
+TWILL_TYPES(TWILL_PAIRS_DECLARE, )
 
 #define TWILL_INLINE static inline __attribute__((always_inline))
 /* Unroll a short loop of constant length, even at -O2, so that its array is kept in registers. */

@@ -3,24 +3,23 @@
 #include "kernels/convert.h"
 #include "kernels/isa.h"
 
-typedef float value_f32;
-typedef double value_f64;
-typedef int16_t value_i16;
-typedef int32_t value_i32;
-typedef int64_t value_i64;
-
 #define IS_NEGATIVE(a) (!!__builtin_signbit(a))
 /* -0 comes before +0. */
-#define FLOAT_BEFORE(a, b)   ((a) < (b) || ((a) == (b) && IS_NEGATIVE(a) > IS_NEGATIVE(b)))
-#define INTEGER_BEFORE(a, b) ((a) < (b))
-#define FLOAT_NAN(a)         ((bool)__builtin_isnan(a))
-#define INTEGER_NAN(a)       ((void)(a), false)
+#define FLOAT_BEFORE(a, b)  ((a) < (b) || ((a) == (b) && IS_NEGATIVE(a) > IS_NEGATIVE(b)))
+#define SIGNED_BEFORE(a, b) ((a) < (b))
+#define FLOAT_NAN(a)        ((bool)__builtin_isnan(a))
+#define SIGNED_NAN(a)       ((void)(a), false)
+/* The type of a value, and the NaN that is stored. */
+#define FLOAT_VALUE(bits)  TWILL_FLOAT_##bits
+#define SIGNED_VALUE(bits) int##bits##_t
+#define FLOAT_ONE_NAN      __builtin_nanf("")
+#define SIGNED_ONE_NAN     0
 
 /* wins: return whether a precedes b in a total order, so that the result does not depend on
  * sequence or grouping. put: store a pair with zeroed padding and the canonical NaN. */
-#define PAIR(type, kind, one_nan)                                                                  \
+#define PAIR(type, bits, kind)                                                                     \
     struct pair_##type {                                                                           \
-        value_##type value;                                                                        \
+        kind##_VALUE(bits) value;                                                                  \
         int32_t index;                                                                             \
     };                                                                                             \
     TWILL_INLINE bool wins_##type(struct pair_##type a, struct pair_##type b, bool greatest)       \
@@ -37,7 +36,7 @@ typedef int64_t value_i64;
     TWILL_INLINE void put_##type(struct pair_##type *to, struct pair_##type pair)                  \
     {                                                                                              \
         memset(to, 0, sizeof(*to));                                                                \
-        to->value = kind##_NAN(pair.value) ? (one_nan) : pair.value;                               \
+        to->value = kind##_NAN(pair.value) ? kind##_ONE_NAN : pair.value;                          \
         to->index = pair.index;                                                                    \
     }                                                                                              \
     TWILL_INLINE void reduce_##type(struct pair_##type *dst, const void *const *src,               \
@@ -53,11 +52,6 @@ typedef int64_t value_i64;
             put_##type(&dst[i], best);                                                             \
         }                                                                                          \
     }
-PAIR(f32, FLOAT, __builtin_nanf(""))
-PAIR(f64, FLOAT, __builtin_nan(""))
-PAIR(i16, INTEGER, 0)
-PAIR(i32, INTEGER, 0)
-PAIR(i64, INTEGER, 0)
 
 #define LOCATE(stem, type, greatest)                                                               \
     void twill_##stem##_##type(void *dst, const void *const *src, unsigned nsrc, size_t count,     \
@@ -67,13 +61,11 @@ PAIR(i64, INTEGER, 0)
         (void)flags;                                                                               \
         reduce_##type(dst, src, nsrc, count, greatest);                                            \
     }
-LOCATE(minloc, f32, false)
-LOCATE(maxloc, f32, true)
-LOCATE(minloc, f64, false)
-LOCATE(maxloc, f64, true)
-LOCATE(minloc, i16, false)
-LOCATE(maxloc, i16, true)
-LOCATE(minloc, i32, false)
-LOCATE(maxloc, i32, true)
-LOCATE(minloc, i64, false)
-LOCATE(maxloc, i64, true)
+
+#define MAKE_ALONE(type, bits, kind)
+#define MAKE_PAIRED(type, bits, kind)                                                              \
+    PAIR(type, bits, kind)                                                                         \
+    LOCATE(minloc, type, false)                                                                    \
+    LOCATE(maxloc, type, true)
+#define MAKE(NOUN, type, bits, kind, pairs, with) MAKE_##pairs(type, bits, kind)
+TWILL_TYPES(MAKE, )

@@ -4,13 +4,18 @@
 #include "kernels/isa.h"
 #include "kernels/thread_split.h"
 
-#define BIT(type)    (1u << (type))
-#define NARROW_TYPES (BIT(TWILL_F16) | BIT(TWILL_BF16) | BIT(TWILL_F8E4M3) | BIT(TWILL_F8E5M2))
-#define FLOAT_TYPES  (NARROW_TYPES | BIT(TWILL_F32) | BIT(TWILL_F64))
-#define IN_PAIRS                                                                                   \
-    (BIT(TWILL_F32) | BIT(TWILL_F64) | BIT(TWILL_I16) | BIT(TWILL_I32) | BIT(TWILL_I64))
-#define PAIR_TYPES (BIT(TWILL_MINLOC) | BIT(TWILL_MAXLOC))
-#define WIDE       (BIT(TWILL_SUM) | BIT(TWILL_PROD) | BIT(TWILL_AVG)) /* min and max round nothing */
+#define NARROW_TYPES  TWILL_TYPES_OF_KIND(NARROW)
+#define FLOAT_TYPES   (NARROW_TYPES | TWILL_TYPES_OF_KIND(FLOAT))
+#define INTEGER_TYPES (TWILL_TYPES_OF_KIND(SIGNED) | TWILL_TYPES_OF_KIND(UNSIGNED))
+/* Types whose elements may be values of pairs. */
+#define PAIRED_TYPES                                    (0u TWILL_TYPES(PAIRED_BIT, ))
+#define PAIRED_BIT(NOUN, name, bits, kind, pairs, with) | (uint32_t)IS_##pairs << TWILL_##NOUN
+enum { IS_ALONE, IS_PAIRED };
+#define OP_BIT(NOUN, name, with) | 1u << TWILL_##NOUN
+#define ARITHMETIC               (0u TWILL_OPS_ARITHMETIC(OP_BIT, ))
+#define LOCATING                 (0u TWILL_OPS_LOCATING(OP_BIT, ))
+/* Arithmetic that rounds: min and max do not. */
+#define WIDE (1u << TWILL_SUM | 1u << TWILL_PROD | 1u << TWILL_AVG)
 
 /* Elements that are widened at a time: eight sources take 15 KiB of stack, which fit L1. */
 #define WIDE_COUNT ((size_t)480)
@@ -22,14 +27,8 @@ static bool in(uint32_t set, unsigned member)
 
 static size_t size_of(twill_type type)
 {
-    static const unsigned char sizes[TWILL_TYPE_COUNT] = {
-        [TWILL_F32] = sizeof(element_f32),       [TWILL_F64] = sizeof(element_f64),
-        [TWILL_I8] = sizeof(element_i8),         [TWILL_U8] = sizeof(element_u8),
-        [TWILL_I16] = sizeof(element_i16),       [TWILL_U16] = sizeof(element_u16),
-        [TWILL_I32] = sizeof(element_i32),       [TWILL_U32] = sizeof(element_u32),
-        [TWILL_I64] = sizeof(element_i64),       [TWILL_U64] = sizeof(element_u64),
-        [TWILL_F16] = sizeof(element_f16),       [TWILL_BF16] = sizeof(element_bf16),
-        [TWILL_F8E4M3] = sizeof(element_f8e4m3), [TWILL_F8E5M2] = sizeof(element_f8e5m2)};
+#define ELEMENT_SIZE(NOUN, name, ...) [TWILL_##NOUN] = sizeof(element_##name),
+    static const unsigned char sizes[] = {TWILL_TYPES(ELEMENT_SIZE, )};
     return sizes[type];
 }
 
@@ -37,16 +36,16 @@ bool twill_kernels_takes(twill_type type, twill_op op)
 {
     if ((unsigned)type >= TWILL_TYPE_COUNT || (unsigned)op >= TWILL_OP_COUNT)
         return false;
-    if (op <= TWILL_AVG)
+    if (in(ARITHMETIC, op))
         return true;
-    return in(PAIR_TYPES, op) ? in(IN_PAIRS, type) : !in(FLOAT_TYPES, type);
+    return in(in(LOCATING, op) ? PAIRED_TYPES : INTEGER_TYPES, type);
 }
 
 size_t twill_kernels_element(twill_type type, twill_op op)
 {
     if (!twill_kernels_takes(type, op))
         return 0;
-    if (in(PAIR_TYPES, op)) /* the value, and the index in as much again or in 4 bytes */
+    if (in(LOCATING, op)) /* the value, and the index in as much again or in 4 bytes */
         return twill_max(2 * size_of(type), 8);
     return size_of(type);
 }

@@ -2,7 +2,7 @@
 /* The reductions of one element type. An instruction set includes this file for each type (no
  * include guard) with these macros set: ELEMENT  how an element is stored: f32 f64 i8 u8 ... f16
  * bf16 f8e4m3 f8e5m2 MATH     the type it is reduced in: ELEMENT itself, f32 for the 8- and 16-bit
- * floats OPS(X)   X(stem, operation) for each operation to instantiate LOGIC    for unsigned
+ * floats OPS(X, with)   X(NOUN, stem, with) for each operation to instantiate LOGIC    for unsigned
  * integers: it has bitwise and logical operations HOT      for common types: separate loops for 2,
  * 3 and 4 sources, and kernels that store the result to several destinations NARROW   for 8- and
  * 16-bit floats: make widen_ELEMENT and narrow_ELEMENT STORED   optional: the suffix of load_ and
@@ -190,12 +190,13 @@ TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const 
 }
 
 /* The bulk is a separate function so that a small count needs no stack frame. */
-#define REDUCE(stem, op)                                                                           \
+#define REDUCE(NOUN, stem, with)                                                                   \
     static __attribute__((noinline)) size_t NAME(bulk_##stem)(void *dst, const void *const *src,   \
                                                               unsigned nsrc, size_t count,         \
                                                               uint32_t divisor, unsigned flags)    \
     {                                                                                              \
-        return NAME(bulk)(dst, src, nsrc, count, op, divisor, flags & TWILL_KERNEL_STREAM);        \
+        return NAME(bulk)(dst, src, nsrc, count, TWILL_##NOUN, divisor,                            \
+                          flags & TWILL_KERNEL_STREAM);                                            \
     }                                                                                              \
     static void NAME(reduce_##stem)(void *dst, const void *const *src, unsigned nsrc,              \
                                     size_t count, uint32_t divisor, unsigned flags)                \
@@ -204,10 +205,10 @@ TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const 
         size_t at = 0;                                                                             \
         if (count >= TWILL_REGISTERS * LANES)                                                      \
             at = NAME(bulk_##stem)(dst, src, nsrc, count, divisor, flags);                         \
-        NAME(rest)(one, 1, src, nsrc, at, count, op, divisor);                                     \
+        NAME(rest)(one, 1, src, nsrc, at, count, TWILL_##NOUN, divisor);                           \
     }
 
-OPS(REDUCE)
+OPS(REDUCE, )
 
 #ifdef HOT
 /* Store the result to several destinations, most often two, from two sources. Streamed stores must
@@ -234,16 +235,16 @@ TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *cons
     NAME(rest)(dst, ndst, src, nsrc, at, count, op, divisor);
 }
 
-#define SPREAD(stem, op)                                                                           \
+#define SPREAD(NOUN, stem, with)                                                                   \
     static void NAME(spread_##stem)(void *const *dst, unsigned ndst, const void *const *src,       \
                                     unsigned nsrc, size_t count, uint32_t divisor, unsigned flags) \
     {                                                                                              \
         bool stream = (flags & TWILL_KERNEL_STREAM) != 0;                                          \
         for (unsigned d = 1; d < ndst; d++)                                                        \
             stream &= ((uintptr_t)dst[d] - (uintptr_t)dst[0]) % (LANES * sizeof(VALUE)) == 0;      \
-        NAME(spread)(dst, ndst, src, nsrc, count, op, divisor, stream);                            \
+        NAME(spread)(dst, ndst, src, nsrc, count, TWILL_##NOUN, divisor, stream);                  \
     }
-OPS(SPREAD)
+OPS(SPREAD, )
 #undef SPREAD
 #endif
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The base of every module: errors, the log, text distance, the clock. */
 #include "lib/base.h"
+#include "lib/lists.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -119,20 +120,40 @@ uint64_t twill_now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* The lists have the enumerators of twill.h, in their order, and no other. */
+enum {
+#define TYPE_AT(NOUN, name, bits, kind, pairs, with) TYPE_AT_##NOUN,
+    TWILL_TYPES(TYPE_AT, ) TYPE_AT_COUNT
+};
+enum {
+#define OP_AT(NOUN, name, with) OP_AT_##NOUN,
+    TWILL_OPS(OP_AT, ) OP_AT_COUNT
+};
+enum {
+#define LEVEL_AT(NOUN, name, noun, with) LEVEL_AT_##NOUN,
+    TWILL_LEVELS(LEVEL_AT, ) LEVEL_AT_COUNT
+};
+#define TYPE_AGREES(NOUN, ...) _Static_assert((int)TYPE_AT_##NOUN == (int)TWILL_##NOUN, #NOUN);
+#define OP_AGREES(NOUN, ...)   _Static_assert((int)OP_AT_##NOUN == (int)TWILL_##NOUN, #NOUN);
+#define LEVEL_AGREES(NOUN, ...)                                                                    \
+    _Static_assert((int)LEVEL_AT_##NOUN == (int)TWILL_LEVEL_##NOUN, #NOUN);
+TWILL_TYPES(TYPE_AGREES, )
+TWILL_OPS(OP_AGREES, )
+TWILL_LEVELS(LEVEL_AGREES, )
+_Static_assert((int)TYPE_AT_COUNT == (int)TWILL_TYPE_COUNT, "all types are in the list");
+_Static_assert((int)OP_AT_COUNT == (int)TWILL_OP_COUNT, "all operations are in the list");
+_Static_assert((int)LEVEL_AT_COUNT == (int)TWILL_LEVEL_COUNT, "all levels are in the list");
+
 size_t twill_type_size(twill_type type)
 {
-    static const unsigned char sizes[TWILL_TYPE_COUNT] = {
-        [TWILL_F32] = 4,  [TWILL_F64] = 8, [TWILL_I32] = 4,    [TWILL_I64] = 8,    [TWILL_F16] = 2,
-        [TWILL_BF16] = 2, [TWILL_I8] = 1,  [TWILL_U8] = 1,     [TWILL_I16] = 2,    [TWILL_U16] = 2,
-        [TWILL_U32] = 4,  [TWILL_U64] = 8, [TWILL_F8E4M3] = 1, [TWILL_F8E5M2] = 1,
-    };
+#define TYPE_SIZE(NOUN, name, bits, ...) [TWILL_##NOUN] = (bits) / 8,
+    static const unsigned char sizes[] = {TWILL_TYPES(TYPE_SIZE, )};
     return (unsigned)type < TWILL_TYPE_COUNT ? sizes[type] : 0;
 }
 
 const char *twill_type_name(twill_type type)
 {
-    static const char *const names[TWILL_TYPE_COUNT] = {"f32",  "f64", "i32",    "i64",   "f16",
-                                                        "bf16", "i8",  "u8",     "i16",   "u16",
-                                                        "u32",  "u64", "f8e4m3", "f8e5m2"};
+#define TYPE_NAME(NOUN, name, ...) [TWILL_##NOUN] = #name,
+    static const char *const names[] = {TWILL_TYPES(TYPE_NAME, )};
     return (unsigned)type < TWILL_TYPE_COUNT ? names[type] : NULL;
 }

@@ -134,12 +134,6 @@ unsigned twill_text_distance(const char *text, size_t length, const char *name);
 /* Return the monotonic time in nanoseconds. */
 uint64_t twill_now(void);
 
-/* Is it a float of 8 or 16 bits? These are reduced in f32 and rounded at the end. */
-static inline bool twill_type_is_narrow(twill_type type)
-{
-    return type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
-}
-
 /* Return the time of a cheap clock of unknown rate that all cores of a host share: the TSC on
  * x86-64. */
 static inline uint64_t twill_ticks(void)

@@ -84,7 +84,7 @@ static const struct direct {
     uint32_t tmp;     /* protocols that use TMP */
     uint32_t passes;  /* protocols that use TMP if one pass cannot take all operands */
     uint32_t sharded; /* protocols that divide the message into one block per rank */
-} directs[TWILL_COLLECTIVE_COUNT] = {
+} directs[] = {
     [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce, BY_IMM | BY_FLAT | BY_LARGE,
                          BY_FLAT | BY_STAGED, 0, BY_IMM | BY_FLAT | BY_MAPPED | BY_FETCHED,
                          BY_LARGE},
@@ -99,6 +99,7 @@ static const struct direct {
     [TWILL_SCATTER] = {twill_emit_direct_scatter, BY_LARGE, BY_STAGED, 0, 0, ~0u},
     [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, BY_LARGE, BY_STAGED, 0, 0, ~0u},
 };
+_Static_assert(TWILL_ARRAY_LENGTH(directs) == TWILL_COLLECTIVE_COUNT, "a row for each");
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {

@@ -9,10 +9,12 @@
  * world, unless it is `direct`, which is possible within a node only: then a ring is added on top.
  * Without a list: `direct` within the node, rings above. */
 #include "algorithms/compose/compose.h"
+#include "lib/lists.h"
 
 #include <string.h>
 
-static const char *const level_names[] = {"tile", "l3", "numa", "package", "node", "group", "all"};
+#define LEVEL_WORD(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = #name,
+static const char *const level_names[] = {TWILL_LEVELS(LEVEL_WORD, )[TWILL_LEVEL_ALL] = "all"};
 _Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_MAX_LEVELS, "a name for each");
 static const char *const methods[] = {"direct", "ring", "recursive_doubling", "halving_doubling",
                                       "bruck"};

@@ -2,6 +2,7 @@
 /* Count what moves between ranks: see traffic.h. */
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/schedule/step_table.h"
+#include "lib/lists.h"
 
 void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
                         twill_type type, twill_traffic_fn fn, void *user)

@@ -31,6 +31,7 @@
  * other. tests/unit/algorithms/test_algorithms_price.c repeats the fit, and compares 24 and 48
  * nodes with the measurements. */
 #include "algorithms/select/machine_model.h"
+#include "lib/lists.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -45,12 +46,17 @@
  * narrowed. */
 #define REDUCE_RATES(wide, integer, narrow, tiny)                                                  \
     {                                                                                              \
-        [TWILL_F32] = (wide), [TWILL_F64] = (wide), [TWILL_I32] = (integer),                       \
-        [TWILL_I64] = (integer), [TWILL_F16] = (narrow), [TWILL_BF16] = (narrow),                  \
-        [TWILL_I8] = (integer), [TWILL_U8] = (integer), [TWILL_I16] = (integer),                   \
-        [TWILL_U16] = (integer), [TWILL_U32] = (integer), [TWILL_U64] = (integer),                 \
-        [TWILL_F8E4M3] = (tiny), [TWILL_F8E5M2] = (tiny)                                           \
+        TWILL_TYPES(RATE, (wide, integer, narrow, tiny))                                           \
     }
+#define RATE(NOUN, name, bits, kind, pairs, rates)  [TWILL_##NOUN] = RATE_##kind(bits, rates),
+#define RATE_FLOAT(bits, rates)                     RATE_WIDE rates
+#define RATE_SIGNED(bits, rates)                    RATE_INTEGER rates
+#define RATE_UNSIGNED(bits, rates)                  RATE_INTEGER rates
+#define RATE_NARROW(bits, rates)                    RATE_NARROW_##bits rates
+#define RATE_WIDE(wide, integer, narrow, tiny)      (wide)
+#define RATE_INTEGER(wide, integer, narrow, tiny)   (integer)
+#define RATE_NARROW_16(wide, integer, narrow, tiny) (narrow)
+#define RATE_NARROW_8(wide, integer, narrow, tiny)  (tiny)
 
 static const struct twill_machine_model
     models[] =
@@ -147,11 +153,17 @@ const char *twill_machine_model_names(char *text, size_t bytes)
 
 const char *twill_link_class_name(enum twill_link_class link)
 {
-    static const char *const names[] = {"tile", "l3",      "numa", "package",
-                                        "node", "network", "group"};
+#define LINK_NAME(NOUN, name, noun, with) [TWILL_LINK_##NOUN] = #name,
+    static const char *const names[] = {TWILL_LEVELS(LINK_NAME, )[TWILL_LINK_NETWORK] = "network"};
     _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LINK_COUNT, "a name for each");
     return (unsigned)link < TWILL_LINK_COUNT ? names[link] : "?";
 }
+
+/* The links inside a node are numbered as the levels. */
+#define LINK_AGREES(NOUN, name, noun, with)                                                        \
+    _Static_assert((int)TWILL_LINK_##NOUN == (int)TWILL_LEVEL_##NOUN, #NOUN);
+TWILL_LEVELS_INSIDE_NODE(LINK_AGREES, )
+_Static_assert((int)TWILL_LINK_NODE == (int)TWILL_LEVEL_NODE, "NODE");
 
 static bool same_unit(const struct twill_world *world, unsigned level, uint32_t a, uint32_t b)
 {
@@ -165,13 +177,10 @@ enum twill_link_class twill_link_between(const struct twill_world *world, uint32
         return world->unit[TWILL_LEVEL_GROUP] == NULL || same_unit(world, TWILL_LEVEL_GROUP, a, b)
                    ? TWILL_LINK_NETWORK
                    : TWILL_LINK_GROUP;
-    if (same_unit(world, TWILL_LEVEL_TILE, a, b))
-        return TWILL_LINK_TILE;
-    if (same_unit(world, TWILL_LEVEL_L3, a, b))
-        return TWILL_LINK_L3;
-    if (same_unit(world, TWILL_LEVEL_NUMA, a, b))
-        return TWILL_LINK_NUMA;
-    return same_unit(world, TWILL_LEVEL_PACKAGE, a, b) ? TWILL_LINK_PACKAGE : TWILL_LINK_NODE;
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
+        if (same_unit(world, level, a, b))
+            return (enum twill_link_class)level;
+    return TWILL_LINK_NODE;
 }
 
 unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Build the world from node labels and levels, and parse declared shapes such as "2x2". */
 #include "algorithms/world/world.h"
+#include "lib/lists.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -277,7 +278,7 @@ twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t
 
 const char *twill_level_name(twill_level level)
 {
-    static const char *const names[] = {"tile", "l3", "numa", "package", "node", "group"};
-    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LEVEL_COUNT, "a name for each");
+#define LEVEL_NAME(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = #name,
+    static const char *const names[] = {TWILL_LEVELS(LEVEL_NAME, )};
     return (unsigned)level < TWILL_LEVEL_COUNT ? names[level] : "?";
 }

@@ -2,14 +2,15 @@
 /* Text that describes a world's levels. In world->order the ranks of each unit of each level are
  * contiguous, so a unit is a range of it. */
 #include "algorithms/world/world_levels.h"
+#include "lib/lists.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { MOST_LINES = 24, FEW_UNITS = 16, LIST_BYTES = 64 };
 
-static const char *const names[] = {"tile", "L3 cache", "NUMA node", "package", "node", "group"};
-_Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LEVEL_COUNT, "a name for each");
+#define LEVEL_TEXT(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = (noun),
+static const char *const names[] = {TWILL_LEVELS(LEVEL_TEXT, )};
 
 /* The tree of levels that is printed, and the text so far. */
 struct tree {

@@ -3,6 +3,7 @@
 #include "bench/bench/bench_run.h"
 #include "bench/bench/calibrate.h"
 #include "bench/common/exit_status.h"
+#include "bench/common/option_names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -201,7 +202,7 @@ static twill_status run_table(struct twill_bench_run *run)
     }
     const struct twill_bench_facts *facts = twill_bench_facts(options->collective);
     struct range types = expand(options->type, TWILL_TYPE_COUNT);
-    struct range ops = facts->reduces ? expand(options->op, TWILL_LXOR + 1) : (struct range){0, 0};
+    struct range ops = facts->reduces ? expand(options->op, TWILL_BENCH_OPS) : (struct range){0, 0};
     struct range roots = facts->rooted ? expand(options->root, run->size) : (struct range){0, 0};
     size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
                     (size_t)(roots.last - roots.first + 1);

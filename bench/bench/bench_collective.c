@@ -14,30 +14,11 @@
                             .src = TWILL_BENCH_##reads,                                            \
                             .dst = TWILL_BENCH_##writes,                                           \
                             .bus = TWILL_BENCH_BUS_##counted,                                      \
-                            __VA_ARGS__}
+                            __VA_ARGS__},
 
 const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective collective)
 {
-    static const struct twill_bench_facts facts[TWILL_BENCH_COLLECTIVE_COUNT] = {
-        ROW(ALLREDUCE, "allreduce", EVERYTHING, EVERYTHING, TWICE, .reduces = true),
-        ROW(BROADCAST, "broadcast", ROOT, EVERYTHING, ONE, .rooted = true),
-        ROW(BARRIER, "barrier", NOTHING, NOTHING, NONE, .sharded = false),
-        ROW(REDUCE, "reduce", EVERYTHING, ROOT, ONE, .reduces = true, .rooted = true),
-        ROW(ALLGATHER, "allgather", OWN, EVERYTHING, MOST, .sharded = true),
-        ROW(ALLGATHERV, "allgatherv", OWN, EVERYTHING, MOST, .sharded = true, .vector = true),
-        ROW(REDUCE_SCATTER, "reduce_scatter", EVERYTHING, OWN, MOST, .reduces = true,
-            .sharded = true),
-        ROW(REDUCE_SCATTERV, "reduce_scatterv", EVERYTHING, OWN, MOST, .reduces = true,
-            .sharded = true, .vector = true),
-        ROW(GATHER, "gather", OWN, ROOT, MOST, .rooted = true, .sharded = true),
-        ROW(GATHERV, "gatherv", OWN, ROOT, MOST, .rooted = true, .sharded = true, .vector = true),
-        ROW(SCATTER, "scatter", ROOT, OWN, MOST, .rooted = true, .sharded = true),
-        ROW(SCATTERV, "scatterv", ROOT, OWN, MOST, .rooted = true, .sharded = true, .vector = true),
-        ROW(ALLTOALL, "alltoall", EVERYTHING, EVERYTHING, MOST, .sharded = true),
-        ROW(ALLTOALLV, "alltoallv", EVERYTHING, EVERYTHING, MOST, .sharded = true, .vector = true,
-            .out_of_place = true),
-        ROW(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .out_of_place = true),
-    };
+    static const struct twill_bench_facts facts[] = {TWILL_MEASURED_COLLECTIVES(ROW)};
     return &facts[collective];
 }
 

@@ -4,30 +4,12 @@
 #ifndef TWILL_BENCH_COLLECTIVE_H
 #define TWILL_BENCH_COLLECTIVE_H
 
+#include "bench/common/measured_collectives.h"
 #include "lib/twill.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum twill_bench_collective {
-    TWILL_BENCH_ALLREDUCE,
-    TWILL_BENCH_BROADCAST,
-    TWILL_BENCH_BARRIER,
-    TWILL_BENCH_REDUCE,
-    TWILL_BENCH_ALLGATHER,
-    TWILL_BENCH_ALLGATHERV,
-    TWILL_BENCH_REDUCE_SCATTER,
-    TWILL_BENCH_REDUCE_SCATTERV,
-    TWILL_BENCH_GATHER,
-    TWILL_BENCH_GATHERV,
-    TWILL_BENCH_SCATTER,
-    TWILL_BENCH_SCATTERV,
-    TWILL_BENCH_ALLTOALL,
-    TWILL_BENCH_ALLTOALLV,
-    TWILL_BENCH_SENDRECV, /* to the next rank, from the previous one */
-    TWILL_BENCH_COLLECTIVE_COUNT
-};
 
 /* Which shards of a buffer a rank has: none, all, its own, or all on the root only. */
 enum twill_bench_holder {

@@ -23,14 +23,6 @@ enum {
     OPTION_CSV
 };
 
-static const char *const type_names[TWILL_TYPE_COUNT] = {
-    [TWILL_F32] = "float",     [TWILL_F64] = "double",    [TWILL_I32] = "int32",
-    [TWILL_I64] = "int64",     [TWILL_F16] = "half",      [TWILL_BF16] = "bfloat16",
-    [TWILL_I8] = "int8",       [TWILL_U8] = "uint8",      [TWILL_I16] = "int16",
-    [TWILL_U16] = "uint16",    [TWILL_U32] = "uint32",    [TWILL_U64] = "uint64",
-    [TWILL_F8E4M3] = "f8e4m3", [TWILL_F8E5M2] = "f8e5m2",
-};
-
 static const struct option long_options[] = {
     {"minbytes", required_argument, NULL, 'b'},
     {"maxbytes", required_argument, NULL, 'e'},
@@ -117,21 +109,6 @@ static const char usage[] =
     "\n"
     "Exit status: 0 success, 1 a wrong value or a failure, 2 a wrong command line.\n";
 
-int twill_bench_level(const char *text)
-{
-    static const char *const names[TWILL_LEVEL_COUNT] = {"tile",    "l3",   "numa",
-                                                         "package", "node", "group"};
-    for (int level = 0; level < TWILL_LEVEL_COUNT; level++)
-        if (strcmp(text, names[level]) == 0)
-            return level;
-    return -1;
-}
-
-const char *twill_bench_type_name(twill_type type)
-{
-    return type_names[type];
-}
-
 /* Write an option's name for messages: "-b/--minbytes". */
 static void name_option(int letter, char *text, size_t bytes)
 {
@@ -202,8 +179,8 @@ static bool set_type(struct twill_bench_options *options, const char *text, bool
 static bool set_op(struct twill_bench_options *options, const char *text, bool speak)
 {
     options->op = TWILL_BENCH_ALL;
-    for (int op = 0; op < TWILL_OP_COUNT; op++)
-        if (op <= TWILL_LXOR && strcmp(text, twill_op_name((twill_op)op)) == 0)
+    for (int op = 0; op < TWILL_BENCH_OPS; op++)
+        if (strcmp(text, twill_op_name((twill_op)op)) == 0)
             options->op = op;
     return options->op != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
            complain_bench(speak, 'o', text,

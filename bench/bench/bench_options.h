@@ -53,10 +53,4 @@ enum twill_bench_parsed { TWILL_BENCH_RUN, TWILL_BENCH_DONE, TWILL_BENCH_USAGE }
 enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, int argc,
                                           char **argv, bool speak);
 
-/* Return the level of the machine of this name, or -1. */
-int twill_bench_level(const char *text);
-
-/* Return nccl-tests' name of a type: "float", ... */
-const char *twill_bench_type_name(twill_type type);
-
 #endif

@@ -19,7 +19,7 @@ static const struct type_facts {
     int mantissa;      /* bits, without the hidden one */
     int64_t magnitude; /* largest value in sum, min, max and avg */
     int factors;       /* ranks that contribute other factors than 1 to a product */
-} facts[TWILL_TYPE_COUNT] = {
+} facts[] = {
     [TWILL_F32] = {false, true, 32, 8, 23, 1 << 15, 12},
     [TWILL_F64] = {false, true, 64, 11, 52, INT64_C(1) << 40, 12},
     [TWILL_I32] = {true, true, 32, 0, 0, 1 << 20, 0},
@@ -35,6 +35,7 @@ static const struct type_facts {
     [TWILL_F8E4M3] = {false, true, 8, 4, 3, 3, 6},
     [TWILL_F8E5M2] = {false, true, 8, 5, 2, 3, 12},
 };
+_Static_assert(sizeof(facts) / sizeof(*facts) == TWILL_TYPE_COUNT, "facts of each");
 
 static bool is_bitwise(twill_op op)
 {

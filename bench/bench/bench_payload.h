@@ -18,7 +18,11 @@ struct twill_bench_payload {
     unsigned round;
 };
 
-/* Return whether an operation on a type can be checked. Operations on pairs cannot. */
+/* Operations that can be checked: the first ones. Those on pairs, the last two, cannot. */
+enum { TWILL_BENCH_OPS = TWILL_MINLOC };
+_Static_assert(TWILL_MAXLOC == TWILL_BENCH_OPS + 1 && TWILL_OP_COUNT == TWILL_BENCH_OPS + 2,
+               "a later operation needs its own place");
+/* Return whether an operation on a type can be checked. */
 bool twill_bench_op_takes(twill_op op, twill_type type);
 
 /* Write a rank's contribution, from position `first` on. */

@@ -2,6 +2,7 @@
 /* Time and check one size as nccl-tests does: one separate call, a barrier, the timed iterations
  * over shifting offsets, times combined over ranks, then the check. */
 #include "bench/bench/bench_run.h"
+#include "bench/common/option_names.h"
 
 #include <stdlib.h>
 #include <string.h>

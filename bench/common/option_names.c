@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names on the tools' command lines. */
 #include "bench/common/option_names.h"
-#include "lib/twill.h"
+#include "bench/common/measured_collectives.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -24,11 +24,8 @@ static bool normalise(const char *text, char plain[WORDS_MOST])
 
 const char *twill_bench_collective_name(const char *text)
 {
-    static const char *const names[] = {
-        "allreduce", "broadcast", "barrier",   "reduce",          "allgather",
-        "gather",    "scatter",   "alltoall",  "reduce_scatter",  "sendrecv",
-        "gatherv",   "scatterv",  "alltoallv", "reduce_scatterv", "allgatherv",
-    };
+#define COLLECTIVE_NAME(NOUN, name, ...) name,
+    static const char *const names[] = {TWILL_MEASURED_COLLECTIVES(COLLECTIVE_NAME)};
     char plain[WORDS_MOST], own[WORDS_MOST];
     if (!normalise(text, plain))
         return text;
@@ -40,29 +37,52 @@ const char *twill_bench_collective_name(const char *text)
     return text;
 }
 
+/* Names of each type: that of nccl-tests, used in reports, then others. twill_type_name() is
+ * understood, too. */
+static const char *const type_names[][3] = {
+    [TWILL_F32] = {"float", "fp32", "float32"},
+    [TWILL_F64] = {"double", "fp64", "float64"},
+    [TWILL_I32] = {"int32", "int"},
+    [TWILL_I64] = {"int64"},
+    [TWILL_F16] = {"half", "fp16", "float16"},
+    [TWILL_BF16] = {"bfloat16"},
+    [TWILL_I8] = {"int8"},
+    [TWILL_U8] = {"uint8"},
+    [TWILL_I16] = {"int16"},
+    [TWILL_U16] = {"uint16"},
+    [TWILL_U32] = {"uint32"},
+    [TWILL_U64] = {"uint64"},
+    [TWILL_F8E4M3] = {"f8e4m3", "fp8e4m3", "float8e4m3"},
+    [TWILL_F8E5M2] = {"f8e5m2", "fp8e5m2", "float8e5m2"},
+};
+_Static_assert(sizeof(type_names) / sizeof(*type_names) == TWILL_TYPE_COUNT, "names of each");
+
+const char *twill_bench_type_name(twill_type type)
+{
+    return type_names[type][0];
+}
+
 int twill_bench_type_parse(const char *text)
 {
-    static const struct {
-        const char *other;
-        twill_type type;
-    } names[] = {
-        {"float", TWILL_F32},      {"fp32", TWILL_F32},          {"float32", TWILL_F32},
-        {"double", TWILL_F64},     {"fp64", TWILL_F64},          {"float64", TWILL_F64},
-        {"half", TWILL_F16},       {"fp16", TWILL_F16},          {"float16", TWILL_F16},
-        {"bfloat16", TWILL_BF16},  {"int8", TWILL_I8},           {"uint8", TWILL_U8},
-        {"int16", TWILL_I16},      {"uint16", TWILL_U16},        {"int32", TWILL_I32},
-        {"int", TWILL_I32},        {"uint32", TWILL_U32},        {"int64", TWILL_I64},
-        {"uint64", TWILL_U64},     {"fp8e4m3", TWILL_F8E4M3},    {"float8e4m3", TWILL_F8E4M3},
-        {"fp8e5m2", TWILL_F8E5M2}, {"float8e5m2", TWILL_F8E5M2},
-    };
     char plain[WORDS_MOST];
     if (!normalise(text, plain))
         return -1;
-    for (int type = 0; type < TWILL_TYPE_COUNT; type++)
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         if (strcmp(plain, twill_type_name((twill_type)type)) == 0)
             return type;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(plain, names[i].other) == 0)
-            return (int)names[i].type;
+        for (size_t i = 0; i < sizeof(*type_names) / sizeof(**type_names); i++)
+            if (type_names[type][i] != NULL && strcmp(plain, type_names[type][i]) == 0)
+                return type;
+    }
+    return -1;
+}
+
+int twill_bench_level(const char *text)
+{
+    static const char *const names[] = {"tile", "l3", "numa", "package", "node", "group"};
+    _Static_assert(sizeof(names) / sizeof(*names) == TWILL_LEVEL_COUNT, "a name for each");
+    for (int level = 0; level < TWILL_LEVEL_COUNT; level++)
+        if (strcmp(text, names[level]) == 0)
+            return level;
     return -1;
 }

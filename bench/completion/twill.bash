@@ -94,7 +94,7 @@ _twill_info()
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;
-        *) _twill_words "f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 mapped fetched vector ordered" "$word" ;;
+        *) _twill_words "f32 f64 f16 bf16 f8e4m3 f8e5m2 i8 u8 i16 u16 i32 u32 i64 u64 mapped fetched vector ordered" "$word" ;;
         esac
         ;;
     esac

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that return names, messages, descriptions and counters. */
 #include "lib/exec/progress.h"
+#include "lib/lists.h"
 
 #include <stdio.h>
 
@@ -22,6 +23,7 @@ const char *twill_strerror(twill_status status)
         "not supported",
         "internal error",
     };
+    _Static_assert(TWILL_ARRAY_LENGTH(messages) == 1 - TWILL_ERR_INTERNAL, "a message for each");
     size_t index = (size_t)-status;
     return status <= 0 && index < TWILL_ARRAY_LENGTH(messages) ? messages[index] : "unknown status";
 }
@@ -34,9 +36,8 @@ const char *twill_version(void)
 
 const char *twill_op_name(twill_op op)
 {
-    static const char *const names[TWILL_OP_COUNT] = {"sum",  "prod",   "min",   "max",  "avg",
-                                                      "band", "bor",    "bxor",  "land", "lor",
-                                                      "lxor", "minloc", "maxloc"};
+#define OP_NAME(NOUN, name, with) [TWILL_##NOUN] = #name,
+    static const char *const names[] = {TWILL_OPS(OP_NAME, )};
     if ((unsigned)op >= TWILL_OP_CREATED && (unsigned)op <= UINT16_MAX)
         return "created";
     return (unsigned)op < TWILL_OP_COUNT ? names[op] : NULL;

@@ -2,6 +2,7 @@
 /* User-defined operations: create, find, destroy. */
 #include "lib/api/operation.h"
 #include "lib/comm/context.h"
+#include "lib/lists.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
  * declared. All ranks come to the same answer, because all have the same infos. */
 #include "lib/comm/find_levels.h"
 #include "algorithms/world/world_levels.h"
+#include "lib/lists.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +20,8 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
     twill_topology_units(topology, cpus, &units);
     twill_topology_place(topology, &place);
     memset(info, 0, sizeof(*info)); /* padding is sent, too */
-    info->unit[TWILL_LEVEL_TILE] = (int16_t)units.tile;
-    info->unit[TWILL_LEVEL_L3] = (int16_t)units.l3;
-    info->unit[TWILL_LEVEL_NUMA] = (int16_t)units.numa;
-    info->unit[TWILL_LEVEL_PACKAGE] = (int16_t)units.package;
+#define SET_UNIT(NOUN, name, noun, with) info->unit[TWILL_LEVEL_##NOUN] = (int16_t)units.name;
+    TWILL_LEVELS_INSIDE_NODE(SET_UNIT, )
     info->roams = units.roams;
     info->elsewhere = !twill_topology_machine(topology)->is_this_machine;
     info->cpus = place.cpus;

@@ -12,6 +12,7 @@
  * orders, so that both write to the same cache lines in turn.
  */
 #include "lib/comm/comm.h"
+#include "lib/lists.h"
 
 /* A scaled sum of narrow floats is computed as a sum of f32; only its buffers are narrow. */
 static void describe_operation(struct twill_run *run)

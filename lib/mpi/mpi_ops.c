@@ -29,6 +29,8 @@ static const struct {
     {MPI_BOR, TWILL_BOR, BITWISE},          {MPI_BXOR, TWILL_BXOR, BITWISE},
     {MPI_MINLOC, TWILL_MINLOC, PAIR_KINDS}, {MPI_MAXLOC, TWILL_MAXLOC, PAIR_KINDS},
 };
+_Static_assert(sizeof(predefined) / sizeof(*predefined) == TWILL_OP_COUNT - 1,
+               "MPI has all operations but avg");
 
 /* --- operations by PMPI_Reduce_local ---------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 /* MPI types in twill. Predefined types are looked up once, at the start; a derived type when it is
  * first used, and the result is kept in an attribute of the type, so that both are freed
  * together. */
+#include "lib/lists.h"
 #include "lib/mpi/shim.h"
 
 #include <limits.h>
@@ -96,25 +97,14 @@ static const struct {
 _Static_assert(sizeof(predefined) / sizeof(*predefined) <= TWILL_MPI_TYPES / 2,
                "a hash table at most half full");
 
-static int integer_of(MPI_Count size, bool is_signed)
+/* Return twill's type of this kind and size in bytes, or -1. */
+static int number_of(enum twill_type_kind kind, MPI_Count size)
 {
-    switch (size) {
-    case 1:
-        return is_signed ? TWILL_I8 : TWILL_U8;
-    case 2:
-        return is_signed ? TWILL_I16 : TWILL_U16;
-    case 4:
-        return is_signed ? TWILL_I32 : TWILL_U32;
-    case 8:
-        return is_signed ? TWILL_I64 : TWILL_U64;
-    default:
-        return -1;
-    }
-}
-
-static int float_of(MPI_Count size)
-{
-    return size == 4 ? TWILL_F32 : size == 8 ? TWILL_F64 : -1;
+#define IS_NUMBER(NOUN, name, bits, its_kind, pairs, with)                                         \
+    if (kind == TWILL_KIND_##its_kind && size == (bits) / 8)                                       \
+        return TWILL_##NOUN;
+    TWILL_TYPES(IS_NUMBER, )
+    return -1;
 }
 
 /* The pairs that twill has: a value and an int, laid out as a C struct. */
@@ -136,11 +126,11 @@ static int native_of(enum twill_mpi_class class, MPI_Datatype type, MPI_Count si
     switch (class) {
     case TWILL_MPI_INTEGER:
     case TWILL_MPI_FORTRAN_INTEGER:
-        return integer_of(size, is_signed);
+        return number_of(is_signed ? TWILL_KIND_SIGNED : TWILL_KIND_UNSIGNED, size);
     case TWILL_MPI_FLOATING:
-        return float_of(size);
+        return number_of(TWILL_KIND_FLOAT, size);
     case TWILL_MPI_COMPLEX_NUMBER:
-        return float_of(size / 2);
+        return number_of(TWILL_KIND_FLOAT, size / 2);
     case TWILL_MPI_TRUTH: /* only the MPI knows Fortran's .TRUE. */
         return size == 1 && !is_signed ? TWILL_U8 : -1;
     case TWILL_MPI_BITS:

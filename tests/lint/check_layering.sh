@@ -11,16 +11,16 @@ may_know() # module includer included
     case $1:$3 in
     lib:*)
         case $2 in
-        lib/base.[ch]) case $3 in lib/base.h | lib/twill.h) return 0 ;; esac; return 1 ;;
+        lib/base.[ch] | lib/lists.h) case $3 in lib/base.h | lib/lists.h | lib/twill.h) return 0 ;; esac; return 1 ;;
         lib/memory/malloc/*) case $3 in lib/base.h | lib/memory/malloc/*) return 0 ;; esac; return 1 ;;
-        lib/mpi/*) case $3 in lib/base.h | lib/twill.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
+        lib/mpi/*) case $3 in lib/base.h | lib/lists.h | lib/twill.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
         esac
         case $3 in
         lib/mpi/*) return 1 ;;
         lib/* | kernels/* | algorithms/* | numa/* | fabric/*) return 0 ;;
         esac ;;
-    kernels:lib/base.h | kernels:lib/twill.h | kernels:kernels/*) return 0 ;;
-    algorithms:lib/base.h | algorithms:lib/twill.h | algorithms:algorithms/*) return 0 ;;
+    kernels:lib/base.h | kernels:lib/lists.h | kernels:lib/twill.h | kernels:kernels/*) return 0 ;;
+    algorithms:lib/base.h | algorithms:lib/lists.h | algorithms:lib/twill.h | algorithms:algorithms/*) return 0 ;;
     numa:lib/base.h | numa:lib/twill.h | numa:numa/*) return 0 ;;
     fabric:lib/base.h | fabric:lib/twill.h | fabric:algorithms/world/world.h) return 0 ;;
     fabric:numa/* | fabric:fabric/*) return 0 ;;

@@ -15,7 +15,7 @@ typedef long double wide;
 #endif
 typedef __int128 huge;
 
-static const struct twill_test_layout layouts[TWILL_TYPE_COUNT] = {
+static const struct twill_test_layout layouts[] = {
     [TWILL_F32] = {32, 23, 127, false, false}, [TWILL_F64] = {64, 52, 1023, false, false},
     [TWILL_F16] = {16, 10, 15, false, false},  [TWILL_BF16] = {16, 7, 127, false, false},
     [TWILL_F8E4M3] = {8, 3, 7, false, true},   [TWILL_F8E5M2] = {8, 2, 15, false, false},
@@ -23,6 +23,7 @@ static const struct twill_test_layout layouts[TWILL_TYPE_COUNT] = {
     [TWILL_I16] = {16, 0, 0, false, false},    [TWILL_U16] = {16, 0, 0, true, false},
     [TWILL_I32] = {32, 0, 0, false, false},    [TWILL_U32] = {32, 0, 0, true, false},
     [TWILL_I64] = {64, 0, 0, false, false},    [TWILL_U64] = {64, 0, 0, true, false}};
+_Static_assert(TWILL_ARRAY_LENGTH(layouts) == TWILL_TYPE_COUNT, "a layout for each");
 
 /* An element: its value's bits and, in a pair, its index. */
 struct number {

@@ -11,7 +11,7 @@
 static const struct type_facts_of {
     bool is_float, is_unsigned, narrow;
     int64_t most;
-} facts[TWILL_TYPE_COUNT] = {
+} facts[] = {
     [TWILL_F32] = {.is_float = true, .most = 1 << 19},
     [TWILL_F64] = {.is_float = true, .most = INT64_C(1) << 40},
     [TWILL_I32] = {.most = 1 << 26},
@@ -27,6 +27,7 @@ static const struct type_facts_of {
     [TWILL_F8E4M3] = {.is_float = true, .narrow = true, .most = 15},
     [TWILL_F8E5M2] = {.is_float = true, .narrow = true, .most = 7},
 };
+_Static_assert(TWILL_ARRAY_LENGTH(facts) == TWILL_TYPE_COUNT, "facts of each");
 
 bool test_payload_takes(twill_type type, twill_op op)
 {

@@ -27,6 +27,13 @@ sed -n 's/^ *//; /parameter, public ::/,/[^&]$/p' "$source/lib/fortran/twill.F90
 [ "$(wc -l <"$scratch/numbers.c")" -gt 35 ] || fail "the numbers of the module are not found"
 "${CC:-cc}" -fsyntax-only -include "$source/lib/twill.h" "$scratch/numbers.c" || fail "other numbers than in twill.h"
 
+# It has all types, and all operations but those on pairs.
+sed -n '/^#define TWILL_TYPES(/,/TWILL_OPS_LOCATING/s/^    X([A-Z0-9]*, \([a-z0-9]*\), .*/\1/p' "$source/lib/lists.h" >"$scratch/listed"
+[ "$(wc -l <"$scratch/listed")" -ge 25 ] || fail "the lists of lib/lists.h are not found"
+while read -r name; do
+    grep -q "\btwill_$name = [0-9]" "$source/lib/fortran/twill.F90" || fail "twill.F90 has no twill_$name"
+done <"$scratch/listed"
+
 for compiler in g++ clang++; do
     command -v $compiler >/dev/null 2>&1 || continue
     strict="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -I$source/lib $from/cpp.cpp"

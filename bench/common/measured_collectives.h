@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of what the tools call collectives, from which their names and facts are made.
+ *
+ * X(NOUN, name, src, dst, bus, properties...): TWILL_BENCH_NOUN; who has which shards in the two
+ * buffers (TWILL_BENCH_src, TWILL_BENCH_dst); its bus bandwidth (TWILL_BENCH_BUS_bus); members of
+ * struct twill_bench_facts that are not zero. sendrecv sends to the next rank, and receives from
+ * the previous one. */
+#ifndef TWILL_MEASURED_COLLECTIVES_H
+#define TWILL_MEASURED_COLLECTIVES_H
+
+#define TWILL_MEASURED_COLLECTIVES(X)                                                              \
+    X(ALLREDUCE, "allreduce", EVERYTHING, EVERYTHING, TWICE, .reduces = true)                      \
+    X(BROADCAST, "broadcast", ROOT, EVERYTHING, ONE, .rooted = true)                               \
+    X(BARRIER, "barrier", NOTHING, NOTHING, NONE, .sharded = false)                                \
+    X(REDUCE, "reduce", EVERYTHING, ROOT, ONE, .reduces = true, .rooted = true)                    \
+    X(ALLGATHER, "allgather", OWN, EVERYTHING, MOST, .sharded = true)                              \
+    X(ALLGATHERV, "allgatherv", OWN, EVERYTHING, MOST, .sharded = true, .vector = true)            \
+    X(REDUCE_SCATTER, "reduce_scatter", EVERYTHING, OWN, MOST, .reduces = true, .sharded = true)   \
+    X(REDUCE_SCATTERV, "reduce_scatterv", EVERYTHING, OWN, MOST, .reduces = true, .sharded = true, \
+      .vector = true)                                                                              \
+    X(GATHER, "gather", OWN, ROOT, MOST, .rooted = true, .sharded = true)                          \
+    X(GATHERV, "gatherv", OWN, ROOT, MOST, .rooted = true, .sharded = true, .vector = true)        \
+    X(SCATTER, "scatter", ROOT, OWN, MOST, .rooted = true, .sharded = true)                        \
+    X(SCATTERV, "scatterv", ROOT, OWN, MOST, .rooted = true, .sharded = true, .vector = true)      \
+    X(ALLTOALL, "alltoall", EVERYTHING, EVERYTHING, MOST, .sharded = true)                         \
+    X(ALLTOALLV, "alltoallv", EVERYTHING, EVERYTHING, MOST, .sharded = true, .vector = true,       \
+      .out_of_place = true)                                                                        \
+    X(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .out_of_place = true)
+
+enum twill_bench_collective {
+#define TWILL_BENCH_ENUMERATOR(NOUN, ...) TWILL_BENCH_##NOUN,
+    TWILL_MEASURED_COLLECTIVES(TWILL_BENCH_ENUMERATOR) TWILL_BENCH_COLLECTIVE_COUNT
+};
+
+#endif
