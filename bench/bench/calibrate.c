@@ -4,6 +4,7 @@
  * their own; its out-of-band exchange is a broadcast over the communicator of the environment. */
 #include "bench/bench/calibrate.h"
 #include "bench/common/exit_status.h"
+#include "bench/common/measured_collectives.h"
 #include "bench/common/report.h"
 
 #include <errno.h>
@@ -92,6 +93,8 @@ static const struct collective {
     {"alltoall", alltoall, true, true, NOT_IN_PLACE},
 };
 enum { CALIBRATE_COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
+_Static_assert(CALIBRATE_COLLECTIVES == TWILL_BENCH_COLLECTIVE_COUNT - 6,
+               "all but the five of uneven shards and sendrecv");
 
 /* --- what to measure -------------------------------------------------------------------------- */
 
