@@ -27,6 +27,7 @@ struct rails_case {
 struct rails_end {
     struct twill_test_end end; /* first */
     struct twill_oob *oob;
+    struct test_setting settings[TWILL_RAILS_MOST][2]; /* of each rail, while it is open */
 };
 
 /* All ranks here. */
@@ -42,7 +43,8 @@ static bool open_rails(struct twill_test_end *end, const struct rails_case *c,
 {
     struct twill_transport *rail[TWILL_RAILS_MOST];
     for (uint32_t r = 0; r < c->count; r++) {
-        const struct test_setting settings[] = {{"TEST_MOCK", c->script[r]}, {NULL, NULL}};
+        struct test_setting *settings = ((struct rails_end *)end)->settings[r];
+        settings[0] = (struct test_setting){"TEST_MOCK", c->script[r]};
         struct twill_transport_params params = {.oob = oob,
                                                 .setting = test_setting,
                                                 .settings = settings,
