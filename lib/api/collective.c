@@ -48,14 +48,14 @@ void twill_run_hash_call(struct twill_run *run)
 static void compute_signature(struct twill_run *run)
 {
     run->signature =
-        (uint32_t)((run->call_hash ^ run->comm->chain_hash) * 0x9e3779b97f4a7c15u >> 32);
+        (uint32_t)((run->call_hash ^ run->comm->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
 }
 
 /* Number a signed call and add it to the chain hash. */
 static void call_sequence(struct twill_run *run)
 {
-    run->sequence = run->comm->started;
-    run->comm->chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
+    run->sequence = run->comm->issue.started;
+    run->comm->issue.chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
@@ -66,8 +66,8 @@ void twill_comm_publish(struct twill_comm *comm, const struct twill_request *req
 void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
                      uint64_t ticks)
 {
-    comm->call = *call;
-    comm->sequence = sequence;
+    comm->issue.call = *call;
+    comm->issue.sequence = sequence;
     twill_node_enter_call(
         comm->node,
         &(struct twill_call_record){sequence, call->count, twill_call_what(call), call->root},
@@ -91,8 +91,8 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
 /* Put the name of this call, which is not the one in progress, before the error's message. */
 static twill_status refuse_call(struct twill_comm *comm, const struct twill_call *call)
 {
-    comm->call = *call;
-    comm->sequence = comm->started;
+    comm->issue.call = *call;
+    comm->issue.sequence = comm->issue.started;
     struct twill_error own = comm->error;
     twill_error_clear(&comm->error);
     (void)TWILL_COMM_FAIL(comm, own.status, "%s", own.message);
@@ -145,8 +145,8 @@ static inline void begin_at(struct twill_request *request, uint64_t entered)
     struct twill_run *run = &request->run;
     struct twill_comm *comm = request->comm;
     compute_signature(run);
-    bool is_fast = comm->queue == NULL && run->plan != NULL &&
-                   twill_comm_has_arrived(comm, comm->epoch - run->max_ahead);
+    bool is_fast = comm->issue.queue == NULL && run->plan != NULL &&
+                   twill_comm_has_arrived(comm, comm->issue.epoch - run->max_ahead);
     if (TWILL_LIKELY(is_fast))
         twill_run_fast_post(run);
     run->started = run->finished = 0;
@@ -169,7 +169,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
                                   uint64_t entered)
 {
     struct twill_comm *comm = request->comm;
-    comm->started++;
+    comm->issue.started++;
     twill_status status = twill_request_prepare(request, call);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return refuse_call(comm, call);
@@ -180,7 +180,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
 
 static twill_status call_run(struct twill_comm *comm, const struct twill_call *call)
 {
-    struct twill_request *request = &comm->blocking;
+    struct twill_request *request = &comm->issue.blocking;
     uint64_t ticks = twill_ticks();
     twill_status status = twill_comm_usable(comm);
     if (TWILL_UNLIKELY(status != TWILL_OK))
@@ -220,11 +220,11 @@ twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *ca
 void twill_call_last(struct twill_comm *comm)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER, .type = TWILL_F32};
-    struct twill_request *request = &comm->blocking;
+    struct twill_request *request = &comm->issue.blocking;
     twill_status status = twill_comm_usable(comm);
     if (status != TWILL_OK)
         return;
-    comm->started++;
+    comm->issue.started++;
     status = twill_request_prepare(request, &barrier);
     if (status == TWILL_OK) {
         request->run.summary.vector = true;
@@ -301,7 +301,7 @@ twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *
 
 static bool queue_is_empty(const void *comm)
 {
-    return ((const struct twill_comm *)comm)->queue == NULL;
+    return ((const struct twill_comm *)comm)->issue.queue == NULL;
 }
 
 static bool is_collected(const void *run)
@@ -321,14 +321,14 @@ static twill_status exchange_addresses(struct twill_request *request)
     run->collected = !exchanges;
     if (!any_exchanges)
         return TWILL_OK;
-    comm->started++;
+    comm->issue.started++;
     compute_signature(run);
     call_sequence(run);
     request->ticks = twill_ticks();
     twill_comm_publish(comm, request);
-    comm->exchanging = run;
+    comm->issue.exchanging = run;
     twill_status status = twill_comm_wait(comm, is_collected, run);
-    comm->exchanging = NULL;
+    comm->issue.exchanging = NULL;
     run->arrived = false; /* does not hold for the calls that start the request */
     TWILL_TRY(&comm->error, status);
     return call_run(comm, &barrier);
@@ -346,7 +346,7 @@ static twill_status prepare_request(struct twill_request *request, const struct 
     if (answer < 0)
         return (twill_status)answer;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->slot[i]));
+        TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->issue.slot[i]));
     return TWILL_OK;
 }
 

@@ -147,7 +147,7 @@ static void unpack_requests(struct twill_request *first, unsigned n, const unsig
 static twill_status begin_collective(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
-    comm->started++;
+    comm->issue.started++;
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     twill_request_begin(request);
     return TWILL_OK;
@@ -177,13 +177,13 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     call.src = call.dst = group->packed;
     call.count = count;
     pack_requests(first, n, group->packed);
-    TWILL_TRY(&comm->error, twill_request_prepare(&comm->blocking, &call));
+    TWILL_TRY(&comm->error, twill_request_prepare(&comm->issue.blocking, &call));
     /* Ranks compare a hash of all counts, not only their sum. */
-    comm->blocking.run.summary.vector = true;
-    comm->blocking.run.summary.count = counts;
-    twill_run_hash_call(&comm->blocking.run);
-    TWILL_TRY(&comm->error, begin_collective(&comm->blocking));
-    TWILL_TRY(&comm->error, wait_request(&comm->blocking));
+    comm->issue.blocking.run.summary.vector = true;
+    comm->issue.blocking.run.summary.count = counts;
+    twill_run_hash_call(&comm->issue.blocking.run);
+    TWILL_TRY(&comm->error, begin_collective(&comm->issue.blocking));
+    TWILL_TRY(&comm->error, wait_request(&comm->issue.blocking));
     unpack_requests(first, n, group->packed);
     return TWILL_OK;
 }

@@ -57,11 +57,12 @@ static twill_status check_point(struct twill_comm *comm, const struct twill_poin
 static twill_status open_self(struct twill_comm *comm)
 {
     struct twill_transport_params params = {.oob = comm->oob};
-    if (comm->transports == TWILL_TRANSPORTS_MOST)
+    if (comm->links.transports == TWILL_TRANSPORTS_MOST)
         return TWILL_FAIL(&comm->error, TWILL_ERR_INTERNAL, "too many transports");
     TWILL_TRY(&comm->error,
-              twill_self_transport.open(&comm->transport[comm->transports], &params, &comm->error));
-    comm->route[comm->rank] = (uint8_t)comm->transports++;
+              twill_self_transport.open(&comm->links.transport[comm->links.transports], &params,
+                                        &comm->error));
+    comm->links.route[comm->rank] = (uint8_t)comm->links.transports++;
     return TWILL_OK;
 }
 
@@ -107,7 +108,7 @@ twill_status twill_point_prepare(struct twill_request *request, const struct twi
 static int to_itself(const struct twill_comm *comm)
 {
     int open = 0;
-    for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
+    for (const struct twill_request *r = comm->issue.points; r != NULL; r = r->next)
         for (int way = OUT; way <= IN; way++)
             if (r->transfer[way].status == TWILL_PENDING && r->transfer[way].peer == comm->rank)
                 open += way == OUT ? 1 : -1;
@@ -145,10 +146,10 @@ twill_status twill_point_begin(struct twill_request *request)
         request->ticks = twill_ticks();
         twill_log_begin(request);
     }
-    request->next = comm->points;
-    comm->points = request;
+    request->next = comm->issue.points;
+    comm->issue.points = request;
     request->has_messages = true;
-    comm->messaging++;
+    comm->issue.messaging++;
     atomic_store_explicit(&request->state, TWILL_REQUEST_ACTIVE, memory_order_release);
     TWILL_TRY(&comm->error, twill_point_bounce_in(request));
     for (int way = IN; way >= OUT; way--) {
@@ -173,7 +174,7 @@ static twill_status point_differs(struct twill_request *request, int way)
     if (t->peer_bytes != t->bytes)
         snprintf(theirs, sizeof(theirs), ": there are %llu bytes of it",
                  (unsigned long long)t->peer_bytes);
-    comm->differs = t->peer;
+    comm->issue.differs = t->peer;
     return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
                       "%s: %s %s (count %zu, %s): that rank has another count or type%s",
                       TWILL_COMM_RANK_NAME(comm, comm->rank), way == OUT ? "send to" : "recv from",
@@ -209,7 +210,7 @@ bool twill_point_is_lonely(const struct twill_request *request)
 int twill_points_sweep(struct twill_comm *comm)
 {
     int completed = 0;
-    for (struct twill_request **link = &comm->points; *link != NULL;) {
+    for (struct twill_request **link = &comm->issue.points; *link != NULL;) {
         struct twill_request *request = *link;
         TWILL_TRY(&comm->error, point_outcome(request));
         if (is_pending(request)) {
@@ -245,7 +246,7 @@ static twill_status sweep_points(struct twill_comm *comm)
 
 static twill_status run_point(struct twill_comm *comm, const struct twill_point *point)
 {
-    struct twill_request *request = &comm->blocking_point;
+    struct twill_request *request = &comm->issue.blocking_point;
     twill_status status = twill_comm_usable(comm);
     if (status != TWILL_OK)
         return status;

@@ -74,7 +74,7 @@ static twill_status restart_request(struct twill_request *request)
         (void)twill_point_launch(request); /* a failure is returned by the wait */
         return TWILL_OK;
     }
-    comm->started++;
+    comm->issue.started++;
     twill_status status = twill_request_bounce_in(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status);
@@ -167,12 +167,12 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
         status = refuse_lonely(comm);
     } else {
         uint64_t started = begin_time(request);
-        comm->wait_since = *since;
-        comm->timed_out_since = 0;
+        comm->waits.wait_since = *since;
+        comm->waits.timed_out_since = 0;
         (void)wait_until(comm, twill_request_done, request);
-        comm->wait_since = 0;
-        if (comm->timed_out_since != 0)
-            *since = comm->timed_out_since;
+        comm->waits.wait_since = 0;
+        if (comm->waits.timed_out_since != 0)
+            *since = comm->waits.timed_out_since;
         status = finish_request(request, handle);
         count_time(comm, started);
     }

@@ -116,10 +116,11 @@ static twill_status agree_on_between(struct twill_comm *comm, struct twill_trans
 static void suit_segments(struct twill_comm *comm)
 {
     const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT_NET];
-    for (unsigned t = 0; t < comm->transports && strcmp(source, "default") == 0; t++) {
-        size_t best = comm->transport[t]->best_message;
+    for (unsigned t = 0; t < comm->links.transports && strcmp(source, "default") == 0; t++) {
+        size_t best = comm->links.transport[t]->best_message;
         if (best > 0)
-            comm->segment_net = twill_min(comm->segment_net, best * comm->world->nodes);
+            comm->tuning.segment_net =
+                twill_min(comm->tuning.segment_net, best * comm->world->nodes);
     }
 }
 
@@ -129,15 +130,15 @@ static twill_status open_transports(struct twill_comm *comm)
     struct twill_transport_params params = params_of(comm);
     TWILL_TRY(error, agree_on_between(comm, &params));
     uint32_t needed = transports_needed(&params);
-    uint8_t place[32] = {0}; /* of registry entry t in comm->transport */
+    uint8_t place[32] = {0}; /* of registry entry t in comm->links.transport */
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         if (!(needed >> t & 1))
             continue;
         params.common = &comm->context->common[t];
-        place[t] = (uint8_t)comm->transports;
-        TWILL_TRY(error, twill_rails_open(&comm->transport[comm->transports], twill_transport_at(t),
-                                          &params, error));
-        comm->transports++;
+        place[t] = (uint8_t)comm->links.transports;
+        TWILL_TRY(error, twill_rails_open(&comm->links.transport[comm->links.transports],
+                                          twill_transport_at(t), &params, error));
+        comm->links.transports++;
     }
     for (uint32_t r = 0; r < comm->world->size; r++) {
         size_t t = twill_transport_between(&params, comm->rank, r);
@@ -145,7 +146,7 @@ static twill_status open_transports(struct twill_comm *comm)
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "no transport from %s to %s",
                               TWILL_COMM_RANK_NAME(comm, comm->rank),
                               TWILL_COMM_RANK_NAME(comm, r));
-        comm->route[r] = place[t];
+        comm->links.route[r] = place[t];
     }
     suit_segments(comm);
     if (comm->oob != comm->context->oob) /* noted with the context's own communicator */
@@ -154,9 +155,9 @@ static twill_status open_transports(struct twill_comm *comm)
         twill_say(&comm->context->log, TWILL_LOG_INFO,
                   "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
     check_names(comm);
-    for (unsigned t = 0; t < comm->transports; t++)
+    for (unsigned t = 0; t < comm->links.transports; t++)
         twill_context_note(comm->context, "transport: %s",
-                           comm->transport[t]->ops->describe(comm->transport[t]));
+                           comm->links.transport[t]->ops->describe(comm->links.transport[t]));
     twill_comm_note_rails(comm);
     return TWILL_OK;
 }
@@ -164,7 +165,7 @@ static twill_status open_transports(struct twill_comm *comm)
 static twill_status open_views(struct twill_comm *comm)
 {
     for (uint32_t l = 0; l < comm->local_size; l++)
-        TWILL_TRY(&comm->error, twill_heap_view_open(&comm->view[l], &comm->context->heap,
+        TWILL_TRY(&comm->error, twill_heap_view_open(&comm->links.view[l], &comm->context->heap,
                                                      comm->job[comm->node->rank[l]], &comm->error));
     return TWILL_OK;
 }
@@ -175,18 +176,19 @@ static twill_status open_single_copy(struct twill_comm *comm, const struct twill
                                      const uint32_t *ranks)
 {
     char how[240];
-    if (parent != NULL && twill_single_copy_is_known(parent->single_copy))
-        return twill_single_copy_derive(&comm->single_copy, parent->single_copy, parent->world,
-                                        ranks, comm->world, comm->rank, &comm->error);
+    if (parent != NULL && twill_single_copy_is_known(parent->links.single_copy))
+        return twill_single_copy_derive(&comm->links.single_copy, parent->links.single_copy,
+                                        parent->world, ranks, comm->world, comm->rank,
+                                        &comm->error);
     enum twill_single_copy_kind setting =
         (enum twill_single_copy_kind)comm->context->config.number[TWILL_VARIABLE_REACH];
-    TWILL_TRY(&comm->error, twill_single_copy_open(&comm->single_copy, comm->oob, comm->world,
+    TWILL_TRY(&comm->error, twill_single_copy_open(&comm->links.single_copy, comm->oob, comm->world,
                                                    setting, how, sizeof(how), &comm->error));
     if (comm->oob != comm->context->oob)
         return TWILL_OK;
     twill_context_note(comm->context, "memory of other ranks: %s", how);
     bool unavailable = setting != TWILL_SINGLE_COPY_AUTO && setting != TWILL_SINGLE_COPY_NONE &&
-                       comm->single_copy == NULL;
+                       comm->links.single_copy == NULL;
     if (unavailable)
         twill_say(&comm->context->log,
                   twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&comm->context->log)),
@@ -204,7 +206,7 @@ static twill_status node_open(struct twill_comm *comm)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     for (uint32_t r = 0; r < size; r++)
         label[r] = comm->world->node[r];
-    size_t shared = twill_max(comm->segment, comm->segment_net);
+    size_t shared = twill_max(comm->tuning.segment, comm->tuning.segment_net);
     struct twill_shm_region_placer placer = twill_context_placer(comm->context);
     twill_status status =
         twill_node_open(&comm->node, comm->oob, label, twill_round_up(shared, 4096),
@@ -249,15 +251,15 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
     comm->local = comm->world->local[comm->rank];
     comm->local_size = comm->world->node_size[comm->world->node[comm->rank]];
     comm->job = calloc(comm->world->size, sizeof(*comm->job));
-    comm->route = calloc(comm->world->size, sizeof(*comm->route));
-    comm->connected = calloc(comm->world->size, sizeof(*comm->connected));
-    comm->view = calloc(comm->local_size, sizeof(*comm->view));
-    comm->reported = calloc(comm->world->size, sizeof(*comm->reported));
-    if (comm->view == NULL || comm->reported == NULL || comm->route == NULL ||
-        comm->connected == NULL || comm->job == NULL)
+    comm->links.route = calloc(comm->world->size, sizeof(*comm->links.route));
+    comm->links.connected = calloc(comm->world->size, sizeof(*comm->links.connected));
+    comm->links.view = calloc(comm->local_size, sizeof(*comm->links.view));
+    comm->health.reported = calloc(comm->world->size, sizeof(*comm->health.reported));
+    if (comm->links.view == NULL || comm->health.reported == NULL || comm->links.route == NULL ||
+        comm->links.connected == NULL || comm->job == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
-    TWILL_TRY(&comm->error, twill_request_open(&comm->blocking, comm));
-    TWILL_TRY(&comm->error, twill_request_open(&comm->blocking_point, comm));
+    TWILL_TRY(&comm->error, twill_request_open(&comm->issue.blocking, comm));
+    TWILL_TRY(&comm->error, twill_request_open(&comm->issue.blocking_point, comm));
     bool same = comm->world->size == comm->context->world.size;
     for (uint32_t r = 0; r < comm->world->size; r++) {
         comm->job[r] = parent != NULL ? parent->job[ranks[r]] : r;
@@ -325,21 +327,21 @@ static void configure(struct twill_comm *comm)
 {
     const struct twill_config *config = &comm->context->config;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
-    comm->learns = spin < 0;
+    comm->tuning.learns = spin < 0;
     comm->traced = twill_log_enabled(&comm->context->log, TWILL_LOG_DEBUG);
-    comm->spin = spin >= 0                ? (uint32_t)spin
-                 : comm->context->crowded ? TWILL_SPIN_SHARED
-                                          : TWILL_SPIN_ALONE;
-    comm->timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
-    comm->segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
-    comm->segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
-    comm->threads = (int)config->number[TWILL_VARIABLE_THREADS];
-    comm->reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
-    comm->stream = stream_from(comm);
-    comm->test_wait.suspect = UINT32_MAX;
-    comm->ended_at_timeout = UINT64_MAX;
-    comm->epoch = TWILL_LINES; /* above 0, the epoch of unused lines */
-    comm->arrived = comm->epoch - 1;
+    comm->tuning.spin = spin >= 0                ? (uint32_t)spin
+                        : comm->context->crowded ? TWILL_SPIN_SHARED
+                                                 : TWILL_SPIN_ALONE;
+    comm->tuning.timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
+    comm->tuning.segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
+    comm->tuning.segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
+    comm->tuning.threads = (int)config->number[TWILL_VARIABLE_THREADS];
+    comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
+    comm->tuning.stream = stream_from(comm);
+    comm->waits.test_wait.suspect = UINT32_MAX;
+    comm->waits.ended_at_timeout = UINT64_MAX;
+    comm->issue.epoch = TWILL_LINES; /* above 0, the epoch of unused lines */
+    comm->issue.arrived = comm->issue.epoch - 1;
     comm->ticks_at_start = twill_ticks();
     comm->ns_at_start = twill_now();
 }
@@ -351,21 +353,21 @@ void twill_comm_close(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->live, TWILL_GONE, memory_order_relaxed);
     struct twill_context *context = comm->context;
-    for (unsigned t = 0; t < comm->transports; t++)
-        comm->transport[t]->ops->close(comm->transport[t]);
+    for (unsigned t = 0; t < comm->links.transports; t++)
+        comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_plans_destroy(comm);
-    twill_chooser_destroy(comm->chooser);
+    twill_chooser_destroy(comm->plan_cache.chooser);
     twill_group_destroy(comm);
     twill_requests_destroy(comm);
-    twill_single_copy_close(comm->single_copy);
+    twill_single_copy_close(comm->links.single_copy);
     if (comm->node != NULL)
         twill_node_close(comm->node);
-    free(comm->route);
-    free(comm->connected);
-    free(comm->reported);
-    for (uint32_t l = 0; comm->view != NULL && l < comm->local_size; l++)
-        twill_heap_view_close(&comm->view[l]);
-    free(comm->view);
+    free(comm->links.route);
+    free(comm->links.connected);
+    free(comm->health.reported);
+    for (uint32_t l = 0; comm->links.view != NULL && l < comm->local_size; l++)
+        twill_heap_view_close(&comm->links.view[l]);
+    free(comm->links.view);
     free(comm->job);
     twill_world_destroy(&comm->own);
     if (comm->oob != context->oob)
@@ -431,9 +433,9 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer)
 {
     struct twill_transport *link = twill_comm_link(comm, peer);
-    if (!comm->connected[peer] && link->ops->connect != NULL)
+    if (!comm->links.connected[peer] && link->ops->connect != NULL)
         TWILL_TRY(&comm->error, link->ops->connect(link, peer, &comm->error));
-    comm->connected[peer] = 1;
+    comm->links.connected[peer] = 1;
     return TWILL_OK;
 }
 
@@ -447,8 +449,8 @@ void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
 {
     *counters = comm->counters;
     counters->seconds = twill_comm_seconds(comm, comm->ticks);
-    for (unsigned t = 0; t < comm->transports; t++) {
-        const struct twill_transport *transport = comm->transport[t];
+    for (unsigned t = 0; t < comm->links.transports; t++) {
+        const struct twill_transport *transport = comm->links.transport[t];
         counters->bytes_copied += transport->counters.copied;
         counters->registrations += transport->counters.registrations;
         counters->deregistrations += transport->counters.deregistrations;

@@ -24,6 +24,88 @@ struct twill_waiting {
     uint32_t suspect; /* rank found dead once; UINT32_MAX: none */
 };
 
+/* How a communicator reaches its peers. */
+struct twill_comm_links {
+    struct twill_transport *transport[TWILL_TRANSPORTS_MOST];
+    unsigned transports;
+    uint8_t *route;                        /* [size] index into transport, for each peer */
+    uint8_t *connected;                    /* [size] */
+    struct twill_heap_view *view;          /* [local_size] heaps of the ranks of this node */
+    struct twill_single_copy *single_copy; /* other memory of theirs; NULL: inaccessible */
+    char rail_line[224];                   /* result of twill_comm_rail() */
+};
+
+/* The plans of a communicator: lib/exec/plan.c. */
+struct twill_plan_cache {
+    const struct twill_plan *last; /* plan of the last call, and the request it was selected for */
+    struct twill_select_request last_key;
+    struct twill_plan *plans;
+    struct twill_chooser *chooser;
+};
+
+/* The issue queue: calls in the order they were started, and their numbers. */
+struct twill_issue_queue {
+    struct twill_slot slot[TWILL_WINDOW];
+    struct twill_request *queue, *queue_tail; /* collectives under way, in order of start */
+    struct twill_request *filling;            /* the first with segments that have not begun */
+    struct twill_request *points;             /* point-to-point requests under way */
+    struct twill_request *spare;              /* requests for reuse */
+    struct twill_request_slab *slab;          /* their memory */
+    unsigned unused;                          /* requests never used, in the first slab */
+    const struct twill_transfer *setting_up;  /* [2] of lib/comm/comm_bootstrap.c, or NULL */
+    struct twill_run *exchanging; /* persistent call being initialised: addresses outstanding */
+    unsigned messaging;           /* requests under way that may have messages */
+    struct twill_request blocking, blocking_point;
+
+    struct twill_call call; /* as published: the first that is not complete, or the last one */
+    uint64_t sequence;      /* its number, from 1; 0: none yet */
+    uint64_t started;       /* calls started */
+    uint64_t chain_hash;    /* of all calls so far, for the next one's signature */
+    uint64_t epoch;         /* of the next instance */
+    uint64_t arrived;       /* the last instance that all ranks of the node have begun */
+    uint32_t differs;       /* rank whose message was of another call */
+};
+
+/* Waits and their deadlines: lib/exec/wait.c. Times are of twill_now(). */
+struct twill_comm_waits {
+    struct twill_waiting test_wait; /* of tests in a row that found nothing */
+    uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
+    uint64_t moved_at;              /* last advanced by a wait on another communicator */
+    uint64_t timed_out_since;       /* start of a wait that has timed out; 0: none has */
+    uint64_t ended_at_timeout; /* last call that had ended when context->timed_out was set, under
+                                  the context's lock; UINT64_MAX: this was made later */
+};
+
+/* Failures: lib/health. Any thread puts notices into the mailbox, under the context's lock. */
+struct twill_comm_health {
+    struct twill_mailbox {
+        bool failed;
+        struct twill_notice failure;
+        unsigned reports; /* received; the last TWILL_MAILBOX_REPORTS are kept */
+        struct twill_notice report[TWILL_MAILBOX_REPORTS];
+    } mailbox;
+    bool notified;              /* notice is set */
+    struct twill_notice notice; /* the first failure that another rank reported */
+    struct twill_wait_report {
+        uint64_t in;      /* this rank's call when it arrived */
+        uint32_t rank;    /* the rank that the reporter waits for */
+    } * reported;         /* [size] from ranks of other nodes */
+    uint64_t failed_call; /* number of the earlier call that has failed; 0: the current one */
+};
+
+/* Settings of a communicator, and what it has learnt about waiting. */
+struct twill_comm_tuning {
+    size_t segment, segment_net; /* bytes: TWILL_SEGMENT, TWILL_SEGMENT_NET */
+    size_t stream;               /* bytes from which stores bypass the caches */
+    uint64_t timeout_ns;
+    uint32_t spin;                    /* polls before a wait yields its core */
+    uint32_t contended;               /* > 0: another job has the core; counts back-offs since */
+    bool learns;                      /* adapt spin */
+    uint64_t yield_alone, yield_lost; /* bounds of a yield in ticks; 0: not known yet */
+    int threads;
+    bool reproducible;
+};
+
 /* Made by twill_comm_open(), ended by twill_comm_close(). Used by the thread that holds it, but for
  * the members marked otherwise. */
 struct twill_comm {
@@ -38,97 +120,33 @@ struct twill_comm {
     bool logged_substitute;     /* has warned that TWILL_ALGORITHM was not followed */
     _Atomic unsigned pending;   /* requests that other threads may advance; written by the holder */
     struct twill_context *context;
+    const char *making; /* the call that makes a communicator out of this one, or NULL */
+    struct twill_call_group *group; /* lib/api/group.c */
 
-    /* Ranks and links. */
+    /* Topology. */
     const struct twill_world *world; /* the context's, or own */
     struct twill_world own;
     uint32_t *job;         /* [size] rank in the job of each rank */
     struct twill_oob *oob; /* among its ranks, for set-up; the context's, or its own */
-    const char *making;    /* the call that makes a communicator out of this one, or NULL */
     uint32_t rank;
     uint32_t number; /* same on all its ranks; none of them has another of that number */
     uint32_t local, local_size;
     struct twill_node *node;
-    struct twill_transport *transport[TWILL_TRANSPORTS_MOST];
-    unsigned transports;
-    uint8_t *route;     /* [size] index into transport, for each peer */
-    uint8_t *connected; /* [size] */
 
-    /* Plans. */
-    const struct twill_plan *last; /* plan of the last call, and the request it was selected for */
-    struct twill_select_request last_key;
-    struct twill_plan *plans;
-    struct twill_chooser *chooser;
-
-    /* Requests. */
-    struct twill_slot slot[TWILL_WINDOW];
-    struct twill_request *queue, *queue_tail; /* collectives under way, in order of start */
-    struct twill_request *filling;            /* the first with segments that have not begun */
-    struct twill_request *points;             /* point-to-point requests under way */
-    struct twill_request *spare;              /* requests for reuse */
-    struct twill_request_slab *slab;          /* their memory */
-    unsigned unused;                          /* requests never used, in the first slab */
-    const struct twill_transfer *setting_up;  /* [2] of lib/comm/comm_bootstrap.c, or NULL */
-    struct twill_run *exchanging; /* persistent call being initialised: addresses outstanding */
-    unsigned messaging;           /* requests under way that may have messages */
-    struct twill_request blocking, blocking_point;
-
-    /* Waits: lib/exec/wait.c. Times are of twill_now(). */
-    struct twill_waiting test_wait; /* of tests in a row that found nothing */
-    uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
-    uint64_t moved_at;              /* last advanced by a wait on another communicator */
-    uint64_t timed_out_since;       /* start of a wait that has timed out; 0: none has */
-    uint64_t ended_at_timeout; /* last call that had ended when context->timed_out was set, under
-                                  the context's lock; UINT64_MAX: this was made later */
-
-    /* Calls. */
-    struct twill_call_group *group; /* lib/api/group.c */
-    uint64_t failed_call;   /* number of the earlier call that has failed; 0: the current one */
-    struct twill_call call; /* as published: the first that is not complete, or the last one */
-    uint64_t sequence;      /* its number, from 1; 0: none yet */
-    uint64_t started;       /* calls started */
-    uint64_t chain_hash;    /* of all calls so far, for the next one's signature */
-    uint64_t epoch;         /* of the next instance */
-    uint64_t arrived;       /* the last instance that all ranks of the node have begun */
-    uint32_t differs;       /* rank whose message was of another call */
-
-    /* Failures: lib/health. Any thread puts notices into the mailbox, under the context's lock. */
-    struct twill_mailbox {
-        bool failed;
-        struct twill_notice failure;
-        unsigned reports; /* received; the last TWILL_MAILBOX_REPORTS are kept */
-        struct twill_notice report[TWILL_MAILBOX_REPORTS];
-    } mailbox;
-    bool notified;              /* notice is set */
-    struct twill_notice notice; /* the first failure that another rank reported */
-    struct twill_wait_report {
-        uint64_t in;   /* this rank's call when it arrived */
-        uint32_t rank; /* the rank that the reporter waits for */
-    } * reported;      /* [size] from ranks of other nodes */
-
-    /* Peers' memory. */
-    struct twill_heap_view *view;          /* [local_size] their heaps */
-    struct twill_single_copy *single_copy; /* other memory of theirs; NULL: inaccessible */
-
-    /* Tuning. */
-    size_t segment, segment_net; /* bytes: TWILL_SEGMENT, TWILL_SEGMENT_NET */
-    size_t stream;               /* bytes from which stores bypass the caches */
-    uint64_t timeout_ns;
-    uint32_t spin;                    /* polls before a wait yields its core */
-    uint32_t contended;               /* > 0: another job has the core; counts back-offs since */
-    bool learns;                      /* adapt spin */
-    uint64_t yield_alone, yield_lost; /* bounds of a yield in ticks; 0: not known yet */
-    int threads;
-    bool reproducible;
+    struct twill_comm_links links;
+    struct twill_plan_cache plan_cache;
+    struct twill_issue_queue issue;
+    struct twill_comm_waits waits;
+    struct twill_comm_health health;
+    struct twill_comm_tuning tuning;
 
     twill_counters counters;
     uint64_t ticks, ticks_at_start, ns_at_start;
-    char rail_line[224]; /* result of twill_comm_rail() */
 };
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
 {
-    return comm->transport[comm->route[peer]];
+    return comm->links.transport[comm->links.route[peer]];
 }
 
 /* Create a communicator of the ranks of `oob`; collective over them. parent NULL: all ranks of the
@@ -227,7 +245,7 @@ twill_status twill_comm_progress(struct twill_comm *comm);
 bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch);
 static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoch)
 {
-    return TWILL_LIKELY(comm->arrived >= epoch) || twill_comm_poll_arrivals(comm, epoch);
+    return TWILL_LIKELY(comm->issue.arrived >= epoch) || twill_comm_poll_arrivals(comm, epoch);
 }
 
 /* In twill_call.collective, as published: a communicator is being made out of this one. */

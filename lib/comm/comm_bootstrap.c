@@ -82,12 +82,12 @@ static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t 
         post_round(&round, 0, TWILL_TRANSFER_SEND, self->rank[to], out, bytes, signature);
     if (status == TWILL_OK)
         status = post_round(&round, 1, TWILL_TRANSFER_RECV, self->rank[from], in, bytes, signature);
-    self->over->setting_up = round.transfer;
-    self->over->messaging++;
+    self->over->issue.setting_up = round.transfer;
+    self->over->issue.messaging++;
     if (status == TWILL_OK)
         status = twill_comm_wait(self->over, round_done, &round);
-    self->over->messaging--;
-    self->over->setting_up = NULL;
+    self->over->issue.messaging--;
+    self->over->issue.setting_up = NULL;
     if (status == TWILL_OK)
         status = round_outcome(&round);
     if (status == TWILL_OK)

@@ -52,8 +52,8 @@ static size_t rails_count(const struct twill_transport *transport)
 /* Return the communicator's rail number `index`, or NULL past the last one. */
 static const struct twill_transport *rail_at(const struct twill_comm *comm, size_t index)
 {
-    for (unsigned t = 0; t < comm->transports; t++) {
-        const struct twill_transport *transport = comm->transport[t];
+    for (unsigned t = 0; t < comm->links.transports; t++) {
+        const struct twill_transport *transport = comm->links.transport[t];
         size_t count = rails_count(transport);
         if (index < count)
             return transport->ops->rail != NULL ? transport->ops->rail(transport, index)
@@ -88,9 +88,9 @@ const char *twill_comm_rail(twill_comm *comm, size_t index)
     const struct twill_transport *rail = twill_comm_is_live(comm) ? rail_at(comm, index) : NULL;
     if (rail == NULL)
         return NULL;
-    snprintf(comm->rail_line, sizeof(comm->rail_line),
+    snprintf(comm->links.rail_line, sizeof(comm->links.rail_line),
              "rail %zu: %.96s: %llu messages, %llu bytes, %llu of headers", index, rail_name(rail),
              (unsigned long long)rail->counters.messages, (unsigned long long)rail->counters.bytes,
              (unsigned long long)rail->counters.header_bytes);
-    return comm->rail_line;
+    return comm->links.rail_line;
 }

@@ -172,7 +172,7 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
                              int32_t colour, int32_t key)
 {
     struct twill_call call = {.collective = TWILL_CALL_MAKES};
-    twill_comm_show(comm, &call, ++comm->started, twill_ticks());
+    twill_comm_show(comm, &call, ++comm->issue.started, twill_ticks());
     struct twill_error error = {0};
     struct split_entry mine = {.kind = kind, .colour = colour, .key = key};
     struct split_entry *entry = calloc(comm->world->size, sizeof(*entry));
@@ -182,7 +182,7 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
                               : divide_comm(made, comm, &mine, entry, rank, &error);
     free(entry);
     free(rank);
-    twill_node_leave_call(comm->node, comm->sequence);
+    twill_node_leave_call(comm->node, comm->issue.sequence);
     return end_split(comm, status, &error);
 }
 

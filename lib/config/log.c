@@ -106,9 +106,9 @@ void twill_log_comm(struct twill_comm *comm)
               "communicator %u: %u ranks: %s; here rank %u, %u of %u on node %u", comm->number,
               comm->world->size, levels, comm->rank, comm->local, comm->local_size,
               comm->world->node[comm->rank]);
-    for (unsigned t = 0; t < comm->transports; t++)
+    for (unsigned t = 0; t < comm->links.transports; t++)
         twill_say(log, TWILL_LOG_DEBUG, "communicator %u: transport: %s", comm->number,
-                  comm->transport[t]->ops->describe(comm->transport[t]));
+                  comm->links.transport[t]->ops->describe(comm->links.transport[t]));
 }
 
 /* --- calls ------------------------------------------------------------------------------------ */
@@ -117,16 +117,16 @@ void twill_log_choice_once(struct twill_comm *comm, const struct twill_select_re
                            const struct twill_choice *choice)
 {
     char why[400];
-    struct twill_plan *plan = comm->plans;
+    struct twill_plan *plan = comm->plan_cache.plans;
     unsigned class = request->bytes > 0 ? 64u - (unsigned)__builtin_clzll(request->bytes) : 0;
     uint64_t bit = UINT64_C(1) << twill_min(class, 63);
-    while (plan != NULL && plan != comm->last)
+    while (plan != NULL && plan != comm->plan_cache.last)
         plan = plan->next;
     if (plan == NULL || (plan->logged & bit) != 0)
         return;
     plan->logged |= bit;
-    twill_why_choice(why, sizeof(why), comm->chooser, comm->world, comm->context->tuning, request,
-                     choice);
+    twill_why_choice(why, sizeof(why), comm->plan_cache.chooser, comm->world, comm->context->tuning,
+                     request, choice);
     const char *type = twill_type_name(request->type);
     twill_say(&comm->context->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
               "communicator %u: %s%s of %zu bytes, %s: %s", comm->number,

@@ -39,10 +39,10 @@ void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *ins
             continue;
         if (run->created != NULL && run->created->scaled)
             twill_kernels_scale(kernels, run->call.type, segment.scratch, segment.user,
-                                run->created->factor, segment.count, comm->threads);
+                                run->created->factor, segment.count, comm->tuning.threads);
         else
             twill_kernels_copy(kernels, segment.scratch, segment.user, segment.count * run->element,
-                               0, comm->threads);
+                               0, comm->tuning.threads);
         comm->counters.bytes_copied += segment.count * run->element;
     }
 }
@@ -55,7 +55,7 @@ void twill_run_bounce_out(struct twill_run *run, const struct twill_instance *in
                                            .op = TWILL_SUM,
                                            .divisor = 1,
                                            .partial_sources = 1,
-                                           .threads = comm->threads};
+                                           .threads = comm->tuning.threads};
     for (uint32_t p = 0; p < shards_of(run, TWILL_DST); p++) {
         struct segment segment = segment_of(run, instance, TWILL_DST, p);
         const void *source = segment.scratch;

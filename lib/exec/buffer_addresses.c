@@ -59,7 +59,7 @@ static uint64_t address_of(const struct twill_run *run, unsigned side)
     const struct twill_side *s = &run->side[side];
     if (!side_is_needed(run, side, run->comm->rank))
         return 0;
-    if (s->bounced || run->comm->single_copy == NULL)
+    if (s->bounced || run->comm->links.single_copy == NULL)
         return TWILL_HEAP_NOWHERE;
     return (uint64_t)(uintptr_t)s->base;
 }
@@ -68,7 +68,7 @@ static uint64_t address_of(const struct twill_run *run, unsigned side)
 static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
-    bool attachable = reachable && twill_single_copy_maps(run->comm->single_copy);
+    bool attachable = reachable && twill_single_copy_maps(run->comm->links.single_copy);
     run->mapped = run->mapped && (offset != TWILL_HEAP_NOWHERE || attachable);
     run->fetched = run->fetched && reachable;
 }
@@ -99,7 +99,7 @@ static void collect_addresses(struct twill_run *run, uint32_t local,
     address[TWILL_DST] = theirs->dst_at;
     restrict_access(run, src, address[TWILL_SRC]);
     restrict_access(run, dst, address[TWILL_DST]);
-    struct twill_heap_view *view = &comm->view[local];
+    struct twill_heap_view *view = &comm->links.view[local];
     bool in_src = side_is_needed(run, TWILL_SRC, rank) && src != TWILL_HEAP_NOWHERE;
     bool in_dst = side_is_needed(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
     run->peer_src[local] = in_src ? view->base + src : NULL;
@@ -133,7 +133,7 @@ int twill_addresses_exchange(struct twill_run *run)
     if (run->collected)
         return 1;
     if (!run->published) {
-        if (!twill_comm_has_arrived(comm, comm->epoch - TWILL_WINDOW))
+        if (!twill_comm_has_arrived(comm, comm->issue.epoch - TWILL_WINDOW))
             return 0;
         run->published = true;
         run->mapped = (run->access & TWILL_ACCESS_MAPPED) != 0;

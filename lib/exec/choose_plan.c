@@ -7,7 +7,7 @@ static enum twill_order order_of(const struct twill_run *run)
 {
     if (!twill_collective_facts(run->call.collective)->reduces)
         return TWILL_ORDER_ANY;
-    if (run->comm->reproducible)
+    if (run->comm->tuning.reproducible)
         return TWILL_ORDER_LEFT;
     bool commutes = run->created == NULL || run->created->commutative;
     return commutes ? TWILL_ORDER_ANY : TWILL_ORDER_RANKS;
@@ -43,9 +43,9 @@ struct twill_select_request twill_run_select_request(const struct twill_run *run
 
 static twill_status have_chooser(struct twill_comm *comm)
 {
-    if (comm->chooser != NULL)
+    if (comm->plan_cache.chooser != NULL)
         return TWILL_OK;
-    return twill_chooser_create(&comm->chooser, comm->world, comm->context->tuning,
+    return twill_chooser_create(&comm->plan_cache.chooser, comm->world, comm->context->tuning,
                                 twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
                                 &comm->error);
 }
@@ -61,12 +61,12 @@ twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool
     if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
         return TWILL_OK;
     TWILL_TRY(&comm->error, have_chooser(comm));
-    request.fetched = comm->world->nodes == 1 && twill_single_copy_fetches(comm->single_copy);
-    run->access = twill_mapping_matters(comm->chooser, &request);
+    request.fetched = comm->world->nodes == 1 && twill_single_copy_fetches(comm->links.single_copy);
+    run->access = twill_mapping_matters(comm->plan_cache.chooser, &request);
     *any_exchanges = run->access != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 comm->world->node[run->call.root] != comm->world->node[comm->rank];
-    bool shares = comm->context->heap.region != NULL || comm->single_copy != NULL;
+    bool shares = comm->context->heap.region != NULL || comm->links.single_copy != NULL;
     *exchanges = *any_exchanges && shares && !away;
     return TWILL_OK;
 }
@@ -86,10 +86,10 @@ static twill_status find_choice(struct twill_choice *choice, struct twill_comm *
 {
     struct twill_select_request common = *key;
     common.mapped = key->mapped && comm->world->nodes == 1;
-    twill_status status = twill_select(choice, comm->chooser, &common, &comm->error);
+    twill_status status = twill_select(choice, comm->plan_cache.chooser, &common, &comm->error);
     if (status == TWILL_ERR_CONFIG && key->mapped) { /* the user asks for "@mapped" */
         twill_error_clear(&comm->error);
-        status = twill_select(choice, comm->chooser, key, &comm->error);
+        status = twill_select(choice, comm->plan_cache.chooser, key, &comm->error);
     }
     TWILL_TRY(&comm->error, status);
     struct twill_shape mapped = choice->shape;
@@ -118,8 +118,9 @@ static twill_status find_plan(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     struct twill_select_request key = twill_run_select_request(run);
-    if (TWILL_LIKELY(comm->last != NULL && requests_match(&comm->last_key, &key))) {
-        run->plan = comm->last;
+    if (TWILL_LIKELY(comm->plan_cache.last != NULL &&
+                     requests_match(&comm->plan_cache.last_key, &key))) {
+        run->plan = comm->plan_cache.last;
         return TWILL_OK;
     }
     struct twill_choice choice;
@@ -127,8 +128,8 @@ static twill_status find_plan(struct twill_run *run)
     TWILL_TRY(&comm->error, find_choice(&choice, comm, &key));
     log_substitute(comm, &choice);
     TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, &run->plan));
-    comm->last = run->plan;
-    comm->last_key = key;
+    comm->plan_cache.last = run->plan;
+    comm->plan_cache.last_key = key;
     twill_log_choice(comm, &key, &choice);
     return TWILL_OK;
 }

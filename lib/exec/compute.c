@@ -44,7 +44,7 @@ static void reduce_by_kernel(const struct twill_run *run, const struct reduction
                                               .partial_sources = f->partial_sources,
                                               .partial_result = (f->flags & TWILL_STEP_FINAL) == 0,
                                               .flags = f->stores,
-                                              .threads = comm->threads};
+                                              .threads = comm->tuning.threads};
     if (f->dsts == 1)
         twill_kernels_reduce(comm->context->kernels, &reduction, f->dst[0],
                              (const void *const *)f->source, f->sources, count);
@@ -149,7 +149,7 @@ static void copy_result(const struct twill_run *run, unsigned char *dst, const u
     if (dst == src || bytes == 0)
         return;
     twill_kernels_copy(run->comm->context->kernels, dst, src, bytes,
-                       to_caller ? run->store_flags : 0, run->comm->threads);
+                       to_caller ? run->store_flags : 0, run->comm->tuning.threads);
 }
 
 twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
@@ -194,7 +194,7 @@ static struct reduction section_of(const struct twill_run *run, const struct red
 static twill_status reduce_fetched(struct twill_run *run, const struct twill_instance *instance,
                                    const struct reduction *f, size_t count)
 {
-    const struct twill_slot *slot = &run->comm->slot[instance->epoch % TWILL_WINDOW];
+    const struct twill_slot *slot = &run->comm->issue.slot[instance->epoch % TWILL_WINDOW];
     size_t at_once = TWILL_FETCH_CHUNK / run->element;
     for (size_t done = 0; done < count; done += at_once) {
         size_t n = twill_min(at_once, count - done);
@@ -246,7 +246,7 @@ static twill_status reduce_blocks(struct twill_run *run, const struct twill_inst
         f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks);
         to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
     }
-    if (c <= copies && run->comm->threads <= 1)
+    if (c <= copies && run->comm->tuning.threads <= 1)
         at_once = twill_max(FUSED_BYTES / run->element, 1);
     if (c > copies && to_caller)
         f.stores = run->store_flags;

@@ -38,7 +38,7 @@ static twill_status record_error(const struct twill_request *request, twill_stat
     if (request->is_point)
         return TWILL_FAIL(&comm->error, status, "%s", said->message);
     comm->call = request->run.call;
-    comm->sequence = request->run.sequence;
+    comm->issue.sequence = request->run.sequence;
     return TWILL_COMM_FAIL(comm, status, "%s", said->message);
 }
 

@@ -25,7 +25,7 @@ static struct twill_posted *posted_at(const struct twill_run *run, const struct 
 static struct twill_slot *instance_slot(const struct twill_run *run,
                                         const struct twill_instance *instance)
 {
-    return &run->comm->slot[instance->epoch % TWILL_WINDOW];
+    return &run->comm->issue.slot[instance->epoch % TWILL_WINDOW];
 }
 
 static void *bounce_at(const struct twill_run *run, const struct twill_slot *slot,
@@ -100,7 +100,7 @@ static int post_transfer(struct twill_run *run, struct twill_instance *instance,
  * which; for other nodes twill_comm_fail() asks the peer by way of comm->differs. */
 static int call_differs(struct twill_comm *comm, const struct twill_transfer *request)
 {
-    comm->differs = request->peer;
+    comm->issue.differs = request->peer;
     if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
         TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
         TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
@@ -144,7 +144,7 @@ bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer)
 {
     struct twill_call call;
     uint64_t sequence, entered;
-    return run->comm->sequence >= run->sequence &&
+    return run->comm->issue.sequence >= run->sequence &&
            twill_comm_read_call(run->comm, peer, &call, &sequence, &entered) &&
            sequence >= run->sequence;
 }
@@ -355,10 +355,11 @@ twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *s
 void twill_run_fast_start(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
-    if (run->plan->most_posted > 0 || twill_run_begin_segment(run, slot, comm->epoch) != TWILL_OK)
+    struct twill_slot *slot = &comm->issue.slot[comm->issue.epoch % TWILL_WINDOW];
+    if (run->plan->most_posted > 0 ||
+        twill_run_begin_segment(run, slot, comm->issue.epoch) != TWILL_OK)
         return; /* begin_segments() tries again, and reports the error */
-    comm->epoch++;
+    comm->issue.epoch++;
     slot->instance.at[0] = run->fast_path.steps;
     slot->instance.signalled[0] = run->fast_path.signals;
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
@@ -383,8 +384,8 @@ int twill_run_advance(struct twill_slot *slot)
     if (TWILL_UNLIKELY(run->side[TWILL_DST].bounced))
         twill_run_bounce_out(run, instance);
     instance->active = false;
-    if (!run->plan->schedule.eager && run->comm->arrived < instance->epoch)
-        run->comm->arrived = instance->epoch;
+    if (!run->plan->schedule.eager && run->comm->issue.arrived < instance->epoch)
+        run->comm->issue.arrived = instance->epoch;
     run->finished++;
     return moved + 1;
 }

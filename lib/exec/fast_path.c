@@ -10,7 +10,7 @@
  *
  * Invariants:
  * - The fast path is taken only if the queue is empty (no instance is in flight, so the slot of
- *   comm->epoch is free), the run has its plan, and all ranks of the node have begun the instance
+ *   comm->issue.epoch is free), the run has its plan, and all ranks of the node have begun the instance
  *   run->max_ahead before (so the lines and copies of this epoch are free). A run whose buffer
  *   addresses must be exchanged has no plan at that time.
  * - run->fast_path is set by twill_run_lay_out(); twill_run_move() updates `from`. Its kind is NONE
@@ -98,7 +98,7 @@ static void post_copy(const struct twill_run *run, unsigned char *shared)
     struct twill_comm *comm = run->comm;
     const struct twill_fast_path *fast_path = &run->fast_path;
     twill_kernels_copy(comm->context->kernels, shared + fast_path->to, fast_path->from,
-                       fast_path->bytes, 0, comm->threads);
+                       fast_path->bytes, 0, comm->tuning.threads);
     comm->counters.bytes_copied += fast_path->bytes;
 }
 
@@ -106,7 +106,7 @@ static __attribute__((noinline)) void post_first(const struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     struct twill_node *node = comm->node;
-    uint64_t epoch = comm->epoch;
+    uint64_t epoch = comm->issue.epoch;
     unsigned lane = epoch_lane(epoch);
     const struct twill_fast_path *fast_path = &run->fast_path;
     if (fast_path->kind == TWILL_FAST_IMM) {
@@ -131,7 +131,7 @@ void twill_run_fast_post(const struct twill_run *run)
     const struct twill_fast_path *fast_path = &run->fast_path;
     if (TWILL_LIKELY(fast_path->kind == TWILL_FAST_IMM16)) {
         struct twill_node *node = run->comm->node;
-        uint64_t epoch = run->comm->epoch;
+        uint64_t epoch = run->comm->issue.epoch;
         struct twill_immediate *line = twill_node_imm_at(node, node->me, epoch_lane(epoch), epoch);
         const unsigned char *last = fast_path->from + fast_path->bytes - sizeof(uint64_t);
         memcpy(line->payload, fast_path->from, sizeof(uint64_t));

@@ -161,7 +161,7 @@ static bool lies_apart(const struct twill_run *run)
 
 void twill_run_choose_stores(struct twill_run *run)
 {
-    bool large = run->most * run->plan->schedule.shards * run->element >= run->comm->stream;
+    bool large = run->most * run->plan->schedule.shards * run->element >= run->comm->tuning.stream;
     run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
 }
 
@@ -229,7 +229,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
     if (space == TWILL_SRC || space == TWILL_DST)
         return instance->base[space];
     if (space == TWILL_TMP)
-        return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
+        return comm->issue.slot[instance->epoch % TWILL_WINDOW].scratch;
     return twill_node_shared(comm->node, local, instance->epoch, run->plan->alternates, run->small);
 }
 

@@ -30,15 +30,16 @@ twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, con
     uint64_t address = (uint64_t)(uintptr_t)from;
     if (bytes == 0)
         return TWILL_OK;
-    int cause =
-        twill_single_copy_fetch(comm->single_copy, comm->world->local[peer], to, address, bytes);
+    int cause = twill_single_copy_fetch(comm->links.single_copy, comm->world->local[peer], to,
+                                        address, bytes);
     comm->counters.bytes_copied += bytes;
     return cause == 0 ? TWILL_OK : fail_access(run, peer, "read", address, bytes, cause);
 }
 
 void twill_run_detach_peers(struct twill_run *run)
 {
-    if (TWILL_LIKELY(!twill_single_copy_maps(run->comm->single_copy))) /* nothing was attached */
+    if (TWILL_LIKELY(
+            !twill_single_copy_maps(run->comm->links.single_copy))) /* nothing was attached */
         return;
     for (uint32_t i = 0; i < run->comm->local_size * TWILL_SIDES; i++) {
         twill_region_release(run->region[i]);
@@ -58,8 +59,8 @@ static twill_status attach_side(struct twill_run *run, uint32_t local, unsigned 
     if (run->plan->fetches || *at != NULL || address == 0)
         return TWILL_OK;
     size_t bytes = twill_run_side_bytes(run, side);
-    int cause =
-        twill_single_copy_attach(comm->single_copy, local, address, bytes, &run->region[place], at);
+    int cause = twill_single_copy_attach(comm->links.single_copy, local, address, bytes,
+                                         &run->region[place], at);
     return cause == 0 ? TWILL_OK : fail_access(run, rank, "attached", address, bytes, cause);
 }
 
@@ -68,7 +69,7 @@ twill_status twill_run_attach_peers(struct twill_run *run)
     struct twill_comm *comm = run->comm;
     const struct twill_schedule *s = &run->plan->schedule;
     bool uses = s->uses_peer_src || s->uses_peer_dst;
-    if (TWILL_LIKELY(comm->single_copy == NULL || !run->published || !uses))
+    if (TWILL_LIKELY(comm->links.single_copy == NULL || !run->published || !uses))
         return TWILL_OK;
     for (uint32_t l = 0; l < comm->local_size; l++) {
         void *src = (void *)(uintptr_t)run->peer_src[l], *dst = run->peer_dst[l];

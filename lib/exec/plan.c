@@ -63,11 +63,11 @@ static void size_segments(const struct twill_comm *comm, struct twill_plan *plan
 {
     const struct twill_choice *choice = &plan->choice;
     const struct twill_schedule *s = &plan->schedule;
-    size_t bytes = comm->segment;
+    size_t bytes = comm->tuning.segment;
     if (choice->algorithm->protocols != 0 && choice->shape.protocol == TWILL_PROTOCOL_IMM)
         bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* one segment */
     else if (comm->world->nodes > 1 || choice->algorithm->protocols == 0)
-        bytes = comm->segment_net;
+        bytes = comm->tuning.segment_net;
     else if (choice->shape.protocol >= TWILL_PROTOCOL_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
     else
@@ -223,8 +223,8 @@ static twill_status make_plan(struct twill_comm *comm, const struct twill_choice
                       twill_schedule_emit(&plan->schedule, choice->algorithm, comm->world,
                                           comm->rank, &choice->shape, &comm->error));
     TWILL_TRY_OR_FAIL(&comm->error, bind_plan(comm, plan));
-    plan->next = comm->plans;
-    comm->plans = plan;
+    plan->next = comm->plan_cache.plans;
+    comm->plan_cache.plans = plan;
     *made = plan;
     return TWILL_OK;
 fail:
@@ -245,7 +245,7 @@ static bool choices_match(const struct twill_choice *a, const struct twill_choic
 twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *choice,
                             const struct twill_plan **plan)
 {
-    for (struct twill_plan *p = comm->plans; p != NULL; p = p->next) {
+    for (struct twill_plan *p = comm->plan_cache.plans; p != NULL; p = p->next) {
         if (choices_match(&p->choice, choice)) {
             *plan = p;
             return TWILL_OK;
@@ -259,9 +259,9 @@ twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *
 
 void twill_plans_destroy(struct twill_comm *comm)
 {
-    while (comm->plans != NULL) {
-        struct twill_plan *plan = comm->plans;
-        comm->plans = plan->next;
+    while (comm->plan_cache.plans != NULL) {
+        struct twill_plan *plan = comm->plan_cache.plans;
+        comm->plan_cache.plans = plan->next;
         twill_schedule_destroy(&plan->schedule);
         free(plan);
     }

@@ -86,7 +86,7 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
             if (n < 0 && !comm->broken)
                 (void)twill_comm_fail(comm, (twill_status)n);
             if (n > 0)
-                comm->moved_at = twill_now();
+                comm->waits.moved_at = twill_now();
             moved += n > 0 ? n : 0;
         }
         twill_comm_release(comm);

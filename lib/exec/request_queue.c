@@ -22,8 +22,8 @@ bool twill_request_done(const void *request)
 /* Publish the first request of the queue as the call that this rank is in. */
 static void publish_first(struct twill_comm *comm)
 {
-    if (comm->queue != NULL && comm->queue->run.sequence != comm->sequence)
-        twill_comm_publish(comm, comm->queue);
+    if (comm->issue.queue != NULL && comm->issue.queue->run.sequence != comm->issue.sequence)
+        twill_comm_publish(comm, comm->issue.queue);
 }
 
 void twill_request_enqueue(struct twill_request *request)
@@ -32,14 +32,14 @@ void twill_request_enqueue(struct twill_request *request)
     request->next = NULL;
     request->has_messages = false;
     set_state(request, TWILL_REQUEST_ACTIVE);
-    if (comm->queue == NULL)
-        comm->queue = request;
+    if (comm->issue.queue == NULL)
+        comm->issue.queue = request;
     else
-        comm->queue_tail->next = request;
-    comm->queue_tail = request;
+        comm->issue.queue_tail->next = request;
+    comm->issue.queue_tail = request;
     bool started = request->run.started > 0;
-    if (comm->filling == NULL && (!started || request->run.started < request->run.segments))
-        comm->filling = request;
+    if (comm->issue.filling == NULL && (!started || request->run.started < request->run.segments))
+        comm->issue.filling = request;
     publish_first(comm);
 }
 
@@ -47,17 +47,17 @@ void twill_request_enqueue(struct twill_request *request)
 static void dequeue(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
-    struct twill_request *before = NULL, *at = comm->queue;
+    struct twill_request *before = NULL, *at = comm->issue.queue;
     while (at != request) {
         before = at;
         at = at->next;
     }
     if (before == NULL)
-        comm->queue = request->next;
+        comm->issue.queue = request->next;
     else
         before->next = request->next;
-    if (comm->queue_tail == request)
-        comm->queue_tail = before;
+    if (comm->issue.queue_tail == request)
+        comm->issue.queue_tail = before;
 }
 
 void twill_request_complete(struct twill_request *request, twill_status status)
@@ -72,7 +72,7 @@ void twill_request_complete(struct twill_request *request, twill_status status)
         publish_first(comm);
     }
     if (request->has_messages)
-        comm->messaging--;
+        comm->issue.messaging--;
     request->has_messages = false;
     request->status = status;
     bool pends = request->pends;
@@ -98,11 +98,11 @@ static void fail_list(struct twill_request *first, twill_status status)
 
 void twill_requests_fail(struct twill_comm *comm, twill_status status)
 {
-    struct twill_request *queue = comm->queue, *points = comm->points;
-    comm->queue = comm->queue_tail = comm->filling = comm->points = NULL;
-    comm->messaging = 0;
+    struct twill_request *queue = comm->issue.queue, *points = comm->issue.points;
+    comm->issue.queue = comm->issue.queue_tail = comm->issue.filling = comm->issue.points = NULL;
+    comm->issue.messaging = 0;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        comm->slot[i].instance.active = false;
+        comm->issue.slot[i].instance.active = false;
     fail_list(queue, status);
     fail_list(points, status);
 }
@@ -114,32 +114,33 @@ static twill_status reserve_slots(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        if (!comm->slot[i].instance.active)
-            TWILL_TRY(&comm->error, twill_run_reserve(run, &comm->slot[i]));
+        if (!comm->issue.slot[i].instance.active)
+            TWILL_TRY(&comm->error, twill_run_reserve(run, &comm->issue.slot[i]));
     return TWILL_OK;
 }
 
 bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch)
 {
-    uint64_t all = comm->epoch - 1;
+    uint64_t all = comm->issue.epoch - 1;
     for (uint32_t l = 0; l < comm->local_size; l++)
         if (l != comm->local)
             all = twill_min(all, twill_node_started(comm->node, l));
-    comm->arrived = all > comm->arrived ? all : comm->arrived;
-    return comm->arrived >= epoch;
+    comm->issue.arrived = all > comm->issue.arrived ? all : comm->issue.arrived;
+    return comm->issue.arrived >= epoch;
 }
 
 /* Store the ranks of the node that keep the next instance from beginning. */
 static unsigned ranks_behind(const struct twill_comm *comm, uint32_t *ranks, unsigned most)
 {
-    const struct twill_run *run = comm->filling != NULL ? &comm->filling->run : comm->exchanging;
+    const struct twill_run *run =
+        comm->issue.filling != NULL ? &comm->issue.filling->run : comm->issue.exchanging;
     unsigned n = 0;
-    if (run == NULL || comm->slot[comm->epoch % TWILL_WINDOW].instance.active ||
+    if (run == NULL || comm->issue.slot[comm->issue.epoch % TWILL_WINDOW].instance.active ||
         (run->plan == NULL && (run->published || run->collected)))
         return 0;
     uint32_t max_ahead = run->plan != NULL ? run->max_ahead : TWILL_WINDOW;
     for (uint32_t l = 0; l < comm->local_size && n < most; l++)
-        if (l != comm->local && twill_node_started(comm->node, l) + max_ahead < comm->epoch)
+        if (l != comm->local && twill_node_started(comm->node, l) + max_ahead < comm->issue.epoch)
             ranks[n++] = comm->node->rank[l];
     return n;
 }
@@ -151,9 +152,9 @@ static unsigned ranks_behind(const struct twill_comm *comm, uint32_t *ranks, uns
 static int begin_segments(struct twill_comm *comm)
 {
     int started = 0;
-    while (comm->filling != NULL) {
-        struct twill_run *run = &comm->filling->run;
-        struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
+    while (comm->issue.filling != NULL) {
+        struct twill_run *run = &comm->issue.filling->run;
+        struct twill_slot *slot = &comm->issue.slot[comm->issue.epoch % TWILL_WINDOW];
         if (slot->instance.active)
             break;
         if (run->plan == NULL) {
@@ -162,17 +163,17 @@ static int begin_segments(struct twill_comm *comm)
                 return answer < 0 ? answer : started;
             TWILL_TRY(&comm->error, reserve_slots(run));
         }
-        if (!twill_comm_has_arrived(comm, comm->epoch - run->max_ahead))
+        if (!twill_comm_has_arrived(comm, comm->issue.epoch - run->max_ahead))
             break;
         if (run->started == 0 && run->plan->most_posted > 0) {
-            comm->filling->has_messages = true;
-            comm->messaging++;
+            comm->issue.filling->has_messages = true;
+            comm->issue.messaging++;
         }
-        TWILL_TRY(&comm->error, twill_run_begin_segment(run, slot, comm->epoch));
-        comm->epoch++;
+        TWILL_TRY(&comm->error, twill_run_begin_segment(run, slot, comm->issue.epoch));
+        comm->issue.epoch++;
         started++;
         if (run->started == run->segments)
-            comm->filling = comm->filling->next;
+            comm->issue.filling = comm->issue.filling->next;
     }
     return started;
 }
@@ -180,13 +181,14 @@ static int begin_segments(struct twill_comm *comm)
 static int advance_transports(struct twill_comm *comm)
 {
     int moved = 0;
-    for (unsigned t = 0; t < comm->transports; t++) {
-        int answer = comm->transport[t]->ops->progress(comm->transport[t], &comm->error);
+    for (unsigned t = 0; t < comm->links.transports; t++) {
+        int answer =
+            comm->links.transport[t]->ops->progress(comm->links.transport[t], &comm->error);
         if (answer < 0)
             return answer;
         moved += answer;
     }
-    if (moved > 0 && comm->points != NULL) {
+    if (moved > 0 && comm->issue.points != NULL) {
         int answer = twill_points_sweep(comm);
         if (answer < 0)
             return answer;
@@ -196,13 +198,13 @@ static int advance_transports(struct twill_comm *comm)
 
 int twill_comm_advance(struct twill_comm *comm)
 {
-    int moved = TWILL_UNLIKELY(comm->exchanging != NULL)
-                    ? twill_addresses_exchange(comm->exchanging)
+    int moved = TWILL_UNLIKELY(comm->issue.exchanging != NULL)
+                    ? twill_addresses_exchange(comm->issue.exchanging)
                     : begin_segments(comm);
     if (moved < 0)
         return moved;
     for (unsigned i = 0; i < TWILL_WINDOW; i++) { /* the oldest first */
-        struct twill_slot *slot = &comm->slot[(comm->epoch + i) % TWILL_WINDOW];
+        struct twill_slot *slot = &comm->issue.slot[(comm->issue.epoch + i) % TWILL_WINDOW];
         struct twill_run *run = slot->instance.run;
         if (!slot->instance.active)
             continue;
@@ -213,7 +215,7 @@ int twill_comm_advance(struct twill_comm *comm)
         if (!slot->instance.active && run->finished == run->segments)
             twill_request_complete(twill_request_of(run), TWILL_OK);
     }
-    if (comm->messaging > 0) {
+    if (comm->issue.messaging > 0) {
         int answer = advance_transports(comm);
         if (answer < 0)
             return answer;
@@ -253,9 +255,9 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
 {
     unsigned n = 0;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        n += twill_run_waits_for(&comm->slot[i], ranks + n, most - n, step);
+        n += twill_run_waits_for(&comm->issue.slot[i], ranks + n, most - n, step);
     const struct twill_run *exchanging =
-        comm->filling != NULL ? &comm->filling->run : comm->exchanging;
+        comm->issue.filling != NULL ? &comm->issue.filling->run : comm->issue.exchanging;
     if (exchanging != NULL && exchanging->plan == NULL) {
         unsigned missing = twill_addresses_missing(exchanging, ranks + n, most - n);
         if (missing > 0)
@@ -266,10 +268,11 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
     if (late > 0)
         *step = "entry";
     n += late;
-    for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
+    for (const struct twill_request *r = comm->issue.points; r != NULL; r = r->next)
         n += transfers_wait_for(r->transfer, ranks + n, most - n, "message", step);
-    if (comm->setting_up != NULL)
-        n += transfers_wait_for(comm->setting_up, ranks + n, most - n, "set-up message", step);
+    if (comm->issue.setting_up != NULL)
+        n +=
+            transfers_wait_for(comm->issue.setting_up, ranks + n, most - n, "set-up message", step);
     return drop_repeated(ranks, n);
 }
 
@@ -285,12 +288,12 @@ static bool are_polled(const struct twill_comm *comm, const struct twill_transfe
 bool twill_comm_is_polled(const struct twill_comm *comm)
 {
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        if (comm->slot[i].instance.active && comm->slot[i].instance.run->plan->polled)
+        if (comm->issue.slot[i].instance.active && comm->issue.slot[i].instance.run->plan->polled)
             return true;
-    for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
+    for (const struct twill_request *r = comm->issue.points; r != NULL; r = r->next)
         if (are_polled(comm, r->transfer))
             return true;
-    return comm->setting_up != NULL && are_polled(comm, comm->setting_up);
+    return comm->issue.setting_up != NULL && are_polled(comm, comm->issue.setting_up);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -334,9 +337,9 @@ static twill_status take_slab(struct twill_comm *comm)
     twill_context_unlock(context);
     if (slab == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
-    slab->next = comm->slab;
-    comm->slab = slab;
-    comm->unused = TWILL_SLAB_REQUESTS;
+    slab->next = comm->issue.slab;
+    comm->issue.slab = slab;
+    comm->issue.unused = TWILL_SLAB_REQUESTS;
     return TWILL_OK;
 }
 
@@ -350,31 +353,31 @@ static struct twill_request *assign_handle(struct twill_request *request)
 
 struct twill_request *twill_request_take(struct twill_comm *comm)
 {
-    struct twill_request *request = comm->spare;
+    struct twill_request *request = comm->issue.spare;
     if (request != NULL) {
-        comm->spare = request->next;
+        comm->issue.spare = request->next;
         return assign_handle(request);
     }
-    if (comm->unused == 0 && take_slab(comm) != TWILL_OK)
+    if (comm->issue.unused == 0 && take_slab(comm) != TWILL_OK)
         return NULL;
-    request = twill_slab_request(comm->slab, comm->unused - 1);
+    request = twill_slab_request(comm->issue.slab, comm->issue.unused - 1);
     if (twill_request_open(request, comm) != TWILL_OK) {
         twill_request_close(request);
         return NULL;
     }
-    comm->unused--;
+    comm->issue.unused--;
     return assign_handle(request);
 }
 
 void twill_request_give(struct twill_request *request)
 {
     twill_run_detach_peers(&request->run);
-    request->next = request->comm->spare;
+    request->next = request->comm->issue.spare;
     request->persistent = false;
     request->generation++;
     request->handle = NULL;
     set_state(request, TWILL_REQUEST_IDLE);
-    request->comm->spare = request;
+    request->comm->issue.spare = request;
 }
 
 struct twill_comm *twill_request_past_comm(const twill_request *handle)
@@ -388,20 +391,20 @@ struct twill_comm *twill_request_past_comm(const twill_request *handle)
 
 void twill_requests_destroy(struct twill_comm *comm)
 {
-    while (comm->slab != NULL) {
-        struct twill_request_slab *slab = comm->slab;
-        comm->slab = slab->next;
-        for (unsigned i = comm->unused; i < TWILL_SLAB_REQUESTS; i++)
+    while (comm->issue.slab != NULL) {
+        struct twill_request_slab *slab = comm->issue.slab;
+        comm->issue.slab = slab->next;
+        for (unsigned i = comm->issue.unused; i < TWILL_SLAB_REQUESTS; i++)
             twill_request_close(twill_slab_request(slab, i));
-        comm->unused = 0; /* the other slabs are used wholly */
+        comm->issue.unused = 0; /* the other slabs are used wholly */
         twill_context_lock(comm->context);
         twill_handle_pool_put(&comm->context->slabs, slab, sizeof(*slab));
         twill_context_unlock(comm->context);
     }
-    twill_request_close(&comm->blocking);
-    twill_request_close(&comm->blocking_point);
+    twill_request_close(&comm->issue.blocking);
+    twill_request_close(&comm->issue.blocking_point);
     for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_slot *slot = &comm->slot[i];
+        struct twill_slot *slot = &comm->issue.slot[i];
         twill_context_give(comm->context, slot->scratch, slot->scratch_bytes);
         free(slot->posted);
     }

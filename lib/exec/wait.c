@@ -48,14 +48,14 @@ static uint64_t last_ended(const struct twill_comm *comm)
 static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n)
 {
     struct twill_timed_out *timed_out = &comm->context->timed_out;
-    comm->timed_out_since = since;
+    comm->waits.timed_out_since = since;
     twill_context_lock(comm->context);
     timed_out->at = twill_now();
     timed_out->count = 0;
     for (unsigned i = 0; i < n && i < TWILL_ARRAY_LENGTH(timed_out->job); i++)
         timed_out->job[timed_out->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
     for (size_t i = 0; i < comm->context->opened; i++)
-        comm->context->open[i]->ended_at_timeout = last_ended(comm->context->open[i]);
+        comm->context->open[i]->waits.ended_at_timeout = last_ended(comm->context->open[i]);
     twill_context_unlock(comm->context);
 }
 
@@ -74,7 +74,7 @@ static bool has_timed_out_rank(const struct twill_comm *comm)
 static bool is_back(const struct twill_context *context)
 {
     for (size_t i = 0; i < context->opened; i++)
-        if (last_ended(context->open[i]) != context->open[i]->ended_at_timeout &&
+        if (last_ended(context->open[i]) != context->open[i]->waits.ended_at_timeout &&
             has_timed_out_rank(context->open[i]))
             return true;
     return false;
@@ -93,11 +93,12 @@ void twill_comm_shorten_deadline(struct twill_comm *comm)
     const struct twill_timed_out *timed_out = &comm->context->timed_out;
     twill_context_forget_timeout(comm->context);
     twill_context_lock(comm->context);
-    bool has_timed_out = timed_out->at != 0 && twill_now() - timed_out->at < comm->timeout_ns &&
+    bool has_timed_out = timed_out->at != 0 &&
+                         twill_now() - timed_out->at < comm->tuning.timeout_ns &&
                          has_timed_out_rank(comm);
     twill_context_unlock(comm->context);
     if (has_timed_out)
-        comm->timeout_ns = twill_min(comm->timeout_ns, LEAVE_NS);
+        comm->tuning.timeout_ns = twill_min(comm->tuning.timeout_ns, LEAVE_NS);
 }
 
 /* Fail with a timeout; name the awaited ranks and the one that all of them wait for. */
@@ -182,21 +183,22 @@ static void yield_core(struct twill_comm *comm)
     uint64_t before = twill_ticks();
     sched_yield();
     uint64_t ticks = twill_ticks() - before;
-    if (!comm->learns)
+    if (!comm->tuning.learns)
         return;
-    if (comm->yield_alone == 0) {
+    if (comm->tuning.yield_alone == 0) {
         uint64_t ns = twill_now() - comm->ns_at_start, all = twill_ticks() - comm->ticks_at_start;
         if (ns < TICKS_COUNTED_NS)
             return;
         double rate = (double)all / (double)ns;
-        comm->yield_alone = (uint64_t)(rate * (double)YIELD_ALONE_NS) + 1;
-        comm->yield_lost = (uint64_t)(rate * (double)YIELD_LOST_NS) + 1;
+        comm->tuning.yield_alone = (uint64_t)(rate * (double)YIELD_ALONE_NS) + 1;
+        comm->tuning.yield_lost = (uint64_t)(rate * (double)YIELD_LOST_NS) + 1;
     }
-    comm->contended = ticks >= comm->yield_lost;
-    if (ticks > comm->yield_alone && ticks < comm->yield_lost)
-        comm->spin = comm->spin / 2 > TWILL_SPIN_SHARED ? comm->spin / 2 : TWILL_SPIN_SHARED;
-    else if (comm->spin < TWILL_SPIN_ALONE)
-        comm->spin += comm->spin / 4 + 1;
+    comm->tuning.contended = ticks >= comm->tuning.yield_lost;
+    if (ticks > comm->tuning.yield_alone && ticks < comm->tuning.yield_lost)
+        comm->tuning.spin =
+            comm->tuning.spin / 2 > TWILL_SPIN_SHARED ? comm->tuning.spin / 2 : TWILL_SPIN_SHARED;
+    else if (comm->tuning.spin < TWILL_SPIN_ALONE)
+        comm->tuning.spin += comm->tuning.spin / 4 + 1;
 }
 
 /* Yield, or sleep. The doorbell is armed before a last poll, so that no ring is missed. Returns the
@@ -204,7 +206,7 @@ static void yield_core(struct twill_comm *comm)
 static int back_off(struct twill_comm *comm, struct twill_waiting *state,
                     bool (*done)(const void *of), const void *of)
 {
-    bool sleeps = comm->contended > 0 && comm->contended++ % SLEEPS_PER_YIELD != 0;
+    bool sleeps = comm->tuning.contended > 0 && comm->tuning.contended++ % SLEEPS_PER_YIELD != 0;
     if (state->yields < YIELDS && !sleeps) {
         state->yields++;
         yield_core(comm);
@@ -227,10 +229,11 @@ static int back_off(struct twill_comm *comm, struct twill_waiting *state,
  * deadline of others (comm->wait_since), less any progress made since. */
 static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 {
-    uint64_t grace = twill_min(GRACE_NS, comm->timeout_ns), left = comm->timeout_ns - grace;
-    if (comm->wait_since == 0)
+    uint64_t grace = twill_min(GRACE_NS, comm->tuning.timeout_ns),
+             left = comm->tuning.timeout_ns - grace;
+    if (comm->waits.wait_since == 0)
         return now;
-    uint64_t since = twill_max(comm->wait_since, comm->moved_at);
+    uint64_t since = twill_max(comm->waits.wait_since, comm->waits.moved_at);
     return now > left ? twill_max(since, now - left) : since;
 }
 
@@ -238,7 +241,7 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
-    uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->timeout_ns / 4);
+    uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->tuning.timeout_ns / 4);
     if (state->started == 0) {
         state->started = deadline_start(comm, now);
         state->next_check = now + CHECK_FIRST_NS;
@@ -257,7 +260,7 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
         if (liveness)
             state->next_liveness = now + LIVENESS_EVERY_NS;
     }
-    if (now - state->started > comm->timeout_ns)
+    if (now - state->started > comm->tuning.timeout_ns)
         return time_out(comm, state->started);
     return TWILL_OK;
 }
@@ -279,7 +282,7 @@ static void reset_wait(struct twill_waiting *state)
 static void note_progress(struct twill_comm *comm, struct twill_waiting *state)
 {
     reset_wait(state);
-    comm->wait_since = 0;
+    comm->waits.wait_since = 0;
 }
 
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)
@@ -302,7 +305,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
             note_progress(comm, &state);
             continue;
         }
-        bool backs_off = idle >= comm->spin;
+        bool backs_off = idle >= comm->tuning.spin;
         twill_pause();
         if (!backs_off && ++idle % POLLS_PER_CHECK != 0)
             continue;
@@ -319,7 +322,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 
 twill_status twill_comm_progress(struct twill_comm *comm)
 {
-    struct twill_waiting *state = &comm->test_wait;
+    struct twill_waiting *state = &comm->waits.test_wait;
     int moved = advance_comms(comm);
     if (moved > 0)
         note_progress(comm, state);

@@ -64,12 +64,12 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
     va_end(arguments);
     if (comm->making != NULL)
         snprintf(call, sizeof(call), "%s", comm->making);
-    else if (comm->sequence == 0 && caller != NULL) /* no collective so far */
+    else if (comm->issue.sequence == 0 && caller != NULL) /* no collective so far */
         snprintf(call, sizeof(call), "%s", caller);
-    else if (comm->queue == NULL && comm->messaging > 0)
+    else if (comm->issue.queue == NULL && comm->issue.messaging > 0)
         snprintf(call, sizeof(call), "point to point");
     else
-        twill_call_describe(&comm->call, comm->sequence, call, sizeof(call));
+        twill_call_describe(&comm->issue.call, comm->issue.sequence, call, sizeof(call));
     return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
                            twill_comm_rank_text(comm, comm->rank, rank), call, cause);
 }
@@ -146,8 +146,9 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
         return TWILL_OK;
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
-    if (sequence != comm->sequence) { /* an earlier call: the peer did not need our data in it */
-        comm->failed_call = sequence;
+    if (sequence !=
+        comm->issue.sequence) { /* an earlier call: the peer did not need our data in it */
+        comm->health.failed_call = sequence;
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                                "%s is still in %s, which was a different call here",
                                twill_comm_rank_text(comm, peer, rank), name);
@@ -159,8 +160,8 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
 /* Calls may differ unnoticed for a while if no rank waits for another in them. */
 twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
 {
-    uint64_t first = comm->sequence > TWILL_PAST ? comm->sequence - TWILL_PAST + 1 : 1;
-    for (uint64_t sequence = first; sequence < comm->sequence; sequence++) {
+    uint64_t first = comm->issue.sequence > TWILL_PAST ? comm->issue.sequence - TWILL_PAST + 1 : 1;
+    for (uint64_t sequence = first; sequence < comm->issue.sequence; sequence++) {
         struct twill_call theirs;
         char name[128], rank[TWILL_RANK_TEXT];
         if (!read_past(comm, comm->world->local[peer], sequence, &theirs) ||
@@ -179,8 +180,8 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
     struct twill_call theirs;
     uint64_t sequence, entered;
     /* A peer that is ahead may have made another call under this number. */
-    if (read_past(comm, comm->world->local[peer], comm->sequence, &theirs))
-        TWILL_TRY(&comm->error, twill_comm_compare(comm, peer, &theirs, comm->sequence));
+    if (read_past(comm, comm->world->local[peer], comm->issue.sequence, &theirs))
+        TWILL_TRY(&comm->error, twill_comm_compare(comm, peer, &theirs, comm->issue.sequence));
     if (!twill_comm_read_call(comm, peer, &theirs, &sequence, &entered))
         return TWILL_OK;
     return twill_comm_compare(comm, peer, &theirs, sequence);
@@ -193,12 +194,12 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
     uint64_t deadline = twill_now() + EXPLAIN_NS;
-    bool differs = status == TWILL_ERR_MISMATCH && !comm->notified;
+    bool differs = status == TWILL_ERR_MISMATCH && !comm->health.notified;
     bool waits = comm->context->detector != NULL &&
                  (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
     twill_error_clear(&comm->error);
     if (waits && differs)
-        twill_comm_report(comm, &comm->differs, 1);
+        twill_comm_report(comm, &comm->issue.differs, 1);
     /* The notice may be about a later call than ours. Turns are counted, too, because nothing
      * arrives while this machine is stopped. */
     for (uint64_t turn = 0;
@@ -229,18 +230,20 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
     comm->broken = true;
     twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);
-    uint64_t sequence = comm->failed_call > 0 ? comm->failed_call : comm->sequence;
-    twill_node_abort(comm->node, status, comm->notified ? comm->notice.from : comm->rank, sequence,
-                     comm->notified ? comm->notice.message : comm->error.message);
-    if (comm->context->detector != NULL && !comm->notified) {
+    uint64_t sequence =
+        comm->health.failed_call > 0 ? comm->health.failed_call : comm->issue.sequence;
+    twill_node_abort(comm->node, status,
+                     comm->health.notified ? comm->health.notice.from : comm->rank, sequence,
+                     comm->health.notified ? comm->health.notice.message : comm->error.message);
+    if (comm->context->detector != NULL && !comm->health.notified) {
         struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = status};
         notice.state[0] = sequence;
         snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
                  comm->error.message);
         twill_comm_notify(comm, &notice, FAILURE_NOTIFY_NS);
     }
-    for (unsigned t = 0; t < comm->transports; t++)
-        comm->transport[t]->ops->cancel(comm->transport[t]);
+    for (unsigned t = 0; t < comm->links.transports; t++)
+        comm->links.transport[t]->ops->cancel(comm->links.transport[t]);
     twill_requests_fail(comm, status);
     return status;
 }

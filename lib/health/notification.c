@@ -51,13 +51,15 @@ static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] != comm->world->node[comm->rank])
-        return comm->reported[peer].in == comm->sequence ? comm->reported[peer].rank : peer;
+        return comm->health.reported[peer].in == comm->issue.sequence
+                   ? comm->health.reported[peer].rank
+                   : peer;
     for (uint32_t l = 0; l < comm->local_size; l++) {
         struct twill_call call;
         uint64_t sequence, entered;
         if (l != comm->local &&
             (!twill_comm_read_call(comm, comm->node->rank[l], &call, &sequence, &entered) ||
-             sequence < comm->sequence))
+             sequence < comm->issue.sequence))
             return waits_for_on_node(comm, comm->node->rank[l]);
     }
     return waits_for_on_node(comm, peer);
@@ -65,9 +67,9 @@ uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 
 static void send_position(struct twill_comm *comm, uint32_t to, uint32_t missing, uint64_t answer)
 {
-    const struct twill_call *call = &comm->call;
+    const struct twill_call *call = &comm->issue.call;
     struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
-    notice.state[0] = comm->sequence;
+    notice.state[0] = comm->issue.sequence;
     notice.state[1] = call->count;
     notice.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
     notice.state[3] = missing | answer;
@@ -81,7 +83,7 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
     if (n == 0)
         return;
     uint32_t missing = twill_comm_missing(comm, ranks[0]);
-    comm->reported[comm->rank] = (struct twill_wait_report){comm->sequence, missing};
+    comm->health.reported[comm->rank] = (struct twill_wait_report){comm->issue.sequence, missing};
     twill_node_wait_for(comm->node, missing);
     for (unsigned i = 0; i < n && comm->context->detector != NULL; i++)
         if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
@@ -94,11 +96,13 @@ static twill_status handle_report(struct twill_comm *comm, const struct twill_no
                                              (uint32_t)(notice->state[2] >> 32));
     TWILL_TRY(&comm->error, twill_comm_compare(comm, notice->from, &theirs, notice->state[0]));
     uint32_t missing = (uint32_t)notice->state[3];
-    if (notice->state[0] <= comm->sequence && missing != comm->rank && missing < comm->world->size)
-        comm->reported[notice->from] = (struct twill_wait_report){comm->sequence, missing};
-    const struct twill_wait_report *own = &comm->reported[comm->rank];
+    if (notice->state[0] <= comm->issue.sequence && missing != comm->rank &&
+        missing < comm->world->size)
+        comm->health.reported[notice->from] =
+            (struct twill_wait_report){comm->issue.sequence, missing};
+    const struct twill_wait_report *own = &comm->health.reported[comm->rank];
     if ((notice->state[3] & IS_ANSWER) == 0)
-        send_position(comm, notice->from, own->in == comm->sequence ? own->rank : comm->rank,
+        send_position(comm, notice->from, own->in == comm->issue.sequence ? own->rank : comm->rank,
                       IS_ANSWER);
     return TWILL_OK;
 }
@@ -107,10 +111,10 @@ static twill_status handle_report(struct twill_comm *comm, const struct twill_no
 
 static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
-    if (comm->notified)
+    if (comm->health.notified)
         return;
-    comm->notified = true;
-    comm->notice = *notice;
+    comm->health.notified = true;
+    comm->health.notice = *notice;
 }
 
 /* Return the rank in this communicator of a rank of the job, or UINT32_MAX. */
@@ -137,7 +141,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
             comm->number == notice->comm ? comm_rank_of(comm, notice->from) : UINT32_MAX;
         if (from == UINT32_MAX)
             continue;
-        struct twill_mailbox *mailbox = &comm->mailbox;
+        struct twill_mailbox *mailbox = &comm->health.mailbox;
         notice->from = from;
         if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
             mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
@@ -160,7 +164,7 @@ static twill_status poll_detector(struct twill_comm *comm)
         deliver_notice(context, &notice);
     pthread_mutex_unlock(&context->detector_lock);
     twill_context_lock(context);
-    struct twill_mailbox *mailbox = &comm->mailbox;
+    struct twill_mailbox *mailbox = &comm->health.mailbox;
     unsigned reports =
         mailbox->reports < TWILL_MAILBOX_REPORTS ? mailbox->reports : TWILL_MAILBOX_REPORTS;
     memcpy(report, mailbox->report, reports * sizeof(*report));
@@ -216,7 +220,7 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
 
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
 {
-    uint64_t until = any ? UINT64_MAX : comm->sequence;
+    uint64_t until = any ? UINT64_MAX : comm->issue.sequence;
     uint32_t local = twill_node_aborted(comm->node, until);
     if (local != UINT32_MAX) {
         const struct twill_abort_line *line = twill_node_failure(comm->node, local);
@@ -229,9 +233,9 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
     if (comm->context->detector != NULL)
         TWILL_TRY(&comm->error, poll_detector(comm));
     char rank[TWILL_RANK_TEXT];
-    if (comm->notified && comm->notice.state[0] <= until)
-        return TWILL_COMM_FAIL(comm, comm->notice.status, "reported by %s: %s",
-                               twill_comm_rank_text(comm, comm->notice.from, rank),
-                               comm->notice.message);
+    if (comm->health.notified && comm->health.notice.state[0] <= until)
+        return TWILL_COMM_FAIL(comm, comm->health.notice.status, "reported by %s: %s",
+                               twill_comm_rank_text(comm, comm->health.notice.from, rank),
+                               comm->health.notice.message);
     return TWILL_OK;
 }

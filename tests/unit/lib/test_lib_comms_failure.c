@@ -224,17 +224,17 @@ static void play_late(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&missed, all)));
     TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&used, all)));
     TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&idle, all)));
-    uint64_t patience = idle->timeout_ns;
+    uint64_t patience = idle->tuning.timeout_ns;
     if (me != odd) {
         TWILL_CHECK(twill_barrier(missed) == TWILL_ERR_TIMEOUT);
         twill_comm_shorten_deadline(idle);
-        TWILL_CHECK(idle->timeout_ns < patience);
-        idle->timeout_ns = patience;
+        TWILL_CHECK(idle->tuning.timeout_ns < patience);
+        idle->tuning.timeout_ns = patience;
     }
     TWILL_CHECK(twill_test_barrier(scene->bootstrap));
     TWILL_CHECK(twill_test_fine(used, twill_barrier(used)));
     twill_comm_shorten_deadline(idle);
-    TWILL_CHECK(idle->timeout_ns == patience);
+    TWILL_CHECK(idle->tuning.timeout_ns == patience);
     twill_comm_destroy(used);
     twill_comm_destroy(idle);
     twill_comm_leave(missed);

@@ -55,8 +55,8 @@ static uintptr_t instruction_of(pid_t pid)
 /* Return the immediate of rank 0 in the next epoch. */
 static bool line_is_there(const struct twill_comm *comm)
 {
-    unsigned lane = (unsigned)(comm->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
-    return twill_node_imm(comm->node, 0, lane, comm->epoch) != NULL;
+    unsigned lane = (unsigned)(comm->issue.epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
+    return twill_node_imm(comm->node, 0, lane, comm->issue.epoch) != NULL;
 }
 
 /* Step rank 0 to the entry, and from there until its immediate is there. */

@@ -166,7 +166,8 @@ static void notifying_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     snprintf(notice.message, sizeof(notice.message), "rank 1: the cause");
     TWILL_CHECK(twill_test_barrier(bootstrap));
     if (rank == 1) {
-        comm->transport[comm->route[0]]->ops->cancel(comm->transport[comm->route[0]]);
+        comm->links.transport[comm->links.route[0]]->ops->cancel(
+            comm->links.transport[comm->links.route[0]]);
         twill_comm_notify(comm, &notice, TWILL_TEST_PATIENCE);
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
