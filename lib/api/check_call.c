@@ -103,15 +103,15 @@ static twill_status take_counts(struct twill_request *request)
 static twill_status side_check(const struct twill_run *run, unsigned i)
 {
     struct twill_comm *comm = run->comm;
-    const struct twill_side *side = &run->side[i];
+    const struct twill_side *side = &run->buffers.side[i];
     const void *base = side->base;
     if (side->bytes == 0)
         return TWILL_OK;
     if (base == NULL)
         return TWILL_BAD_ARGUMENT(comm, "%s is NULL", side_names[i]);
-    if (((uintptr_t)base & (run->align - 1)) != 0)
+    if (((uintptr_t)base & (run->layout.align - 1)) != 0)
         return TWILL_BAD_ARGUMENT(comm, "%s %p is not aligned to %zu bytes", side_names[i], base,
-                                  run->align);
+                                  run->layout.align);
     if ((uintptr_t)base > UINTPTR_MAX - side->bytes)
         return TWILL_BAD_ARGUMENT(comm, "count %zu exceeds the address space", run->call.count);
     return TWILL_OK;
@@ -120,19 +120,21 @@ static twill_status side_check(const struct twill_run *run, unsigned i)
 /* Do src and dst overlap only in this rank's shard, as a call in place allows? */
 static bool is_in_place(const struct twill_run *run)
 {
-    const struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];
+    const struct twill_side *src = &run->buffers.side[TWILL_SRC],
+                            *dst = &run->buffers.side[TWILL_DST];
     if (src->own == dst->own)
         return src->base == dst->base && (!run->call.vector || src->own);
     const struct twill_side *whole = src->own ? dst : src, *shard = src->own ? src : dst;
     uint32_t rank = run->comm->rank;
     size_t at = whole->offset != NULL ? whole->offset[rank] : rank * whole->stride;
-    return shard->base == whole->base + at * run->given;
+    return shard->base == whole->base + at * run->layout.given;
 }
 
 twill_status twill_call_check_buffers(const struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    const struct twill_side *src_side = &run->side[TWILL_SRC], *dst_side = &run->side[TWILL_DST];
+    const struct twill_side *src_side = &run->buffers.side[TWILL_SRC],
+                            *dst_side = &run->buffers.side[TWILL_DST];
     TWILL_TRY(&comm->error, side_check(run, TWILL_SRC));
     TWILL_TRY(&comm->error, side_check(run, TWILL_DST));
     uintptr_t src = (uintptr_t)src_side->base, src_end = src + src_side->bytes;
@@ -156,7 +158,7 @@ twill_status twill_call_check(struct twill_request *request)
         TWILL_TRY(&comm->error, take_counts(request));
     size_t shards = facts->sharded && !run->call.vector ? comm->world->size : 1;
     twill_run_describe(run);
-    if (run->call.count > (SIZE_MAX >> 1) / run->element / shards)
+    if (run->call.count > (SIZE_MAX >> 1) / run->layout.element / shards)
         return TWILL_BAD_ARGUMENT(comm, "count %zu overflows memory", run->call.count);
     return twill_call_check_buffers(run);
 }

@@ -29,8 +29,8 @@ static struct twill_call summary_of(const struct twill_run *run)
         return call;
     call.count = 0;
     call.src_counts = call.dst_counts = (struct twill_counts){NULL, NULL};
-    for (uint32_t p = 0; run->known != NULL && p < comm->world->size; p++)
-        call.count = (size_t)scramble_hash(call.count + 0x9e3779b97f4a7c15u + run->known[p]);
+    for (uint32_t p = 0; run->layout.known != NULL && p < comm->world->size; p++)
+        call.count = (size_t)scramble_hash(call.count + 0x9e3779b97f4a7c15u + run->layout.known[p]);
     return call;
 }
 
@@ -105,7 +105,7 @@ static twill_status refuse_call(struct twill_comm *comm, const struct twill_call
 static bool repeats(const struct twill_run *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
-    return run->plan != NULL && run->created == NULL && call->count == last->count &&
+    return run->plan != NULL && run->layout.created == NULL && call->count == last->count &&
            call->type == last->type && call->op == last->op &&
            call->collective == last->collective && call->root == last->root && !call->vector &&
            !run->summary.vector && (call->src == call->dst) == (last->src == last->dst);
@@ -118,7 +118,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->is_point = false;
     request->status = TWILL_OK;
     if (TWILL_LIKELY(repeats(run, call))) {
-        if (run->published)
+        if (run->exchange.published)
             twill_addresses_restart(run);
         if (call->src == run->call.src && call->dst == run->call.dst)
             return TWILL_OK; /* checked before */
@@ -129,8 +129,8 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
         return status;
     }
     run->call = *call;
-    run->plan = run->before = NULL;
-    run->published = run->collected = run->arrived = false;
+    run->plan = run->exchange.before = NULL;
+    run->exchange.published = run->exchange.collected = run->exchange.arrived = false;
     twill_run_detach_peers(run);
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
@@ -146,7 +146,7 @@ static inline void begin_at(struct twill_request *request, uint64_t entered)
     struct twill_comm *comm = request->comm;
     compute_signature(run);
     bool is_fast = comm->issue.queue == NULL && run->plan != NULL &&
-                   twill_comm_has_arrived(comm, comm->issue.epoch - run->max_ahead);
+                   twill_comm_has_arrived(comm, comm->issue.epoch - run->layout.max_ahead);
     if (TWILL_LIKELY(is_fast))
         twill_run_fast_post(run);
     run->started = run->finished = 0;
@@ -306,7 +306,7 @@ static bool queue_is_empty(const void *comm)
 
 static bool is_collected(const void *run)
 {
-    return ((const struct twill_run *)run)->collected;
+    return ((const struct twill_run *)run)->exchange.collected;
 }
 
 /* Exchange the buffers' addresses with the ranks of the node, as a call with its own number. The
@@ -318,7 +318,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     struct twill_run *run = &request->run;
     bool exchanges, any_exchanges;
     TWILL_TRY(&comm->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
-    run->collected = !exchanges;
+    run->exchange.collected = !exchanges;
     if (!any_exchanges)
         return TWILL_OK;
     comm->issue.started++;
@@ -329,7 +329,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     comm->issue.exchanging = run;
     twill_status status = twill_comm_wait(comm, is_collected, run);
     comm->issue.exchanging = NULL;
-    run->arrived = false; /* does not hold for the calls that start the request */
+    run->exchange.arrived = false; /* does not hold for the calls that start the request */
     TWILL_TRY(&comm->error, status);
     return call_run(comm, &barrier);
 }

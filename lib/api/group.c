@@ -88,7 +88,7 @@ twill_status twill_group_record_point(struct twill_comm *comm, const struct twil
 
 static size_t request_bytes(const struct twill_request *request)
 {
-    return request->run.call.count * request->run.element;
+    return request->run.call.count * request->run.layout.element;
 }
 
 /* The next collective. Messages in between are skipped: they differ between ranks, which must all

@@ -201,7 +201,7 @@ static inline bool twill_comm_is_live(const struct twill_comm *comm)
 #define TWILL_COUNTED_BYTES 4096u
 static inline void twill_request_count_start(const struct twill_request *request)
 {
-    const struct twill_side *side = request->run.side;
+    const struct twill_side *side = request->run.buffers.side;
     if (TWILL_UNLIKELY(side[TWILL_SRC].bytes + side[TWILL_DST].bytes >= TWILL_COUNTED_BYTES))
         request->comm->ticks += twill_ticks() - request->ticks;
 }

@@ -12,21 +12,22 @@ struct segment {
 static struct segment segment_of(const struct twill_run *run, const struct twill_instance *instance,
                                  unsigned space, uint32_t shard)
 {
-    const struct twill_side *side = &run->side[space];
+    const struct twill_side *side = &run->buffers.side[space];
     size_t whole = side->count != NULL && !side->own ? side->count[shard] : side->even;
     size_t first = side->own ? 0 : side->offset != NULL ? side->offset[shard] : shard * side->even;
     size_t place = side->own ? 0 : shard * side->stride;
     return (struct segment){
-        .user = side->base + (first + instance->skip) * run->given,
-        .scratch = instance->base[space] + place * run->element,
-        .count =
-            whole > instance->skip ? twill_min(whole - instance->skip, run->segment_length) : 0,
+        .user = side->base + (first + instance->skip) * run->layout.given,
+        .scratch = instance->base[space] + place * run->layout.element,
+        .count = whole > instance->skip
+                     ? twill_min(whole - instance->skip, run->layout.segment_length)
+                     : 0,
     };
 }
 
 static uint32_t shards_of(const struct twill_run *run, unsigned space)
 {
-    return run->side[space].own ? 1 : run->plan->schedule.shards;
+    return run->buffers.side[space].own ? 1 : run->plan->schedule.shards;
 }
 
 void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *instance)
@@ -37,13 +38,13 @@ void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *ins
         struct segment segment = segment_of(run, instance, TWILL_SRC, p);
         if (segment.count == 0)
             continue;
-        if (run->created != NULL && run->created->scaled)
+        if (run->layout.created != NULL && run->layout.created->scaled)
             twill_kernels_scale(kernels, run->call.type, segment.scratch, segment.user,
-                                run->created->factor, segment.count, comm->tuning.threads);
+                                run->layout.created->factor, segment.count, comm->tuning.threads);
         else
-            twill_kernels_copy(kernels, segment.scratch, segment.user, segment.count * run->element,
-                               0, comm->tuning.threads);
-        comm->counters.bytes_copied += segment.count * run->element;
+            twill_kernels_copy(kernels, segment.scratch, segment.user,
+                               segment.count * run->layout.element, 0, comm->tuning.threads);
+        comm->counters.bytes_copied += segment.count * run->layout.element;
     }
 }
 

@@ -39,12 +39,12 @@ size_t twill_run_side_bytes(const struct twill_run *run, unsigned side)
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     enum twill_holder holder = side == TWILL_SRC ? facts->src : facts->dst;
     size_t shards = facts->sharded && holder != TWILL_HOLDS_OWN ? run->comm->world->size : 1;
-    return shards * run->call.count * run->element;
+    return shards * run->call.count * run->layout.element;
 }
 
 static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
 {
-    const struct twill_side *s = &run->side[side];
+    const struct twill_side *s = &run->buffers.side[side];
     if (!side_is_needed(run, side, run->comm->rank))
         return 0;
     if (s->bounced)
@@ -56,7 +56,7 @@ static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
  * they need not. */
 static uint64_t address_of(const struct twill_run *run, unsigned side)
 {
-    const struct twill_side *s = &run->side[side];
+    const struct twill_side *s = &run->buffers.side[side];
     if (!side_is_needed(run, side, run->comm->rank))
         return 0;
     if (s->bounced || run->comm->links.single_copy == NULL)
@@ -69,8 +69,8 @@ static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t add
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
     bool attachable = reachable && twill_single_copy_maps(run->comm->links.single_copy);
-    run->mapped = run->mapped && (offset != TWILL_HEAP_NOWHERE || attachable);
-    run->fetched = run->fetched && reachable;
+    run->exchange.mapped = run->exchange.mapped && (offset != TWILL_HEAP_NOWHERE || attachable);
+    run->exchange.fetched = run->exchange.fetched && reachable;
 }
 
 /* Publish this rank's addresses. Returns whether its own buffers allow any access. */
@@ -85,7 +85,7 @@ static bool publish_addresses(struct twill_run *run)
     twill_node_put_addresses(comm->node, run->sequence, &own);
     restrict_access(run, own.src, own.src_at);
     restrict_access(run, own.dst, own.dst_at);
-    return run->mapped || run->fetched;
+    return run->exchange.mapped || run->exchange.fetched;
 }
 
 static void collect_addresses(struct twill_run *run, uint32_t local,
@@ -94,7 +94,7 @@ static void collect_addresses(struct twill_run *run, uint32_t local,
     struct twill_comm *comm = run->comm;
     uint32_t rank = comm->node->rank[local];
     uint64_t src = theirs->src, dst = theirs->dst;
-    uint64_t *address = &run->address[local * TWILL_SIDES];
+    uint64_t *address = &run->buffers.address[local * TWILL_SIDES];
     address[TWILL_SRC] = theirs->src_at;
     address[TWILL_DST] = theirs->dst_at;
     restrict_access(run, src, address[TWILL_SRC]);
@@ -102,13 +102,13 @@ static void collect_addresses(struct twill_run *run, uint32_t local,
     struct twill_heap_view *view = &comm->links.view[local];
     bool in_src = side_is_needed(run, TWILL_SRC, rank) && src != TWILL_HEAP_NOWHERE;
     bool in_dst = side_is_needed(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
-    run->peer_src[local] = in_src ? view->base + src : NULL;
-    run->peer_dst[local] = in_dst ? view->base + dst : NULL;
-    if (local == comm->local || !run->mapped)
+    run->buffers.peer_src[local] = in_src ? view->base + src : NULL;
+    run->buffers.peer_dst[local] = in_dst ? view->base + dst : NULL;
+    if (local == comm->local || !run->exchange.mapped)
         return;
-    if (run->peer_src[local] != NULL)
+    if (run->buffers.peer_src[local] != NULL)
         twill_heap_view_touch(view, src, twill_run_side_bytes(run, TWILL_SRC));
-    if (run->peer_dst[local] != NULL && dst != src)
+    if (run->buffers.peer_dst[local] != NULL && dst != src)
         twill_heap_view_touch(view, dst, twill_run_side_bytes(run, TWILL_DST));
 }
 
@@ -130,37 +130,38 @@ static bool all_publish(const struct twill_run *run)
 int twill_addresses_exchange(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    if (run->collected)
+    if (run->exchange.collected)
         return 1;
-    if (!run->published) {
+    if (!run->exchange.published) {
         if (!twill_comm_has_arrived(comm, comm->issue.epoch - TWILL_WINDOW))
             return 0;
-        run->published = true;
-        run->mapped = (run->access & TWILL_ACCESS_MAPPED) != 0;
-        run->fetched = (run->access & TWILL_ACCESS_FETCHED) != 0;
-        run->next_address = 0;
+        run->exchange.published = true;
+        run->exchange.mapped = (run->exchange.access & TWILL_ACCESS_MAPPED) != 0;
+        run->exchange.fetched = (run->exchange.access & TWILL_ACCESS_FETCHED) != 0;
+        run->exchange.next_address = 0;
         if (publishes(run, comm->local) && !publish_addresses(run)) {
-            run->collected = true;
+            run->exchange.collected = true;
             return 1;
         }
     }
-    for (; run->next_address < comm->local_size; run->next_address++) {
-        if (!publishes(run, run->next_address)) {
-            memset(&run->address[run->next_address * TWILL_SIDES], 0,
-                   TWILL_SIDES * sizeof(*run->address));
+    for (; run->exchange.next_address < comm->local_size; run->exchange.next_address++) {
+        if (!publishes(run, run->exchange.next_address)) {
+            memset(&run->buffers.address[run->exchange.next_address * TWILL_SIDES], 0,
+                   TWILL_SIDES * sizeof(*run->buffers.address));
             continue;
         }
         struct twill_buffer_addresses theirs;
-        if (!twill_node_get_addresses(comm->node, run->next_address, run->sequence, &theirs))
+        if (!twill_node_get_addresses(comm->node, run->exchange.next_address, run->sequence,
+                                      &theirs))
             return 0;
         if (TWILL_UNLIKELY(theirs.signature != run->signature)) {
-            uint32_t rank = comm->node->rank[run->next_address];
+            uint32_t rank = comm->node->rank[run->exchange.next_address];
             return twill_run_differs(run, rank, twill_run_is_written_down(run, rank));
         }
-        collect_addresses(run, run->next_address, &theirs);
+        collect_addresses(run, run->exchange.next_address, &theirs);
     }
-    run->collected = true;
-    run->arrived = all_publish(run);
+    run->exchange.collected = true;
+    run->exchange.arrived = all_publish(run);
     return 1;
 }
 
@@ -168,9 +169,9 @@ unsigned twill_addresses_missing(const struct twill_run *run, uint32_t *ranks, u
 {
     struct twill_buffer_addresses ignored;
     unsigned n = 0;
-    if (!run->published || run->collected)
+    if (!run->exchange.published || run->exchange.collected)
         return 0;
-    for (uint32_t l = run->next_address; l < run->comm->local_size && n < most; l++)
+    for (uint32_t l = run->exchange.next_address; l < run->comm->local_size && n < most; l++)
         if (publishes(run, l) &&
             !twill_node_get_addresses(run->comm->node, l, run->sequence, &ignored))
             ranks[n++] = run->comm->node->rank[l];

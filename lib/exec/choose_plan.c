@@ -9,7 +9,7 @@ static enum twill_order order_of(const struct twill_run *run)
         return TWILL_ORDER_ANY;
     if (run->comm->tuning.reproducible)
         return TWILL_ORDER_LEFT;
-    bool commutes = run->created == NULL || run->created->commutative;
+    bool commutes = run->layout.created == NULL || run->layout.created->commutative;
     return commutes ? TWILL_ORDER_ANY : TWILL_ORDER_RANKS;
 }
 
@@ -21,23 +21,23 @@ static size_t elements_of(const struct twill_run *run)
     size_t sum = 0;
     if (!run->call.vector)
         return (sharded ? size : 1) * run->call.count;
-    for (uint32_t p = 0; run->known != NULL && p < size; p++)
-        sum += run->known[p];
+    for (uint32_t p = 0; run->layout.known != NULL && p < size; p++)
+        sum += run->layout.known[p];
     return sum;
 }
 
 struct twill_select_request twill_run_select_request(const struct twill_run *run)
 {
-    bool own = run->created != NULL && run->created->function != NULL;
+    bool own = run->layout.created != NULL && run->layout.created->function != NULL;
     return (struct twill_select_request){
         .collective = run->call.collective,
         .root = run->call.root,
-        .bytes = elements_of(run) * run->element,
-        .mapped = run->mapped,
-        .fetched = run->fetched,
+        .bytes = elements_of(run) * run->layout.element,
+        .mapped = run->exchange.mapped,
+        .fetched = run->exchange.fetched,
         .vector = run->call.vector,
         .order = order_of(run),
-        .type = own ? TWILL_U8 : run->type,
+        .type = own ? TWILL_U8 : run->layout.type,
     };
 }
 
@@ -54,16 +54,16 @@ twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool
 {
     struct twill_comm *comm = run->comm;
     *exchanges = *any_exchanges = false;
-    run->mapped = run->fetched = false;
-    run->access = 0;
-    bool scaled = run->created != NULL && run->created->scaled;
+    run->exchange.mapped = run->exchange.fetched = false;
+    run->exchange.access = 0;
+    bool scaled = run->layout.created != NULL && run->layout.created->scaled;
     struct twill_select_request request = twill_run_select_request(run);
     if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
         return TWILL_OK;
     TWILL_TRY(&comm->error, have_chooser(comm));
     request.fetched = comm->world->nodes == 1 && twill_single_copy_fetches(comm->links.single_copy);
-    run->access = twill_mapping_matters(comm->plan_cache.chooser, &request);
-    *any_exchanges = run->access != 0;
+    run->exchange.access = twill_mapping_matters(comm->plan_cache.chooser, &request);
+    *any_exchanges = run->exchange.access != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 comm->world->node[run->call.root] != comm->world->node[comm->rank];
     bool shares = comm->context->heap.region != NULL || comm->links.single_copy != NULL;
@@ -136,30 +136,31 @@ static twill_status find_plan(struct twill_run *run)
 
 void twill_addresses_restart(struct twill_run *run)
 {
-    run->before = run->plan;
-    run->were_mapped = run->mapped;
-    run->were_fetched = run->fetched;
+    run->exchange.before = run->plan;
+    run->exchange.were_mapped = run->exchange.mapped;
+    run->exchange.were_fetched = run->exchange.fetched;
     twill_run_detach_peers(run);
     run->plan = NULL;
-    run->published = run->collected = run->arrived = false;
+    run->exchange.published = run->exchange.collected = run->exchange.arrived = false;
 }
 
 int twill_run_choose(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    if (run->before == NULL && !run->published && !run->collected) {
+    if (run->exchange.before == NULL && !run->exchange.published && !run->exchange.collected) {
         bool exchanges, any_exchanges;
         TWILL_TRY(&comm->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
-        run->collected = !exchanges;
+        run->exchange.collected = !exchanges;
     }
-    if (!run->collected) {
+    if (!run->exchange.collected) {
         int answer = twill_addresses_exchange(run);
         if (answer <= 0)
             return answer;
     }
-    bool as_before = run->mapped == run->were_mapped && run->fetched == run->were_fetched;
-    if (TWILL_LIKELY(run->before != NULL && as_before)) {
-        run->plan = run->before;
+    bool as_before = run->exchange.mapped == run->exchange.were_mapped &&
+                     run->exchange.fetched == run->exchange.were_fetched;
+    if (TWILL_LIKELY(run->exchange.before != NULL && as_before)) {
+        run->plan = run->exchange.before;
         TWILL_TRY(&comm->error, twill_run_attach_peers(run));
         twill_run_choose_stores(run);
         return 1;

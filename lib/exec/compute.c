@@ -38,8 +38,8 @@ static struct twill_elements locate(const struct twill_run *run,
 static void reduce_by_kernel(const struct twill_run *run, const struct reduction *f, size_t count)
 {
     const struct twill_comm *comm = run->comm;
-    const struct twill_reduction reduction = {.type = run->type,
-                                              .op = run->op,
+    const struct twill_reduction reduction = {.type = run->layout.type,
+                                              .op = run->layout.op,
                                               .divisor = comm->world->size,
                                               .partial_sources = f->partial_sources,
                                               .partial_result = (f->flags & TWILL_STEP_FINAL) == 0,
@@ -57,23 +57,23 @@ static void reduce_by_kernel(const struct twill_run *run, const struct reduction
  * operands still to be read. */
 static void reduce_by_function(const struct twill_run *run, const struct reduction *f, size_t count)
 {
-    const struct twill_operation *created = run->created;
+    const struct twill_operation *created = run->layout.created;
     TWILL_ALIGNED(64) unsigned char between[BETWEEN_BYTES];
-    size_t most = BETWEEN_BYTES / run->element;
+    size_t most = BETWEEN_BYTES / run->layout.element;
     for (size_t done = 0; done < count; done += most) {
-        size_t n = twill_min(most, count - done), skip = done * run->element;
+        size_t n = twill_min(most, count - done), skip = done * run->layout.element;
         unsigned char *dst = (unsigned char *)f->dst[0] + skip;
         const void *left = (const unsigned char *)f->source[0] + skip;
         for (unsigned i = 1; i < f->sources; i++) {
             const void *right = (const unsigned char *)f->source[i] + skip;
             void *result = i + 1 == f->sources ? (void *)dst : (void *)between;
-            created->function(left, right, result, n, run->type, created->user);
+            created->function(left, right, result, n, run->layout.type, created->user);
             left = result;
         }
         if (f->sources == 1 && left != dst)
-            memcpy(dst, left, n * run->element);
+            memcpy(dst, left, n * run->layout.element);
         for (unsigned d = 1; d < f->dsts; d++)
-            memcpy((unsigned char *)f->dst[d] + skip, dst, n * run->element);
+            memcpy((unsigned char *)f->dst[d] + skip, dst, n * run->layout.element);
     }
 }
 
@@ -81,7 +81,7 @@ static void reduce_run(const struct twill_run *run, const struct reduction *f, s
 {
     if (count == 0)
         return;
-    if (TWILL_UNLIKELY(run->created != NULL && run->created->function != NULL))
+    if (TWILL_UNLIKELY(run->layout.created != NULL && run->layout.created->function != NULL))
         reduce_by_function(run, f, count);
     else
         reduce_by_kernel(run, f, count);
@@ -149,7 +149,7 @@ static void copy_result(const struct twill_run *run, unsigned char *dst, const u
     if (dst == src || bytes == 0)
         return;
     twill_kernels_copy(run->comm->context->kernels, dst, src, bytes,
-                       to_caller ? run->store_flags : 0, run->comm->tuning.threads);
+                       to_caller ? run->layout.store_flags : 0, run->comm->tuning.threads);
 }
 
 twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
@@ -195,16 +195,16 @@ static twill_status reduce_fetched(struct twill_run *run, const struct twill_ins
                                    const struct reduction *f, size_t count)
 {
     const struct twill_slot *slot = &run->comm->issue.slot[instance->epoch % TWILL_WINDOW];
-    size_t at_once = TWILL_FETCH_CHUNK / run->element;
+    size_t at_once = TWILL_FETCH_CHUNK / run->layout.element;
     for (size_t done = 0; done < count; done += at_once) {
         size_t n = twill_min(at_once, count - done);
         struct reduction section = section_of(run, f, done);
-        unsigned char *to = slot->scratch + run->fetched_at;
+        unsigned char *to = slot->scratch + run->layout.fetched_at;
         for (unsigned i = 0; i < f->sources; i++) {
             if (f->peer[i] == HERE)
                 continue;
-            TWILL_TRY(&run->comm->error,
-                      twill_run_fetch(run, f->peer[i], to, section.source[i], n * run->element));
+            TWILL_TRY(&run->comm->error, twill_run_fetch(run, f->peer[i], to, section.source[i],
+                                                         n * run->layout.element));
             section.source[i] = to;
             to += TWILL_FETCH_CHUNK;
         }
@@ -247,9 +247,9 @@ static twill_status reduce_blocks(struct twill_run *run, const struct twill_inst
         to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
     }
     if (c <= copies && run->comm->tuning.threads <= 1)
-        at_once = twill_max(FUSED_BYTES / run->element, 1);
+        at_once = twill_max(FUSED_BYTES / run->layout.element, 1);
     if (c > copies && to_caller)
-        f.stores = run->store_flags;
+        f.stores = run->layout.store_flags;
     if (TWILL_LIKELY(c > copies))
         return reduce_all(run, instance, &f, count);
     for (size_t done = 0; done < count; done += at_once) {

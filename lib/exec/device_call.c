@@ -37,7 +37,7 @@ static twill_status record_error(const struct twill_request *request, twill_stat
         return TWILL_OK;
     if (request->is_point)
         return TWILL_FAIL(&comm->error, status, "%s", said->message);
-    comm->call = request->run.call;
+    comm->issue.call = request->run.call;
     comm->issue.sequence = request->run.sequence;
     return TWILL_COMM_FAIL(comm, status, "%s", said->message);
 }
@@ -45,10 +45,10 @@ static twill_status record_error(const struct twill_request *request, twill_stat
 static twill_status is_on_device(const struct twill_request *request, unsigned side, bool *is)
 {
     struct twill_error said = {0};
-    return record_error(
-        request,
-        twill_device_is(request->comm->context->device, request->run.side[side].base, is, &said),
-        &said);
+    return record_error(request,
+                        twill_device_is(request->comm->context->device,
+                                        request->run.buffers.side[side].base, is, &said),
+                        &said);
 }
 
 /* Copy a side to the host. */
@@ -56,8 +56,8 @@ static twill_status copy_side_in(struct twill_request *request, unsigned side, u
 {
     struct twill_comm *comm = request->comm;
     struct twill_error said = {0};
-    size_t bytes = request->run.side[side].bytes;
-    const void *from = request->run.side[side].base;
+    size_t bytes = request->run.buffers.side[side].bytes;
+    const void *from = request->run.buffers.side[side].base;
     comm->counters.bytes_copied += bytes;
     return record_error(request,
                         twill_device_to_host(comm->context->device, to, from, bytes, &said), &said);
@@ -69,18 +69,19 @@ static twill_status copy_sides_in(struct twill_request *request, const bool on[T
 {
     struct twill_comm *comm = request->comm;
     struct twill_run *run = &request->run;
-    size_t bytes = run->side[TWILL_DST].bytes;
-    size_t dst_at = on[0] ? twill_round_up(run->side[TWILL_SRC].bytes, TWILL_CACHE_LINE) : 0;
+    size_t bytes = run->buffers.side[TWILL_DST].bytes;
+    size_t dst_at =
+        on[0] ? twill_round_up(run->buffers.side[TWILL_SRC].bytes, TWILL_CACHE_LINE) : 0;
     TWILL_TRY(&comm->error,
               twill_comm_grow(comm, &request->bounce_memory, &request->bounce_memory_bytes,
                               dst_at + (on[1] ? bytes : 0)));
     if (on[0])
         TWILL_TRY(&comm->error, copy_side_in(request, TWILL_SRC, request->bounce_memory));
-    if (on[1] && run->side[TWILL_DST].count != NULL)
+    if (on[1] && run->buffers.side[TWILL_DST].count != NULL)
         TWILL_TRY(&comm->error, copy_side_in(request, TWILL_DST, request->bounce_memory + dst_at));
     for (unsigned i = 0; i < TWILL_SIDES; i++)
         if (on[i])
-            run->side[i].base = request->bounce_memory + (i == TWILL_DST ? dst_at : 0);
+            run->buffers.side[i].base = request->bounce_memory + (i == TWILL_DST ? dst_at : 0);
     if (on[1]) {
         request->on_device = request->run.call.dst;
         request->result = request->bounce_memory + dst_at;
@@ -96,16 +97,16 @@ twill_status twill_request_bounce_in(struct twill_request *request)
     request->on_device = NULL;
     if (TWILL_LIKELY(comm->context->device == NULL))
         return TWILL_OK;
-    run->sequence = comm->started;
+    run->sequence = comm->issue.started;
     twill_run_describe(run);
     bool on[TWILL_SIDES] = {false, false};
     for (unsigned i = 0; i < TWILL_SIDES; i++)
-        if (run->side[i].bytes > 0)
+        if (run->buffers.side[i].bytes > 0)
             TWILL_TRY(&comm->error, is_on_device(request, i, &on[i]));
     if (on[0] || on[1])
         TWILL_TRY(&comm->error, copy_sides_in(request, on));
     /* The sides have moved: lay the run out again. */
-    run->before = NULL;
+    run->exchange.before = NULL;
     return run->plan != NULL ? twill_run_lay_out(run) : TWILL_OK;
 }
 

@@ -32,7 +32,7 @@ static void *bounce_at(const struct twill_run *run, const struct twill_slot *slo
                        const struct twill_posted *posted)
 {
     size_t index = (size_t)(posted - slot->posted);
-    size_t each = run->late ? run->plan->late_bytes : run->plan->bounce_bytes;
+    size_t each = run->layout.late ? run->plan->late_bytes : run->plan->bounce_bytes;
     return slot->scratch + run->plan->tmp_bytes + index * each;
 }
 
@@ -61,7 +61,7 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         .buffer = elements.start,
         .bytes = elements.count * twill_run_width(run, partial),
     };
-    posted->late = reduces && run->late;
+    posted->late = reduces && run->layout.late;
     if (reduces) {
         where.operand = step->src;
         where.partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
@@ -131,7 +131,7 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
                                    TWILL_COMM_RANK_NAME(run->comm, request->peer),
                                    twill_strerror((twill_status)request->status));
     }
-    for (uint32_t i = 0; run->late && i < instance->posted[lane]; i++) {
+    for (uint32_t i = 0; run->layout.late && i < instance->posted[lane]; i++) {
         struct twill_posted *posted = posted_at(run, slot, lane, i);
         if (posted->late)
             twill_run_reduce(&posted->request, 0, posted->request.buffer, posted->request.bytes);
@@ -302,8 +302,8 @@ twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *sl
 {
     struct twill_comm *comm = run->comm;
     size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
-    TWILL_TRY(&comm->error,
-              twill_comm_grow(comm, &slot->scratch, &slot->scratch_bytes, run->scratch_bytes));
+    TWILL_TRY(&comm->error, twill_comm_grow(comm, &slot->scratch, &slot->scratch_bytes,
+                                            run->layout.scratch_bytes));
     if (posted <= slot->posted_count)
         return TWILL_OK;
     free(slot->posted);
@@ -319,31 +319,31 @@ twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *sl
 twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
 {
     struct twill_instance *instance = &slot->instance;
-    size_t bounced_at = run->bounced_at, skip = run->started * run->segment_length;
+    size_t bounced_at = run->layout.bounced_at, skip = run->started * run->layout.segment_length;
     TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
     /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
     instance->active = true;
     instance->epoch = epoch;
     instance->run = run;
     instance->skip = skip;
-    instance->length = twill_min(run->segment_length, run->most - skip);
+    instance->length = twill_min(run->layout.segment_length, run->layout.most - skip);
     instance->lanes_left = run->plan->schedule.lanes;
     for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
-    if (run->arrived && run->plan->entry_steps > 0) {
+    if (run->exchange.arrived && run->plan->entry_steps > 0) {
         instance->at[0] = run->plan->entry_steps;
         instance->signalled[0] = 1; /* flag values count the skipped SIGNAL, on all ranks */
     }
-    run->arrived = false;
+    run->exchange.arrived = false;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        const struct twill_side *side = &run->side[i];
-        instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;
+        const struct twill_side *side = &run->buffers.side[i];
+        instance->base[i] = side->base != NULL ? side->base + skip * run->layout.element : NULL;
         if (TWILL_UNLIKELY(side->bounced)) {
             instance->base[i] = slot->scratch + bounced_at;
-            bounced_at += run->copy_bytes;
+            bounced_at += run->layout.copy_bytes;
         }
     }
-    if (TWILL_UNLIKELY(run->side[TWILL_SRC].bounced))
+    if (TWILL_UNLIKELY(run->buffers.side[TWILL_SRC].bounced))
         twill_run_bounce_in(run, instance);
     run->started++;
     twill_node_start(run->comm->node, epoch, run->signature);
@@ -381,7 +381,7 @@ int twill_run_advance(struct twill_slot *slot)
     }
     if (instance->lanes_left > 0)
         return moved;
-    if (TWILL_UNLIKELY(run->side[TWILL_DST].bounced))
+    if (TWILL_UNLIKELY(run->buffers.side[TWILL_DST].bounced))
         twill_run_bounce_out(run, instance);
     instance->active = false;
     if (!run->plan->schedule.eager && run->comm->issue.arrived < instance->epoch)

@@ -10,9 +10,9 @@
  *
  * Invariants:
  * - The fast path is taken only if the queue is empty (no instance is in flight, so the slot of
- *   comm->issue.epoch is free), the run has its plan, and all ranks of the node have begun the instance
- *   run->max_ahead before (so the lines and copies of this epoch are free). A run whose buffer
- *   addresses must be exchanged has no plan at that time.
+ *   comm->issue.epoch is free), the run has its plan, and all ranks of the node have begun the
+ * instance run->layout.max_ahead before (so the lines and copies of this epoch are free). A run whose
+ * buffer addresses must be exchanged has no plan at that time.
  * - run->fast_path is set by twill_run_lay_out(); twill_run_move() updates `from`. Its kind is NONE
  *   unless the run has one segment, one lane, no messages, and first steps as above that read the
  *   caller's buffer directly.
@@ -29,28 +29,30 @@ static bool find_source(const struct twill_run *run, const struct twill_step *st
                         struct twill_fast_path *fast_path)
 {
     unsigned side = twill_operand_space(step->src);
-    if (side >= TWILL_SIDES || run->side[side].bounced || run->side[side].base == NULL)
+    if (side >= TWILL_SIDES || run->buffers.side[side].bounced ||
+        run->buffers.side[side].base == NULL)
         return false;
     const struct twill_instance whole = {
-        .length = run->most, .base = {run->side[TWILL_SRC].base, run->side[TWILL_DST].base}};
+        .length = run->layout.most,
+        .base = {run->buffers.side[TWILL_SRC].base, run->buffers.side[TWILL_DST].base}};
     struct twill_operand_place where = {.operand = step->src, .blocks = step->blocks};
     struct twill_elements elements = twill_run_locate(run, &whole, &where);
     fast_path->side = (uint8_t)side;
-    fast_path->at = (size_t)(elements.start - run->side[side].base);
+    fast_path->at = (size_t)(elements.start - run->buffers.side[side].base);
     fast_path->from = elements.start;
-    fast_path->bytes = elements.count * run->element;
+    fast_path->bytes = elements.count * run->layout.element;
     return fast_path->bytes > 0;
 }
 
 /* Return the offset of the step's destination in a copy of SHARED. */
 static size_t place_in_shared(const struct twill_run *run, const struct twill_step *step)
 {
-    const struct twill_instance first = {.length = run->most};
+    const struct twill_instance first = {.length = run->layout.most};
     struct twill_operand_place where = {.operand = step->dst, .blocks = step->blocks};
     const struct twill_comm *comm = run->comm;
-    return (
-        size_t)(twill_run_locate(run, &first, &where).start -
-                twill_node_shared(comm->node, comm->local, 0, run->plan->alternates, run->small));
+    return (size_t)(twill_run_locate(run, &first, &where).start -
+                    twill_node_shared(comm->node, comm->local, 0, run->plan->alternates,
+                                      run->layout.small));
 }
 
 static bool is_copy_in(const struct twill_run *run, const struct twill_step *step)
@@ -68,7 +70,7 @@ void twill_run_find_fast_path(struct twill_run *run)
     struct twill_fast_path found = {.kind = TWILL_FAST_NONE};
     run->fast_path = found;
     if (run->plan->most_posted > 0 || run->segments != 1 || s->lanes != 1 || s->count == 0 ||
-        run->segment_length == SIZE_MAX)
+        run->layout.segment_length == SIZE_MAX)
         return;
     if (step->op == TWILL_STEP_SIGNAL) {
         found.kind = TWILL_FAST_SIGNAL;
@@ -114,8 +116,8 @@ static __attribute__((noinline)) void post_first(const struct twill_run *run)
         return;
     }
     if (fast_path->kind == TWILL_FAST_COPY)
-        post_copy(run,
-                  twill_node_shared(node, comm->local, epoch, run->plan->alternates, run->small));
+        post_copy(run, twill_node_shared(node, comm->local, epoch, run->plan->alternates,
+                                         run->layout.small));
     twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
 }
 

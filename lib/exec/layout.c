@@ -18,35 +18,38 @@
 static void describe_operation(struct twill_run *run)
 {
     const struct twill_call *call = &run->call;
-    run->created = twill_context_operation(run->comm->context, call->op);
-    run->type = call->type;
-    run->op = call->op;
-    if (run->created == NULL) {
+    run->layout.created = twill_context_operation(run->comm->context, call->op);
+    run->layout.type = call->type;
+    run->layout.op = call->op;
+    if (run->layout.created == NULL) {
         bool reduces = twill_collective_facts(call->collective)->reduces;
-        run->element =
+        run->layout.element =
             reduces ? twill_kernels_element(call->type, call->op) : twill_type_size(call->type);
-        run->partial = reduces ? twill_kernels_partial(call->type, call->op) : run->element;
+        run->layout.partial =
+            reduces ? twill_kernels_partial(call->type, call->op) : run->layout.element;
         return;
     }
-    if (run->created->scaled) {
-        run->op = TWILL_SUM;
-        run->type = twill_type_is_narrow(call->type) ? TWILL_F32 : call->type;
+    if (run->layout.created->scaled) {
+        run->layout.op = TWILL_SUM;
+        run->layout.type = twill_type_is_narrow(call->type) ? TWILL_F32 : call->type;
     }
-    run->element = run->created->element != 0 ? run->created->element : twill_type_size(run->type);
-    run->partial = run->element;
+    run->layout.element = run->layout.created->element != 0 ? run->layout.created->element
+                                                            : twill_type_size(run->layout.type);
+    run->layout.partial = run->layout.element;
 }
 
 /* Return the alignment required of buffers: of a pair that of its halves, of an element of the
  * caller's the largest power of two, up to 16, that divides its size. */
 static size_t element_alignment(const struct twill_run *run)
 {
-    size_t element = run->given;
-    if (run->type != run->call.type)
+    size_t element = run->layout.given;
+    if (run->layout.type != run->call.type)
         return element;
     if (run->call.op == TWILL_MINLOC || run->call.op == TWILL_MAXLOC)
         return element / 2;
     size_t power = element & (~element + 1);
-    return run->created != NULL && run->created->element != 0 ? twill_min(power, 16) : element;
+    return run->layout.created != NULL && run->layout.created->element != 0 ? twill_min(power, 16)
+                                                                            : element;
 }
 
 static size_t side_size(const struct twill_run *run, const struct twill_side *side)
@@ -57,13 +60,13 @@ static size_t side_size(const struct twill_run *run, const struct twill_side *si
     if (!side->has)
         return 0;
     if (side->own)
-        return side->even * run->given;
+        return side->even * run->layout.given;
     if (side->count == NULL)
-        return shards * side->even * run->given;
+        return shards * side->even * run->layout.given;
     for (uint32_t p = 0; p < shards; p++)
         if (side->count[p] > 0)
             end = twill_max(end, side->offset[p] + side->count[p]);
-    return end * run->given;
+    return end * run->layout.given;
 }
 
 static void describe_side(const struct twill_run *run, struct twill_side *side,
@@ -89,37 +92,39 @@ void twill_run_describe(struct twill_run *run)
 {
     const struct twill_call *call = &run->call;
     const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
-    struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];
+    struct twill_side *src = &run->buffers.side[TWILL_SRC], *dst = &run->buffers.side[TWILL_DST];
     describe_operation(run);
-    run->given = run->type != call->type ? twill_type_size(call->type) : run->element;
-    run->align = element_alignment(run);
+    run->layout.given =
+        run->layout.type != call->type ? twill_type_size(call->type) : run->layout.element;
+    run->layout.align = element_alignment(run);
     describe_side(run, src, facts->src, call->src, &call->src_counts);
     describe_side(run, dst, facts->dst, call->dst, &call->dst_counts);
-    run->known = NULL;
+    run->layout.known = NULL;
     if (call->vector && call->collective == TWILL_ALLGATHER)
-        run->known = dst->count;
+        run->layout.known = dst->count;
     else if (call->vector && call->collective == TWILL_REDUCE_SCATTER)
-        run->known = src->count;
-    bool scaled = run->created != NULL && run->created->scaled;
+        run->layout.known = src->count;
+    bool scaled = run->layout.created != NULL && run->layout.created->scaled;
     bool swaps = call->collective == TWILL_ALLTOALL && src->base == dst->base;
     src->bounced = (scaled || swaps) && src->base != NULL;
-    dst->bounced = run->type != call->type && dst->base != NULL;
+    dst->bounced = run->layout.type != call->type && dst->base != NULL;
 }
 
 /* --- segments -------------------------------------------------------------------------------- */
 
 static size_t largest_shard(const struct twill_run *run)
 {
-    size_t most = run->known != NULL ? 0 : run->call.count;
-    for (uint32_t p = 0; run->known != NULL && p < run->plan->schedule.shards; p++)
-        most = twill_max(most, run->known[p]);
+    size_t most = run->layout.known != NULL ? 0 : run->call.count;
+    for (uint32_t p = 0; run->layout.known != NULL && p < run->plan->schedule.shards; p++)
+        most = twill_max(most, run->layout.known[p]);
     return most;
 }
 
 /* Return the most elements of a segment in a shard such that a copy takes at most segment_bytes. */
 static size_t segment_limit(const struct twill_run *run)
 {
-    size_t width = run->element + (run->partial != run->element ? run->partial : 0);
+    size_t width = run->layout.element +
+                   (run->layout.partial != run->layout.element ? run->layout.partial : 0);
     size_t all = run->plan->schedule.shards * width, bytes = run->plan->segment_bytes;
     if (bytes == SIZE_MAX)
         return SIZE_MAX;
@@ -132,18 +137,19 @@ static size_t segment_limit(const struct twill_run *run)
 static void size_scratch(struct twill_run *run)
 {
     const struct twill_plan *plan = run->plan;
-    size_t bounce = run->late ? plan->late_bytes : plan->bounce_bytes;
-    run->bounced_at = plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
-    run->scratch_bytes = run->bounced_at;
+    size_t bounce = run->layout.late ? plan->late_bytes : plan->bounce_bytes;
+    run->layout.bounced_at =
+        plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
+    run->layout.scratch_bytes = run->layout.bounced_at;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        if (!run->side[i].bounced)
+        if (!run->buffers.side[i].bounced)
             continue;
-        run->side[i].stride = run->segment_length;
-        run->scratch_bytes += run->copy_bytes;
+        run->buffers.side[i].stride = run->layout.segment_length;
+        run->layout.scratch_bytes += run->layout.copy_bytes;
     }
-    run->fetched_at = run->scratch_bytes;
+    run->layout.fetched_at = run->layout.scratch_bytes;
     if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
-        run->scratch_bytes +=
+        run->layout.scratch_bytes +=
             twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
 }
 
@@ -151,54 +157,58 @@ static void size_scratch(struct twill_run *run)
  * just been read and is in the cache, where streaming stores take two to three times as long. */
 static bool lies_apart(const struct twill_run *run)
 {
-    bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
+    bool apart = run->buffers.side[TWILL_SRC].base != run->buffers.side[TWILL_DST].base;
     if (!twill_collective_facts(run->call.collective)->reduces)
         return true;
-    for (uint32_t l = 0; run->mapped && l < run->comm->local_size; l++)
-        apart &= run->peer_src[l] != run->peer_dst[l];
+    for (uint32_t l = 0; run->exchange.mapped && l < run->comm->local_size; l++)
+        apart &= run->buffers.peer_src[l] != run->buffers.peer_dst[l];
     return apart;
 }
 
 void twill_run_choose_stores(struct twill_run *run)
 {
-    bool large = run->most * run->plan->schedule.shards * run->element >= run->comm->tuning.stream;
-    run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
+    bool large = run->layout.most * run->plan->schedule.shards * run->layout.element >=
+                 run->comm->tuning.stream;
+    run->layout.store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
 }
 
 twill_status twill_run_lay_out(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     size_t limit = segment_limit(run);
-    bool unknown = run->call.vector && run->known == NULL; /* no rank knows the largest shard */
-    run->most = largest_shard(run);
+    bool unknown =
+        run->call.vector && run->layout.known == NULL; /* no rank knows the largest shard */
+    run->layout.most = largest_shard(run);
     run->segments = 1;
     if (unknown) {
-        run->segment_length = SIZE_MAX;
-    } else if (run->most <= limit) {
-        run->segment_length = run->most;
+        run->layout.segment_length = SIZE_MAX;
+    } else if (run->layout.most <= limit) {
+        run->layout.segment_length = run->layout.most;
     } else if (limit == 0) {
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_UNSUPPORTED,
                                "TWILL_SEGMENT is too small for an element of %zu bytes of %u ranks",
-                               run->element, s->shards);
+                               run->layout.element, s->shards);
     } else {
-        run->segment_length = limit;
-        run->segments = (run->most + limit - 1) / limit;
+        run->layout.segment_length = limit;
+        run->segments = (run->layout.most + limit - 1) / limit;
     }
-    run->shard_blocks = s->blocks / s->shards;
-    run->mirrored = run->plan->alternates && s->shards == 2;
-    run->joined = s->shards == 1 || (!run->call.vector && run->segments == 1 && !run->mirrored);
-    size_t elements = unknown ? 0 : s->shards * run->segment_length;
-    run->partial_at = 0;
-    run->copy_bytes = twill_round_up(elements * run->element, TWILL_CACHE_LINE);
-    if (run->partial != run->element) {
-        run->partial_at = run->copy_bytes;
-        run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
+    run->layout.shard_blocks = s->blocks / s->shards;
+    run->layout.mirrored = run->plan->alternates && s->shards == 2;
+    run->layout.joined =
+        s->shards == 1 || (!run->call.vector && run->segments == 1 && !run->layout.mirrored);
+    size_t elements = unknown ? 0 : s->shards * run->layout.segment_length;
+    run->layout.partial_at = 0;
+    run->layout.copy_bytes = twill_round_up(elements * run->layout.element, TWILL_CACHE_LINE);
+    if (run->layout.partial != run->layout.element) {
+        run->layout.partial_at = run->layout.copy_bytes;
+        run->layout.copy_bytes += twill_round_up(elements * run->layout.partial, TWILL_CACHE_LINE);
     }
-    size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
-    run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
-    run->max_ahead =
-        (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
-    run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
+    size_t shared = run->layout.copy_bytes * (s->shared_blocks / s->blocks);
+    run->layout.small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->layout.max_ahead =
+        (s->shared_blocks > 0 && !run->layout.small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
+    run->layout.late =
+        run->layout.element > 8 || (run->layout.element & (run->layout.element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
@@ -223,31 +233,34 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
 {
     const struct twill_comm *comm = run->comm;
     if (space == TWILL_SRC && of_peer) /* never written: the verifier checks that */
-        return (unsigned char *)(uintptr_t)run->peer_src[local] + instance->skip * run->element;
+        return (unsigned char *)(uintptr_t)run->buffers.peer_src[local] +
+               instance->skip * run->layout.element;
     if (space == TWILL_DST && of_peer)
-        return run->peer_dst[local] + instance->skip * run->element;
+        return run->buffers.peer_dst[local] + instance->skip * run->layout.element;
     if (space == TWILL_SRC || space == TWILL_DST)
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->issue.slot[instance->epoch % TWILL_WINDOW].scratch;
-    return twill_node_shared(comm->node, local, instance->epoch, run->plan->alternates, run->small);
+    return twill_node_shared(comm->node, local, instance->epoch, run->plan->alternates,
+                             run->layout.small);
 }
 
 /* Return the elements of the instance's segment in a shard. */
 static size_t segment_elements(const struct twill_run *run, const struct twill_instance *instance,
                                unsigned space, uint32_t shard)
 {
-    const size_t *count = run->known;
-    size_t whole = run->most;
+    const size_t *count = run->layout.known;
+    size_t whole = run->layout.most;
     if (!run->call.vector)
         return instance->length;
     if (space == TWILL_SRC || space == TWILL_DST) {
-        count = run->side[space].count;
-        whole = run->side[space].even;
+        count = run->buffers.side[space].count;
+        whole = run->buffers.side[space].even;
     }
     if (count != NULL)
         whole = count[shard];
-    return whole > instance->skip ? twill_min(whole - instance->skip, run->segment_length) : 0;
+    return whole > instance->skip ? twill_min(whole - instance->skip, run->layout.segment_length)
+                                  : 0;
 }
 
 /* Return the offset in bytes of a shard from base_of() the space of local rank `local`. */
@@ -255,15 +268,15 @@ static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t lo
                         uint32_t shard, bool partial)
 {
     if (space == TWILL_TMP || space == TWILL_SHARED) {
-        uint32_t place = space == TWILL_SHARED && run->mirrored ? shard ^ local : shard;
-        return copy * run->copy_bytes + (partial ? run->partial_at : 0) +
-               place * run->segment_length * twill_run_width(run, partial);
+        uint32_t place = space == TWILL_SHARED && run->layout.mirrored ? shard ^ local : shard;
+        return copy * run->layout.copy_bytes + (partial ? run->layout.partial_at : 0) +
+               place * run->layout.segment_length * twill_run_width(run, partial);
     }
-    const struct twill_side *side = &run->side[space];
+    const struct twill_side *side = &run->buffers.side[space];
     if (side->own)
         return 0;
     bool listed = side->offset != NULL && !side->bounced;
-    return (listed ? side->offset[shard] : shard * side->stride) * run->element;
+    return (listed ? side->offset[shard] : shard * side->stride) * run->layout.element;
 }
 
 struct twill_elements twill_run_locate(const struct twill_run *run,
@@ -281,22 +294,22 @@ struct twill_elements twill_run_locate(const struct twill_run *run,
     if (where->blocks == 0)
         return (struct twill_elements){base, 0};
     uint32_t first = twill_operand_block(where->operand) + where->at;
-    if (where->blocks == 1 && run->shard_blocks == 1 &&
+    if (where->blocks == 1 && run->layout.shard_blocks == 1 &&
         first < s->blocks) /* a shard: no division */
         return (struct twill_elements){base +
                                            offset_of(run, space, local, 0, first, where->partial),
                                        segment_elements(run, instance, space, first)};
     uint32_t end = first + where->blocks - 1u; /* inclusive */
-    uint32_t shard = first % s->blocks / run->shard_blocks,
-             end_shard = end % s->blocks / run->shard_blocks;
+    uint32_t shard = first % s->blocks / run->layout.shard_blocks,
+             end_shard = end % s->blocks / run->layout.shard_blocks;
     size_t from, length, last, last_length, whole = segment_elements(run, instance, space, shard);
-    twill_block_range(whole, run->element, run->shard_blocks, first % run->shard_blocks, &from,
-                      &length);
+    twill_block_range(whole, run->layout.element, run->layout.shard_blocks,
+                      first % run->layout.shard_blocks, &from, &length);
     last = from;
     last_length = length;
     if (end != first)
-        twill_block_range(whole, run->element, run->shard_blocks, end % run->shard_blocks, &last,
-                          &last_length);
+        twill_block_range(whole, run->layout.element, run->layout.shard_blocks,
+                          end % run->layout.shard_blocks, &last, &last_length);
     return (struct twill_elements){
         base + offset_of(run, space, local, first / s->blocks, shard, where->partial) +
             from * twill_run_width(run, where->partial),

@@ -42,8 +42,8 @@ void twill_run_detach_peers(struct twill_run *run)
             !twill_single_copy_maps(run->comm->links.single_copy))) /* nothing was attached */
         return;
     for (uint32_t i = 0; i < run->comm->local_size * TWILL_SIDES; i++) {
-        twill_region_release(run->region[i]);
-        run->region[i] = NULL;
+        twill_region_release(run->buffers.region[i]);
+        run->buffers.region[i] = NULL;
     }
 }
 
@@ -53,14 +53,14 @@ static twill_status attach_side(struct twill_run *run, uint32_t local, unsigned 
 {
     struct twill_comm *comm = run->comm;
     uint32_t place = local * TWILL_SIDES + side, rank = comm->node->rank[local];
-    uint64_t address = run->address[place];
+    uint64_t address = run->buffers.address[place];
     if (run->plan->fetches)
         *at = (void *)(uintptr_t)address;
     if (run->plan->fetches || *at != NULL || address == 0)
         return TWILL_OK;
     size_t bytes = twill_run_side_bytes(run, side);
     int cause = twill_single_copy_attach(comm->links.single_copy, local, address, bytes,
-                                         &run->region[place], at);
+                                         &run->buffers.region[place], at);
     return cause == 0 ? TWILL_OK : fail_access(run, rank, "attached", address, bytes, cause);
 }
 
@@ -69,16 +69,16 @@ twill_status twill_run_attach_peers(struct twill_run *run)
     struct twill_comm *comm = run->comm;
     const struct twill_schedule *s = &run->plan->schedule;
     bool uses = s->uses_peer_src || s->uses_peer_dst;
-    if (TWILL_LIKELY(comm->links.single_copy == NULL || !run->published || !uses))
+    if (TWILL_LIKELY(comm->links.single_copy == NULL || !run->exchange.published || !uses))
         return TWILL_OK;
     for (uint32_t l = 0; l < comm->local_size; l++) {
-        void *src = (void *)(uintptr_t)run->peer_src[l], *dst = run->peer_dst[l];
+        void *src = (void *)(uintptr_t)run->buffers.peer_src[l], *dst = run->buffers.peer_dst[l];
         if (l == comm->local)
             continue;
         TWILL_TRY(&comm->error, attach_side(run, l, TWILL_SRC, &src));
         TWILL_TRY(&comm->error, attach_side(run, l, TWILL_DST, &dst));
-        run->peer_src[l] = src;
-        run->peer_dst[l] = dst;
+        run->buffers.peer_src[l] = src;
+        run->buffers.peer_dst[l] = dst;
     }
     return TWILL_OK;
 }

@@ -136,9 +136,9 @@ static unsigned ranks_behind(const struct twill_comm *comm, uint32_t *ranks, uns
         comm->issue.filling != NULL ? &comm->issue.filling->run : comm->issue.exchanging;
     unsigned n = 0;
     if (run == NULL || comm->issue.slot[comm->issue.epoch % TWILL_WINDOW].instance.active ||
-        (run->plan == NULL && (run->published || run->collected)))
+        (run->plan == NULL && (run->exchange.published || run->exchange.collected)))
         return 0;
-    uint32_t max_ahead = run->plan != NULL ? run->max_ahead : TWILL_WINDOW;
+    uint32_t max_ahead = run->plan != NULL ? run->layout.max_ahead : TWILL_WINDOW;
     for (uint32_t l = 0; l < comm->local_size && n < most; l++)
         if (l != comm->local && twill_node_started(comm->node, l) + max_ahead < comm->issue.epoch)
             ranks[n++] = comm->node->rank[l];
@@ -163,7 +163,7 @@ static int begin_segments(struct twill_comm *comm)
                 return answer < 0 ? answer : started;
             TWILL_TRY(&comm->error, reserve_slots(run));
         }
-        if (!twill_comm_has_arrived(comm, comm->issue.epoch - run->max_ahead))
+        if (!twill_comm_has_arrived(comm, comm->issue.epoch - run->layout.max_ahead))
             break;
         if (run->started == 0 && run->plan->most_posted > 0) {
             comm->issue.filling->has_messages = true;
@@ -302,12 +302,16 @@ twill_status twill_request_open(struct twill_request *request, struct twill_comm
 {
     request->comm = request->run.comm = comm;
     request->born = request->generation;
-    request->run.peer_src = calloc(comm->local_size, sizeof(*request->run.peer_src));
-    request->run.peer_dst = calloc(comm->local_size, sizeof(*request->run.peer_dst));
-    request->run.address = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.address));
-    request->run.region = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.region));
-    if (request->run.peer_src == NULL || request->run.peer_dst == NULL ||
-        request->run.address == NULL || request->run.region == NULL)
+    request->run.buffers.peer_src =
+        calloc(comm->local_size, sizeof(*request->run.buffers.peer_src));
+    request->run.buffers.peer_dst =
+        calloc(comm->local_size, sizeof(*request->run.buffers.peer_dst));
+    request->run.buffers.address =
+        calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.buffers.address));
+    request->run.buffers.region =
+        calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.buffers.region));
+    if (request->run.buffers.peer_src == NULL || request->run.buffers.peer_dst == NULL ||
+        request->run.buffers.address == NULL || request->run.buffers.region == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
     return TWILL_OK;
 }
@@ -318,12 +322,12 @@ void twill_request_close(struct twill_request *request)
     if (comm == NULL)
         return;
     twill_context_give(comm->context, request->bounce_memory, request->bounce_memory_bytes);
-    if (request->run.region != NULL)
+    if (request->run.buffers.region != NULL)
         twill_run_detach_peers(&request->run);
-    free((void *)request->run.peer_src);
-    free((void *)request->run.peer_dst);
-    free(request->run.address);
-    free((void *)request->run.region);
+    free((void *)request->run.buffers.peer_src);
+    free((void *)request->run.buffers.peer_dst);
+    free(request->run.buffers.address);
+    free((void *)request->run.buffers.region);
     free(request->counts);
     *request = (struct twill_request){.generation = request->generation + 1};
 }

@@ -92,19 +92,8 @@ struct twill_fast_path {
     const unsigned char *from; /* the side's base + at */
 };
 
-/* Belongs to a request; used by the thread that holds the communicator. */
-struct twill_run {
-    /* The call. */
-    struct twill_comm *comm;
-    const struct twill_plan *plan; /* NULL: not selected yet */
-    struct twill_call call;
-    struct twill_call summary; /* what ranks compare: has the kind of a created operation, and a
-                                  hash of the counts that all ranks know */
-    uint64_t call_hash;        /* of the summary */
-    uint64_t sequence;         /* number of the call on its communicator, from 1 */
-    uint32_t signature;        /* call_hash and the hashes of all calls before */
-
-    /* The exchange of buffer addresses: lib/exec/buffer_addresses.c. */
+/* The exchange of buffer addresses among the ranks of a node: lib/exec/buffer_addresses.c. */
+struct twill_address_exchange {
     bool published, collected; /* this rank's addresses; those of all ranks */
     unsigned access;           /* enum twill_access: what is exchanged for */
     bool mapped, fetched;      /* the accesses that every buffer allows */
@@ -113,37 +102,58 @@ struct twill_run {
     uint32_t next_address;     /* local rank to collect from next */
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL ... */
     bool were_mapped, were_fetched;  /* ... and the accesses it was selected for */
+};
 
-    /* The layout. Sizes in bytes, unless they say elements. */
+/* Where everything of a run lies: set by twill_run_describe() and twill_run_lay_out(), constant
+ * while it runs. Sizes in bytes, unless they say elements. */
+struct twill_run_layout {
     const struct twill_operation *created; /* or NULL: a built-in operation */
     twill_type type;                       /* as the kernels see it */
     twill_op op;
     size_t element, partial; /* width of an element, and of a partial result */
     size_t given, align;     /* width and alignment of an element in the caller's buffers */
-    struct twill_side side[TWILL_SIDES];
-    const size_t *known;   /* [shards] elements, if all ranks know them; NULL: even, or unknown */
-    size_t most;           /* elements of the largest shard */
-    uint32_t shard_blocks; /* blocks of a shard */
-    bool joined;           /* consecutive shards are adjacent: a step handles them at once */
-    bool small;            /* SHARED fits the copies for small messages */
-    uint32_t max_ahead;    /* instances that this rank may be ahead of others on the node */
-    bool mirrored;         /* local rank 1 has the two shards of SHARED in reverse order */
-    bool late;             /* transports may cut elements: reduce complete messages only */
-    size_t segment_length; /* elements of a full segment in a shard */
-    size_t partial_at;     /* from raw contents to partials in a copy of TMP or SHARED */
-    size_t copy_bytes;     /* `blocks` blocks of TMP or SHARED */
-    size_t scratch_bytes, bounced_at;   /* of a slot; offset of the bounced sides in it */
-    size_t segments, started, finished; /* instances in all, begun and done */
-    struct twill_fast_path fast_path;
+    const size_t *known;     /* [shards] elements, if all ranks know them; NULL: even, or unknown */
+    size_t most;             /* elements of the largest shard */
+    uint32_t shard_blocks;   /* blocks of a shard */
+    bool joined;             /* consecutive shards are adjacent: a step handles them at once */
+    bool small;              /* SHARED fits the copies for small messages */
+    uint32_t max_ahead;      /* instances that this rank may be ahead of others on the node */
+    bool mirrored;           /* local rank 1 has the two shards of SHARED in reverse order */
+    bool late;               /* transports may cut elements: reduce complete messages only */
+    size_t segment_length;   /* elements of a full segment in a shard */
+    size_t partial_at;       /* from raw contents to partials in a copy of TMP or SHARED */
+    size_t copy_bytes;       /* `blocks` blocks of TMP or SHARED */
+    size_t scratch_bytes, bounced_at; /* of a slot; offset of the bounced sides in it */
+    size_t fetched_at;    /* offset in a slot's scratch of chunks fetched for a reduction */
+    unsigned store_flags; /* TWILL_KERNEL_STREAM: stores to the caller's DST bypass the caches */
+};
 
-    /* Peers' buffers; the arrays are allocated with the request. peer_src and peer_dst are mapped
-     * here, or, if plan->fetches, addresses in the peers' processes. */
+/* The buffers of a run: the caller's, and those of the ranks of its node. Arrays are allocated with
+ * the request. peer_src and peer_dst are mapped here, or, if plan->fetches, addresses in the peers'
+ * processes. */
+struct twill_run_buffers {
+    struct twill_side side[TWILL_SIDES];
     const unsigned char **peer_src; /* [local_size] */
     unsigned char **peer_dst;       /* [local_size] */
     uint64_t *address;              /* [local_size][TWILL_SIDES] addresses as published */
     struct twill_region **region;   /* [local_size][TWILL_SIDES] attached regions, or NULL */
-    size_t fetched_at;    /* offset in a slot's scratch of chunks fetched for a reduction */
-    unsigned store_flags; /* TWILL_KERNEL_STREAM: stores to the caller's DST bypass the caches */
+};
+
+/* Belongs to a request; used by the thread that holds the communicator. */
+struct twill_run {
+    struct twill_comm *comm;
+    const struct twill_plan *plan; /* NULL: not selected yet */
+    struct twill_call call;
+    struct twill_call summary; /* what ranks compare: has the kind of a created operation, and a
+                                  hash of the counts that all ranks know */
+    uint64_t call_hash;        /* of the summary */
+    uint64_t sequence;         /* number of the call on its communicator, from 1 */
+    uint32_t signature;        /* call_hash and the hashes of all calls before */
+    struct twill_address_exchange exchange;
+    struct twill_run_layout layout;
+    struct twill_run_buffers buffers;
+    size_t segments, started, finished; /* instances in all, begun and done */
+    struct twill_fast_path fast_path;
 };
 
 /* --- lib/exec/layout.c: where everything is --- */
@@ -153,7 +163,7 @@ void twill_run_describe(struct twill_run *run);
 /* Use other buffers for the same call. */
 static inline void twill_run_move(struct twill_run *run, const void *src, void *dst)
 {
-    struct twill_side *side = run->side;
+    struct twill_side *side = run->buffers.side;
     run->call.src = src;
     run->call.dst = dst;
     side[TWILL_SRC].base = side[TWILL_SRC].has ? (unsigned char *)(uintptr_t)src : NULL;
@@ -189,14 +199,15 @@ static inline uint32_t twill_run_together(const struct twill_run *run, twill_ope
                                           uint32_t at, uint32_t blocks)
 {
     uint32_t left = blocks - at;
-    if (run->joined)
+    if (run->layout.joined)
         return left;
-    uint32_t whole = run->shard_blocks - (twill_operand_block(operand) + at) % run->shard_blocks;
+    uint32_t whole =
+        run->layout.shard_blocks - (twill_operand_block(operand) + at) % run->layout.shard_blocks;
     return left < whole ? left : whole;
 }
 static inline size_t twill_run_width(const struct twill_run *run, bool partial)
 {
-    return partial ? run->partial : run->element;
+    return partial ? run->layout.partial : run->layout.element;
 }
 
 /* --- lib/exec/executor.c --- */
@@ -209,7 +220,8 @@ twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *sl
 static inline twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot)
 {
     size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
-    if (TWILL_LIKELY(run->scratch_bytes <= slot->scratch_bytes && posted <= slot->posted_count))
+    if (TWILL_LIKELY(run->layout.scratch_bytes <= slot->scratch_bytes &&
+                     posted <= slot->posted_count))
         return TWILL_OK;
     return twill_run_reserve_more(run, slot);
 }
