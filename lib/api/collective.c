@@ -118,7 +118,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->is_point = false;
     request->status = TWILL_OK;
     if (TWILL_LIKELY(repeats(run, call))) {
-        if (run->exchange.published)
+        if (run->exchange.state >= TWILL_EXCHANGE_PUBLISHED)
             twill_addresses_restart(run);
         if (call->src == run->call.src && call->dst == run->call.dst)
             return TWILL_OK; /* checked before */
@@ -130,7 +130,8 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     }
     run->call = *call;
     run->plan = run->exchange.before = NULL;
-    run->exchange.published = run->exchange.collected = run->exchange.arrived = false;
+    run->exchange.state = TWILL_EXCHANGE_IDLE;
+    run->exchange.arrived = false;
     twill_run_detach_peers(run);
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
@@ -306,7 +307,7 @@ static bool queue_is_empty(const void *comm)
 
 static bool is_collected(const void *run)
 {
-    return ((const struct twill_run *)run)->exchange.collected;
+    return twill_exchange_is_over(&((const struct twill_run *)run)->exchange);
 }
 
 /* Exchange the buffers' addresses with the ranks of the node, as a call with its own number. The
@@ -318,7 +319,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     struct twill_run *run = &request->run;
     bool exchanges, any_exchanges;
     TWILL_TRY(&comm->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
-    run->exchange.collected = !exchanges;
+    run->exchange.state = exchanges ? TWILL_EXCHANGE_IDLE : TWILL_EXCHANGE_UNNEEDED;
     if (!any_exchanges)
         return TWILL_OK;
     comm->issue.started++;

@@ -130,17 +130,17 @@ static bool all_publish(const struct twill_run *run)
 int twill_addresses_exchange(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    if (run->exchange.collected)
+    if (twill_exchange_is_over(&run->exchange))
         return 1;
-    if (!run->exchange.published) {
+    if (run->exchange.state < TWILL_EXCHANGE_PUBLISHED) {
         if (!twill_comm_has_arrived(comm, comm->issue.epoch - TWILL_WINDOW))
             return 0;
-        run->exchange.published = true;
+        run->exchange.state = TWILL_EXCHANGE_PUBLISHED;
         run->exchange.mapped = (run->exchange.access & TWILL_ACCESS_MAPPED) != 0;
         run->exchange.fetched = (run->exchange.access & TWILL_ACCESS_FETCHED) != 0;
         run->exchange.next_address = 0;
         if (publishes(run, comm->local) && !publish_addresses(run)) {
-            run->exchange.collected = true;
+            run->exchange.state = TWILL_EXCHANGE_COLLECTED;
             return 1;
         }
     }
@@ -160,7 +160,7 @@ int twill_addresses_exchange(struct twill_run *run)
         }
         collect_addresses(run, run->exchange.next_address, &theirs);
     }
-    run->exchange.collected = true;
+    run->exchange.state = TWILL_EXCHANGE_COLLECTED;
     run->exchange.arrived = all_publish(run);
     return 1;
 }
@@ -169,7 +169,7 @@ unsigned twill_addresses_missing(const struct twill_run *run, uint32_t *ranks, u
 {
     struct twill_buffer_addresses ignored;
     unsigned n = 0;
-    if (!run->exchange.published || run->exchange.collected)
+    if (run->exchange.state != TWILL_EXCHANGE_PUBLISHED)
         return 0;
     for (uint32_t l = run->exchange.next_address; l < run->comm->local_size && n < most; l++)
         if (publishes(run, l) &&

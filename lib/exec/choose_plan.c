@@ -141,18 +141,19 @@ void twill_addresses_restart(struct twill_run *run)
     run->exchange.were_fetched = run->exchange.fetched;
     twill_run_detach_peers(run);
     run->plan = NULL;
-    run->exchange.published = run->exchange.collected = run->exchange.arrived = false;
+    run->exchange.state = TWILL_EXCHANGE_IDLE;
+    run->exchange.arrived = false;
 }
 
 int twill_run_choose(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    if (run->exchange.before == NULL && !run->exchange.published && !run->exchange.collected) {
+    if (run->exchange.before == NULL && run->exchange.state == TWILL_EXCHANGE_IDLE) {
         bool exchanges, any_exchanges;
         TWILL_TRY(&comm->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
-        run->exchange.collected = !exchanges;
+        run->exchange.state = exchanges ? TWILL_EXCHANGE_IDLE : TWILL_EXCHANGE_UNNEEDED;
     }
-    if (!run->exchange.collected) {
+    if (!twill_exchange_is_over(&run->exchange)) {
         int answer = twill_addresses_exchange(run);
         if (answer <= 0)
             return answer;

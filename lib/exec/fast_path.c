@@ -11,8 +11,8 @@
  * Invariants:
  * - The fast path is taken only if the queue is empty (no instance is in flight, so the slot of
  *   comm->issue.epoch is free), the run has its plan, and all ranks of the node have begun the
- * instance run->layout.max_ahead before (so the lines and copies of this epoch are free). A run whose
- * buffer addresses must be exchanged has no plan at that time.
+ * instance run->layout.max_ahead before (so the lines and copies of this epoch are free). A run
+ * whose buffer addresses must be exchanged has no plan at that time.
  * - run->fast_path is set by twill_run_lay_out(); twill_run_move() updates `from`. Its kind is NONE
  *   unless the run has one segment, one lane, no messages, and first steps as above that read the
  *   caller's buffer directly.

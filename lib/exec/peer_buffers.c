@@ -69,7 +69,8 @@ twill_status twill_run_attach_peers(struct twill_run *run)
     struct twill_comm *comm = run->comm;
     const struct twill_schedule *s = &run->plan->schedule;
     bool uses = s->uses_peer_src || s->uses_peer_dst;
-    if (TWILL_LIKELY(comm->links.single_copy == NULL || !run->exchange.published || !uses))
+    if (TWILL_LIKELY(comm->links.single_copy == NULL ||
+                     run->exchange.state < TWILL_EXCHANGE_PUBLISHED || !uses))
         return TWILL_OK;
     for (uint32_t l = 0; l < comm->local_size; l++) {
         void *src = (void *)(uintptr_t)run->buffers.peer_src[l], *dst = run->buffers.peer_dst[l];

@@ -136,7 +136,7 @@ static unsigned ranks_behind(const struct twill_comm *comm, uint32_t *ranks, uns
         comm->issue.filling != NULL ? &comm->issue.filling->run : comm->issue.exchanging;
     unsigned n = 0;
     if (run == NULL || comm->issue.slot[comm->issue.epoch % TWILL_WINDOW].instance.active ||
-        (run->plan == NULL && (run->exchange.published || run->exchange.collected)))
+        (run->plan == NULL && run->exchange.state != TWILL_EXCHANGE_IDLE))
         return 0;
     uint32_t max_ahead = run->plan != NULL ? run->layout.max_ahead : TWILL_WINDOW;
     for (uint32_t l = 0; l < comm->local_size && n < most; l++)

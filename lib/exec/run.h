@@ -92,17 +92,30 @@ struct twill_fast_path {
     const unsigned char *from; /* the side's base + at */
 };
 
+enum twill_exchange_state {
+    TWILL_EXCHANGE_IDLE,      /* not begun */
+    TWILL_EXCHANGE_UNNEEDED,  /* no plan of this call could use addresses */
+    TWILL_EXCHANGE_PUBLISHED, /* this rank's addresses are; not all others' have been read */
+    TWILL_EXCHANGE_COLLECTED, /* over: all are known, or this rank's buffers allow no access */
+};
+
 /* The exchange of buffer addresses among the ranks of a node: lib/exec/buffer_addresses.c. */
 struct twill_address_exchange {
-    bool published, collected; /* this rank's addresses; those of all ranks */
-    unsigned access;           /* enum twill_access: what is exchanged for */
-    bool mapped, fetched;      /* the accesses that every buffer allows */
-    bool arrived;              /* all ranks of the node are known to be in this call: the schedule's
-                                  entry barrier may be skipped */
-    uint32_t next_address;     /* local rank to collect from next */
+    enum twill_exchange_state state;
+    unsigned access;       /* enum twill_access: what is exchanged for */
+    bool mapped, fetched;  /* the accesses that every buffer allows */
+    bool arrived;          /* all ranks of the node are known to be in this call: the schedule's
+                              entry barrier may be skipped */
+    uint32_t next_address; /* local rank to collect from next */
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL ... */
     bool were_mapped, were_fetched;  /* ... and the accesses it was selected for */
 };
+
+static inline bool twill_exchange_is_over(const struct twill_address_exchange *exchange)
+{
+    return exchange->state == TWILL_EXCHANGE_UNNEEDED ||
+           exchange->state == TWILL_EXCHANGE_COLLECTED;
+}
 
 /* Where everything of a run lies: set by twill_run_describe() and twill_run_lay_out(), constant
  * while it runs. Sizes in bytes, unless they say elements. */
