@@ -24,10 +24,10 @@ heading "Train a tumour-or-normal classifier with 4 ranks on this machine"
 $bin/twillrun -n 4 $bin/train --data $data
 
 heading "The same with the ranks on 2 virtual nodes of 2, which communicate by twill's own TCP"
-TWILL_NODES=2x2 TWILL_PROVIDER=tcp $bin/twillrun -n 4 $bin/train --data $data
+TWILL_LAYOUT=nodes=2x2 TWILL_PROVIDER=tcp $bin/twillrun -n 4 $bin/train --data $data
 
 heading "The same through libfabric"
-TWILL_NODES=2x2 TWILL_PROVIDER=ofi:tcp $bin/twillrun -n 4 $bin/train --data $data
+TWILL_LAYOUT=nodes=2x2 TWILL_PROVIDER=ofi:tcp $bin/twillrun -n 4 $bin/train --data $data
 
 heading "Measure allreduce between 2 ranks, bound to a core each"
 $bin/twillrun -n 2 $bin/twill-bench allreduce -b 8 -e 4M -f 8

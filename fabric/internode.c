@@ -17,7 +17,7 @@ struct offers {
 static bool asks_transports(const struct twill_transport_params *params, uint32_t rank)
 {
     return (params->interface != NULL && params->interface[0] != '\0') ||
-           twill_transport_setting(params, "TWILL_DOMAIN") != NULL ||
+           twill_transport_setting(params, "TWILL_TUNE=domain") != NULL ||
            params->world->local[rank] == 0;
 }
 

@@ -206,7 +206,7 @@ typedef enum twill_level {
     TWILL_LEVEL_NUMA,     /**< a NUMA domain */
     TWILL_LEVEL_PACKAGE,  /**< a package; those within one of several NUMA domains count as one */
     TWILL_LEVEL_NODE,     /**< a node: ranks that share memory */
-    TWILL_LEVEL_GROUP,    /**< a group of nodes of the fabric (TWILL_GROUPS) */
+    TWILL_LEVEL_GROUP,    /**< a group of nodes of the fabric (TWILL_LAYOUT=groups) */
     TWILL_LEVEL_COUNT
 } twill_level;
 /** \brief Create a communicator for each unit of a level that has ranks, ordered by \p key, then by
@@ -482,14 +482,15 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
 /** \brief Return a line of the reasons for the algorithm chosen for a call.
  *
  * \p question has words: a collective, a size (64K), then in any order a type (f32), world=24x2x8
- * (see twill-info --world; default: the context's), groups=2x12, units=l3=4 (as TWILL_GROUPS and
- * TWILL_UNITS), topology=knl.xml (its nodes), machine=theta (default: TWILL_MACHINE), mapped
- * (buffers are from twill_alloc()), fetched (peers' memory is readable: TWILL_REACH), vector
- * (shards of different sizes), ordered (op does not commute), left (TWILL_REPRODUCIBLE).
- * \return fields separated by tabs, times in picoseconds: call, collective, bytes, type, nodes x
- * ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name, price, cost, entries
- * measured; instead, name, price; small, name, sizes; other, name, why not; chosen, name, price,
- * basis; decided, origin of the times; moves, class of link, bytes. NULL at index 0: an error. */
+ * (see twill-info --world; default: the context's), groups=2x12, units=l3=4 (as TWILL_LAYOUT=groups
+ * and TWILL_LAYOUT=units), topology=knl.xml (its nodes), machine=theta (default:
+ * TWILL_TUNE=machine), mapped (buffers are from twill_alloc()), fetched (peers' memory is readable:
+ * TWILL_TUNE=reach), vector (shards of different sizes), ordered (op does not commute), left
+ * (TWILL_REPRODUCIBLE). \return fields separated by tabs, times in picoseconds: call, collective,
+ * bytes, type, nodes x ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name,
+ * price, cost, entries measured; instead, name, price; small, name, sizes; other, name, why not;
+ * chosen, name, price, basis; decided, origin of the times; moves, class of link, bytes. NULL at
+ * index 0: an error. */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 

@@ -98,7 +98,7 @@ static const char *refusal(const struct twill_memory *memory, size_t bytes)
     if (memory->sibling != NULL)
         held += memory->sibling->stats.bytes_hbw;
     if (policy->nominal)
-        return "TWILL_TOPOLOGY describes another machine than this one";
+        return "TWILL_LAYOUT=topology describes another machine than this one";
     if (policy->nodes == 0)
         return "the policy names no NUMA node";
     if (memory->budget > 0 && (held > memory->budget || bytes > memory->budget - held))

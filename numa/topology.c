@@ -70,7 +70,7 @@ static twill_status set_file(hwloc_topology_t hwloc, const char *path, const str
     if (cause == NULL && hwloc_topology_set_xml(hwloc, path) != 0)
         cause = "the file is not a topology XML that hwloc can read";
     if (cause != NULL)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_TOPOLOGY=%.200s: %s", path, cause);
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAYOUT=topology=%.200s: %s", path, cause);
     return TWILL_OK;
 }
 
@@ -98,17 +98,19 @@ static twill_status set_synthetic(hwloc_topology_t hwloc, const char *text, int 
     size_t length = strlen(text);
     bool path = strchr(text, '/') != NULL || (length > 4 && strcmp(text + length - 4, ".xml") == 0);
     if (path)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_TOPOLOGY=%.200s: file not found: %s",
-                          text, strerror(cause));
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_LAYOUT=topology=%.200s: file not found: %s", text,
+                          strerror(cause));
     if (count_leaves(text) > MOST_SYNTHETIC_PUS)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_TOPOLOGY=%.200s: describes more than %d PUs", text,
+                          "TWILL_LAYOUT=topology=%.200s: describes more than %d PUs", text,
                           MOST_SYNTHETIC_PUS);
     if (hwloc_topology_set_synthetic(hwloc, text) != 0)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_TOPOLOGY=%.200s: neither a file nor a synthetic description "
-                          "such as \"pack:2 [numa] core:4 pu:2\"",
-                          text);
+        return TWILL_FAIL(
+            error, TWILL_ERR_CONFIG,
+            "TWILL_LAYOUT=topology=%.200s: neither a file nor a synthetic description "
+            "such as \"pack:2 [numa] core:4 pu:2\"",
+            text);
     return TWILL_OK;
 }
 
@@ -159,7 +161,7 @@ static twill_status load_topology(struct twill_topology *topology, const char *t
     if (hwloc_topology_load(topology->hwloc) != 0) {
         if (replaced)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                              "TWILL_TOPOLOGY=%.200s: hwloc cannot load it: the topology is "
+                              "TWILL_LAYOUT=topology=%.200s: hwloc cannot load it: the topology is "
                               "damaged or incomplete",
                               text);
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "hwloc cannot read this machine: %s",

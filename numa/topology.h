@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machine, as hwloc finds it or as TWILL_TOPOLOGY describes it. hwloc's types are not visible
- * outside numa/topology*.c. */
+/* The machine, as hwloc finds it or as TWILL_LAYOUT=topology describes it. hwloc's types are not
+ * visible outside numa/topology*.c. */
 #ifndef TWILL_TOPOLOGY_H
 #define TWILL_TOPOLOGY_H
 
@@ -25,7 +25,8 @@ struct twill_numa_node {
 
 /* What is known of a machine. Owned by the topology. */
 struct twill_machine {
-    bool is_this_machine;  /* false: described by TWILL_TOPOLOGY; nothing can be bound or placed */
+    bool is_this_machine;  /* false: described by TWILL_LAYOUT=topology; nothing can be bound or
+                              placed */
     char source[160];      /* "this machine", "file knl.xml", "synthetic pack:1 ..." */
     char model[96];        /* CPU model, if known */
     char cpu[64];          /* vendor, family and model number by CPUID, or "" */
@@ -42,7 +43,7 @@ struct twill_machine {
 };
 
 /* Load a topology. text: NULL or "" for this machine, else the path of an XML file or a synthetic
- * description; TWILL_ERR_CONFIG names TWILL_TOPOLOGY and what is wrong with it. */
+ * description; TWILL_ERR_CONFIG names TWILL_LAYOUT=topology and what is wrong with it. */
 twill_status twill_topology_open(struct twill_topology **topology, const char *text,
                                  struct twill_error *error);
 void twill_topology_close(struct twill_topology *topology);

@@ -105,7 +105,8 @@ static void put_limits(struct writer *w, const struct twill_candidate *c, const 
     else if (c->most != SIZE_MAX)
         print_why(w, "small\t%s\tat most %zu bytes\n", name, c->most);
     else if (c->shape.protocol == TWILL_PROTOCOL_FETCHED)
-        print_why(w, "small\t%s\tfrom %zu bytes, peers whose memory can be read (TWILL_REACH)\n",
+        print_why(w,
+                  "small\t%s\tfrom %zu bytes, peers whose memory can be read (TWILL_TUNE=reach)\n",
                   name, c->least);
     else
         print_why(w, "small\t%s\tfrom %zu bytes, all buffers from twill_alloc%s\n", name, c->least,

@@ -263,7 +263,8 @@ static twill_status apply_choice(struct twill_choice *choice, struct twill_choos
                              "@mapped needs buffers from twill_alloc on all ranks", error);
     if (protocols && override->protocol == TWILL_PROTOCOL_FETCHED && !request->fetched)
         return refuse_choice(override, world, request->collective,
-                             "@fetched needs peers whose memory can be read (TWILL_REACH)", error);
+                             "@fetched needs peers whose memory can be read (TWILL_TUNE=reach)",
+                             error);
     return TWILL_OK;
 }
 

@@ -254,7 +254,7 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
     if (model == NULL) {
         char known[128];
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_MACHINE=%s: there is no such machine; known are %s", name,
+                          "TWILL_TUNE=machine=%s: there is no such machine; known are %s", name,
                           twill_machine_model_names(known, sizeof(known)));
     }
     struct twill_tuning *t = calloc(1, sizeof(*t));

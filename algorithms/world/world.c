@@ -267,13 +267,13 @@ static twill_status parse_shape(const char *variable, const char *container, con
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error)
 {
-    return parse_shape("TWILL_NODES", "node", "rank", text, size, label, error);
+    return parse_shape("TWILL_LAYOUT=nodes", "node", "rank", text, size, label, error);
 }
 
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error)
 {
-    return parse_shape("TWILL_GROUPS", "group", "node", text, nodes, label, error);
+    return parse_shape("TWILL_LAYOUT=groups", "group", "node", text, nodes, label, error);
 }
 
 const char *twill_level_name(twill_level level)

@@ -43,11 +43,11 @@ uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint3
 uint32_t twill_world_widest(const struct twill_world *world);
 uint32_t twill_world_narrowest(const struct twill_world *world);
 /* Parse "2x2" (nodes x ranks), or a list "4+2+1", into a label per rank. Fails unless the ranks add
- * up to size; the message names the variable TWILL_NODES. */
+ * up to size; the message names the variable TWILL_LAYOUT=nodes. */
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
 
-/* Parse "2x3" (groups x nodes), or a list, into a label per node, for TWILL_GROUPS. */
+/* Parse "2x3" (groups x nodes), or a list, into a label per node, for TWILL_LAYOUT=groups. */
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
 

@@ -36,12 +36,14 @@ static const char usage[] =
     "of\n"
     "                       each node), or "
     "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2\n"
-    "                       (each per unit of the level above); TWILL_GROUPS and TWILL_UNITS "
+    "                       (each per unit of the level above); TWILL_LAYOUT=groups and "
+    "TWILL_LAYOUT=units "
     "apply\n"
-    "      --topology FILE  for nodes of that machine (as TWILL_TOPOLOGY), where ranks are bound "
+    "      --topology FILE  for nodes of that machine (as TWILL_LAYOUT=topology), where ranks are "
+    "bound "
     "as\n"
     "                       twillrun binds them; without --world one node, a rank for each core\n"
-    "      --machine NAME   for that machine, instead of TWILL_MACHINE: auto, theta\n"
+    "      --machine NAME   for that machine, instead of TWILL_TUNE=machine: auto, theta\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 success, 1 a failure or misplaced pages, 2 a wrong command line.\n";
@@ -247,6 +249,17 @@ static void add_translated(struct request *request, const char *word, bool first
     add_word(request, "", word);
 }
 
+/* Append the groups and units that TWILL_LAYOUT declares: their entries are words of a question. */
+static void add_layout(struct request *request)
+{
+    char copy[sizeof(request->question)], *rest = NULL;
+    const char *layout = getenv("TWILL_LAYOUT");
+    snprintf(copy, sizeof(copy), "%s", layout != NULL ? layout : "");
+    for (char *word = strtok_r(copy, ";", &rest); word != NULL; word = strtok_r(NULL, ";", &rest))
+        if (strncmp(word, "groups=", 7) == 0 || strncmp(word, "units=", 6) == 0)
+            add_word(request, "", word);
+}
+
 /* Compose the question. The variables that shape this job then shape the other world. */
 static int compose_question(struct request *request, char **words,
                             const char *const named[QUESTION_NAMED])
@@ -266,6 +279,7 @@ static int compose_question(struct request *request, char **words,
     if (request->elsewhere) {
         add_word(request, "groups=", getenv("TWILL_GROUPS"));
         add_word(request, "units=", getenv("TWILL_UNITS"));
+        add_layout(request);
     }
     if (strlen(request->question) < sizeof(request->question) - 1)
         return 0;
@@ -355,8 +369,7 @@ int main(int argc, char **argv)
     int mistake = parse_info(&request, argc, argv);
     if (mistake != 0)
         return mistake;
-    static const char *const real_layout[] = {
-        "TWILL_NODES=", "TWILL_GROUPS=", "TWILL_UNITS=", NULL};
+    static const char *const real_layout[] = {"TWILL_LAYOUT=nodes=;groups=;units=", NULL};
     twill_context *context = NULL;
     twill_status status =
         twill_context_create(&context, NULL, request.elsewhere ? real_layout : NULL);

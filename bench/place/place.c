@@ -174,7 +174,7 @@ static twill_status open_kind(struct memory_kind *kind, const struct place_run *
     char threads[48];
     /* a job of one rank has no virtual nodes */
     bool alone = bootstrap != NULL && bootstrap->size == 1;
-    const char *settings[] = {kind->memory, threads, alone ? "TWILL_NODES=" : NULL, NULL};
+    const char *settings[] = {kind->memory, threads, alone ? "TWILL_LAYOUT=nodes=" : NULL, NULL};
     snprintf(threads, sizeof(threads), "TWILL_THREADS=%zu", run->options.threads);
     TWILL_BENCH_TRY(twill_context_create(&kind->context, bootstrap, settings));
     return twill_comm_create(&kind->comm, kind->context);

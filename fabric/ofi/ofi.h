@@ -292,8 +292,8 @@ struct twill_ofi {
 #define TWILL_OFI_WIRE 0x77740003u
 
 /* --- ofi_library.c --------------------------------------------------------------------------- */
-/* Open libfabric at TWILL_LIBFABRIC or, if that is not set, where the loader finds it. It stays
- * loaded until the process ends. The program's signal handlers are restored. */
+/* Open libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds it. It
+ * stays loaded until the process ends. The program's signal handlers are restored. */
 twill_status twill_ofi_library_open(struct twill_libfabric *library,
                                     const struct twill_transport_params *params,
                                     struct twill_error *error);

@@ -56,7 +56,7 @@ static const char *why_refused(const char *provider)
 
 static const char *domain_of(const struct twill_transport_params *params)
 {
-    return twill_transport_setting(params, "TWILL_DOMAIN");
+    return twill_transport_setting(params, "TWILL_TUNE=domain");
 }
 
 static bool is_set(const char *text)
@@ -285,7 +285,7 @@ static twill_status explain_none(const struct fi_info *list,
                           providers);
     if (is_set(domain_of(params)))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_DOMAIN=%s%s%s: no such libfabric domain; there are %s",
+                          "TWILL_TUNE=domain=%s%s%s: no such libfabric domain; there are %s",
                           domain_of(params), is_set(params->interface) ? " TWILL_INTERFACE=" : "",
                           is_set(params->interface) ? params->interface : "", places);
     if (is_set(params->interface))
@@ -344,7 +344,7 @@ uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *w
         return TWILL_PRIORITY_POOR;
     }
     /* A warning only if the user names the library. */
-    bool named = twill_transport_setting(params, "TWILL_LIBFABRIC") != NULL;
+    bool named = twill_transport_setting(params, "TWILL_TUNE=libfabric") != NULL;
     twill_say(params->log, named ? TWILL_LOG_WARN : TWILL_LOG_INFO, "libfabric is not used: %s",
               trouble.message);
     snprintf(why, bytes, "%s", trouble.message);
@@ -378,7 +378,7 @@ twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_i
     library->freeinfo(list);
     snprintf(why, why_bytes, "provider %s, %s",
              is_set(params->provider) ? "by TWILL_PROVIDER" : "the best that works",
-             is_set(domain_of(params))      ? "domain by TWILL_DOMAIN"
+             is_set(domain_of(params))      ? "domain by TWILL_TUNE=domain"
              : is_set(params->interface)    ? "interface by TWILL_INTERFACE"
              : is_set(params->oob->address) ? "where other ranks reach this host"
                                             : "first interface");

@@ -172,10 +172,10 @@ static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill
     return TWILL_OK;
 }
 
-/* Return whether registrations are kept between calls (TWILL_REGISTRATION=auto). */
+/* Return whether registrations are kept between calls (TWILL_TUNE=registration=auto). */
 static bool caches_registrations(const struct twill_transport_params *params)
 {
-    const char *setting = twill_transport_setting(params, "TWILL_REGISTRATION");
+    const char *setting = twill_transport_setting(params, "TWILL_TUNE=registration");
     return setting != NULL && strcmp(setting, "off") != 0;
 }
 

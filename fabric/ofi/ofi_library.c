@@ -74,7 +74,7 @@ twill_status twill_ofi_library_open(struct twill_libfabric *library,
                                     const struct twill_transport_params *params,
                                     struct twill_error *error)
 {
-    const char *path = twill_transport_setting(params, "TWILL_LIBFABRIC");
+    const char *path = twill_transport_setting(params, "TWILL_TUNE=libfabric");
     struct signal_actions before;
     char why[256] = "";
     *library = (struct twill_libfabric){0};
@@ -82,7 +82,7 @@ twill_status twill_ofi_library_open(struct twill_libfabric *library,
     void *handle = open_any(path, why, sizeof(why));
     signals_restore(&before);
     if (handle == NULL && path != NULL)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LIBFABRIC=%s: %s", path, why);
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_TUNE=libfabric=%s: %s", path, why);
     if (handle == NULL)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric cannot be opened: %s", why);
     twill_status status = find_functions(library, handle, error);

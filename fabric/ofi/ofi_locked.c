@@ -8,7 +8,7 @@
  *
  * It is blind to locking by others. It refuses memory that is locked already, but a process that
  * locks future mappings (mlockall(MCL_FUTURE)), swaps memory or moves parts of it by mremap()
- * should set TWILL_REGISTRATION=off. Whole blocks that were moved (realloc()) are found by the
+ * should set TWILL_TUNE=registration=off. Whole blocks that were moved (realloc()) are found by the
  * caller, as their old place is no longer locked: ofi_registration.c. */
 #include "fabric/ofi/ofi.h"
 

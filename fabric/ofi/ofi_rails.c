@@ -92,7 +92,7 @@ twill_status twill_ofi_rails(const struct twill_transport_params *params, const 
         own.interface = name;
     TWILL_TRY(error, twill_ofi_library_open(&library, params, error));
     TWILL_TRY(error, twill_ofi_choose(&library, &chosen, &own, why, sizeof(why), error));
-    bool alone = twill_transport_setting(params, "TWILL_DOMAIN") != NULL;
+    bool alone = twill_transport_setting(params, "TWILL_TUNE=domain") != NULL;
     twill_status status = TWILL_OK;
     if (twill_ofi_is_ip(chosen)) {
         status = twill_links_rails(params, name, rails, most, count, error);

@@ -468,7 +468,7 @@ const char *twill_share_cause_text(int32_t cause)
         [TWILL_SHARE_DESCRIPTORS] = "too many open descriptors (ulimit -n)",
         [TWILL_SHARE_OTHER_USER] = "ranks of one host run as different users",
         [TWILL_SHARE_MAP] =
-            "another rank's memory could not be mapped (ulimit -v? TWILL_HEAP_LIMIT)",
+            "another rank's memory could not be mapped (ulimit -v? TWILL_TUNE=heap_limit)",
         [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
     };
     return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";

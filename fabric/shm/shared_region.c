@@ -171,7 +171,7 @@ static twill_status check_infos(struct share *share)
         if (info[r].error != 0)
             return TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
                               "%s (%s) could not map %llu bytes of address space: %s (ulimit -v? "
-                              "TWILL_HEAP_LIMIT says how much is reserved for twill_alloc)",
+                              "TWILL_TUNE=heap_limit says how much is reserved for twill_alloc)",
                               SHARE_RANK_NAME(share, r), info[r].host.name,
                               (unsigned long long)info[r].bytes, strerror(info[r].error));
         if (info[r].bytes != info[f].bytes)

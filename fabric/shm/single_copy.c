@@ -197,7 +197,7 @@ twill_status twill_single_copy_open(struct twill_single_copy **single_copy, stru
 {
     *single_copy = NULL;
     bool alone = twill_world_widest(world) < 2;
-    snprintf(how, how_bytes, "%s", alone ? "no rank shares a node" : "none (TWILL_REACH)");
+    snprintf(how, how_bytes, "%s", alone ? "no rank shares a node" : "none (TWILL_TUNE=reach)");
     if (alone || setting == TWILL_SINGLE_COPY_NONE)
         return TWILL_OK;
     struct twill_single_copy *made = single_copy_new(world->node_size[world->node[oob->rank]]);

@@ -181,7 +181,7 @@ uint32_t twill_tcp_hello_comm(const struct twill_hello *hello);
 /* Find the rank and lane of this communicator that a handshake names. False if there is none. */
 bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *hello,
                           uint32_t *rank, unsigned *lane);
-/* Set the congestion control of a socket, and those accepted from it, to TWILL_CONGESTION. */
+/* Set the congestion control of a socket, and those accepted from it, to TWILL_TUNE=congestion. */
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error);
 /* Describe a socket's congestion control. Returns whether it paces. */

@@ -48,13 +48,13 @@ bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *h
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error)
 {
-    const char *name = twill_transport_setting(params, "TWILL_CONGESTION");
+    const char *name = twill_transport_setting(params, "TWILL_TUNE=congestion");
     if (name == NULL || name[0] == '\0')
         return TWILL_OK;
     if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0)
         return TWILL_OK;
     return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                      "TWILL_CONGESTION=%s: %s (available: "
+                      "TWILL_TUNE=congestion=%s: %s (available: "
                       "/proc/sys/net/ipv4/tcp_allowed_congestion_control)",
                       name, strerror(errno));
 }
@@ -71,6 +71,7 @@ bool twill_tcp_congestion_text(int fd, char *text, size_t bytes)
         snprintf(name, sizeof(name), "unknown");
     bool paces = strncmp(name, "bbr", 3) == 0;
     snprintf(text, bytes, "congestion control %s%s", name,
-             paces ? ", which paces: where hosts are near, TWILL_CONGESTION=cubic is quicker" : "");
+             paces ? ", which paces: where hosts are near, TWILL_TUNE=congestion=cubic is quicker"
+                   : "");
     return paces;
 }

@@ -112,7 +112,7 @@ static twill_status agree_on_between(struct twill_comm *comm, struct twill_trans
 }
 
 /* Limit segments to the transport's best message size in a ring over the nodes, unless
- * TWILL_SEGMENT_NET is set. */
+ * TWILL_TUNE=segment_net is set. */
 static void suit_segments(struct twill_comm *comm)
 {
     const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT_NET];
@@ -192,7 +192,7 @@ static twill_status open_single_copy(struct twill_comm *comm, const struct twill
     if (unavailable)
         twill_say(&comm->context->log,
                   twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&comm->context->log)),
-                  "TWILL_REACH=%s: %s",
+                  "TWILL_TUNE=reach=%s: %s",
                   twill_config_text(&comm->context->config, TWILL_VARIABLE_REACH), how);
     return TWILL_OK;
 }

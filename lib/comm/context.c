@@ -106,7 +106,7 @@ static twill_status open_bootstrap(struct twill_context *context, const twill_bo
 {
     struct twill_bootstrap_params params = bootstrap_params(context, bootstrap);
     if (twill_bootstrap_is_first(&params)) /* once a job, before any failure */
-        twill_config_warn_unknown(&context->log);
+        twill_config_warn_environment(&context->log);
     TWILL_TRY(&context->error, twill_bootstrap_open(&context->oob, &params, &context->error));
     if (context->oob->size > TWILL_WORLD_MAX_RANKS)
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
@@ -150,7 +150,7 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     return TWILL_OK;
 }
 
-/* Divide what ranks of this host share, whatever TWILL_NODES says. Free MCDRAM: no rank has
+/* Divide what ranks of this host share, whatever TWILL_LAYOUT=nodes says. Free MCDRAM: no rank has
  * allocated yet, and pages that a rank has not touched are not visible to others, so each gets an
  * equal part. PUs: the progress thread gets one that no rank may run on. */
 static void share_host(struct twill_context *context, const struct peer_info *all)

@@ -32,7 +32,7 @@ static twill_status fail_units(const char *text, const char *at, struct twill_er
 {
     return TWILL_FAIL(
         error, TWILL_ERR_CONFIG,
-        "TWILL_UNITS=%s: cannot be read at \"%s\"; write the ranks of each unit, as in "
+        "TWILL_LAYOUT=units=%s: cannot be read at \"%s\"; write the ranks of each unit, as in "
         "l3=2,numa=4,package=8",
         text, at);
 }
@@ -66,10 +66,11 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
     uint32_t inner = 1;
     for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
         if (ranks[level] != 0 && ranks[level] % inner != 0)
-            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                              "TWILL_UNITS=%s: %u ranks of a %s are no multiple of %u of a smaller "
-                              "unit",
-                              text, ranks[level], twill_level_name((twill_level)level), inner);
+            return TWILL_FAIL(
+                error, TWILL_ERR_CONFIG,
+                "TWILL_LAYOUT=units=%s: %u ranks of a %s are no multiple of %u of a smaller "
+                "unit",
+                text, ranks[level], twill_level_name((twill_level)level), inner);
         inner = ranks[level] != 0 ? ranks[level] : inner;
     }
     return TWILL_OK;
@@ -187,8 +188,8 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
 
 /* --- of a context ----------------------------------------------------------------------------- */
 
-/* Exchange infos again if TWILL_TOPOLOGY replaces a rank's machine: ranks cannot be bound there, so
- * assume that each is where twillrun would bind it. */
+/* Exchange infos again if TWILL_LAYOUT=topology replaces a rank's machine: ranks cannot be bound
+ * there, so assume that each is where twillrun would bind it. */
 static twill_status exchange_places(struct twill_context *context, struct twill_level_info *info)
 {
     struct twill_error *error = &context->error;

@@ -10,7 +10,7 @@
 struct twill_level_info {
     int16_t unit[TWILL_LEVEL_NODE]; /* logical index on the host; -1: in none, or in several */
     bool roams;                     /* may run on several cores: struct twill_units */
-    bool elsewhere;                 /* on a machine that TWILL_TOPOLOGY has replaced */
+    bool elsewhere;                 /* on a machine that TWILL_LAYOUT=topology has replaced */
     uint32_t cpus;                  /* number of CPUs it may run on */
     uint64_t cpuset_hash;           /* of these CPUs */
 };
@@ -18,11 +18,11 @@ struct twill_level_info {
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
                            struct twill_level_info *info);
 /* Set the levels of the context's world, whose nodes are known: units as info[size] says, unless
- * TWILL_UNITS declares them, and groups as TWILL_GROUPS declares. Collective: ranks on a machine
- * that TWILL_TOPOLOGY has replaced exchange where they would be bound there. */
+ * TWILL_LAYOUT=units declares them, and groups as TWILL_LAYOUT=groups declares. Collective: ranks
+ * on a machine that TWILL_LAYOUT=topology has replaced exchange where they would be bound there. */
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info);
-/* Set the levels of a world: from info[size]; or from the values of TWILL_GROUPS and TWILL_UNITS
- * (NULL: not set). */
+/* Set the levels of a world: from info[size]; or from the values of TWILL_LAYOUT=groups and
+ * TWILL_LAYOUT=units (NULL: not set). */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
                                struct twill_error *error);
 twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,

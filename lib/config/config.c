@@ -11,18 +11,43 @@
 extern char **environ;
 
 const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT] = {
-#define X(id, name, kind, fallback, least, most, choices, agree, help)                             \
-    [TWILL_VARIABLE_##id] = {name, kind, fallback, least, most, choices, agree, help},
+#define NAME_USER(name)     name
+#define NAME_LAYOUT(name)   "TWILL_LAYOUT=" name
+#define NAME_EXPERT(name)   "TWILL_TUNE=" name
+#define NAME_LAUNCHER(name) name
+#define X(id, scope, name, kind, fallback, least, most, choices, agree, help)                      \
+    [TWILL_VARIABLE_##id] = {NAME_##scope(name),                                                   \
+                             "TWILL_" #id,                                                         \
+                             TWILL_SCOPE_##scope,                                                  \
+                             kind,                                                                 \
+                             fallback,                                                             \
+                             least,                                                                \
+                             most,                                                                 \
+                             choices,                                                              \
+                             agree,                                                                \
+                             help},
     TWILL_VARIABLES(X)
 #undef X
 };
 
+static bool is_entry(const struct twill_variable *variable)
+{
+    return variable->scope == TWILL_SCOPE_LAYOUT || variable->scope == TWILL_SCOPE_EXPERT;
+}
+
+/* The name of the environment variable: an entry's old one. */
+static const char *environment_name(const struct twill_variable *variable)
+{
+    return is_entry(variable) ? variable->old : variable->name;
+}
+
 static int find_variable(const char *name, size_t length)
 {
-    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
-        if (strlen(twill_variables[v].name) == length &&
-            memcmp(twill_variables[v].name, name, length) == 0)
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
+        const char *known = environment_name(&twill_variables[v]);
+        if (strlen(known) == length && memcmp(known, name, length) == 0)
             return v;
+    }
     return -1;
 }
 
@@ -32,7 +57,7 @@ static const char *hint(const char *name, size_t length, char text[64])
     int best = -1;
     unsigned least = 4;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
-        unsigned d = twill_text_distance(name, length, twill_variables[v].name);
+        unsigned d = twill_text_distance(name, length, environment_name(&twill_variables[v]));
         if (d < least) {
             least = d;
             best = v;
@@ -137,14 +162,155 @@ static twill_status parse_variable(const struct twill_variable *variable, const 
     return TWILL_ERR_INTERNAL;
 }
 
-static const char *in_settings(const char *const *settings, const char *name)
+/* Return a variable's value in the settings, or in the environment if there are none. */
+static const char *find_in_source(const char *const *settings, const char *name)
 {
     size_t length = strlen(name);
     const char *value = NULL;
-    for (; settings != NULL && *settings != NULL; settings++)
+    if (settings == NULL)
+        return getenv(name);
+    for (; *settings != NULL; settings++)
         if (strncmp(*settings, name, length) == 0 && (*settings)[length] == '=')
             value = *settings + length + 1;
     return value;
+}
+
+/* --- entries of TWILL_LAYOUT and TWILL_TUNE --------------------------------------------------- */
+
+/* An entry "name=value" of a list; not terminated. A missing value is NULL. */
+struct config_entry {
+    const char *name, *value;
+    size_t name_length, value_length;
+};
+
+/* A variable that holds a list of entries. */
+static const struct entry_list {
+    enum twill_variable_scope scope; /* of its entries */
+    const char *variable;
+    char separator[2]; /* units=l3=2,numa=4 has commas */
+    const char *bare;  /* the name of an entry without one, or NULL */
+} lists[] = {
+    {TWILL_SCOPE_LAYOUT, "TWILL_LAYOUT", ";", "nodes"},
+    {TWILL_SCOPE_EXPERT, "TWILL_TUNE", ",", NULL},
+};
+
+/* Read the next entry and advance *rest. Return false at the end; empty entries are skipped. */
+static bool read_entry(const struct entry_list *list, const char **rest, struct config_entry *entry)
+{
+    const char *text = *rest + strspn(*rest, list->separator);
+    const char *end = strchrnul(text, list->separator[0]);
+    const char *equals = memchr(text, '=', (size_t)(end - text));
+    *rest = end;
+    *entry = (struct config_entry){.name = text, .name_length = (size_t)(end - text)};
+    if (equals != NULL) {
+        entry->name_length = (size_t)(equals - text);
+        entry->value = equals + 1;
+    } else if (list->bare != NULL) {
+        entry->name = list->bare;
+        entry->name_length = strlen(list->bare);
+        entry->value = text;
+    }
+    if (entry->value != NULL)
+        entry->value_length = (size_t)(end - entry->value);
+    return end != text;
+}
+
+/* The variable's name in its list: "segment". */
+static const char *entry_name(const struct twill_variable *variable)
+{
+    return strchr(variable->name, '=') + 1;
+}
+
+static bool is_named(const struct twill_variable *variable, const struct config_entry *entry)
+{
+    const char *name = entry_name(variable);
+    return strlen(name) == entry->name_length && memcmp(name, entry->name, entry->name_length) == 0;
+}
+
+/* Report an unknown entry with the nearest name, or all of them if none is near. */
+static twill_status fail_unknown_entry(const struct entry_list *list,
+                                       const struct config_entry *entry, struct twill_error *error)
+{
+    char names[256] = "";
+    const char *best = NULL;
+    unsigned least = 4;
+    size_t used = 0;
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
+        if (twill_variables[v].scope != list->scope)
+            continue;
+        const char *name = entry_name(&twill_variables[v]);
+        unsigned d = twill_text_distance(entry->name, entry->name_length, name);
+        if (d < least && d < entry->name_length) {
+            least = d;
+            best = name;
+        }
+        if (used < sizeof(names))
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     used > 0 ? ", " : "", name);
+    }
+    if (best != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "%s: there is no entry \"%.*s\"; did you mean %s?", list->variable,
+                          (int)entry->name_length, entry->name, best);
+    return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s: there is no entry \"%.*s\"; there are %s",
+                      list->variable, (int)entry->name_length, entry->name, names);
+}
+
+/* Check that all entries of the source's lists have a known name and a value. */
+static twill_status check_entries(const char *const *settings, struct twill_error *error)
+{
+    for (size_t l = 0; l < TWILL_ARRAY_LENGTH(lists); l++) {
+        const char *rest = find_in_source(settings, lists[l].variable);
+        struct config_entry entry;
+        while (rest != NULL && read_entry(&lists[l], &rest, &entry)) {
+            int v = 0;
+            while (v < TWILL_VARIABLE_COUNT && (twill_variables[v].scope != lists[l].scope ||
+                                                !is_named(&twill_variables[v], &entry)))
+                v++;
+            if (v == TWILL_VARIABLE_COUNT)
+                return fail_unknown_entry(&lists[l], &entry, error);
+            if (entry.value == NULL)
+                return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s: has no value",
+                                  twill_variables[v].name);
+        }
+    }
+    return TWILL_OK;
+}
+
+/* Find an entry's value in a source, by its own name or its old one; found->value is NULL if it has
+ * none. */
+static twill_status find_entry(const struct twill_variable *variable, const char *const *settings,
+                               struct config_entry *found, struct twill_error *error)
+{
+    const struct entry_list *list = &lists[variable->scope == lists[1].scope];
+    const char *rest = find_in_source(settings, list->variable);
+    const char *old = find_in_source(settings, variable->old);
+    struct config_entry entry;
+    *found = (struct config_entry){.value = old, .value_length = old != NULL ? strlen(old) : 0};
+    while (rest != NULL && read_entry(list, &rest, &entry)) {
+        if (!is_named(variable, &entry))
+            continue;
+        if (found->value != NULL && (found->value_length != entry.value_length ||
+                                     memcmp(found->value, entry.value, entry.value_length) != 0))
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%.*s contradicts %s=%.*s",
+                              variable->name, (int)entry.value_length, entry.value,
+                              found->value == old ? variable->old : variable->name,
+                              (int)found->value_length, found->value);
+        *found = entry;
+    }
+    return TWILL_OK;
+}
+
+/* --- loading ---------------------------------------------------------------------------------- */
+
+static twill_status find_value(const struct twill_variable *variable, const char *const *settings,
+                               struct config_entry *found, struct twill_error *error)
+{
+    if (is_entry(variable))
+        return find_entry(variable, settings, found, error);
+    const char *text = find_in_source(settings, variable->name);
+    *found = (struct config_entry){.value = text, .value_length = text != NULL ? strlen(text) : 0};
+    return TWILL_OK;
 }
 
 static twill_status check_settings(const char *const *settings, struct twill_error *error)
@@ -163,27 +329,38 @@ static twill_status check_settings(const char *const *settings, struct twill_err
     return TWILL_OK;
 }
 
+static twill_status load_variable(struct twill_config *config, int v, const char *const *settings,
+                                  struct twill_error *error)
+{
+    const struct twill_variable *variable = &twill_variables[v];
+    struct config_entry found = {.value = NULL};
+    config->source[v] = "caller";
+    if (settings != NULL)
+        TWILL_TRY(error, find_value(variable, settings, &found, error));
+    if (found.value == NULL) {
+        TWILL_TRY(error, find_value(variable, NULL, &found, error));
+        config->source[v] = "environment";
+    }
+    if (found.value == NULL || (found.value_length == 0 && variable->kind != TWILL_TEXT)) {
+        found.value = variable->fallback;
+        found.value_length = strlen(variable->fallback);
+        config->source[v] = "default";
+    }
+    config->text[v] = strndup(found.value, found.value_length);
+    if (config->text[v] == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory reading %s", variable->name);
+    return parse_variable(variable, config->text[v], &config->number[v], error);
+}
+
 twill_status twill_config_load(struct twill_config *config, const char *const *settings,
                                struct twill_error *error)
 {
     TWILL_TRY(error, check_settings(settings, error));
-    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
-        const struct twill_variable *variable = &twill_variables[v];
-        const char *text = in_settings(settings, variable->name);
-        config->source[v] = "caller";
-        if (text == NULL) {
-            text = getenv(variable->name);
-            config->source[v] = "environment";
-        }
-        if (text == NULL || (*text == '\0' && variable->kind != TWILL_TEXT)) {
-            text = variable->fallback;
-            config->source[v] = "default";
-        }
-        config->text[v] = strdup(text);
-        if (config->text[v] == NULL)
-            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory reading %s", variable->name);
-        TWILL_TRY(error, parse_variable(variable, text, &config->number[v], error));
-    }
+    if (settings != NULL)
+        TWILL_TRY(error, check_entries(settings, error));
+    TWILL_TRY(error, check_entries(NULL, error));
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+        TWILL_TRY(error, load_variable(config, v, settings, error));
     return TWILL_OK;
 }
 
@@ -195,14 +372,18 @@ void twill_config_destroy(struct twill_config *config)
     }
 }
 
-void twill_config_warn_unknown(const struct twill_log *log)
+void twill_config_warn_environment(const struct twill_log *log)
 {
     char text[64];
     for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
         size_t length = strcspn(*entry, "=");
-        if (strncmp(*entry, "TWILL_", 6) == 0 && find_variable(*entry, length) < 0)
+        int v = find_variable(*entry, length);
+        if (v < 0 && strncmp(*entry, "TWILL_", 6) == 0)
             twill_say(log, TWILL_LOG_WARN, "%.*s is not a variable of twill%s", (int)length, *entry,
                       hint(*entry, length, text));
+        else if (v >= 0 && is_entry(&twill_variables[v]))
+            twill_say(log, TWILL_LOG_WARN, "%.*s is now %s%s", (int)length, *entry,
+                      twill_variables[v].name, *entry + length);
     }
 }
 

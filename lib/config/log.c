@@ -86,8 +86,9 @@ void twill_log_process(struct twill_context *context)
     const struct twill_config *config = &context->config;
     if (!twill_log_enabled(&context->log, TWILL_LOG_INFO))
         return;
-    for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++)
-        if (strcmp(config->source[v], "default") != 0)
+    for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++) /* lists: by their entries */
+        if (strcmp(config->source[v], "default") != 0 && v != TWILL_VARIABLE_LAYOUT &&
+            v != TWILL_VARIABLE_TUNE)
             twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, context_is_first(context)),
                       "%s=%s (%s)", twill_variables[v].name,
                       twill_config_shown(config, (enum twill_variable_id)v), config->source[v]);

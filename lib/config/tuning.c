@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads TWILL_TUNING, TWILL_MACHINE and TWILL_ALGORITHM, and answers twill_context_why(). */
+/* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM, and answers twill_context_why(). */
 #include "algorithms/select/explain.h"
 #include "lib/comm/find_levels.h"
 #include "lib/config/tuning_folder.h"

@@ -185,9 +185,9 @@ twill_status twill_context_open_device(struct twill_context *context)
 {
     const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
     if (library != NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
-                          "TWILL_CUDA_LIBRARY=%s: this library was built without TWILL_WITH_CUDA",
-                          library);
+        return TWILL_FAIL(
+            &context->error, TWILL_ERR_CONFIG,
+            "TWILL_TUNE=cuda_library=%s: this library was built without TWILL_WITH_CUDA", library);
     return TWILL_OK;
 }
 

@@ -185,9 +185,10 @@ twill_status twill_run_lay_out(struct twill_run *run)
     } else if (run->layout.most <= limit) {
         run->layout.segment_length = run->layout.most;
     } else if (limit == 0) {
-        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_UNSUPPORTED,
-                               "TWILL_SEGMENT is too small for an element of %zu bytes of %u ranks",
-                               run->layout.element, s->shards);
+        return TWILL_COMM_FAIL(
+            run->comm, TWILL_ERR_UNSUPPORTED,
+            "TWILL_TUNE=segment is too small for an element of %zu bytes of %u ranks",
+            run->layout.element, s->shards);
     } else {
         run->layout.segment_length = limit;
         run->segments = (run->layout.most + limit - 1) / limit;

@@ -18,7 +18,7 @@ static twill_status fail_access(struct twill_run *run, uint32_t peer, const char
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_PEER, "%s has died: its memory could not be %s",
                                text, what);
     return TWILL_COMM_FAIL(run->comm, cause == EFAULT ? TWILL_ERR_ARGUMENT : TWILL_ERR_SYSTEM,
-                           "%zu bytes at 0x%llx of %s could not be %s: %s (TWILL_REACH=none "
+                           "%zu bytes at 0x%llx of %s could not be %s: %s (TWILL_TUNE=reach=none "
                            "avoids this)",
                            bytes, (unsigned long long)from, text, what, strerror(cause));
 }

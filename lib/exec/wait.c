@@ -2,7 +2,7 @@
 /* Waiting: spin for a bounded time, then yield the core, then sleep until a doorbell rings; and
  * check from time to time whether what is waited for can still arrive.
  *
- * How long to spin is learnt from how long sched_yield() takes, unless TWILL_SPIN sets it:
+ * How long to spin is learnt from how long sched_yield() takes, unless TWILL_TUNE=spin sets it:
  * - A bare system call: no other thread wants the core, and spinning is quicker.
  * - A few context switches: another rank, which waits too, shares the core. The awaited rank may be
  *   the one that needs it, so every poll delays it: spin less.
@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define POLLS_PER_CHECK    4096u /* however long TWILL_SPIN lets it spin */
+#define POLLS_PER_CHECK    4096u /* however long TWILL_TUNE=spin lets it spin */
 #define TESTS_PER_CHECK    64u
 #define YIELDS             200u              /* before sleeping */
 #define SLEEPS_PER_YIELD   32u               /* when another job has the core: measure again */

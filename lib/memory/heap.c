@@ -123,7 +123,7 @@ static twill_status take_extent(struct twill_heap *heap, struct twill_extent *ex
 static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *error)
 {
     return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT)",
+                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_TUNE=heap_limit)",
                       bytes, limit);
 }
 
@@ -182,10 +182,11 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
     struct twill_error outside = {0};
     if (alloc_outside(heap, pointer, bytes, &outside) == TWILL_OK)
         return TWILL_OK;
-    return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT), and "
-                      "outside it: %s",
-                      bytes, heap->bytes, outside.message);
+    return TWILL_FAIL(
+        error, TWILL_ERR_MEMORY,
+        "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_TUNE=heap_limit), and "
+        "outside it: %s",
+        bytes, heap->bytes, outside.message);
 }
 
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,

@@ -20,7 +20,7 @@ struct twill_heap {
     const struct twill_preload *preload; /* manages the region; NULL: this heap does */
     unsigned char *base;                 /* of the region */
     size_t bytes;
-    size_t limit;   /* TWILL_HEAP_LIMIT: most bytes, private memory included; 0: no limit */
+    size_t limit;   /* TWILL_TUNE=heap_limit: most bytes, private memory included; 0: no limit */
     size_t outside; /* bytes taken from the malloc library or as private memory */
     size_t placed;  /* bytes from base on that have been placed */
     struct twill_extent *extents; /* by address; those outside the region first */

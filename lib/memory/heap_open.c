@@ -145,6 +145,6 @@ void twill_heap_note(struct twill_context *context)
         return;
     twill_context_note(context, "memory shared on the node: up to %zu MiB of each rank%s",
                        heap->bytes >> 20,
-                       heap->limit > 0 ? ", as TWILL_HEAP_LIMIT says"
-                                       : ", beyond that it is private (TWILL_HEAP_LIMIT)");
+                       heap->limit > 0 ? ", as TWILL_TUNE=heap_limit says"
+                                       : ", beyond that it is private (TWILL_TUNE=heap_limit)");
 }

@@ -22,9 +22,9 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
         [TWILL_PRELOADED_VERSION] = TWILL_PRELOAD_LIBRARY " is of another version of twill",
         [TWILL_PRELOADED_CHILD] = "this process was forked from one that has a context",
         [TWILL_PRELOADED_SMALL] =
-            "the first context of this process shares less memory (TWILL_HEAP_LIMIT)",
-        [TWILL_PRELOADED_MEMORY] =
-            "no memory to share is left (TWILL_HEAP_LIMIT, memfd_create, ulimit -f, ulimit -v)",
+            "the first context of this process shares less memory (TWILL_TUNE=heap_limit)",
+        [TWILL_PRELOADED_MEMORY] = "no memory to share is left (TWILL_TUNE=heap_limit, "
+                                   "memfd_create, ulimit -f, ulimit -v)",
     };
     return texts[outcome];
 }

@@ -169,7 +169,7 @@ static void log_spill(struct twill_context *context, const void *memory, size_t 
     context->spilled = true;
     twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
               "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
-              "are full (TWILL_HEAP_LIMIT; reported once)",
+              "are full (TWILL_TUNE=heap_limit; reported once)",
               bytes, heap->bytes >> 20);
 }
 

@@ -53,7 +53,7 @@ double ctest <<'END'
 } >"$DOUBLES/seen"
 END
 # shellcheck disable=SC2016 # for that shell to expand
-must_end 0 "tests begin" run env TWILL_NODES=2x2 FI_PROVIDER=none OMPI_MCA_btl=none SLURM_PROCID=3 \
+must_end 0 "tests begin" run env TWILL_LAYOUT=nodes=2x2 FI_PROVIDER=none OMPI_MCA_btl=none SLURM_PROCID=3 \
     PMIX_RANK=1 RANK=7 MASTER_PORT=1 MEMKIND_HBW_NODES=0 HWLOC_XMLFILE=/none TMPDIR=/none LD_LIBRARY_PATH=/none \
     LC_ALL=POSIX TEST_SEED=5 sh -c 'umask 077; exec sh "$0/tests/run.sh" release' "$scratch/tree" <"$source/tests/run.sh"
 must_pass "nothing is left over" \

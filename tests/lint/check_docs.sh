@@ -7,14 +7,16 @@
 # The names that twill-info lists, from its lines "NAME value default source help".
 variables_of_program() # program
 {
-    "$1" --env | grep -oE '^(TWILL_[A-Z_]+|RANK|WORLD_SIZE|MASTER_[A-Z]+)\b' | sort -u
+    "$1" --env | grep -oE '^(TWILL_[A-Z_]+(=[a-z_]+)?|RANK|WORLD_SIZE|MASTER_[A-Z]+)\b' | sort -u
 }
 
-# The tagged items of a manual page's section ENVIRONMENT.
+# The tagged items of a manual page's section ENVIRONMENT; those below "Entries of LIST" as LIST=name.
 variables_of_page() # page
 {
-    sed -n '/^\.Sh ENVIRONMENT/,/^\.Sh FILES/p' "$1" | sed -n 's/^\.It Ev \([A-Z_]*\).*/\1/p' |
-        sort -u
+    sed -n '/^\.Sh ENVIRONMENT/,/^\.Sh FILES/p' "$1" | awk '
+        /^\.Ss / {list = $2 == "Entries" ? $4 "=" : ""}
+        /^\.It Ev / {print $3}
+        /^\.It Li / && list != "" {print list $3}' | sort -u
 }
 
 check_variables() # list page
@@ -29,11 +31,15 @@ check_variables() # list page
 check_defaults() # header page
 {
     sed 's/\\$//' "$1" | tr '\n' ' ' |
-        grep -oE 'X\([A-Z_]+, *"[A-Z_]+", *TWILL_[A-Z]+, *"[^"]*"' |
-        sed -E 's/.*\([A-Z_]+, *"([A-Z_]+)", *TWILL_[A-Z]+, *"([^"]*)"/\1 \2/' |
-        while read -r name default; do
+        grep -oE 'X\([A-Z_]+, *[A-Z]+, *"[A-Za-z_]+", *TWILL_[A-Z]+, *"[^"]*"' |
+        sed -E 's/.*, *([A-Z]+), *"([A-Za-z_]+)", *TWILL_[A-Z]+, *"([^"]*)"/\1 \2 \3/' |
+        while read -r scope name default; do
             [ -n "$default" ] || continue
-            grep -qxF ".It Ev $name Pq default: Li $default" "$2" ||
+            case $scope in
+            LAYOUT | EXPERT) tag=Li ;;
+            *) tag=Ev ;;
+            esac
+            grep -qxF ".It $tag $name Pq default: Li $default" "$2" ||
                 echo "$name: ${2##*/} does not say that the default is $default"
         done
 }
@@ -120,7 +126,7 @@ check_citations() # page tree
     done
 }
 
-# Names that begin with TWILL_ are variables, names of twill.h, or options of CMake.
+# Names that begin with TWILL_ are variables (not old names of entries), names of twill.h, or options of CMake.
 check_names() # page tree
 {
     grep -ohE '\bTWILL_[A-Z0-9_]+\b' "$1" | sort -u | while read -r name; do
@@ -152,12 +158,14 @@ self_test()
     page=$scratch/bad.7
     sed -e 's/TWILL_TIMEOUT/TWILL_TIMEUOT/' -e 's/default: Li 256K/default: Li 7K/' \
         "$source/lib/man/twill.7" >"$page"
-    printf 'TWILL_TIMEOUT\n' >"$scratch/list"
+    printf 'TWILL_TIMEOUT\nTWILL_TUNE=segment\nTWILL_LAYOUT=spin\n' >"$scratch/list"
     must_complain 'TWILL_TIMEOUT is not in' check_variables "$scratch/list" "$page"
     must_complain 'TWILL_TIMEUOT is in' check_variables "$scratch/list" "$page"
+    must_complain 'TWILL_LAYOUT=spin is not in' check_variables "$scratch/list" "$page"
+    must_complain 'TWILL_TUNE=spin is in' check_variables "$scratch/list" "$page"
     sed -i 's/double sum = 1/double sum = 2/' "$page"
     must_complain 'does not say: 4 ranks' check_example "$page"
-    must_complain 'TWILL_SEGMENT: .*256K' check_defaults "$source/lib/config/config.h" "$page"
+    must_complain 'segment: .*256K' check_defaults "$source/lib/config/config.h" "$page"
     printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.It Ev\n' >"$page"
     [ -z "$mandoc" ] || must_complain 'bad.7' check_page "$page"
     printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.Nm x\n.Nd x\n.Bd -literal\n%090d\n.Ed\n' 7 >"$page"
@@ -177,10 +185,11 @@ self_test()
     must_complain 'NO.md' check_links "$scratch/README.md" "$source"
     must_complain 'hardly any program' check_readme_program "$scratch/README.md"
     # shellcheck disable=SC2016 # Markdown's
-    echo 'see `lib/nowhere.c:f`, `lib/base.c:nothing` and TWILL_NOWHERE' >"$scratch/bad.md"
+    echo 'see `lib/nowhere.c:f`, `lib/base.c:nothing` and TWILL_NOWHERE, and the old name TWILL_SEGMENT' >"$scratch/bad.md"
     must_complain 'cites lib/nowhere.c' check_citations "$scratch/bad.md" "$source"
     must_complain 'cites nothing in lib/base.c' check_citations "$scratch/bad.md" "$source"
     must_complain 'names TWILL_NOWHERE' check_names "$scratch/bad.md" "$source"
+    must_complain 'names TWILL_SEGMENT,' check_names "$scratch/bad.md" "$source"
 }
 
 groff=$(command -v groff) || echo "no groff here: its warnings are not looked for"
@@ -200,6 +209,7 @@ for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-in
     [ -f "$page" ] || fault "no $name"
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "mandoc: $name" check_page "$page"
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "80 columns: $name" check_width "$page"
+    [ ! -f "$page" ] || must_pass "names of $name" check_names "$page" "$source"
 done
 manual=$build/share/man/man3
 if [ -x "$(cached DOXYGEN_EXECUTABLE)" ]; then

@@ -66,7 +66,7 @@ static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
                                 const struct twill_transport_ops *ops)
 {
     static const struct test_setting settings[] = {
-        {"TWILL_REGISTRATION", "auto"}, {"TWILL_RAILS", "2"}, {NULL, NULL}};
+        {"TWILL_TUNE=registration", "auto"}, {"TWILL_RAILS", "2"}, {NULL, NULL}};
     memset(pair, 0, sizeof(*pair));
     struct end *end = &pair->end;
     end->oob = twill_test_oob(caller);

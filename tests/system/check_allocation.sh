@@ -40,14 +40,14 @@ done
 for how in tcp:2x1 tcp:2x2 ofi:tcp:2x2; do
     nodes=${how##*:} provider=${how%:*}
     ranks=$((2 * ${nodes#2x}))
-    must_end 0 "$ranks ranks, TWILL_NODES=$nodes, $provider" env TWILL_NODES="$nodes" \
+    must_end 0 "$ranks ranks, TWILL_LAYOUT=nodes=$nodes, $provider" env TWILL_LAYOUT=nodes="$nodes" \
         TWILL_PROVIDER="$provider" "$run" -n "$ranks" "$scratch/observed" && said_by "$ranks" 2
     grep 'libfabric' "$scratch/output" | head -n 1
 done
 
 # A rank that waits for long probes the others, over connections made for that.
 for provider in tcp ofi:tcp; do
-    must_end 0 "a rank comes late, $provider" env TWILL_NODES=2x2 TWILL_PROVIDER="$provider" "$run" -n 4 \
+    must_end 0 "a rank comes late, $provider" env TWILL_LAYOUT=nodes=2x2 TWILL_PROVIDER="$provider" "$run" -n 4 \
         "$scratch/observed" late && said_by 4 2
 done
 
@@ -55,7 +55,7 @@ done
 must_end 2 "self-test: no interposer" "$scratch/steady"
 for how in malloc strdup; do
     for nodes in 2 1+1; do
-        must_end failure "self-test: one $how, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" \
+        must_end failure "self-test: one $how, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" \
             "$run" -n 2 "$scratch/observed" "$how"
         grep -q "allreduce of 4096 bytes in malloc memory: 2 allocations, the first by malloc" \
             "$scratch/output" || fault "one $how is not reported: $(cat "$scratch/output")"

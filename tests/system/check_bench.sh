@@ -60,14 +60,14 @@ awk -F, '{ if (NF != 21 || (NR == 2 && ($10 != "" || $13 != ""))) exit 1 } END {
 expect 2 "--csv cannot be combined with --list" "$bench" allreduce --csv --list x
 
 # Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
-expect 1 "(TWILL_HEAP_LIMIT)" env TWILL_HEAP_LIMIT=1M "$bin/twillrun" -n 2 "$bench" allreduce -b 1M -e 1M -n 1
+expect 1 "(TWILL_TUNE=heap_limit)" env TWILL_TUNE=heap_limit=1M "$bin/twillrun" -n 2 "$bench" allreduce -b 1M -e 1M -n 1
 ranks 1 "$bench" allreduce -b 8 -e 4K -f 8 -d all -o all -n 2 || fail "1 rank"
 check_rows 472 13 0 "1 rank"
 ranks 3 "$bench" allreduce -b 4040 -e 4040 -d all -o all -n 2 -c 2 || fail "3 ranks"
 check_rows 118 13 1.3333333 "3 ranks"
 ranks 3 "$bench" allreduce -b 40 -e 40K -f 1024 -d all -o all -n 1 -u 3 --memory malloc || fail "unaligned"
 check_rows 236 13 1.3333333 "3 ranks, unaligned, malloc"
-TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 8 -e 128K -f 128 -d all -o sum -n 1 -z 1 || fail "2x2"
+TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 8 -e 128K -f 128 -d all -o sum -n 1 -z 1 || fail "2x2"
 check_rows 42 13 1.5 "4 ranks on 2 nodes"
 ranks 3 "$bench" broadcast -b 8 -e 64K -f 64 -d all -r all -n 2 -m 2 -w 0 || fail "broadcast"
 check_rows 126 13 1 "broadcast"
@@ -77,7 +77,7 @@ check_rows 3 13 1 "-i"
 # Every other collective: 4 ranks on one node and on two, its bandwidth counted as nccl-tests does.
 while read -r collective factor parts settled; do
     for nodes in '' 2x2; do
-        TWILL_NODES=$nodes ranks 4 "$bench" "$collective" -b 64 -e 256K -f 64 -n 3 --verify ||
+        TWILL_LAYOUT=nodes=$nodes ranks 4 "$bench" "$collective" -b 64 -e 256K -f 64 -n 3 --verify ||
             fail "$collective, nodes '$nodes'"
         check_rows 3 13 "$factor" "$collective, nodes '$nodes'" "$parts" "$settled"
     done
@@ -104,13 +104,13 @@ check_rows 3 17 1 "--overlap"
 ranks 2 "$bench" allreduce -b 64 -e 64K -f 32 -n 5 -I 1 --overlap none -J "$scratch/o.json" || fail "--overlap none"
 check_rows 3 25 1 "--overlap none"
 grep -q '"overlap"' "$scratch/o.json" || fail "no overlap in the JSON"
-TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --reproducible || fail "--reproducible"
+TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --reproducible || fail "--reproducible"
 check_rows 3 15 1.5 "--reproducible"
-TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --split node || fail "--split node"
+TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --split node || fail "--split node"
 check_rows 3 13 1 "--split node"
 ranks 4 "$bench" reduce_scatter -b 64 -e 64K -f 32 -n 3 --split 2 -d i16 -o bxor || fail "--split 2"
 check_rows 3 13 0.5 "--split 2" 2
-TWILL_NODES=4x1 ranks 4 "$bench" allreduce -b 64 -e 4K -f 8 -n 3 --algorithm 'allreduce:ring' --verify || fail "--algorithm"
+TWILL_LAYOUT=nodes=4x1 ranks 4 "$bench" allreduce -b 64 -e 4K -f 8 -n 3 --algorithm 'allreduce:ring' --verify || fail "--algorithm"
 check_rows 3 13 1.5 "--algorithm ring"
 expect 1 'TWILL_ALGORITHM' "$bin/twillrun" -n 2 "$bench" allreduce -b 8 -e 8 --algorithm rang
 ranks 2 "$bench" barrier -n 5 || fail "barrier"
@@ -152,7 +152,7 @@ check_step() # list factor type redop root
     grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "no good end: $1"
 }
 printf '# a small model\n1500   # weights\n  7\n\n33\r\n70000 \n1' >"$scratch/list"
-TWILL_NODES=2x2 ranks 4 "$bench" allreduce --list "$scratch/list" -d half -n 3 -m 2 -u 1 -c 2 -o max ||
+TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce --list "$scratch/list" -d half -n 3 -m 2 -u 1 -c 2 -o max ||
     fail "--list"
 tr -d ' \r' <"$scratch/list" >"$scratch/plain"
 check_step "$scratch/plain" 1.5 half max -1

@@ -22,7 +22,7 @@ ranks 2 "$bench" --calibrate "$scratch/one" -e 512 || fail "one node"
 grep -q "^# written: $scratch/one" "$scratch/out" || fail "what was written"
 grep -q '^model link.node.gap [1-9]' "$scratch/one" || fail "no messages on the node"
 check_file "$scratch/one" 1x2
-TWILL_NODES=2x1 ranks 2 "$bench" -e 64 --calibrate="$scratch/two" || fail "two nodes"
+TWILL_LAYOUT=nodes=2x1 ranks 2 "$bench" -e 64 --calibrate="$scratch/two" || fail "two nodes"
 grep -q '^model link.network.gap [1-9]' "$scratch/two" || fail "no messages between nodes"
 check_file "$scratch/two" 2x1
 

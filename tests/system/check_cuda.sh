@@ -57,16 +57,16 @@ said() # text [times]
 
 # --- with the double ------------------------------------------------------------------------------
 
-TWILL_CUDA_LIBRARY=$double
-export TWILL_CUDA_LIBRARY
+TWILL_TUNE=cuda_library=$double
+export TWILL_TUNE
 must_end 0 "twill-info, double" "$cuda/bin/twill-info"
 said 'device memory.*staged through the host: .*libdouble.so, CUDA 99.1'
 must_end 139 "the double: device memory cannot be touched" "$program" touch && said '^reading'
 must_end 0 "double, 1 rank" "$program" && said 'combinations right'
 while read -r ranks nodes; do
-    must_end 0 "double, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" "$run" -n "$ranks" \
+    must_end 0 "double, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" "$run" -n "$ranks" \
         "$program" && said 'combinations right' "$ranks"
-    must_end 0 "double, messages, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" "$run" -n "$ranks" \
+    must_end 0 "double, messages, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" "$run" -n "$ranks" \
         "$program" messages && said 'messages right; twill_register: ' "$ranks"
 done <<-'LIST'
 	2 1x2
@@ -101,24 +101,24 @@ no_driver() # title why
 
 stub=/usr/local/cuda/lib64/stubs/libcuda.so
 if [ -f "$stub" ]; then
-    TWILL_CUDA_LIBRARY=$stub no_driver "NVIDIA's stub library" \
+    TWILL_TUNE=cuda_library=$stub no_driver "NVIDIA's stub library" \
         'cuDriverGetVersion: CUDA error 34: no description'
 else
     echo "no stub library of NVIDIA's here"
 fi
-TWILL_CUDA_LIBRARY=$build/lib/libtwill.so no_driver "some other library" 'has no cuDriverGetVersion'
-TWILL_CUDA_LIBRARY=/nonexistent.so no_driver "no such library" 'nonexistent.so: cannot open'
+TWILL_TUNE=cuda_library=$build/lib/libtwill.so no_driver "some other library" 'has no cuDriverGetVersion'
+TWILL_TUNE=cuda_library=/nonexistent.so no_driver "no such library" 'nonexistent.so: cannot open'
 mkdir "$scratch/none"
 echo >"$scratch/none/libcuda.so.1"
-unset TWILL_CUDA_LIBRARY
+unset TWILL_TUNE
 LD_LIBRARY_PATH=$scratch/none no_driver "libcuda.so.1 is none" 'libcuda.so.1: file too short'
 
 # --- without the option ---------------------------------------------------------------------------
 
 must_end 0 "a build without the option: host memory" "$run" -n 2 "$usual" host &&
     said 'combinations right' 2
-must_end 1 "a build without the option: TWILL_CUDA_LIBRARY" \
-    env TWILL_CUDA_LIBRARY="$double" "$usual" host
+must_end 1 "a build without the option: TWILL_TUNE=cuda_library" \
+    env TWILL_TUNE=cuda_library="$double" "$usual" host
 said 'built without TWILL_WITH_CUDA'
 must_end 139 "a build without the option: device memory kills" "$usual"
 finish

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The library between hosts with networks of their own (namespaces, not TWILL_NODES): values of all collectives, even
+# The library between hosts with networks of their own (namespaces, not TWILL_LAYOUT=nodes): values of all collectives, even
 # and uneven, over IPv4, IPv6 and slow links, with different congestion controls; a rank that is killed and a link
 # that goes down are reported by name and in time.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh

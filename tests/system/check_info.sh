@@ -26,7 +26,7 @@ expect 0 "lo address 127.0.0.1: all ranks are on this host" "$bin/twillrun" -n 2
 # Recorded machines: how many L3s, and no size that is not known.
 machine()
 {
-    env TWILL_TOPOLOGY="${TEST_SOURCE:-$(dirname "$0")/../..}/tests/data/topologies/$1" "$info" >"$scratch/out" 2>&1 || fail "$1"
+    env TWILL_LAYOUT=topology="${TEST_SOURCE:-$(dirname "$0")/../..}/tests/data/topologies/$1" "$info" >"$scratch/out" 2>&1 || fail "$1"
 }
 machine x86-AMD-19h-Zen3-2xEpyc-7763.xml
 grep -q '^caches  *L1d 32 KiB, L2 512 KiB (1 cores each), L3 16 of 32768 KiB$' "$scratch/out" || fail "caches"
@@ -39,9 +39,9 @@ grep -q '^memory  *NUMA 5, other, 488281 MiB, no cores' "$scratch/out" || fail "
 # The hierarchy is a tree: of this rank alone, and of a job on a machine that is described.
 expect 0 "" "$info"
 grep -q '^hierarchy  *1 node x 1 rank$' "$scratch/out" || fail "the hierarchy of one rank"
-export TWILL_TOPOLOGY="pack:2 numa:2 core:2 pu:2"
+export TWILL_LAYOUT=topology="pack:2 numa:2 core:2 pu:2"
 expect 0 "" "$bin/twillrun" -n 8 --bind none "$info"
-unset TWILL_TOPOLOGY
+unset TWILL_LAYOUT
 sed -n '/^hierarchy/,/^[^ h]/p' "$scratch/out" | sed 's/^hierarchy  */= /; /^[^ =]/d' >"$scratch/tree"
 diff - "$scratch/tree" <<'END' || fail "the hierarchy of a job"
 = 1 node x 2 packages x 2 NUMA nodes x 2 ranks

@@ -186,8 +186,8 @@ by_subdirectory()
         -o -name hello -o -name 'libtwill-*.so' -o -name 'test_*' \) -type f -perm -u+x
     must_pass "add_subdirectory: no manual is made" find "$scratch/host/out" -name 'twill*.3'
     run "$scratch/host/out/host"
-    must_end 0 "without libfabric: two nodes" env TWILL_NODES=2x1 "$prefix/bin/twillrun" -n 2 "$scratch/host/out/host"
-    must_end failure "without libfabric: asked for" env TWILL_NODES=2x1 TWILL_PROVIDER=ofi:tcp \
+    must_end 0 "without libfabric: two nodes" env TWILL_LAYOUT=nodes=2x1 "$prefix/bin/twillrun" -n 2 "$scratch/host/out/host"
+    must_end failure "without libfabric: asked for" env TWILL_LAYOUT=nodes=2x1 TWILL_PROVIDER=ofi:tcp \
         "$prefix/bin/twillrun" -n 2 "$scratch/host/out/host"
     grep -q 'TWILL_PROVIDER=ofi:tcp: this library was built without libfabric' "$scratch/output" ||
         fault "it is not said that libfabric is not built in"

@@ -9,7 +9,7 @@
 # shellcheck source-path=SCRIPTDIR source=../support/pair.sh
 . "$here/support/pair.sh"
 info=$bin/twill-info
-unset TWILL_INTERFACE TWILL_RAILS TWILL_PROVIDER TWILL_NODES
+unset TWILL_INTERFACE TWILL_RAILS TWILL_PROVIDER TWILL_LAYOUT
 
 said()
 {

@@ -27,7 +27,7 @@ job memory "$info" --memory 1M
 job why "$info" --why allreduce 8 f32
 for level in error warn info debug; do
     job "log-$level" env TWILL_LOG=$level "$bench" allreduce -b 8 -e 8 -n 1 -w 1
-    job "tcp-$level" env TWILL_LOG=$level TWILL_NODES=1+1 "$bench" allreduce -b 8 -e 8 -n 1 -w 1
+    job "tcp-$level" env TWILL_LOG=$level TWILL_LAYOUT=nodes=1+1 "$bench" allreduce -b 8 -e 8 -n 1 -w 1
 done
 [ -s log-debug.out ] || fail "nothing was logged"
 # What is wrong with a key or beside it, and ranks that die.

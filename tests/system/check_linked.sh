@@ -26,24 +26,24 @@ lines_say used "signals: 0+ libraries:( libmemkind)?$" # no fabric is needed on 
 [ "$(grep -c ^used: "$scratch/out")" -eq 2 ] || fail "not both ranks came to the end"
 
 # Without the variables by which twillrun keeps PSM from installing signal handlers.
-TWILL_NODES=2x1 TWILL_PROVIDER=ofi:tcp ranks 2 env -u IPATH_NO_BACKTRACE -u HFI_NO_BACKTRACE "$program"
+TWILL_LAYOUT=nodes=2x1 TWILL_PROVIDER=ofi:tcp ranks 2 env -u IPATH_NO_BACKTRACE -u HFI_NO_BACKTRACE "$program"
 lines_say main "$none"
 lines_say used 'signals: 0+ libraries: libfabric'
 
 # A missing library, or another version: twill's tcp, and the reason; an error if libfabric was requested.
 missing=$scratch/libfabric.so.1
-TWILL_NODES=2x1 TWILL_LIBFABRIC=$missing ranks 2 "$program"
+TWILL_LAYOUT=nodes=2x1 TWILL_TUNE=libfabric=$missing ranks 2 "$program"
 lines_say used 'signals: 0+ libraries:( libmemkind)?$'
-grep -q "libfabric is not used: TWILL_LIBFABRIC=$missing: .*No such file" "$scratch/err" || fail "no warning"
-TWILL_NODES=2x1 TWILL_LIBFABRIC=$missing TWILL_PROVIDER=ofi:tcp expect 1 "TWILL_LIBFABRIC=$missing: " \
+grep -q "libfabric is not used: TWILL_TUNE=libfabric=$missing: .*No such file" "$scratch/err" || fail "no warning"
+TWILL_LAYOUT=nodes=2x1 TWILL_TUNE=libfabric=$missing TWILL_PROVIDER=ofi:tcp expect 1 "TWILL_TUNE=libfabric=$missing: " \
     "$bin/twillrun" -n 2 "$program"
-TWILL_NODES=2x1 TWILL_LIBFABRIC=libm.so.6 TWILL_PROVIDER=ofi:tcp expect 1 "libfabric cannot be used: " "$bin/twillrun" -n 2 "$program"
-TWILL_NODES=2x1 TWILL_LIBFABRIC=$build/tests/lacking.so TWILL_PROVIDER=ofi:tcp expect 1 \
+TWILL_LAYOUT=nodes=2x1 TWILL_TUNE=libfabric=libm.so.6 TWILL_PROVIDER=ofi:tcp expect 1 "libfabric cannot be used: " "$bin/twillrun" -n 2 "$program"
+TWILL_LAYOUT=nodes=2x1 TWILL_TUNE=libfabric=$build/tests/lacking.so TWILL_PROVIDER=ofi:tcp expect 1 \
     "libfabric cannot be used: it has no fi_dupinfo()" "$bin/twillrun" -n 2 "$program"
-TWILL_LIBFABRIC=$missing expect 0 "twill's own tcp: TWILL_LIBFABRIC=$missing" "$bin/twill-info"
+TWILL_TUNE=libfabric=$missing expect 0 "twill's own tcp: TWILL_TUNE=libfabric=$missing" "$bin/twill-info"
 real=$(ldconfig -p 2>/dev/null | sed -n 's/.*libfabric\.so\.1 .*=> //p' | head -n 1)
 if [ -n "$real" ]; then
     ln -s "$real" "$scratch/another-name.so"
-    TWILL_NODES=2x1 TWILL_LIBFABRIC=$scratch/another-name.so TWILL_PROVIDER=ofi:tcp ranks 2 "$program"
+    TWILL_LAYOUT=nodes=2x1 TWILL_TUNE=libfabric=$scratch/another-name.so TWILL_PROVIDER=ofi:tcp ranks 2 "$program"
     lines_say used 'libraries: libfabric'
 fi

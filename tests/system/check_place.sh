@@ -4,7 +4,7 @@
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 place=$bin/twill-place
-unset TWILL_MEMORY TWILL_NODES MEMKIND_HBW_NODES
+unset TWILL_MEMORY TWILL_LAYOUT MEMKIND_HBW_NODES
 
 # check_kinds ROWS REDUCED: ROWS rows, ddr first, ratios to it. REDUCED 0: no allreduce.
 check_kinds()
@@ -31,7 +31,7 @@ ranks 2 "$place" -b 1M -n 3 || fail "2 ranks, two kinds"
 check_kinds 2 1
 grep -q '^# memory for twill_alloc: mcdram:bind: .* so named by MEMKIND_HBW_NODES' "$scratch/out" ||
     fail "it does not say what was taken for MCDRAM"
-TWILL_NODES=2x1 ranks 2 "$place" --bytes 100001 --repeats 2 || fail "2 nodes, two kinds"
+TWILL_LAYOUT=nodes=2x1 ranks 2 "$place" --bytes 100001 --repeats 2 || fail "2 nodes, two kinds"
 check_kinds 2 1
 ranks 1 "$place" -b 256K -n 1 -t 2 || grep -q "without OpenMP" "$scratch/err" || fail "threads"
 grep -q "without OpenMP" "$scratch/err" || check_kinds 2 0

@@ -11,8 +11,8 @@ run=$build/bin/twillrun
 flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -I$source/lib -I$source"
 unset TWILL_HEAP LD_PRELOAD
 TWILL_TIMEOUT=300
-TWILL_REACH=none # XPMEM would spare the staging without any of this
-export TWILL_TIMEOUT TWILL_REACH
+TWILL_TUNE=reach=none # XPMEM would spare the staging without any of this
+export TWILL_TIMEOUT TWILL_TUNE
 
 for program in hammer buffers; do
     # shellcheck disable=SC2086
@@ -54,7 +54,7 @@ fi
 
 # --- blocks ----------------------------------------------------------------------------------------
 
-must_end 0 "threads, forks, every name of malloc" env TWILL_HEAP=shared TWILL_HEAP_LIMIT=512M \
+must_end 0 "threads, forks, every name of malloc" env TWILL_HEAP=shared TWILL_TUNE=reach=none,heap_limit=512M \
     "$run" -n 2 "$scratch/hammer"
 [ "$(grep -c 'blocks, [1-9][0-9]* of them shared' "$scratch/output")" -eq 2 ] ||
     fault "not all ranks have hammered: $(cat "$scratch/output")"
@@ -78,11 +78,11 @@ count ': 0 wrong, staged' 2
 must_end 0 "blocks from a size up: smaller ones are staged" env TWILL_HEAP=shared:1M "$run" -n 2 \
     "$scratch/buffers"
 count ': 0 wrong, staged' 2
-must_end 0 "on two nodes" env TWILL_HEAP=shared TWILL_NODES=2x1 "$run" -n 2 "$scratch/buffers"
+must_end 0 "on two nodes" env TWILL_HEAP=shared TWILL_LAYOUT=nodes=2x1 "$run" -n 2 "$scratch/buffers"
 count ': 0 wrong' 2
 must_end 0 "one rank" env TWILL_HEAP=shared "$run" -n 1 "$scratch/buffers"
 must_end 0 "a small region: what does not fit is staged" env TWILL_HEAP=shared \
-    TWILL_HEAP_LIMIT=4M "$run" -n 2 "$scratch/buffers"
+    TWILL_TUNE=reach=none,heap_limit=4M "$run" -n 2 "$scratch/buffers"
 count ': 0 wrong, staged' 2
 must_end 2 "a value that is none" env TWILL_HEAP=share "$run" -n 2 --grace 900 sh -c "$scratch/buffers || exit 2"
 count 'TWILL_HEAP=share: must be off, shared or shared:BYTES' 2

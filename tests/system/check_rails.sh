@@ -7,7 +7,7 @@
 . "$here/support/hosts.sh"
 # shellcheck source-path=SCRIPTDIR source=../support/pair.sh
 . "$here/support/pair.sh"
-unset TWILL_INTERFACE TWILL_RAILS TWILL_PROVIDER TWILL_NODES
+unset TWILL_INTERFACE TWILL_RAILS TWILL_PROVIDER TWILL_LAYOUT
 
 # sent INTERFACE: bytes that host 0 has sent over it, as its kernel counts.
 sent()

@@ -42,12 +42,12 @@ accuracy=0.93
 for n in 1 2 3 4; do
     check_run "$n flat" $n "$train" --data "$data"
 done
-TWILL_NODES=2x2 check_run "2x2" 4 "$train" --data "$data"
+TWILL_LAYOUT=nodes=2x2 check_run "2x2" 4 "$train" --data "$data"
 grep -q "training on 4 ranks, 2 nodes" "$scratch/out" || fail "2x2: nodes"
 grep -q "of training: 800 allreduces" "$scratch/out" || fail "2x2: one allreduce for each mini-batch"
 # Large gradients are neither copied (but for a tail of some bytes, which comes with its header)
 # nor registered anew between nodes.
-TWILL_NODES=2x1 ranks 2 "$train" --data "$data" --hidden 4096 --epochs 1 || fail "2x1"
+TWILL_LAYOUT=nodes=2x1 ranks 2 "$train" --data "$data" --hidden 4096 --epochs 1 || fail "2x1"
 grep -q "^counters .* [0-9]\{1,3\}\.[0-9] copied, [0-9.]* between nodes; [0-9]* registrations before, 0 after it" \
     "$scratch/out" || fail "2x1: counters"
 
@@ -83,7 +83,7 @@ check_run "nt3, 3 ranks" 3 "$train" --data "$scratch/nt3.csv" --epochs 20 --form
 make_nt3 30 60483 >"$scratch/wide.csv"
 reference='' accuracy=-1
 check_run "60483 features, 2 ranks" 2 "$train" --data "$scratch/wide.csv" --epochs 2 --hidden 4 --batch 8 --rate 0.001
-TWILL_NODES=2x1 check_run "60483 features, 2 nodes" 2 "$train" --data "$scratch/wide.csv" --epochs 2 --hidden 4 --batch 8 --rate 0.001
+TWILL_LAYOUT=nodes=2x1 check_run "60483 features, 2 nodes" 2 "$train" --data "$scratch/wide.csv" --epochs 2 --hidden 4 --batch 8 --rate 0.001
 
 # Files that are wrong: status 1 on all ranks, file and line named.
 bad()
@@ -120,12 +120,12 @@ for n in 1 2 4 8; do
     ranks $n "$bin/grid" || fail "grid on $n ranks"
     [ "$(grep -c 'equal to that of one rank' "$scratch/out")" -eq $n ] || fail "grid on $n ranks"
 done
-TWILL_NODES=2x2 ranks 4 "$bin/grid" || fail "grid on two nodes"
+TWILL_LAYOUT=nodes=2x2 ranks 4 "$bin/grid" || fail "grid on two nodes"
 for kind in cc nc cs 'ncs 2'; do
     # shellcheck disable=SC2086 # words
     ranks 5 "$bin/servers" $kind || fail "servers $kind"
     # shellcheck disable=SC2086 # words
-    TWILL_NODES=2+2+1 ranks 5 "$bin/servers" $kind || fail "servers $kind on three nodes"
+    TWILL_LAYOUT=nodes=2+2+1 ranks 5 "$bin/servers" $kind || fail "servers $kind on three nodes"
 done
 expect 2 "usage: servers" "$bin/servers" ncs 1
 expect 0 "rank 1: 2 4 1" "$bin/callback"

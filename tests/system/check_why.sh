@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twill-info --why: what it prints and rejects; the effect of TWILL_ALGORITHM, TWILL_MACHINE and TWILL_TUNING on it
+# twill-info --why: what it prints and rejects; the effect of TWILL_ALGORITHM, TWILL_TUNE and TWILL_TUNING on it
 # and on a job.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 info=$bin/twill-info
-unset TWILL_ALGORITHM TWILL_MACHINE TWILL_TUNING
+unset TWILL_ALGORITHM TWILL_TUNE TWILL_TUNING
 
 # Literal output, for a small world.
 cat >"$scratch/wanted" <<'END'
@@ -50,7 +50,7 @@ for collective in allreduce reduce broadcast allgather reduce_scatter gather sca
 done
 expect 0 "by: auto" "$info" --why allreduce 8 f32 --world 24x1 --machine theta
 check_table recursive_doubling
-expect 0 "machine theta" env TWILL_MACHINE=theta "$info" --why allreduce 8 --world 24x1
+expect 0 "machine theta" env TWILL_TUNE=machine=theta "$info" --why allreduce 8 --world 24x1
 expect 0 "direct@mapped is chosen" "$info" --why allreduce 1M mapped --world 1x2
 # Each of two ranks reads a half of the other's megabyte, and writes one.
 grep -q '^  [a-z0-9]*  *2097152$' "$scratch/out" || fail "the bytes that move"
@@ -76,13 +76,13 @@ world_is "2 nodes x 2 packages x 4 L3 caches x 2 ranks" 2x2x4x2
 world_is "2 groups x 3 nodes x 1 rank" groups=2,nodes=3
 world_is "2 groups x 2 nodes x 2 packages x 2 NUMA nodes x 2 L3 caches x 2 tiles x 2 ranks" \
     rank=2,tiles=2,l3=2,numa=2,packages=2,nodes=2,groups=2
-export TWILL_GROUPS=2x2 TWILL_UNITS=package=2
+export TWILL_LAYOUT="groups=2x2;units=package=2"
 world_is "2 groups x 2 nodes x 1 rank" 4x1
 world_is "2 groups x 2 nodes x 2 packages x 2 ranks" 4x4
 world_is "4 groups x 1 node x 2 L3 caches x 2 ranks" groups=4,l3=2,ranks=2
-expect 2 "TWILL_GROUPS=2x2: describes 4 nodes, but there are 3" "$info" --why barrier 0 --world 3x1
-unset TWILL_GROUPS TWILL_UNITS
-TWILL_NODES=3x1 world_is "5 nodes x 2 packages x 1 rank" 5x2x1
+expect 2 "TWILL_LAYOUT=groups=2x2: describes 4 nodes, but there are 3" "$info" --why barrier 0 --world 3x1
+unset TWILL_LAYOUT
+TWILL_LAYOUT=nodes=3x1 world_is "5 nodes x 2 packages x 1 rank" 5x2x1
 topologies=${TEST_SOURCE:-$(dirname "$0")/../..}/tests/data/topologies
 world_is "2 nodes x 2 packages x 8 L3 caches x 4 ranks" 2x64 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
 expect 0 "hierarchy: 1 node x 32 tiles x 2 ranks" \
@@ -112,11 +112,11 @@ grep -q '^  hub  *[0-9.]*  *1.00$' "$scratch/out" || fail "the measured time"
 grep -q '^times are of: TWILL_TUNING$' "$scratch/out" || fail "the source of the times"
 expect 0 "times are of: the model" "$info" --why allreduce 64K --world 4x1
 # Timings of one machine say nothing of another, such as a synthetic one.
-expect 0 "times are of: the model" env TWILL_TOPOLOGY="pack:1 core:2 pu:1" "$info" --why allreduce 64K --world 1x2
+expect 0 "times are of: the model" env TWILL_LAYOUT=topology="pack:1 core:2 pu:1" "$info" --why allreduce 64K --world 1x2
 expect 1 "TWILL_TUNING=$scratch/none: No such file" env TWILL_TUNING="$scratch/none" "$info" --why barrier 0
 printf 'twill-tuning 1\nmodel step x\n' >"$scratch/bad"
 expect 1 "$scratch/bad:2: \"x\" is not a number" env TWILL_TUNING="$scratch/bad" "$info" --why barrier 0
-expect 1 "TWILL_MACHINE=moon: there is no such machine; known are auto, theta" env TWILL_MACHINE=moon "$info"
+expect 1 "TWILL_TUNE=machine=moon: there is no such machine; known are auto, theta" env TWILL_TUNE=machine=moon "$info"
 # shellcheck disable=SC2016 # of the job's shell
 expect 1 "TWILL_TUNING must have the same contents on all ranks: rank 1" "$bin/twillrun" -n 2 sh -c \
     '[ "$RANK" = 0 ] || export TWILL_TUNING='"$scratch/tuning; exec $info"
@@ -142,9 +142,9 @@ at "cores=2"|--why allreduce 8 --world nodes=4,cores=2
 at "nodes=3"|--why allreduce 8 --world nodes=2,nodes=3
 at "ranks=0"|--why allreduce 8 --world nodes=2,ranks=0
 "nodes=2," is not a valid world at its end; examples:|--why allreduce 8 --world nodes=2,
-TWILL_TOPOLOGY=nowhere.xml|--why allreduce 8 --topology nowhere.xml
+TWILL_LAYOUT=topology=nowhere.xml|--why allreduce 8 --topology nowhere.xml
 "99999x9999" is not a valid world|--why allreduce 8 --world 99999x9999
-TWILL_MACHINE=moon|--why allreduce 8 --machine moon
+TWILL_TUNE=machine=moon|--why allreduce 8 --machine moon
 go with --why|--world 4x1
 go with --why|--machine theta
 END

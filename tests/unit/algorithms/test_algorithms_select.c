@@ -120,7 +120,7 @@ static const struct {
     {"4", A, 8, false, "ring@staged", "!no protocols"},
     {"4", A, TWILL_IMM_BYTES + 1, false, "direct@imm", "!at most 368 bytes"},
     {"4", A, 49, false, "direct@mapped", "!twill_alloc"},
-    {"4", A, 8 * KIB, true, "direct@fetched", "!TWILL_REACH"},
+    {"4", A, 8 * KIB, true, "direct@fetched", "!TWILL_TUNE=reach"},
     {"4", A, 8 * KIB, FETCHED, "direct@mapped", "!twill_alloc"},
     {"4", A, 8 * KIB, FETCHED, "direct@fetched", "direct@fetched"},
     {"4", A, 8 * KIB, FETCHED | 1, "direct@fetched", "direct@fetched"},

@@ -226,7 +226,7 @@ static void test_parse_nodes(void **state)
             if (status != TWILL_ERR_CONFIG || strstr(error.message, shapes[i].message) == NULL)
                 fail_msg("\"%s\" of %u: %d %s", shapes[i].text, shapes[i].size, status,
                          error.message);
-            assert_non_null(strstr(error.message, "TWILL_NODES"));
+            assert_non_null(strstr(error.message, "TWILL_LAYOUT=nodes"));
             assert_int_equal(label[shapes[i].size], UINT32_MAX);
             continue;
         }

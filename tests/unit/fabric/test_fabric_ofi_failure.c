@@ -22,11 +22,11 @@ static const struct ofi_setting {
     {"gni", NULL, NULL, TWILL_ERR_CONFIG, {"TWILL_PROVIDER=gni", "no such provider", "tcp"}},
     {"tcp", "eth99", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=eth99", "it has", " ("}},
     {NULL, "203.0.113.9", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=203.0.113.9", "it has", " ("}},
-    {"tcp", NULL, "mlx5_0", TWILL_ERR_CONFIG, {"TWILL_DOMAIN=mlx5_0", "there are", " ("}},
+    {"tcp", NULL, "mlx5_0", TWILL_ERR_CONFIG, {"TWILL_TUNE=domain=mlx5_0", "there are", " ("}},
     {NULL, NULL, NULL, TWILL_OK, {"tcp", "domain lo", "127.0.0.1"}},
     {"tcp", "lo", NULL, TWILL_OK, {"tcp", "TWILL_INTERFACE", "127.0.0.1"}},
     {"tcp", "::1", NULL, TWILL_OK, {"tcp", "TWILL_INTERFACE", "[::1]"}},
-    {"TCP", "", "lo", TWILL_OK, {"TWILL_PROVIDER", "TWILL_DOMAIN", "lo"}},
+    {"TCP", "", "lo", TWILL_OK, {"TWILL_PROVIDER", "TWILL_TUNE=domain", "lo"}},
     {"sockets", NULL, NULL, TWILL_OK, {"sockets", "TWILL_PROVIDER", "127.0.0.1"}},
 };
 
@@ -38,7 +38,8 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;
     bool mine = rank == 0 || s->status == TWILL_OK;
-    const struct test_setting own[] = {{"TWILL_DOMAIN", mine ? s->domain : NULL}, {NULL, NULL}};
+    const struct test_setting own[] = {{"TWILL_TUNE=domain", mine ? s->domain : NULL},
+                                       {NULL, NULL}};
     struct twill_transport_params params = {.oob = oob,
                                             .comm = 1,
                                             .provider = mine ? s->provider : NULL,

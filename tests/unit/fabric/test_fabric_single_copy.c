@@ -245,7 +245,7 @@ static void test_processes(void **state)
          {"cma: yes", "xpmem: not requested"}},
         {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 2, true, false, {"cma: yes", ""}},
         {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 4, false, false, {"no rank shares a node", ""}},
-        {TWILL_SINGLE_COPY_NONE, NO_RANK, NO_RANK, 1, false, false, {"TWILL_REACH", ""}},
+        {TWILL_SINGLE_COPY_NONE, NO_RANK, NO_RANK, 1, false, false, {"TWILL_TUNE=reach", ""}},
         {TWILL_SINGLE_COPY_XPMEM,
          NO_RANK,
          NO_RANK,

@@ -410,7 +410,7 @@ static const struct tcp_setting {
     const char *interface, *congestion, *says;
     twill_status status;
 } settings[] = {{"eth99", NULL, "TWILL_INTERFACE=eth99", TWILL_ERR_CONFIG},
-                {NULL, "sundial", "TWILL_CONGESTION=sundial", TWILL_ERR_CONFIG},
+                {NULL, "sundial", "TWILL_TUNE=congestion=sundial", TWILL_ERR_CONFIG},
                 {"lo", NULL, "127.0.0.1", TWILL_OK},
                 {NULL, "reno", "congestion control reno", TWILL_OK}};
 
@@ -418,7 +418,7 @@ static const struct tcp_setting {
 static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct tcp_setting *s = user;
-    const struct test_setting own[] = {{"TWILL_CONGESTION", rank == 0 ? s->congestion : NULL},
+    const struct test_setting own[] = {{"TWILL_TUNE=congestion", rank == 0 ? s->congestion : NULL},
                                        {NULL, NULL}};
     struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};

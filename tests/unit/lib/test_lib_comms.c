@@ -300,7 +300,7 @@ static void bad_levels(void **unused)
         {"TWILL_UNITS=numa=0", "\"0\""},
         {"TWILL_UNITS=numa=2,", "\"2,\""},
         {"TWILL_UNITS=numa=2,package=3", "no multiple"},
-        {"TWILL_GROUPS=2", "TWILL_GROUPS=2: describes 2 nodes, but there are 1"},
+        {"TWILL_GROUPS=2", "TWILL_LAYOUT=groups=2: describes 2 nodes, but there are 1"},
         {"TWILL_GROUPS=x", "write groups x nodes"},
         {"TWILL_PROGRESS=thread:", "TWILL_PROGRESS=thread:"},
         {"TWILL_PROGRESS=thread:1x", "none, late, thread, or thread:CORE"},

@@ -88,7 +88,7 @@ static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(sums(comm, large, size) && sums(comm, small, size));
     TWILL_CHECK(sums(comm, rank == 0 ? large : small, size)); /* private on some ranks only */
     TWILL_CHECK(twill_alloc(context, &again, (size_t)1 << 60) == TWILL_ERR_MEMORY);
-    TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
+    TWILL_CHECK(strstr(twill_context_message(context), "TWILL_TUNE=heap_limit") != NULL);
     TWILL_CHECK(twill_free(context, small) == TWILL_OK);
     TWILL_CHECK(twill_free(context, large) == TWILL_OK);
     TWILL_CHECK(twill_free(context, large) == TWILL_ERR_ARGUMENT);
@@ -119,7 +119,7 @@ static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user
     void *memory = NULL;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
     TWILL_CHECK(twill_alloc(context, &memory, 5 * MIB) == TWILL_ERR_MEMORY && memory == NULL);
-    TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
+    TWILL_CHECK(strstr(twill_context_message(context), "TWILL_TUNE=heap_limit") != NULL);
     TWILL_CHECK(twill_alloc(context, &memory, 3 * MIB) == TWILL_OK);
     TWILL_CHECK(sums(comm, memory, size));
     TWILL_CHECK(twill_free(context, memory) == TWILL_OK);
@@ -153,7 +153,7 @@ static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(sums(comm, memory, size));
     } else {
         TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_ERR_MEMORY);
-        TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
+        TWILL_CHECK(strstr(twill_context_message(context), "TWILL_TUNE=heap_limit") != NULL);
         TWILL_CHECK(strstr(twill_context_message(context), "rank 0") != NULL);
     }
     twill_comm_destroy(comm);

@@ -140,7 +140,7 @@ static void info_logs_decisions(void **unused)
         bool first = r % 2 == 0; /* rank of its node */
         check_lines(&scene, r);
         EXPECT(first, r, "info: machine: ", "PUs");
-        EXPECT(first, r, "info: TWILL_NODES=2x2", "(caller)");
+        EXPECT(first, r, "info: TWILL_LAYOUT=nodes=2x2", "(caller)");
         EXPECT(first, r, "info: TWILL_JOB=(a key)", "(caller)");
         EXPECT(1, r, "info: binding: ", "PUs");
         EXPECT(1, r, "info: memory of the library: ", "");

@@ -18,7 +18,7 @@ static const struct bad_setting bad_settings[] = {
     {"TWILL_TIMEOUT=soon", {"TWILL_TIMEOUT", "soon", "seconds"}},
     {"TWILL_TIMEOUT=0", {"TWILL_TIMEOUT", "0", "1"}},
     {"TWILL_LOG=loud", {"TWILL_LOG", "loud", "none"}},
-    {"TWILL_SEGMENT=12Q", {"TWILL_SEGMENT", "12Q", "bytes"}},
+    {"TWILL_SEGMENT=12Q", {"TWILL_TUNE=segment=12Q", "", "bytes"}},
     {"TWILL_THREADS=-1", {"TWILL_THREADS", "-1", "number"}},
     {"TWILL_TIMEOT=3", {"TWILL_TIMEOT", "did you mean", "TWILL_TIMEOUT"}},
     {"nonsense", {"nonsense", "NAME=value", ""}},
@@ -26,10 +26,10 @@ static const struct bad_setting bad_settings[] = {
     {"TWILL_ALGORITHM=ring;linear=x", {"TWILL_ALGORITHM", "\"x\"", "linear"}},
     {"TWILL_ISA=mmx", {"mmx", "scalar", ""}},
     {"TWILL_MEMORY=fast", {"TWILL_MEMORY", "fast", "mcdram"}},
-    {"TWILL_NODES=3x3", {"TWILL_NODES", "3x3", ""}},
-    {"TWILL_NODES=pair", {"TWILL_NODES", "pair", ""}},
-    {"TWILL_TOPOLOGY=/etc/passwd", {"TWILL_TOPOLOGY", "/etc/passwd", ""}},
-    {"TWILL_TOPOLOGY=/nowhere.xml", {"TWILL_TOPOLOGY", "/nowhere.xml", ""}},
+    {"TWILL_NODES=3x3", {"TWILL_LAYOUT=nodes", "3x3", ""}},
+    {"TWILL_NODES=pair", {"TWILL_LAYOUT=nodes", "pair", ""}},
+    {"TWILL_TOPOLOGY=/etc/passwd", {"TWILL_LAYOUT=topology", "/etc/passwd", ""}},
+    {"TWILL_TOPOLOGY=/nowhere.xml", {"TWILL_LAYOUT=topology", "/nowhere.xml", ""}},
     {"RANK=1", {"WORLD_SIZE", "", ""}},
 };
 
@@ -170,10 +170,14 @@ static void settings_that_differ(void **unused)
     assert_int_equal(fclose(out), 0);
     snprintf(tuning, sizeof(tuning), "TWILL_TUNING=%s", file);
     const struct difference differences[] = {
-        {"TWILL_SEGMENT=64K", "TWILL_SEGMENT"},      {"TWILL_SEGMENT_NET=64K", "TWILL_SEGMENT_NET"},
-        {"TWILL_ALGORITHM=ring", "TWILL_ALGORITHM"}, {"TWILL_REPRODUCIBLE=1", "TWILL_REPRODUCIBLE"},
-        {"TWILL_GROUPS=1x1", "TWILL_GROUPS"},        {"TWILL_UNITS=numa=1", "TWILL_UNITS"},
-        {"TWILL_MACHINE=theta", "TWILL_MACHINE"},    {tuning, "TWILL_TUNING"},
+        {"TWILL_SEGMENT=64K", "TWILL_TUNE=segment must"},
+        {"TWILL_SEGMENT_NET=64K", "TWILL_TUNE=segment_net"},
+        {"TWILL_ALGORITHM=ring", "TWILL_ALGORITHM"},
+        {"TWILL_REPRODUCIBLE=1", "TWILL_REPRODUCIBLE"},
+        {"TWILL_GROUPS=1x1", "TWILL_LAYOUT=groups"},
+        {"TWILL_UNITS=numa=1", "TWILL_LAYOUT=units"},
+        {"TWILL_MACHINE=theta", "TWILL_TUNE=machine"},
+        {tuning, "TWILL_TUNING"},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(differences); i++) {
         struct difference one = differences[i];

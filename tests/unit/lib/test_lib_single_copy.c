@@ -168,7 +168,7 @@ static void test_closed(void **state)
     scene.says = "xpmem: not requested";
     twill_test_run_ranks(2, calling_rank, &scene);
     scene.single_copy = "none";
-    scene.says = "none (TWILL_REACH)";
+    scene.says = "none (TWILL_TUNE=reach)";
     twill_test_run_ranks(2, calling_rank, &scene);
 }
 
@@ -177,7 +177,7 @@ static void unrequested_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     const bool *fetched = user;
     struct buffer_scene scene = {.single_copy = "none",
                                  .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
-    const char *wants = *fetched ? "TWILL_REACH" : "twill_alloc";
+    const char *wants = *fetched ? "TWILL_TUNE=reach" : "twill_alloc";
     twill_context *context;
     twill_comm *comm;
     float *data = calloc(4096, sizeof(*data));
@@ -220,7 +220,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
                         said);
         named[twill_comm_rank(comm)] = strstr(said, "could not be attached") != NULL &&
                                        strstr(said, "of rank ") != NULL &&
-                                       strstr(said, "TWILL_REACH") != NULL;
+                                       strstr(said, "TWILL_TUNE=reach") != NULL;
     }
     twill_comm_destroy(comm);
     twill_context_destroy(context);

@@ -350,7 +350,7 @@ static void test_replaced_machine(void **state)
     unsigned char *base = take_pool(&pool, 4 * MIB);
     memset(base, 1, 4 * MIB);
     expect_stats(&pool, 0, 1);
-    assert_non_null(strstr(pool.last, "TWILL_TOPOLOGY"));
+    assert_non_null(strstr(pool.last, "TWILL_LAYOUT=topology"));
     assert_int_not_equal(policy_at(base, NULL), MPOL_BIND);
     twill_memory_close(pool.memory);
 }

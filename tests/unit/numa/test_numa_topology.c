@@ -324,8 +324,8 @@ static void refuse_topology(const char *text, const char *cause)
     struct twill_topology *topology = (struct twill_topology *)&error;
     assert_int_equal(twill_topology_open(&topology, text, &error), TWILL_ERR_CONFIG);
     assert_null(topology);
-    if (strstr(error.message, "TWILL_TOPOLOGY") == NULL || strstr(error.message, text) == NULL ||
-        strstr(error.message, cause) == NULL)
+    if (strstr(error.message, "TWILL_LAYOUT=topology") == NULL ||
+        strstr(error.message, text) == NULL || strstr(error.message, cause) == NULL)
         fail_msg("\"%s\" should name %s and \"%s\"", error.message, text, cause);
 }
 
