@@ -118,7 +118,7 @@ boot "quadrant flat" flat -m 1280 -smp 8,sockets=1,cores=4,threads=2 $(memory 89
     -numa node,nodeid=0,memdev=m0,cpus=0-7 -numa node,nodeid=1,memdev=m1 -numa dist,src=0,dst=1,val=31
 ends machine 0 '^KNL modes  *memory Flat, cluster Quadrant' '^memory  *NUMA 1, MCDRAM/HBM, .*no cores'
 ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
-ends bound 0 '^  NUMA node 1  *4096 pages  100.00%' '^shared .* 4 ranks. parts .*policy: bind'
+ends bound 0 '^  NUMA node 1  *4096 pages  100.00%' '^shared .* 4 ranks. regions .*policy: bind'
 ranges 2
 ! grep -q '^  NUMA node 0' "$scratch/said" || fail "pages are in DDR"
 ends too_much 1 'meant for MCDRAM or HBM are in DDR: not enough of it is free' '^NOT bound as requested'
@@ -149,7 +149,7 @@ boot "SNC4 flat" snc4 -m 1536 -smp 8,sockets=1,cores=8,threads=1 $(memory 256 25
     $(clusters) $(distances)
 ends machine 0 '^KNL modes  *memory Flat, cluster SNC4' '^memory  *NUMA 7, MCDRAM/HBM, .*no cores'
 ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
-ends bound 0 '^shared .* 4 ranks. parts .*policy: bind'
+ends bound 0 '^shared .* 4 ranks. regions .*policy: bind'
 ranges 2
 
 boot "cache mode" cache -m 1024 -smp 8,sockets=1,cores=4,threads=2
