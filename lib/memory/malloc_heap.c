@@ -23,8 +23,8 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
         [TWILL_PRELOADED_CHILD] = "this process was forked from one that has a context",
         [TWILL_PRELOADED_SMALL] =
             "the first context of this process shares less memory (TWILL_TUNE=heap_limit)",
-        [TWILL_PRELOADED_MEMORY] = "no memory to share is left (TWILL_TUNE=heap_limit, "
-                                   "memfd_create, ulimit -f, ulimit -v)",
+        [TWILL_PRELOADED_MEMORY] =
+            "no memory to share is left: TWILL_TUNE=heap_limit, memfd_create, ulimit -f, -v",
     };
     return texts[outcome];
 }
