@@ -429,7 +429,7 @@ static void test_refusals(void **state)
     struct twill_tuning *tuning;
     struct twill_error error = {.status = TWILL_OK};
     assert_int_equal(twill_tuning_create(&tuning, "moon", NULL, NULL, &error), TWILL_ERR_CONFIG);
-    assert_non_null(strstr(error.message, "TWILL_MACHINE=moon"));
+    assert_non_null(strstr(error.message, "TWILL_TUNE=machine=moon"));
 }
 
 int main(void)
