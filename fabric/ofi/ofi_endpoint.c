@@ -124,7 +124,7 @@ static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_
     return TWILL_OK;
 }
 
-/* Return whether the provider stops reading from a peer after so many unexpected messages (net 5,
+/* Return whether the provider stops reading from a peer after a few unexpected messages (net 5,
  * tcp of libfabric 1.18 on 64, shm and rxd 1024 in all). One communicator must not block another
  * that way, so each gets its own endpoint. */
 static bool limits_unexpected(const char *provider)

@@ -54,7 +54,7 @@ may_use() # includer header
     dirent.h | dlfcn.h | fcntl.h | ftw.h | getopt.h | glob.h | ifaddrs.h | link.h | malloc.h | netdb.h) ;;
     poll.h | pthread.h | pwd.h) ;;
     sched.h | semaphore.h | spawn.h | strings.h | termios.h | unistd.h) ;;
-    *) return 1 ;; # a header nobody has given a module
+    *) return 1 ;; # a header that belongs to no module yet
     esac
     return 0
 }

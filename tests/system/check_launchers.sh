@@ -52,7 +52,7 @@ job()
 
 
 # For complaints about a rank that never comes: stay_away VARIABLE: a program that, as rank 0 by that variable, gives up
-# soon, and else waits for that, so that nobody has gone before it is missed.
+# soon, and else waits for that, so that no rank ends before its absence is noticed.
 stay_away()
 {
     rm -f "$scratch/given-up"

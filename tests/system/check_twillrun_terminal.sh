@@ -46,7 +46,7 @@ reader_leaves() # launcher of ranks...
 }
 
 # Signals work even if nothing reads the output.
-is_full() # asks, and writes nothing: what it took of the room could block the launcher between its poll() and write()
+is_full() # asks, and writes nothing: data of its own could block the launcher between its poll() and write()
 {
     perl -e 'my $w = ""; vec($w, 9, 1) = 1; exit(select(undef, $w, undef, 0) > 0)'
 }

@@ -29,7 +29,7 @@ static struct sweep_report {
 struct sweep {
     struct sweep_report *report;
     uint64_t random;
-    uint32_t one_in; /* verify one of so many cases */
+    uint32_t one_in; /* verify one in this many cases */
     uint32_t window;
     unsigned verified;
     struct test_seen seen;
