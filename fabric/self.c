@@ -106,7 +106,6 @@ static const char *self_describe(const struct twill_transport *transport)
 }
 
 const struct twill_transport_ops twill_self_transport = {
-    .size_of = sizeof(struct twill_transport_ops),
     .name = "self",
     .needs_bounce = false,
     /* Only this rank's own posts create work: a sleeping wait misses nothing. */

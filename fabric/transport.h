@@ -128,7 +128,6 @@ struct twill_rail {
 };
 
 struct twill_transport_ops {
-    size_t size_of;
     const char *name;
     bool needs_bounce;
     bool sleeps_on_doorbell; /* arrivals ring the node's doorbell: waits may sleep */

@@ -144,7 +144,7 @@ machine
 for stage in "$@"; do
     run_stage "$stage" || failed="$failed $stage"
 done
-[ -z "$flaky" ] || printf '\nPassed in their second go only:%s\n' "$flaky"
+[ -z "$flaky" ] || printf '\nPassed only on retry:%s\n' "$flaky"
 if [ -n "$failed" ]; then
     printf '\nFAILED:%s\n' "$failed"
     exit 1

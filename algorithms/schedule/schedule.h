@@ -27,9 +27,9 @@
  *   TMP        private scratch of this rank, `tmp_blocks` blocks; its block i is as large as block
  *              i % blocks of the message. Declared, not derived: the same on all ranks
  *   SHARED     scratch of this rank that ranks of its node may read and write; sized like TMP.
- *              Instances alternate between copies of it (TWILL_SHARED_COPIES)
+ *              There are several copies, which instances use in turn
  *   IMM        up to TWILL_IMM_BYTES that begin in the cache line of their flag; one block, one
- *              per lane, alternating too
+ *              per lane, several copies, too
  *
  * With the PEER bit an operand is that of peer[0] (REDUCE: of peer[i]), a rank of the same node.
  *
@@ -44,7 +44,9 @@
  * started, unless the schedule is eager: then a rank that only contributes data ends when it has
  * contributed.
  *
- * Copies of SHARED and IMM are reused when all ranks of the node are done with them: no rank starts
+ * A schedule may rely on TWILL_SHARED_COPIES(window) copies of SHARED and IMM, which is what the
+ * verifier assumes; fabric/shm/node_memory.h has more of IMM and of small SHARED. A copy is reused
+ * when all ranks of the node are done with it: no rank starts
  * an instance before all ranks of its node have started the instance TWILL_SHARED_COPIES - window
  * before it, and hence have ended the one whose copy it uses. Schedules that are not eager ensure
  * that themselves: a rank that has ended the instance `window` before knows that all ranks have
@@ -164,8 +166,8 @@ void twill_schedule_destroy(struct twill_schedule *schedule);
 uint32_t twill_schedule_entry_steps(const struct twill_schedule *schedule, uint32_t rank,
                                     uint32_t size);
 
-/* Copies of SHARED and IMM with `window` instances in flight: instance e uses copy e % copies. An
- * instance may start when the one `window` before it is complete on this rank. */
+/* Least copies of SHARED and IMM with `window` instances in flight: instance e uses copy e %
+ * copies. An instance may start when the one `window` before it is complete on this rank. */
 #define TWILL_SHARED_COPIES(window) (2u * (window))
 
 /* Compute the elements of block i of the `blocks` of a shard of `count` elements: [*first, *first +

@@ -125,7 +125,6 @@ static twill_status ofi_preview(const struct twill_transport_params *params, cha
 }
 
 const struct twill_transport_ops twill_ofi_transport = {
-    .size_of = sizeof(struct twill_transport_ops),
     .name = "ofi",
     .needs_bounce = true,
     .sleeps_on_doorbell = false,

@@ -31,7 +31,6 @@ static twill_status ofi_open(struct twill_transport **transport,
 }
 
 const struct twill_transport_ops twill_ofi_transport = {
-    .size_of = sizeof(struct twill_transport_ops),
     .name = "ofi",
     .priority = ofi_priority,
     .reaches = reaches,

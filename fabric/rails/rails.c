@@ -428,7 +428,6 @@ twill_status twill_rails_join(struct twill_transport **transport,
                           params->oob->size);
     }
     t->ops = *rail[0]->ops;
-    t->ops.size_of = sizeof(t->ops);
     t->ops.open = NULL;
     t->ops.preview = NULL;
     t->ops.rails = NULL;

@@ -361,7 +361,6 @@ static const char *shm_describe(const struct twill_transport *transport)
 }
 
 const struct twill_transport_ops twill_shm_transport = {
-    .size_of = sizeof(struct twill_transport_ops),
     .name = "shm",
     .needs_bounce = false,
     .sleeps_on_doorbell = true,

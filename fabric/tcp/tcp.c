@@ -226,7 +226,6 @@ static twill_status tcp_preview(const struct twill_transport_params *params, cha
 }
 
 const struct twill_transport_ops twill_tcp_transport = {
-    .size_of = sizeof(struct twill_transport_ops),
     .name = "tcp",
     .needs_bounce = false,
     .sleeps_on_doorbell = false,

@@ -424,7 +424,6 @@ static const char *mock_describe(const struct twill_transport *transport)
 }
 
 const struct twill_transport_ops twill_mock_transport = {
-    .size_of = sizeof(struct twill_transport_ops),
     .name = "mock",
     .needs_bounce = true,
     .sleeps_on_doorbell = false,

@@ -243,7 +243,6 @@ static void test_registry(void **state)
         const struct twill_transport_ops *ops = twill_transport_at(i);
         assert_non_null(ops);
         assert_string_equal(ops->name, names[i]);
-        assert_int_equal(ops->size_of, sizeof(*ops));
         assert_true(ops->reaches && ops->open && ops->close && ops->post && ops->progress &&
                     ops->cancel && ops->describe);
         assert_int_equal(ops->priority != NULL, i >= 3);
