@@ -9,7 +9,7 @@
  *     0 <-> 1     each of the P(P-1)/2 pairs exchanges whole buffers
  *     |  X  |
  *     2 <-> 3 */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/exchange_all.h"
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)

@@ -10,7 +10,7 @@
  *
  *     0 -> 1 -> 2 -> 3 ,
  *     0 <- 1 <- 2 <- 3 ' */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/pipeline.h"
 
 enum { CHAIN_BLOCKS = 16, CHAIN_MOST_BLOCKS = 4096 };
 static uint32_t chain_blocks(const struct twill_shape *shape)

@@ -16,6 +16,7 @@
  * addresses may replace the first synchronisation (twill_schedule_entry_steps()), and the second
  * one proves that all ranks have completed that exchange. */
 #include "algorithms/collectives/direct.h"
+#include "algorithms/patterns/intra_node.h"
 
 typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape);
 

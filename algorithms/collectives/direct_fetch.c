@@ -14,6 +14,7 @@
  * Such single-copy collectives were introduced with KNEM and LiMIC (Ma, Bosilca, Bouteiller,
  * Goglin, Squyres and Dongarra 2011); process_vm_readv exists since Linux 3.2. */
 #include "algorithms/collectives/direct.h"
+#include "algorithms/patterns/intra_node.h"
 
 /* Reduce the own shard of all ranks' SRC into DST. */
 static void reduce_own(struct twill_emitter *e)

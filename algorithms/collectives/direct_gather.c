@@ -15,6 +15,7 @@
  * place, measured); but then a rank's result would be in the others' caches instead of its own.
  * Broadcast (direct.c): the same in place, also on the root. */
 #include "algorithms/collectives/direct.h"
+#include "algorithms/patterns/intra_node.h"
 
 static void publish_own(struct twill_emitter *e, enum twill_protocol protocol)
 {

@@ -26,6 +26,7 @@
  * stores. With more than 8 ranks a reduction takes ceil(L/8) passes and keeps intermediate values
  * in TMP: 2/L more per further pass, and the result is stored to 8 destinations at a time. */
 #include "algorithms/collectives/direct.h"
+#include "algorithms/patterns/intra_node.h"
 
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
 {

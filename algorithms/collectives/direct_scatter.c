@@ -7,6 +7,7 @@
  *
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 #include "algorithms/collectives/direct.h"
+#include "algorithms/patterns/intra_node.h"
 
 static void copy_others_to_shared(struct twill_emitter *e)
 {

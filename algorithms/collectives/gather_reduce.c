@@ -10,7 +10,7 @@
  *
  * TMP: copy d of the blocks has the contribution of the member d to the right, copy 0 this rank's
  * own. Each contribution is a message of its own, because copies are not contiguous. */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/collectives/cores.h"
 
 static twill_operand contribution(const struct twill_emitter *e, const struct twill_group *g,
                                   uint32_t distance)

@@ -13,7 +13,7 @@
  *     P = 5, rank 0:  round 0 (5 -> 3): shards 3 4 to rank 3; 0 1 from rank 2
  *                     round 1 (3 -> 2): shard  2   to rank 2; 0   from rank 3
  *                     round 2 (2 -> 1): shard  1   to rank 1; 0   from rank 4, complete */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/circulant.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {

@@ -10,6 +10,8 @@
  *
  * With STAGED and MAPPED the reduce on a node is divided among its ranks: each reduces its own
  * blocks, and the head collects them. */
+#include "algorithms/collectives/cores.h"
+#include "algorithms/patterns/intra_node.h"
 #include "algorithms/patterns/tree.h"
 
 #include <stdlib.h>

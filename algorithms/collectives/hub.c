@@ -10,7 +10,7 @@
  *     1   2   3   4
  *      \   \ /   /      all to the hub, ((((0 op 1) op 2) op 3) op 4), and back
  *       `-- 0 --' */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/exchange_all.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {

@@ -13,7 +13,7 @@
  *
  * Every message is a shard of the sender's and of the receiver's buffer, so shards may have any
  * sizes. */
-#include "algorithms/patterns/tree.h"
+#include "algorithms/collectives/cores.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {

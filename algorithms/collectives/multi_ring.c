@@ -9,7 +9,7 @@
  *
  *     two nodes of four, ring 0:  0 -> 1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7 -> 0
  *                        ring 1:  2 <- 3 <- 0 <- 1 <- 6 <- 7 <- 4 <- 5 <- 2 */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/collectives/cores.h"
 
 #include <stdlib.h>
 

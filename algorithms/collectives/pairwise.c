@@ -11,7 +11,7 @@
  *
  * Where the order matters the peers are taken by rank, from the left on, x and y at time x + y:
  * twice the time, but the reduction is ((0 op 1) op 2) op ... on all ranks. */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/exchange_all.h"
 
 /* Operands are received at the block position of the shard that they are reduced into; anywhere, if
  * all shards have one size. */

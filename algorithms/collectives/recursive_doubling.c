@@ -11,7 +11,7 @@
  * The lower rank's operand goes first on both sides: all get the same bits, in the group's order.
  * Each reduction reads one of two copies in TMP, which is being sent, and writes the other, or DST.
  */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/collectives/cores.h"
 
 struct doubling {
     twill_operand own; /* the reduction so far */

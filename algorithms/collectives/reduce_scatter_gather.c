@@ -8,6 +8,7 @@
  *                            round a ring, as in ring.c     (2 sends 3 with its own)
  *
  * Only the root has a DST: the other ranks keep their final blocks in TMP. */
+#include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/tree.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)

@@ -14,7 +14,7 @@
  * The first send of a shard reads the rank's own data; partials are in TMP, and only the last
  * reduction writes DST. So nothing is copied out of place, and the same steps are right in place.
  */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/collectives/cores.h"
 
 /* final: FINAL into `to`; else a partial into TMP. */
 static bool ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,

@@ -8,6 +8,7 @@
  *     (2 forwards 3)             round a ring, as in ring.c
  *
  * The mirror image for reduce is reduce_scatter_gather. */
+#include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/tree.h"
 
 /* With two ranks one would send back the half that it received: a tree sends less. */

@@ -10,7 +10,7 @@
  *     0 -> 1 -> 2 ->      3x2: the rows' sums of third 0 end on 0 and 3, which allreduce them,
  *     |    |    |         and so on; then each row gathers its three thirds
  *     3 -> 4 -> 5 -> */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/collectives/cores.h"
 
 #include <stdlib.h>
 

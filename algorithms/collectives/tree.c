@@ -13,6 +13,7 @@
  *
  * A subtree has consecutive numbers: that keeps a reduction in order, and shards together. */
 #include "algorithms/patterns/tree.h"
+#include "algorithms/collectives/cores.h"
 
 static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
 {

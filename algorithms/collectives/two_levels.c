@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two levels, the ranks of a node and the nodes: see hierarchical.c. */
 #include "algorithms/compose/compose.h"
+#include "algorithms/patterns/intra_node.h"
 
 #include <stdlib.h>
 

@@ -23,6 +23,8 @@
  * alone, so nodes may use different protocols. Ranks that own several shards handle them in
  * ascending order everywhere, so that the lowest one in progress can always proceed. */
 #include "algorithms/compose/compose.h"
+#include "algorithms/patterns/circulant.h"
+#include "algorithms/patterns/intra_node.h"
 
 #include <stdlib.h>
 

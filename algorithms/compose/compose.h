@@ -3,6 +3,7 @@
 #ifndef TWILL_COMPOSE_H
 #define TWILL_COMPOSE_H
 
+#include "algorithms/collectives/cores.h"
 #include "algorithms/compose/hierarchy.h"
 
 /* A composed schedule under construction, on the stack of twill_compose(). An allreduce goes down

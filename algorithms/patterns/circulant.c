@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reduce-scatter and allgather on a circulant graph; halving_doubling.c explains the idea. */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/circulant.h"
 
 /* One step for the shards of the positions `from` to `to` - 1 to the right of position `base`, in
  * runs of consecutive blocks that are either all partials or all raw: the shards nearer than

@@ -5,7 +5,7 @@
  * Received operands are kept in TMP, in as many slots as two windows have turns: one window is
  * posted while the other is reduced into an accumulator, also in TMP, which takes the operands in
  * order. The last operand goes to DST, and the accumulator and it are reduced there. */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/exchange_all.h"
 
 static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
 {

@@ -33,23 +33,13 @@
  *
  * Operands are always reduced in the order of the node's ranks, so that all protocols give the same
  * bits. */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/intra_node.h"
 
 void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal)
 {
     struct twill_group g = twill_group_node(e);
     twill_emit_signal(e);
     twill_emit_await(e, &g, ordinal, 0);
-}
-
-void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_group *g,
-                                twill_operand dst, twill_operand scratch, twill_operand src,
-                                uint32_t blocks, unsigned flags)
-{
-    bool several = g->size > TWILL_STEP_PEERS;
-    twill_emit_reduce(e, g, several ? scratch : dst, src, blocks, flags | TWILL_STEP_FINAL);
-    if (several && scratch != dst)
-        twill_emit_copy(e, dst, scratch, 0, blocks, 0);
 }
 
 /* Copy from one space of this rank to another, except the shards that it reduces itself. */

@@ -5,7 +5,7 @@
  * time c + height + d on its way down. What a rank sends and receives at one time is posted
  * together, after a WAIT if it depends on earlier messages; both ends of a message post it at the
  * same time, so there is no cyclic wait. A block is forwarded at the time after its arrival. */
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/pipeline.h"
 
 struct pipeline {
     const struct twill_pipe_tree *up, *down;

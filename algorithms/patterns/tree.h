@@ -63,10 +63,4 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
  * members. Returns whether sends are still posted. */
 bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t);
 
-/* Emit broadcast, reduce, gather or scatter by a tree of any radix; from world->size on that is the
- * linear algorithm. */
-twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
-                             uint32_t rank, const struct twill_shape *shape, uint32_t radix,
-                             uint32_t credit, struct twill_error *error);
-
 #endif

@@ -3,7 +3,7 @@
 #ifndef TWILL_TWO_TREES_H
 #define TWILL_TWO_TREES_H
 
-#include "algorithms/schedule/emit.h"
+#include "algorithms/patterns/pipeline.h"
 
 /* A binary tree over the positions of a group, counted from the root's. Each position has a node in
  * it: node 0 is the root; its child is the highest power of two, the root of an in-order binary

@@ -209,6 +209,16 @@ void twill_emit_reduce(struct twill_emitter *e, const struct twill_group *g, twi
     }
 }
 
+void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_group *g,
+                                twill_operand dst, twill_operand scratch, twill_operand src,
+                                uint32_t blocks, unsigned flags)
+{
+    bool several = g->size > TWILL_STEP_PEERS;
+    twill_emit_reduce(e, g, several ? scratch : dst, src, blocks, flags | TWILL_STEP_FINAL);
+    if (several && scratch != dst)
+        twill_emit_copy(e, dst, scratch, 0, blocks, 0);
+}
+
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
                      uint32_t blocks, unsigned flags)
 {
