@@ -5,9 +5,9 @@
 #define TWILL_BOOTSTRAP_H
 
 #include "fabric/auth/job_key.h"
+#include "fabric/host/local_address.h"
 
-#define TWILL_ADDRESS_TEXT 64 /* bytes of a numeric IPv4 or IPv6 address as text */
-#define TWILL_NONCE_BYTES  16
+#define TWILL_NONCE_BYTES 16
 
 struct twill_oob;
 struct twill_bootstrap_params;
@@ -133,40 +133,5 @@ void twill_oob_lend_seal(struct twill_oob *oob);
 extern const struct twill_bootstrap_ops twill_bootstrap_caller, twill_bootstrap_twillrun,
     twill_bootstrap_torchrun, twill_bootstrap_pmi, twill_bootstrap_pmix, twill_bootstrap_pals,
     twill_bootstrap_alps, twill_bootstrap_slurm, twill_bootstrap_single;
-
-/* --- hosts --------------------------------------------------------------------------------- */
-
-/* Identifies a host, also in containers and network namespaces. Ranks may be on one node if boot id
- * and network namespace agree (the reach of an abstract unix socket); fabric/shm/shared_region.h
- * then verifies that they can share memory. */
-struct twill_host {
-    char boot_id[40]; /* /proc/sys/kernel/random/boot_id, or the host name */
-    uint64_t net_namespace;
-    uint64_t pid_namespace; /* or a random number of this process; 0 if neither is known */
-    uint64_t pid;
-    char name[64]; /* host name, for messages */
-};
-void twill_host_describe(struct twill_host *host);
-bool twill_host_same_node(const struct twill_host *a, const struct twill_host *b);
-/* Report whether two ranks are threads of one process, so that pointers are valid in both. */
-bool twill_host_same_process(const struct twill_host *a, const struct twill_host *b);
-
-/* --- interfaces ---------------------------------------------------------------------------- */
-
-/* Choose the local address for connections to `peer` (numeric text; NULL: any host) by its route.
- * requested: name or address of an interface, or a list of which the first entry counts, or NULL.
- * Without a peer, skip tunnels and interfaces of containers and virtual machines; take loopback or
- * a bridge only if nothing else is up. why: reason for messages, half a sentence. */
-twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
-                                    const char *requested, const char *peer, char *why,
-                                    size_t why_bytes, struct twill_error *error);
-/* Find the interface of a local address. Empty if there is none. */
-void twill_interface_of(char interface[32], const char *address);
-/* Replace the zone of another host's link-local address ("fe80::1%eth1"), which names an interface
- * of that host, by the zone of the local address `own`. Other addresses are not changed. */
-void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own);
-/* List the addresses at which other hosts may connect to this one, most likely first, separated by
- * blanks, as far as they fit, without loopback, link-local and virtual interfaces. May be empty. */
-void twill_interface_addresses(char *text, size_t bytes);
 
 #endif

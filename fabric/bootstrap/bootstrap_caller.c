@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstrap by an all-gather that the program provides as a callback. */
 #include "fabric/bootstrap/bootstrap.h"
+#include "fabric/host/host_identity.h"
 
 #include <stdio.h>
 #include <stdlib.h>

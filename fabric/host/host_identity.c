@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Identity of the host, the container and the process: struct twill_host. */
-#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/host/host_identity.h"
+#include "fabric/auth/job_key.h"
 
 #include <fcntl.h>
 #include <stdio.h>

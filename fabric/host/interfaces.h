@@ -3,7 +3,7 @@
 #ifndef TWILL_INTERFACES_H
 #define TWILL_INTERFACES_H
 
-#include "fabric/transport.h"
+#include "fabric/host/local_address.h"
 
 enum twill_link_kind {
     TWILL_LINK_REAL,     /* a device, or a bond or VLAN on devices */
@@ -33,11 +33,5 @@ const char *twill_link_kind_name(enum twill_link_kind kind);
 void twill_links_list(const struct twill_link *links, size_t count, char *text, size_t bytes);
 /* Return how good a default it is: larger is better. */
 int twill_link_worth(const struct twill_link *link);
-
-/* --- rails_interfaces.c ---------------------------------------------------------------------- */
-/* List interfaces as rails: ops->rails of transports over IP. */
-twill_status twill_links_rails(const struct twill_transport_params *params, const char *name,
-                               struct twill_rail *rails, size_t most, size_t *count,
-                               struct twill_error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun --server: the ranks of one host, for a twillrun on another. It gets frames on standard
  * input, and ends its ranks and itself when that ends. */
-#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/host/local_address.h"
 #include "fabric/launcher/launcher_job.h"
 
 #include <arpa/inet.h>

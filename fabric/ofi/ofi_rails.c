@@ -2,7 +2,6 @@
 /* Libfabric domains as rails: those of the chosen provider. For a provider over IP the interfaces
  * are the rails. A fabric's domains are sorted by distance; ranks of a node that are equally near
  * to several begin with different ones. */
-#include "fabric/host/interfaces.h"
 #include "fabric/ofi/ofi.h"
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"

@@ -82,4 +82,9 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error);
 
+/* List interfaces as rails: ops->rails of transports over IP. */
+twill_status twill_links_rails(const struct twill_transport_params *params, const char *name,
+                               struct twill_rail *rails, size_t most, size_t *count,
+                               struct twill_error *error);
+
 #endif

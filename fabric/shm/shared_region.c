@@ -2,6 +2,7 @@
 /* Shared memory of a node: creates it, agrees who shares it with whom, and proves that it works. */
 #include "fabric/shm/shared_region.h"
 
+#include "fabric/host/host_identity.h"
 #include "fabric/shm/fd_passing.h"
 #include "fabric/shm/mapping.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of the tcp transport: open, post, cancel, close. */
 #include "fabric/tcp/tcp.h"
-#include "fabric/host/interfaces.h"
+#include "fabric/rails/rails.h"
 
 #include <linux/sockios.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 /* Creates a context: configuration, machine, memory, bootstrap, exchange of infos (what ranks must
  * agree on is compared here, once), heap and nodes, levels, failure detector. */
 #include "lib/comm/context.h"
+#include "fabric/host/host_identity.h"
 #include "lib/comm/find_levels.h"
 #include "lib/config/log.h"
 #include "lib/exec/device_call.h"

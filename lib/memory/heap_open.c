@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a context's heap: decides its size and shares its region with the ranks of the node. */
+#include "fabric/host/host_identity.h"
 #include "lib/comm/context.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
 /* Bootstraps without a network: one rank, the caller's callback, bad variables; hosts and
  * interfaces. */
 #include "fabric/bootstrap/frames.h"
+#include "fabric/host/host_identity.h"
 #include "tests/support/job_ranks.h"
 
 #include <setjmp.h>

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which host, container and process a rank runs in. */
+#ifndef TWILL_HOST_IDENTITY_H
+#define TWILL_HOST_IDENTITY_H
+
+#include "lib/base.h"
+
+/* Identifies a host, also in containers and network namespaces. Ranks may be on one node if boot id
+ * and network namespace agree (the reach of an abstract unix socket); fabric/shm/shared_region.h
+ * then verifies that they can share memory. */
+struct twill_host {
+    char boot_id[40]; /* /proc/sys/kernel/random/boot_id, or the host name */
+    uint64_t net_namespace;
+    uint64_t pid_namespace; /* or a random number of this process; 0 if neither is known */
+    uint64_t pid;
+    char name[64]; /* host name, for messages */
+};
+void twill_host_describe(struct twill_host *host);
+bool twill_host_same_node(const struct twill_host *a, const struct twill_host *b);
+/* Report whether two ranks are threads of one process, so that pointers are valid in both. */
+bool twill_host_same_process(const struct twill_host *a, const struct twill_host *b);
+
+#endif

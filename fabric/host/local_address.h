@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The address and the interface at which this host connects to others. */
+#ifndef TWILL_LOCAL_ADDRESS_H
+#define TWILL_LOCAL_ADDRESS_H
+
+#include "lib/base.h"
+
+#define TWILL_ADDRESS_TEXT 64 /* bytes of a numeric IPv4 or IPv6 address as text */
+
+/* Choose the local address for connections to `peer` (numeric text; NULL: any host) by its route.
+ * requested: name or address of an interface, or a list of which the first entry counts, or NULL.
+ * Without a peer, skip tunnels and interfaces of containers and virtual machines; take loopback or
+ * a bridge only if nothing else is up. why: reason for messages, half a sentence. */
+twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
+                                    const char *requested, const char *peer, char *why,
+                                    size_t why_bytes, struct twill_error *error);
+/* Find the interface of a local address. Empty if there is none. */
+void twill_interface_of(char interface[32], const char *address);
+/* Replace the zone of another host's link-local address ("fe80::1%eth1"), which names an interface
+ * of that host, by the zone of the local address `own`. Other addresses are not changed. */
+void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own);
+/* List the addresses at which other hosts may connect to this one, most likely first, separated by
+ * blanks, as far as they fit, without loopback, link-local and virtual interfaces. May be empty. */
+void twill_interface_addresses(char *text, size_t bytes);
+
+#endif
