@@ -3,7 +3,9 @@
  * argument. */
 #include "bench/bench/bench_options.h"
 #include "bench/bench/bench_payload.h"
+#include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
+#include "lib/lists.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -59,10 +61,24 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+/* Lists of the usage text: each name after a blank. */
+#define QUOTED(NOUN, name, ...)   " " name
+#define UNQUOTED(NOUN, name, ...) " " #name
+#define NAMES_WHOLE               TWILL_MEASURED_WHOLE(QUOTED)
+#define NAMES_SHARDS              TWILL_MEASURED_SHARDS(QUOTED)
+#define NAMES_UNEVEN              TWILL_MEASURED_UNEVEN(QUOTED)
+#define NAMES_TYPES               TWILL_TYPES(UNQUOTED, )
+#define NAMES_LEVELS              TWILL_LEVELS(UNQUOTED, )
+#define NAMES_OPS                                                                                  \
+    TWILL_OPS_ARITHMETIC(UNQUOTED, )                                                               \
+    TWILL_OPS_BITWISE(UNQUOTED, )                                                                  \
+    TWILL_OPS_LOGICAL(UNQUOTED, )
+
 static const char usage[] =
     "Usage: twill-bench COLLECTIVE [options]\n"
-    "COLLECTIVE: allreduce broadcast barrier reduce allgather reduce_scatter gather scatter\n"
-    "  alltoall sendrecv; allgatherv reduce_scatterv gatherv scatterv alltoallv (uneven shards)\n"
+    "COLLECTIVE:   " NAMES_WHOLE "\n"
+    "  of shards:  " NAMES_SHARDS "\n"
+    "  uneven ones:" NAMES_UNEVEN "\n"
     "Time a collective over the ranks it was started on (see twillrun) and check every value.\n"
     "\n"
     "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of nccl-tests, "
@@ -78,9 +94,9 @@ static const char usage[] =
     "  -N, --run_cycles N        repeat the whole table (1; 0: for ever)\n"
     "  -a, --average 0|1|2|3     time of rank 0, average, minimum, maximum over ranks (1)\n"
     "  -c, --check N             check results N times for each size (1; 0: never)\n"
-    "  -o, --op NAME|all         sum prod min max avg band bor bxor land lor lxor (sum)\n"
-    "  -d, --datatype NAME|all   float double half bfloat16 f8e4m3 f8e5m2 int8 uint8 ... uint64,\n"
-    "                            or f32 f64 i8 u8 ... (float)\n"
+    "  -o, --op NAME|all        " NAMES_OPS " (sum)\n"
+    "  -d, --datatype NAME|all   as nccl-tests has them (float, bfloat16, uint8 ...), or of\n"
+    "       " NAMES_TYPES " (f32)\n"
     "  -r, --root RANK|all       root of a rooted collective (0)\n"
     "  -z, --blocking 0|1        a barrier after each operation (0)\n"
     "  -T, --timeout SECONDS     give up a wait after this long (TWILL_TIMEOUT)\n"
@@ -100,9 +116,9 @@ static const char usage[] =
     "wait\n"
     "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
     "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
-    "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, l3,\n"
-    "                            numa, package, node or group, all at once; the table is the "
-    "slowest's\n"
+    "      --split N|LEVEL       N groups of ranks (rank modulo N) at once, or one for each\n"
+    "                            unit of a level:" NAMES_LEVELS ";\n"
+    "                            the table is that of the slowest\n"
     "      --calibrate FILE      instead: measure all algorithms, at sizes up to\n"
     "                            --maxbytes, and write FILE for TWILL_TUNING\n"
     "  -h, --help  -V, --version\n"
@@ -183,8 +199,7 @@ static bool set_op(struct twill_bench_options *options, const char *text, bool s
         if (strcmp(text, twill_op_name((twill_op)op)) == 0)
             options->op = op;
     return options->op != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
-           complain_bench(speak, 'o', text,
-                          "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
+           complain_bench(speak, 'o', text, "all or one of" NAMES_OPS);
 }
 
 static bool set_root(struct twill_bench_options *options, const char *text, bool speak)
@@ -239,8 +254,7 @@ static bool set_split(struct twill_bench_options *options, const char *text, boo
     size_t groups;
     options->split = text;
     return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0 ||
-           complain_bench(speak, OPTION_SPLIT, text,
-                          "a number of groups, or tile, l3, numa, package, node or group");
+           complain_bench(speak, OPTION_SPLIT, text, "a number of groups, or one of" NAMES_LEVELS);
 }
 
 static bool set_average(struct twill_bench_options *options, const char *text, bool speak)

@@ -8,24 +8,32 @@
 #ifndef TWILL_MEASURED_COLLECTIVES_H
 #define TWILL_MEASURED_COLLECTIVES_H
 
-#define TWILL_MEASURED_COLLECTIVES(X)                                                              \
+/* Of a whole buffer. */
+#define TWILL_MEASURED_WHOLE(X)                                                                    \
     X(ALLREDUCE, "allreduce", EVERYTHING, EVERYTHING, TWICE, .reduces = true)                      \
     X(BROADCAST, "broadcast", ROOT, EVERYTHING, ONE, .rooted = true)                               \
     X(BARRIER, "barrier", NOTHING, NOTHING, NONE, .sharded = false)                                \
     X(REDUCE, "reduce", EVERYTHING, ROOT, ONE, .reduces = true, .rooted = true)                    \
+    X(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .out_of_place = true)
+/* Of a shard for each rank, of one size or of uneven ones. */
+#define TWILL_MEASURED_SHARDS(X)                                                                   \
     X(ALLGATHER, "allgather", OWN, EVERYTHING, MOST, .sharded = true)                              \
-    X(ALLGATHERV, "allgatherv", OWN, EVERYTHING, MOST, .sharded = true, .vector = true)            \
     X(REDUCE_SCATTER, "reduce_scatter", EVERYTHING, OWN, MOST, .reduces = true, .sharded = true)   \
+    X(GATHER, "gather", OWN, ROOT, MOST, .rooted = true, .sharded = true)                          \
+    X(SCATTER, "scatter", ROOT, OWN, MOST, .rooted = true, .sharded = true)                        \
+    X(ALLTOALL, "alltoall", EVERYTHING, EVERYTHING, MOST, .sharded = true)
+#define TWILL_MEASURED_UNEVEN(X)                                                                   \
+    X(ALLGATHERV, "allgatherv", OWN, EVERYTHING, MOST, .sharded = true, .vector = true)            \
     X(REDUCE_SCATTERV, "reduce_scatterv", EVERYTHING, OWN, MOST, .reduces = true, .sharded = true, \
       .vector = true)                                                                              \
-    X(GATHER, "gather", OWN, ROOT, MOST, .rooted = true, .sharded = true)                          \
     X(GATHERV, "gatherv", OWN, ROOT, MOST, .rooted = true, .sharded = true, .vector = true)        \
-    X(SCATTER, "scatter", ROOT, OWN, MOST, .rooted = true, .sharded = true)                        \
     X(SCATTERV, "scatterv", ROOT, OWN, MOST, .rooted = true, .sharded = true, .vector = true)      \
-    X(ALLTOALL, "alltoall", EVERYTHING, EVERYTHING, MOST, .sharded = true)                         \
     X(ALLTOALLV, "alltoallv", EVERYTHING, EVERYTHING, MOST, .sharded = true, .vector = true,       \
-      .out_of_place = true)                                                                        \
-    X(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .out_of_place = true)
+      .out_of_place = true)
+#define TWILL_MEASURED_COLLECTIVES(X)                                                              \
+    TWILL_MEASURED_WHOLE(X)                                                                        \
+    TWILL_MEASURED_SHARDS(X)                                                                       \
+    TWILL_MEASURED_UNEVEN(X)
 
 enum twill_bench_collective {
 #define TWILL_BENCH_ENUMERATOR(NOUN, ...) TWILL_BENCH_##NOUN,

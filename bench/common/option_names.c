@@ -2,6 +2,8 @@
 /* Names on the tools' command lines. */
 #include "bench/common/option_names.h"
 #include "bench/common/measured_collectives.h"
+#include "bench/common/type_names.h"
+#include "lib/lists.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -37,24 +39,9 @@ const char *twill_bench_collective_name(const char *text)
     return text;
 }
 
-/* Names of each type: that of nccl-tests, used in reports, then others. twill_type_name() is
- * understood, too. */
-static const char *const type_names[][3] = {
-    [TWILL_F32] = {"float", "fp32", "float32"},
-    [TWILL_F64] = {"double", "fp64", "float64"},
-    [TWILL_I32] = {"int32", "int"},
-    [TWILL_I64] = {"int64"},
-    [TWILL_F16] = {"half", "fp16", "float16"},
-    [TWILL_BF16] = {"bfloat16"},
-    [TWILL_I8] = {"int8"},
-    [TWILL_U8] = {"uint8"},
-    [TWILL_I16] = {"int16"},
-    [TWILL_U16] = {"uint16"},
-    [TWILL_U32] = {"uint32"},
-    [TWILL_U64] = {"uint64"},
-    [TWILL_F8E4M3] = {"f8e4m3", "fp8e4m3", "float8e4m3"},
-    [TWILL_F8E5M2] = {"f8e5m2", "fp8e5m2", "float8e5m2"},
-};
+/* twill_type_name() is understood, too. */
+#define TYPE_NAMES(NOUN, ...) [TWILL_##NOUN] = {__VA_ARGS__},
+static const char *const type_names[][3] = {TWILL_BENCH_TYPE_NAMES(TYPE_NAMES)};
 _Static_assert(sizeof(type_names) / sizeof(*type_names) == TWILL_TYPE_COUNT, "names of each");
 
 const char *twill_bench_type_name(twill_type type)
@@ -79,8 +66,8 @@ int twill_bench_type_parse(const char *text)
 
 int twill_bench_level(const char *text)
 {
-    static const char *const names[] = {"tile", "l3", "numa", "package", "node", "group"};
-    _Static_assert(sizeof(names) / sizeof(*names) == TWILL_LEVEL_COUNT, "a name for each");
+#define OPTION_LEVEL(NOUN, name, ...) #name,
+    static const char *const names[] = {TWILL_LEVELS(OPTION_LEVEL, )};
     for (int level = 0; level < TWILL_LEVEL_COUNT; level++)
         if (strcmp(text, names[level]) == 0)
             return level;

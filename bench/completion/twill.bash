@@ -54,9 +54,12 @@ _twill_run()
     esac
 }
 
-_twill_collectives="allreduce broadcast barrier reduce allgather reduce_scatter gather scatter alltoall sendrecv
-    allgatherv reduce_scatterv gatherv scatterv alltoallv"
-_twill_types="float double half bfloat16 f8e4m3 f8e5m2 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+# CMake fills these from the lists of the source.
+_twill_collectives="@measured@ @measured_shards@ @measured_uneven@"
+_twill_types="@usual_types@"
+_twill_own_types="@types@"
+_twill_ops="@arithmetic@ @bitwise@ @logical@"
+_twill_levels="@levels@"
 
 _twill_bench()
 {
@@ -67,13 +70,13 @@ _twill_bench()
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     -d | --datatype) _twill_words "$_twill_types all" "$word" ;;
-    -o | --op) _twill_words "sum prod min max avg band bor bxor land lor lxor all" "$word" ;;
+    -o | --op) _twill_words "$_twill_ops all" "$word" ;;
     -a | --average) _twill_words "0 1 2 3" "$word" ;;
     -z | --blocking | -I | --per_iter_timing) _twill_words "0 1" "$word" ;;
     --memory) _twill_words "malloc twill" "$word" ;;
     --form) _twill_words "blocking begun prepared" "$word" ;;
     --overlap) _twill_words "test none" "$word" ;;
-    --split) _twill_words "tile l3 numa package node group" "$word" ;;
+    --split) _twill_words "$_twill_levels" "$word" ;;
     -J | --output_file | --list | --calibrate) _twill_files "$word" ;;
     *)
         case $word in
@@ -89,12 +92,12 @@ _twill_info()
     local options="--env --memory --why --world --topology --machine -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --why) _twill_words "$_twill_collectives" "$word" ;;
+    --why) _twill_words "@collectives@" "$word" ;;
     --topology | --machine) _twill_files "$word" ;;
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;
-        *) _twill_words "f32 f64 f16 bf16 f8e4m3 f8e5m2 i8 u8 i16 u16 i32 u32 i64 u64 mapped fetched vector ordered" "$word" ;;
+        *) _twill_words "$_twill_own_types mapped fetched vector ordered left" "$word" ;;
         esac
         ;;
     esac

@@ -11,10 +11,11 @@
 extern char **environ;
 
 const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT] = {
-#define NAME_USER(name)     name
-#define NAME_LAYOUT(name)   "TWILL_LAYOUT=" name
-#define NAME_EXPERT(name)   "TWILL_TUNE=" name
-#define NAME_LAUNCHER(name) name
+#define NAME_USER(name)   name
+#define NAME_MPI(name)    name
+#define NAME_LAYOUT(name) "TWILL_LAYOUT=" name
+#define NAME_EXPERT(name) "TWILL_TUNE=" name
+#define NAME_START(name)  name
 #define X(id, scope, name, kind, fallback, least, most, choices, agree, help)                      \
     [TWILL_VARIABLE_##id] = {NAME_##scope(name),                                                   \
                              "TWILL_" #id,                                                         \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Configuration: one table of all environment variables, for the parser and twill-info --env.
- * tests/lint/check_docs.sh compares it with twill(7). */
+/* Configuration: one table of all environment variables, for the parser, for twill-info --env
+ * and for the manual: in lib/man/twill.7 ".It @name@" becomes a row's name, default and help. */
 #ifndef TWILL_CONFIG_H
 #define TWILL_CONFIG_H
 
@@ -17,21 +17,17 @@ enum twill_variable_kind {
 /* Who sets a variable, and how. Before 1.0 every value had a variable of its own, TWILL_ and its
  * id: those old names are still read. */
 enum twill_variable_scope {
-    TWILL_SCOPE_USER,     /* users, as an environment variable */
-    TWILL_SCOPE_LAYOUT,   /* TWILL_LAYOUT=name=value;...: a machine as declared */
-    TWILL_SCOPE_EXPERT,   /* TWILL_TUNE=name=value,...: experts, and experiments */
-    TWILL_SCOPE_LAUNCHER, /* launchers, as an environment variable */
+    TWILL_SCOPE_USER,   /* users, as an environment variable */
+    TWILL_SCOPE_MPI,    /* users of libtwill-mpi, as an environment variable */
+    TWILL_SCOPE_LAYOUT, /* TWILL_LAYOUT=name=value;...: a machine as declared */
+    TWILL_SCOPE_EXPERT, /* TWILL_TUNE=name=value,...: experts, and experiments */
+    TWILL_SCOPE_START,  /* launchers, or users without one, as an environment variable */
 };
 
 /* X(id, scope, name, kind, default, least, most, choices, agree, help), in the order in which
  * twill-info prints them. agree 1: the value must be the same on all ranks, which context creation
  * checks. */
 #define TWILL_VARIABLES(X)                                                                         \
-    X(LAUNCHER, USER, "TWILL_LAUNCHER", TWILL_CHOICE, "auto", 0, 0,                                \
-      "auto|none|twillrun|torchrun|pmi|pmix|pals|alps|slurm", 0,                                   \
-      "Launcher whose variables give rank and size: auto (detected), none (one rank) or a name")   \
-    X(KEY_FILE, USER, "TWILL_KEY_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                             \
-      "File (mode 600) with a key in hex for jobs without TWILL_JOB; empty: ~/.twill/key")         \
     X(MEMORY, USER, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, 0,                             \
       "Placement of twill_alloc() memory and, after a comma, of the library's: "                   \
       "auto, ddr, mcdram, mcdram:bind, mcdram:preferred, mcdram:interleave; hbm is mcdram")        \
@@ -39,64 +35,68 @@ enum twill_variable_scope {
       "With libtwill-heap.so preloaded: shared or shared:BYTES serves malloc of at least "         \
       "BYTES (64K) from shared memory")                                                            \
     X(PROVIDER, USER, "TWILL_PROVIDER", TWILL_TEXT, "", 0, 0, NULL, 1,                             \
-      "Between nodes: tcp (twill's own), ofi:NAME or NAME (libfabric's); empty: the best")         \
+      "What carries messages between nodes: tcp (twill's own), ofi:NAME or NAME (libfabric's); "   \
+      "empty: the best")                                                                           \
     X(INTERFACE, USER, "TWILL_INTERFACE", TWILL_TEXT, "", 0, 0, NULL, 0,                           \
-      "Network interface or address, or a list for rails; empty: by the route to rank 0")          \
+      "Network interface, by name or address, or a list for rails; empty: by the route to rank 0") \
     X(RAILS, USER, "TWILL_RAILS", TWILL_TEXT, "auto", 0, 0, NULL, 0,                               \
-      "Interfaces used at a time: auto (all that are as good as the first), a number, or a list "  \
-      "of interfaces or domains, of one length on all ranks")                                      \
+      "Interfaces used at the same time: auto (all that are as good as the first), a number, or "  \
+      "a list of interfaces or domains, of one length on all ranks")                               \
     X(ALGORITHM, USER, "TWILL_ALGORITHM", TWILL_TEXT, "", 0, 0, NULL, 1,                           \
       "Algorithm: NAME or COLLECTIVE[FROM-TO]:NAME;..., NAME may end in =NUMBERS and @PROTOCOL")   \
     X(TUNING, USER, "TWILL_TUNING", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "File of twill-bench --calibrate: model and measured times that algorithms are chosen by")   \
     X(TIMEOUT, USER, "TWILL_TIMEOUT", TWILL_SECONDS, "600", 1, 1000000, NULL, 0,                   \
-      "Seconds until a wait for another rank ends in an error")                                    \
+      "Seconds without progress until a wait for another rank ends in an error")                   \
     X(REPRODUCIBLE, USER, "TWILL_REPRODUCIBLE", TWILL_NUMBER, "0", 0, 1, NULL, 1,                  \
       "1: sums do not depend on algorithm, node layout or segment size")                           \
     X(THREADS, USER, "TWILL_THREADS", TWILL_NUMBER, "1", 1, 1024, NULL, 0,                         \
       "OpenMP threads a rank may use for large reductions")                                        \
     X(PROGRESS, USER, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, 0,                         \
-      "Progress inside calls only (none), in a thread too (thread, thread:CORE), or in a thread "  \
-      "once a millisecond (late)")                                                                 \
+      "Where requests make progress: inside calls only (none), in a thread too (thread, "          \
+      "thread:CORE), or in a thread once a millisecond (late)")                                    \
     X(LOG, USER, "TWILL_LOG", TWILL_CHOICE, "warn", 0, 0, "none|warn|info|debug", 0,               \
       "Most verbose level that is logged to standard error")                                       \
     X(LOG_FILE, USER, "TWILL_LOG_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                             \
       "File that the log is appended to instead; %h: host, %p: process, %r: rank, %%: %")          \
-    X(MPI, USER, "TWILL_MPI", TWILL_CHOICE, "1", 0, 0, "0|1|all", 0,                               \
-      "MPI programs under libtwill-mpi: 0 leaves all calls to the MPI, all takes even those "      \
-      "that the MPI does faster")                                                                  \
-    X(MPI_REPORT, USER, "TWILL_MPI_REPORT", TWILL_TEXT, "0", 0, 0, NULL, 0,                        \
-      "MPI programs, at exit: 1 reports the calls taken on standard error, a name in that file")   \
     X(LAYOUT, USER, "TWILL_LAYOUT", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "Layout as declared: nodes=2x2;groups=2x1;units=l3=2;topology=FILE, or some of these; 2x2 "  \
-      "is "                                                                                        \
-      "nodes=2x2")                                                                                 \
+      "is nodes=2x2")                                                                              \
     X(TUNE, USER, "TWILL_TUNE", TWILL_TEXT, "", 0, 0, NULL, 0,                                     \
       "Expert values: NAME=VALUE,..., such as segment=64K,spin=0")                                 \
+    X(MPI, MPI, "TWILL_MPI", TWILL_CHOICE, "1", 0, 0, "0|1|all", 0,                                \
+      "Calls of an MPI program: 0 leaves all to the MPI, 1 takes those that twill does as fast "   \
+      "or faster, all takes the others too")                                                       \
+    X(MPI_REPORT, MPI, "TWILL_MPI_REPORT", TWILL_TEXT, "0", 0, 0, NULL, 0,                         \
+      "MPI programs: 1 reports at exit on standard error which calls ran on twill, a name in "     \
+      "that file")                                                                                 \
     X(NODES, LAYOUT, "nodes", TWILL_TEXT, "", 0, 0, NULL, 1,                                       \
-      "Virtual nodes: 2x2 (nodes x ranks) or 4+2+1; they communicate as hosts do")                 \
+      "Virtual nodes, between which ranks communicate as between hosts: 2x2 (nodes x ranks) or "   \
+      "4+2+1 (ranks of each)")                                                                     \
     X(GROUPS, LAYOUT, "groups", TWILL_TEXT, "", 0, 0, NULL, 1,                                     \
-      "Groups of nodes in the fabric: 2x3 (groups x nodes) or 4+2; empty: one group")              \
+      "Groups of nodes in the fabric: 2x3 (groups x nodes) or 4+2 (nodes of each); empty: one "    \
+      "group")                                                                                     \
     X(UNITS, LAYOUT, "units", TWILL_TEXT, "", 0, 0, NULL, 1,                                       \
-      "Units of a node, in ranks, such as l3=2,numa=4,package=8; empty: where the ranks run")      \
+      "Units of a node, in ranks of each: tile=1,l3=2,numa=4,package=8; empty: where the ranks "   \
+      "run")                                                                                       \
     X(TOPOLOGY, LAYOUT, "topology", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "hwloc XML file or synthetic description that replaces the machine")                         \
     X(SEGMENT, EXPERT, "segment", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                    \
-      "Most bytes of a segment when data is copied through shared memory")                         \
+      "Most bytes of a segment on one node, where data is copied through shared memory")           \
     X(SEGMENT_NET, EXPERT, "segment_net", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,              \
-      "Bytes of a segment when data only crosses the network")                                     \
+      "Most bytes of a segment with several nodes, and where data is only sent as messages")       \
     X(SPIN, EXPERT, "spin", TWILL_NUMBER, "-1", -1, 1000000000, NULL, 0,                           \
       "Polls before a wait yields the core; -1: adapts to the measured cost of yielding")          \
     X(STREAM, EXPERT, "stream", TWILL_BYTES, "0", 0, 0, NULL, 0,                                   \
-      "Least bytes of messages stored past the caches; 0: by the size of the caches")              \
+      "Least bytes of results that are stored past the caches; 0: by the size of the caches")      \
     X(ISA, EXPERT, "isa", TWILL_TEXT, "auto", 0, 0, NULL, 0,                                       \
       "Kernels: auto, scalar, avx2, avx512f")                                                      \
     X(REACH, EXPERT, "reach", TWILL_CHOICE, "auto", 0, 0, "auto|none|cma|xpmem", 1,                \
       "How ranks of a node access peers' memory that is not of twill_alloc(): auto (what "         \
       "works), none, cma (process_vm_readv), xpmem")                                               \
     X(HEAP_LIMIT, EXPERT, "heap_limit", TWILL_BYTES, "0", 0, 0, NULL, 0,                           \
-      "Most bytes of twill_alloc() memory per rank; 0: no limit, and the node's ranks share "      \
-      "up to three quarters of its memory, equally")                                               \
+      "Most bytes of twill_alloc() memory per rank; 0: no limit, and the node's ranks share up "   \
+      "to three quarters of its memory, equally")                                                  \
     X(MEMORY_BUDGET, EXPERT, "memory_budget", TWILL_BYTES, "0", 0, 0, NULL, 0,                     \
       "Most bytes of MCDRAM per rank; 0: an equal share of what is free")                          \
     X(MACHINE, EXPERT, "machine", TWILL_TEXT, "auto", 0, 0, NULL, 1,                               \
@@ -110,18 +110,23 @@ enum twill_variable_scope {
       "libfabric's library, opened when a fabric is needed; empty: libfabric.so.1")                \
     X(CUDA_LIBRARY, EXPERT, "cuda_library", TWILL_TEXT, "", 0, 0, NULL, 0,                         \
       "CUDA driver library, in builds with TWILL_WITH_CUDA; empty: libcuda.so.1")                  \
-    X(JOB, LAUNCHER, "TWILL_JOB", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
+    X(LAUNCHER, START, "TWILL_LAUNCHER", TWILL_CHOICE, "auto", 0, 0,                               \
+      "auto|none|twillrun|torchrun|pmi|pmix|pals|alps|slurm", 0,                                   \
+      "Launcher whose variables give rank and size: auto (detected), none (one rank) or a name")   \
+    X(KEY_FILE, START, "TWILL_KEY_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                            \
+      "File (mode 600) with a key in hex, for jobs without TWILL_JOB; empty: ~/.twill/key")        \
+    X(JOB, START, "TWILL_JOB", TWILL_TEXT, "", 0, 0, NULL, 0,                                      \
       "Key of the job in hex, set by twillrun")                                                    \
-    X(LISTEN_FD, LAUNCHER, "TWILL_LISTEN_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                       \
+    X(LISTEN_FD, START, "TWILL_LISTEN_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                          \
       "Rank 0's listening socket, set by twillrun")                                                \
-    X(LAUNCHER_FD, LAUNCHER, "TWILL_LAUNCHER_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                   \
+    X(LAUNCHER_FD, START, "TWILL_LAUNCHER_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                      \
       "Descriptor of twillrun's notices of ranks that exit during start-up, set by twillrun")      \
-    X(RANK, LAUNCHER, "RANK", TWILL_TEXT, "", 0, 0, NULL, 0, "This rank, set by the launcher")     \
-    X(WORLD_SIZE, LAUNCHER, "WORLD_SIZE", TWILL_TEXT, "", 0, 0, NULL, 0,                           \
+    X(RANK, START, "RANK", TWILL_TEXT, "", 0, 0, NULL, 0, "This rank, set by the launcher")        \
+    X(WORLD_SIZE, START, "WORLD_SIZE", TWILL_TEXT, "", 0, 0, NULL, 0,                              \
       "Number of ranks, set by the launcher")                                                      \
-    X(MASTER_ADDR, LAUNCHER, "MASTER_ADDR", TWILL_TEXT, "", 0, 0, NULL, 0,                         \
+    X(MASTER_ADDR, START, "MASTER_ADDR", TWILL_TEXT, "", 0, 0, NULL, 0,                            \
       "Address of rank 0, set by the launcher")                                                    \
-    X(MASTER_PORT, LAUNCHER, "MASTER_PORT", TWILL_TEXT, "", 0, 0, NULL, 0,                         \
+    X(MASTER_PORT, START, "MASTER_PORT", TWILL_TEXT, "", 0, 0, NULL, 0,                            \
       "TCP port of rank 0, set by the launcher")
 
 enum twill_variable_id {

@@ -1,47 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Documentation agrees with the code: the table of variables and twill(7), the README's commands and examples, the
+# Documentation agrees with the code: names and paths that it has, messages, the README's commands and examples, the
 # language of the manual pages.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
-# The names that twill-info lists, from its lines "NAME value default source help".
-variables_of_program() # program
+# How the build makes a page from the lists of the source.
+fill() # page
 {
-    "$1" --env | grep -oE '^(TWILL_[A-Z_]+(=[a-z_]+)?|RANK|WORLD_SIZE|MASTER_[A-Z]+)\b' | sort -u
-}
-
-# The tagged items of a manual page's section ENVIRONMENT; those below "Entries of LIST" as LIST=name.
-variables_of_page() # page
-{
-    sed -n '/^\.Sh ENVIRONMENT/,/^\.Sh FILES/p' "$1" | awk '
-        /^\.Ss / {list = $2 == "Entries" ? $4 "=" : ""}
-        /^\.It Ev / {print $3}
-        /^\.It Li / && list != "" {print list $3}' | sort -u
-}
-
-check_variables() # list page
-{
-    variables_of_page "$2" >"$scratch/page"
-    [ -s "$1" ] || echo "twill-info --env lists no variable"
-    comm -23 "$1" "$scratch/page" | sed "s|$| is not in ${2##*/}|"
-    comm -13 "$1" "$scratch/page" | sed "s|$| is in ${2##*/} but no variable of twill|"
-}
-
-# The default that a page names must be that of the table: the line after .It is ".Pq default".
-check_defaults() # header page
-{
-    sed 's/\\$//' "$1" | tr '\n' ' ' |
-        grep -oE 'X\([A-Z_]+, *[A-Z]+, *"[A-Za-z_]+", *TWILL_[A-Z]+, *"[^"]*"' |
-        sed -E 's/.*, *([A-Z]+), *"([A-Za-z_]+)", *TWILL_[A-Z]+, *"([^"]*)"/\1 \2 \3/' |
-        while read -r scope name default; do
-            [ -n "$default" ] || continue
-            case $scope in
-            LAYOUT | EXPERT) tag=Li ;;
-            *) tag=Ev ;;
-            esac
-            grep -qxF ".It $tag $name Pq default: Li $default" "$2" ||
-                echo "$name: ${2##*/} does not say that the default is $default"
-        done
+    awk -v to="$scratch/filled" -v between=' , ' -f "$source/lib/man/fill_lists.awk" "$build/lib/man/lists" "$1" 2>&1
 }
 
 check_page() # page...
@@ -156,16 +122,13 @@ check_example() # page
 self_test()
 {
     page=$scratch/bad.7
-    sed -e 's/TWILL_TIMEOUT/TWILL_TIMEUOT/' -e 's/default: Li 256K/default: Li 7K/' \
-        "$source/lib/man/twill.7" >"$page"
-    printf 'TWILL_TIMEOUT\nTWILL_TUNE=segment\nTWILL_LAYOUT=spin\n' >"$scratch/list"
-    must_complain 'TWILL_TIMEOUT is not in' check_variables "$scratch/list" "$page"
-    must_complain 'TWILL_TIMEUOT is in' check_variables "$scratch/list" "$page"
-    must_complain 'TWILL_LAYOUT=spin is not in' check_variables "$scratch/list" "$page"
-    must_complain 'TWILL_TUNE=spin is in' check_variables "$scratch/list" "$page"
+    cp "$manual/man7/twill.7" "$page"
     sed -i 's/double sum = 1/double sum = 2/' "$page"
     must_complain 'does not say: 4 ranks' check_example "$page"
-    must_complain 'segment: .*256K' check_defaults "$source/lib/config/config.h" "$page"
+    printf '.It @RANK@\n.It @RAMK@\n.Li @tipes@\n' >"$scratch/template"
+    must_complain 'no variable RAMK' fill "$scratch/template"
+    must_complain 'no list tipes' fill "$scratch/template"
+    must_complain 'no item for segment' fill "$scratch/template"
     printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.It Ev\n' >"$page"
     [ -z "$mandoc" ] || must_complain 'bad.7' check_page "$page"
     printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.Nm x\n.Nd x\n.Bd -literal\n%090d\n.Ed\n' 7 >"$page"
@@ -194,27 +157,18 @@ self_test()
 
 groff=$(command -v groff) || echo "no groff here: its warnings are not looked for"
 mandoc=$(command -v mandoc) || echo "no mandoc here: manual pages are not checked"
+manual=$build/share/man
 self_test
-if [ -x "$build/bin/twill-info" ]; then
-    variables_of_program "$build/bin/twill-info" >"$scratch/variables"
-    must_pass "variables are in twill(7), and no others" check_variables "$scratch/variables" \
-        "$source/lib/man/twill.7"
-else
-    echo "this build has no twill-info: variables are not compared"
-fi
-must_pass "defaults in twill(7)" check_defaults "$source/lib/config/config.h" \
-    "$source/lib/man/twill.7"
 for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-info.1 twill-place.1 twill-compare.1; do
-    page=$source/lib/man/$name
+    page=$manual/man${name##*.}/$name
     [ -f "$page" ] || fault "no $name"
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "mandoc: $name" check_page "$page"
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "80 columns: $name" check_width "$page"
     [ ! -f "$page" ] || must_pass "names of $name" check_names "$page" "$source"
 done
-manual=$build/share/man/man3
 if [ -x "$(cached DOXYGEN_EXECUTABLE)" ]; then
-    must_pass "man 3 pages of all functions" check_calls "$build/lib/libtwill.so" "$manual"
-    grep -L '^\.so ' "$manual"/*.3 >"$scratch/pages"
+    must_pass "man 3 pages of all functions" check_calls "$build/lib/libtwill.so" "$manual/man3"
+    grep -L '^\.so ' "$manual"/man3/*.3 >"$scratch/pages"
     # shellcheck disable=SC2046 # names of ours
     [ -z "$mandoc" ] || must_pass "mandoc: man 3" check_page $(cat "$scratch/pages")
     # shellcheck disable=SC2046
@@ -222,7 +176,7 @@ if [ -x "$(cached DOXYGEN_EXECUTABLE)" ]; then
 else
     echo "this build had no doxygen: there are no man 3 pages"
 fi
-must_pass "example in twill(7)" check_example "$source/lib/man/twill.7"
+must_pass "example in twill(7)" check_example "$manual/man7/twill.7"
 must_pass "README" check_readme "$source/README.md" "$source"
 must_pass "program of README" check_readme_program "$source/README.md"
 for name in README.md CONTRIBUTING.md CHANGELOG.md; do

@@ -24,7 +24,7 @@ may_know() # module includer included
     numa:lib/base.h | numa:lib/twill.h | numa:numa/*) return 0 ;;
     fabric:lib/base.h | fabric:lib/twill.h | fabric:algorithms/world/world.h) return 0 ;;
     fabric:numa/* | fabric:fabric/*) return 0 ;;
-    bench:lib/twill.h | bench:bench/*) return 0 ;;
+    bench:lib/twill.h | bench:lib/lists.h | bench:bench/*) return 0 ;;
     examples:lib/twill.h | examples:examples/*) return 0 ;;
     esac
     return 1

@@ -190,7 +190,8 @@ static void entries_that_differ(void **unused)
         twill_test_run_ranks(3, differ, (void *)given[i]);
 }
 
-/* The order of twill-info --env: users', the lists' entries, launchers'; five fields each. */
+/* The order of twill-info --env: users', those of MPI programs, the lists' entries, start-up's;
+ * five fields each. */
 static void lines_of_all_variables(void **unused)
 {
     (void)unused;

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# awk -v to=FILE -v between=TEXT -f fill_lists.awk LISTS PAGE: copy PAGE to FILE with the lists of lists.in. @name@ becomes
+# the words of a list with TEXT between them. ".It @NAME@" becomes the item of a variable or of an entry: its name,
+# default, help and values, and whether it must be the same on all ranks. A page that has such items must have all of them.
+function complain(text)
+{
+    print FILENAME ": " text >"/dev/stderr"
+    failed = 1
+}
+
+function read_variables(rows, count, row, field, i)
+{
+    count = split(rows, row, /ROW_ /)
+    for (i = 2; i <= count; i++) {
+        gsub(/" +"/, "", row[i]) # pieces of one string
+        gsub(/"/, "", row[i])
+        split(row[i], field, / *FIELD_ */)
+        help = field[6]
+        sub(/ *$/, "", help)
+        tag = field[1] ~ /LAYOUT|EXPERT/ ? "Li " : "Ev "
+        item[field[2]] = ".It " tag field[2] (field[3] == "" ? "" : " Pq default: Li " field[3]) "\n" help "."
+        if (gsub(/\|/, between, field[4])) item[field[2]] = item[field[2]] "\nValues:\n.Li " field[4] " ."
+        if (field[5] == 1) item[field[2]] = item[field[2]] "\nSame on all ranks."
+    }
+}
+
+FNR == NR && $1 == "LIST" {
+    name = $2
+    words = $0
+    sub(/[^:]*: */, "", words)
+    sub(/ *$/, "", words)
+    if (name == "variables") {
+        read_variables(words)
+    } else {
+        gsub(/"/, "", words)
+        gsub(/ +/, between, words)
+        list[name] = words
+    }
+}
+FNR == NR { next }
+/^\.It @[A-Za-z_]+@$/ {
+    name = substr($2, 2, length($2) - 2)
+    if (!(name in item)) complain("there is no variable " name)
+    else if (shown[name]++) complain(name " has two items")
+    some = 1
+    print item[name] >to
+    next
+}
+{
+    while (match($0, /@[a-z_]+@/)) {
+        name = substr($0, RSTART + 1, RLENGTH - 2)
+        if (!(name in list)) complain("there is no list " name)
+        $0 = substr($0, 1, RSTART - 1) list[name] substr($0, RSTART + RLENGTH)
+    }
+    print >to
+}
+END {
+    for (name in item)
+        if (some && !(name in shown)) complain("no item for " name)
+    exit failed
+}
