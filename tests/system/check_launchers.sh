@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Programs of twill under every installed launcher: Hydra, Open MPI's mpirun, Slurm with and without PMI, on one host
-# and on two (namespaces); torchrun, PALS and ALPS by the variables they set, set by hand. Prints a line each:
+# Start programs of twill by every installed launcher: Hydra, Open MPI's mpirun, Slurm with and without PMI, on one host
+# and on two (namespaces); for torchrun, PALS and ALPS set the variables that they set. Print one line for each:
 # launcher and version, hosts x ranks, how it was detected, and the result, or what is missing. Skipped (77) if
 # twillrun is the only launcher.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
@@ -28,8 +28,8 @@ version_of()
     "$@" --version 2>&1 | sed -n 's/.*[ :]\([0-9][0-9]*\.[0-9][0-9.]*[0-9]\).*/\1/p' | head -1
 }
 
-# job NAME HOSTSxRANKS HOW LOCALS command...: every rank must be right and detected so; LOCALS: what all ranks say of
-# their place in order of rank ("0/2@0 1/2@0": local rank, local size, node), or - to have it be one host's.
+# job NAME HOSTSxRANKS HOW LOCALS command...: every rank must be right and say HOW it was detected. LOCALS: what all ranks say of
+# their place in order of rank ("0/2@0 1/2@0": local rank, local size, node), or - if all ranks are on one host.
 job()
 {
     job_name=$1 job_shape=$2 job_how=$3 job_places=$4 job_got=0
@@ -51,8 +51,8 @@ job()
 }
 
 
-# For complaints about a rank that never comes: stay_away VARIABLE: a program that, as rank 0 by that variable, gives up
-# soon, and else waits for that, so that no rank ends before its absence is noticed.
+# stay_away VARIABLE: make a program for the case that a rank never joins. Where VARIABLE is 0 (rank 0) it sets twill up with a
+# short timeout. The other ranks wait until rank 0 has reported them missing, so that none ends before.
 stay_away()
 {
     rm -f "$scratch/given-up"
@@ -69,7 +69,7 @@ END
     chmod +x "$scratch/stay-away"
 }
 
-# complains TEXT command...: the job must fail, with whatever status its launcher makes of that, and say this.
+# complains TEXT command...: the job must fail and print TEXT. Its exit status depends on the launcher.
 complains()
 {
     complains_text=$1
@@ -78,7 +78,7 @@ complains()
     grep -qF -e "$complains_text" "$scratch/out" || fail "'$complains_text' was not said by: $*"
 }
 
-# --- by hand: what a launcher would do, for rank K of N on host H: by_hand N HOSTS NAME=VALUE... with %r for the rank
+# --- by hand: by_hand N HOSTS NAME=VALUE... starts N ranks with these variables, as a launcher would. %r is the rank
 by_hand()
 {
     hand_ranks=$1 hand_hosts=$2 hand_pids='' hand_code=0
@@ -96,7 +96,7 @@ by_hand()
     return $hand_code
 }
 
-# The same as a job; timeout cannot run a function, the program's own deadline must do.
+# A job() of by_hand. timeout(1) cannot run a function, so the program's own timeout has to end it.
 hand_job()
 {
     hand_name=$1 hand_shape=$2 hand_how=$3 hand_places=$4
@@ -117,7 +117,7 @@ pals_file()
             map({ pack("iii", 0, 0, $_ * @n / $r) } 0 .. $r - 1), map({ pack("ia64", 0, $_) } @n);' "$@"
 }
 
-# --- our own, and what sets RANK
+# --- twillrun, and launchers that set RANK
 
 job "twillrun" 1x3 "twillrun: RANK=" - "$bin/twillrun" -n 3 "$where"
 hand_job "torchrun's variables, by hand" 1x3 "torchrun: RANK=" - RANK=%r WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 \
@@ -137,16 +137,16 @@ if [ -n "$hydra" ]; then
     name="Hydra $(version_of "$hydra")"
     job "$name" 1x4 "Hydra: PMI_FD" - "$hydra" -n 4 "$where"
     job "$name -pmi-port" 1x3 "Hydra: PMI_PORT" - "$hydra" -pmi-port -n 3 "$where"
-    # Our launcher inside of theirs: each is a separate job.
+    # twillrun inside mpiexec: each twillrun starts a job of its own.
     expect 0 "rank 1 of 2, local 1 of 2, node 0 of 1, right: twillrun" "$hydra" -n 2 "$bin/twillrun" -n 2 "$where"
-    # A launcher whose descriptor does not reach the ranks, or is contradicted, and the user's word against it.
+    # PMI_FD is closed, or contradicts other variables, or TWILL_LAUNCHER names another launcher.
     complains "PMI_SIZE=2: a launcher that speaks PMI started several ranks" \
         "$hydra" -n 2 sh -c 'eval "exec $PMI_FD<&-"; exec "$0"' "$where"
     complains "WORLD_SIZE=1 is set as well" "$bin/twillrun" -n 1 "$hydra" -n 2 "$where"
     expect 0 "single: one rank, as TWILL_LAUNCHER=none" "$hydra" -n 2 env TWILL_LAUNCHER=none "$where"
-    # Hydra serves one set-up: a second one gets the reason why it fails.
+    # Hydra serves one set-up of a process: a second one fails, and the message says why.
     complains "It serves one set-up of a process" "$hydra" -n 2 "$where" -2
-    # A rank that never comes.
+    # One rank never joins.
     stay_away PMI_RANK
     complains "some rank has not called twill_init" "$hydra" -n 2 "$scratch/stay-away"
 else
@@ -172,7 +172,7 @@ else
     name="Open MPI $(version_of "$ompi") (PMIx)"
     {
         job "$name" 1x4 "PMIx: PMIX_NAMESPACE of Open MPI" - $ompi_run -n 4 "$where"
-        # Set-up twice, and no thread of the library's is left.
+        # Set twill up twice; afterwards the process has no thread of the PMIx library.
         expect 0 "right: PMIx" $ompi_run -n 2 "$where" -2
         [ "$(grep -c 'right: PMIx' "$scratch/out")" -eq 4 ] || fail "not two set-ups of two ranks"
         expect 0 "threads " $ompi_run -n 2 "$where" -t
@@ -181,14 +181,14 @@ else
             $ompi_run -n 2 env -u PMIX_NAMESPACE "$where"
         stay_away PMIX_RANK
         complains "not all ranks have called twill_init" $ompi_run -n 2 "$scratch/stay-away"
-        if [ -n "$hydra" ]; then # whichever is inside
+        if [ -n "$hydra" ]; then # mpirun inside mpiexec, and mpiexec inside mpirun
             job "$name in Hydra" 1x2 "PMIx: PMIX_NAMESPACE" - "$hydra" -n 1 $ompi_run -n 2 "$where"
             job "Hydra in Open MPI" 1x2 "Hydra: PMI_FD" - $ompi_run -n 1 "$hydra" -n 2 "$where"
         fi
     }
 fi
 
-# --- two hosts. What cannot be made here ends the script, as skipped only if nothing has run.
+# --- two hosts. If they cannot be made here the script ends: as skipped if no launcher has run, else as passed.
 
 (hosts_up 2) >"$scratch/no-hosts" 2>&1 || {
     row "two hosts" - - "$(tail -1 "$scratch/no-hosts")"
@@ -211,7 +211,7 @@ complains "rank 0 is on h0, but COBALT_PARTNAME makes the others look for it on 
 if [ -n "$hydra" ]; then
     job "Hydra $(version_of "$hydra")" 2x4 "Hydra: PMI_FD" "$halves" \
         "$hosts_in" 0 "$hydra" -launcher rsh -launcher-exec "$hosts_agent" -hosts h0:2,h1:2 "$where"
-    # Ranks dealt round: places come from the hosts, not from the order of ranks.
+    # Ranks alternate between the hosts: a rank's node follows from its host, not from its number.
     job "Hydra $(version_of "$hydra") in turns" 2x4 "Hydra: PMI_FD" "0/2@0 0/2@1 1/2@0 1/2@1" \
         "$hosts_in" 0 "$hydra" -launcher rsh -launcher-exec "$hosts_agent" -hosts h0:1,h1:1,h0:1,h1:1 "$where"
 fi
@@ -246,10 +246,10 @@ if slurm_up; then
         job "$name --mpi=cray_shasta (PALS)" 2x4 "PALS: PALS_RANKID" "$halves" \
             $srun --mpi=cray_shasta -N 2 --ntasks-per-node=2 "$where"
     fi
-    # What Slurm binds ranks to is what they go by.
+    # Slurm binds the ranks; their levels follow from that.
     [ "$(nproc)" -eq 1 ] || expect 0 " PUs (1 allowed)" \
         "$hosts_in" 0 srun --mpi=pmi2 -N 1 -n 2 --cpu-bind=map_cpu:0 "$bin/twill-info"
-    # A shell in a job is one rank, and a job of its own for those that it starts; RANK wins over a step.
+    # A program that a batch script starts without srun is one rank. Inside a step, RANK takes precedence over Slurm's variables.
     expect 0 "rank 0 of 1, local 0 of 1, node 0 of 1, right: single: one rank, in Slurm's job" \
         $srun --mpi=pmi2 -n 1 env -u PMI_FD -u PMI_SIZE -u PMI_RANK "$where"
     expect 0 "rank 1 of 2, local 1 of 2, node 0 of 1, right: twillrun" \

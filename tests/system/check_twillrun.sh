@@ -22,7 +22,7 @@ expect 2 "--bind-to board: not none, core, hwthread, l3cache, numa, socket or pa
 for to in none core hwthread l3cache numa socket package; do
     expect 0 "0 of 2" "$run" -np 2 --oversubscribe --bind-to $to sh -c 'echo $RANK of $WORLD_SIZE'
 done
-# The program's own -np is its own.
+# A -np after the program belongs to the program.
 expect 0 "of 2: -np 3" "$run" -np 2 --oversubscribe sh -c 'echo "of $WORLD_SIZE: $*"' sh -np 3
 expect 2 "-x =1: no name" "$run" -n 1 -x =1 true
 expect 2 "-x NO_SUCH_VARIABLE: not set here" "$run" -n 1 -x NO_SUCH_VARIABLE true
@@ -44,18 +44,18 @@ ranks 3 -l sh -c 'echo "${TWILL_LISTEN_FD:-none}"; [ -z "$TWILL_LISTEN_FD" ] || 
 grep -q '^\[0\] [0-9]' "$scratch/out" || fail "rank 0 has no listening socket"
 [ "$(grep -c ' none$' "$scratch/out")" -eq 2 ] || fail "others have one too"
 
-# How many peers libfabric is to expect; who set that themselves, or by -x, is left alone.
+# twillrun sets FI_UNIVERSE_SIZE to the number of ranks, at least 256, unless the user has set it, in the environment or by -x.
 universe='[ "$RANK" != 1 ] || echo "universe $FI_UNIVERSE_SIZE."'
 expect 0 "universe 256." env -u FI_UNIVERSE_SIZE "$run" -n 2 sh -c "$universe"
 expect 0 "universe 260." env -u FI_UNIVERSE_SIZE "$run" -n 260 sh -c "$universe"
 expect 0 "universe 4." env FI_UNIVERSE_SIZE=4 "$run" -n 2 sh -c "$universe"
 expect 0 "universe 5." env FI_UNIVERSE_SIZE=4 "$run" -n 2 -x FI_UNIVERSE_SIZE=5 sh -c "$universe"
 
-# --- few descriptors: twillrun takes what it may have, ranks begin with what there was
+# --- few descriptors: twillrun raises its soft limit to the hard limit; ranks start with the original limit
 if command -v prlimit >/dev/null; then
     expect 0 "soft 64 of 39" prlimit --nofile=64: "$run" -n 40 sh -c '[ "$RANK" != 39 ] || echo "soft $(ulimit -n) of $RANK"'
     expect 0 "[39] x" prlimit --nofile=64: "$run" -n 40 -l echo x
-    # Where there are too few for a rank 0, it says so at once.
+    # If rank 0 has too few descriptors, it reports that at once.
     if [ -x "$bin/hello" ]; then
         expect 1 "rank 0 needs a descriptor for each of 24 ranks" prlimit --nofile=30 "$run" -n 24 --grace 0.2 "$bin/hello"
     fi
@@ -69,11 +69,11 @@ expect 139 "killed by signal 11" "$run" -n 1 sh -c 'kill -SEGV $$'
 expect 127 "cannot run $scratch/none: No such file" "$run" -n 3 "$scratch/none"
 expect 127 "cannot run no-such-program: No such file" "$run" -n 3 no-such-program
 expect 126 "cannot run /etc/passwd: Permission denied" "$run" -n 3 /etc/passwd
-# The first failure decides; the others have the time of grace to say theirs, and are not killed.
+# The first failure decides the exit status. The other ranks have the grace time to report their errors, and are not killed.
 expect 5 "noticed 1" "$run" -n 3 -l --grace "$patience" sh -c \
     '[ "$RANK" != 2 ] || exit 5; until grep -q "status 5" "$0"; do sleep 0.05; done; echo "noticed $RANK"; exit 9' "$scratch/out"
 
-# Of failures between two looks that of a killed rank does: others may have failed because of it.
+# If several ranks end between two polls, a rank that was killed by a signal decides: others may have failed because of it.
 : >"$scratch/pids"
 "$run" -n 3 --grace "$patience" sh -c \
     'echo $$ >>"$0"; until [ -e "$0.go" ]; do sleep 0.05; done; [ "$RANK" != 1 ] || kill -SEGV $$; exit 4' "$scratch/pids" \
@@ -135,7 +135,7 @@ if [ "$cores" -ge 2 ]; then
     [ "$(wc -l <"$scratch/cpus.0")" -eq "$(wc -l <"$scratch/cpus.1")" ] || fail "unequal shares"
     [ "$(sort "$scratch/cpus.0" "$scratch/cpus.1" | uniq -d | wc -l)" -eq 0 ] || fail "two ranks share a core"
     has_lines "$scratch/err" 3 && fail "more than bindings was said"
-    # Within what twillrun itself may use, and a rank alone has all of that.
+    # Ranks stay within the CPUs that twillrun may use. A single rank gets all of them.
     ranks 1 sh -c "$bound_to"
     grep -qx "0 $here" "$scratch/out" || fail "one rank was bound"
     ranks 2 --bind none --report-bindings sh -c "$bound_to"
@@ -178,7 +178,7 @@ wait $pid || code=$?
 
 # One SIGTERM ends a job whose ranks ignore it, or are stopped.
 ends_deaf "twillrun: killing rank 0 1 2, which did not end on SIGTERM" "$run" -n 3
-# It reaches ranks once, and stopped ones, who may end in order; no rank reads another's output.
+# Each rank gets the signal once, and stopped ranks are continued, so that they can end in order.
 : >"$scratch/pids"
 : >"$scratch/got"
 mkfifo "$scratch/unread"
@@ -201,17 +201,17 @@ if [ -x "$bin/hello" ]; then
         for code in 0 3; do
             expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
                 "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" = 3 ] || [ "$RANK" != "$1" ] || exit "$2"; exec "$0"' "$bin/hello" $ended $code
-            # a late rank
+            # one rank joins late
             expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
                 "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" != "$1" ] || exit "$2"; sleep 0.3; exec "$0"' "$bin/hello" $ended $code
         done
     done
     expect 137 "rank 2 was killed by signal 9 (Killed) before it called twill_init" \
         "$run" -n 3 --grace "$patience" --bind none sh -c '[ "$RANK" != 2 ] || kill -KILL $$; exec "$0"' "$bin/hello"
-    # None of a job that has fewer ranks, and none that leaves somebody who is to be the rank.
+    # No notification in a job without that rank, nor when a process ends whose child becomes the rank.
     expect 0 "rank 1 of 2" "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" -lt 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 exec "$0"' "$bin/hello"
     expect 0 "rank 0 of 3" "$run" -n 3 --grace "$patience" --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
-    wait_for grep -q "rank 1 of 3" "$scratch/out" # without waiting for that one
+    wait_for grep -q "rank 1 of 3" "$scratch/out" # although that rank has not joined
 fi
 
 # --- the port of the rendezvous accepts no connection once all ranks have joined

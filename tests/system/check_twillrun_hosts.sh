@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# twillrun over several hosts: placement, environment, output and input, failures of ranks, hosts and agents, its own
-# death, and that a job's key is on no command line.
+# twillrun over several hosts: placement, environment, output and input, failures of ranks, hosts and agents, the death of
+# twillrun itself, and that the key of the job appears on no command line.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2016 # the ranks' shells are to expand what is quoted here
 . "$(dirname "$0")/../support/check.sh"
@@ -44,14 +44,14 @@ wrong "b:x" "host b:x: not NAME or NAME:RANKS"
 wrong "b $(printf '%2000s' x)" "a line of more than 1022 bytes"
 : >"$scratch/file"
 expect 2 "no host in it" "$run" --hostfile "$scratch/file" true
-# mpirun's habits: names of options, slots and max_slots, and more ranks than there are places.
+# mpirun's options, slots and max_slots in host files, and more ranks than slots.
 printf 'localhost slots=2 max_slots=4\n' >"$scratch/file"
 expect 0 "of 2" "$run" --machinefile "$scratch/file" sh -c 'echo "$RANK of $WORLD_SIZE"'
 expect 2 "-n 3: the hosts have places for 2 ranks (--hosts NAME:RANKS,..., or --oversubscribe if more are intended)" \
     "$run" -np 3 -hostfile "$scratch/file" true
 expect 0 "3 of 4" "$run" -np 4 --hostfile "$scratch/file" --oversubscribe --bind-to none sh -c 'echo "$RANK of $WORLD_SIZE"'
 expect 2 "-n 5: the hosts have places for 4 ranks (max_slots)" "$run" --np 5 --hostfile "$scratch/file" --oversubscribe true
-# Named twice it has the places of both, and no limit where one of them has none.
+# A host that is named twice has the slots of both entries, and no limit if one of them has none.
 printf 'localhost slots=1 max_slots=2\nlocalhost slots=1 max_slots=2\n' >"$scratch/file"
 expect 2 "-n 5: the hosts have places for 4 ranks (max_slots)" "$run" -n 5 --hostfile "$scratch/file" --oversubscribe true
 for lines in 'localhost max_slots=1\nlocalhost\n' 'localhost\nlocalhost max_slots=1\n'; do
@@ -61,10 +61,10 @@ for lines in 'localhost max_slots=1\nlocalhost\n' 'localhost\nlocalhost max_slot
 done
 expect 0 "7 of 8" "$run" -np 8 -H localhost:2 -oversubscribe sh -c 'echo "$RANK of $WORLD_SIZE"'
 expect 2 "--map-by socket: not slot, core or node" "$run" --host a --map-by socket true
-# This host by any of its names needs no agent, and its job stays on loopback.
+# No agent is started for this host, by whatever name it is given, and its job uses loopback.
 expect 0 "127.0.0.1 1 2" "$run" --hosts "localhost:2" --agent false sh -c 'echo $MASTER_ADDR $RANK $LOCAL_WORLD_SIZE'
 expect 0 "127.0.0.1 1 2" "$run" --hosts "$(uname -n),b" -n 1 --agent false sh -c 'echo $MASTER_ADDR 1 2'
-# Two names for it are one host; a name server that does not answer delays for a limited time.
+# Two names of this host are one host. A name server that does not answer delays the start for a limited time only.
 expect 0 "2 2 3 127.0.0.1" "$run" --hosts "localhost:2,127.0.0.1" --agent false \
     sh -c 'echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR'
 # (The name server is in a separate network, accepts queries and never answers.)
@@ -78,7 +78,7 @@ silent() # command...
 }
 code=0
 silent timeout 4 getent hosts nowhere 2>/dev/null || code=$?
-if [ $code -eq 124 ]; then # else names are looked up in another way, or there are no such networks
+if [ $code -eq 124 ]; then # otherwise names are looked up in another way, or networks cannot be made here
     silent "$run" --timeout 0.3 --agent false --hosts nowhere true 2>"$scratch/out" || code=$?
     [ $code -eq 1 ] || fail "status $code without names"
     grep -qF "host nowhere: its name was not looked up within 0.3 s" "$scratch/out" || fail "the name is not said"
@@ -100,7 +100,7 @@ timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hostfile "$scratch/file" --map 
     >"$scratch/out" 2>"$scratch/err" || fail "status $?"
 printf '%s 10.88.0.2\n' "0 4 0 2 h1" "1 4 0 2 h2" "2 4 1 2 h1" "3 4 1 2 h2" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "round the hosts"
-# More ranks than places go round the hosts.
+# With more ranks than slots, twillrun goes round the hosts again.
 printf 'h1 slots=2 max_slots=3\nh2\n' >"$scratch/file"
 timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hostfile "$scratch/file" -np 6 --oversubscribe --agent "$hosts_agent" sh -c "$whoami" \
     >"$scratch/out" 2>"$scratch/err" || fail "status $?"
@@ -109,7 +109,7 @@ sort "$scratch/out" | cmp - "$scratch/wanted" || fail "oversubscribed"
 said 0 "10.88.0.1 h1" localhost,h1 sh -c 'echo $MASTER_ADDR $(hostname)'
 said 0 "10.88.0.2 h0" h1,localhost sh -c 'echo $MASTER_ADDR $(hostname)'
 said 0 "127.0.0.1 h1" h1:2,h2:2 -n 2 sh -c 'echo $MASTER_ADDR $(hostname)'
-# The directory, what -x says, and TWILL_ variables go along; others do not.
+# The working directory, the variables of -x and TWILL_ variables reach the ranks; other variables do not.
 (
     cd "$scratch"
     export TWILL_TIMEOUT=7 MINE=no NOT_MINE=1
@@ -149,7 +149,7 @@ printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
 head -c 1000000 /dev/zero | hosts_job h1,h2 sh -c '[ "$RANK" = 1 ] || sleep 0.3; wc -c'
 [ "$(sort -n "$scratch/out" | tr '\n' ' ')" = "0 1000000 " ] || fail "much standard input"
 head -c 1000000 /dev/zero | hosts_job h1,h2 true || fail "unread standard input"
-# The reader on this side pauses.
+# The reader of twillrun's output pauses.
 timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hosts h1,h2 --agent "$hosts_agent" head -c 4000000 /dev/zero |
     { sleep 0.3 && wc -c; } >"$scratch/out"
 [ "$(cat "$scratch/out")" -eq 8000000 ] || fail "a slow reader"
@@ -185,11 +185,11 @@ said 3 "host h1: killing rank 1, which did not end on SIGTERM" h0,h1 --grace 0.1
 said 3 "ending the others" h0,h1 --grace 0.1 \
     sh -c '[ "$RANK" != 0 ] || { until [ -s "$0" ]; do sleep 0.05; done; exit 3; }; sleep 600 & echo $! >>"$0"; wait' "$scratch/pids"
 wait_for all_gone
-# What the rank that failed has left ends with it, on any host.
+# Children that a failed rank has left end too, on every host.
 : >"$scratch/pids"
 said 3 "rank 1 on h1" h0,h1 sh -c '[ "$RANK" = 0 ] || { sleep 600 & echo $! >>"$0"; exit 3; }' "$scratch/pids"
 wait_for all_gone
-# A server of this host that is not understood is not killed before it has ended its ranks and their children.
+# If twillrun cannot parse what the server of this host sends, the server still ends its ranks and their children before it is killed.
 : >"$scratch/pids"
 said 1 "host h0: received data that is not from twillrun" h0,h1 --grace 0.1 sh -c '[ "$RANK" = 0 ] || exec sleep 600
     sleep 600 & echo $! >>"$0"
@@ -201,8 +201,8 @@ said 1 "host h0: received data that is not from twillrun" h0,h1 --grace 0.1 sh -
     wait' "$scratch/pids"
 wait_for all_gone
 
-# --- addresses of links: the same may be another interface's, and other hosts have other names for theirs
-link_only() # HOST ADDRESS INTERFACE: its eth0 is called that and has only this one
+# --- link-local addresses: two hosts may use the same one, on interfaces of other names
+link_only() # HOST ADDRESS INTERFACE: rename the host's eth0 to INTERFACE and give it this address only
 {
     host_run "$1" sh -c 'ip address flush dev eth0 && ip link set eth0 down name "$1" addrgenmode none &&
         ip link set "$1" up && ip address add "$0/64" dev "$1" nodad' "$2" "$3"
@@ -222,7 +222,7 @@ for k in 0 1; do
     host_run $k ip address add "$(host_address $k)/24" dev eth0
 done
 
-# --- hosts and agents that are not what they should be
+# --- hosts that cannot be reached, agents that fail or send something else
 said 1 "host nowhere: no answer from a twillrun there: its agent ended with status 255" h0,nowhere true
 grep -q "^twillrun: host nowhere: agent.sh: could not resolve hostname" "$scratch/err" || fail "the agent's message is missing"
 said 1 "is twillrun there at $scratch/none?" h0,h1 --remote "$scratch/none" true
@@ -261,7 +261,7 @@ done
 expect 1 "is not from twillrun" sh -c 'head -c 100000 /dev/urandom | "$0" --server' "$run"
 expect 1 "is not a job of twillrun" sh -c 'printf "Tw\\011\\0\\0\\0\\0\\0\\0\\0\\0\\0\\003\\0\\0\\0n2\\0" | "$0" --server' "$run"
 
-# --- an agent dies, as ssh does: it is not the server itself
+# --- an agent dies, as ssh may, while the server that it started lives on
 agent_is 'echo $$ >>'"$scratch/agents"'; cat | "'"$hosts_agent"'" "$@" | cat'
 : >"$scratch/pids"
 : >"$scratch/agents"
@@ -269,7 +269,7 @@ agent_is 'echo $$ >>'"$scratch/agents"'; cat | "'"$hosts_agent"'" "$@" | cat'
     sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' >"$scratch/out" 2>"$scratch/err" &
 pid=$!
 wait_for -p $pid has_lines "$scratch/pids" 2
-kill -KILL -"$(cat "$scratch/agents")" # it leads a session: its pipes go too
+kill -KILL -"$(cat "$scratch/agents")" # the agent leads a session: this closes its pipes, too
 code=0
 wait $pid || code=$?
 [ $code -eq 1 ] || fail "status $code after an agent's death"
@@ -289,7 +289,7 @@ for signal in INT TERM USR1; do
     reaches $signal "$hosts_in" 0 "$run" --hosts h0,h1:2 --agent "$hosts_agent"
 done
 
-# One SIGTERM ends a job whose ranks ignore it, or are stopped, on any host; they have the time of grace.
+# One SIGTERM ends a job whose ranks ignore it, or are stopped, on any host; they get the grace time.
 ends_deaf "host h1: killing rank 1 2, which did not end on SIGTERM" "$hosts_in" 0 "$run" --hosts h0,h1:2 --agent "$hosts_agent"
 
 # --- twillrun is killed: nothing stays behind on any host
@@ -302,7 +302,7 @@ kill -KILL $pid
 wait $pid 2>/dev/null || :
 wait_for all_gone
 
-# --- ssh itself, where there is a server of it
+# --- ssh, if its server is installed
 if command -v ssh-keygen >/dev/null && [ -x /usr/sbin/sshd ]; then
     install -d -m 755 /run/sshd
     for key in host user; do

@@ -22,7 +22,7 @@ background() # launcher of two ranks...
     done
 }
 
-# Closed standard input is at its end, and no descriptor of twillrun's own.
+# If standard input is closed, ranks read end-of-file there, not one of twillrun's own descriptors.
 closed_input() # launcher of two ranks...
 {
     timeout "$patience" "$@" -l sh -c 'cat; echo end' <&- >"$scratch/out" 2>"$scratch/err" || fail "status $? without input"
@@ -46,7 +46,7 @@ reader_leaves() # launcher of ranks...
 }
 
 # Signals work even if nothing reads the output.
-is_full() # asks, and writes nothing: data of its own could block the launcher between its poll() and write()
+is_full() # asks whether the pipe is full without writing: a write could block the launcher between its poll() and write()
 {
     perl -e 'my $w = ""; vec($w, 9, 1) = 1; exit(select(undef, $w, undef, 0) > 0)'
 }
@@ -89,13 +89,13 @@ if [ -c /dev/full ]; then
 fi
 
 hosts_up 2
-# The agent's host has no part in what this shell ignores.
+# The agent restores SIGHUP, because the other host would not inherit what this shell ignores.
 printf '#!/bin/sh\n%s\n' "exec perl -e '\$SIG{HUP} = \"DEFAULT\"; exec @ARGV' '$hosts_agent' \"\$@\"" >"$scratch/agent"
 chmod +x "$scratch/agent"
 every "$hosts_in" 0 "$run" --timeout "$patience" --hosts h0,h1 --agent "$scratch/agent"
 reaches USR1 "$hosts_in" 0 sh -c 'exec "$0" "$@" <&-' "$run" --hosts h0:2,h1 --agent "$hosts_agent"
 
-# What nohup ignores does not reach the ranks elsewhere.
+# Ranks on other hosts do not inherit that nohup ignores SIGHUP.
 : >"$scratch/ready"
 (
     trap '' HUP
@@ -109,7 +109,7 @@ kill -USR1 $pid
 wait $pid || fail "status $? after an ignored SIGHUP"
 [ "$(grep -cx well "$scratch/out")" -eq 2 ] || fail "a rank did not end well after SIGHUP"
 
-# The last output waits for its reader, as a pager's does.
+# The last output waits until its reader reads, for example a pager.
 : >"$scratch/pids"
 {
     code=0
@@ -123,7 +123,7 @@ wait $pid || fail "status $? after an ignored SIGHUP"
 pid=$!
 wait_for has_lines "$scratch/pids" 2
 wait_for all_gone
-sleep 6 # longer than the server waited once
+sleep 6 # longer than an earlier version waited
 : >"$scratch/go"
 wait $pid
 [ "$(cat "$scratch/code")" -eq 0 ] || fail "status $(cat "$scratch/code") after a pause of the reader"

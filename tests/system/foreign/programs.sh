@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of run_programs.sh. For each: how it is installed and built (for $mpi, below $work), whether it is
-# ready (or why not), its cases, run by run_case, and how their output is judged.
+# The programs of run_programs.sh. For each: how to install and build it (for $mpi, below $work), whether it is ready
+# (or why not), its cases, which run_case runs, and how to judge their output.
 # shellcheck disable=SC2154 # mpi, work, program: run_programs.sh's
 # shellcheck disable=SC2034 # read by run_programs.sh
 programs='mpich rma hpcc scalapack lammps gromacs nwchem mpb mumps mpi4py modules'
@@ -10,8 +10,8 @@ packages()
     apt-get install -y --no-install-recommends "$@"
 }
 
-# source_of PACKAGE: as its authors published it, unpacked in $work/src/PACKAGE/tree. The list of sources is read into
-# a folder of ours.
+# source_of PACKAGE: unpack the original source of a Debian package in $work/src/PACKAGE/tree. apt reads the list of source
+# packages into a folder below $work.
 source_of()
 {
     mkdir -p "$work/src/$1" "$work/lists/partial"
@@ -42,7 +42,7 @@ needs()
     done
 }
 
-# built_for MPI: of a package built for one of them only.
+# built_for MPI: report that the package was built for the other MPI only.
 built_for()
 {
     [ "$mpi" = "$1" ] || {
@@ -51,14 +51,14 @@ built_for()
     }
 }
 
-# --- judges: they read ./log and are given the status, and the folder of the same case without twill ----------------
+# --- judges: they read ./log; arguments: the exit status, and the folder of the same case without twill ----------------
 
 judge_status()
 {
     if [ "$1" -eq 0 ]; then echo passed; else echo "failed: status $1"; fi
 }
 
-# verdict STATUS PASSED DETAIL: by a condition that holds if PASSED is not empty.
+# verdict STATUS PASSED DETAIL: print "passed" if the status is 0 and PASSED is not empty, else "failed"; then DETAIL.
 verdict()
 {
     if [ "$1" -eq 0 ] && [ -n "$2" ]; then
@@ -68,8 +68,8 @@ verdict()
     fi
 }
 
-# near TOLERANCE FOLDER FILE: do the numbers of FILE agree with those in FOLDER, within what another order of sums
-# explains? Prints the numbers that do not.
+# near TOLERANCE FOLDER FILE: compare the numbers of FILE with those of FOLDER/FILE. They may differ by the relative TOLERANCE,
+# because sums in another order round differently. Prints the numbers that differ by more.
 near()
 {
     [ -e "$2/$3" ] || return 0
@@ -90,8 +90,8 @@ suite_folders='coll comm topo group attr datatype pt2pt init errhan errors/coll 
     threads/coll threads/comm threads/pt2pt f77/coll f77/comm f77/topo f77/attr f77/pt2pt f90/coll f90/comm f90/topo
     f90/pt2pt f08/coll f08/comm f08/topo f08/pt2pt'
 
-# Some tests do not compile for another MPI (what it lacks): they are left out, on both sides.
-# build_suite FOLDER OPTIONS FOLDER...: in $work/suite-FOLDER, the folders of tests that are named
+# Some tests do not compile for the other MPI, which lacks what they use: they are left out for both.
+# build_suite FOLDER OPTIONS TESTS...: build the folders TESTS of the suite in $work/suite-FOLDER
 build_suite()
 {
     suite_built=$work/suite-$1 suite_options=$2
@@ -145,8 +145,8 @@ judge_mpich()
     verdict "$1" "$(grep -m 1 'No Errors' log)" "$([ "$1" -eq 0 ] && grep -c 'No Errors' log)"
 }
 
-# A line of a list: program ranks arg=... what=...; those that are to fail, or need a newer MPI, are left out.
-# run_suite BUILD SECONDS FOLDER...: at most that long each, whatever the list allows.
+# A line of a test list is: program ranks arg=... what=.... Tests that are expected to fail, or need a newer MPI, are left out.
+# run_suite BUILD SECONDS FOLDER...: run the tests of these folders, each for at most SECONDS, whatever the list allows.
 run_suite()
 {
     suite_built=$work/suite-$1 suite_most=$2
@@ -215,7 +215,8 @@ ready_hpcc()
     needs "$(hpcc_program)" /usr/share/doc/hpcc/examples/_hpccinf.txt
 }
 
-# Its own checks, and the errors that it counted. Those of PTRANS that passed are not: it leaves lines out whose time was 0.
+# Compare the program's own checks and the errors that it counted; but not how many checks of PTRANS passed, because it prints
+# no line for a run whose time was 0.
 judge_hpcc()
 {
     verdict "$1" "$(grep -m 1 '^Success=1' hpccoutf.txt)" \
@@ -275,7 +276,7 @@ ready_lammps()
     built_for openmpi && needs lmp /usr/share/lammps/examples
 }
 
-# The last line of thermodynamics: energies and pressures after all the steps.
+# Compare the last line of thermodynamics: energies and pressures after all steps.
 judge_lammps()
 {
     awk '/^Step /{ on = 1; next } /^Loop time/{ on = 0 } on && NF > 1 { last = $0 } END { print last }' log >figures
@@ -301,7 +302,7 @@ ready_gromacs()
     built_for openmpi && needs gmx_mpi
 }
 
-# Energies after 200 steps, to what another order of sums in them explains.
+# Compare energies after 200 steps, with a tolerance for sums in another order.
 judge_gromacs()
 {
     grep -A 2 '^   Energies' md.log | tail -1 | tr -s ' ' '\n' | sed -n '/./p' | head -4 >figures
@@ -360,7 +361,7 @@ ready_mpb()
     built_for mpich && needs mpb-mpi /usr/share/doc/mpb/examples/check.ctl
 }
 
-# Its own check: bands of photonic crystals against tables.
+# The program compares bands of photonic crystals with tables.
 judge_mpb()
 {
     verdict "$1" "$(grep -m 1 'PASSED all tests' log)" ""
@@ -401,7 +402,7 @@ run_mumps()
     done
 }
 
-# mpi4py's own tests, all of them but those that start processes, from PyPI and built for either MPI.
+# mpi4py's own tests, from PyPI, built for either MPI; all but those that start processes.
 mpi4py='mpi4py-3.1.6'
 install_mpi4py()
 {
@@ -428,7 +429,7 @@ judge_mpi4py()
     verdict "$1" "$(grep -m 1 '^OK' log)" "$(sed -n 's/^Ran \([0-9]* tests\).*/\1/p' log | sort -u | head -1)"
 }
 
-# run_python NAME RANKS SECONDS OPTION...: those of its tests that the options choose.
+# run_python NAME RANKS SECONDS OPTION...: run the tests that the options of its runner select.
 run_python()
 {
     python_name=$1 python_ranks=$2 python_limit=$3
@@ -437,7 +438,7 @@ run_python()
         /usr/bin/python3 "$work/src/$mpi4py/test/runtests.py" -e test_spawn -e test_dynproc "$@"
 }
 
-# All of them with 2 ranks; some that communicate with 2, 3 and 4.
+# All tests with 2 ranks; those of communication also with 3 and 4.
 run_mpi4py()
 {
     run_python all-2 2 900
@@ -447,7 +448,7 @@ run_mpi4py()
     done
 }
 
-# Its modules one by one: what stands still or crashes in one takes no other along.
+# One run for each test module, so that a hang or crash in one does not end the others.
 install_modules()
 {
     install_mpi4py

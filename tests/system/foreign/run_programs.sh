@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# MPI programs that others wrote, from the distribution's packages, run as they are: without twill and with
-# libtwill-mpi preloaded. What a program itself says of its run (passed, failed, residuals, energies) must be the same
-# both times. A line for each: what it says without, with, and the calls that twill took and passed on.
+# Run MPI programs that others wrote, from the distribution's packages, without twill and with libtwill-mpi preloaded.
+# What a program reports of its own run (passed, failed, residuals, energies) must be the same both times. Prints a line
+# for each: its report without twill, with twill, and how many calls twill took and passed on.
 #   run_programs.sh [--mpi openmpi|mpich] [--install] [--again] [--without | --doubts] [--cases REGEX] [program...]
-# All programs of programs.sh, with both MPIs, unless said otherwise; of their cases those whose names match.
-# --install: install packages, fetch sources and build what is missing first (root; apt-get). --again: runs without
-# twill are kept and not repeated, but for this. --without: without twill only. --doubts: with twill first, and without
-# it only what has failed with it. What fails without twill is no verdict on it: it is named, with both results. TEST_BUILD: where lib/libtwill-mpi-*.so is; TEST_FOREIGN: where
-# sources, builds and logs go (/tmp/foreign).
+# Default: all programs of programs.sh, with both MPIs. --cases: only cases whose names match. --install: first install
+# packages, fetch sources and build what is missing (root; apt-get). --again: repeat the runs without twill; by default
+# their results are kept. --without: run without twill only. --doubts: run with twill first, then without it what has failed.
+# A case that fails without twill, too, does not count as a failure: it is named, with both results.
+# TEST_BUILD: the build with lib/libtwill-mpi-*.so. TEST_FOREIGN: the folder for sources, builds and logs (/tmp/foreign).
 # shellcheck source-path=SCRIPTDIR source=programs.sh
 set -u
 foreign=$(cd "$(dirname "$0")" && pwd)
@@ -50,9 +50,9 @@ has_passed()
         END { exit !found }' "$1"
 }
 
-# run_case NAME RANKS SECONDS JUDGE command...: in a folder of its own, its output in ./log; a line of the verdict:
-# NAME RANKS SECONDS-TAKEN VERDICT. A judge is given the status and prints "passed" or "failed", and details that must
-# be the same with twill.
+# run_case NAME RANKS SECONDS JUDGE command...: run a case in a folder of its own, with its output in ./log, and write the
+# line NAME RANKS SECONDS-TAKEN VERDICT. The judge gets the exit status and prints "passed" or "failed", and details that
+# must be the same with twill.
 run_case()
 {
     case_name=$1 case_ranks=$2 case_limit=$3 case_judge=$4 case_status=0
@@ -67,7 +67,7 @@ run_case()
         cd "$case_folder" || exit 1
         preload=$yield
         [ "$mode" = below ] || preload="$preload $build/lib/libtwill-mpi-$mpi.so"
-        # It has passed without twill: a machine gets busy, and time is not judged.
+        # It has passed without twill. Allow more time with it: the machine may be busy, and time is not judged.
         [ "$mode" = below ] || $doubts || ! has_passed "$below/verdicts" "$case_name" "$case_ranks" ||
             case_limit=$((2 * case_limit))
         exec timeout -k 5 "$case_limit" "mpirun.$mpi" -n "$case_ranks" env LD_PRELOAD="$preload" \
@@ -78,7 +78,7 @@ run_case()
         >>"$results/verdicts"
 }
 
-# The cases of this program in this mode, into $results/verdicts.
+# Run the cases of this program in this mode; the verdicts go to $results/verdicts.
 run_program()
 {
     mode=$1
@@ -96,7 +96,7 @@ tally()
     awk -F '\t' '{ n[substr($4, 1, 6)]++ } END { printf NR ? "%d of %d passed" : "-", n["passed"], NR }' "$1"
 }
 
-# taken and passed on, summed over the reports of all cases
+# Print the calls taken and passed on, summed over the reports of all cases.
 calls()
 {
     find "$1" -name report -exec cat {} + | awk '
@@ -104,7 +104,7 @@ calls()
         END { printf "%d/%d", taken, passed }'
 }
 
-# What was said without twill, and is not said with it; and what has not passed without it.
+# Print what differs with twill, and what has not passed without it.
 differences()
 {
     awk -F '\t' -v where="$program ($mpi)" '
