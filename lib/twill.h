@@ -203,8 +203,8 @@ TWILL_API twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int
 typedef enum twill_level {
     TWILL_LEVEL_TILE = 0, /**< cores that share an L2 cache */
     TWILL_LEVEL_L3,       /**< cores that share an L3 cache */
-    TWILL_LEVEL_NUMA,     /**< a NUMA domain */
-    TWILL_LEVEL_PACKAGE,  /**< a package; those within one of several NUMA domains count as one */
+    TWILL_LEVEL_NUMA,     /**< a NUMA node */
+    TWILL_LEVEL_PACKAGE,  /**< a package; those within one of several NUMA nodes count as one */
     TWILL_LEVEL_NODE,     /**< a node: ranks that share memory */
     TWILL_LEVEL_GROUP,    /**< a group of nodes of the fabric (TWILL_LAYOUT=groups) */
     TWILL_LEVEL_COUNT
@@ -483,7 +483,7 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  *
  * \p question has words: a collective, a size (64K), then in any order a type (f32), world=24x2x8
  * (see twill-info --world; default: the context's), groups=2x12, units=l3=4 (as TWILL_LAYOUT=groups
- * and TWILL_LAYOUT=units), topology=knl.xml (its nodes), machine=theta (default:
+ * and TWILL_LAYOUT=units), topology=knl.xml (the nodes' host), machine=theta (default:
  * TWILL_TUNE=machine), mapped (buffers are from twill_alloc()), fetched (peers' memory is readable:
  * TWILL_TUNE=reach), vector (shards of different sizes), ordered (op does not commute), left
  * (TWILL_REPRODUCIBLE). \return fields separated by tabs, times in picoseconds: call, collective,

@@ -4,7 +4,7 @@
  *     levels=tile:direct/numa:direct/node:direct/group:ring/all:recursive_doubling
  *
  * says, from the inside out, how the members of each unit communicate: the ranks of a tile (or an
- * L3 cache, l3:), the tiles of a NUMA domain, the domains of a node, the nodes of a group, the
+ * L3 cache, l3:), the tiles of a NUMA node, the NUMA nodes of a node, the nodes of a group, the
  * groups. Levels that are not named are skipped. The last level named becomes that of the whole
  * world, unless it is `direct`, which is possible within a node only: then a ring is added on top.
  * Without a list: `direct` within the node, rings above. */

@@ -3,7 +3,7 @@
  *
  * A message moves its bytes from sender to receiver. An operand in a peer's memory moves them from
  * that peer when it is read, and to it when it is written: SRC, DST, SHARED and IMM of a rank are
- * in the rank's NUMA domain, because it touched them first. What caches save (a line that a
+ * in the rank's NUMA node, because it touched them first. What caches save (a line that a
  * neighbour has fetched already) or add (a line that is fetched to be written) is not counted, nor
  * are flags. */
 #ifndef TWILL_TRAFFIC_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tile, L3 cache, NUMA domain and package each rank is in, and which group its node: found or
+/* Which tile, L3 cache, NUMA node and package each rank is in, and which group its node: found or
  * declared. All ranks come to the same answer, because all have the same infos. */
 #include "lib/comm/find_levels.h"
 #include "algorithms/world/world_levels.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The levels of the world's hierarchy: units within nodes (tile, L3, NUMA domain, package), found
+/* The levels of the world's hierarchy: units within nodes (tile, L3, NUMA node, package), found
  * or declared, and declared groups of nodes. */
 #ifndef TWILL_FIND_LEVELS_H
 #define TWILL_FIND_LEVELS_H

@@ -96,7 +96,7 @@ enum twill_variable_scope {
       "works), none, cma (process_vm_readv), xpmem")                                               \
     X(HEAP_LIMIT, EXPERT, "heap_limit", TWILL_BYTES, "0", 0, 0, NULL, 0,                           \
       "Most bytes of twill_alloc() memory per rank; 0: no limit, and the node's ranks share up "   \
-      "to three quarters of its memory, equally")                                                  \
+      "to three quarters of the host's memory, equally")                                           \
     X(MEMORY_BUDGET, EXPERT, "memory_budget", TWILL_BYTES, "0", 0, 0, NULL, 0,                     \
       "Most bytes of MCDRAM per rank; 0: an equal share of what is free")                          \
     X(MACHINE, EXPERT, "machine", TWILL_TEXT, "auto", 0, 0, NULL, 1,                               \

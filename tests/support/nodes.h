@@ -11,7 +11,7 @@
  * is the largest level below the node with several units. */
 struct test_machine {
     const char *text, *what; /* a recorded file or hwloc's synthetic description, and a name */
-    unsigned cores, units[TWILL_LEVEL_NODE]; /* tiles, L3 caches, NUMA domains, packages */
+    unsigned cores, units[TWILL_LEVEL_NODE]; /* tiles, L3 caches, NUMA nodes, packages */
     twill_level slow;
 };
 enum { TEST_MOST_CORES = 128 };

@@ -3,7 +3,7 @@
  * cross the slow links of each, counted from schedules. Not run on hardware.
  *
  * The minimum that crosses all links between units together, for messages of n bytes and d units
- * (packages, NUMA domains, or whichever is the largest division of the node):
+ * (packages, NUMA nodes, or whichever is the largest division of the node):
  *
  *   broadcast       (d-1) n    every unit but the root's receives the message once
  *   allgather       (d-1) n    every shard (n in all) reaches every unit but its own
