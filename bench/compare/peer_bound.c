@@ -42,7 +42,7 @@ struct bound_state {
     int patience; /* polls before yielding the core */
     void (*run)(const struct bound_reduction *reduction);
     const char *isa;
-    struct bound_reduction reduction; /* of the prepared call */
+    struct bound_reduction reduction; /* of the persistent call */
 };
 
 static inline __attribute__((always_inline)) void

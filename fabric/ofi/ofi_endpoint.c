@@ -80,7 +80,7 @@ static size_t queue_bytes(const struct fi_info *info)
     return twill_max(needed, 4096);
 }
 
-/* Allocate send buffers and control receives, in one piece of memory registered once. */
+/* Allocate send buffers and control receives as one region, registered once. */
 static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);

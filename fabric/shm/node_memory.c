@@ -188,7 +188,7 @@ void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_n
     struct twill_doorbell_line *doorbell = &node->area[node->me]->doorbell;
     struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
                              .tv_nsec = (long)(timeout_ns % 1000000000u)};
-    /* The result does not matter (rung, signal, timeout): the caller polls in any case. */
+    /* The result does not matter (doorbell, signal, timeout): the caller polls in any case. */
     syscall(SYS_futex, &doorbell->rings, FUTEX_WAIT, word, &limit, NULL, 0);
 }
 

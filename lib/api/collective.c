@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collective calls: check, number and sign them, and run, start or prepare them. */
+/* Collective calls: check, number and hash them, and run, start or prepare them. */
 #include "fabric/shm/call_records.h"
 #include "lib/api/group.h"
 #include "lib/config/log.h"
@@ -51,7 +51,7 @@ static void compute_signature(struct twill_run *run)
         (uint32_t)((run->call_hash ^ run->comm->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
 }
 
-/* Number a signed call and add it to the chain hash. */
+/* Number a hashed call and add it to the chain hash. */
 static void call_sequence(struct twill_run *run)
 {
     run->sequence = run->comm->issue.started;
@@ -139,7 +139,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     return TWILL_OK;
 }
 
-/* Sign, number and queue a prepared call that was entered at this time, in ticks; 0: now, read
+/* Hash, number and queue a call that was entered at this time, in ticks; 0: now, read
  * after the fast path has sent what peers wait for. */
 static inline void begin_at(struct twill_request *request, uint64_t entered)
 {

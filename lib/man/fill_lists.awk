@@ -12,7 +12,7 @@ function read_variables(rows, count, row, field, i)
 {
     count = split(rows, row, /ROW_ /)
     for (i = 2; i <= count; i++) {
-        gsub(/" +"/, "", row[i]) # pieces of one string
+        gsub(/" +"/, "", row[i]) # adjacent literals are one string
         gsub(/"/, "", row[i])
         split(row[i], field, / *FIELD_ */)
         help = field[6]

@@ -4,7 +4,7 @@
 # values or members.
 BEGIN { RS = "<" }
 
-function tidy(t) # paragraphs only between two pieces of text, one sentence a line
+function tidy(t) # paragraphs only between two texts, one sentence a line
 {
     t = "\n" t "\n"
     gsub(/ *\n[ \n]*/, "\n", t)

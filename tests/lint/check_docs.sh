@@ -140,8 +140,8 @@ self_test()
     must_complain 'twill_send_start has no' check_calls "$build/lib/libtwill.so" "$scratch/man3"
     must_complain 'twill_init.3 does not show' check_calls "$build/lib/libtwill.so" "$scratch/man3"
     # shellcheck disable=SC2016 # Markdown's
-    printf '### `nobody says ... this`\n' >"$scratch/bad.md"
-    must_complain 'nothing says: nobody says' check_messages "$scratch/bad.md" "$source"
+    printf '### `no code says ... this`\n' >"$scratch/bad.md"
+    must_complain 'nothing says: no code says' check_messages "$scratch/bad.md" "$source"
     echo 'see examples/nowhere.c and [x](NO.md)' >"$scratch/README.md"
     must_complain 'quickstart' check_readme "$scratch/README.md" "$source"
     must_complain 'nowhere.c' check_paths "$scratch/README.md" "$source"

@@ -72,8 +72,8 @@ expect() {
     [ "$seen" = "$1" ] || { echo "proof: $2 '$3' should $1"; failures=$((failures + 1)); }
 }
 
-while read -r verdict isa instruction; do
-    expect "$verdict" "$isa" "$instruction"
+while read -r answer isa instruction; do
+    expect "$answer" "$isa" "$instruction"
 done <<'PROOFS'
 pass avx512f vaddps (%rax), %zmm1, %zmm2{%k1}
 pass avx512f vpternlogd $0xd4, %zmm1, %zmm2, %zmm3

@@ -310,7 +310,7 @@ static const char *op_name(twill_op op)
 
 void test_call_name(const struct test_call *call, char *text, size_t bytes)
 {
-    static const char *const forms[TEST_FORM_COUNT] = {"", " started", " prepared"};
+    static const char *const forms[TEST_FORM_COUNT] = {"", " started", " persistent"};
     const struct twill_collective_facts *facts = call_facts(call);
     snprintf(text, bytes, "%s%s %s %s count %zu root %d%s%s", facts->name, call->vector ? "v" : "",
              twill_type_name(call->type), facts->reduces ? op_name(call->op) : "", call->count,

@@ -11,7 +11,7 @@ bench=$bin/twill-bench
 check_rows()
 {
     # shellcheck disable=SC2016 # awk's dollars
-    awk -v rows="$1" -v fields="$2" -v factor="$3" -v parts="${5:-1}" -v settled="${6:-0}" '
+    awk -v rows="$1" -v fields="$2" -v factor="$3" -v parts="${5:-1}" -v out_only="${6:-0}" '
         function bad(why) { print "row: " $0 ": " why; failures++ }
         function near(a, b) { return a - b < 0.02 * b + 0.011 && b - a < 0.02 * b + 0.011 }
         BEGIN { bytes["float"] = 4; bytes["double"] = 8; bytes["int32"] = 4; bytes["int64"] = 8
@@ -22,8 +22,8 @@ check_rows()
         { n++ }
         NF != fields { bad(NF " fields"); next }
         $1 != $2 * bytes[$3] * parts { bad("size is not count times type") }
-        settled && ($10 != "N/A" || $13 != "N/A") { bad("in place where nothing is") }
-        settled { $10 = $6; $11 = $7; $12 = $8; $13 = $9 }
+        out_only && ($10 != "N/A" || $13 != "N/A") { bad("in place where nothing is") }
+        out_only { $10 = $6; $11 = $7; $12 = $8; $13 = $9 }
         $9 != 0 || $13 != 0 { bad("wrong values") }
         $6 <= 0 || $10 <= 0 { bad("no time") }
         $6 > 1 && !near($7, $1 / $6 / 1000) { bad("algbw") }
@@ -75,11 +75,11 @@ ranks 2 "$bench" allreduce -b 40 -e 4040 -i 2000 -n 2 || fail "-i"
 check_rows 3 13 1 "-i"
 
 # Every other collective: 4 ranks on one node and on two, its bandwidth counted as nccl-tests does.
-while read -r collective factor parts settled; do
+while read -r collective factor parts out_only; do
     for nodes in '' 2x2; do
         TWILL_LAYOUT=nodes=$nodes ranks 4 "$bench" "$collective" -b 64 -e 256K -f 64 -n 3 --verify ||
             fail "$collective, nodes '$nodes'"
-        check_rows 3 13 "$factor" "$collective, nodes '$nodes'" "$parts" "$settled"
+        check_rows 3 13 "$factor" "$collective, nodes '$nodes'" "$parts" "$out_only"
     done
 done <<'END'
 reduce 1 1 0

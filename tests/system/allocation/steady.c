@@ -30,8 +30,8 @@ enum steady_call {
     CALLS
 };
 static const char *const call_names[CALLS] = {
-    "allreduce",         "allreduce in place", "broadcast",         "barrier",  "allgatherv",
-    "alltoall in place", "started allreduces", "prepared requests", "sendrecv", "group"};
+    "allreduce",         "allreduce in place", "broadcast",           "barrier",  "allgatherv",
+    "alltoall in place", "started allreduces", "persistent requests", "sendrecv", "group"};
 static const size_t sizes[] = {8, 4096, STEADY_MOST_BYTES};
 
 struct steady_program {

@@ -108,12 +108,12 @@ static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user
     if (twill_test_note(o.status == TWILL_OK, __FILE__, __LINE__, "%s", o.error.message)) {
         unsigned char *mine = twill_shm_region_at(o.region, (uint32_t)rank);
         mine[5] = 42;
-        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "barrier");
         if (rank == 0) {
             twill_shm_region_close(o.region);
             o.region = NULL;
         }
-        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "barrier");
         if (rank == 1) {
             unsigned char *other = twill_shm_region_at(o.region, 0);
             twill_test_note(other[5] == 42, __FILE__, __LINE__, "memory is gone");
@@ -149,11 +149,11 @@ static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
             twill_shm_region_close(o.region);
             o.region = NULL;
         }
-        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "barrier");
         if (rank >= 2)
             twill_test_note(!twill_shm_region_owner_dead(o.region, 0), __FILE__, __LINE__,
                             "rank 0 seems to be dead");
-        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "barrier");
     }
     twill_test_share_end(&o);
 }
