@@ -73,7 +73,7 @@ run_tests()
     log=$(mktemp) && status=0
     shift
     "$@" ctest --preset "$preset" -j "$slots" --repeat until-pass:2 -O "$log" || status=$?
-    flaky="$flaky$(sed -n "s/^ *Test #[0-9]*: \([^ ]*\) .* Passed .*/ \1 ($preset)/p" "$log" | tr -d '\n')"
+    flaky="$flaky$(sed -n "s/^ *Test *#[0-9]*: \([^ ]*\) .* Passed .*/ \1 ($preset)/p" "$log" | tr -d '\n')"
     rm -f "$log"
     return "$status"
 }
