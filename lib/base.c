@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The base of every module: errors, the log, text distance, the clock. */
+/* The base of every module: errors, the log, text distance, random bytes, the clock. */
 #include "lib/base.h"
 #include "lib/lists.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,6 +113,22 @@ unsigned twill_text_distance(const char *text, size_t length, const char *name)
         }
     }
     return (unsigned)twill_min(row[columns], TWILL_TEXT_DISTANCE_MOST);
+}
+
+void twill_text_plain(char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 127)
+            text[i] = text[i] == '\t' ? ' ' : '?';
+}
+
+bool twill_random(void *bytes, size_t count)
+{
+    ssize_t got;
+    do
+        got = getrandom(bytes, count, 0);
+    while (got < 0 && errno == EINTR);
+    return got == (ssize_t)count;
 }
 
 uint64_t twill_now(void)

@@ -131,6 +131,30 @@ void twill_say(const struct twill_log *log, enum twill_log_level level, const ch
  * TWILL_TEXT_DISTANCE_MOST, which is also returned if one is too long. For "did you mean". */
 unsigned twill_text_distance(const char *text, size_t length, const char *name);
 
+/* Replace tabs by blanks, and other control characters, such as those that command a terminal, by
+ * '?'. For text that came from another host. */
+void twill_text_plain(char *text, size_t bytes);
+
+/* Fill memory with random bytes of the kernel, up to 256. Returns false with errno on failure. */
+bool twill_random(void *bytes, size_t count);
+
+/* Add to a counter that other threads may read at any time. One thread adds at a time. */
+static inline void twill_counter_add(uint64_t *counter, uint64_t more)
+{
+    __atomic_store_n(counter, *counter + more, __ATOMIC_RELAXED);
+}
+static inline uint64_t twill_counter_read(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/* Continue a hash of 64-bit values. Not for secrets. */
+static inline uint64_t twill_hash_mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
 /* Return the monotonic time in nanoseconds. */
 uint64_t twill_now(void);
 

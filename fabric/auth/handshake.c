@@ -6,18 +6,8 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 enum hello_step { STEP_CALL, STEP_ANSWER, STEP_REPLY };
-
-static bool draw_nonce(uint8_t nonce[TWILL_HELLO_NONCE])
-{
-    ssize_t got;
-    do
-        got = getrandom(nonce, TWILL_HELLO_NONCE, 0);
-    while (got < 0 && errno == EINTR);
-    return got == TWILL_HELLO_NONCE;
-}
 
 bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secret,
                       const struct twill_hello_identity *identity)
@@ -35,7 +25,7 @@ bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secr
     call->to = identity->to;
     call->size = identity->size;
     call->argument = identity->argument;
-    if (!draw_nonce(call->nonce))
+    if (!twill_random(call->nonce, sizeof(call->nonce)))
         return false;
     twill_secret_prove(secret, "call", call, offsetof(struct twill_hello_call, proof), call->proof);
     return true;
@@ -48,7 +38,7 @@ bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *se
     hello->secret = *secret;
     hello->self = (struct twill_hello_identity){.role = role, .rank = rank, .size = size};
     hello->events = POLLIN;
-    return draw_nonce(hello->said.answer.nonce);
+    return twill_random(hello->said.answer.nonce, sizeof(hello->said.answer.nonce));
 }
 
 static enum twill_wire_moved give_up_hello(struct twill_hello *hello, enum twill_fault fault)

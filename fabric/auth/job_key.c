@@ -7,7 +7,6 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -103,13 +102,10 @@ twill_status twill_secret_read(struct twill_secret *secret, const char *path,
 
 twill_status twill_secret_random(struct twill_secret *secret, struct twill_error *error)
 {
-    ssize_t got;
     do {
-        got = getrandom(secret->key, sizeof(secret->key), 0);
-    } while ((got < 0 && errno == EINTR) ||
-             (got == (ssize_t)sizeof(secret->key) && is_zero(secret)));
-    if (got != (ssize_t)sizeof(secret->key))
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "getrandom for a key: %s", strerror(errno));
+        if (!twill_random(secret->key, sizeof(secret->key)))
+            return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "getrandom for a key: %s", strerror(errno));
+    } while (is_zero(secret));
     return TWILL_OK;
 }
 

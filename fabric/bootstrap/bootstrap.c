@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* In the order of detection: methods whose variables are set for this very process come first,
  * those whose variables may be inherited (from a batch job or its shell) last. "none" always
@@ -124,11 +123,7 @@ void twill_oob_name_run(struct twill_oob *oob)
 
 twill_status twill_bootstrap_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error)
 {
-    ssize_t got;
-    do
-        got = getrandom(nonce, TWILL_NONCE_BYTES, 0);
-    while (got < 0 && errno == EINTR);
-    if (got != TWILL_NONCE_BYTES)
+    if (!twill_random(nonce, TWILL_NONCE_BYTES))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "getrandom for the nonce of the job: %s",
                           strerror(errno));
     return TWILL_OK;

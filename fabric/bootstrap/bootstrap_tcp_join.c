@@ -78,9 +78,7 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                            twill_wire_deadline(TWILL_BOOTSTRAP_SLACK_NS)) != TWILL_WIRE_DONE ||
         !twill_wire_is_body(header, text))
         text[0] = '\0';
-    for (char *c = text; *c; c++) /* received over a network: leave nothing but plain text */
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
+    twill_text_plain(text, strlen(text));
     twill_status status = header->argument < 0 && header->argument >= TWILL_ERR_INTERNAL
                               ? (twill_status)header->argument
                               : TWILL_ERR_BOOTSTRAP;

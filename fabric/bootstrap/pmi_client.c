@@ -25,9 +25,7 @@ static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, t
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
     pmi->broken = true;
-    for (char *c = text; *c; c++) /* it may contain received text */
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
+    twill_text_plain(text, strlen(text)); /* it may contain received text */
     return TWILL_FAIL(error, status, "rank %s: PMI: %s", pmi->rank[0] ? pmi->rank : "unknown",
                       text);
 }

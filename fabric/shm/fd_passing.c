@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -40,9 +39,15 @@ static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-static int open_socket(void)
+/* Open a socket. Returns why there is none (*fd is -1). */
+static enum twill_share_cause open_socket(int *fd)
 {
-    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd >= 0)
+        return TWILL_SHARE_FINE;
+    if (errno == ENOMEM || errno == ENOBUFS)
+        return TWILL_SHARE_MEMORY;
+    return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
 }
 
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
@@ -51,13 +56,13 @@ enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passi
     uint64_t drawn[2];
     *fd_passing =
         (struct twill_fd_passing){.oob = oob, .listener = -1, .file = -1, .lost = UINT32_MAX};
-    if (getrandom(drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn))
-        return TWILL_SHARE_SOCKET;
+    if (!twill_random(drawn, sizeof(drawn)))
+        return TWILL_SHARE_RANDOM;
     fd_passing->name = drawn[0];
     fd_passing->key = drawn[1];
-    fd_passing->listener = open_socket();
-    if (fd_passing->listener < 0)
-        return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
+    enum twill_share_cause cause = open_socket(&fd_passing->listener);
+    if (cause != TWILL_SHARE_FINE)
+        return cause;
     struct sockaddr_un address;
     socklen_t length = socket_name(&address, oob, (uint32_t)oob->rank, fd_passing->name);
     if (bind(fd_passing->listener, (struct sockaddr *)&address, length) != 0 ||
@@ -112,9 +117,10 @@ static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
 {
     if (peer->socket < 0) {
-        int fd = open_socket();
-        if (fd < 0)
-            return TWILL_SHARE_DESCRIPTORS;
+        int fd;
+        enum twill_share_cause cause = open_socket(&fd);
+        if (cause != TWILL_SHARE_FINE)
+            return cause;
         struct sockaddr_un address;
         socklen_t length = socket_name(&address, fd_passing->oob, peer->rank, peer->name);
         if (connect(fd, (struct sockaddr *)&address, length) != 0) {
@@ -422,7 +428,7 @@ enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_pas
     struct exchange exchange = {.fd_passing = fd_passing};
     exchange.polls = calloc(1 + MAX_PENDING + fd_passing->peer_count, sizeof(*exchange.polls));
     if (exchange.polls == NULL)
-        return TWILL_SHARE_SOCKET;
+        return TWILL_SHARE_MEMORY;
     enum twill_share_cause cause = exchange_until_done(&exchange);
     for (size_t i = 0; i < exchange.pending_count; i++)
         close(exchange.pending[i]);
@@ -470,6 +476,8 @@ const char *twill_share_cause_text(int32_t cause)
         [TWILL_SHARE_MAP] =
             "another rank's memory could not be mapped (ulimit -v? TWILL_TUNE=heap_limit)",
         [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
+        [TWILL_SHARE_MEMORY] = "out of memory",
+        [TWILL_SHARE_RANDOM] = "getrandom() is refused",
     };
     return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
 }

@@ -324,9 +324,11 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
     }
     struct twill_tcp_incoming *incoming = new_incoming(c);
     if (incoming == NULL || !twill_tcp_hello_expect(c, &incoming->hello)) {
+        *why = incoming == NULL ? ENOMEM : errno;
+        if (incoming != NULL)
+            twill_secret_wipe(&incoming->hello, sizeof(incoming->hello));
         free(incoming);
         close(fd);
-        *why = ENOMEM;
         return false;
     }
     incoming->fd = fd;

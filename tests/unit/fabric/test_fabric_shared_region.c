@@ -2,6 +2,7 @@
 /* Shared memory among ranks: it is shared, or it is not where that is impossible, and all ranks
  * agree on it. */
 #include "fabric/shm/mapping.h"
+#include "tests/support/scarce.h"
 #include "tests/support/shared_ranks.h"
 
 #include <dirent.h>
@@ -227,6 +228,12 @@ static bool no_descriptors(void)
     return limit_to(RLIMIT_NOFILE, 0);
 }
 
+static bool no_random(void)
+{
+    scarce_random = true;
+    return true;
+}
+
 static bool other_network(void)
 {
     return unshare(CLONE_NEWNET) == 0;
@@ -243,12 +250,25 @@ static void test_obstacles(void **state)
     struct obstacle obstacles[] = {{small_files, "ulimit -f", true},
                                    {few_descriptors, "ulimit -n", true},
                                    {no_descriptors, "ulimit -n", true},
+                                   {no_random, "getrandom", true},
                                    {other_network, "network namespaces", false},
                                    {other_user, "different users", false}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(obstacles); i++) {
         twill_test_run_processes(5, obstacle_rank, &obstacles[i]);
         twill_test_run_mixed(5, 2, obstacle_rank, &obstacles[i]);
     }
+}
+
+static void test_no_memory(void **state)
+{
+    struct twill_fd_passing fd_passing = {.listener = -1};
+    (void)state;
+    if (TEST_SLOW)
+        skip();
+    scarce_memory = 0;
+    enum twill_share_cause cause = twill_fd_passing_exchange(&fd_passing);
+    scarce_memory = -1;
+    assert_string_equal(twill_share_cause_text(cause), "out of memory");
 }
 
 /* --- errors ---------------------------------------------------------------------------------- */
@@ -345,10 +365,11 @@ static void test_dumps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared),  cmocka_unit_test(test_tidy),
-        cmocka_unit_test(test_outlive), cmocka_unit_test(test_obstacles),
-        cmocka_unit_test(test_errors),  cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_dumps),   cmocka_unit_test(test_blind),
+        cmocka_unit_test(test_shared),    cmocka_unit_test(test_tidy),
+        cmocka_unit_test(test_outlive),   cmocka_unit_test(test_obstacles),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_dumps),     cmocka_unit_test(test_blind),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

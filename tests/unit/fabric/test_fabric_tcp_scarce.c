@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tcp transport when descriptors are scarce, and its messages for failed connections. */
+/* The tcp transport when descriptors or random numbers are scarce, and its messages for failed
+ * connections. */
+#include "tests/support/scarce.h"
 #include "tests/support/tcp_ends.h"
 
 #include <errno.h>
@@ -116,6 +118,37 @@ static void test_none_left(void **state)
 {
     (void)state;
     twill_test_run_processes(2, rank_none_left, NULL);
+}
+
+/* Rank 1 gets no random numbers for its answer to a connection: the error says so. */
+static void rank_without_random(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct tcp_end end;
+    (void)size;
+    (void)user;
+    TWILL_CHECK(end_open(&end, caller, NULL));
+    struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+    const struct twill_tcp_address *to = &t->common->address[1];
+    int intruder = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    TWILL_CHECK(rank == 1 || connect(intruder, &to->at.any, to->length) == 0);
+    TWILL_CHECK(rank_barrier(&end));
+    if (rank == 1) {
+        scarce_random = true;
+        twill_status status = twill_tcp_common_adopt(t, &end.end.error);
+        scarce_random = false;
+        twill_test_note(status == TWILL_ERR_SYSTEM &&
+                            strstr(end.end.error.message, "Operation not permitted") != NULL,
+                        __FILE__, __LINE__, "status %d: %s", status, end.end.error.message);
+    }
+    TWILL_CHECK(rank_barrier(&end));
+    close(intruder);
+    end_close(&end);
+}
+
+static void test_no_random(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, rank_without_random, NULL);
 }
 
 /* --- silent connections ---------------------------------------------------------------------- */
@@ -239,7 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_left), cmocka_unit_test(test_none_left),
         cmocka_unit_test(test_crowd),    cmocka_unit_test(test_sent_away),
-        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_words),    cmocka_unit_test(test_no_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
