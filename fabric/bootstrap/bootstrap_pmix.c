@@ -34,6 +34,7 @@ struct pmix_library {
     __typeof__(PMIx_Fence_nb) *fence;
     __typeof__(PMIx_Get) *get;
     __typeof__(PMIx_Error_string) *explain;
+    __typeof__(PMIx_Value_destruct) *destruct; /* NULL before PMIx 4.2 */
 };
 
 /* This process's PMIx client during set-up. */
@@ -63,6 +64,7 @@ static bool load_pmix(struct pmix_library *l)
     l->fence = (__typeof__(l->fence))dlsym(l->handle, "PMIx_Fence_nb");
     l->get = (__typeof__(l->get))dlsym(l->handle, "PMIx_Get");
     l->explain = (__typeof__(l->explain))dlsym(l->handle, "PMIx_Error_string");
+    l->destruct = (__typeof__(l->destruct))dlsym(l->handle, "PMIx_Value_destruct");
     if (l->init && l->finalize && l->put && l->commit && l->fence && l->get && l->explain)
         return true;
     dlclose(l->handle);
@@ -102,6 +104,16 @@ static int seconds_left(const struct pmix_session *s)
     return (int)twill_min(left / 1000000000 + 1, INT_MAX);
 }
 
+/* Free a value of PMIx_Get(), and the memory that it points to. */
+static void free_value(const struct pmix_session *s, pmix_value_t *value)
+{
+    if (value && s->library.destruct)
+        s->library.destruct(value);
+    else if (value && value->type == PMIX_STRING)
+        free(value->data.string);
+    free(value);
+}
+
 /* Get a value of a rank, or of the job with PMIX_RANK_WILDCARD. The caller frees it. */
 static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, const char *key,
                              pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
@@ -118,7 +130,7 @@ static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, con
     *value = NULL;
     TWILL_TRY(error, check_pmix(s, s->library.get(&whose, key, &patience, 1, value), what, error));
     if (!*value || (*value)->type != type) {
-        free(*value);
+        free_value(s, *value);
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %u: %s: a value of another type",
                           s->me.rank, what);
     }
@@ -131,7 +143,7 @@ static twill_status get_number(const struct pmix_session *s, const char *key, ui
     pmix_value_t *value;
     TWILL_TRY(error, get_pmix(s, PMIX_RANK_WILDCARD, key, PMIX_UINT32, &value, error));
     *number = value->data.uint32;
-    free(value);
+    free_value(s, value);
     return TWILL_OK;
 }
 
@@ -222,8 +234,7 @@ static twill_status exchange_pmix(const struct pmix_session *s, struct twill_job
         return TWILL_OK;
     TWILL_TRY(error, get_pmix(s, 0, PMIX_CONTACT_KEY, PMIX_STRING, &value, error));
     twill_status status = twill_launch_read_contact(job, params, value->data.string, error);
-    free(value->data.string);
-    free(value);
+    free_value(s, value);
     return status;
 }
 

@@ -172,13 +172,12 @@ static bool are_addresses(const char *text)
     return true;
 }
 
-twill_status twill_launch_read_contact(struct twill_job *job,
-                                       const struct twill_bootstrap_params *params,
-                                       const char *contact, struct twill_error *error)
+/* Parse rank 0's contact. key: for the text of its key, which the caller wipes. */
+static twill_status parse_contact(struct twill_job *job, const char *contact,
+                                  char key[TWILL_SECRET_TEXT], struct twill_error *error)
 {
     unsigned port = 0;
     int at = 0;
-    char key[TWILL_SECRET_TEXT] = "";
     _Static_assert(TWILL_SECRET_TEXT == 65, "matches the width in the format below");
     if (sscanf(contact, CONTACT_VERSION ",%5u,%64[0-9a-f-],%n", &port, key, &at) != 2 || at == 0 ||
         port == 0 || port > 65535 || !contact[at] || strlen(contact + at) >= sizeof(job->hosts) ||
@@ -195,11 +194,21 @@ twill_status twill_launch_read_contact(struct twill_job *job,
     job->has_key = strcmp(key, "-") != 0;
     if (job->has_key)
         TWILL_TRY(error, twill_secret_parse(&job->key, "the key of rank 0", key, error));
+    return TWILL_OK;
+}
+
+twill_status twill_launch_read_contact(struct twill_job *job,
+                                       const struct twill_bootstrap_params *params,
+                                       const char *contact, struct twill_error *error)
+{
+    char key[TWILL_SECRET_TEXT] = "";
+    twill_status status = parse_contact(job, contact, key, error);
+    twill_secret_wipe(key, sizeof(key));
+    TWILL_TRY(error, status);
     if (job->has_key == is_given(params))
         return TWILL_FAIL(
             error, TWILL_ERR_CONFIG, "rank %d: TWILL_JOB or TWILL_KEY_FILE is set %s, but not %s",
             job->rank, job->has_key ? "here" : "for rank 0", job->has_key ? "for rank 0" : "here");
-    twill_secret_wipe(key, sizeof(key));
     return TWILL_OK;
 }
 

@@ -276,6 +276,37 @@ static void contacts(void **state)
     assert_non_null(strstr(error.message, "set for rank 0, but not here"));
 }
 
+/* The last secret of the size of a key's text that was wiped: replaces libsodium's function. */
+static char wiped[TWILL_SECRET_TEXT];
+
+void sodium_memzero(void *secret, size_t bytes);
+void sodium_memzero(void *secret, size_t bytes)
+{
+    if (bytes == sizeof(wiped))
+        memcpy(wiped, secret, bytes);
+    memset(secret, 0, bytes);
+}
+
+/* No copy of the key's text is left, also if the contact is refused. */
+static void keys_are_wiped(void **state)
+{
+    static const char key[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    static const char *const table[] = {"twill1,1,%s,10.0.0.1", "twill1,0,%s,10.0.0.1",
+                                        "twill1,1,%s,?", "twill1,1,%s"};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
+        for (int given = 0; given < 2; given++) {
+            struct twill_bootstrap_params params = {.job = given ? "12ab" : NULL};
+            struct twill_job job = {.rank = 1};
+            char contact[TWILL_JOB_CONTACT];
+            snprintf(contact, sizeof(contact), table[i], key);
+            memset(wiped, 0, sizeof(wiped));
+            bool good = twill_launch_read_contact(&job, &params, contact, NULL) == TWILL_OK;
+            assert_true(good == (i == 0 && !given));
+            assert_string_equal(wiped, key);
+        }
+}
+
 /* Random contacts, mostly good ones with a byte changed: an error, or plausible values. */
 static void damaged_contacts(void **state)
 {
@@ -383,6 +414,7 @@ int main(void)
         cmocka_unit_test(host_lists),
         cmocka_unit_test(contacts),
         cmocka_unit_test(damaged_contacts),
+        cmocka_unit_test(keys_are_wiped),
         cmocka_unit_test(apinfo),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
