@@ -41,11 +41,6 @@ size_t twill_imm_most(const struct twill_world *world, const struct twill_select
 
 /* --- curves ----------------------------------------------------------------------------------- */
 
-static uint64_t times(uint64_t rate, uint64_t bytes)
-{
-    return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
-}
-
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes)
 {
     unsigned low = 0, high = candidate->points;
@@ -57,7 +52,7 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
             high = middle;
     }
     const struct twill_curve_point *point = &candidate->point[low];
-    uint64_t more = times(point->rate, bytes - point->bytes);
+    uint64_t more = twill_rate_time(point->rate, bytes - point->bytes);
     return point->falls ? point->picoseconds - more : point->picoseconds + more;
 }
 

@@ -59,6 +59,12 @@ struct twill_machine_model {
     uint64_t segment, segment_rank, segment_net, window;
 };
 
+/* Return the picoseconds that `bytes` take at `rate` picoseconds per KiB. */
+static inline uint64_t twill_rate_time(uint64_t rate, uint64_t bytes)
+{
+    return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
+}
+
 /* Return a built-in model, "auto" first; NULL past the end. */
 const struct twill_machine_model *twill_machine_model_at(size_t index);
 const struct twill_machine_model *twill_machine_model_find(const char *name);

@@ -8,11 +8,6 @@
 
 /* --- sizes and resources -------------------------------------------------------------------- */
 
-static uint64_t per_kib(uint64_t rate, uint64_t bytes)
-{
-    return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
-}
-
 /* Return the bytes of a step's blocks; partials of narrow floats take 32 bits an element. */
 static uint64_t operand_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
@@ -56,7 +51,7 @@ static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t
                                 uint64_t latency, uint64_t *start)
 {
     uint32_t node = p->world->node[from], other = p->world->node[to];
-    uint64_t occupied = per_kib(p->model->interface, bytes);
+    uint64_t occupied = twill_rate_time(p->model->interface, bytes);
     *start = later(*start, p->node_out[node]);
     p->node_out[node] = *start + occupied;
     p->busy_node[node] += occupied;
@@ -70,8 +65,8 @@ static uint64_t time_alone(const struct twill_pricing *p, const struct twill_pri
                            uint64_t bytes)
 {
     uint32_t node = p->world->node[lane->rank];
-    return later(per_kib(link_of(p, lane->at)->gap, bytes),
-                 per_kib(p->model->interface, bytes) * p->world->node_size[node]);
+    return later(twill_rate_time(link_of(p, lane->at)->gap, bytes),
+                 twill_rate_time(p->model->interface, bytes) * p->world->node_size[node]);
 }
 
 /* Return whether the core itself moves the bytes of a message: on a node, and with TCP. */
@@ -85,7 +80,7 @@ static void message_send(struct twill_pricing *p, struct twill_price_lane *lane,
 {
     uint32_t from = lane->rank, to = step->peer[0];
     const struct twill_link_cost *link = link_of(p, lane->at);
-    uint64_t bytes = operand_bytes(p, step), time = per_kib(link->gap, bytes), there = 0;
+    uint64_t bytes = operand_bytes(p, step), time = twill_rate_time(link->gap, bytes), there = 0;
     bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
     uint64_t moved = moves(p, lane->at) ? time : 0;
     core_occupy(p, lane, link->overhead + moved);
@@ -116,7 +111,7 @@ static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane 
     uint64_t bytes = operand_bytes(p, step), sent = lane->time;
     bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
     if (lane->posted == lane->at || p->step[lane->posted].op != TWILL_STEP_SEND)
-        sent += link->overhead + (remote ? 0 : per_kib(link->gap, bytes));
+        sent += link->overhead + (remote ? 0 : twill_rate_time(link->gap, bytes));
     if (!remote)
         return sent + link->latency;
     sent -= lane->moved; /* bytes are in flight while the sending core moves them */
@@ -127,7 +122,7 @@ static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane 
 
 static uint64_t reduce_cost(const struct twill_pricing *p, uint64_t bytes)
 {
-    return per_kib(p->reduce_cost, bytes);
+    return twill_rate_time(p->reduce_cost, bytes);
 }
 
 /* Return the SEND of the first RECV posted since the last WAIT that has not been sent, or
@@ -179,7 +174,7 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
                            uint32_t peer, enum twill_link_class link, bool writes, uint64_t bytes)
 {
     unsigned level = p->leaves[link];
-    uint64_t occupied = per_kib(p->model->link[link].port, bytes);
+    uint64_t occupied = twill_rate_time(p->model->link[link].port, bytes);
     if (occupied == 0 || level == TWILL_LEVEL_COUNT)
         return 0;
     size_t first = (size_t)level * p->world->size;
@@ -205,12 +200,12 @@ static uint64_t memory_time(struct twill_pricing *p, const struct twill_price_la
     unsigned space = twill_operand_space(operand);
     bool shared = space == TWILL_SHARED;
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
-        return per_kib(shared ? p->model->bounce : p->model->copy, bytes);
+        return twill_rate_time(shared ? p->model->bounce : p->model->copy, bytes);
     enum twill_link_class class = class_to(p, lane, peer);
     const struct twill_link_cost *link = &p->model->link[class];
-    uint64_t time = shared || space == TWILL_IMM ? per_kib(link->shared, bytes)
-                    : p->fetches                 ? p->model->fetch + per_kib(link->fetched, bytes)
-                                                 : per_kib(link->mapped, bytes);
+    uint64_t time = shared || space == TWILL_IMM ? twill_rate_time(link->shared, bytes)
+                    : p->fetches ? p->model->fetch + twill_rate_time(link->fetched, bytes)
+                                 : twill_rate_time(link->mapped, bytes);
     uint64_t passed = pass_ports(p, lane, peer, class, writes, bytes);
     if (!p->whole)
         return later(time, passed);
@@ -348,7 +343,8 @@ static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *l
         break;
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
-        core_occupy(p, lane, p->model->raise + per_kib(p->model->bounce, operand_bytes(p, step)));
+        core_occupy(p, lane,
+                    p->model->raise + twill_rate_time(p->model->bounce, operand_bytes(p, step)));
         p->when[lane->at] = lane->time;
         wake(p, lane->at);
         break;
@@ -475,7 +471,8 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
         segmented->model = model;
         segmented->type = p->type;
     }
-    return entry + segmented->one + per_kib(segmented->each * 1024 / segment, bytes - segment);
+    return entry + segmented->one +
+           twill_rate_time(segmented->each * 1024 / segment, bytes - segment);
 }
 
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *p)

@@ -174,19 +174,13 @@ static void divide_memory(struct twill_pricing *p)
         p->leaves[link] = (uint8_t)twill_link_leaves(p->world, (enum twill_link_class)link);
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 29;
-}
-
 static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
 {
     uint64_t word[sizeof(*s->steps) / sizeof(uint64_t)];
     for (uint32_t i = 0; i < s->count; i++) {
         memcpy(word, &s->steps[i], sizeof(word));
         for (size_t w = 0; w < TWILL_ARRAY_LENGTH(word); w++)
-            hash = mix(hash, word[w]);
+            hash = twill_hash_mix(hash, word[w]);
     }
     return hash;
 }
@@ -195,20 +189,21 @@ static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
 static void unpack_schedules(struct twill_pricing *p)
 {
     uint32_t lanes = 0;
-    uint64_t hash = mix(mix(mix(1, p->mode), p->segments), (uint64_t)p->blocks << 1 | p->fetches);
+    uint64_t hash = twill_hash_mix(twill_hash_mix(twill_hash_mix(1, p->mode), p->segments),
+                                   (uint64_t)p->blocks << 1 | p->fetches);
     for (uint32_t r = 0; r < p->world->size; r++) {
         const struct twill_schedule *s = &p->schedule[r];
         if (s->count > 0)
             memcpy(&p->step[p->base[r]], s->steps, s->count * sizeof(*p->step));
         if (s->count > p->most_steps)
             p->most_steps = s->count;
-        hash = mix(hash, (uint64_t)s->shared_blocks << 32 | s->count);
+        hash = twill_hash_mix(hash, (uint64_t)s->shared_blocks << 32 | s->count);
         hash = mix_steps(hash, s);
         for (uint32_t l = 0; l < s->lanes; l++) {
             uint32_t at = p->base[r] + s->lane_first[l], end = p->base[r] + s->lane_first[l + 1];
             p->first[lanes++] =
                 (struct twill_price_lane){.rank = r, .at = at, .end = end, .posted = at};
-            hash = mix(hash, end);
+            hash = twill_hash_mix(hash, end);
         }
     }
     p->fingerprint = hash;

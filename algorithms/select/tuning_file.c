@@ -302,28 +302,22 @@ void twill_tuning_destroy(struct twill_tuning *tuning)
     free(tuning);
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 29;
-}
-
 uint64_t twill_tuning_hash(const struct twill_tuning *tuning)
 {
     struct twill_machine_model model = tuning->model;
     uint64_t hash = 1, *field;
     char name[40];
     for (size_t i = 0; twill_machine_model_field(&model, i, name, &field); i++)
-        hash = mix(hash, *field);
+        hash = twill_hash_mix(hash, *field);
     for (size_t i = 0; i < tuning->count; i++) {
         const struct twill_measured *m = &tuning->measured[i];
         for (const char *c = m->algorithm->name; *c != '\0'; c++)
-            hash = mix(hash, (unsigned char)*c);
+            hash = twill_hash_mix(hash, (unsigned char)*c);
         for (unsigned p = 0; p < TWILL_PARAMETERS; p++)
-            hash = mix(hash, m->parameter[p]);
-        hash = mix(hash, (uint64_t)m->collective << 8 | (uint64_t)(m->protocol + 1));
-        hash = mix(hash, (uint64_t)m->nodes << 32 | m->ranks);
-        hash = mix(mix(hash, m->bytes), m->picoseconds);
+            hash = twill_hash_mix(hash, m->parameter[p]);
+        hash = twill_hash_mix(hash, (uint64_t)m->collective << 8 | (uint64_t)(m->protocol + 1));
+        hash = twill_hash_mix(hash, (uint64_t)m->nodes << 32 | m->ranks);
+        hash = twill_hash_mix(twill_hash_mix(hash, m->bytes), m->picoseconds);
     }
     return hash != 0 ? hash : 1;
 }

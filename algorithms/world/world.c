@@ -69,20 +69,15 @@ static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t
 }
 
 /* Fill in `order` and `position`: ranks of each unit of each level are contiguous, so that a ring
- * enters and leaves every unit once. */
-static bool arrange_ranks(struct twill_world *world)
+ * enters and leaves every unit once. first: [size + 1] scratch. */
+static void arrange_ranks(struct twill_world *world, uint32_t *first)
 {
-    uint32_t *first = malloc(((size_t)world->size + 1) * sizeof(*first));
-    if (first == NULL)
-        return false;
     memcpy(world->order, world->by_rank, world->size * sizeof(*world->order));
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
         if (level == TWILL_LEVEL_NODE || world->unit[level] != NULL)
             arrange_by(world, level == TWILL_LEVEL_NODE ? world->node : world->unit[level], first);
     for (uint32_t i = 0; i < world->size; i++)
         world->position[world->order[i]] = i;
-    free(first);
-    return true;
 }
 
 uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit)
@@ -101,6 +96,7 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "world: size is %u, must be 1 to %u", size,
                           TWILL_WORLD_MAX_RANKS);
     struct labelled *sorted = malloc(size * sizeof(*sorted));
+    uint32_t *first = malloc(((size_t)size + 1) * sizeof(*first));
     world->size = size;
     world->node = calloc(size, sizeof(uint32_t));
     world->local = calloc(size, sizeof(uint32_t));
@@ -110,10 +106,11 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
     world->by_rank = calloc(size, sizeof(uint32_t));
     world->order = calloc(size, sizeof(uint32_t));
     world->position = calloc(size, sizeof(uint32_t));
-    if (sorted == NULL || world->node == NULL || world->local == NULL || world->node_size == NULL ||
-        world->node_first == NULL || world->member == NULL || world->by_rank == NULL ||
-        world->order == NULL || world->position == NULL) {
+    if (sorted == NULL || first == NULL || world->node == NULL || world->local == NULL ||
+        world->node_size == NULL || world->node_first == NULL || world->member == NULL ||
+        world->by_rank == NULL || world->order == NULL || world->position == NULL) {
         free(sorted);
+        free(first);
         twill_world_destroy(world);
         return world_no_memory(size, error);
     }
@@ -121,11 +118,9 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
         sorted[r] = (struct labelled){.label = label[r], .rank = r};
     find_leaders(world->node, sorted, size);
     ranks_number(world);
+    arrange_ranks(world, first);
     free(sorted);
-    if (!arrange_ranks(world)) {
-        twill_world_destroy(world);
-        return world_no_memory(size, error);
-    }
+    free(first);
     return TWILL_OK;
 }
 
@@ -161,10 +156,12 @@ twill_status twill_world_set_level(struct twill_world *world, twill_level level,
     if ((unsigned)level >= TWILL_LEVEL_COUNT || level == TWILL_LEVEL_NODE)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "world: level %d cannot be set", (int)level);
     struct labelled *sorted = malloc(world->size * sizeof(*sorted));
+    uint32_t *first = malloc(((size_t)world->size + 1) * sizeof(*first));
     uint32_t *unit = calloc(world->size, sizeof(*unit));
     uint32_t *spare = calloc(world->size, sizeof(*spare));
-    if (sorted == NULL || unit == NULL || spare == NULL) {
+    if (sorted == NULL || first == NULL || unit == NULL || spare == NULL) {
         free(sorted);
+        free(first);
         free(unit);
         free(spare);
         return world_no_memory(world->size, error);
@@ -181,9 +178,11 @@ twill_status twill_world_set_level(struct twill_world *world, twill_level level,
         world->unit[below] = spare;
         spare = old;
     }
+    arrange_ranks(world, first);
     free(sorted);
+    free(first);
     free(spare);
-    return arrange_ranks(world) ? TWILL_OK : world_no_memory(world->size, error);
+    return TWILL_OK;
 }
 
 void twill_world_destroy(struct twill_world *world)
@@ -219,14 +218,11 @@ uint32_t twill_world_narrowest(const struct twill_world *world)
     return narrowest;
 }
 
-/* Parse a number of ranks or nodes and advance *text. Returns 0 if there is none, or if it is too
- * large. */
-static uint32_t count_read(const char **text)
+uint32_t twill_world_read_count(const char *text, const char **end)
 {
     uint64_t value = 0;
-    for (; **text >= '0' && **text <= '9'; ++*text)
-        if (value <= TWILL_WORLD_MAX_RANKS)
-            value = value * 10 + (uint64_t)(**text - '0');
+    for (*end = text; **end >= '0' && **end <= '9'; ++*end)
+        value = twill_min(value * 10 + (uint64_t)(**end - '0'), TWILL_WORLD_MAX_RANKS + 1);
     return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
 }
 
@@ -238,11 +234,11 @@ static twill_status parse_shape(const char *variable, const char *container, con
     const char *at = text;
     uint64_t total = 0;
     for (uint32_t node = 0;;) {
-        uint32_t times = 1, ranks = count_read(&at);
+        uint32_t times = 1, ranks = twill_world_read_count(at, &at);
         if (node == 0 && *at == 'x') {
             at++;
             times = ranks;
-            ranks = count_read(&at);
+            ranks = twill_world_read_count(at, &at);
         }
         bool only = times != 1 || (at != text && memchr(text, 'x', (size_t)(at - text)) != NULL);
         if (ranks == 0 || times == 0 || (*at != '\0' && (only || *at != '+')))

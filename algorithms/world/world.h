@@ -33,7 +33,8 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
                                 struct twill_error *error);
 /* Set the unit of a level that each rank is in: any labels, equal in the same unit; units are
  * numbered by their lowest rank. Levels nest, in whichever order they are set: units are split at
- * the boundaries of levels above, and a group holds whole nodes. Not for TWILL_LEVEL_NODE. */
+ * the boundaries of levels above, and a group holds whole nodes. Not for TWILL_LEVEL_NODE. The
+ * world is unchanged on failure. */
 twill_status twill_world_set_level(struct twill_world *world, twill_level level,
                                    const uint32_t *label, struct twill_error *error);
 void twill_world_destroy(struct twill_world *world);
@@ -50,6 +51,10 @@ twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *
 /* Parse "2x3" (groups x nodes), or a list, into a label per node, for TWILL_LAYOUT=groups. */
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
+
+/* Parse a number of ranks or units from 1. Returns 0 if there is none, or if it is too large; *end
+ * is behind its digits. */
+uint32_t twill_world_read_count(const char *text, const char **end);
 
 /* Create a world from a text: "24x8" (nodes x ranks), "24x2x8" (nodes x packages x ranks),
  * "24x2x4x8" (nodes x packages x L3 caches x ranks), "4+2" (ranks of each node), or by name, each

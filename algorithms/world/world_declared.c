@@ -28,15 +28,6 @@ static twill_status refuse_declaration(const char *text, const char *at, struct 
         text, quote, *at != '\0' ? at : "its end", quote, TWILL_WORLD_MAX_RANKS);
 }
 
-/* Parse a number from 1; returns 0 if it is none, or too large. */
-static uint32_t read_count(const char *text, const char **end)
-{
-    uint64_t value = 0;
-    for (*end = text; **end >= '0' && **end <= '9'; ++*end)
-        value = twill_min(value * 10 + (uint64_t)(**end - '0'), TWILL_WORLD_MAX_RANKS + 1);
-    return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
-}
-
 /* "48x2x4x8" */
 static bool read_sizes(struct declared *d, const char *text, const char **at)
 {
@@ -49,7 +40,7 @@ static bool read_sizes(struct declared *d, const char *text, const char **at)
     unsigned numbers = 0;
     for (*at = text; numbers < TWILL_ARRAY_LENGTH(number);) {
         const char *from = *at;
-        number[numbers] = read_count(from, at);
+        number[numbers] = twill_world_read_count(from, at);
         if (number[numbers] == 0) {
             *at = from;
             return false;
@@ -86,7 +77,7 @@ static bool read_names(struct declared *d, const char *text, const char **at)
         const char *end = *at + length + 1;
         if (key == KEYS || d->count[key] != 0)
             return false;
-        d->count[key] = read_count(end, &end);
+        d->count[key] = twill_world_read_count(end, &end);
         if (d->count[key] == 0 || (*end != ',' && *end != '\0'))
             return false;
         *at = end;
@@ -102,7 +93,7 @@ static twill_status create_uneven(struct twill_world *world, const char *text,
 {
     uint64_t ranks = 0;
     for (const char *at = text; *at != '\0'; at += *at == '+') {
-        uint32_t more = read_count(at, &at);
+        uint32_t more = twill_world_read_count(at, &at);
         ranks += more;
         if (more == 0 || (*at != '+' && *at != '\0') || ranks > TWILL_WORLD_MAX_RANKS)
             return refuse_declaration(text, at, error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The world, declared shapes, and the division of a buffer into blocks. */
 #include "algorithms/world/world_levels.h"
+#include "tests/support/scarce.h"
 #include "tests/support/schedules.h"
 
 #include <setjmp.h>
@@ -168,6 +169,29 @@ static void test_levels_refused(void **state)
                      TWILL_ERR_ARGUMENT);
     assert_non_null(strstr(error.message, "level 4"));
     assert_int_equal(twill_world_set_level(&w, TWILL_LEVEL_COUNT, label, NULL), TWILL_ERR_ARGUMENT);
+    twill_world_destroy(&w);
+}
+
+/* Whichever allocation of twill_world_set_level() fails, the world is as it was. */
+static void test_levels_without_memory(void **state)
+{
+    (void)state;
+    struct twill_world w;
+    static const uint32_t node[4] = {0, 0, 0, 0}, level[4] = {0, 1, 0, 1};
+    static const uint32_t before[4] = {0, 1, 2, 3}, after[4] = {0, 2, 1, 3};
+    twill_status status = TWILL_ERR_MEMORY;
+    if (TEST_SLOW)
+        skip();
+    assert_int_equal(twill_world_create(&w, 4, node, NULL), TWILL_OK);
+    for (int succeed = 0; status == TWILL_ERR_MEMORY; succeed++) {
+        assert_memory_equal(w.order, before, sizeof(before));
+        assert_null(w.unit[TWILL_LEVEL_NUMA]);
+        scarce_memory = succeed;
+        status = twill_world_set_level(&w, TWILL_LEVEL_NUMA, level, NULL);
+        scarce_memory = -1;
+    }
+    assert_int_equal(status, TWILL_OK);
+    assert_memory_equal(w.order, after, sizeof(after));
     twill_world_destroy(&w);
 }
 
@@ -370,10 +394,15 @@ static void test_long_hierarchy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worlds),      cmocka_unit_test(test_world_limits),
-        cmocka_unit_test(test_levels),      cmocka_unit_test(test_levels_refused),
-        cmocka_unit_test(test_parse_nodes), cmocka_unit_test(test_block_range),
-        cmocka_unit_test(test_hierarchies), cmocka_unit_test(test_long_hierarchy),
+        cmocka_unit_test(test_worlds),
+        cmocka_unit_test(test_world_limits),
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_levels_refused),
+        cmocka_unit_test(test_levels_without_memory),
+        cmocka_unit_test(test_parse_nodes),
+        cmocka_unit_test(test_block_range),
+        cmocka_unit_test(test_hierarchies),
+        cmocka_unit_test(test_long_hierarchy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
