@@ -78,7 +78,8 @@ static _Noreturn void be_agent(const struct twill_options *options, const struct
     if (good && setrlimit(RLIMIT_NOFILE, &options->files) == 0 &&
         sigprocmask(SIG_SETMASK, mask, NULL) == 0)
         execvp(word[0], (char *const *)word);
-    twill_complain("cannot run %s: %s", word[0] ? word[0] : "an agent", strerror(errno));
+    dprintf(STDERR_FILENO, TWILL_COMPLAINT "cannot run %s: %s\n", word[0] ? word[0] : "an agent",
+            strerror(errno)); /* to files[2], not to twillrun's own output */
     _exit(126);
 }
 

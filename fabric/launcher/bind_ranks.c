@@ -73,11 +73,12 @@ static void choose_binding(struct twill_launch *launch, const struct twill_topol
         return;
     }
     launch->cpus = calloc(ranks, sizeof(*launch->cpus));
-    if (!launch->cpus ||
-        twill_topology_bind(topology, ranks,
-                            bind == TWILL_BIND_AUTO ? to[TWILL_BIND_CORE] : to[bind], launch->cpus,
-                            &error) != TWILL_OK)
+    if (!launch->cpus)
         leave_unbound(launch, "ranks are not bound: out of memory");
+    else if (twill_topology_bind(topology, ranks,
+                                 bind == TWILL_BIND_AUTO ? to[TWILL_BIND_CORE] : to[bind],
+                                 launch->cpus, &error) != TWILL_OK)
+        leave_unbound(launch, "ranks are not bound: %s", error.message);
 }
 
 void twill_launch_bind(struct twill_launch *launch)

@@ -13,6 +13,7 @@
 
 #define REPORT_NS    UINT64_C(5000000000) /* for a host to report, beyond grace and TWILL_TERM_NS */
 #define AGENT_END_NS UINT64_C(5000000000) /* for an agent or server to end: above TWILL_TERM_NS */
+#define FRONT_POLLS  (2 + TWILL_OUTPUTS)  /* signals, input, output; then three for each host */
 
 /* The job on several hosts. A local variable of twill_front_run(). */
 struct front {
@@ -35,7 +36,7 @@ struct front {
 
 /* --- ends ------------------------------------------------------------------------------------ */
 
-/* Send a frame at once: the next turn may block on our standard output. */
+/* Send a frame at once. */
 static void send_agent(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
 {
     (void)twill_pipe_put(&agent->pipe, kind, 0, value, NULL, 0);
@@ -112,7 +113,8 @@ static int hosts_left(const struct front *front)
     return left;
 }
 
-/* Report whether there is nothing to read from it. We may have been blocked on our own output. */
+/* Report whether there is nothing to read from it. While our own output is full, nothing is read.
+ */
 static bool agent_is_silent(const struct twill_agent *agent)
 {
     struct pollfd one = {.fd = agent->pipe.in, .events = POLLIN};
@@ -326,8 +328,10 @@ static void forward_stdin(struct front *front, struct twill_agent *root)
 static int time_left(const struct front *front)
 {
     uint64_t now = twill_now(), until = UINT64_MAX;
+    if (front->stop_request.until_ns > now) /* output without a reader is dropped then */
+        until = front->stop_request.until_ns;
     if (front->ending)
-        until = front->end_ns;
+        until = twill_min(until, front->end_ns);
     else
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state != TWILL_HOST_IDLE &&
@@ -341,6 +345,8 @@ static int time_left(const struct front *front)
 /* Fill polls for agents that are open: poll() takes at most RLIMIT_NOFILE entries. */
 static nfds_t fill_agent_polls(struct front *front, nfds_t used)
 {
+    /* Nothing reads our output: stop reading, so that hosts wait and memory is bounded. */
+    bool full = twill_output_full(STDOUT_FILENO) || twill_output_full(STDERR_FILENO);
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
         bool waiting = twill_pipe_waiting(&agent->pipe) > 0;
@@ -348,9 +354,9 @@ static nfds_t fill_agent_polls(struct front *front, nfds_t used)
         if (agent->pipe.in < 0 && agent->said.from < 0)
             continue;
         agent->polls = front->polls + used;
-        agent->polls[0] = (struct pollfd){.fd = agent->pipe.in, .events = POLLIN};
+        agent->polls[0] = (struct pollfd){.fd = full ? -1 : agent->pipe.in, .events = POLLIN};
         agent->polls[1] = (struct pollfd){.fd = waiting ? agent->pipe.out : -1, .events = POLLOUT};
-        agent->polls[2] = (struct pollfd){.fd = agent->said.from, .events = POLLIN};
+        agent->polls[2] = (struct pollfd){.fd = full ? -1 : agent->said.from, .events = POLLIN};
         used += 3;
     }
     return used;
@@ -363,7 +369,8 @@ static bool front_turn(struct front *front)
     bool reading = front->input && front->window > 0 && root->state == TWILL_HOST_RUNNING;
     polls[0] = (struct pollfd){.fd = front->signals, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = reading ? STDIN_FILENO : -1, .events = POLLIN};
-    if (poll(polls, fill_agent_polls(front, 2), time_left(front)) < 0)
+    twill_output_polls(polls + 2);
+    if (poll(polls, fill_agent_polls(front, FRONT_POLLS), time_left(front)) < 0)
         return errno == EINTR;
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
@@ -381,6 +388,7 @@ static bool front_turn(struct front *front)
     if (polls[0].revents != 0)
         read_front_signals(front);
     check_deadlines(front);
+    twill_output_flush(&front->stop_request);
     return true;
 }
 
@@ -389,7 +397,7 @@ static bool open_front(struct front *front)
     const struct twill_options *options = front->options;
     front->agent = calloc((size_t)options->sites, sizeof(*front->agent));
     front->child = calloc((size_t)options->ranks, sizeof(*front->child));
-    front->polls = calloc(2 + 3 * (size_t)options->sites, sizeof(*front->polls));
+    front->polls = calloc(FRONT_POLLS + 3 * (size_t)options->sites, sizeof(*front->polls));
     if (!front->agent || !front->child || !front->polls) {
         twill_complain("no memory for %d ranks", options->ranks);
         return false;
@@ -398,7 +406,7 @@ static bool open_front(struct front *front)
         front->agent[i] =
             (struct twill_agent){.pipe = {.in = -1, .out = -1}, .said = {.from = -1, .label = ""}};
     for (int rank = 0; rank < options->ranks; rank++)
-        twill_child_name(options, &front->child[rank], rank, &front->stop_request);
+        twill_child_name(options, &front->child[rank], rank);
     front->input = true;
     front->window = TWILL_INPUT_WINDOW;
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;
@@ -431,6 +439,8 @@ int twill_front_run(const struct twill_options *options)
             twill_agent_end(&front.agent[i], AGENT_END_NS);
         for (int i = 0; i < 2 * options->ranks; i++)
             twill_stream_end(&front.child[i / 2].out[i % 2]);
+        if (!twill_output_drain(&front.stop_request) && code == 0)
+            code = 1;
     }
     free(front.agent);
     free(front.child);

@@ -76,15 +76,13 @@ struct twill_stop_request {
 
 /* A pipe of output and its incomplete last line. */
 struct twill_stream {
-    int from;                                      /* -1: at its end, or on another host */
-    int to;                                        /* standard output or error */
-    int rank;                                      /* that writes it */
-    struct twill_pipe *link;                       /* forward it as frames there; or NULL */
-    const char *label;                             /* before each line; may be empty */
-    const struct twill_stop_request *stop_request; /* or NULL */
-    bool relayed; /* from another twillrun: remove its TWILL_COMPLAINT */
-    bool stuck;   /* the last output was dropped, as no process read it */
-    int lost;     /* errno: it cannot be written any more */
+    int from;                /* -1: at its end, or on another host */
+    int to;                  /* STDOUT_FILENO or STDERR_FILENO */
+    int rank;                /* that writes it */
+    struct twill_pipe *link; /* forward it as frames there; or NULL */
+    const char *label;       /* before each line; may be empty */
+    bool relayed;            /* messages of another host: as plain text, without TWILL_COMPLAINT */
+    bool lost;               /* it cannot be written any more */
     char *line;
     size_t used, capacity;
 };
@@ -131,10 +129,26 @@ struct twill_launch {
     bool input_ended;
 };
 
-/* Print "twillrun: ..." to standard error. */
-void twill_complain(const char *format, ...) TWILL_PRINTF(1, 2);
 /* Parse a decimal number. False if it is malformed or outside low .. high. */
 bool twill_read_number(const char *text, long low, long high, int *value);
+
+/* --- output.c: standard output and error, which never block --- */
+#define TWILL_OUTPUTS 2
+/* Open them again without blocking, where that is possible. */
+void twill_output_open(void);
+/* Print "twillrun: ..." to standard error, control characters as '?'. */
+void twill_complain(const char *format, ...) TWILL_PRINTF(1, 2);
+/* Write to STDOUT_FILENO or STDERR_FILENO, or queue what does not fit. False: output is lost, and a
+ * message was printed. */
+bool twill_output_put(int to, const char *data, size_t bytes);
+/* Report whether so much is queued that no more is to be read for it. */
+bool twill_output_full(int to);
+/* Fill the entries to poll for space in them. */
+void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS]);
+/* Write what there is space for; drop the rest if the user does not wait for a reader any more. */
+void twill_output_flush(const struct twill_stop_request *stop_request);
+/* Wait until all is written, or dropped. False: output is lost. */
+bool twill_output_drain(const struct twill_stop_request *stop_request);
 
 /* Parse the command line. Returns 0 to go on; else the program is to exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
@@ -165,9 +179,8 @@ int twill_signals_take(sigset_t *mask);
 /* Start the ranks of this host. On failure, begin to end the job and return its exit code. */
 int twill_launch_start(struct twill_launch *launch);
 
-/* Make a child the given rank, with closed streams that obey stop_request. */
-void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
-                      const struct twill_stop_request *stop_request);
+/* Make a child the given rank, with closed streams. */
+void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank);
 /* Start child[index]. Returns 0, or the exit code for the job after a message. */
 int twill_child_start(struct twill_launch *launch, int index);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames over pipes. */
-#include "fabric/launcher/pipe.h"
+#include "fabric/launcher/launcher.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,6 +36,21 @@ static bool grow_buffer(char **buffer, size_t used, size_t *capacity, size_t byt
     return true;
 }
 
+bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes)
+{
+    if (pipe->sent > pipe->out_used / 2) {
+        memmove(pipe->outbox, pipe->outbox + pipe->sent, twill_pipe_waiting(pipe));
+        pipe->out_used -= pipe->sent;
+        pipe->sent = 0;
+    }
+    if (!grow_buffer(&pipe->outbox, pipe->out_used, &pipe->out_capacity, bytes))
+        return false;
+    if (bytes > 0)
+        memcpy(pipe->outbox + pipe->out_used, data, bytes);
+    pipe->out_used += bytes;
+    return true;
+}
+
 bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_t rank,
                     uint32_t value, const void *data, size_t bytes)
 {
@@ -46,22 +61,13 @@ bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_
                                   .bytes = (uint32_t)bytes};
     if (pipe->out < 0)
         return false;
-    if (pipe->sent > pipe->out_used / 2) {
-        memmove(pipe->outbox, pipe->outbox + pipe->sent, twill_pipe_waiting(pipe));
-        pipe->out_used -= pipe->sent;
-        pipe->sent = 0;
-    }
-    if (!grow_buffer(&pipe->outbox, pipe->out_used, &pipe->out_capacity, sizeof(header) + bytes)) {
-        close(pipe->out);
-        pipe->out = -1;
-        pipe->sent = pipe->out_used = 0;
-        return false;
-    }
-    memcpy(pipe->outbox + pipe->out_used, &header, sizeof(header));
-    if (bytes > 0)
-        memcpy(pipe->outbox + pipe->out_used + sizeof(header), data, bytes);
-    pipe->out_used += sizeof(header) + bytes;
-    return true;
+    if (twill_pipe_append(pipe, &header, sizeof(header)) && twill_pipe_append(pipe, data, bytes))
+        return true;
+    twill_complain("no memory for %zu bytes to another twillrun", bytes);
+    close(pipe->out);
+    pipe->out = -1;
+    pipe->sent = pipe->out_used = 0;
+    return false;
 }
 
 bool twill_pipe_flush(struct twill_pipe *pipe)

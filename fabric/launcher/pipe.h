@@ -53,6 +53,8 @@ struct twill_pipe {
     size_t sent, out_used, out_capacity; /* [sent, out_used) is not written yet */
 };
 
+/* Queue bytes that are not a frame. False: no memory. */
+bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes);
 /* Queue a frame. False: no memory, or the pipe is closed; nothing more is written then. */
 bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_t rank,
                     uint32_t value, const void *data, size_t bytes);

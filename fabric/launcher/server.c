@@ -160,10 +160,13 @@ static bool open_link(struct twill_pipe *link)
         return false;
     }
     close(null);
-    if (write(link->out, mark, sizeof(mark) - 1) != (ssize_t)sizeof(mark) - 1)
-        return false;
+    twill_output_open();
     (void)fcntl(link->in, F_SETFL, fcntl(link->in, F_GETFL) | O_NONBLOCK);
     (void)fcntl(link->out, F_SETFL, fcntl(link->out, F_GETFL) | O_NONBLOCK);
+    if (!twill_pipe_append(link, mark, sizeof(mark) - 1)) {
+        twill_complain("--server: no memory");
+        return false;
+    }
     return twill_pipe_put(link, TWILL_FRAME_HELLO, 0, TWILL_FRAME_PROTOCOL, TWILL_VERSION_TEXT,
                           strlen(TWILL_VERSION_TEXT));
 }
@@ -212,7 +215,7 @@ static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *j
     }
     snprintf(launch->job, sizeof(launch->job), "%s", job->key);
     for (int i = 0; i < launch->here; i++)
-        twill_child_name(launch->options, &launch->child[i], job->rank[i], &launch->stop_request);
+        twill_child_name(launch->options, &launch->child[i], job->rank[i]);
     if (job->rank[0] == 0) {
         if ((!job->alone && !find_host_address(job, address)) ||
             !twill_launch_listen(launch, address))
@@ -241,8 +244,10 @@ static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job
     if (!expect_frame(launch->link, TWILL_FRAME_START, &frame))
         return true;
     snprintf(where, sizeof(where), "%.*s", (int)frame.bytes, frame.data);
-    if (sscanf(where, "%63s %7s", launch->address, launch->port) != 2)
+    if (sscanf(where, "%63s %7s", launch->address, launch->port) != 2) {
+        twill_complain("standard input has no address and port of rank 0, but \"%s\"", where);
         return false;
+    }
     launch->signals = twill_signals_take(&launch->mask);
     if (launch->signals < 0)
         return false;

@@ -129,18 +129,14 @@ static bool open_streams(struct twill_launch *launch, struct twill_child *child,
     return true;
 }
 
-void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
-                      const struct twill_stop_request *stop_request)
+void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank)
 {
     child->rank = rank;
     if (options->label)
         snprintf(child->label, sizeof(child->label), "[%d] ", rank);
     for (int i = 0; i < 2; i++)
-        child->out[i] = (struct twill_stream){.from = -1,
-                                              .to = STDOUT_FILENO + i,
-                                              .rank = rank,
-                                              .label = child->label,
-                                              .stop_request = stop_request};
+        child->out[i] = (struct twill_stream){
+            .from = -1, .to = STDOUT_FILENO + i, .rank = rank, .label = child->label};
 }
 
 int twill_child_start(struct twill_launch *launch, int index)

@@ -3,9 +3,6 @@
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,42 +11,13 @@
 #define FIRST_CAPACITY 4096
 #define MAX_CAPACITY   (1u << 20) /* a longer line is split */
 
-/* Report whether to drop output that no process reads: a SIGINT or SIGTERM waits to be handled, the
- * user has asked twice to stop, or has asked once and the time for a reader has passed. */
-static bool is_given_up(const struct twill_stream *stream)
-{
-    const struct twill_stop_request *stop_request = stream->stop_request;
-    sigset_t pending;
-    if (stop_request && (stop_request->times > 1 ||
-                         (stop_request->until_ns != 0 && twill_now() >= stop_request->until_ns)))
-        return true;
-    return sigpending(&pending) == 0 &&
-           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
-}
-
 static void write_all(struct twill_stream *stream, const char *data, size_t bytes)
 {
-    while (bytes > 0 && stream->lost == 0) {
-        struct pollfd one = {.fd = stream->to, .events = POLLOUT};
-        int ready = poll(&one, 1, stream->stuck ? 0 : 50);
-        stream->stuck = ready == 0 && is_given_up(stream);
-        if (stream->stuck)
-            return;
-        /* A pipe that is ready takes PIPE_BUF bytes without blocking. */
-        ssize_t n = ready == 0 ? 0 : write(stream->to, data, twill_min(bytes, PIPE_BUF));
-        if (n > 0) {
-            data += n;
-            bytes -= (size_t)n;
-        } else if (n < 0 && errno == EBADF) { /* closed from the start: not wanted */
-            return;
-        } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
-            stream->lost = errno;
-        }
-    }
+    stream->lost = stream->lost || !twill_output_put(stream->to, data, bytes);
 }
 
 /* Write label and line, in one write if possible, so that lines of ranks do not mix. */
-static void line_write(struct twill_stream *stream, const char *line, size_t bytes)
+static void line_write(struct twill_stream *stream, char *line, size_t bytes)
 {
     char small[2048];
     size_t head = strlen(stream->label), prefix = strlen(TWILL_COMPLAINT);
@@ -58,6 +26,12 @@ static void line_write(struct twill_stream *stream, const char *line, size_t byt
     if (stream->relayed && bytes >= prefix && memcmp(line, TWILL_COMPLAINT, prefix) == 0) {
         line += prefix;
         bytes -= prefix;
+    }
+    if (stream->relayed) {
+        size_t text = bytes;
+        while (text > 0 && (line[text - 1] == '\n' || line[text - 1] == '\r')) /* ssh writes both */
+            text--;
+        twill_text_plain(line, text);
     }
     if (head + bytes + 1 <= sizeof(small)) {
         memcpy(small, stream->label, head);
@@ -97,7 +71,8 @@ static bool grow_stream(struct twill_stream *stream)
     size_t capacity = stream->capacity ? 2 * stream->capacity : FIRST_CAPACITY;
     char *line = realloc(stream->line, capacity);
     if (!line) {
-        stream->lost = ENOMEM;
+        twill_complain("output is lost: %s", strerror(ENOMEM));
+        stream->lost = true;
         return false;
     }
     stream->line = line;
@@ -114,12 +89,10 @@ bool twill_stream_add(struct twill_stream *stream, const char *data, size_t byte
         data += chunk;
         bytes -= chunk;
         write_lines(stream);
-        if (stream->lost != 0)
+        if (stream->lost)
             break;
     }
-    if (stream->lost != 0)
-        twill_complain("output is lost: %s", strerror(stream->lost));
-    return stream->lost == 0;
+    return !stream->lost;
 }
 
 bool twill_stream_move(struct twill_stream *stream)

@@ -197,19 +197,22 @@ static struct pollfd relay_poll(const struct twill_launch *launch)
     return (struct pollfd){.fd = launch->stdin_from, .events = POLLIN};
 }
 
-#define OTHER_POLLS                                                                                \
-    (3 + TWILL_SERVER_POLLS) /* signals, terminal, rank socket, a server's; then two a rank */
+/* Before two for each rank: signals, terminal, rank socket, twillrun's output, a server's. */
+#define OTHER_POLLS (3 + TWILL_OUTPUTS + TWILL_SERVER_POLLS)
 
 /* Fill polls for open streams in order: poll() takes at most RLIMIT_NOFILE entries. */
 static nfds_t fill_launch_polls(const struct twill_launch *launch, struct pollfd *polls)
 {
     nfds_t used = 0;
-    /* The other side does not read: stop reading, so that ranks wait and memory stays bounded. */
-    bool full = launch->link && twill_pipe_waiting(launch->link) > TWILL_LINK_FULL;
-    for (int i = 0; i < 2 * launch->here && !full; i++)
-        if (launch->child[i / 2].out[i % 2].from >= 0)
-            polls[used++] =
-                (struct pollfd){.fd = launch->child[i / 2].out[i % 2].from, .events = POLLIN};
+    for (int i = 0; i < 2 * launch->here; i++) {
+        const struct twill_stream *stream = &launch->child[i / 2].out[i % 2];
+        if (stream->from < 0)
+            continue;
+        /* The other side does not read: stop reading, so that ranks wait and memory is bounded. */
+        bool full = launch->link ? twill_pipe_waiting(launch->link) > TWILL_LINK_FULL
+                                 : twill_output_full(stream->to);
+        polls[used++] = (struct pollfd){.fd = full ? -1 : stream->from, .events = POLLIN};
+    }
     return used;
 }
 
@@ -237,18 +240,20 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
     polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};
-    twill_server_polls(launch, polls + 3);
+    twill_output_polls(polls + 3);
+    twill_server_polls(launch, polls + 3 + TWILL_OUTPUTS);
     nfds_t streams = fill_launch_polls(launch, polls + OTHER_POLLS);
     if (poll(polls, OTHER_POLLS + streams, timeout) < 0)
         return errno == EINTR;
     read_output(launch, polls + OTHER_POLLS, streams);
-    twill_server_turn(launch, polls + 3);
+    twill_server_turn(launch, polls + 3 + TWILL_OUTPUTS);
     if (polls[2].revents != 0)
         twill_rank_socket_receive(launch);
     if (polls[1].revents != 0)
         forward_terminal(launch);
     if (polls[0].revents != 0)
         read_launch_signals(launch);
+    twill_output_flush(&launch->stop_request);
     return true;
 }
 
@@ -261,9 +266,10 @@ static void drain_outputs(struct twill_launch *launch)
             if (!twill_stream_move(stream))
                 break;
         twill_stream_end(stream);
-        if (stream->lost != 0 && launch->code == 0)
-            launch->code = 1;
     }
+    if (!launch->link && !twill_output_drain(&launch->stop_request) && launch->options->label &&
+        launch->code == 0)
+        launch->code = 1;
 }
 
 int twill_launch_supervise(struct twill_launch *launch)

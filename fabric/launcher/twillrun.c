@@ -5,24 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-void twill_complain(const char *format, ...)
-{
-    char text[1024];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
-    va_end(list);
-    fprintf(stderr, TWILL_COMPLAINT "%s\n", text); /* one write, among the output of ranks */
-}
 
 /* Return a socket bound to this address, which another socket of this process may share. */
 static int bind_socket(const struct sockaddr *address, socklen_t length)
@@ -91,7 +79,7 @@ void twill_files_allow(struct twill_options *options)
 bool twill_job_make(char job[TWILL_JOB_TEXT])
 {
     unsigned char bytes[32];
-    if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
+    if (!twill_random(bytes, sizeof(bytes))) {
         twill_complain("getrandom: %s", strerror(errno));
         return false;
     }
@@ -205,7 +193,7 @@ static int run_local(const struct twill_options *options)
     int code = 1;
     if (twill_launch_open(&launch, options, options->ranks)) {
         for (int rank = 0; rank < launch.here; rank++)
-            twill_child_name(options, &launch.child[rank], rank, &launch.stop_request);
+            twill_child_name(options, &launch.child[rank], rank);
         if (twill_launch_listen(&launch, "127.0.0.1") && twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);
@@ -237,8 +225,10 @@ int main(int argc, char **argv)
     fill_files();
     if (twill_options_read(&options, argc, argv, &code) == 0) {
         int only = options.sites > 0 ? twill_sites_only(&options) : -1;
-        if (!options.serve) /* a server gets its options from the job */
+        if (!options.serve) { /* a server gets its options from the job */
+            twill_output_open();
             twill_files_allow(&options);
+        }
         if (options.serve)
             code = twill_server_run();
         else if (options.sites == 0 || (only >= 0 && options.site[only].local))
@@ -247,5 +237,6 @@ int main(int argc, char **argv)
             code = twill_front_run(&options);
     }
     twill_options_free(&options);
+    (void)twill_output_drain(&(struct twill_stop_request){.times = 0});
     return code;
 }

@@ -244,6 +244,17 @@ agent_is 'printf "\ntwillrun-server:\nTw\1\0\0\0\0\0\2\0\0\0\3\0\0\1"; cat >/dev
 said 1 "received data that is not from twillrun" h0,h1 --agent "$scratch/agent" true
 agent_is 'head -c 300000 /dev/zero; cat >/dev/null'
 said 1 "received data that is not from twillrun" h0,h1 --agent "$scratch/agent" true
+# What another host sends does not command the terminal.
+plain_only()
+{
+    ! LC_ALL=C grep -q "$(printf '\033')" "$scratch/err" || fail "control characters of another host are printed"
+}
+agent_is 'printf "\ntwillrun-server:\nTw\1\0\0\0\0\0\2\0\0\0\4\0\0\0""9\033[m"; cat >/dev/null'
+said 1 "9?[m (protocol 2)" h0,h1 --agent "$scratch/agent" true
+plain_only
+agent_is "printf 'm\033[31mo\r\n' >&2; exec '$hosts_agent' \"\$@\""
+said 0 "host h1: m?[31mo" h0,h1 --agent "$scratch/agent" true
+plain_only
 agent_is "echo Welcome to \$1; echo; echo motd >&2; exec '$hosts_agent' \"\$@\""
 said 0 "host h1: motd" h0,h1 --agent "$scratch/agent" true
 
@@ -259,6 +270,10 @@ for turn in 1 2 3 4 5 6 7 8; do
     [ $code -lt 2 ] || fail "status $code of a server with seed $((seed + turn))"
 done
 expect 1 "is not from twillrun" sh -c 'head -c 100000 /dev/urandom | "$0" --server' "$run"
+perl -e 'my $job = join("", map { "$_\0" } qw(n1 b0 k12 d/ 1 r0 atrue));
+    print pack("a2vVVV", "Tw", 9, 0, 0, length($job)), $job, pack("a2vVVV", "Tw", 10, 0, 0, 3), "bad"' >"$scratch/frames"
+# shellcheck disable=SC2016 # expanded by that shell
+expect 1 "no address and port of rank 0" sh -c '"$0" --server <"$1"' "$run" "$scratch/frames"
 expect 1 "is not a job of twillrun" sh -c 'printf "Tw\\011\\0\\0\\0\\0\\0\\0\\0\\0\\0\\003\\0\\0\\0n2\\0" | "$0" --server' "$run"
 
 # --- an agent dies, as ssh may, while the server that it started lives on

@@ -45,8 +45,8 @@ reader_leaves() # launcher of ranks...
     grep -qF "output is lost: Broken pipe" "$scratch/err" || fail "not why"
 }
 
-# Signals work even if nothing reads the output.
-is_full() # asks whether the pipe is full without writing: a write could block the launcher between its poll() and write()
+# Signals reach the ranks and end them even if nothing reads the output, and another program fills it, too.
+is_full() # succeeds if the pipe is full; writes nothing
 {
     perl -e 'my $w = ""; vec($w, 9, 1) = 1; exit(select(undef, $w, undef, 0) > 0)'
 }
@@ -60,15 +60,23 @@ reader_sleeps() # launcher of two ranks...
     mkfifo "$scratch/fifo"
     exec 9<>"$scratch/fifo"
     : >"$scratch/pids"
-    "$@" -l sh -c 'echo $$ >>'"$scratch/pids"'; exec yes' >"$scratch/fifo" 2>"$scratch/err" </dev/null &
+    : >"$scratch/got"
+    yes >"$scratch/fifo" &
+    writer=$!
+    "$@" -l sh -c 'trap "echo >>'"$scratch/got"'" USR1; yes & echo $$ >>'"$scratch/pids"'; while :; do sleep 0.1; done' \
+        >"$scratch/fifo" 2>"$scratch/err" </dev/null &
     pid=$!
     wait_for has_lines "$scratch/pids" 2
     wait_for is_full
+    kill -USR1 $pid
+    wait_for has_lines "$scratch/got" 2
     wait_for is_ended_by_term
     code=0
     wait $pid || code=$?
     [ $code -eq 143 ] || fail "status $code, not 143, of who is not read"
     wait_for all_gone
+    kill $writer
+    wait $writer || :
     exec 9>&-
     rm "$scratch/fifo"
 }
