@@ -14,9 +14,9 @@
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-/* Expand %h, %p, %r and %% of TWILL_LOG_FILE. Returns false if the path is too long. */
-static bool name_file(const struct twill_log *log, const char *pattern, const char *host,
-                      char path[PATH_MAX])
+/* Expand %h, %p, %r and %% of TWILL_LOG_FILE. Returns NULL, or what is wrong with the pattern. */
+static const char *name_file(const struct twill_log *log, const char *pattern, const char *host,
+                             char path[PATH_MAX])
 {
     size_t used = 0;
     for (const char *at = pattern; *at != '\0' && used < PATH_MAX - 1; at++) {
@@ -28,11 +28,13 @@ static bool name_file(const struct twill_log *log, const char *pattern, const ch
             used += (size_t)snprintf(path + used, space, "%d", (int)getpid());
         else if (letter == 'r')
             used += (size_t)snprintf(path + used, space, "%d", log->rank);
+        else if (letter == '%' || (letter == '\0' && *at != '\0'))
+            path[used++] = *at;
         else
-            path[used++] = *at != '\0' ? *at : *--at;
+            return "% must be followed by h (host), p (process), r (rank) or another %";
     }
     path[twill_min(used, PATH_MAX - 1)] = '\0';
-    return used < PATH_MAX - 1;
+    return used < PATH_MAX - 1 ? NULL : "the path is too long";
 }
 
 twill_status twill_log_open(struct twill_context *context)
@@ -47,9 +49,10 @@ twill_status twill_log_open(struct twill_context *context)
         return TWILL_OK;
     if (log->rank < 0 && strstr(pattern, "%r") != NULL)
         return TWILL_OK;
-    if (!name_file(log, pattern, host, path))
-        return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%.60s...: too long",
-                          pattern);
+    const char *wrong = name_file(log, pattern, host, path);
+    if (wrong != NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%.60s%s: %s", pattern,
+                          strlen(pattern) > 60 ? "..." : "", wrong);
     int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (file < 0)
         return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%s: %s: %s", pattern,

@@ -198,6 +198,20 @@ static void a_file_that_cannot_be_opened_is_an_error(void **unused)
     twill_context_destroy(context);
 }
 
+static void an_unknown_letter_is_an_error(void **unused)
+{
+    (void)unused;
+    static const char *const wrong[] = {"TWILL_LOG_FILE=/tmp/log.%x", "TWILL_LOG_FILE=/tmp/log%"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
+        const char *settings[] = {wrong[i], NULL};
+        twill_context *context = NULL;
+        assert_int_equal(twill_context_create(&context, NULL, settings), TWILL_ERR_CONFIG);
+        assert_non_null(strstr(twill_context_message(context), wrong[i]));
+        assert_non_null(strstr(twill_context_message(context), "must be followed by h (host)"));
+        twill_context_destroy(context);
+    }
+}
+
 /* A FIFO without a reader is an error; a full one does not block. */
 static void a_fifo_is_not_waited_for(void **unused)
 {
@@ -236,6 +250,7 @@ int main(void)
         cmocka_unit_test(debug_logs_each_call),
         cmocka_unit_test(warnings_only_by_default),
         cmocka_unit_test(a_file_that_cannot_be_opened_is_an_error),
+        cmocka_unit_test(an_unknown_letter_is_an_error),
         cmocka_unit_test(a_fifo_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
