@@ -36,7 +36,7 @@ static void add_route(struct list *list, const char *host)
     struct sockaddr_in here;
     socklen_t length = sizeof(here);
     int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (getaddrinfo(host, "9", &hint, &found) == 0 &&
+    if (probe >= 0 && getaddrinfo(host, "9", &hint, &found) == 0 &&
         connect(probe, found->ai_addr, found->ai_addrlen) == 0 &&
         getsockname(probe, (struct sockaddr *)&here, &length) == 0)
         add_address(list, (struct sockaddr *)&here);

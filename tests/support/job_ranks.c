@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@ static struct {
     pthread_mutex_t mutex;
     pid_t owner;
     unsigned range, next;
+    int held; /* keeps the port of the last job, so that no other program gets it before rank 0 */
 } ports = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* Reserve a block, by an abstract socket that lives as long as the process and is seen in its
@@ -35,6 +37,8 @@ __attribute__((constructor)) static void take_ports(void)
 {
     int holder = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     ports.owner = getpid();
+    if (ports.held == 0) /* from the start, for tests that count descriptors */
+        ports.held = fcntl(holder, F_DUPFD_CLOEXEC, 0);
     for (unsigned tries = 0; tries < RANGES; tries++) {
         struct sockaddr_un name = {.sun_family = AF_UNIX};
         ports.range = ((unsigned)ports.owner + tries) % RANGES;
@@ -80,9 +84,10 @@ void twill_test_job_init(struct twill_test_job *job, const char *host, int size)
     job->host = host;
     job->size = size;
     job->timeout_ns = TWILL_TEST_PATIENCE;
-    int fd = twill_test_listen("127.0.0.1", job->port);
-    assert_true(fd >= 0);
-    close(fd);
+    close(ports.held);
+    ports.held = twill_test_listen("127.0.0.1", job->port);
+    assert_true(ports.held >= 0);
+    assert_int_equal(shutdown(ports.held, SHUT_RDWR), 0); /* it no longer listens */
 }
 
 twill_status twill_test_job_open(const struct twill_test_job *job, int rank, struct twill_oob **oob,

@@ -341,7 +341,8 @@ static void listens(const char *host, bool alone)
     struct twill_endpoint here;
     struct twill_error error = {0};
     char port[8];
-    close(twill_test_listen("127.0.0.1", port));
+    int held = twill_test_listen("127.0.0.1", port); /* keeps the port, and does not listen */
+    assert_int_equal(shutdown(held, SHUT_RDWR), 0);
     job.port = (uint16_t)atoi(port);
     snprintf(job.hosts, sizeof(job.hosts), "%s", host);
     assert_int_equal(
@@ -351,6 +352,7 @@ static void listens(const char *host, bool alone)
     assert_int_equal(strcmp(here.address, host) == 0, alone);
     assert_int_equal(tcp.wide == NULL, alone);
     close(tcp.listener);
+    close(held);
 }
 
 static void tcp_where(void **state)

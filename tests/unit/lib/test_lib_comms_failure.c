@@ -225,13 +225,17 @@ static void play_late(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&used, all)));
     TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&idle, all)));
     uint64_t patience = idle->tuning.timeout_ns;
+    bool waited = false, have_waited[3];
     if (me != odd) {
         TWILL_CHECK(twill_barrier(missed) == TWILL_ERR_TIMEOUT);
+        waited = missed->waits.timed_out_since != 0; /* else the other rank has, and notified us */
         twill_comm_shorten_deadline(idle);
-        TWILL_CHECK(idle->tuning.timeout_ns < patience);
+        TWILL_CHECK((idle->tuning.timeout_ns < patience) == waited);
         idle->tuning.timeout_ns = patience;
     }
-    TWILL_CHECK(twill_test_barrier(scene->bootstrap));
+    TWILL_CHECK(scene->bootstrap->exchange(scene->bootstrap->user, &waited, have_waited,
+                                           sizeof(waited)) == 0);
+    TWILL_CHECK(have_waited[0] || have_waited[1]);
     TWILL_CHECK(twill_test_fine(used, twill_barrier(used)));
     twill_comm_shorten_deadline(idle);
     TWILL_CHECK(idle->tuning.timeout_ns == patience);
