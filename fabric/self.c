@@ -37,8 +37,8 @@ static int match(struct self *self, uint32_t lane, bool may_reduce)
             recv->reduce(recv, 0, send->buffer, send->bytes);
         else
             memmove(recv->buffer, send->buffer, send->bytes);
-        self->base.counters.messages++;
-        self->base.counters.bytes += send->bytes;
+        twill_counter_add(&self->base.counters.messages, 1);
+        twill_counter_add(&self->base.counters.bytes, send->bytes);
         twill_transfer_pop(recvs, status);
         twill_transfer_pop(sends, TWILL_OK);
     }

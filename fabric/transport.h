@@ -165,6 +165,7 @@ struct twill_transport_ops {
     struct twill_transport *(*rail)(const struct twill_transport *transport, size_t index);
 };
 
+/* One thread at a time counts, with twill_counter_add(). */
 struct twill_transport_counters {
     uint64_t messages, bytes; /* payload of SENDs */
     uint64_t header_bytes;    /* sent besides the payload */
@@ -184,6 +185,10 @@ struct twill_transport {
 /* Return a transport of the registry, best first, or NULL past the end. Each pair of ranks uses the
  * first whose reaches() is true; of those with a priority() only the one that was agreed. */
 const struct twill_transport_ops *twill_transport_at(size_t index);
+
+/* Read the counters of a transport, the sum of its rails if it has any. Any thread may call it. */
+void twill_transport_count(const struct twill_transport *transport,
+                           struct twill_transport_counters *sum);
 
 static inline void twill_transfer_finish(struct twill_transfer *request, twill_status status)
 {

@@ -84,7 +84,7 @@ static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
         return 1;
     if (rc != -FI_EAGAIN)
         return twill_ofi_fail(t->endpoint, error, what, (int)rc, lane);
-    t->base.counters.again++;
+    twill_counter_add(&t->base.counters.again, 1);
     return 0;
 }
 
@@ -193,8 +193,8 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
     int done = *finished ? inject(t, lane, header, request, channel, error)
                          : send_buffer(t, lane, header, request, channel, error);
     if (done == 1) {
-        t->base.counters.header_bytes += sizeof(*header);
-        t->base.counters.copied += more;
+        twill_counter_add(&t->base.counters.header_bytes, sizeof(*header));
+        twill_counter_add(&t->base.counters.copied, more);
     }
     return done;
 }

@@ -203,7 +203,7 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_lane *lane,
     bool eager = same == 1 && !transfer_is_large(t, request);
     if (eager && request->bytes > 0) {
         deliver_payload(request, op->buffer + sizeof(header), request->bytes);
-        t->base.counters.copied += request->bytes;
+        twill_counter_add(&t->base.counters.copied, request->bytes);
     }
     op->done = false;
     lane->consumed++;

@@ -166,7 +166,8 @@ static bool evict_cache(struct twill_ofi *t, size_t more)
         struct twill_ofi_registration **at = oldest_cached(endpoint);
         if (at == NULL)
             return false;
-        t->base.counters.deregistrations += unlink_registration(endpoint, at) ? 1 : 0;
+        twill_counter_add(&t->base.counters.deregistrations,
+                          unlink_registration(endpoint, at) ? 1 : 0);
     }
     return true;
 }
@@ -188,7 +189,8 @@ static void drop_cached(struct twill_ofi *t)
     struct twill_ofi_registration **at = &t->endpoint->registrations;
     while (*at != NULL) {
         if ((*at)->kind == CACHED)
-            t->base.counters.deregistrations += unlink_registration(t->endpoint, at) ? 1 : 0;
+            twill_counter_add(&t->base.counters.deregistrations,
+                              unlink_registration(t->endpoint, at) ? 1 : 0);
         else
             at = &(*at)->next;
     }
@@ -247,7 +249,7 @@ static twill_status make_registration(struct twill_ofi *t, enum registration_kin
         free(r);
         return status;
     }
-    t->base.counters.registrations++;
+    twill_counter_add(&t->base.counters.registrations, 1);
     if (kind != ONCE) {
         r->next = t->endpoint->registrations;
         t->endpoint->registrations = r;
@@ -305,7 +307,7 @@ twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes
         return TWILL_OK;
     *memory = look_up_registration(t, start, bytes);
     if (*memory != NULL)
-        t->base.counters.registration_hits++;
+        twill_counter_add(&t->base.counters.registration_hits, 1);
     else if (!keep_registration(t, start, bytes, memory))
         TWILL_TRY(error,
                   make_registration(t, ONCE, (void *)(uintptr_t)start, bytes, memory, error));
@@ -319,7 +321,7 @@ void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memo
     *memory = NULL;
     if (r == NULL || --r->users > 0 || r->kind == CACHED || r->kind == KEEP_PERSISTENT)
         return;
-    t->base.counters.deregistrations++;
+    twill_counter_add(&t->base.counters.deregistrations, 1);
     end_registration(r);
 }
 

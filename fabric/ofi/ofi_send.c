@@ -21,8 +21,8 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *fi
         return done;
     twill_ofi_pop(&lane->headers_out);
     twill_ofi_private(request)->sequence = lane->sent++;
-    t->base.counters.messages++;
-    t->base.counters.bytes += request->bytes;
+    twill_counter_add(&t->base.counters.messages, 1);
+    twill_counter_add(&t->base.counters.bytes, request->bytes);
     if (!eager) {
         twill_transfer_push(&lane->payload_out, request);
     } else if (gone) {

@@ -69,24 +69,7 @@ static struct rails *rails_from(const struct twill_transport *transport)
     return (struct rails *)(uintptr_t)transport;
 }
 
-/* --- counters and messages ------------------------------------------------------------------- */
-
-static void count_up(struct rails *t)
-{
-    struct twill_transport_counters sum = {0};
-    for (uint32_t r = 0; r < t->count; r++) {
-        const struct twill_transport_counters *c = &t->rail[r]->counters;
-        sum.messages += c->messages;
-        sum.bytes += c->bytes;
-        sum.header_bytes += c->header_bytes;
-        sum.copied += c->copied;
-        sum.again += c->again;
-        sum.registrations += c->registrations;
-        sum.deregistrations += c->deregistrations;
-        sum.registration_hits += c->registration_hits;
-    }
-    t->base.counters = sum;
-}
+/* --- messages --------------------------------------------------------------------------------- */
 
 /* Prefix a rail's error message with "rail N: ". */
 static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill_error *error)
@@ -286,9 +269,7 @@ static twill_status rails_post(struct twill_transport *transport, struct twill_t
         return TWILL_OK;
     }
     request->status = TWILL_PENDING;
-    TWILL_TRY(error, start_message(t, stream, request, error));
-    count_up(t);
-    return TWILL_OK;
+    return start_message(t, stream, request, error);
 }
 
 static int rails_progress(struct twill_transport *transport, struct twill_error *error)
@@ -307,8 +288,6 @@ static int rails_progress(struct twill_transport *transport, struct twill_error 
             return finished;
         moved += finished;
     }
-    if (moved > 0)
-        count_up(t);
     return moved;
 }
 

@@ -78,14 +78,14 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
         line->bytes = (uint32_t)chunk;
         if (chunk > 0)
             memcpy(line->payload, from, chunk);
-        counters->header_bytes += sizeof(*line) - TWILL_LINE_PAYLOAD;
+        twill_counter_add(&counters->header_bytes, sizeof(*line) - TWILL_LINE_PAYLOAD);
     } else {
         uint64_t total = request->bytes;
         line->bytes = (uint32_t)chunk | STREAMED;
         memcpy(line->payload, &total, sizeof(total));
         memcpy(channel->data + slot * SLOT_BYTES, from, chunk);
-        counters->header_bytes += sizeof(*line);
-        counters->copied += chunk;
+        twill_counter_add(&counters->header_bytes, sizeof(*line));
+        twill_counter_add(&counters->copied, chunk);
     }
     channel->index++;
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
@@ -100,7 +100,7 @@ static int push_channel(struct shm_channel *channel, struct twill_transport_coun
         if (channel->index - channel->seen == SHM_SLOTS) {
             channel->seen = atomic_load_explicit(channel->consumed, memory_order_acquire);
             if (channel->index - channel->seen == SHM_SLOTS) {
-                counters->again++;
+                twill_counter_add(&counters->again, 1);
                 break;
             }
         }
@@ -109,8 +109,8 @@ static int push_channel(struct shm_channel *channel, struct twill_transport_coun
         moved++;
         request->moved += chunk;
         if (request->moved == request->bytes) {
-            counters->messages++;
-            counters->bytes += request->bytes;
+            twill_counter_add(&counters->messages, 1);
+            twill_counter_add(&counters->bytes, request->bytes);
             twill_transfer_pop(&channel->queue, TWILL_OK);
         }
     }

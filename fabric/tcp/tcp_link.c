@@ -202,7 +202,8 @@ static int greet_link(struct twill_tcp *t, struct twill_tcp_lane *lane, struct t
     if (outcome == TWILL_WIRE_GONE)
         return give_up_link(lane, hello->fault == TWILL_FAULT_CLOSED ? errno : EPROTO, error);
     twill_secret_wipe(&session, sizeof(session));
-    t->base.counters.header_bytes += sizeof(hello->said.call) + sizeof(hello->reply);
+    twill_counter_add(&t->base.counters.header_bytes,
+                      sizeof(hello->said.call) + sizeof(hello->reply));
     make_open(t, lane);
     return 1;
 }

@@ -134,7 +134,7 @@ static int store_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
         memcpy(to + request->moved, lane->rx + lane->begin, got);
         consume(lane, got);
         request->moved += got;
-        t->base.counters.copied += got;
+        twill_counter_add(&t->base.counters.copied, got);
     }
     if (request->moved == request->bytes)
         return FULL;
@@ -184,7 +184,7 @@ static int reduce_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
     if (got == 0)
         return answer;
     size_t reduced = reduce_buffered(request, t->scratch, have + got);
-    t->base.counters.copied += have;
+    twill_counter_add(&t->base.counters.copied, have);
     lane->begin = 0;
     lane->end = have + got - reduced;
     memcpy(lane->rx, t->scratch + reduced, lane->end);

@@ -30,7 +30,7 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
         ssize_t n = sendmsg(lane->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return -1;
-        t->base.counters.again += n < 0;
+        twill_counter_add(&t->base.counters.again, n < 0);
         *moved += n < 0 ? 0 : (size_t)n;
         lane->gone_out += n < 0 ? 0 : (size_t)n;
         lane->writable = n == (ssize_t)asked || (n < 0 && errno == EINTR);
@@ -38,7 +38,7 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
             return 0; /* let the other direction have its turn */
     }
     lane->gone_out = 0;
-    t->base.counters.header_bytes += head;
+    twill_counter_add(&t->base.counters.header_bytes, head);
     return 1;
 }
 
@@ -69,8 +69,8 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *
     if (done == 0)
         return 0;
     lane->sent++;
-    t->base.counters.messages++;
-    t->base.counters.bytes += request->bytes;
+    twill_counter_add(&t->base.counters.messages, 1);
+    twill_counter_add(&t->base.counters.bytes, request->bytes);
     twill_transfer_pop(&lane->out, lane->refused ? TWILL_ERR_MISMATCH : TWILL_OK);
     lane->refused = false;
     return 1;

@@ -195,7 +195,7 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
         status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return twill_comm_fail(comm, status);
-    comm->ticks += twill_ticks() - ticks;
+    twill_counter_add(&comm->ticks, twill_ticks() - ticks);
     return TWILL_OK;
 }
 
@@ -366,7 +366,8 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
     }
     made->persistent = true;
     *request = made->handle;
-    comm->ticks = before + (twill_ticks() - ticks); /* its barrier has added to comm->ticks */
+    /* Its barrier has added to comm->ticks. */
+    twill_counter_add(&comm->ticks, before + (twill_ticks() - ticks) - comm->ticks);
     return TWILL_OK;
 }
 

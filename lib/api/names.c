@@ -147,10 +147,6 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
 {
     if (!twill_comm_is_live(comm) || counters == NULL)
         return TWILL_ERR_ARGUMENT;
-    struct twill_comm *own = (struct twill_comm *)(uintptr_t)comm;
-    bool took = twill_comm_try_hold(own); /* if another thread has it: read without */
     twill_comm_count(comm, counters);
-    if (took)
-        twill_comm_release(own);
     return TWILL_OK;
 }

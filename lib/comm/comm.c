@@ -447,16 +447,22 @@ double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks)
 
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
 {
-    *counters = comm->counters;
-    counters->seconds = twill_comm_seconds(comm, comm->ticks);
+    *counters = (twill_counters){
+        .calls = twill_counter_read(&comm->counters.calls),
+        .bytes_sent = twill_counter_read(&comm->counters.bytes_sent),
+        .bytes_copied = twill_counter_read(&comm->counters.bytes_copied),
+        .seconds = twill_comm_seconds(comm, twill_counter_read(&comm->ticks)),
+    };
     for (unsigned t = 0; t < comm->links.transports; t++) {
         const struct twill_transport *transport = comm->links.transport[t];
-        counters->bytes_copied += transport->counters.copied;
-        counters->registrations += transport->counters.registrations;
-        counters->deregistrations += transport->counters.deregistrations;
-        counters->registration_hits += transport->counters.registration_hits;
+        struct twill_transport_counters sum;
+        twill_transport_count(transport, &sum);
+        counters->bytes_copied += sum.copied;
+        counters->registrations += sum.registrations;
+        counters->deregistrations += sum.deregistrations;
+        counters->registration_hits += sum.registration_hits;
         if (!transport->ops->sleeps_on_doorbell)
-            counters->bytes_wire += transport->counters.bytes + transport->counters.header_bytes;
+            counters->bytes_wire += sum.bytes + sum.header_bytes;
     }
     struct twill_memory_stats user, library;
     twill_context_memory(comm->context, &user, &library);

@@ -219,7 +219,7 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
 
 /* lib/comm/rails_report.c. Note the rails for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
-/* Return the counters, with those of the transports. */
+/* Return the counters, with those of the transports. Any thread may call it. */
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 /* Convert twill_ticks() to seconds. */
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);

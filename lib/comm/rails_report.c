@@ -86,11 +86,13 @@ void twill_comm_note_rails(struct twill_comm *comm)
 const char *twill_comm_rail(twill_comm *comm, size_t index)
 {
     const struct twill_transport *rail = twill_comm_is_live(comm) ? rail_at(comm, index) : NULL;
+    struct twill_transport_counters count;
     if (rail == NULL)
         return NULL;
+    twill_transport_count(rail, &count);
     snprintf(comm->links.rail_line, sizeof(comm->links.rail_line),
              "rail %zu: %.96s: %llu messages, %llu bytes, %llu of headers", index, rail_name(rail),
-             (unsigned long long)rail->counters.messages, (unsigned long long)rail->counters.bytes,
-             (unsigned long long)rail->counters.header_bytes);
+             (unsigned long long)count.messages, (unsigned long long)count.bytes,
+             (unsigned long long)count.header_bytes);
     return comm->links.rail_line;
 }

@@ -101,7 +101,7 @@ static void post_copy(const struct twill_run *run, unsigned char *shared)
     const struct twill_fast_path *fast_path = &run->fast_path;
     twill_kernels_copy(comm->context->kernels, shared + fast_path->to, fast_path->from,
                        fast_path->bytes, 0, comm->tuning.threads);
-    comm->counters.bytes_copied += fast_path->bytes;
+    twill_counter_add(&comm->counters.bytes_copied, fast_path->bytes);
 }
 
 static __attribute__((noinline)) void post_first(const struct twill_run *run)

@@ -228,7 +228,7 @@ static bool is_taken(struct mock *mock, struct mock_stream *stream, uint32_t pee
     if (stream->busy == 0)
         return true;
     stream->busy--;
-    mock->base.counters.again++;
+    twill_counter_add(&mock->base.counters.again, 1);
     return false;
 }
 
@@ -247,9 +247,9 @@ static int push_message(struct mock *mock, uint32_t peer, uint32_t lane, struct 
         !is_taken(mock, stream, peer, lane))
         return 0;
     TWILL_TRY(error, transmit(mock, peer, lane, error));
-    mock->base.counters.messages++;
-    mock->base.counters.bytes += stream->send.head->bytes;
-    mock->base.counters.copied += stream->send.head->bytes;
+    twill_counter_add(&mock->base.counters.messages, 1);
+    twill_counter_add(&mock->base.counters.bytes, stream->send.head->bytes);
+    twill_counter_add(&mock->base.counters.copied, stream->send.head->bytes);
     stream->sent++;
     stream->drawn = false;
     twill_transfer_pop(&stream->send, TWILL_OK);

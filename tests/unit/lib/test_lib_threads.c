@@ -193,16 +193,35 @@ static bool come_and_go(const struct thread_scene *scene, twill_comm *all)
     return true;
 }
 
+/* Counters may be read during calls of other threads, and only grow. */
+static void *watch(void *argument)
+{
+    const struct worker *worker = argument;
+    twill_counters now, before = {0};
+    bool good = true;
+    for (int reads = 0; good && reads < 2000; reads++) {
+        good = twill_comm_counters(worker->comm, &now) == TWILL_OK && now.calls >= before.calls &&
+               now.bytes_sent >= before.bytes_sent && now.bytes_wire >= before.bytes_wire &&
+               now.bytes_copied >= before.bytes_copied;
+        before = now;
+    }
+    twill_test_note(good, __FILE__, __LINE__, "counters that are read meanwhile");
+    return NULL;
+}
+
 static void work_together(const struct thread_scene *scene, twill_comm *all)
 {
     struct worker worker[MOST_THREADS];
+    pthread_t watcher;
     for (int t = 0; t < scene->threads; t++) {
         worker[t] = (struct worker){.scene = scene, .number = t};
         TWILL_CHECK(fine(all, twill_comm_dup(&worker[t].comm, all)));
     }
     for (int t = 0; t < scene->threads; t++)
         pthread_create(&worker[t].thread, NULL, work, &worker[t]);
+    pthread_create(&watcher, NULL, watch, &worker[0]);
     (void)come_and_go(scene, all);
+    pthread_join(watcher, NULL);
     for (int t = 0; t < scene->threads; t++)
         pthread_join(worker[t].thread, NULL);
     for (int t = 0; t < scene->threads && !twill_test_failed(); t++)
