@@ -104,10 +104,10 @@ static struct twill_request *collective_after(const struct twill_request *reques
 /* User-defined operations are not fused: ranks may number them differently. */
 static bool may_fuse(const struct twill_request *a, const struct twill_request *b, size_t bytes)
 {
-    return b != NULL && a->comm->context->device == NULL && a->run.call.op < TWILL_OP_COUNT &&
-           a->run.call.collective == TWILL_ALLREDUCE && b->run.call.collective == TWILL_ALLREDUCE &&
-           a->run.call.type == b->run.call.type && a->run.call.op == b->run.call.op &&
-           bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
+    return b != NULL && a->comm->context->machine.device == NULL &&
+           a->run.call.op < TWILL_OP_COUNT && a->run.call.collective == TWILL_ALLREDUCE &&
+           b->run.call.collective == TWILL_ALLREDUCE && a->run.call.type == b->run.call.type &&
+           a->run.call.op == b->run.call.op && bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
 }
 
 /* Number of requests from `first` on that are fused into one call, and their bytes in all. */

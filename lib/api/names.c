@@ -66,32 +66,33 @@ static const char *live_line(struct twill_context *context, unsigned which)
 {
     enum { MEMORY_HELD, MEMORY_FALLBACKS };
     struct twill_memory_stats user, library;
-    twill_context_memory(context, &user, &library);
+    twill_context_memory_stats(context, &user, &library);
     if (which == MEMORY_HELD)
-        snprintf(context->live_line, sizeof(context->live_line),
+        snprintf(context->notes.live_line, sizeof(context->notes.live_line),
                  "memory held: twill_alloc %llu KiB, %llu of it MCDRAM/HBM; library %llu KiB, "
                  "%llu of it MCDRAM/HBM",
                  (unsigned long long)user.bytes >> 10, (unsigned long long)user.bytes_hbw >> 10,
                  (unsigned long long)library.bytes >> 10,
                  (unsigned long long)library.bytes_hbw >> 10);
     else if (which == MEMORY_FALLBACKS)
-        snprintf(context->live_line, sizeof(context->live_line), "memory fallbacks: %llu so far",
+        snprintf(context->notes.live_line, sizeof(context->notes.live_line),
+                 "memory fallbacks: %llu so far",
                  (unsigned long long)(user.fallbacks + library.fallbacks));
-    return which <= MEMORY_FALLBACKS ? context->live_line : NULL;
+    return which <= MEMORY_FALLBACKS ? context->notes.live_line : NULL;
 }
 
 const char *twill_context_describe(twill_context *context, size_t index)
 {
     if (!twill_context_is_live(context))
         return NULL;
-    if (index == context->lines && context->ready && !context->previewed) {
-        context->previewed = true; /* libfabric takes long to ask: only if all lines are read */
-        if (context->world.nodes == 1)
+    if (index == context->notes.lines && context->ready && !context->notes.previewed) {
+        context->notes.previewed = true; /* asking libfabric takes long: only if all are read */
+        if (context->job.world.nodes == 1)
             twill_context_preview(context);
     }
-    if (index < context->lines)
-        return context->line[index];
-    return context->ready ? live_line(context, (unsigned)(index - context->lines)) : NULL;
+    if (index < context->notes.lines)
+        return context->notes.line[index];
+    return context->ready ? live_line(context, (unsigned)(index - context->notes.lines)) : NULL;
 }
 
 const char *twill_context_variable(twill_context *context, size_t index)
@@ -101,9 +102,10 @@ const char *twill_context_variable(twill_context *context, size_t index)
         return NULL;
     const struct twill_variable *v = &twill_variables[index];
     const char *text = twill_config_shown(&context->config, (enum twill_variable_id)index);
-    snprintf(context->variable_line, sizeof(context->variable_line), "%s\t%s\t%s\t%s\t%s", v->name,
-             text, v->fallback, context->config.source[index], v->help);
-    return context->variable_line;
+    snprintf(context->notes.variable_line, sizeof(context->notes.variable_line),
+             "%s\t%s\t%s\t%s\t%s", v->name, text, v->fallback, context->config.source[index],
+             v->help);
+    return context->notes.variable_line;
 }
 
 #define GET(comm, expression) (twill_comm_is_live(comm) ? (int)(expression) : -1)

@@ -27,9 +27,9 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .node = comm->node,
         .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
-        .topology = context->topology,
-        .internode = context->internode,
-        .persistent = &context->persistent,
+        .topology = context->machine.topology,
+        .internode = context->transports.internode,
+        .persistent = &context->memory.persistent,
         .log = &context->log,
         .setting = config_setting,
         .settings = config,
@@ -54,8 +54,8 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
 static void check_names(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
-    struct twill_oob oob = *context->oob;
-    struct twill_comm nowhere = {.context = context, .world = &context->world, .oob = &oob};
+    struct twill_oob oob = *context->job.oob;
+    struct twill_comm nowhere = {.context = context, .world = &context->job.world, .oob = &oob};
     struct twill_transport_params params = params_of(&nowhere);
     struct twill_error error = {0};
     char why[320], text[320];
@@ -76,8 +76,8 @@ static void check_names(struct twill_comm *comm)
 
 void twill_context_preview(struct twill_context *context)
 {
-    struct twill_oob oob = *context->oob;
-    struct twill_comm nowhere = {.context = context, .world = &context->world, .oob = &oob};
+    struct twill_oob oob = *context->job.oob;
+    struct twill_comm nowhere = {.context = context, .world = &context->job.world, .oob = &oob};
     struct twill_transport_params params = params_of(&nowhere);
     struct twill_error unreached = {0};
     if (twill_interface_choose(oob.address, oob.interface, params.interface, NULL, oob.address_why,
@@ -103,10 +103,10 @@ void twill_context_preview(struct twill_context *context)
 static twill_status agree_on_between(struct twill_comm *comm, struct twill_transport_params *params)
 {
     char why[320];
-    if (comm->oob != comm->context->oob || comm->world->nodes == 1)
+    if (comm->oob != comm->context->job.oob || comm->world->nodes == 1)
         return TWILL_OK;
     TWILL_TRY(&comm->error, twill_internode_agree(params, why, sizeof(why), &comm->error));
-    comm->context->internode = params->internode;
+    comm->context->transports.internode = params->internode;
     twill_context_note(comm->context, "between nodes: %s", why);
     return TWILL_OK;
 }
@@ -134,7 +134,7 @@ static twill_status open_transports(struct twill_comm *comm)
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         if (!(needed >> t & 1))
             continue;
-        params.common = &comm->context->common[t];
+        params.common = &comm->context->transports.common[t];
         place[t] = (uint8_t)comm->links.transports;
         TWILL_TRY(error, twill_rails_open(&comm->links.transport[comm->links.transports],
                                           twill_transport_at(t), &params, error));
@@ -149,7 +149,7 @@ static twill_status open_transports(struct twill_comm *comm)
         comm->links.route[r] = place[t];
     }
     suit_segments(comm);
-    if (comm->oob != comm->context->oob) /* noted with the context's own communicator */
+    if (comm->oob != comm->context->job.oob) /* noted with the context's own communicator */
         return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
         twill_say(&comm->context->log, TWILL_LOG_INFO,
@@ -165,8 +165,9 @@ static twill_status open_transports(struct twill_comm *comm)
 static twill_status open_views(struct twill_comm *comm)
 {
     for (uint32_t l = 0; l < comm->local_size; l++)
-        TWILL_TRY(&comm->error, twill_heap_view_open(&comm->links.view[l], &comm->context->heap,
-                                                     comm->job[comm->node->rank[l]], &comm->error));
+        TWILL_TRY(&comm->error,
+                  twill_heap_view_open(&comm->links.view[l], &comm->context->memory.heap,
+                                       comm->job[comm->node->rank[l]], &comm->error));
     return TWILL_OK;
 }
 
@@ -184,7 +185,7 @@ static twill_status open_single_copy(struct twill_comm *comm, const struct twill
         (enum twill_single_copy_kind)comm->context->config.number[TWILL_VARIABLE_REACH];
     TWILL_TRY(&comm->error, twill_single_copy_open(&comm->links.single_copy, comm->oob, comm->world,
                                                    setting, how, sizeof(how), &comm->error));
-    if (comm->oob != comm->context->oob)
+    if (comm->oob != comm->context->job.oob)
         return TWILL_OK;
     twill_context_note(comm->context, "memory of other ranks: %s", how);
     bool unavailable = setting != TWILL_SINGLE_COPY_AUTO && setting != TWILL_SINGLE_COPY_NONE &&
@@ -260,7 +261,7 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     TWILL_TRY(&comm->error, twill_request_open(&comm->issue.blocking, comm));
     TWILL_TRY(&comm->error, twill_request_open(&comm->issue.blocking_point, comm));
-    bool same = comm->world->size == comm->context->world.size;
+    bool same = comm->world->size == comm->context->job.world.size;
     for (uint32_t r = 0; r < comm->world->size; r++) {
         comm->job[r] = parent != NULL ? parent->job[ranks[r]] : r;
         same = same && comm->job[r] == r;
@@ -276,7 +277,7 @@ static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
 {
     struct number_info {
         uint64_t what, next;
-    } mine = {what, comm->context->comms}, *all;
+    } mine = {what, comm->context->comms.next_number}, *all;
     uint32_t size = comm->world->size;
     all = calloc(size, sizeof(*all));
     if (all == NULL)
@@ -296,10 +297,10 @@ static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
                             "too many communicators: their numbers are used up");
     TWILL_TRY(&comm->error, status);
     comm->number = (uint32_t)next;
-    comm->context->comms = (uint32_t)next + 1;
-    if (comm->oob == comm->context->oob)
+    comm->context->comms.next_number = (uint32_t)next + 1;
+    if (comm->oob == comm->context->job.oob)
         return TWILL_OK;
-    memcpy(comm->oob->nonce, comm->context->oob->nonce, TWILL_NONCE_BYTES);
+    memcpy(comm->oob->nonce, comm->context->job.oob->nonce, TWILL_NONCE_BYTES);
     for (unsigned i = 0; i < 4; i++) {
         comm->oob->nonce[4 + i] ^= (uint8_t)(comm->number >> 8 * i);
         comm->oob->nonce[8 + i] ^= (uint8_t)(comm->job[0] >> 8 * i);
@@ -314,7 +315,7 @@ static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
 static size_t stream_from(const struct twill_comm *comm)
 {
     size_t asked = (size_t)comm->context->config.number[TWILL_VARIABLE_STREAM];
-    const struct twill_machine *machine = twill_topology_machine(comm->context->topology);
+    const struct twill_machine *machine = twill_topology_machine(comm->context->machine.topology);
     if (asked > 0)
         return asked;
     bool shared = machine->l3_bytes > 0;
@@ -329,9 +330,9 @@ static void configure(struct twill_comm *comm)
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
     comm->tuning.learns = spin < 0;
     comm->traced = twill_log_enabled(&comm->context->log, TWILL_LOG_DEBUG);
-    comm->tuning.spin = spin >= 0                ? (uint32_t)spin
-                        : comm->context->crowded ? TWILL_SPIN_SHARED
-                                                 : TWILL_SPIN_ALONE;
+    comm->tuning.spin = spin >= 0                    ? (uint32_t)spin
+                        : comm->context->job.crowded ? TWILL_SPIN_SHARED
+                                                     : TWILL_SPIN_ALONE;
     comm->tuning.timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
     comm->tuning.segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
     comm->tuning.segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
@@ -370,10 +371,10 @@ void twill_comm_close(struct twill_comm *comm)
     free(comm->links.view);
     free(comm->job);
     twill_world_destroy(&comm->own);
-    if (comm->oob != context->oob)
+    if (comm->oob != context->job.oob)
         twill_oob_close(comm->oob);
     twill_context_lock(context);
-    twill_handle_pool_put(&context->ended, comm, sizeof(*comm));
+    twill_handle_pool_put(&context->comms.ended, comm, sizeof(*comm));
     twill_context_unlock(context);
 }
 
@@ -411,14 +412,15 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                              const uint32_t *ranks, uint64_t what, struct twill_error *error)
 {
     twill_context_lock(context);
-    struct twill_comm *comm = twill_handle_pool_get(&context->ended, sizeof(*comm), ENDED_KEPT);
+    struct twill_comm *comm =
+        twill_handle_pool_get(&context->comms.ended, sizeof(*comm), ENDED_KEPT);
     twill_context_unlock(context);
     if (comm == NULL) {
-        if (oob != context->oob)
+        if (oob != context->job.oob)
             twill_oob_close(oob);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
-    *comm = (struct twill_comm){.context = context, .world = &context->world, .oob = oob};
+    *comm = (struct twill_comm){.context = context, .world = &context->job.world, .oob = oob};
     twill_status status = open_members(comm, parent, ranks, what);
     if (status != TWILL_OK) {
         *error = comm->error;
@@ -465,6 +467,6 @@ void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
             counters->bytes_wire += sum.bytes + sum.header_bytes;
     }
     struct twill_memory_stats user, library;
-    twill_context_memory(comm->context, &user, &library);
+    twill_context_memory_stats(comm->context, &user, &library);
     counters->memory_fallbacks = user.fallbacks + library.fallbacks;
 }

@@ -72,8 +72,8 @@ struct twill_comm_waits {
     uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
     uint64_t moved_at;              /* last advanced by a wait on another communicator */
     uint64_t timed_out_since;       /* start of a wait that has timed out; 0: none has */
-    uint64_t ended_at_timeout; /* last call that had ended when context->timed_out was set, under
-                                  the context's lock; UINT64_MAX: this was made later */
+    uint64_t ended_at_timeout; /* last call that had ended when context->health.timed_out was set,
+                                  under the context's lock; UINT64_MAX: this was made later */
 };
 
 /* Failures: lib/health. Any thread puts notices into the mailbox, under the context's lock. */

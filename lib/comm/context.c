@@ -29,13 +29,13 @@ struct peer_info {
 
 void twill_context_note(struct twill_context *context, const char *format, ...)
 {
-    if (context->lines == TWILL_DESCRIBE_LINES)
+    if (context->notes.lines == TWILL_DESCRIBE_LINES)
         return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(context->line[context->lines], TWILL_DESCRIBE_BYTES, format, arguments);
+    vsnprintf(context->notes.line[context->notes.lines], TWILL_DESCRIBE_BYTES, format, arguments);
     va_end(arguments);
-    context->lines++;
+    context->notes.lines++;
 }
 
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
@@ -56,18 +56,18 @@ twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void
 {
     if (!twill_context_is_live(context))
         return TWILL_ERR_ARGUMENT;
-    context->idle = idle;
-    context->idle_user = user;
+    context->idle_hook.function = idle;
+    context->idle_hook.user = user;
     return TWILL_OK;
 }
 
-void twill_context_memory(const struct twill_context *context, struct twill_memory_stats *user,
-                          struct twill_memory_stats *library)
+void twill_context_memory_stats(const struct twill_context *context,
+                                struct twill_memory_stats *user, struct twill_memory_stats *library)
 {
     pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&context->lock;
     pthread_mutex_lock(lock);
-    twill_memory_stats(context->user_memory, user);
-    twill_memory_stats(context->library_memory, library);
+    twill_memory_stats(context->memory.user, user);
+    twill_memory_stats(context->memory.library, library);
     pthread_mutex_unlock(lock);
 }
 
@@ -108,19 +108,19 @@ static twill_status open_bootstrap(struct twill_context *context, const twill_bo
     struct twill_bootstrap_params params = bootstrap_params(context, bootstrap);
     if (twill_bootstrap_is_first(&params)) /* once a job, before any failure */
         twill_config_warn_environment(&context->log);
-    TWILL_TRY(&context->error, twill_bootstrap_open(&context->oob, &params, &context->error));
-    if (context->oob->size > TWILL_WORLD_MAX_RANKS)
+    TWILL_TRY(&context->error, twill_bootstrap_open(&context->job.oob, &params, &context->error));
+    if (context->job.oob->size > TWILL_WORLD_MAX_RANKS)
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
-                          context->oob->size, TWILL_WORLD_MAX_RANKS);
-    context->log.rank = context->oob->rank;
-    context->log.size = context->oob->size;
+                          context->job.oob->size, TWILL_WORLD_MAX_RANKS);
+    context->log.rank = context->job.oob->rank;
+    context->log.size = context->job.oob->size;
     return twill_log_open(context);
 }
 
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
-    const struct peer_info *mine = &all[context->oob->rank];
-    for (int r = 0; r < context->oob->size; r++) {
+    const struct peer_info *mine = &all[context->job.oob->rank];
+    for (int r = 0; r < context->job.oob->size; r++) {
         if (memcmp(all[r].version, all[0].version, sizeof(all[r].version)) != 0)
             return TWILL_FAIL(&context->error, TWILL_ERR_MISMATCH,
                               "rank %d runs twill %.15s, rank 0 runs %.15s", r, all[r].version,
@@ -130,13 +130,14 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                 return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
                                   "%s must be the same on all ranks: rank %d differs from rank 0 "
                                   "(rank %d has \"%s\")",
-                                  twill_variables[v].name, r, context->oob->rank,
+                                  twill_variables[v].name, r, context->job.oob->rank,
                                   context->config.text[v]);
     }
-    context->all_tuned = true;
-    for (int r = 0; r < context->oob->size; r++)
-        context->all_tuned = context->all_tuned && all[r].timings == all[0].timings;
-    for (int r = 0; r < context->oob->size; r++)
+    context->selection.all_tuned = true;
+    for (int r = 0; r < context->job.oob->size; r++)
+        context->selection.all_tuned =
+            context->selection.all_tuned && all[r].timings == all[0].timings;
+    for (int r = 0; r < context->job.oob->size; r++)
         if (all[r].tuning != all[0].tuning)
             return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
                               "TWILL_TUNING must have the same contents on all ranks: rank %d has "
@@ -144,10 +145,10 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                               r);
     /* Ranks of this machine, in any namespace, on exactly these cores. */
     unsigned sharing = 0;
-    for (int r = 0; r < context->oob->size; r++)
+    for (int r = 0; r < context->job.oob->size; r++)
         sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
                    all[r].level.cpuset_hash == mine->level.cpuset_hash;
-    context->crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
+    context->job.crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
     return TWILL_OK;
 }
 
@@ -156,65 +157,66 @@ static twill_status check_agreement(struct twill_context *context, const struct 
  * equal part. PUs: the progress thread gets one that no rank may run on. */
 static void share_host(struct twill_context *context, const struct peer_info *all)
 {
-    const struct peer_info *mine = &all[context->oob->rank];
-    struct twill_cpus *where = calloc((size_t)context->oob->size, sizeof(*where));
+    const struct peer_info *mine = &all[context->job.oob->rank];
+    struct twill_cpus *where = calloc((size_t)context->job.oob->size, sizeof(*where));
     unsigned ranks = 0, threads = 0, n = 0, me = 0;
-    for (int r = 0; r < context->oob->size; r++) {
+    for (int r = 0; r < context->job.oob->size; r++) {
         if (strcmp(all[r].host.boot_id, mine->host.boot_id) != 0)
             continue;
         ranks += (all[r].memory_nodes & mine->memory_nodes) != 0;
         threads += twill_host_same_process(&all[r].host, &mine->host);
-        me = r == context->oob->rank ? n : me;
+        me = r == context->job.oob->rank ? n : me;
         if (where != NULL)
             where[n++] = all[r].where;
     }
-    context->threads = threads;
-    twill_memory_share(context->user_memory, ranks);
-    twill_memory_share(context->library_memory, ranks);
+    context->job.threads = threads;
+    twill_memory_share(context->memory.user, ranks);
+    twill_memory_share(context->memory.library, ranks);
     twill_progress_place(context, where, n, me);
     free(where);
 }
 
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
-    int size = context->oob->size;
+    int size = context->job.oob->size;
     const char *nodes = twill_config_text(&context->config, TWILL_VARIABLE_NODES);
     if (nodes != NULL)
-        return twill_world_parse_nodes(nodes, (uint32_t)size, context->label, &context->error);
+        return twill_world_parse_nodes(nodes, (uint32_t)size, context->job.label, &context->error);
     for (int r = 0; r < size; r++) {
         int first = 0;
         while (!twill_host_same_node(&all[first].host, &all[r].host))
             first++;
-        context->label[r] = (uint32_t)first;
+        context->job.label[r] = (uint32_t)first;
     }
     return TWILL_OK;
 }
 
 static twill_status exchange_info(struct twill_context *context)
 {
-    int size = context->oob->size;
+    int size = context->job.oob->size;
     struct peer_info mine;
     memset(&mine, 0, sizeof(mine)); /* padding is sent, too */
     snprintf(mine.version, sizeof(mine.version), "%s", twill_version());
     twill_host_describe(&mine.host);
-    twill_topology_cpus(context->topology, &mine.where);
-    mine.tuning = twill_tuning_hash(context->tuning);
-    mine.timings = context->timings != NULL ? twill_tuning_hash(context->timings) : 0;
+    twill_topology_cpus(context->machine.topology, &mine.where);
+    mine.tuning = twill_tuning_hash(context->selection.tuning);
+    mine.timings =
+        context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine.heap);
-    mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
+    mine.memory_nodes = context->memory.user_policy.nodes | context->memory.library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine.hash[v] = twill_config_hash(&context->config, v);
-    twill_levels_describe(context->topology, NULL, &mine.level);
+    twill_levels_describe(context->machine.topology, NULL, &mine.level);
     struct peer_info *all = calloc((size_t)size, sizeof(*all));
-    context->level = calloc((size_t)size, sizeof(*context->level));
-    context->label = calloc((size_t)size, sizeof(*context->label));
+    context->job.level = calloc((size_t)size, sizeof(*context->job.level));
+    context->job.label = calloc((size_t)size, sizeof(*context->job.label));
     struct twill_heap_info *heap = calloc((size_t)size, sizeof(*heap));
     twill_status status =
-        all == NULL || heap == NULL || context->label == NULL || context->level == NULL
+        all == NULL || heap == NULL || context->job.label == NULL || context->job.level == NULL
             ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
-            : twill_oob_allgather(context->oob, &mine, all, sizeof(mine), &context->error);
+            : twill_oob_allgather(context->job.oob, &mine, all, sizeof(mine), &context->error);
     for (int r = 0; status == TWILL_OK && r < size; r++) {
-        context->level[r] = all[r].level;
+        context->job.level[r] = all[r].level;
         heap[r] = all[r].heap;
     }
     if (status == TWILL_OK)
@@ -233,7 +235,7 @@ static twill_status exchange_info(struct twill_context *context)
 /* TWILL_MEMORY=<user>[,<library>] */
 static twill_status decide_memory(struct twill_context *context)
 {
-    const struct twill_machine *machine = twill_topology_machine(context->topology);
+    const struct twill_machine *machine = twill_topology_machine(context->machine.topology);
     const char *hbw = getenv("MEMKIND_HBW_NODES");
     char *user = strdup(context->config.text[TWILL_VARIABLE_MEMORY]);
     if (user == NULL)
@@ -242,10 +244,11 @@ static twill_status decide_memory(struct twill_context *context)
     if (library != NULL)
         *library++ = '\0';
     twill_status status =
-        twill_memory_decide(&context->user_policy, user, machine, hbw, &context->error);
+        twill_memory_decide(&context->memory.user_policy, user, machine, hbw, &context->error);
     if (status == TWILL_OK)
-        status = twill_memory_decide(&context->library_policy, library != NULL ? library : "auto",
-                                     machine, hbw, &context->error);
+        status =
+            twill_memory_decide(&context->memory.library_policy, library != NULL ? library : "auto",
+                                machine, hbw, &context->error);
     free(user);
     return status;
 }
@@ -254,11 +257,13 @@ static twill_status memory_open(struct twill_context *context)
 {
     uint64_t budget = (uint64_t)context->config.number[TWILL_VARIABLE_MEMORY_BUDGET];
     TWILL_TRY(&context->error, decide_memory(context));
-    TWILL_TRY(&context->error, twill_memory_open(&context->user_memory, &context->user_policy,
-                                                 budget, &context->log, &context->error));
-    TWILL_TRY(&context->error, twill_memory_open(&context->library_memory, &context->library_policy,
-                                                 budget, &context->log, &context->error));
-    twill_memory_join(context->user_memory, context->library_memory);
+    TWILL_TRY(&context->error,
+              twill_memory_open(&context->memory.user, &context->memory.user_policy, budget,
+                                &context->log, &context->error));
+    TWILL_TRY(&context->error,
+              twill_memory_open(&context->memory.library, &context->memory.library_policy, budget,
+                                &context->log, &context->error));
+    twill_memory_join(context->memory.user, context->memory.library);
     return TWILL_OK;
 }
 
@@ -299,7 +304,7 @@ static void note_caches(struct twill_context *context, const struct twill_machin
 
 static void note_machine(struct twill_context *context)
 {
-    const struct twill_machine *m = twill_topology_machine(context->topology);
+    const struct twill_machine *m = twill_topology_machine(context->machine.topology);
     twill_context_note(context, "twill %s", twill_version());
     twill_context_note(context,
                        "machine: %s%s%s, %u packages, %u NUMA nodes, %u cores, %u PUs (%u allowed)",
@@ -315,24 +320,24 @@ static void note_machine(struct twill_context *context)
 
 static void note_job(struct twill_context *context)
 {
-    const struct twill_world *w = &context->world;
-    int rank = context->oob->rank;
+    const struct twill_world *w = &context->job.world;
+    int rank = context->job.oob->rank;
     twill_context_note(context, "ranks: %u on %u nodes; this is rank %d, %u of %u on node %u%s",
                        w->size, w->nodes, rank, w->local[rank], w->node_size[w->node[rank]],
-                       w->node[rank], context->crowded ? "; ranks share cores" : "");
-    twill_context_note(context, "bootstrap: %s", context->oob->how);
-    const struct twill_oob *oob = context->oob;
+                       w->node[rank], context->job.crowded ? "; ranks share cores" : "");
+    twill_context_note(context, "bootstrap: %s", context->job.oob->how);
+    const struct twill_oob *oob = context->job.oob;
     twill_context_note(context, "interface: %s address %s: %s", oob->interface, oob->address,
                        oob->address_why);
-    twill_context_note(context, "kernels: %s, at most %lld threads", context->kernels->isa,
+    twill_context_note(context, "kernels: %s, at most %lld threads", context->machine.kernels->isa,
                        (long long)context->config.number[TWILL_VARIABLE_THREADS]);
     twill_context_note(context, "progress: %s", context->progress.how);
-    twill_context_note(context, "memory for twill_alloc: %s", context->user_policy.why);
-    twill_context_note(context, "memory of the library: %s", context->library_policy.why);
+    twill_context_note(context, "memory for twill_alloc: %s", context->memory.user_policy.why);
+    twill_context_note(context, "memory of the library: %s", context->memory.library_policy.why);
     twill_heap_note(context);
-    if (context->preloaded.serving)
+    if (context->memory.preloaded.serving)
         twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
-                           context->preloaded.least);
+                           context->memory.preloaded.least);
     twill_levels_log_binding(context);
 }
 
@@ -342,7 +347,7 @@ static twill_status create_context(struct twill_context *context, const twill_bo
     struct twill_error *error = &context->error;
     context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
     if (pthread_mutex_init(&context->lock, NULL) != 0 ||
-        pthread_mutex_init(&context->detector_lock, NULL) != 0)
+        pthread_mutex_init(&context->health.detector_lock, NULL) != 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
     context->lockable = true;
     twill_persistent_init(context);
@@ -351,24 +356,24 @@ static twill_status create_context(struct twill_context *context, const twill_bo
     TWILL_TRY(error, twill_progress_configure(context));
     TWILL_TRY(error, twill_log_open(context));
     TWILL_TRY(error,
-              twill_kernels_select(&context->kernels,
+              twill_kernels_select(&context->machine.kernels,
                                    twill_config_text(&context->config, TWILL_VARIABLE_ISA), error));
     TWILL_TRY(error, twill_topology_open(
-                         &context->topology,
+                         &context->machine.topology,
                          twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
     TWILL_TRY(error, twill_context_open_tuning(context));
     TWILL_TRY(error, memory_open(context));
-    TWILL_TRY(error, twill_preloaded_open(&context->preloaded,
+    TWILL_TRY(error, twill_preloaded_open(&context->memory.preloaded,
                                           context->config.text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, open_bootstrap(context, bootstrap));
     TWILL_TRY(error, exchange_info(context));
-    TWILL_TRY(error, twill_levels_open(context, context->level));
-    if (context->world.nodes > 1)
+    TWILL_TRY(error, twill_levels_open(context, context->job.level));
+    if (context->job.world.nodes > 1)
         TWILL_TRY(error, twill_context_open_detector(context));
     note_machine(context);
-    TWILL_TRY(error, twill_context_agree_tuning(context, context->all_tuned));
+    TWILL_TRY(error, twill_context_agree_tuning(context, context->selection.all_tuned));
     twill_levels_log_world(context);
-    twill_log_notes(context, context->lines);
+    twill_log_notes(context, context->notes.lines);
     twill_log_process(context);
     TWILL_TRY(error, twill_context_open_device(context));
     note_job(context);
@@ -399,46 +404,46 @@ void twill_context_destroy(twill_context *context)
     }
     if (context->fork_guard != NULL && twill_context_is_forked(context))
         return; /* it belongs to the parent */
-    if (context->opened > 0) {
+    if (context->comms.opened > 0) {
         twill_say(&context->log, TWILL_LOG_WARN,
                   "twill_context_destroy: communicators are open: the context is not destroyed");
         return;
     }
     twill_progress_stop(context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
-        if (context->common[t] != NULL)
-            context->common[t]->close(context->common[t]);
-    struct twill_shm_region *region = context->heap.region;
-    if (context->user_memory != NULL)
-        twill_heap_destroy(&context->heap);
+        if (context->transports.common[t] != NULL)
+            context->transports.common[t]->close(context->transports.common[t]);
+    struct twill_shm_region *region = context->memory.heap.region;
+    if (context->memory.user != NULL)
+        twill_heap_destroy(&context->memory.heap);
     twill_shm_region_close(region);
-    twill_preloaded_close(&context->preloaded);
-    twill_detector_close(context->detector);
-    if (context->user_memory != NULL)
-        twill_memory_close(context->user_memory);
-    if (context->library_memory != NULL)
-        twill_memory_close(context->library_memory);
-    twill_world_destroy(&context->world);
-    free(context->label);
-    free(context->level);
-    twill_tuning_destroy(context->tuning);
-    twill_tuning_destroy(context->timings);
-    free(context->why);
+    twill_preloaded_close(&context->memory.preloaded);
+    twill_detector_close(context->health.detector);
+    if (context->memory.user != NULL)
+        twill_memory_close(context->memory.user);
+    if (context->memory.library != NULL)
+        twill_memory_close(context->memory.library);
+    twill_world_destroy(&context->job.world);
+    free(context->job.label);
+    free(context->job.level);
+    twill_tuning_destroy(context->selection.tuning);
+    twill_tuning_destroy(context->selection.timings);
+    free(context->selection.why);
     twill_persistent_clear(context);
-    twill_oob_close(context->oob);
-    if (context->topology != NULL)
-        twill_topology_close(context->topology);
+    twill_oob_close(context->job.oob);
+    if (context->machine.topology != NULL)
+        twill_topology_close(context->machine.topology);
     twill_context_close_device(context);
     twill_config_destroy(&context->config);
     twill_log_close(context);
-    free(context->open);
+    free(context->comms.open);
     if (context->lockable) {
         pthread_mutex_destroy(&context->lock);
-        pthread_mutex_destroy(&context->detector_lock);
+        pthread_mutex_destroy(&context->health.detector_lock);
     }
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
-    twill_handle_pool_retire(&context->ended, sizeof(struct twill_comm));
-    twill_handle_pool_retire(&context->slabs, sizeof(struct twill_request_slab));
+    twill_handle_pool_retire(&context->comms.ended, sizeof(struct twill_comm));
+    twill_handle_pool_retire(&context->comms.slabs, sizeof(struct twill_request_slab));
     twill_handle_retire(context, sizeof(*context));
 }

@@ -46,66 +46,103 @@ struct twill_timed_out {
     uint32_t job[16]; /* [count] ranks in the job */
 };
 
-/* Created and destroyed by twill_context_create() and _destroy(). Members are constant after
- * creation unless marked otherwise. */
-struct twill_context {
-    uint32_t live;            /* TWILL_LIVE, or it has ended: lib/api/handle.h */
-    struct twill_error error; /* the last failure; under `lock` */
-    struct twill_log log;
-    struct twill_config config;
-    bool ready; /* creation succeeded */
+/* The job: its ranks, and where they run. */
+struct twill_context_job {
     struct twill_oob *oob;
-    struct twill_topology *topology;
-    const struct twill_kernels *kernels;
-    struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
     struct twill_world world;
     uint32_t *label;                /* [size] node labels */
     struct twill_level_info *level; /* [size] where each rank runs */
+    unsigned threads;               /* ranks in this process */
     bool crowded;                   /* ranks share cores: waits must yield early */
     bool unbound;                   /* several ranks of a node may run on the same several cores */
+};
+
+/* The machine that this process runs on. */
+struct twill_context_machine {
+    struct twill_topology *topology;
+    const struct twill_kernels *kernels;
+    struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
+};
+
+struct twill_context_transports {
     const struct twill_transport_ops *internode; /* the transport between nodes; NULL: one node */
-    unsigned threads;                            /* ranks in this process */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by registry index */
+};
 
-    struct twill_detector *detector; /* NULL on one node; under detector_lock */
-    pthread_mutex_t detector_lock;   /* taken before `lock` */
+struct twill_context_health {
+    struct twill_detector *detector;  /* NULL on one node; under detector_lock */
+    pthread_mutex_t detector_lock;    /* taken before context->lock */
+    struct twill_timed_out timed_out; /* under context->lock */
+};
 
-    struct twill_tuning *tuning;  /* timings that algorithms are selected by */
+/* What algorithms are selected by. */
+struct twill_context_selection {
+    struct twill_tuning *tuning;  /* timings in use */
     struct twill_tuning *timings; /* of this machine, from a tuning folder; NULL: none */
     bool all_tuned;               /* all ranks have the same timings: they are used */
     char *why;                    /* result of twill_context_why() */
+};
 
-    struct twill_memory *user_memory, *library_memory;
+/* Memory of twill_alloc() (user) and of the library. What is allocated is protected by
+ * context->lock. */
+struct twill_context_memory {
+    struct twill_memory *user, *library;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_preloaded preloaded;
-    struct twill_heap heap; /* under `lock` */
+    struct twill_heap heap;
     bool spilled; /* has said that the heap is full and twill_alloc() uses private memory */
-
-    pthread_mutex_t lock; /* protects what follows, up to timed_out; also error and heap */
-    bool lockable;        /* the locks are initialised */
     struct twill_persistent_region *regions; /* lib/memory/registration.c */
     struct twill_persistent persistent;
-    size_t pinned;            /* bytes of regions */
-    uint32_t comms;           /* number of the next communicator; no lower one is free here */
+    size_t pinned; /* bytes of regions */
+};
+
+/* The communicators of a context; under its lock. */
+struct twill_context_comms {
+    uint32_t next_number;     /* of the next communicator; no lower one is free here */
     struct twill_comm **open; /* [opened] open communicators, in no order */
     size_t opened, open_capacity;
     struct twill_handle_pool ended; /* memory of communicators that have ended */
     struct twill_handle_pool slabs; /* memory for requests, unused */
-    struct twill_operations operations;
-    struct twill_timed_out timed_out;
+    _Atomic unsigned pending;       /* sum over the open communicators; needs no lock */
+};
 
-    struct twill_progress progress;
-    twill_idle_fn idle; /* the caller's function for threads that wait; or NULL */
-    void *idle_user;
-    _Atomic unsigned pending;   /* sum over the open communicators */
-    const uint64_t *fork_guard; /* the kernel zeroes it in a child */
+/* The caller's function for threads that wait; or NULL. */
+struct twill_idle_hook {
+    twill_idle_fn function;
+    void *user;
+};
 
-    /* Lines of twill_context_describe(). */
+/* Lines of twill_context_describe(). */
+struct twill_context_notes {
     bool previewed;
     _Atomic unsigned lines; /* never decreases */
     unsigned logged;        /* how many lib/config/log.c has logged */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
     char variable_line[1024], live_line[192];
+};
+
+/* Created and destroyed by twill_context_create() and _destroy(). Members are constant after
+ * creation unless marked otherwise, here or in their types. */
+struct twill_context {
+    uint32_t live;            /* TWILL_LIVE, or it has ended: lib/api/handle.h */
+    bool ready;               /* creation succeeded */
+    bool lockable;            /* the locks are initialised */
+    pthread_mutex_t lock;     /* protects error, comms, operations, memory and health.timed_out */
+    struct twill_error error; /* the last failure */
+    struct twill_log log;
+    struct twill_config config;
+    struct twill_context_job job;
+    struct twill_context_machine machine;
+    struct twill_context_transports transports;
+    struct twill_context_health health;
+    struct twill_context_selection selection;
+    struct twill_context_memory memory;
+    struct twill_context_comms comms;
+    struct twill_operations operations;
+    struct twill_progress progress;
+    struct twill_idle_hook idle_hook;
+    const uint64_t *fork_guard; /* the kernel zeroes it in a child */
+    struct twill_context_notes notes;
 };
 
 /* Take the lock of what several threads change. Never held while waiting for another rank. */
@@ -162,8 +199,9 @@ twill_status twill_context_agree_tuning(struct twill_context *context, bool all_
 
 /* Return what twill_alloc() and the library have allocated, and how many allocations did not get
  * the memory they asked for. */
-void twill_context_memory(const struct twill_context *context, struct twill_memory_stats *user,
-                          struct twill_memory_stats *library);
+void twill_context_memory_stats(const struct twill_context *context,
+                                struct twill_memory_stats *user,
+                                struct twill_memory_stats *library);
 
 /* Is this the handle of a context that has not ended? */
 static inline bool twill_context_is_live(const struct twill_context *context)

@@ -193,24 +193,24 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
 static twill_status exchange_places(struct twill_context *context, struct twill_level_info *info)
 {
     struct twill_error *error = &context->error;
-    const struct twill_world *world = &context->world;
-    uint32_t me = (uint32_t)context->oob->rank, ranks = world->node_size[world->node[me]];
+    const struct twill_world *world = &context->job.world;
+    uint32_t me = (uint32_t)context->job.oob->rank, ranks = world->node_size[world->node[me]];
     struct twill_level_info mine = info[me];
     bool any_elsewhere = false;
     for (uint32_t r = 0; r < world->size; r++)
         any_elsewhere = any_elsewhere || info[r].elsewhere;
     if (!any_elsewhere)
         return TWILL_OK;
-    if (mine.elsewhere && ranks <= twill_topology_cores(context->topology)) {
+    if (mine.elsewhere && ranks <= twill_topology_cores(context->machine.topology)) {
         struct twill_level_info *node = calloc(ranks, sizeof(*node));
         if (node == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-        twill_status status = place_node(context->topology, ranks, node, error);
+        twill_status status = place_node(context->machine.topology, ranks, node, error);
         mine = node[world->local[me]];
         free(node);
         TWILL_TRY(error, status);
     }
-    return twill_oob_allgather(context->oob, &mine, info, sizeof(mine), error);
+    return twill_oob_allgather(context->job.oob, &mine, info, sizeof(mine), error);
 }
 
 /* Return the lowest rank that may run on several cores which a later rank of its node may run on,
@@ -237,8 +237,8 @@ static uint32_t first_unbound(const struct twill_world *world, const struct twil
 static void warn_unbound(struct twill_context *context, const struct twill_level_info *info,
                          uint32_t first)
 {
-    const struct twill_machine *m = twill_topology_machine(context->topology);
-    const struct twill_world *world = &context->world;
+    const struct twill_machine *m = twill_topology_machine(context->machine.topology);
+    const struct twill_world *world = &context->job.world;
     const struct twill_level_info *its = &info[first];
     char lost[80] = "";
     if (m->packages > 1 && its->unit[TWILL_LEVEL_PACKAGE] < 0)
@@ -249,7 +249,8 @@ static void warn_unbound(struct twill_context *context, const struct twill_level
         strcat(lost, ", L3 cache");
     if (m->cores_per_l2 > 1)
         strcat(lost, ", tile");
-    bool fits = world->node_size[world->node[first]] <= twill_topology_cores(context->topology);
+    bool fits =
+        world->node_size[world->node[first]] <= twill_topology_cores(context->machine.topology);
     twill_say(&context->log, fits && lost[0] != '\0' ? TWILL_LOG_WARN : TWILL_LOG_INFO,
               "ranks are not bound: this one and others of its node may run on the same %u CPUs%s%s"
               "; twillrun binds them, mpirun does with --bind-to core, srun with --cpu-bind=cores",
@@ -260,7 +261,7 @@ static void warn_unbound(struct twill_context *context, const struct twill_level
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info)
 {
     struct twill_error *error = &context->error;
-    struct twill_world *world = &context->world;
+    struct twill_world *world = &context->job.world;
     const char *units = twill_config_text(&context->config, TWILL_VARIABLE_UNITS);
     const char *groups = twill_config_text(&context->config, TWILL_VARIABLE_GROUPS);
     uint32_t *seen = calloc(world->size, sizeof(*seen));
@@ -268,8 +269,8 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     uint32_t first = first_unbound(world, info, seen);
     free(seen);
-    context->unbound = first < world->size;
-    if (first == (uint32_t)context->oob->rank && units == NULL)
+    context->job.unbound = first < world->size;
+    if (first == (uint32_t)context->job.oob->rank && units == NULL)
         warn_unbound(context, info, first);
     TWILL_TRY(error, twill_levels_declare(world, groups, units, error));
     if (units != NULL)
@@ -281,29 +282,30 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
 void twill_levels_log_world(struct twill_context *context)
 {
     char text[TWILL_WORLD_TEXT_BYTES], *rest = NULL;
-    (void)twill_world_summarize(&context->world, text, sizeof(text));
+    (void)twill_world_summarize(&context->job.world, text, sizeof(text));
     twill_context_note(context, "hierarchy: %s", text);
-    twill_world_describe(&context->world, text);
+    twill_world_describe(&context->job.world, text);
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
         twill_context_note(context, "  %s", line);
 }
 
 void twill_levels_log_binding(struct twill_context *context)
 {
-    const struct twill_world *w = &context->world;
-    uint32_t rank = (uint32_t)context->oob->rank, ranks = w->node_size[w->node[rank]];
+    const struct twill_world *w = &context->job.world;
+    uint32_t rank = (uint32_t)context->job.oob->rank, ranks = w->node_size[w->node[rank]];
     struct twill_cpus cpus;
     struct twill_error ignored = {0};
     char text[200];
-    twill_topology_cpus(context->topology, &cpus);
+    twill_topology_cpus(context->machine.topology, &cpus);
     (void)twill_cpus_list(&cpus, text, sizeof(text));
-    if (twill_topology_machine(context->topology)->is_this_machine)
+    if (twill_topology_machine(context->machine.topology)->is_this_machine)
         twill_context_note(context, "binding: rank %u may run on CPUs %s%s", rank, text,
-                           context->unbound ? "; ranks of a node are not bound: levels within it "
-                                              "that they cross are not known"
-                                            : "");
-    if (ranks > 1 && context->unbound &&
-        twill_topology_advise(context->topology, w->local[rank], ranks, text, sizeof(text),
+                           context->job.unbound
+                               ? "; ranks of a node are not bound: levels within it "
+                                 "that they cross are not known"
+                               : "");
+    if (ranks > 1 && context->job.unbound &&
+        twill_topology_advise(context->machine.topology, w->local[rank], ranks, text, sizeof(text),
                               &ignored) == TWILL_OK)
         twill_context_note(context, "binding advice: rank %u on CPUs %s", rank, text);
 }

@@ -23,7 +23,7 @@ void twill_context_note_nics(struct twill_context *context)
     struct twill_error ignored = {0};
     size_t count = 0;
     (void)twill_links_read(&links, &count, &ignored);
-    for (size_t i = 0; twill_topology_nic(context->topology, i, &nic); i++) {
+    for (size_t i = 0; twill_topology_nic(context->machine.topology, i, &nic); i++) {
         char speed[32] = "", place[48] = "";
         for (size_t l = 0; l < count && speed[0] == '\0'; l++)
             if (strcmp(links[l].name, nic.name) == 0 && links[l].mbits > 0)
@@ -75,7 +75,7 @@ void twill_comm_note_rails(struct twill_comm *comm)
         twill_context_note(comm->context, "rail %zu: %s", i, rail_name(rail));
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         const struct twill_rails_choice *choice =
-            (const struct twill_rails_choice *)comm->context->common[t];
+            (const struct twill_rails_choice *)comm->context->transports.common[t];
         if (twill_transport_at(t)->rails == NULL || choice == NULL)
             continue;
         twill_context_note(comm->context, "rails of this node: %s (%s)", choice->taken,

@@ -295,7 +295,7 @@ static twill_status create_over(struct twill_comm **made, const struct twill_com
 {
     struct twill_oob *oob;
     twill_bootstrap lent = {(int)named->self, (int)named->size, exchange, user};
-    TWILL_TRY(error, twill_oob_lend(&oob, comm->context->oob, &lent, error));
+    TWILL_TRY(error, twill_oob_lend(&oob, comm->context->job.oob, &lent, error));
     TWILL_TRY(error, make_by(made, comm, oob, named->rank, error));
     twill_oob_lend_seal(oob);
     return TWILL_OK;

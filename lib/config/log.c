@@ -72,15 +72,15 @@ void twill_log_close(struct twill_context *context)
 
 static bool context_is_first(const struct twill_context *context)
 {
-    return context->world.local[context->oob->rank] == 0;
+    return context->job.world.local[context->job.oob->rank] == 0;
 }
 
 void twill_log_notes(struct twill_context *context, unsigned common)
 {
-    for (; context->logged < context->lines; context->logged++) {
-        bool first = context->logged >= common || context_is_first(context);
+    for (; context->notes.logged < context->notes.lines; context->notes.logged++) {
+        bool first = context->notes.logged >= common || context_is_first(context);
         twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, first), "%s",
-                  context->line[context->logged]);
+                  context->notes.line[context->notes.logged]);
     }
 }
 
@@ -103,7 +103,7 @@ void twill_log_comm(struct twill_comm *comm)
     char levels[160];
     if (!twill_log_enabled(log, TWILL_LOG_INFO))
         return;
-    if (comm->oob == comm->context->oob) /* only that of all ranks adds notes */
+    if (comm->oob == comm->context->job.oob) /* only that of all ranks adds notes */
         twill_log_notes(comm->context, 0);
     (void)twill_world_summarize(comm->world, levels, sizeof(levels));
     twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
@@ -129,8 +129,8 @@ void twill_log_choice_once(struct twill_comm *comm, const struct twill_select_re
     if (plan == NULL || (plan->logged & bit) != 0)
         return;
     plan->logged |= bit;
-    twill_why_choice(why, sizeof(why), comm->plan_cache.chooser, comm->world, comm->context->tuning,
-                     request, choice);
+    twill_why_choice(why, sizeof(why), comm->plan_cache.chooser, comm->world,
+                     comm->context->selection.tuning, request, choice);
     const char *type = twill_type_name(request->type);
     twill_say(&comm->context->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
               "communicator %u: %s%s of %zu bytes, %s: %s", comm->number,

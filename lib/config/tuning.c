@@ -29,10 +29,11 @@ twill_status twill_context_open_tuning(struct twill_context *context)
     char *text = NULL;
     if (path != NULL)
         TWILL_TRY(&context->error, twill_tuning_read(&text, path, &context->error));
-    twill_status status = twill_tuning_create(
-        &context->tuning, machine, path != NULL && text == NULL ? "" : text, path, &context->error);
+    twill_status status =
+        twill_tuning_create(&context->selection.tuning, machine,
+                            path != NULL && text == NULL ? "" : text, path, &context->error);
     free(text);
-    const struct twill_machine *here = twill_topology_machine(context->topology);
+    const struct twill_machine *here = twill_topology_machine(context->machine.topology);
     if (status != TWILL_OK || !here->is_this_machine || here->cpu[0] == '\0')
         return status;
     struct twill_tuning_key key = {.l2_bytes = here->l2_bytes, .cores = here->cores};
@@ -40,21 +41,23 @@ twill_status twill_context_open_tuning(struct twill_context *context)
     memcpy(key.cpu, here->cpu, sizeof(key.cpu));
     twill_tuning_key_print(printed, &key);
     twill_context_note(context, "tuning key: %s", printed);
-    if (path == NULL && strcmp(context->tuning->model.name, twill_machine_model_at(0)->name) == 0)
-        status = twill_tuning_find_timings(&context->timings, &key, &context->error);
+    if (path == NULL &&
+        strcmp(context->selection.tuning->model.name, twill_machine_model_at(0)->name) == 0)
+        status = twill_tuning_find_timings(&context->selection.timings, &key, &context->error);
     return status;
 }
 
 twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it)
 {
-    if (context->timings != NULL && all_have_it) {
-        twill_tuning_destroy(context->tuning);
-        context->tuning = context->timings;
-        context->timings = NULL;
+    if (context->selection.timings != NULL && all_have_it) {
+        twill_tuning_destroy(context->selection.tuning);
+        context->selection.tuning = context->selection.timings;
+        context->selection.timings = NULL;
     }
-    twill_context_note(context, "choices: by the model %s%s%s", context->tuning->model.name,
-                       context->tuning->source[0] != '\0' ? ", and before it " : "",
-                       context->tuning->source);
+    twill_context_note(context, "choices: by the model %s%s%s",
+                       context->selection.tuning->model.name,
+                       context->selection.tuning->source[0] != '\0' ? ", and before it " : "",
+                       context->selection.tuning->source);
     return TWILL_OK;
 }
 
@@ -199,8 +202,8 @@ static twill_status answer_query(struct twill_context *context, const char *text
     if (status == TWILL_OK && q.machine != NULL)
         status = twill_tuning_create(&other, q.machine, NULL, NULL, &context->error);
     if (status == TWILL_OK)
-        status = twill_why(&context->why, other_world ? &declared : &context->world,
-                           other != NULL ? other : context->tuning,
+        status = twill_why(&context->selection.why, other_world ? &declared : &context->job.world,
+                           other != NULL ? other : context->selection.tuning,
                            twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
                            &q.request, &context->error);
     twill_tuning_destroy(other);
@@ -213,15 +216,15 @@ const char *twill_context_why(twill_context *context, const char *question, size
     if (context == NULL || question == NULL || !context->ready)
         return NULL;
     if (index == 0) {
-        free(context->why);
-        context->why = NULL;
+        free(context->selection.why);
+        context->selection.why = NULL;
         twill_error_clear(&context->error);
         if (answer_query(context, question) != TWILL_OK)
             return NULL;
-        for (char *c = context->why; *c != '\0'; c++)
+        for (char *c = context->selection.why; *c != '\0'; c++)
             *c = *c == '\n' ? '\0' : *c;
     }
-    const char *line = context->why;
+    const char *line = context->selection.why;
     for (size_t i = 0; line != NULL && i < index; i++)
         line = *line != '\0' ? line + strlen(line) + 1 : NULL;
     return line != NULL && *line != '\0' ? line : NULL;

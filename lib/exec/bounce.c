@@ -33,7 +33,7 @@ static uint32_t shards_of(const struct twill_run *run, unsigned space)
 void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *instance)
 {
     struct twill_comm *comm = run->comm;
-    const struct twill_kernels *kernels = comm->context->kernels;
+    const struct twill_kernels *kernels = comm->context->machine.kernels;
     for (uint32_t p = 0; p < shards_of(run, TWILL_SRC); p++) {
         struct segment segment = segment_of(run, instance, TWILL_SRC, p);
         if (segment.count == 0)
@@ -61,7 +61,7 @@ void twill_run_bounce_out(struct twill_run *run, const struct twill_instance *in
         struct segment segment = segment_of(run, instance, TWILL_DST, p);
         const void *source = segment.scratch;
         if (segment.count > 0)
-            twill_kernels_reduce(comm->context->kernels, &narrow, segment.user, &source, 1,
+            twill_kernels_reduce(comm->context->machine.kernels, &narrow, segment.user, &source, 1,
                                  segment.count);
     }
 }

@@ -49,7 +49,8 @@ static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
         return 0;
     if (s->bounced)
         return TWILL_HEAP_NOWHERE;
-    return twill_heap_offset(&run->comm->context->heap, s->base, twill_run_side_bytes(run, side));
+    return twill_heap_offset(&run->comm->context->memory.heap, s->base,
+                             twill_run_side_bytes(run, side));
 }
 
 /* Return the side's address in this process; TWILL_HEAP_NOWHERE if peers cannot access it, 0 if

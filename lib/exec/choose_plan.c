@@ -45,9 +45,9 @@ static twill_status have_chooser(struct twill_comm *comm)
 {
     if (comm->plan_cache.chooser != NULL)
         return TWILL_OK;
-    return twill_chooser_create(&comm->plan_cache.chooser, comm->world, comm->context->tuning,
-                                twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
-                                &comm->error);
+    return twill_chooser_create(
+        &comm->plan_cache.chooser, comm->world, comm->context->selection.tuning,
+        twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM), &comm->error);
 }
 
 twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool *any_exchanges)
@@ -66,7 +66,7 @@ twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool
     *any_exchanges = run->exchange.access != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 comm->world->node[run->call.root] != comm->world->node[comm->rank];
-    bool shares = comm->context->heap.region != NULL || comm->links.single_copy != NULL;
+    bool shares = comm->context->memory.heap.region != NULL || comm->links.single_copy != NULL;
     *exchanges = *any_exchanges && shares && !away;
     return TWILL_OK;
 }

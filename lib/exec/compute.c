@@ -46,10 +46,10 @@ static void reduce_by_kernel(const struct twill_run *run, const struct reduction
                                               .flags = f->stores,
                                               .threads = comm->tuning.threads};
     if (f->dsts == 1)
-        twill_kernels_reduce(comm->context->kernels, &reduction, f->dst[0],
+        twill_kernels_reduce(comm->context->machine.kernels, &reduction, f->dst[0],
                              (const void *const *)f->source, f->sources, count);
     else
-        twill_kernels_spread(comm->context->kernels, &reduction, f->dst, f->dsts,
+        twill_kernels_spread(comm->context->machine.kernels, &reduction, f->dst, f->dsts,
                              (const void *const *)f->source, f->sources, count);
 }
 
@@ -148,7 +148,7 @@ static void copy_result(const struct twill_run *run, unsigned char *dst, const u
 {
     if (dst == src || bytes == 0)
         return;
-    twill_kernels_copy(run->comm->context->kernels, dst, src, bytes,
+    twill_kernels_copy(run->comm->context->machine.kernels, dst, src, bytes,
                        to_caller ? run->layout.store_flags : 0, run->comm->tuning.threads);
 }
 

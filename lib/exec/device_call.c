@@ -11,12 +11,12 @@ twill_status twill_context_open_device(struct twill_context *context)
 {
     const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
     char how[200];
-    TWILL_TRY(&context->error,
-              twill_device_open(&context->device, library, how, sizeof(how), &context->error));
-    const char *found = context->device != NULL ? "staged through the host" : "unavailable";
+    TWILL_TRY(&context->error, twill_device_open(&context->machine.device, library, how,
+                                                 sizeof(how), &context->error));
+    const char *found = context->machine.device != NULL ? "staged through the host" : "unavailable";
     twill_context_note(context, "device memory: %s: %s", found, how);
     /* A user who names a library expects it to be used. */
-    bool unavailable = context->device == NULL && library != NULL;
+    bool unavailable = context->machine.device == NULL && library != NULL;
     if (unavailable)
         twill_say(&context->log, TWILL_LOG_WARN, "device memory: %s: %s", found, how);
     return TWILL_OK;
@@ -24,8 +24,8 @@ twill_status twill_context_open_device(struct twill_context *context)
 
 void twill_context_close_device(struct twill_context *context)
 {
-    twill_device_close(context->device);
-    context->device = NULL;
+    twill_device_close(context->machine.device);
+    context->machine.device = NULL;
 }
 
 /* Record the driver's error with this rank and call, which need not be the first one under way. */
@@ -46,7 +46,7 @@ static twill_status is_on_device(const struct twill_request *request, unsigned s
 {
     struct twill_error said = {0};
     return record_error(request,
-                        twill_device_is(request->comm->context->device,
+                        twill_device_is(request->comm->context->machine.device,
                                         request->run.buffers.side[side].base, is, &said),
                         &said);
 }
@@ -60,7 +60,8 @@ static twill_status copy_side_in(struct twill_request *request, unsigned side, u
     const void *from = request->run.buffers.side[side].base;
     twill_counter_add(&comm->counters.bytes_copied, bytes);
     return record_error(request,
-                        twill_device_to_host(comm->context->device, to, from, bytes, &said), &said);
+                        twill_device_to_host(comm->context->machine.device, to, from, bytes, &said),
+                        &said);
 }
 
 /* Bounce memory has the layout of the caller's buffer. If dst may have gaps between its shards it
@@ -95,7 +96,7 @@ twill_status twill_request_bounce_in(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     struct twill_run *run = &request->run;
     request->on_device = NULL;
-    if (TWILL_LIKELY(comm->context->device == NULL))
+    if (TWILL_LIKELY(comm->context->machine.device == NULL))
         return TWILL_OK;
     run->sequence = comm->issue.started;
     twill_run_describe(run);
@@ -113,7 +114,7 @@ twill_status twill_request_bounce_in(struct twill_request *request)
 twill_status twill_point_bounce_in(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
-    const struct twill_device *device = comm->context->device;
+    const struct twill_device *device = comm->context->machine.device;
     const struct twill_point *p = &request->point;
     request->on_device = request->bounced[0] = request->bounced[1] = NULL;
     if (TWILL_LIKELY(device == NULL))
@@ -150,7 +151,7 @@ twill_status twill_point_bounce_in(struct twill_request *request)
 twill_status twill_request_bounce_out(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
-    if (TWILL_LIKELY(comm->context->device == NULL || request->on_device == NULL))
+    if (TWILL_LIKELY(comm->context->machine.device == NULL || request->on_device == NULL))
         return TWILL_OK;
     bool root = !request->is_point && request->run.call.collective == TWILL_BROADCAST &&
                 comm->rank == request->run.call.root;
@@ -160,7 +161,7 @@ twill_status twill_request_bounce_out(struct twill_request *request)
     struct twill_error said = {0};
     twill_counter_add(&comm->counters.bytes_copied, request->result_bytes);
     return record_error(request,
-                        twill_device_from_host(comm->context->device, request->on_device,
+                        twill_device_from_host(comm->context->machine.device, request->on_device,
                                                request->result, request->result_bytes, &said),
                         &said);
 }
@@ -169,8 +170,8 @@ twill_status twill_context_check_host(struct twill_context *context, const char 
                                       const void *memory, struct twill_error *error)
 {
     bool is = false;
-    if (context->device != NULL)
-        TWILL_TRY(error, twill_device_is(context->device, memory, &is, error));
+    if (context->machine.device != NULL)
+        TWILL_TRY(error, twill_device_is(context->machine.device, memory, &is, error));
     if (is)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "%s: %p is memory of a device, which is staged through the host: it "

@@ -5,8 +5,8 @@
 
 #include "lib/comm/comm.h"
 
-/* Load the CUDA driver and note what was found; context->device stays NULL without one. In a
- * library built without TWILL_WITH_CUDA, naming a driver library is an error. */
+/* Load the CUDA driver and note what was found; context->machine.device stays NULL without one. In
+ * a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
 twill_status twill_context_open_device(struct twill_context *context);
 void twill_context_close_device(struct twill_context *context);
 

@@ -99,7 +99,7 @@ static void post_copy(const struct twill_run *run, unsigned char *shared)
 {
     struct twill_comm *comm = run->comm;
     const struct twill_fast_path *fast_path = &run->fast_path;
-    twill_kernels_copy(comm->context->kernels, shared + fast_path->to, fast_path->from,
+    twill_kernels_copy(comm->context->machine.kernels, shared + fast_path->to, fast_path->from,
                        fast_path->bytes, 0, comm->tuning.threads);
     twill_counter_add(&comm->counters.bytes_copied, fast_path->bytes);
 }

@@ -18,14 +18,14 @@ static void count_pending(struct twill_comm *comm, unsigned more)
 void twill_comm_pend(struct twill_comm *comm)
 {
     count_pending(comm, 1);
-    atomic_fetch_add(&comm->context->pending, 1);
+    atomic_fetch_add(&comm->context->comms.pending, 1);
     if (comm->context->progress.enabled)
         twill_progress_wake(comm->context);
 }
 
 void twill_comm_unpend(struct twill_comm *comm)
 {
-    atomic_fetch_sub_explicit(&comm->context->pending, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&comm->context->comms.pending, 1, memory_order_release);
     count_pending(comm, UINT_MAX);
 }
 
@@ -34,17 +34,18 @@ twill_status twill_context_add(struct twill_context *context, struct twill_comm 
 {
     twill_status status = TWILL_OK;
     twill_context_lock(context);
-    if (context->opened == context->open_capacity) {
-        size_t capacity = context->open_capacity * 2 + 4;
-        struct twill_comm **open = realloc(context->open, capacity * sizeof(struct twill_comm *));
+    if (context->comms.opened == context->comms.open_capacity) {
+        size_t capacity = context->comms.open_capacity * 2 + 4;
+        struct twill_comm **open =
+            realloc(context->comms.open, capacity * sizeof(struct twill_comm *));
         if (open == NULL)
             status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
         else
-            context->open = open;
-        context->open_capacity = open != NULL ? capacity : context->open_capacity;
+            context->comms.open = open;
+        context->comms.open_capacity = open != NULL ? capacity : context->comms.open_capacity;
     }
     if (status == TWILL_OK)
-        context->open[context->opened++] = comm;
+        context->comms.open[context->comms.opened++] = comm;
     twill_context_unlock(context);
     return status;
 }
@@ -52,9 +53,9 @@ twill_status twill_context_add(struct twill_context *context, struct twill_comm 
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm)
 {
     twill_context_lock(context);
-    for (size_t i = 0; i < context->opened; i++)
-        if (context->open[i] == comm)
-            context->open[i--] = context->open[--context->opened];
+    for (size_t i = 0; i < context->comms.opened; i++)
+        if (context->comms.open[i] == comm)
+            context->comms.open[i--] = context->comms.open[--context->comms.opened];
     twill_context_unlock(context);
 }
 
@@ -65,7 +66,7 @@ static struct twill_comm *take_comm(struct twill_context *context, size_t i,
                                     const struct twill_comm *except, bool *taken)
 {
     twill_context_lock(context);
-    struct twill_comm *comm = i < context->opened ? context->open[i] : NULL;
+    struct twill_comm *comm = i < context->comms.opened ? context->comms.open[i] : NULL;
     *taken = comm != NULL && comm != except &&
              atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0 &&
              twill_comm_try_hold(comm);

@@ -35,7 +35,8 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
 static inline int twill_context_advance_others(struct twill_comm *self)
 {
     unsigned own = atomic_load_explicit(&self->pending, memory_order_relaxed);
-    if (TWILL_LIKELY(atomic_load_explicit(&self->context->pending, memory_order_relaxed) == own))
+    if (TWILL_LIKELY(atomic_load_explicit(&self->context->comms.pending, memory_order_relaxed) ==
+                     own))
         return 0;
     return twill_context_advance(self->context, self);
 }

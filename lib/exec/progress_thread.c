@@ -61,8 +61,8 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
     }
     if (progress->core >= 0)
         what = "set by TWILL_PROGRESS";
-    else if (n > 0 && twill_topology_machine(context->topology)->is_this_machine)
-        progress->core = twill_topology_spare(context->topology, ranks, n, me);
+    else if (n > 0 && twill_topology_machine(context->machine.topology)->is_this_machine)
+        progress->core = twill_topology_spare(context->machine.topology, ranks, n, me);
     if (progress->core >= 0)
         snprintf(progress->how, sizeof(progress->how),
                  "a thread on PU %d (%s), for all communicators and links of this process",
@@ -86,7 +86,7 @@ static void sleep_until_kicked(struct twill_context *context)
     struct twill_progress *progress = &context->progress;
     uint32_t word = atomic_load(&progress->kicks);
     atomic_store(&progress->asleep, true);
-    if (atomic_load(&context->pending) == 0 && !atomic_load(&progress->stop))
+    if (atomic_load(&context->comms.pending) == 0 && !atomic_load(&progress->stop))
         syscall(SYS_futex, &progress->kicks, FUTEX_WAIT_PRIVATE, word, NULL, NULL, 0);
     atomic_store(&progress->asleep, false);
 }
@@ -106,7 +106,7 @@ static void *progress_main(void *argument)
     uint64_t nap_ns = NAP_LEAST_NS;
     unsigned idle = 0;
     while (!atomic_load(&progress->stop)) {
-        if (atomic_load(&context->pending) == 0) {
+        if (atomic_load(&context->comms.pending) == 0) {
             sleep_until_kicked(context);
             idle = 0;
         } else if (progress->late) {

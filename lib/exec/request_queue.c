@@ -337,7 +337,8 @@ static twill_status take_slab(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
     twill_context_lock(context);
-    struct twill_request_slab *slab = twill_handle_pool_get(&context->slabs, sizeof(*slab), 0);
+    struct twill_request_slab *slab =
+        twill_handle_pool_get(&context->comms.slabs, sizeof(*slab), 0);
     twill_context_unlock(context);
     if (slab == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
@@ -402,7 +403,7 @@ void twill_requests_destroy(struct twill_comm *comm)
             twill_request_close(twill_slab_request(slab, i));
         comm->issue.unused = 0; /* the other slabs are used wholly */
         twill_context_lock(comm->context);
-        twill_handle_pool_put(&comm->context->slabs, slab, sizeof(*slab));
+        twill_handle_pool_put(&comm->context->comms.slabs, slab, sizeof(*slab));
         twill_context_unlock(comm->context);
     }
     twill_request_close(&comm->issue.blocking);

@@ -47,21 +47,22 @@ static uint64_t last_ended(const struct twill_comm *comm)
 /* Record that a wait for these ranks has timed out. */
 static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n)
 {
-    struct twill_timed_out *timed_out = &comm->context->timed_out;
+    struct twill_timed_out *timed_out = &comm->context->health.timed_out;
     comm->waits.timed_out_since = since;
     twill_context_lock(comm->context);
     timed_out->at = twill_now();
     timed_out->count = 0;
     for (unsigned i = 0; i < n && i < TWILL_ARRAY_LENGTH(timed_out->job); i++)
         timed_out->job[timed_out->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
-    for (size_t i = 0; i < comm->context->opened; i++)
-        comm->context->open[i]->waits.ended_at_timeout = last_ended(comm->context->open[i]);
+    for (size_t i = 0; i < comm->context->comms.opened; i++)
+        comm->context->comms.open[i]->waits.ended_at_timeout =
+            last_ended(comm->context->comms.open[i]);
     twill_context_unlock(comm->context);
 }
 
 static bool has_timed_out_rank(const struct twill_comm *comm)
 {
-    const struct twill_timed_out *timed_out = &comm->context->timed_out;
+    const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
     for (uint32_t r = 0; r < comm->world->size; r++)
         for (unsigned i = 0; i < timed_out->count; i++)
             if (comm->job[r] == timed_out->job[i])
@@ -73,9 +74,9 @@ static bool has_timed_out_rank(const struct twill_comm *comm)
  */
 static bool is_back(const struct twill_context *context)
 {
-    for (size_t i = 0; i < context->opened; i++)
-        if (last_ended(context->open[i]) != context->open[i]->waits.ended_at_timeout &&
-            has_timed_out_rank(context->open[i]))
+    for (size_t i = 0; i < context->comms.opened; i++)
+        if (last_ended(context->comms.open[i]) != context->comms.open[i]->waits.ended_at_timeout &&
+            has_timed_out_rank(context->comms.open[i]))
             return true;
     return false;
 }
@@ -83,14 +84,14 @@ static bool is_back(const struct twill_context *context)
 void twill_context_forget_timeout(struct twill_context *context)
 {
     twill_context_lock(context);
-    if (context->timed_out.at != 0 && is_back(context))
-        context->timed_out.at = 0;
+    if (context->health.timed_out.at != 0 && is_back(context))
+        context->health.timed_out.at = 0;
     twill_context_unlock(context);
 }
 
 void twill_comm_shorten_deadline(struct twill_comm *comm)
 {
-    const struct twill_timed_out *timed_out = &comm->context->timed_out;
+    const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
     twill_context_forget_timeout(comm->context);
     twill_context_lock(comm->context);
     bool has_timed_out = timed_out->at != 0 &&
@@ -172,7 +173,7 @@ static int advance_comms(struct twill_comm *comm)
 
 static bool others_pend(const struct twill_comm *comm)
 {
-    return atomic_load_explicit(&comm->context->pending, memory_order_relaxed) !=
+    return atomic_load_explicit(&comm->context->comms.pending, memory_order_relaxed) !=
            atomic_load_explicit(&comm->pending, memory_order_relaxed);
 }
 
@@ -215,8 +216,8 @@ static int back_off(struct twill_comm *comm, struct twill_waiting *state,
     uint32_t word = twill_node_sleep_begin(comm->node);
     int moved = advance_comms(comm);
     if (moved == 0 && !done(of)) {
-        bool polled =
-            twill_comm_is_polled(comm) || others_pend(comm) || comm->context->idle != NULL;
+        bool polled = twill_comm_is_polled(comm) || others_pend(comm) ||
+                      comm->context->idle_hook.function != NULL;
         twill_node_sleep(comm->node, word, polled ? SLEEP_POLLED_NS : state->sleep_ns);
         if (state->sleep_ns < SLEEP_MOST_NS)
             state->sleep_ns *= 2;
@@ -269,8 +270,8 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
 static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
 {
     const struct twill_context *context = comm->context;
-    if (context->idle != NULL && state->checked_at - state->started >= IDLE_AFTER_NS)
-        context->idle(context->idle_user);
+    if (context->idle_hook.function != NULL && state->checked_at - state->started >= IDLE_AFTER_NS)
+        context->idle_hook.function(context->idle_hook.user);
 }
 
 static void reset_wait(struct twill_waiting *state)

@@ -23,11 +23,12 @@ twill_status twill_context_open_detector(struct twill_context *context)
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
         most = twill_min(most, (size_t)files.rlim_cur / 4);
     TWILL_TRY(&context->error,
-              twill_detector_open(&context->detector, context->oob, &context->error));
+              twill_detector_open(&context->health.detector, context->job.oob, &context->error));
     TWILL_TRY(&context->error,
-              twill_detector_connect(context->detector, context->oob, context->world.node,
-                                     most / context->threads, &context->error));
-    size_t missing = twill_detector_describe(context->detector, text, sizeof(text));
+              twill_detector_connect(context->health.detector, context->job.oob,
+                                     context->job.world.node, most / context->job.threads,
+                                     &context->error));
+    size_t missing = twill_detector_describe(context->health.detector, text, sizeof(text));
     twill_context_note(context, "failure detector: %s", text);
     if (missing > 0)
         twill_say(&context->log, TWILL_LOG_WARN,
@@ -73,9 +74,9 @@ static void send_position(struct twill_comm *comm, uint32_t to, uint32_t missing
     notice.state[1] = call->count;
     notice.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
     notice.state[3] = missing | answer;
-    pthread_mutex_lock(&comm->context->detector_lock);
-    twill_detector_send(comm->context->detector, comm->job[to], &notice);
-    pthread_mutex_unlock(&comm->context->detector_lock);
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
 }
 
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
@@ -85,7 +86,7 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
     uint32_t missing = twill_comm_missing(comm, ranks[0]);
     comm->health.reported[comm->rank] = (struct twill_wait_report){comm->issue.sequence, missing};
     twill_node_wait_for(comm->node, missing);
-    for (unsigned i = 0; i < n && comm->context->detector != NULL; i++)
+    for (unsigned i = 0; i < n && comm->context->health.detector != NULL; i++)
         if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
             send_position(comm, ranks[i], missing, 0);
 }
@@ -135,8 +136,8 @@ static uint32_t comm_rank_of(const struct twill_comm *comm, uint32_t job)
 static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
 {
     twill_context_lock(context);
-    for (size_t i = 0; i < context->opened; i++) {
-        struct twill_comm *comm = context->open[i];
+    for (size_t i = 0; i < context->comms.opened; i++) {
+        struct twill_comm *comm = context->comms.open[i];
         uint32_t from =
             comm->number == notice->comm ? comm_rank_of(comm, notice->from) : UINT32_MAX;
         if (from == UINT32_MAX)
@@ -159,10 +160,10 @@ static twill_status poll_detector(struct twill_comm *comm)
 {
     struct twill_notice notice, report[TWILL_MAILBOX_REPORTS];
     struct twill_context *context = comm->context;
-    pthread_mutex_lock(&context->detector_lock);
-    while (twill_detector_poll(context->detector, &notice))
+    pthread_mutex_lock(&context->health.detector_lock);
+    while (twill_detector_poll(context->health.detector, &notice))
         deliver_notice(context, &notice);
-    pthread_mutex_unlock(&context->detector_lock);
+    pthread_mutex_unlock(&context->health.detector_lock);
     twill_context_lock(context);
     struct twill_mailbox *mailbox = &comm->health.mailbox;
     unsigned reports =
@@ -180,21 +181,21 @@ static twill_status poll_detector(struct twill_comm *comm)
 void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
                        uint64_t patience_ns)
 {
-    pthread_mutex_lock(&comm->context->detector_lock);
-    twill_detector_notify(comm->context->detector, notice, comm->job, comm->world->size,
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    twill_detector_notify(comm->context->health.detector, notice, comm->job, comm->world->size,
                           patience_ns);
-    pthread_mutex_unlock(&comm->context->detector_lock);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
 }
 
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] == comm->world->node[comm->rank])
         return twill_shm_region_owner_dead(comm->node->region, peer);
-    if (comm->context->detector == NULL)
+    if (comm->context->health.detector == NULL)
         return false;
-    pthread_mutex_lock(&comm->context->detector_lock);
-    bool dead = twill_detector_is_dead(comm->context->detector, comm->job[peer]);
-    pthread_mutex_unlock(&comm->context->detector_lock);
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    bool dead = twill_detector_is_dead(comm->context->health.detector, comm->job[peer]);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
     return dead;
 }
 
@@ -202,19 +203,19 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT])
 {
     struct twill_context *context = comm->context;
-    bool remote =
-        comm->world->node[peer] != comm->world->node[comm->rank] && context->detector != NULL;
+    bool remote = comm->world->node[peer] != comm->world->node[comm->rank] &&
+                  context->health.detector != NULL;
     const char *host = NULL;
     char rank[TWILL_RANK_TEXT];
     (void)twill_comm_rank_text(comm, peer, rank);
-    pthread_mutex_lock(&context->detector_lock);
+    pthread_mutex_lock(&context->health.detector_lock);
     if (remote)
-        host = twill_detector_lost_host(context->detector, comm->job[peer]);
+        host = twill_detector_lost_host(context->health.detector, comm->job[peer]);
     if (host != NULL)
         snprintf(text, TWILL_DEATH_TEXT, "%s is lost: its host %s does not answer", rank, host);
     else
         snprintf(text, TWILL_DEATH_TEXT, "%s has died or ended", rank);
-    pthread_mutex_unlock(&context->detector_lock);
+    pthread_mutex_unlock(&context->health.detector_lock);
     return text;
 }
 
@@ -230,7 +231,7 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
         notice.state[0] = line->sequence;
         record_failure(comm, &notice);
     }
-    if (comm->context->detector != NULL)
+    if (comm->context->health.detector != NULL)
         TWILL_TRY(&comm->error, poll_detector(comm));
     char rank[TWILL_RANK_TEXT];
     if (comm->health.notified && comm->health.notice.state[0] <= until)

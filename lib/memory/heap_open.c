@@ -40,7 +40,7 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
     info->budget = default_budget();
     info->pid_namespace = host.pid_namespace;
     info->pid = (uint64_t)host.pid;
-    info->preloaded = context->preloaded.outcome;
+    info->preloaded = context->memory.preloaded.outcome;
 }
 
 /* Most heaps that a process of this node maps: those of its own ranks (one if malloc() is served
@@ -48,14 +48,15 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
 static uint32_t heaps_mapped(const struct twill_context *context,
                              const struct twill_heap_info *info, uint32_t ranks)
 {
-    uint32_t size = (uint32_t)context->oob->size, label = context->label[context->oob->rank];
+    uint32_t size = (uint32_t)context->job.oob->size,
+             label = context->job.label[context->job.oob->rank];
     uint32_t most = 1;
     for (uint32_t r = 0; r < size; r++) {
-        if (context->label[r] != label)
+        if (context->job.label[r] != label)
             continue;
         uint32_t threads = 0;
         for (uint32_t other = 0; other < size; other++)
-            threads += context->label[other] == label && info[other].pid == info[r].pid &&
+            threads += context->job.label[other] == label && info[other].pid == info[r].pid &&
                        info[other].pid_namespace == info[r].pid_namespace;
         uint32_t own = info[r].preloaded == TWILL_PRELOADED_READY ? 1 : threads;
         most = twill_max(most, own + threads * (ranks - threads));
@@ -67,11 +68,12 @@ static uint32_t heaps_mapped(const struct twill_context *context,
 static size_t default_bytes(const struct twill_context *context, const struct twill_heap_info *info,
                             uint32_t *ranks)
 {
-    uint32_t size = (uint32_t)context->oob->size, label = context->label[context->oob->rank];
+    uint32_t size = (uint32_t)context->job.oob->size,
+             label = context->job.label[context->job.oob->rank];
     uint64_t budget = UINT64_MAX;
     *ranks = 0;
     for (uint32_t r = 0; r < size; r++)
-        if (context->label[r] == label) {
+        if (context->job.label[r] == label) {
             budget = twill_min(budget, info[r].budget);
             (*ranks)++;
         }
@@ -82,25 +84,25 @@ static size_t default_bytes(const struct twill_context *context, const struct tw
 /* Collective if any rank requested TWILL_HEAP: the first rank where it has no effect warns. */
 static twill_status log_region(struct twill_context *context, const struct twill_heap_info *info)
 {
-    uint32_t size = (uint32_t)context->oob->size, first = size, ineffective = 0;
+    uint32_t size = (uint32_t)context->job.oob->size, first = size, ineffective = 0;
     bool asked = false;
     for (uint32_t r = 0; r < size; r++)
         asked = asked || info[r].preloaded != TWILL_PRELOADED_OFF;
     if (!asked)
         return TWILL_OK;
-    uint32_t mine = context->preloaded.outcome, *all = calloc(size, sizeof(*all));
+    uint32_t mine = context->memory.preloaded.outcome, *all = calloc(size, sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     twill_status status =
-        twill_oob_allgather(context->oob, &mine, all, sizeof(mine), &context->error);
+        twill_oob_allgather(context->job.oob, &mine, all, sizeof(mine), &context->error);
     for (uint32_t r = 0; status == TWILL_OK && r < size; r++)
         if (all[r] > TWILL_PRELOADED_READY && ineffective++ == 0)
             first = r;
     free(all);
     TWILL_TRY(&context->error, status);
-    twill_preloaded_warn(&context->preloaded, &context->log,
-                         first == (uint32_t)context->oob->rank ? (int)ineffective : 0,
-                         context->user_policy.kind == TWILL_KIND_MCDRAM);
+    twill_preloaded_warn(&context->memory.preloaded, &context->log,
+                         first == (uint32_t)context->job.oob->rank ? (int)ineffective : 0,
+                         context->memory.user_policy.kind == TWILL_KIND_MCDRAM);
     return TWILL_OK;
 }
 
@@ -109,7 +111,7 @@ twill_status twill_context_open_heap(struct twill_context *context,
 {
     const char *why = NULL;
     struct twill_shm_region *region = NULL;
-    struct twill_preloaded *preloaded = &context->preloaded;
+    struct twill_preloaded *preloaded = &context->memory.preloaded;
     uint32_t ranks;
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
     size_t heap_bytes = default_bytes(context, info, &ranks);
@@ -117,31 +119,33 @@ twill_status twill_context_open_heap(struct twill_context *context,
     if (ranks > 1)
         twill_preloaded_make(preloaded, bytes);
     TWILL_TRY(&context->error, log_region(context, info));
-    if (context->oob->size > 1)
+    if (context->job.oob->size > 1)
         TWILL_TRY(&context->error,
-                  twill_shm_region_share_given(&region, context->oob, context->label, bytes,
+                  twill_shm_region_share_given(&region, context->job.oob, context->job.label, bytes,
                                                preloaded->token != NULL ? &preloaded->given : NULL,
                                                &why, &context->error));
     if (why != NULL)
         twill_say(&context->log, TWILL_LOG_WARN,
                   "ranks of this node communicate through the network: %s", why);
-    twill_heap_init(&context->heap, region, (uint32_t)context->oob->rank, context->user_memory,
-                    preloaded->token != NULL ? preloaded->library : NULL, limit);
-    TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->oob->size,
-                                                  context->label, &context->error));
-    uint32_t node = context->world.node[context->oob->rank];
-    if (context->world.node_size[node] == 1) { /* alone on the node: private memory only */
+    twill_heap_init(&context->memory.heap, region, (uint32_t)context->job.oob->rank,
+                    context->memory.user, preloaded->token != NULL ? preloaded->library : NULL,
+                    limit);
+    TWILL_TRY(&context->error,
+              twill_world_create(&context->job.world, (uint32_t)context->job.oob->size,
+                                 context->job.label, &context->error));
+    uint32_t node = context->job.world.node[context->job.oob->rank];
+    if (context->job.world.node_size[node] == 1) { /* alone on the node: private memory only */
         twill_shm_region_close(region);
-        twill_heap_init(&context->heap, NULL, 0, context->user_memory, NULL, limit);
+        twill_heap_init(&context->memory.heap, NULL, 0, context->memory.user, NULL, limit);
     }
     twill_preloaded_begin(preloaded, twill_min(bytes, heap_bytes) / 8,
-                          context->world.node_size[node]);
+                          context->job.world.node_size[node]);
     return TWILL_OK;
 }
 
 void twill_heap_note(struct twill_context *context)
 {
-    const struct twill_heap *heap = &context->heap;
+    const struct twill_heap *heap = &context->memory.heap;
     if (heap->region == NULL)
         return;
     twill_context_note(context, "memory shared on the node: up to %zu MiB of each rank%s",

@@ -23,7 +23,7 @@ static bool find(void *user, const void *start, size_t bytes, void **region, siz
     struct twill_context *context = user;
     uintptr_t from = (uintptr_t)start;
     twill_context_lock(context);
-    const struct twill_persistent_region *p = context->regions;
+    const struct twill_persistent_region *p = context->memory.regions;
     while (p != NULL && (from < (uintptr_t)p->start || bytes > p->bytes ||
                          from - (uintptr_t)p->start > p->bytes - bytes))
         p = p->next;
@@ -42,8 +42,8 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
     struct twill_persistent_region *region = malloc(sizeof(*region));
     if (region == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    *region = (struct twill_persistent_region){context->regions, start, bytes, registered};
-    context->regions = region;
+    *region = (struct twill_persistent_region){context->memory.regions, start, bytes, registered};
+    context->memory.regions = region;
     return TWILL_OK;
 }
 
@@ -52,7 +52,7 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
 static bool persistent_remove(struct twill_context *context, const void *start, bool registered)
 {
     twill_context_lock(context);
-    struct twill_persistent_region **at = &context->regions;
+    struct twill_persistent_region **at = &context->memory.regions;
     while (*at != NULL && ((*at)->start != start || (*at)->registered != registered))
         at = &(*at)->next;
     struct twill_persistent_region *region = *at;
@@ -62,22 +62,22 @@ static bool persistent_remove(struct twill_context *context, const void *start, 
     if (region == NULL)
         return false;
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
-        twill_common_forget(&context->common[t], region->start, region->bytes);
+        twill_common_forget(&context->transports.common[t], region->start, region->bytes);
     free(region);
     return true;
 }
 
 void twill_persistent_init(struct twill_context *context)
 {
-    context->persistent =
-        (struct twill_persistent){.find = find, .user = context, .pinned = &context->pinned};
+    context->memory.persistent =
+        (struct twill_persistent){.find = find, .user = context, .pinned = &context->memory.pinned};
 }
 
 void twill_persistent_clear(struct twill_context *context)
 {
-    while (context->regions != NULL) {
-        struct twill_persistent_region *region = context->regions;
-        context->regions = region->next;
+    while (context->memory.regions != NULL) {
+        struct twill_persistent_region *region = context->memory.regions;
+        context->memory.regions = region->next;
         free(region);
     }
 }
@@ -86,11 +86,11 @@ twill_status twill_context_take(struct twill_context *context, void **memory, si
                                 struct twill_error *error)
 {
     twill_context_lock(context);
-    twill_status status = twill_memory_alloc(context->library_memory, memory, bytes, error);
+    twill_status status = twill_memory_alloc(context->memory.library, memory, bytes, error);
     if (status == TWILL_OK) {
         status = persistent_add(context, *memory, bytes, false, error);
         if (status != TWILL_OK)
-            twill_memory_free(context->library_memory, *memory, bytes);
+            twill_memory_free(context->memory.library, *memory, bytes);
     }
     twill_context_unlock(context);
     return status;
@@ -102,7 +102,7 @@ void twill_context_give(struct twill_context *context, void *memory, size_t byte
         return;
     (void)persistent_remove(context, memory, false);
     twill_context_lock(context);
-    twill_memory_free(context->library_memory, memory, bytes);
+    twill_memory_free(context->memory.library, memory, bytes);
     twill_context_unlock(context);
 }
 
@@ -128,7 +128,7 @@ static void place(void *user, void *at, size_t bytes)
     struct twill_context *context = user;
     struct twill_error error = {0};
     twill_context_lock(context);
-    twill_status status = twill_memory_place(context->library_memory, at, bytes, &error);
+    twill_status status = twill_memory_place(context->memory.library, at, bytes, &error);
     if (status != TWILL_OK)
         twill_say(&context->log, TWILL_LOG_WARN, "%s", error.message);
     twill_context_unlock(context);
@@ -138,7 +138,7 @@ static void unplace(void *user, size_t bytes)
 {
     struct twill_context *context = user;
     twill_context_lock(context);
-    twill_memory_unplace(context->library_memory, bytes);
+    twill_memory_unplace(context->memory.library, bytes);
     twill_context_unlock(context);
 }
 
@@ -162,11 +162,11 @@ static twill_status check_use(const struct twill_context *context, const char *c
  * only, because most programs allocate alike on all ranks. */
 static void log_spill(struct twill_context *context, const void *memory, size_t bytes)
 {
-    const struct twill_heap *heap = &context->heap;
-    if (context->spilled || heap->region == NULL ||
+    const struct twill_heap *heap = &context->memory.heap;
+    if (context->memory.spilled || heap->region == NULL ||
         twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE)
         return;
-    context->spilled = true;
+    context->memory.spilled = true;
     twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
               "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
               "are full (TWILL_TUNE=heap_limit; reported once)",
@@ -176,11 +176,11 @@ static void log_spill(struct twill_context *context, const void *memory, size_t 
 static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
                           struct twill_error *error)
 {
-    TWILL_TRY(error, twill_heap_alloc(&context->heap, memory, bytes, error));
+    TWILL_TRY(error, twill_heap_alloc(&context->memory.heap, memory, bytes, error));
     log_spill(context, *memory, bytes);
     twill_status status = persistent_add(context, *memory, bytes, false, error);
     if (status != TWILL_OK)
-        (void)twill_heap_free(&context->heap, *memory, NULL);
+        (void)twill_heap_free(&context->memory.heap, *memory, NULL);
     return status;
 }
 
@@ -209,7 +209,7 @@ twill_status twill_free(twill_context *context, void *memory)
     if (status == TWILL_OK) {
         (void)persistent_remove(context, memory, false);
         twill_context_lock(context);
-        status = twill_heap_free(&context->heap, memory, &error);
+        status = twill_heap_free(&context->memory.heap, memory, &error);
         twill_context_unlock(context);
     }
     return twill_context_outcome(context, status, &error);

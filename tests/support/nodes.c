@@ -43,12 +43,13 @@ static void read_cores(struct twill_context *c, const struct test_machine *machi
     unsigned units = 0, count[TEST_MOST_CORES] = {0};
     for (unsigned i = 0; i < machine->cores; i++) {
         unsigned of = 0;
-        assert_int_equal(twill_topology_locate(c->topology, NULL, &error), TWILL_OK);
-        assert_int_equal(twill_topology_advise(c->topology, i, machine->cores, core[i].cpus,
+        assert_int_equal(twill_topology_locate(c->machine.topology, NULL, &error), TWILL_OK);
+        assert_int_equal(twill_topology_advise(c->machine.topology, i, machine->cores, core[i].cpus,
                                                sizeof(core[i].cpus), &error),
                          TWILL_OK);
-        assert_int_equal(twill_topology_locate(c->topology, core[i].cpus, &error), TWILL_OK);
-        twill_levels_describe(c->topology, NULL, &core[i].info);
+        assert_int_equal(twill_topology_locate(c->machine.topology, core[i].cpus, &error),
+                         TWILL_OK);
+        twill_levels_describe(c->machine.topology, NULL, &core[i].info);
         while (of < i && core[of].info.unit[machine->slow] != core[i].info.unit[machine->slow])
             of++;
         core[i].unit = of < i ? core[of].unit : units++;
@@ -92,26 +93,27 @@ static void open_node(struct test_node *node, const struct test_machine *machine
     static const uint32_t one_node[TEST_MOST_CORES];
     memset(node, 0, sizeof(*node));
     node->machine = machine;
-    node->world = &c->world;
+    node->world = &c->job.world;
     if (strchr(machine->text, ' ') == NULL)
-        c->topology = open_recorded(machine->text);
+        c->machine.topology = open_recorded(machine->text);
     else
-        assert_int_equal(twill_topology_open(&c->topology, machine->text, &error), TWILL_OK);
-    assert_int_equal(twill_topology_machine(c->topology)->cores, machine->cores);
+        assert_int_equal(twill_topology_open(&c->machine.topology, machine->text, &error),
+                         TWILL_OK);
+    assert_int_equal(twill_topology_machine(c->machine.topology)->cores, machine->cores);
     read_cores(c, machine, core);
     uint32_t ranks = lay_out_ranks(machine, core, layout, at);
     for (uint32_t r = 0; r < ranks; r++)
         info[r] = core[at[r]].info;
     assert_int_equal(twill_config_load(&c->config, NULL, &error), TWILL_OK);
-    assert_int_equal(twill_world_create(&c->world, ranks, one_node, &error), TWILL_OK);
-    assert_int_equal(twill_levels_find(&c->world, info, &error), TWILL_OK);
+    assert_int_equal(twill_world_create(&c->job.world, ranks, one_node, &error), TWILL_OK);
+    assert_int_equal(twill_levels_find(&c->job.world, info, &error), TWILL_OK);
 }
 
 static void close_node(struct test_node *node)
 {
-    twill_world_destroy(&node->context.world);
+    twill_world_destroy(&node->context.job.world);
     twill_config_destroy(&node->context.config);
-    twill_topology_close(node->context.topology);
+    twill_topology_close(node->context.machine.topology);
 }
 
 uint32_t test_units(const struct test_node *node, unsigned level)

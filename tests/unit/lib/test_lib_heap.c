@@ -49,7 +49,7 @@ static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_comm *comm;
     size_t before = address_space();
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
-    size_t taken = address_space() - before, heap_bytes = context->heap.bytes;
+    size_t taken = address_space() - before, heap_bytes = context->memory.heap.bytes;
     TWILL_CHECK(before > 0 && heap_bytes >= TWILL_HUGE_PAGE &&
                 heap_bytes * (size_t)size <= node_memory());
     twill_test_note(taken > heap_bytes && taken <= node_memory(), __FILE__, __LINE__,
@@ -76,7 +76,7 @@ static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user
     void *large = NULL, *small = NULL, *again = NULL;
     bool first = *(const bool *)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
-    const struct twill_heap *heap = &context->heap;
+    const struct twill_heap *heap = &context->memory.heap;
     size_t beyond = heap->bytes + MIB;
     if (first) /* while the heap is empty */
         TWILL_CHECK(twill_alloc(context, &large, beyond) == TWILL_OK);
@@ -149,7 +149,8 @@ static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *use
         void *memory = NULL;
         TWILL_CHECK(comm->node->size == (uint32_t)size); /* they share memory */
         TWILL_CHECK(twill_alloc(context, &memory, 8 * MIB) == TWILL_OK);
-        TWILL_CHECK(twill_heap_offset(&context->heap, memory, 8 * MIB) != TWILL_HEAP_NOWHERE);
+        TWILL_CHECK(twill_heap_offset(&context->memory.heap, memory, 8 * MIB) !=
+                    TWILL_HEAP_NOWHERE);
         TWILL_CHECK(sums(comm, memory, size));
     } else {
         TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_ERR_MEMORY);

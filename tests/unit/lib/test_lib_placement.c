@@ -45,8 +45,8 @@ static bool job_open(struct placed_job *job, int rank, int size, twill_bootstrap
     const char *settings[] = {TWILL_TEST_PATIENT, memory, "TWILL_HEAP_LIMIT=16M", budget, NULL};
     bind_rank(rank, size);
     TWILL_REQUIRE(twill_test_connect(&job->context, &job->comm, bootstrap, "", NULL, settings));
-    uint64_t mine = job->context->library_policy.nodes;
-    TWILL_REQUIRE(job->context->user_policy.nodes == mine);
+    uint64_t mine = job->context->memory.library_policy.nodes;
+    TWILL_REQUIRE(job->context->memory.user_policy.nodes == mine);
     TWILL_REQUIRE(twill_allgather(job->comm, &mine, job->nodes, 1, TWILL_I64) == TWILL_OK);
     return true;
 }
@@ -74,7 +74,7 @@ static bool is_bound(const char *what, const void *at, size_t bytes, uint64_t no
 static void stats_of(const struct placed_job *job, struct twill_memory_stats *library)
 {
     struct twill_memory_stats user;
-    twill_context_memory(job->context, &user, library);
+    twill_context_memory_stats(job->context, &user, library);
 }
 
 /* Touch all memory that a communicator shares: flags, and the areas of small and large messages. */

@@ -72,7 +72,7 @@ static size_t timings_used(twill_bootstrap *bootstrap, const char *home)
     twill_context *context;
     setenv("HOME", home, 1);
     twill_status status = twill_context_create(&context, bootstrap, NULL);
-    size_t count = status == TWILL_OK ? context->tuning->count : SIZE_MAX;
+    size_t count = status == TWILL_OK ? context->selection.tuning->count : SIZE_MAX;
     twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_context_message(context));
     twill_context_destroy(context);
     return count;
