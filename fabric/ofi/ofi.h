@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ofi transport: tagged messages over a reliable datagram endpoint of libfabric.
  *
- * Every message has one header message, in order per (from, to, lane). Up to endpoint->eager bytes
+ * Every message has one header message, in order per (from, to, lane). Up to limits.eager bytes
  * of payload travel with the header. Larger messages go from the sender's buffer to the receiver's,
  * in chunks, after the receiver's "clear to send", which it returns once its RECV is posted:
  *
@@ -212,52 +212,82 @@ struct twill_ofi_options {
     uint32_t cached;    /* most registrations cached; 0: TWILL_OFI_CACHED */
 };
 
+/* The objects of libfabric. */
+struct twill_ofi_objects {
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_av *av;
+    struct fid_cq *cq;
+    struct fid_ep *ep; /* NULL once closed: no more data can arrive */
+};
+
+/* Memory of the endpoint that messages are sent from and received into. */
+struct twill_ofi_buffers {
+    unsigned char *memory; /* send buffers, then control receives */
+    struct fid_mr *mr;     /* of memory */
+    struct twill_ofi_op sends[TWILL_OFI_BUFFERS];
+    struct twill_ofi_op *free_sends;
+    struct twill_ofi_op controls[TWILL_OFI_CONTROLS];
+    uint32_t controls_idle; /* to be reposted */
+};
+
+/* Registration of callers' memory: ofi_registration.c. */
+struct twill_ofi_registrations {
+    bool required;     /* every buffer must be registered */
+    bool caches;       /* registrations are kept after their request */
+    bool monitors;     /* also those of undeclared memory: ofi_locked.c */
+    bool suspects;     /* pinned memory has moved: it may still be pinned elsewhere */
+    uint64_t next_key; /* for providers without FI_MR_PROV_KEY */
+    struct twill_ofi_registration *list; /* most recently used first */
+    uint32_t cached;                     /* number of those with kind CACHED */
+    size_t cached_bytes;
+    size_t locked_before; /* upper bound of the bytes locked by others */
+};
+
+/* How messages are sent. */
+struct twill_ofi_limits {
+    uint32_t credits;   /* headers a sender may be ahead, per lane */
+    size_t eager;       /* agreed by all ranks */
+    size_t max_message; /* agreed by all ranks */
+    size_t inject;      /* of this rank */
+    bool preposts;      /* header receives are posted before their RECVs */
+};
+
+/* How receives match messages. */
+struct twill_ofi_matching {
+    uint32_t tag_secret; /* secret of the job: added to the communicator number */
+    uint32_t tag_bits;   /* TWILL_OFI_TAG_BITS or TWILL_OFI_LONG_TAG */
+    uint64_t seal;       /* more of the secret: tag bits above TWILL_OFI_TAG_BITS */
+    bool directed;       /* receives name their sender's address */
+};
+
+/* The ranks of the job at the provider. */
+struct twill_ofi_addresses {
+    size_t stride; /* in bytes */
+    unsigned char *bytes;
+    size_t *length;                    /* [size] */
+    struct twill_ofi_contact *contact; /* [size] */
+};
+
 /* What all communicators of a context share. Created by the first communicator, closed with the
  * context. `lock` protects all members that change after that. */
 struct twill_ofi_endpoint {
     struct twill_common common;
     pthread_mutex_t lock;
     bool exclusive; /* used by one communicator only */
+    bool closing;   /* post nothing more */
     struct twill_transport_params params;
     struct twill_ofi_options options;
+    uint32_t posts; /* counts posts for options.again */
     struct twill_libfabric library;
-    struct fi_info *info;
-    struct fid_fabric *fabric;
-    struct fid_domain *domain;
-    struct fid_av *av;
-    struct fid_cq *cq;
-    struct fid_ep *ep;     /* NULL once closed: no more data can arrive */
-    struct fid_mr *mr;     /* of memory */
-    unsigned char *memory; /* send buffers, then control receives */
-    bool registers;        /* every buffer must be registered */
-    uint64_t next_key;     /* for providers without FI_MR_PROV_KEY */
-    bool caches;           /* registrations are kept after their request */
-    bool monitors;         /* also those of undeclared memory: ofi_locked.c */
-    struct twill_ofi_registration *registrations; /* most recently used first */
-    uint32_t cached;                              /* number of those with kind CACHED */
-    size_t cached_bytes;
-    size_t locked_before; /* upper bound of the bytes locked by others */
-    bool suspects;        /* pinned memory has moved: it may still be pinned elsewhere */
-    bool closing;         /* post nothing more */
-    bool preposts;        /* header receives are posted before their RECVs */
-    uint32_t credits;     /* headers a sender may be ahead, per lane */
-    size_t eager;         /* agreed by all ranks */
-    size_t max_message;   /* agreed by all ranks */
-    size_t inject;        /* of this rank */
-    uint32_t rank, size;  /* of the job */
-    uint32_t tag_secret;  /* secret of the job: added to the communicator number */
-    uint64_t seal;        /* more of the secret: tag bits above TWILL_OFI_TAG_BITS */
-    uint32_t tag_bits;    /* TWILL_OFI_TAG_BITS or TWILL_OFI_LONG_TAG */
-    bool directed;        /* receives name their sender's address */
-    uint32_t posts;       /* counts posts for options.again */
-    size_t address_bytes; /* stride in addresses */
-    unsigned char *addresses;
-    size_t *address_length;             /* [size] */
-    struct twill_ofi_contact *contacts; /* [size] */
-    struct twill_ofi_op sends[TWILL_OFI_BUFFERS];
-    struct twill_ofi_op *free_sends;
-    struct twill_ofi_op controls[TWILL_OFI_CONTROLS];
-    uint32_t controls_idle;     /* to be reposted */
+    struct twill_ofi_objects fi;
+    struct twill_ofi_buffers buffers;
+    struct twill_ofi_registrations registrations;
+    struct twill_ofi_limits limits;
+    struct twill_ofi_matching matching;
+    struct twill_ofi_addresses addresses;
+    uint32_t rank, size;        /* of the job */
     struct twill_ofi *open;     /* open communicators */
     struct twill_ofi *deferred; /* closed ones with operations still at the provider */
     twill_status failed;        /* of all communicators, with the reason below */

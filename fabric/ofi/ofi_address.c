@@ -35,26 +35,26 @@ static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned ch
         if (grown == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for an address");
         *address = grown;
-        int rc = fi_getname(&endpoint->ep->fid, *address, bytes);
+        int rc = fi_getname(&endpoint->fi.ep->fid, *address, bytes);
         if (rc == 0 && *bytes > 0 && *bytes <= capacity)
             return TWILL_OK;
         if (rc != -FI_ETOOSMALL || *bytes <= capacity)
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname: %s",
-                              endpoint->info->fabric_attr->prov_name,
+                              endpoint->fi.info->fabric_attr->prov_name,
                               endpoint->library.explain(abs(rc)));
     }
     return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname keeps growing",
-                      endpoint->info->fabric_attr->prov_name);
+                      endpoint->fi.info->fabric_attr->prov_name);
 }
 
 static void describe_address(struct twill_ofi_endpoint *endpoint, const unsigned char *address,
                              size_t bytes)
 {
     char text[TWILL_ADDRESS_TEXT];
-    twill_ofi_address_text(endpoint->info, address, bytes, text, sizeof(text));
+    twill_ofi_address_text(endpoint->fi.info, address, bytes, text, sizeof(text));
     snprintf(endpoint->description, sizeof(endpoint->description), "%s, domain %s, at %s%s: %s",
-             endpoint->info->fabric_attr->prov_name, endpoint->info->domain_attr->name, text,
-             endpoint->registers ? ", registering" : "", endpoint->why);
+             endpoint->fi.info->fabric_attr->prov_name, endpoint->fi.info->domain_attr->name, text,
+             endpoint->registrations.required ? ", registering" : "", endpoint->why);
 }
 
 static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
@@ -86,8 +86,9 @@ static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "ofi: rank %u opens communicator %u, rank %u %u", rank, theirs->comm,
                           endpoint->rank, mine->comm);
-    endpoint->max_message = twill_min(endpoint->max_message, (size_t)theirs->max_message);
-    endpoint->address_bytes = twill_max(endpoint->address_bytes, theirs->address_bytes);
+    endpoint->limits.max_message =
+        twill_min(endpoint->limits.max_message, (size_t)theirs->max_message);
+    endpoint->addresses.stride = twill_max(endpoint->addresses.stride, theirs->address_bytes);
     return TWILL_OK;
 }
 
@@ -105,12 +106,13 @@ static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi
                                                             : "ofi cannot be opened");
         return;
     }
-    mine->protocol = endpoint->info->ep_attr->protocol;
-    mine->address_format = endpoint->info->addr_format;
+    mine->protocol = endpoint->fi.info->ep_attr->protocol;
+    mine->address_format = endpoint->fi.info->addr_format;
     mine->address_bytes = (uint32_t)address_bytes;
-    mine->tag_bits = endpoint->tag_bits;
-    mine->max_message = endpoint->max_message;
-    snprintf(mine->provider, sizeof(mine->provider), "%s", endpoint->info->fabric_attr->prov_name);
+    mine->tag_bits = endpoint->matching.tag_bits;
+    mine->max_message = endpoint->limits.max_message;
+    snprintf(mine->provider, sizeof(mine->provider), "%s",
+             endpoint->fi.info->fabric_attr->prov_name);
 }
 
 /* Second exchange: the addresses, padded to the longest. */
@@ -118,16 +120,16 @@ static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
                                      const unsigned char *address, size_t bytes,
                                      struct twill_error *error)
 {
-    endpoint->addresses = calloc(endpoint->size, endpoint->address_bytes);
-    unsigned char *mine = calloc(1, endpoint->address_bytes);
-    if (endpoint->addresses == NULL || mine == NULL) {
+    endpoint->addresses.bytes = calloc(endpoint->size, endpoint->addresses.stride);
+    unsigned char *mine = calloc(1, endpoint->addresses.stride);
+    if (endpoint->addresses.bytes == NULL || mine == NULL) {
         free(mine);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u addresses",
                           endpoint->size);
     }
     memcpy(mine, address, bytes);
-    twill_status status = twill_oob_allgather(endpoint->params.oob, mine, endpoint->addresses,
-                                              endpoint->address_bytes, error);
+    twill_status status = twill_oob_allgather(endpoint->params.oob, mine, endpoint->addresses.bytes,
+                                              endpoint->addresses.stride, error);
     free(mine);
     return status;
 }
@@ -152,17 +154,17 @@ static void localise_address(const struct fi_info *info, unsigned char *address,
 static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
                                    struct twill_ofi_contact *contact, struct twill_error *error)
 {
-    size_t rank = (size_t)(contact - endpoint->contacts);
-    unsigned char *address = endpoint->addresses + rank * endpoint->address_bytes;
-    localise_address(endpoint->info, address, endpoint->address_length[rank]);
-    int rc = fi_av_insert(endpoint->av, address, 1, &contact->address, 0, NULL);
+    size_t rank = (size_t)(contact - endpoint->addresses.contact);
+    unsigned char *address = endpoint->addresses.bytes + rank * endpoint->addresses.stride;
+    localise_address(endpoint->fi.info, address, endpoint->addresses.length[rank]);
+    int rc = fi_av_insert(endpoint->fi.av, address, 1, &contact->address, 0, NULL);
     if (rc != 1) {
         char text[TWILL_ADDRESS_TEXT];
-        twill_ofi_address_text(endpoint->info, address, endpoint->address_length[rank], text,
+        twill_ofi_address_text(endpoint->fi.info, address, endpoint->addresses.length[rank], text,
                                sizeof(text));
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s: fi_av_insert of rank %zu of the job at %s: %s",
-                          endpoint->info->fabric_attr->prov_name, rank, text,
+                          endpoint->fi.info->fabric_attr->prov_name, rank, text,
                           rc < 0 ? endpoint->library.explain(-rc) : "refused");
     }
     contact->known = true;
@@ -175,7 +177,7 @@ static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill
 {
     for (uint32_t r = 0; r < endpoint->size; r++)
         if (r != endpoint->rank)
-            TWILL_TRY(error, insert_address(endpoint, &endpoint->contacts[r], error));
+            TWILL_TRY(error, insert_address(endpoint, &endpoint->addresses.contact[r], error));
     return TWILL_OK;
 }
 
@@ -186,15 +188,15 @@ static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
     TWILL_TRY(error, twill_oob_allgather(endpoint->params.oob, mine, all, sizeof(*mine), error));
     if (mine->status != TWILL_OK)
         return mine->status;
-    endpoint->address_bytes = 1;
+    endpoint->addresses.stride = 1;
     for (uint32_t r = 0; r < endpoint->size; r++)
         TWILL_TRY(error, check_peer_info(endpoint, mine, &all[r], r, error));
     for (uint32_t r = 0; r < endpoint->size; r++)
-        endpoint->address_length[r] = all[r].address_bytes;
-    endpoint->eager =
-        twill_min(TWILL_OFI_EAGER, endpoint->max_message - sizeof(struct twill_ofi_header));
+        endpoint->addresses.length[r] = all[r].address_bytes;
+    endpoint->limits.eager =
+        twill_min(TWILL_OFI_EAGER, endpoint->limits.max_message - sizeof(struct twill_ofi_header));
     TWILL_TRY(error, gather_addresses(endpoint, address, mine->address_bytes, error));
-    return endpoint->directed ? insert_all(endpoint, error) : TWILL_OK;
+    return endpoint->matching.directed ? insert_all(endpoint, error) : TWILL_OK;
 }
 
 twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
@@ -209,9 +211,9 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
     if (local == TWILL_OK)
         describe_address(endpoint, address, bytes);
     struct ofi_peer_info *all = calloc(endpoint->size, sizeof(*all));
-    endpoint->address_length = calloc(endpoint->size, sizeof(*endpoint->address_length));
+    endpoint->addresses.length = calloc(endpoint->size, sizeof(*endpoint->addresses.length));
     twill_status status;
-    if (all == NULL || endpoint->address_length == NULL)
+    if (all == NULL || endpoint->addresses.length == NULL)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", endpoint->size);
     else
         status = agree_addresses(endpoint, &mine, all, address, error);
@@ -254,7 +256,7 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
     }
     peer->rank = rank;
     (void)twill_rank_text(t->job, rank, peer->name);
-    peer->contact = &t->endpoint->contacts[t->job == NULL ? rank : t->job[rank]];
+    peer->contact = &t->endpoint->addresses.contact[t->job == NULL ? rank : t->job[rank]];
     for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
         lane_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
     twill_status status = twill_ofi_register(t->endpoint, peer->memory, bytes, &peer->mr, error);
@@ -284,7 +286,7 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
         }
     }
     t->peers[rank] = *peer;
-    for (uint32_t l = 0; t->endpoint->preposts && l < TWILL_OFI_LANES; l++)
+    for (uint32_t l = 0; t->endpoint->limits.preposts && l < TWILL_OFI_LANES; l++)
         twill_ofi_stuck(t, &(*peer)->lanes[l]); /* progress posts the header receives */
     return TWILL_OK;
 }

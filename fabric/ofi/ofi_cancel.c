@@ -17,8 +17,8 @@
 
 static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
-    if (op->posted && endpoint->ep != NULL && !endpoint->options.no_cancel)
-        fi_cancel(&endpoint->ep->fid, &op->context);
+    if (op->posted && endpoint->fi.ep != NULL && !endpoint->options.no_cancel)
+        fi_cancel(&endpoint->fi.ep->fid, &op->context);
 }
 
 static void cancel_lane(struct twill_ofi_endpoint *endpoint, struct twill_ofi_lane *lane)
@@ -59,8 +59,8 @@ static void lane_forget(struct twill_ofi_endpoint *endpoint, struct twill_ofi_la
 static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
-    for (unsigned turn = 0;
-         *busy > 0 && endpoint->ep != NULL && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit);
+    for (unsigned turn = 0; *busy > 0 && endpoint->fi.ep != NULL &&
+                            (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit);
          turn++) {
         struct twill_error error = {0};
         if (twill_ofi_read(endpoint, &error) != TWILL_OK)
@@ -84,12 +84,12 @@ static void reclaim_operations(struct twill_ofi *t)
     uint64_t limit = twill_now() + CANCEL_NS;
     wait_operations(t, &t->chunks_busy, limit);
     wait_operations(t, &t->headers_busy, limit);
-    if (t->chunks_busy == 0 || endpoint->ep == NULL)
+    if (t->chunks_busy == 0 || endpoint->fi.ep == NULL)
         return;
     snprintf(message, sizeof(message),
              "ofi: the endpoint was closed because communicator %u failed and provider %.40s did "
              "not return %u of its operations",
-             t->comm, endpoint->info->fabric_attr->prov_name, t->chunks_busy);
+             t->comm, endpoint->fi.info->fabric_attr->prov_name, t->chunks_busy);
     twill_say(endpoint->params.log, TWILL_LOG_INFO, "%s", message);
     twill_ofi_endpoint_close(
         endpoint); /* before the endpoint is marked as failed: this still reads completions */
@@ -100,7 +100,7 @@ static void reclaim_operations(struct twill_ofi *t)
 static void disown_sends(struct twill_ofi *t)
 {
     for (uint32_t i = 0; i < TWILL_OFI_BUFFERS; i++) {
-        struct twill_ofi_op *op = &t->endpoint->sends[i];
+        struct twill_ofi_op *op = &t->endpoint->buffers.sends[i];
         if (op->owner != t)
             continue;
         op->owner = NULL;
@@ -138,7 +138,7 @@ void twill_ofi_close(struct twill_transport *transport)
          busy && !t->cancelled && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit); turn++) {
         busy = twill_ofi_progress(transport, NULL) >= 0;
         pthread_mutex_lock(&t->endpoint->lock);
-        busy = busy && t->sends_busy > 0 && t->endpoint->ep != NULL;
+        busy = busy && t->sends_busy > 0 && t->endpoint->fi.ep != NULL;
         pthread_mutex_unlock(&t->endpoint->lock);
     }
     twill_ofi_cancel(transport);

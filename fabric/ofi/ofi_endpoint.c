@@ -16,22 +16,24 @@
         int ofi_rc_ = (int)(call);                                                                 \
         if (ofi_rc_ != 0)                                                                          \
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s, domain %s: %s: %s",          \
-                              endpoint->info->fabric_attr->prov_name,                              \
-                              endpoint->info->domain_attr->name, (what),                           \
+                              endpoint->fi.info->fabric_attr->prov_name,                           \
+                              endpoint->fi.info->domain_attr->name, (what),                        \
                               endpoint->library.explain(abs(ofi_rc_)));                            \
     } while (0)
 
 /* Set tag_bits: tags use the low bits; the highest bit set in the format limits them. */
 static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    uint64_t format = endpoint->info->ep_attr->mem_tag_format;
+    uint64_t format = endpoint->fi.info->ep_attr->mem_tag_format;
     int usable = format == 0 ? 64 : 64 - __builtin_clzll(format);
     if (usable < TWILL_OFI_TAG_BITS)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s has tags of %d bits; %d are needed",
-                          endpoint->info->fabric_attr->prov_name, usable, TWILL_OFI_TAG_BITS);
-    endpoint->tag_bits = usable < TWILL_OFI_LONG_TAG ? TWILL_OFI_TAG_BITS : TWILL_OFI_LONG_TAG;
-    endpoint->seal &= ((uint64_t)1 << endpoint->tag_bits) - ((uint64_t)1 << TWILL_OFI_TAG_BITS);
+                          endpoint->fi.info->fabric_attr->prov_name, usable, TWILL_OFI_TAG_BITS);
+    endpoint->matching.tag_bits =
+        usable < TWILL_OFI_LONG_TAG ? TWILL_OFI_TAG_BITS : TWILL_OFI_LONG_TAG;
+    endpoint->matching.seal &=
+        ((uint64_t)1 << endpoint->matching.tag_bits) - ((uint64_t)1 << TWILL_OFI_TAG_BITS);
     return TWILL_OK;
 }
 
@@ -39,23 +41,23 @@ static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_
  * can send to those. Other fabrics separate jobs by themselves. */
 static void enable_directed_recv(struct twill_ofi_endpoint *endpoint)
 {
-    uint32_t format = endpoint->info->addr_format;
+    uint32_t format = endpoint->fi.info->addr_format;
     struct fi_info *hints = NULL, *found = NULL;
     if (format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6)
-        hints = endpoint->library.dupinfo(endpoint->info);
+        hints = endpoint->library.dupinfo(endpoint->fi.info);
     if (hints == NULL)
         return;
     hints->caps = hints->tx_attr->caps = hints->rx_attr->caps = 0;
     hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
-    if (twill_ofi_library_getinfo(&endpoint->library, endpoint->info->fabric_attr->api_version,
+    if (twill_ofi_library_getinfo(&endpoint->library, endpoint->fi.info->fabric_attr->api_version,
                                   hints, &found) == 0 &&
-        found != NULL && found->src_addrlen == endpoint->info->src_addrlen &&
+        found != NULL && found->src_addrlen == endpoint->fi.info->src_addrlen &&
         (found->src_addrlen == 0 ||
-         memcmp(found->src_addr, endpoint->info->src_addr, found->src_addrlen) == 0)) {
-        struct fi_info *had = endpoint->info;
-        endpoint->info = found;
+         memcmp(found->src_addr, endpoint->fi.info->src_addr, found->src_addrlen) == 0)) {
+        struct fi_info *had = endpoint->fi.info;
+        endpoint->fi.info = found;
         found = had;
-        endpoint->directed = true;
+        endpoint->matching.directed = true;
     }
     endpoint->library.freeinfo(hints);
     endpoint->library.freeinfo(found);
@@ -67,8 +69,8 @@ static twill_status open_av(struct twill_ofi_endpoint *endpoint, struct twill_er
     struct fi_av_attr attr = {.count = endpoint->size};
     int rc = -1;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(types) && rc != 0; i++) {
-        attr.type = i == 0 ? endpoint->info->domain_attr->av_type : types[i];
-        rc = fi_av_open(endpoint->domain, &attr, &endpoint->av, NULL);
+        attr.type = i == 0 ? endpoint->fi.info->domain_attr->av_type : types[i];
+        rc = fi_av_open(endpoint->fi.domain, &attr, &endpoint->fi.av, NULL);
     }
     OR_FAIL("fi_av_open", rc);
     return TWILL_OK;
@@ -85,42 +87,47 @@ static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twi
 {
     size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
     size_t bytes = TWILL_OFI_BUFFERS * stride + (size_t)TWILL_OFI_CONTROLS * TWILL_CACHE_LINE;
-    endpoint->memory = aligned_alloc(4096, twill_round_up(bytes, 4096));
-    if (endpoint->memory == NULL)
+    endpoint->buffers.memory = aligned_alloc(4096, twill_round_up(bytes, 4096));
+    if (endpoint->buffers.memory == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %zu bytes of buffers",
                           bytes);
     for (uint32_t i = 0; i < TWILL_OFI_BUFFERS; i++) {
-        endpoint->sends[i].kind = TWILL_OFI_OP_SEND_BUFFER;
-        endpoint->sends[i].buffer = endpoint->memory + i * stride;
-        endpoint->sends[i].next = endpoint->free_sends;
-        endpoint->free_sends = &endpoint->sends[i];
+        endpoint->buffers.sends[i].kind = TWILL_OFI_OP_SEND_BUFFER;
+        endpoint->buffers.sends[i].buffer = endpoint->buffers.memory + i * stride;
+        endpoint->buffers.sends[i].next = endpoint->buffers.free_sends;
+        endpoint->buffers.free_sends = &endpoint->buffers.sends[i];
     }
     for (uint32_t i = 0; i < TWILL_OFI_CONTROLS; i++) {
-        endpoint->controls[i].kind = TWILL_OFI_OP_RECV_CONTROL;
-        endpoint->controls[i].buffer =
-            endpoint->memory + TWILL_OFI_BUFFERS * stride + (size_t)i * TWILL_CACHE_LINE;
+        endpoint->buffers.controls[i].kind = TWILL_OFI_OP_RECV_CONTROL;
+        endpoint->buffers.controls[i].buffer =
+            endpoint->buffers.memory + TWILL_OFI_BUFFERS * stride + (size_t)i * TWILL_CACHE_LINE;
     }
-    endpoint->controls_idle = TWILL_OFI_CONTROLS;
-    return twill_ofi_register(endpoint, endpoint->memory, bytes, &endpoint->mr, error);
+    endpoint->buffers.controls_idle = TWILL_OFI_CONTROLS;
+    return twill_ofi_register(endpoint, endpoint->buffers.memory, bytes, &endpoint->buffers.mr,
+                              error);
 }
 
 static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     /* Sends that do not fit are retried. Receives must all fit: keep the provider's size. */
-    endpoint->info->tx_attr->size = twill_min(endpoint->info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
-    struct fi_cq_attr cq = {.size = queue_bytes(endpoint->info),
+    endpoint->fi.info->tx_attr->size =
+        twill_min(endpoint->fi.info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
+    struct fi_cq_attr cq = {.size = queue_bytes(endpoint->fi.info),
                             .format = FI_CQ_FORMAT_TAGGED,
                             .wait_obj = FI_WAIT_NONE};
     OR_FAIL("fi_fabric",
-            endpoint->library.fabric(endpoint->info->fabric_attr, &endpoint->fabric, NULL));
-    OR_FAIL("fi_domain", fi_domain(endpoint->fabric, endpoint->info, &endpoint->domain, NULL));
+            endpoint->library.fabric(endpoint->fi.info->fabric_attr, &endpoint->fi.fabric, NULL));
+    OR_FAIL("fi_domain",
+            fi_domain(endpoint->fi.fabric, endpoint->fi.info, &endpoint->fi.domain, NULL));
     TWILL_TRY(error, open_av(endpoint, error));
-    OR_FAIL("fi_cq_open", fi_cq_open(endpoint->domain, &cq, &endpoint->cq, NULL));
-    OR_FAIL("fi_endpoint", fi_endpoint(endpoint->domain, endpoint->info, &endpoint->ep, NULL));
-    OR_FAIL("fi_ep_bind to the address vector", fi_ep_bind(endpoint->ep, &endpoint->av->fid, 0));
+    OR_FAIL("fi_cq_open", fi_cq_open(endpoint->fi.domain, &cq, &endpoint->fi.cq, NULL));
+    OR_FAIL("fi_endpoint",
+            fi_endpoint(endpoint->fi.domain, endpoint->fi.info, &endpoint->fi.ep, NULL));
+    OR_FAIL("fi_ep_bind to the address vector",
+            fi_ep_bind(endpoint->fi.ep, &endpoint->fi.av->fid, 0));
     OR_FAIL("fi_ep_bind to the completion queue",
-            fi_ep_bind(endpoint->ep, &endpoint->cq->fid, FI_TRANSMIT | FI_RECV));
-    OR_FAIL("fi_enable", fi_enable(endpoint->ep));
+            fi_ep_bind(endpoint->fi.ep, &endpoint->fi.cq->fid, FI_TRANSMIT | FI_RECV));
+    OR_FAIL("fi_enable", fi_enable(endpoint->fi.ep));
     return TWILL_OK;
 }
 
@@ -152,23 +159,24 @@ static bool injects_at_once(const char *provider)
 /* Set the limits of this rank; max_message is agreed with the other ranks later. */
 static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    const char *provider = endpoint->info->fabric_attr->prov_name;
-    endpoint->max_message = endpoint->info->ep_attr->max_msg_size;
+    const char *provider = endpoint->fi.info->fabric_attr->prov_name;
+    endpoint->limits.max_message = endpoint->fi.info->ep_attr->max_msg_size;
     if (endpoint->options.max_message != 0)
-        endpoint->max_message = twill_min(endpoint->max_message, endpoint->options.max_message);
-    endpoint->max_message =
-        twill_min(endpoint->max_message, TWILL_OFI_CHUNK) & ~(size_t)(TWILL_CACHE_LINE - 1);
-    if (endpoint->max_message < 2 * sizeof(struct twill_ofi_header))
+        endpoint->limits.max_message =
+            twill_min(endpoint->limits.max_message, endpoint->options.max_message);
+    endpoint->limits.max_message =
+        twill_min(endpoint->limits.max_message, TWILL_OFI_CHUNK) & ~(size_t)(TWILL_CACHE_LINE - 1);
+    if (endpoint->limits.max_message < 2 * sizeof(struct twill_ofi_header))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s sends messages of at most %zu bytes: too small", provider,
-                          endpoint->info->ep_attr->max_msg_size);
+                          endpoint->fi.info->ep_attr->max_msg_size);
     bool at_once = injects_at_once(provider) && !endpoint->options.no_inject;
-    endpoint->inject = at_once ? endpoint->info->tx_attr->inject_size : 0;
+    endpoint->limits.inject = at_once ? endpoint->fi.info->tx_attr->inject_size : 0;
     /* net of libfabric 1.17 (fixed in 1.18 and renamed tcp) stops reading from a peer at the fifth
      * unexpected message, or at one above 128 bytes: we must not cause any. */
-    endpoint->preposts = strcmp(provider, "net") == 0;
+    endpoint->limits.preposts = strcmp(provider, "net") == 0;
     endpoint->exclusive = endpoint->exclusive || limits_unexpected(provider);
-    endpoint->credits = endpoint->preposts ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
+    endpoint->limits.credits = endpoint->limits.preposts ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
     return TWILL_OK;
 }
 
@@ -182,13 +190,14 @@ static bool caches_registrations(const struct twill_transport_params *params)
 twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     TWILL_TRY(error, twill_ofi_library_open(&endpoint->library, &endpoint->params, error));
-    TWILL_TRY(error, twill_ofi_choose(&endpoint->library, &endpoint->info, &endpoint->params,
+    TWILL_TRY(error, twill_ofi_choose(&endpoint->library, &endpoint->fi.info, &endpoint->params,
                                       endpoint->why, sizeof(endpoint->why), error));
     enable_directed_recv(endpoint);
     TWILL_TRY(error, check_tag(endpoint, error));
-    endpoint->registers = endpoint->options.force_registration ||
-                          (endpoint->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
-    endpoint->caches = endpoint->registers && caches_registrations(&endpoint->params);
+    endpoint->registrations.required = endpoint->options.force_registration ||
+                                       (endpoint->fi.info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+    endpoint->registrations.caches =
+        endpoint->registrations.required && caches_registrations(&endpoint->params);
     twill_ofi_monitor(endpoint);
     TWILL_TRY(error, set_limits(endpoint, error));
     TWILL_TRY(error, open_fids(endpoint, error));
@@ -198,7 +207,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct
 
 static void unregister_all(struct twill_ofi_endpoint *endpoint)
 {
-    twill_ofi_unregister(&endpoint->mr);
+    twill_ofi_unregister(&endpoint->buffers.mr);
     twill_ofi_forget(endpoint, NULL, 0);
     struct twill_ofi *const lists[] = {endpoint->open, endpoint->deferred};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(lists); i++) {
@@ -211,7 +220,8 @@ static void unregister_all(struct twill_ofi_endpoint *endpoint)
 
 bool twill_ofi_binds_memory(const struct twill_ofi_endpoint *endpoint)
 {
-    return endpoint->registers && (endpoint->info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
+    return endpoint->registrations.required &&
+           (endpoint->fi.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
 }
 
 static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
@@ -226,13 +236,13 @@ static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
 {
     uint64_t limit = twill_now() + DRAIN_NS;
     endpoint->closing = true;
-    for (uint32_t i = 0; endpoint->ep != NULL && i < TWILL_OFI_CONTROLS; i++)
-        if (endpoint->controls[i].posted)
-            fi_cancel(&endpoint->ep->fid, &endpoint->controls[i].context);
+    for (uint32_t i = 0; endpoint->fi.ep != NULL && i < TWILL_OFI_CONTROLS; i++)
+        if (endpoint->buffers.controls[i].posted)
+            fi_cancel(&endpoint->fi.ep->fid, &endpoint->buffers.controls[i].context);
     for (unsigned turn = 0;
-         endpoint->ep != NULL && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit) &&
-         (is_posted(endpoint->controls, TWILL_OFI_CONTROLS) ||
-          is_posted(endpoint->sends, TWILL_OFI_BUFFERS)) &&
+         endpoint->fi.ep != NULL && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit) &&
+         (is_posted(endpoint->buffers.controls, TWILL_OFI_CONTROLS) ||
+          is_posted(endpoint->buffers.sends, TWILL_OFI_BUFFERS)) &&
          twill_ofi_read(endpoint, NULL) == TWILL_OK;
          turn++)
         sched_yield();
@@ -247,8 +257,8 @@ void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
         drain_endpoint(endpoint);
         unregister_all(endpoint);
     }
-    if (endpoint->ep != NULL && fi_close(&endpoint->ep->fid) == 0)
-        endpoint->ep = NULL;
+    if (endpoint->fi.ep != NULL && fi_close(&endpoint->fi.ep->fid) == 0)
+        endpoint->fi.ep = NULL;
     if (!bound)
         unregister_all(endpoint);
 }
@@ -256,18 +266,18 @@ void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
 bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint)
 {
     twill_ofi_endpoint_close(endpoint);
-    if (endpoint->ep != NULL)
+    if (endpoint->fi.ep != NULL)
         return false;
-    if (endpoint->cq != NULL)
-        fi_close(&endpoint->cq->fid);
-    if (endpoint->av != NULL)
-        fi_close(&endpoint->av->fid);
-    if (endpoint->domain != NULL)
-        fi_close(&endpoint->domain->fid);
-    if (endpoint->fabric != NULL)
-        fi_close(&endpoint->fabric->fid);
-    if (endpoint->info != NULL)
-        endpoint->library.freeinfo(endpoint->info);
-    free(endpoint->memory);
+    if (endpoint->fi.cq != NULL)
+        fi_close(&endpoint->fi.cq->fid);
+    if (endpoint->fi.av != NULL)
+        fi_close(&endpoint->fi.av->fid);
+    if (endpoint->fi.domain != NULL)
+        fi_close(&endpoint->fi.domain->fid);
+    if (endpoint->fi.fabric != NULL)
+        fi_close(&endpoint->fi.fabric->fid);
+    if (endpoint->fi.info != NULL)
+        endpoint->library.freeinfo(endpoint->fi.info);
+    free(endpoint->buffers.memory);
     return true;
 }

@@ -19,10 +19,10 @@ _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag")
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_channel channel)
 {
-    uint64_t tag = (comm + endpoint->tag_secret) & COMM_MASK;
+    uint64_t tag = (comm + endpoint->matching.tag_secret) & COMM_MASK;
     tag = tag << LANE_BITS | lane;
     tag = tag << FROM_BITS | from;
-    return endpoint->seal | tag << 2 | (uint64_t)channel;
+    return endpoint->matching.seal | tag << 2 | (uint64_t)channel;
 }
 
 static uint64_t tag_of(const struct twill_ofi *t, uint32_t lane, uint32_t from,
@@ -38,7 +38,8 @@ uint32_t twill_ofi_tag_from(uint64_t tag)
 
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag)
 {
-    return ((uint32_t)(tag >> (2 + FROM_BITS + LANE_BITS)) - endpoint->tag_secret) & COMM_MASK;
+    return ((uint32_t)(tag >> (2 + FROM_BITS + LANE_BITS)) - endpoint->matching.tag_secret) &
+           COMM_MASK;
 }
 
 static bool is_peer_gone(int code)
@@ -102,7 +103,7 @@ static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void
     uint64_t tag = tag_of(t, lane->lane, t->rank, channel);
     ssize_t rc = pretend_busy(t->endpoint)
                      ? -FI_EAGAIN
-                     : fi_tsend(t->endpoint->ep, data, bytes, desc, lane->peer->contact->address,
+                     : fi_tsend(t->endpoint->fi.ep, data, bytes, desc, lane->peer->contact->address,
                                 tag, &op->context);
     int done = post_result(t, rc, "fi_tsend", lane, error);
     op->posted = done == 1;
@@ -124,10 +125,11 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     bool header = op->kind == TWILL_OFI_OP_RECV_HEADER;
     uint64_t tag = tag_of(t, op->lane->lane, op->lane->peer->rank,
                           header ? TWILL_OFI_HEADER : TWILL_OFI_PAYLOAD);
-    fi_addr_t from = t->endpoint->directed ? op->lane->peer->contact->address : FI_ADDR_UNSPEC;
+    fi_addr_t from =
+        t->endpoint->matching.directed ? op->lane->peer->contact->address : FI_ADDR_UNSPEC;
     ssize_t rc = pretend_busy(t->endpoint)
                      ? -FI_EAGAIN
-                     : fi_trecv(t->endpoint->ep, data, bytes, desc, from, tag, 0, &op->context);
+                     : fi_trecv(t->endpoint->fi.ep, data, bytes, desc, from, tag, 0, &op->context);
     int done = post_result(t, rc, "fi_trecv", op->lane, error);
     op->posted = done == 1;
     op->done = false;
@@ -148,7 +150,7 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
     ssize_t rc =
         pretend_busy(t->endpoint)
             ? -FI_EAGAIN
-            : fi_tinject(t->endpoint->ep, line, sizeof(*header) + more,
+            : fi_tinject(t->endpoint->fi.ep, line, sizeof(*header) + more,
                          lane->peer->contact->address, tag_of(t, lane->lane, t->rank, channel));
     return post_result(t, rc, "fi_tinject", lane, error);
 }
@@ -159,18 +161,18 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
                        enum twill_ofi_channel channel, struct twill_error *error)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
-    struct twill_ofi_op *op = endpoint->free_sends;
+    struct twill_ofi_op *op = endpoint->buffers.free_sends;
     size_t more = request == NULL ? 0 : request->bytes;
     if (op == NULL || lane->peer->contact->sends_busy == TWILL_OFI_BUFFERS_PER_PEER)
         return 0;
     memcpy(op->buffer, header, sizeof(*header));
     if (more > 0)
         memcpy(op->buffer + sizeof(*header), request->buffer, more);
-    void *desc = endpoint->mr == NULL ? NULL : fi_mr_desc(endpoint->mr);
+    void *desc = endpoint->buffers.mr == NULL ? NULL : fi_mr_desc(endpoint->buffers.mr);
     int done = send_message(t, op, op->buffer, sizeof(*header) + more, desc, lane, channel, error);
     if (done != 1)
         return done;
-    endpoint->free_sends = op->next;
+    endpoint->buffers.free_sends = op->next;
     op->owner = t;
     op->lane = lane;
     op->contact = lane->peer->contact;
@@ -189,7 +191,7 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
     size_t more = request == NULL ? 0 : request->bytes;
     header->lane = lane->lane;
     header->consumed = lane->consumed;
-    *finished = sizeof(*header) + more <= twill_min(t->endpoint->inject, 256);
+    *finished = sizeof(*header) + more <= twill_min(t->endpoint->limits.inject, 256);
     int done = *finished ? inject(t, lane, header, request, channel, error)
                          : send_buffer(t, lane, header, request, channel, error);
     if (done == 1) {
@@ -202,23 +204,24 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
 /* Control receives match every rank of every communicator. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    void *desc = endpoint->mr == NULL ? NULL : fi_mr_desc(endpoint->mr);
+    void *desc = endpoint->buffers.mr == NULL ? NULL : fi_mr_desc(endpoint->buffers.mr);
     for (uint32_t i = 0;
-         i < TWILL_OFI_CONTROLS && endpoint->controls_idle > 0 && !endpoint->closing; i++) {
-        struct twill_ofi_op *op = &endpoint->controls[i];
+         i < TWILL_OFI_CONTROLS && endpoint->buffers.controls_idle > 0 && !endpoint->closing; i++) {
+        struct twill_ofi_op *op = &endpoint->buffers.controls[i];
         if (op->posted)
             continue;
-        ssize_t rc = pretend_busy(endpoint)
-                         ? -FI_EAGAIN
-                         : fi_trecv(endpoint->ep, op->buffer, sizeof(struct twill_ofi_header), desc,
-                                    FI_ADDR_UNSPEC, endpoint->seal | TWILL_OFI_CONTROL, ANY_SENDER,
-                                    &op->context);
+        ssize_t rc =
+            pretend_busy(endpoint)
+                ? -FI_EAGAIN
+                : fi_trecv(endpoint->fi.ep, op->buffer, sizeof(struct twill_ofi_header), desc,
+                           FI_ADDR_UNSPEC, endpoint->matching.seal | TWILL_OFI_CONTROL, ANY_SENDER,
+                           &op->context);
         if (rc == -FI_EAGAIN)
             return TWILL_OK;
         if (rc != 0)
             return twill_ofi_fail(endpoint, error, "fi_trecv", (int)rc, NULL);
         op->posted = true;
-        endpoint->controls_idle--;
+        endpoint->buffers.controls_idle--;
     }
     return TWILL_OK;
 }

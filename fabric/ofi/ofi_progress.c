@@ -26,8 +26,8 @@ static void free_send(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *
     op->contact->sends_busy--;
     op->owner = NULL;
     op->request = NULL;
-    op->next = endpoint->free_sends;
-    endpoint->free_sends = op;
+    op->next = endpoint->buffers.free_sends;
+    endpoint->buffers.free_sends = op;
 }
 
 /* Queue a SEND to be finished by the thread that uses the communicator: no other thread may touch
@@ -69,7 +69,7 @@ static twill_status control_arrived(struct twill_ofi_endpoint *endpoint, struct 
         status = twill_ofi_control(t, op, twill_ofi_tag_from(entry->tag), entry->len, &theirs);
     if (status != TWILL_OK)
         twill_ofi_set_failure(t, status, &theirs);
-    endpoint->controls_idle++;
+    endpoint->buffers.controls_idle++;
     return twill_ofi_controls_post(endpoint, error);
 }
 
@@ -162,7 +162,7 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
                                       struct twill_error *error)
 {
     struct fi_cq_err_entry entry = {0}; /* err_data_size 0: the provider's own memory */
-    ssize_t rc = fi_cq_readerr(endpoint->cq, &entry, 0);
+    ssize_t rc = fi_cq_readerr(endpoint->fi.cq, &entry, 0);
     if (rc == -FI_EAGAIN)
         return TWILL_OK;
     if (rc < 0)
@@ -172,7 +172,7 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
     bool awaited = op != NULL && return_operation(op);
     char text[128], what[192];
     const char *more =
-        fi_cq_strerror(endpoint->cq, entry.prov_errno, entry.err_data, text, sizeof(text));
+        fi_cq_strerror(endpoint->fi.cq, entry.prov_errno, entry.err_data, text, sizeof(text));
     snprintf(what, sizeof(what), "completion%s%s", more == NULL ? "" : ": ",
              more == NULL ? "" : more);
     if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL &&
@@ -196,7 +196,7 @@ static twill_status read_queue(struct twill_ofi_endpoint *endpoint, struct twill
 {
     struct fi_cq_tagged_entry entries[TWILL_OFI_BATCH];
     for (int batch = 0; batch < BATCHES; batch++) {
-        ssize_t n = fi_cq_read(endpoint->cq, entries, TWILL_OFI_BATCH);
+        ssize_t n = fi_cq_read(endpoint->fi.cq, entries, TWILL_OFI_BATCH);
         if (n == -FI_EAGAIN || n == 0)
             break;
         if (n == -FI_EAVAIL) {
@@ -210,12 +210,13 @@ static twill_status read_queue(struct twill_ofi_endpoint *endpoint, struct twill
         if (n < (ssize_t)TWILL_OFI_BATCH)
             break;
     }
-    return endpoint->controls_idle == 0 ? TWILL_OK : twill_ofi_controls_post(endpoint, error);
+    return endpoint->buffers.controls_idle == 0 ? TWILL_OK
+                                                : twill_ofi_controls_post(endpoint, error);
 }
 
 twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    if (endpoint->failed != TWILL_OK || endpoint->ep == NULL)
+    if (endpoint->failed != TWILL_OK || endpoint->fi.ep == NULL)
         return TWILL_FAIL(
             error, endpoint->failed != TWILL_OK ? endpoint->failed : TWILL_ERR_BROKEN, "%s",
             endpoint->failed != TWILL_OK ? endpoint->failure : "ofi: the endpoint is closed");

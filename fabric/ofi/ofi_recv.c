@@ -6,7 +6,7 @@
 
 static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
-    return request->bytes > t->endpoint->eager;
+    return request->bytes > t->endpoint->limits.eager;
 }
 
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
@@ -22,13 +22,14 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
 static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
     void *desc = lane->peer->mr == NULL ? NULL : fi_mr_desc(lane->peer->mr);
-    while (t->endpoint->preposts ? lane->awaited - lane->consumed < TWILL_OFI_HEADERS
-                                 : lane->awaited != lane->received) {
+    while (t->endpoint->limits.preposts ? lane->awaited - lane->consumed < TWILL_OFI_HEADERS
+                                        : lane->awaited != lane->received) {
         struct twill_ofi_op *op = &lane->header_in[lane->awaited % TWILL_OFI_HEADERS];
         if (op->posted || op->done)
             return 1;
-        int done = twill_ofi_recv(
-            t, op, op->buffer, sizeof(struct twill_ofi_header) + t->endpoint->eager, desc, error);
+        int done = twill_ofi_recv(t, op, op->buffer,
+                                  sizeof(struct twill_ofi_header) + t->endpoint->limits.eager, desc,
+                                  error);
         if (done != 1)
             return done;
         lane->awaited++;
@@ -46,8 +47,8 @@ static unsigned char *landing(const struct twill_transfer *request)
  * (over tcp;ofi_rxm 32 KiB in 28 us instead of 39; no gain at 64 KiB). net does no rendezvous. */
 static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
 {
-    size_t most = t->endpoint->max_message;
-    if (request->bytes <= 3 * TWILL_OFI_PROVIDER_EAGER && !t->endpoint->preposts)
+    size_t most = t->endpoint->limits.max_message;
+    if (request->bytes <= 3 * TWILL_OFI_PROVIDER_EAGER && !t->endpoint->limits.preposts)
         return twill_min(most, TWILL_OFI_PROVIDER_EAGER);
     return request->reduce != NULL ? twill_min(most, TWILL_OFI_REDUCE_CHUNK) : most;
 }
@@ -139,7 +140,7 @@ static int compare_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
     bool large = header->kind == TWILL_OFI_LARGE;
     size_t follows = large ? 0 : (size_t)header->bytes;
     if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
-        bytes - sizeof(*header) != follows || large != (header->bytes > t->endpoint->eager))
+        bytes - sizeof(*header) != follows || large != (header->bytes > t->endpoint->limits.eager))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
                           "number %u came: the provider broke order or content",
@@ -176,7 +177,7 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_lane *lane,
         if (op->request != request)
             continue;
         if (op->posted)
-            fi_cancel(&t->endpoint->ep->fid, &op->context);
+            fi_cancel(&t->endpoint->fi.ep->fid, &op->context);
         op->request = NULL;
         lane->orphan = twill_ofi_private(request)->memory;
     }
@@ -253,7 +254,7 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *mov
 static int send_credit(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
     struct twill_ofi_header header = {.kind = TWILL_OFI_CREDIT};
-    if (lane->consumed - lane->reported < t->endpoint->credits / 2)
+    if (lane->consumed - lane->reported < t->endpoint->limits.credits / 2)
         return 1;
     return send_control(t, lane, &header, error);
 }

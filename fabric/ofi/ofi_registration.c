@@ -39,13 +39,13 @@ twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void 
                                 size_t bytes, struct fid_mr **mr, struct twill_error *error)
 {
     *mr = NULL;
-    if (!endpoint->registers || bytes == 0)
+    if (!endpoint->registrations.required || bytes == 0)
         return TWILL_OK;
-    uint64_t mode = (uint64_t)endpoint->info->domain_attr->mr_mode;
-    uint64_t key = (mode & FI_MR_PROV_KEY) != 0 ? 0 : ++endpoint->next_key;
-    int rc = fi_mr_reg(endpoint->domain, start, bytes, FI_SEND | FI_RECV, 0, key, 0, mr, NULL);
+    uint64_t mode = (uint64_t)endpoint->fi.info->domain_attr->mr_mode;
+    uint64_t key = (mode & FI_MR_PROV_KEY) != 0 ? 0 : ++endpoint->registrations.next_key;
+    int rc = fi_mr_reg(endpoint->fi.domain, start, bytes, FI_SEND | FI_RECV, 0, key, 0, mr, NULL);
     if (rc == 0 && (mode & FI_MR_ENDPOINT) != 0) {
-        rc = fi_mr_bind(*mr, &endpoint->ep->fid, 0);
+        rc = fi_mr_bind(*mr, &endpoint->fi.ep->fid, 0);
         if (rc == 0)
             rc = fi_mr_enable(*mr);
     }
@@ -53,7 +53,7 @@ twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void 
         return TWILL_OK;
     twill_ofi_unregister(mr);
     return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_mr_reg of %zu bytes: %s",
-                      endpoint->info->fabric_attr->prov_name, bytes,
+                      endpoint->fi.info->fabric_attr->prov_name, bytes,
                       endpoint->library.explain(abs(rc)));
 }
 
@@ -85,22 +85,23 @@ static void count_pinned(struct twill_ofi_endpoint *endpoint, size_t more, size_
 static size_t pinned_of(const struct twill_ofi_endpoint *endpoint)
 {
     if (endpoint->params.persistent == NULL || endpoint->params.persistent->pinned == NULL)
-        return endpoint->cached_bytes;
+        return endpoint->registrations.cached_bytes;
     return __atomic_load_n(endpoint->params.persistent->pinned, __ATOMIC_RELAXED);
 }
 
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint)
 {
-    size_t locked = endpoint->caches && twill_locked_works() ? twill_locked_bytes() : SIZE_MAX;
+    size_t locked =
+        endpoint->registrations.caches && twill_locked_works() ? twill_locked_bytes() : SIZE_MAX;
     size_t pinned = pinned_of(endpoint);
-    endpoint->monitors = locked != SIZE_MAX;
-    endpoint->locked_before = locked > pinned ? locked - pinned : 0;
+    endpoint->registrations.monitors = locked != SIZE_MAX;
+    endpoint->registrations.locked_before = locked > pinned ? locked - pinned : 0;
 }
 
 /* Unlock a range except the pages that other registrations use, too. */
 static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, unsigned char *end)
 {
-    for (struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next) {
+    for (struct twill_ofi_registration *r = endpoint->registrations.list; r != NULL; r = r->next) {
         if (r->kind != CACHED || r->start >= end || start >= r->start + r->bytes)
             continue;
         if (start < r->start)
@@ -120,9 +121,10 @@ static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
     struct twill_ofi_registration *r = *at;
     *at = r->next;
     if (r->kind == CACHED) {
-        endpoint->cached--;
-        endpoint->cached_bytes -= r->bytes;
-        endpoint->suspects = endpoint->suspects || !twill_locked_still(r->start, r->bytes);
+        endpoint->registrations.cached--;
+        endpoint->registrations.cached_bytes -= r->bytes;
+        endpoint->registrations.suspects =
+            endpoint->registrations.suspects || !twill_locked_still(r->start, r->bytes);
         unpin(endpoint, r->start, r->start + r->bytes);
         count_pinned(endpoint, 0, r->bytes);
     }
@@ -135,7 +137,7 @@ static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
 
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes)
 {
-    struct twill_ofi_registration **at = &endpoint->registrations;
+    struct twill_ofi_registration **at = &endpoint->registrations.list;
     uintptr_t from = (uintptr_t)start;
     while (*at != NULL) {
         uintptr_t own = (uintptr_t)(*at)->start;
@@ -150,7 +152,7 @@ void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, si
 static struct twill_ofi_registration **oldest_cached(struct twill_ofi_endpoint *endpoint)
 {
     struct twill_ofi_registration **found = NULL;
-    for (struct twill_ofi_registration **at = &endpoint->registrations; *at != NULL;
+    for (struct twill_ofi_registration **at = &endpoint->registrations.list; *at != NULL;
          at = &(*at)->next)
         if ((*at)->kind == CACHED && (*at)->users == 0)
             found = at;
@@ -162,7 +164,8 @@ static bool evict_cache(struct twill_ofi *t, size_t more)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     uint32_t most = endpoint->options.cached != 0 ? endpoint->options.cached : TWILL_OFI_CACHED;
-    while (endpoint->cached >= most || endpoint->cached_bytes + more > TWILL_OFI_CACHED_BYTES) {
+    while (endpoint->registrations.cached >= most ||
+           endpoint->registrations.cached_bytes + more > TWILL_OFI_CACHED_BYTES) {
         struct twill_ofi_registration **at = oldest_cached(endpoint);
         if (at == NULL)
             return false;
@@ -176,9 +179,10 @@ static bool evict_cache(struct twill_ofi *t, size_t more)
 static bool all_still(const struct twill_ofi_endpoint *endpoint,
                       const struct twill_ofi_registration *hit)
 {
-    if (endpoint->suspects)
+    if (endpoint->registrations.suspects)
         return false;
-    for (const struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next)
+    for (const struct twill_ofi_registration *r = endpoint->registrations.list; r != NULL;
+         r = r->next)
         if (r->kind == CACHED && r != hit && !twill_locked_begins(r->start))
             return false;
     return twill_locked_still(hit->start, hit->bytes);
@@ -186,7 +190,7 @@ static bool all_still(const struct twill_ofi_endpoint *endpoint,
 
 static void drop_cached(struct twill_ofi *t)
 {
-    struct twill_ofi_registration **at = &t->endpoint->registrations;
+    struct twill_ofi_registration **at = &t->endpoint->registrations.list;
     while (*at != NULL) {
         if ((*at)->kind == CACHED)
             twill_counter_add(&t->base.counters.deregistrations,
@@ -201,23 +205,24 @@ static void drop_cached(struct twill_ofi *t)
 static bool is_clear(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
-    if (!endpoint->suspects)
+    if (!endpoint->registrations.suspects)
         return true;
     drop_cached(t);
     size_t before = pinned_of(endpoint);
     size_t locked = twill_locked_bytes();
     size_t pinned = twill_max(before, pinned_of(endpoint));
     size_t theirs = locked > pinned ? locked - pinned : 0;
-    endpoint->suspects = theirs > endpoint->locked_before;
-    endpoint->locked_before = twill_min(endpoint->locked_before, theirs);
-    return !endpoint->suspects;
+    endpoint->registrations.suspects = theirs > endpoint->registrations.locked_before;
+    endpoint->registrations.locked_before =
+        twill_min(endpoint->registrations.locked_before, theirs);
+    return !endpoint->registrations.suspects;
 }
 
 /* Find a registration that contains the range and can be trusted, and move it to the front. */
 static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
                                                            const unsigned char *start, size_t bytes)
 {
-    struct twill_ofi_registration **at = &t->endpoint->registrations;
+    struct twill_ofi_registration **at = &t->endpoint->registrations.list;
     while (*at != NULL) {
         struct twill_ofi_registration *r = *at;
         size_t skipped = (size_t)(start - r->start);
@@ -225,11 +230,11 @@ static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
             at = &r->next;
         } else if (r->kind == CACHED && !all_still(t->endpoint, r)) {
             drop_cached(t);
-            at = &t->endpoint->registrations; /* a persistent one may contain it */
+            at = &t->endpoint->registrations.list; /* a persistent one may contain it */
         } else {
             *at = r->next;
-            r->next = t->endpoint->registrations;
-            t->endpoint->registrations = r;
+            r->next = t->endpoint->registrations.list;
+            t->endpoint->registrations.list = r;
             return r;
         }
     }
@@ -251,12 +256,12 @@ static twill_status make_registration(struct twill_ofi *t, enum registration_kin
     }
     twill_counter_add(&t->base.counters.registrations, 1);
     if (kind != ONCE) {
-        r->next = t->endpoint->registrations;
-        t->endpoint->registrations = r;
+        r->next = t->endpoint->registrations.list;
+        t->endpoint->registrations.list = r;
     }
     if (kind == CACHED) {
-        t->endpoint->cached++;
-        t->endpoint->cached_bytes += bytes;
+        t->endpoint->registrations.cached++;
+        t->endpoint->registrations.cached_bytes += bytes;
     }
     *made = r;
     return TWILL_OK;
@@ -265,7 +270,8 @@ static twill_status make_registration(struct twill_ofi *t, enum registration_kin
 /* Return whether this page is locked for another registration. */
 static bool page_is_pinned(const struct twill_ofi_endpoint *endpoint, const unsigned char *page)
 {
-    for (const struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next)
+    for (const struct twill_ofi_registration *r = endpoint->registrations.list; r != NULL;
+         r = r->next)
         if (r->kind == CACHED && page >= r->start && (size_t)(page - r->start) < r->bytes)
             return true;
     return false;
@@ -278,11 +284,11 @@ static bool keep_registration(struct twill_ofi *t, const void *start, size_t byt
     const struct twill_persistent *persistent = t->endpoint->params.persistent;
     void *region;
     size_t all;
-    if (!t->endpoint->caches)
+    if (!t->endpoint->registrations.caches)
         return false;
     if (persistent != NULL && persistent->find(persistent->user, start, bytes, &region, &all))
         return make_registration(t, KEEP_PERSISTENT, region, all, made, NULL) == TWILL_OK;
-    if (!t->endpoint->monitors)
+    if (!t->endpoint->registrations.monitors)
         return false;
     uintptr_t from = (uintptr_t)start & ~(uintptr_t)(TWILL_PINNED_PAGE - 1);
     all = twill_round_up((uintptr_t)start + bytes, TWILL_PINNED_PAGE) - from;
@@ -303,7 +309,7 @@ twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes
                             struct twill_ofi_registration **memory, struct twill_error *error)
 {
     *memory = NULL;
-    if (!t->endpoint->registers || bytes == 0)
+    if (!t->endpoint->registrations.required || bytes == 0)
         return TWILL_OK;
     *memory = look_up_registration(t, start, bytes);
     if (*memory != NULL)

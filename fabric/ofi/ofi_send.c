@@ -9,7 +9,7 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *fi
                        struct twill_error *error)
 {
     struct twill_transfer *request = lane->headers_out.head;
-    bool eager = request->bytes <= t->endpoint->eager;
+    bool eager = request->bytes <= t->endpoint->limits.eager;
     bool gone = false;
     struct twill_ofi_header header = {.signature = request->signature,
                                       .sequence = lane->sent,
@@ -132,7 +132,8 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error)
 {
     int finished = finish_chunks(t, lane);
-    while (lane->headers_out.head != NULL && lane->sent - lane->acked < t->endpoint->credits) {
+    while (lane->headers_out.head != NULL &&
+           lane->sent - lane->acked < t->endpoint->limits.credits) {
         int done = send_header(t, lane, &finished, error);
         if (done < 0)
             return done;
@@ -150,10 +151,10 @@ static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
                                const struct twill_ofi_header *header, struct twill_error *error)
 {
     struct twill_transfer *first = lane->payload_out.head;
-    if (header->chunk == 0 || header->chunk > t->endpoint->max_message)
+    if (header->chunk == 0 || header->chunk > t->endpoint->limits.max_message)
         return TWILL_FAIL(
             error, TWILL_ERR_FABRIC, "ofi: %s cleared chunks of %llu bytes, the maximum is %zu",
-            lane->peer->name, (unsigned long long)header->chunk, t->endpoint->max_message);
+            lane->peer->name, (unsigned long long)header->chunk, t->endpoint->limits.max_message);
     find_clear(lane, first == NULL ? lane->sent : twill_ofi_private(first)->sequence);
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
         if (lane->clear[i].used)

@@ -65,9 +65,9 @@ static void shared_endpoint_close(struct twill_common *common)
         return;
     sweep_closed(endpoint, true);
     pthread_mutex_destroy(&endpoint->lock);
-    free(endpoint->addresses);
-    free(endpoint->address_length);
-    free(endpoint->contacts);
+    free(endpoint->addresses.bytes);
+    free(endpoint->addresses.length);
+    free(endpoint->addresses.contact);
     free(endpoint);
 }
 
@@ -81,8 +81,8 @@ static void shared_endpoint_forget(struct twill_common *common, const void *star
 
 static twill_status set_up_endpoint(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    endpoint->contacts = calloc(endpoint->size, sizeof(*endpoint->contacts));
-    if (endpoint->contacts == NULL)
+    endpoint->addresses.contact = calloc(endpoint->size, sizeof(*endpoint->addresses.contact));
+    if (endpoint->addresses.contact == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", endpoint->size);
     return twill_ofi_endpoint_open(endpoint, error);
 }
@@ -94,8 +94,9 @@ static void derive_secret(struct twill_ofi_endpoint *endpoint)
     const struct twill_oob *oob = endpoint->params.oob;
     struct twill_secret secret;
     twill_secret_derive(&oob->secret, "ofi tags", oob->nonce, sizeof(oob->nonce), &secret);
-    memcpy(&endpoint->tag_secret, secret.key, sizeof(endpoint->tag_secret));
-    memcpy(&endpoint->seal, secret.key + sizeof(endpoint->tag_secret), sizeof(endpoint->seal));
+    memcpy(&endpoint->matching.tag_secret, secret.key, sizeof(endpoint->matching.tag_secret));
+    memcpy(&endpoint->matching.seal, secret.key + sizeof(endpoint->matching.tag_secret),
+           sizeof(endpoint->matching.seal));
     twill_secret_wipe(&secret, sizeof(secret));
 }
 
@@ -170,8 +171,8 @@ twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_pa
     if (made) {
         TWILL_TRY(error, shared_endpoint_open(&endpoint, params, options, error));
         if (endpoint->exclusive) {
-            t->job = NULL;            /* ranks of the endpoint are those of the communicator */
-            endpoint->caches = false; /* twill_common_forget() does not reach it */
+            t->job = NULL; /* ranks of the endpoint are those of the communicator */
+            endpoint->registrations.caches = false; /* twill_common_forget() does not reach it */
         } else
             twill_common_put(params->common, &endpoint->common);
     }
@@ -194,7 +195,7 @@ void twill_ofi_leave(struct twill_ofi *t)
         *at = t->next;
     t->next = endpoint->deferred;
     endpoint->deferred = t;
-    sweep_closed(endpoint, endpoint->ep == NULL);
+    sweep_closed(endpoint, endpoint->fi.ep == NULL);
     pthread_mutex_unlock(&endpoint->lock);
     if (endpoint->exclusive)
         shared_endpoint_close(&endpoint->common);

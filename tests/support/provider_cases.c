@@ -13,14 +13,14 @@ static void describe(struct run *run, const struct end *end)
 {
     const struct twill_ofi *t = (const struct twill_ofi *)end->transport;
     struct outcome *o = run->outcome;
-    snprintf(o->name, sizeof(o->name), "%.31s", t->endpoint->info->fabric_attr->prov_name);
+    snprintf(o->name, sizeof(o->name), "%.31s", t->endpoint->fi.info->fabric_attr->prov_name);
     snprintf(o->description, sizeof(o->description), "%.255s",
              twill_ofi_transport.describe(end->transport));
-    o->address_bytes = t->endpoint->address_length[end->rank];
-    o->max_message = t->endpoint->info->ep_attr->max_msg_size;
-    o->inject = t->endpoint->info->tx_attr->inject_size;
-    o->tag_format = t->endpoint->info->ep_attr->mem_tag_format;
-    o->mr_mode = t->endpoint->info->domain_attr->mr_mode;
+    o->address_bytes = t->endpoint->addresses.length[end->rank];
+    o->max_message = t->endpoint->fi.info->ep_attr->max_msg_size;
+    o->inject = t->endpoint->fi.info->tx_attr->inject_size;
+    o->tag_format = t->endpoint->fi.info->ep_attr->mem_tag_format;
+    o->mr_mode = t->endpoint->fi.info->domain_attr->mr_mode;
 }
 
 /* Sizes from 0 to a megabyte and a bit, one after the other and all at the same time. */
@@ -53,9 +53,9 @@ static bool case_sizes(struct run *run, twill_bootstrap *caller)
     fine = fine && exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), 5000);
     size_t expected = run->provider->address_bytes;
     const struct twill_ofi *t = (const struct twill_ofi *)end.transport;
-    fine = fine && twill_test_note(expected == 0 || t->endpoint->address_length[0] == expected,
+    fine = fine && twill_test_note(expected == 0 || t->endpoint->addresses.length[0] == expected,
                                    __FILE__, __LINE__, "addresses of %zu bytes, not %zu",
-                                   t->endpoint->address_length[0], expected);
+                                   t->endpoint->addresses.length[0], expected);
     return stop(run, &end) && fine;
 }
 

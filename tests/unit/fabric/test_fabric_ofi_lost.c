@@ -90,19 +90,19 @@ static const char *liar_strerror(struct fid_cq *cq, int code, const void *data, 
 static void receiver_lie(struct lying_rank *liar, struct end *end, const struct loss *loss)
 {
     struct twill_ofi_endpoint *endpoint = ((struct twill_ofi *)end->transport)->endpoint;
-    *liar = (struct lying_rank){.below = endpoint->cq, .loss = loss};
+    *liar = (struct lying_rank){.below = endpoint->fi.cq, .loss = loss};
     liar->ops = (struct fi_ops_cq){.size = sizeof(liar->ops),
                                    .read = liar_read,
                                    .readerr = liar_readerr,
                                    .strerror = liar_strerror};
-    liar->cq = *endpoint->cq;
+    liar->cq = *endpoint->fi.cq;
     liar->cq.ops = &liar->ops;
-    endpoint->cq = &liar->cq;
+    endpoint->fi.cq = &liar->cq;
 }
 
 static void be_honest(struct lying_rank *liar, struct end *end)
 {
-    ((struct twill_ofi *)end->transport)->endpoint->cq = liar->below;
+    ((struct twill_ofi *)end->transport)->endpoint->fi.cq = liar->below;
 }
 
 /* Rank 1: progress until all is done or has failed. */

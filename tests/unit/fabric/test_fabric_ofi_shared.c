@@ -170,14 +170,14 @@ static void test_end_of_one(void **state)
 /* Directed receives need all addresses from the start; others only those of their peers. */
 static uint32_t expected(const struct end *end, uint32_t peers)
 {
-    return endpoint_of(end)->directed ? endpoint_of(end)->size - 1 : peers;
+    return endpoint_of(end)->matching.directed ? endpoint_of(end)->size - 1 : peers;
 }
 
 static uint32_t known(const struct end *end)
 {
     uint32_t n = 0;
     for (uint32_t r = 0; r < endpoint_of(end)->size; r++)
-        n += endpoint_of(end)->contacts[r].known ? 1 : 0;
+        n += endpoint_of(end)->addresses.contact[r].known ? 1 : 0;
     return n;
 }
 

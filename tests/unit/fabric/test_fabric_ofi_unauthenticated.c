@@ -33,7 +33,8 @@ static bool intruder_open(struct intruder *s, const struct end *end)
     s->endpoint.size = 2;
     twill_status status = twill_ofi_endpoint_open(&s->endpoint, &error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message) &&
-           fi_av_insert(s->endpoint.av, victim->addresses + end->rank * victim->address_bytes, 1,
+           fi_av_insert(s->endpoint.fi.av,
+                        victim->addresses.bytes + end->rank * victim->addresses.stride, 1,
                         &s->victim, 0, NULL) == 1;
 }
 
@@ -41,9 +42,9 @@ static bool intruder_open(struct intruder *s, const struct end *end)
 static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from,
                            enum twill_ofi_channel channel)
 {
-    struct twill_ofi_endpoint endpoint = {.tag_secret = 2166136261u};
+    struct twill_ofi_endpoint endpoint = {.matching.tag_secret = 2166136261u};
     for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
-        endpoint.tag_secret = (endpoint.tag_secret ^ nonce[i]) * 16777619u;
+        endpoint.matching.tag_secret = (endpoint.matching.tag_secret ^ nonce[i]) * 16777619u;
     return twill_ofi_tag(&endpoint, NUMBER, 0, from, channel);
 }
 
@@ -58,12 +59,12 @@ static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_ch
     struct fi_cq_tagged_entry entry;
     ssize_t rc;
     do {
-        rc = fi_tsend(s->endpoint.ep, message, bytes, NULL, s->victim, tag, &context);
-        (void)fi_cq_read(s->endpoint.cq, &entry, 0);
+        rc = fi_tsend(s->endpoint.fi.ep, message, bytes, NULL, s->victim, tag, &context);
+        (void)fi_cq_read(s->endpoint.fi.cq, &entry, 0);
     } while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
     TWILL_REQUIRE(rc == 0);
     do
-        rc = fi_cq_read(s->endpoint.cq, &entry, 1);
+        rc = fi_cq_read(s->endpoint.fi.cq, &entry, 1);
     while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
     return twill_test_note(rc == 1, __FILE__, __LINE__,
                            "an unauthenticated message did not leave: %d", (int)rc);
@@ -106,7 +107,7 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
     (void)size;
     TWILL_CHECK(s != NULL && end_open(&end, caller, TCP, NUMBER));
     s->informed = kind->informed;
-    bool asked = !s->informed || endpoint_of(&end)->directed;
+    bool asked = !s->informed || endpoint_of(&end)->matching.directed;
     bool good = rank != 0 || !asked || intruder_open(s, &end);
     for (uint32_t number = 0; number < 4 && asked && good; number++) {
         struct message *m = calloc(1, sizeof(*m));
