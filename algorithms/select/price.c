@@ -11,9 +11,11 @@
 /* Return the bytes of a step's blocks; partials of narrow floats take 32 bits an element. */
 static uint64_t operand_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
-    uint64_t more = p->rest > 0 ? (p->rest * step->blocks + p->blocks - 1) / p->blocks : 0;
-    uint64_t bytes = p->each * step->blocks + more;
-    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->widen : bytes;
+    uint64_t more = p->call.rest > 0
+                        ? (p->call.rest * step->blocks + p->facts.blocks - 1) / p->facts.blocks
+                        : 0;
+    uint64_t bytes = p->call.each * step->blocks + more;
+    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -24,25 +26,25 @@ static uint64_t later(uint64_t a, uint64_t b)
 /* Occupy the core of the lane's rank for `time` picoseconds, from when it is free. */
 static void core_occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
 {
-    lane->time = later(lane->time, p->core[lane->rank]) + time;
-    p->core[lane->rank] = lane->time;
-    p->busy[lane->rank] += time;
+    lane->time = later(lane->time, p->resources.core[lane->rank]) + time;
+    p->resources.core[lane->rank] = lane->time;
+    p->resources.busy[lane->rank] += time;
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
 
 static const struct twill_link_cost *link_of(const struct twill_pricing *p, uint32_t at)
 {
-    return &p->model->link[p->link[at]];
+    return &p->call.model->link[p->steps.link[at]];
 }
 
 /* Return the class of the link from a lane's rank to a peer of its step. */
 static enum twill_link_class class_to(const struct twill_pricing *p,
                                       const struct twill_price_lane *lane, uint32_t peer)
 {
-    uint8_t all = p->link[lane->at];
+    uint8_t all = p->steps.link[lane->at];
     return all != TWILL_PRICE_MIXED ? (enum twill_link_class)all
-                                    : twill_link_between(p->world, lane->rank, peer);
+                                    : twill_link_between(p->worlds.run, lane->rank, peer);
 }
 
 /* Pass a message through the interfaces of both nodes, from *start on, which is delayed until the
@@ -50,13 +52,13 @@ static enum twill_link_class class_to(const struct twill_pricing *p,
 static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t to, uint64_t bytes,
                                 uint64_t latency, uint64_t *start)
 {
-    uint32_t node = p->world->node[from], other = p->world->node[to];
-    uint64_t occupied = twill_rate_time(p->model->interface, bytes);
-    *start = later(*start, p->node_out[node]);
-    p->node_out[node] = *start + occupied;
-    p->busy_node[node] += occupied;
-    p->node_in[other] = later(p->node_in[other], *start + latency) + occupied;
-    return p->node_in[other];
+    uint32_t node = p->worlds.run->node[from], other = p->worlds.run->node[to];
+    uint64_t occupied = twill_rate_time(p->call.model->interface, bytes);
+    *start = later(*start, p->resources.node_out[node]);
+    p->resources.node_out[node] = *start + occupied;
+    p->resources.busy_node[node] += occupied;
+    p->resources.node_in[other] = later(p->resources.node_in[other], *start + latency) + occupied;
+    return p->resources.node_in[other];
 }
 
 /* Return how long the bytes of a rank that is run alone take on the network, if its node's other
@@ -64,15 +66,15 @@ static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t
 static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
                            uint64_t bytes)
 {
-    uint32_t node = p->world->node[lane->rank];
+    uint32_t node = p->worlds.run->node[lane->rank];
     return later(twill_rate_time(link_of(p, lane->at)->gap, bytes),
-                 twill_rate_time(p->model->interface, bytes) * p->world->node_size[node]);
+                 twill_rate_time(p->call.model->interface, bytes) * p->worlds.run->node_size[node]);
 }
 
 /* Return whether the core itself moves the bytes of a message: on a node, and with TCP. */
 static bool moves(const struct twill_pricing *p, uint32_t at)
 {
-    return p->link[at] < TWILL_LINK_NETWORK || p->model->moves != 0;
+    return p->steps.link[at] < TWILL_LINK_NETWORK || p->call.model->moves != 0;
 }
 
 static void message_send(struct twill_pricing *p, struct twill_price_lane *lane,
@@ -81,24 +83,24 @@ static void message_send(struct twill_pricing *p, struct twill_price_lane *lane,
     uint32_t from = lane->rank, to = step->peer[0];
     const struct twill_link_cost *link = link_of(p, lane->at);
     uint64_t bytes = operand_bytes(p, step), time = twill_rate_time(link->gap, bytes), there = 0;
-    bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
+    bool remote = p->steps.link[lane->at] >= TWILL_LINK_NETWORK;
     uint64_t moved = moves(p, lane->at) ? time : 0;
     core_occupy(p, lane, link->overhead + moved);
     lane->moved += moved;
-    p->sent[lane->at] = lane->time;
-    p->when[lane->at] = lane->time + link->latency;
+    p->times.sent[lane->at] = lane->time;
+    p->times.when[lane->at] = lane->time + link->latency;
     if (!remote)
         return;
-    uint64_t start = later(lane->time - moved, p->out[from]);
-    if (p->whole)
+    uint64_t start = later(lane->time - moved, p->resources.out[from]);
+    if (p->facts.whole)
         there = pass_interfaces(p, from, to, bytes, link->latency, &start);
     else
         time = time_alone(p, lane, bytes);
-    p->out[from] = p->sent[lane->at] = start + time;
-    p->busy_out[from] += time;
-    if (p->whole) {
-        p->in[to] = later(p->in[to], start + link->latency) + time;
-        p->when[lane->at] = later(there, p->in[to]);
+    p->resources.out[from] = p->times.sent[lane->at] = start + time;
+    p->resources.busy_out[from] += time;
+    if (p->facts.whole) {
+        p->resources.in[to] = later(p->resources.in[to], start + link->latency) + time;
+        p->times.when[lane->at] = later(there, p->resources.in[to]);
     }
 }
 
@@ -109,30 +111,31 @@ static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane 
 {
     const struct twill_link_cost *link = link_of(p, lane->at);
     uint64_t bytes = operand_bytes(p, step), sent = lane->time;
-    bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
-    if (lane->posted == lane->at || p->step[lane->posted].op != TWILL_STEP_SEND)
+    bool remote = p->steps.link[lane->at] >= TWILL_LINK_NETWORK;
+    if (lane->posted == lane->at || p->steps.step[lane->posted].op != TWILL_STEP_SEND)
         sent += link->overhead + (remote ? 0 : twill_rate_time(link->gap, bytes));
     if (!remote)
         return sent + link->latency;
     sent -= lane->moved; /* bytes are in flight while the sending core moves them */
-    uint64_t *in = &p->in[lane->rank];
+    uint64_t *in = &p->resources.in[lane->rank];
     *in = later(*in, sent + link->latency) + time_alone(p, lane, bytes);
     return *in;
 }
 
 static uint64_t reduce_cost(const struct twill_pricing *p, uint64_t bytes)
 {
-    return twill_rate_time(p->reduce_cost, bytes);
+    return twill_rate_time(p->call.reduce_cost, bytes);
 }
 
 /* Return the SEND of the first RECV posted since the last WAIT that has not been sent, or
  * TWILL_PRICE_NONE. */
 static int32_t unsent(const struct twill_pricing *p, const struct twill_price_lane *lane)
 {
-    for (uint32_t i = lane->posted; i < lane->at && p->whole; i++)
-        if (p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts &&
-            p->match[i] != TWILL_PRICE_NONE && p->when[p->match[i]] == TWILL_PRICE_NOT_YET)
-            return p->match[i];
+    for (uint32_t i = lane->posted; i < lane->at && p->facts.whole; i++)
+        if (p->steps.step[i].op != TWILL_STEP_SEND &&
+            twill_step_shape(p->steps.step[i].op)->posts && p->steps.match[i] != TWILL_PRICE_NONE &&
+            p->times.when[p->steps.match[i]] == TWILL_PRICE_NOT_YET)
+            return p->steps.match[i];
     return TWILL_PRICE_NONE;
 }
 
@@ -142,13 +145,13 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
 {
     for (; lane->posted < lane->at; lane->posted++) {
         uint32_t i = lane->posted;
-        const struct twill_step *step = &p->step[i];
+        const struct twill_step *step = &p->steps.step[i];
         bool sends = step->op == TWILL_STEP_SEND;
         if (!twill_step_shape(step->op)->posts)
             continue;
-        uint64_t when = sends ? p->sent[i] : p->when[i];
-        if (!sends && p->whole)
-            when = p->match[i] == TWILL_PRICE_NONE ? 0 : p->when[p->match[i]];
+        uint64_t when = sends ? p->times.sent[i] : p->times.when[i];
+        if (!sends && p->facts.whole)
+            when = p->steps.match[i] == TWILL_PRICE_NONE ? 0 : p->times.when[p->steps.match[i]];
         if (when > lane->time) {
             lane->time = when;
             return TWILL_PRICE_LATER;
@@ -173,22 +176,22 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
 static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
                            uint32_t peer, enum twill_link_class link, bool writes, uint64_t bytes)
 {
-    unsigned level = p->leaves[link];
-    uint64_t occupied = twill_rate_time(p->model->link[link].port, bytes);
+    unsigned level = p->facts.leaves[link];
+    uint64_t occupied = twill_rate_time(p->call.model->link[link].port, bytes);
     if (occupied == 0 || level == TWILL_LEVEL_COUNT)
         return 0;
-    size_t first = (size_t)level * p->world->size;
-    size_t own = first + p->world->unit[level][lane->rank];
-    size_t other = first + p->world->unit[level][peer];
-    if (!p->whole)
-        return occupied * p->crowd[own];
+    size_t first = (size_t)level * p->worlds.run->size;
+    size_t own = first + p->worlds.run->unit[level][lane->rank];
+    size_t other = first + p->worlds.run->unit[level][peer];
+    if (!p->facts.whole)
+        return occupied * p->resources.crowd[own];
     size_t out = writes ? own : other, in = writes ? other : own;
-    uint64_t start = later(lane->time, p->core[lane->rank]);
-    p->port_out[out] = later(p->port_out[out], start) + occupied;
-    p->port_in[in] = later(p->port_in[in], start) + occupied;
-    p->busy_port_out[out] += occupied;
-    p->busy_port_in[in] += occupied;
-    return later(p->port_out[out], p->port_in[in]);
+    uint64_t start = later(lane->time, p->resources.core[lane->rank]);
+    p->resources.port_out[out] = later(p->resources.port_out[out], start) + occupied;
+    p->resources.port_in[in] = later(p->resources.port_in[in], start) + occupied;
+    p->resources.busy_port_out[out] += occupied;
+    p->resources.busy_port_in[in] += occupied;
+    return later(p->resources.port_out[out], p->resources.port_in[in]);
 }
 
 /* Return how long the core takes to read or write an operand; raises *until to the time before
@@ -200,14 +203,15 @@ static uint64_t memory_time(struct twill_pricing *p, const struct twill_price_la
     unsigned space = twill_operand_space(operand);
     bool shared = space == TWILL_SHARED;
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
-        return twill_rate_time(shared ? p->model->bounce : p->model->copy, bytes);
+        return twill_rate_time(shared ? p->call.model->bounce : p->call.model->copy, bytes);
     enum twill_link_class class = class_to(p, lane, peer);
-    const struct twill_link_cost *link = &p->model->link[class];
+    const struct twill_link_cost *link = &p->call.model->link[class];
     uint64_t time = shared || space == TWILL_IMM ? twill_rate_time(link->shared, bytes)
-                    : p->fetches ? p->model->fetch + twill_rate_time(link->fetched, bytes)
-                                 : twill_rate_time(link->mapped, bytes);
+                    : p->facts.fetches
+                        ? p->call.model->fetch + twill_rate_time(link->fetched, bytes)
+                        : twill_rate_time(link->mapped, bytes);
     uint64_t passed = pass_ports(p, lane, peer, class, writes, bytes);
-    if (!p->whole)
+    if (!p->facts.whole)
         return later(time, passed);
     *until = later(*until, passed);
     return time;
@@ -228,7 +232,7 @@ static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
         time = later(time, memory_time(p, lane, step->dst, step->peer[0], true, bytes, &until));
     }
     core_occupy(p, lane, time);
-    lane->time = p->core[lane->rank] = later(lane->time, until);
+    lane->time = p->resources.core[lane->rank] = later(lane->time, until);
 }
 
 /* Return the SIGNAL or PUT_IMM that an AWAIT expects of its peer i, or TWILL_PRICE_NONE. */
@@ -236,10 +240,10 @@ static int32_t signal_step(const struct twill_pricing *p, const struct twill_ste
 {
     uint32_t lane = step->peer[i] * TWILL_SCHEDULE_LANES + step->lane;
     if ((step->flags & TWILL_STEP_IMM) != 0)
-        return p->put[lane];
-    int32_t at = p->raised[lane];
+        return p->steps.put[lane];
+    int32_t at = p->steps.raised[lane];
     for (unsigned n = 1; n < step->ordinal && at != TWILL_PRICE_NONE; n++)
-        at = p->match[at];
+        at = p->steps.match[at];
     return at;
 }
 
@@ -250,16 +254,16 @@ static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *la
 {
     uint64_t time = later(lane->time, lane->until);
     for (unsigned i = lane->seen; i < step->nsrc && !lane->awaited; i++) {
-        const struct twill_link_cost *link = &p->model->link[class_to(p, lane, step->peer[i])];
+        const struct twill_link_cost *link = &p->call.model->link[class_to(p, lane, step->peer[i])];
         uint64_t when = lane->time;
-        if (p->whole && step->peer[i] != lane->rank) {
+        if (p->facts.whole && step->peer[i] != lane->rank) {
             int32_t raised = signal_step(p, step, i);
-            if (raised != TWILL_PRICE_NONE && p->when[raised] == TWILL_PRICE_NOT_YET) {
+            if (raised != TWILL_PRICE_NONE && p->times.when[raised] == TWILL_PRICE_NOT_YET) {
                 lane->seen = i;
                 lane->until = time;
                 return raised;
             }
-            when = raised != TWILL_PRICE_NONE ? p->when[raised] : 0;
+            when = raised != TWILL_PRICE_NONE ? p->times.when[raised] : 0;
         }
         time = later(time, step->peer[i] != lane->rank ? when + link->signal : 0);
     }
@@ -269,7 +273,7 @@ static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *la
     lane->time = time;
     if (lane->awaited)
         return TWILL_PRICE_LATER;
-    core_occupy(p, lane, step->nsrc * p->model->poll);
+    core_occupy(p, lane, step->nsrc * p->call.model->poll);
     return TWILL_PRICE_NONE;
 }
 
@@ -282,49 +286,49 @@ static bool before(const struct twill_price_next *a, const struct twill_price_ne
 
 static void heap_put(struct twill_pricing *p, uint32_t lane)
 {
-    const struct twill_price_next next = {p->lane[lane].time, lane};
-    uint32_t at = p->heaped++;
-    while (at > 0 && before(&next, &p->heap[(at - 1) / 2])) {
-        p->heap[at] = p->heap[(at - 1) / 2];
+    const struct twill_price_next next = {p->lanes.lane[lane].time, lane};
+    uint32_t at = p->queue.count++;
+    while (at > 0 && before(&next, &p->queue.heap[(at - 1) / 2])) {
+        p->queue.heap[at] = p->queue.heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
-    p->heap[at] = next;
+    p->queue.heap[at] = next;
 }
 
 static uint32_t heap_take(struct twill_pricing *p)
 {
-    const struct twill_price_next last = p->heap[--p->heaped];
-    uint32_t first = p->heap[0].lane, at = 0;
+    const struct twill_price_next last = p->queue.heap[--p->queue.count];
+    uint32_t first = p->queue.heap[0].lane, at = 0;
     for (;;) {
         uint32_t child = 2 * at + 1;
-        if (child >= p->heaped)
+        if (child >= p->queue.count)
             break;
-        if (child + 1 < p->heaped && before(&p->heap[child + 1], &p->heap[child]))
+        if (child + 1 < p->queue.count && before(&p->queue.heap[child + 1], &p->queue.heap[child]))
             child++;
-        if (before(&last, &p->heap[child]))
+        if (before(&last, &p->queue.heap[child]))
             break;
-        p->heap[at] = p->heap[child];
+        p->queue.heap[at] = p->queue.heap[child];
         at = child;
     }
-    p->heap[at] = last;
+    p->queue.heap[at] = last;
     return first;
 }
 
 /* Make the lanes that wait for a step ready. */
 static void wake(struct twill_pricing *p, uint32_t step)
 {
-    for (int32_t l = p->waiter[step]; l != TWILL_PRICE_NONE;) {
-        int32_t next = p->lane[l].next;
+    for (int32_t l = p->times.waiter[step]; l != TWILL_PRICE_NONE;) {
+        int32_t next = p->lanes.lane[l].next;
         heap_put(p, (uint32_t)l);
         l = next;
     }
-    p->waiter[step] = TWILL_PRICE_NONE;
+    p->times.waiter[step] = TWILL_PRICE_NONE;
 }
 
 /* Run the lane's next step. Returns TWILL_PRICE_NONE, TWILL_PRICE_LATER or a step to wait for. */
 static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 {
-    const struct twill_step *step = &p->step[lane->at];
+    const struct twill_step *step = &p->steps.step[lane->at];
     int32_t missing = TWILL_PRICE_NONE;
     switch (step->op) {
     case TWILL_STEP_SEND:
@@ -333,8 +337,8 @@ static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *l
         break;
     case TWILL_STEP_RECV:
     case TWILL_STEP_RECV_REDUCE:
-        if (!p->whole)
-            p->when[lane->at] = mirrored(p, lane, step);
+        if (!p->facts.whole)
+            p->times.when[lane->at] = mirrored(p, lane, step);
         break;
     case TWILL_STEP_WAIT:
         missing = unsent(p, lane);
@@ -344,8 +348,9 @@ static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *l
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
         core_occupy(p, lane,
-                    p->model->raise + twill_rate_time(p->model->bounce, operand_bytes(p, step)));
-        p->when[lane->at] = lane->time;
+                    p->call.model->raise +
+                        twill_rate_time(p->call.model->bounce, operand_bytes(p, step)));
+        p->times.when[lane->at] = lane->time;
         wake(p, lane->at);
         break;
     case TWILL_STEP_AWAIT:
@@ -356,7 +361,7 @@ static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *l
         break;
     }
     if (missing == TWILL_PRICE_NONE) {
-        lane->time += p->model->step;
+        lane->time += p->call.model->step;
         lane->at++;
     }
     return missing;
@@ -364,24 +369,26 @@ static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *l
 
 static void reset(struct twill_pricing *p)
 {
-    const struct twill_world *world = p->world;
-    uint32_t steps = p->base[world->size];
-    memset(p->when, 0xff, steps * sizeof(*p->when));
-    memset(p->waiter, 0xff, steps * sizeof(*p->waiter));
-    memset(p->core, 0, (size_t)world->size * 5 * sizeof(*p->core));
-    memset(p->node_out, 0, (size_t)world->nodes * 3 * sizeof(*p->node_out));
-    memset(p->port_out, 0, (size_t)world->size * 4 * TWILL_LEVEL_NODE * sizeof(*p->port_out));
-    memcpy(p->lane, p->first, p->lanes * sizeof(*p->lane));
-    p->heaped = 0;
+    const struct twill_world *world = p->worlds.run;
+    uint32_t steps = p->steps.base[world->size];
+    memset(p->times.when, 0xff, steps * sizeof(*p->times.when));
+    memset(p->times.waiter, 0xff, steps * sizeof(*p->times.waiter));
+    memset(p->resources.core, 0, (size_t)world->size * 5 * sizeof(*p->resources.core));
+    memset(p->resources.node_out, 0, (size_t)world->nodes * 3 * sizeof(*p->resources.node_out));
+    memset(p->resources.port_out, 0,
+           (size_t)world->size * 4 * TWILL_LEVEL_NODE * sizeof(*p->resources.port_out));
+    memcpy(p->lanes.lane, p->lanes.first, p->lanes.count * sizeof(*p->lanes.lane));
+    p->queue.count = 0;
 }
 
 /* Return whether a lane may run its next step now: it neither waits nor has ended, and is still the
  * earliest. */
 static bool lane_goes_on(const struct twill_pricing *p, uint32_t l, int32_t missing)
 {
-    const struct twill_price_lane *lane = &p->lane[l];
+    const struct twill_price_lane *lane = &p->lanes.lane[l];
     const struct twill_price_next next = {lane->time, l};
-    return missing < 0 && lane->at < lane->end && (p->heaped == 0 || before(&next, &p->heap[0]));
+    return missing < 0 && lane->at < lane->end &&
+           (p->queue.count == 0 || before(&next, &p->queue.heap[0]));
 }
 
 /* Run all lanes to their ends. See twill_price_run(). */
@@ -389,21 +396,21 @@ static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
 {
     uint64_t end = 0;
     uint32_t ended = 0;
-    p->each = bytes / p->blocks;
-    p->rest = bytes % p->blocks;
+    p->call.each = bytes / p->facts.blocks;
+    p->call.rest = bytes % p->facts.blocks;
     reset(p);
-    for (uint32_t l = 0; l < p->lanes; l++)
+    for (uint32_t l = 0; l < p->lanes.count; l++)
         heap_put(p, l);
-    while (p->heaped > 0) {
+    while (p->queue.count > 0) {
         uint32_t l = heap_take(p);
-        struct twill_price_lane *lane = &p->lane[l];
+        struct twill_price_lane *lane = &p->lanes.lane[l];
         int32_t missing = TWILL_PRICE_NONE;
         do
             missing = lane->at < lane->end ? lane_run_step(p, lane) : TWILL_PRICE_NONE;
         while (lane_goes_on(p, l, missing));
         if (missing >= 0) {
-            lane->next = p->waiter[missing];
-            p->waiter[missing] = (int32_t)l;
+            lane->next = p->times.waiter[missing];
+            p->times.waiter[missing] = (int32_t)l;
         } else if (lane->at < lane->end) {
             heap_put(p, l);
         } else {
@@ -411,29 +418,29 @@ static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
             ended++;
         }
     }
-    return ended == p->lanes ? end : TWILL_PRICE_NEVER;
+    return ended == p->lanes.count ? end : TWILL_PRICE_NEVER;
 }
 
 /* Return how long the busiest core, link, interface or port was in use in the last run. */
 static uint64_t busiest(const struct twill_pricing *p)
 {
     uint64_t most = 0;
-    for (uint32_t r = 0; r < p->world->size; r++)
-        most = later(most, later(p->busy[r], p->busy_out[r]));
-    for (uint32_t n = 0; n < p->world->nodes; n++)
-        most = later(most, p->busy_node[n]);
-    for (size_t i = 0; i < (size_t)p->world->size * TWILL_LEVEL_NODE; i++)
-        most = later(most, later(p->busy_port_out[i], p->busy_port_in[i]));
+    for (uint32_t r = 0; r < p->worlds.run->size; r++)
+        most = later(most, later(p->resources.busy[r], p->resources.busy_out[r]));
+    for (uint32_t n = 0; n < p->worlds.run->nodes; n++)
+        most = later(most, p->resources.busy_node[n]);
+    for (size_t i = 0; i < (size_t)p->worlds.run->size * TWILL_LEVEL_NODE; i++)
+        most = later(most, later(p->resources.busy_port_out[i], p->resources.busy_port_in[i]));
     return most;
 }
 
 /* Return the bytes of a segment; 0: messages are not divided into segments. */
 static size_t segment_bytes(const struct twill_pricing *p, const struct twill_machine_model *model)
 {
-    uint64_t all = model->segment_rank * p->ranks;
-    if (p->segments == TWILL_PRICE_SEGMENTS_NONE)
+    uint64_t all = model->segment_rank * p->worlds.ranks;
+    if (p->facts.segments == TWILL_PRICE_SEGMENTS_NONE)
         return 0;
-    if (p->segments == TWILL_PRICE_SEGMENTS_NET)
+    if (p->facts.segments == TWILL_PRICE_SEGMENTS_NET)
         return (size_t)model->segment_net;
     return (size_t)(all > 0 && all < model->segment ? all : model->segment);
 }
@@ -441,10 +448,11 @@ static size_t segment_bytes(const struct twill_pricing *p, const struct twill_ma
 static void set_up_pricing(struct twill_pricing *p, const struct twill_machine_model *model,
                            twill_type type)
 {
-    p->model = model;
-    p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
-    p->widen = twill_type_is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
-    p->reduce_cost = model->reduce[p->type];
+    p->call.model = model;
+    p->call.type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
+    p->call.widen =
+        twill_type_is_narrow(p->call.type) ? (unsigned)(4 / twill_type_size(p->call.type)) : 1;
+    p->call.reduce_cost = model->reduce[p->call.type];
 }
 
 uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_model *model,
@@ -461,15 +469,15 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
         return twill_price_scaled_at(&p->scale, model, bytes, type);
     size_t segment = segment_bytes(p, model);
     set_up_pricing(p, model, type);
-    uint64_t entry = model->start + (p->exchanges ? model->addresses : 0);
+    uint64_t entry = model->start + (p->facts.exchanges ? model->addresses : 0);
     if (bytes < segment || segment == 0)
         return entry + run_lanes(p, bytes);
     struct twill_price_segmented *segmented = &p->segmented;
-    if (segmented->model != model || segmented->type != p->type) {
+    if (segmented->model != model || segmented->type != p->call.type) {
         segmented->one = run_lanes(p, segment);
         segmented->each = later(busiest(p), segmented->one / later(model->window, 1));
         segmented->model = model;
-        segmented->type = p->type;
+        segmented->type = p->call.type;
     }
     return entry + segmented->one +
            twill_rate_time(segmented->each * 1024 / segment, bytes - segment);
@@ -477,5 +485,5 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
 
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *p)
 {
-    return p->fingerprint;
+    return p->facts.fingerprint;
 }

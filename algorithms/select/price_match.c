@@ -9,16 +9,18 @@
 /* Link the SIGNALs, and the PUT_IMMs, of each lane through `match`. */
 static void link_flags(struct twill_pricing *p)
 {
-    memset(p->raised, 0xff, (size_t)p->world->size * TWILL_SCHEDULE_LANES * sizeof(*p->raised));
-    memset(p->put, 0xff, (size_t)p->world->size * TWILL_SCHEDULE_LANES * sizeof(*p->put));
-    for (uint32_t r = 0; r < p->world->size; r++) {
-        for (uint32_t i = p->base[r + 1]; i-- > p->base[r];) {
-            uint32_t lane = r * TWILL_SCHEDULE_LANES + p->step[i].lane;
-            bool puts = p->step[i].op == TWILL_STEP_PUT_IMM;
-            if (!puts && p->step[i].op != TWILL_STEP_SIGNAL)
+    memset(p->steps.raised, 0xff,
+           (size_t)p->worlds.run->size * TWILL_SCHEDULE_LANES * sizeof(*p->steps.raised));
+    memset(p->steps.put, 0xff,
+           (size_t)p->worlds.run->size * TWILL_SCHEDULE_LANES * sizeof(*p->steps.put));
+    for (uint32_t r = 0; r < p->worlds.run->size; r++) {
+        for (uint32_t i = p->steps.base[r + 1]; i-- > p->steps.base[r];) {
+            uint32_t lane = r * TWILL_SCHEDULE_LANES + p->steps.step[i].lane;
+            bool puts = p->steps.step[i].op == TWILL_STEP_PUT_IMM;
+            if (!puts && p->steps.step[i].op != TWILL_STEP_SIGNAL)
                 continue;
-            int32_t *first = puts ? &p->put[lane] : &p->raised[lane];
-            p->match[i] = *first;
+            int32_t *first = puts ? &p->steps.put[lane] : &p->steps.raised[lane];
+            p->steps.match[i] = *first;
             *first = (int32_t)i;
         }
     }
@@ -56,35 +58,38 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
 static struct message_channel *channel_source(const struct twill_pricing *p,
                                               const struct channel_table *t, uint32_t r, uint32_t i)
 {
-    uint32_t from = p->step[i].peer[0], lane = p->step[i].lane;
+    uint32_t from = p->steps.step[i].peer[0], lane = p->steps.step[i].lane;
     if (p->mode != TWILL_PRICE_ONE_NODE)
         return channel_of(t, from, r, 0, lane);
-    struct message_channel *c = channel_of(t, from, r, p->hop[i], lane);
+    struct message_channel *c = channel_of(t, from, r, p->steps.hop[i], lane);
     return c->sends > 0
                ? c
-               : channel_of(t, from, r, (p->truth->nodes - p->hop[i]) % p->truth->nodes, lane);
+               : channel_of(t, from, r,
+                            (p->worlds.truth->nodes - p->steps.hop[i]) % p->worlds.truth->nodes,
+                            lane);
 }
 
 /* Return the blocks of a message, 1 for an empty one. */
 static uint32_t weight_of(const struct twill_pricing *p, uint32_t i)
 {
-    return p->step[i].blocks > 0 ? p->step[i].blocks : 1;
+    return p->steps.step[i].blocks > 0 ? p->steps.step[i].blocks : 1;
 }
 
 static bool step_receives(const struct twill_pricing *p, uint32_t i)
 {
-    return p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts;
+    return p->steps.step[i].op != TWILL_STEP_SEND && twill_step_shape(p->steps.step[i].op)->posts;
 }
 
 static void list_sends(struct twill_pricing *p, const struct channel_table *t)
 {
-    for (uint32_t r = p->world->size; r-- > 0;) {
-        for (uint32_t i = p->base[r + 1]; i-- > p->base[r];) {
-            if (p->step[i].op != TWILL_STEP_SEND)
+    for (uint32_t r = p->worlds.run->size; r-- > 0;) {
+        for (uint32_t i = p->steps.base[r + 1]; i-- > p->steps.base[r];) {
+            if (p->steps.step[i].op != TWILL_STEP_SEND)
                 continue;
-            struct message_channel *c = channel_of(t, r, p->step[i].peer[0],
-                                                   p->hop != NULL ? p->hop[i] : 0, p->step[i].lane);
-            p->match[i] = c->first;
+            struct message_channel *c =
+                channel_of(t, r, p->steps.step[i].peer[0],
+                           p->steps.hop != NULL ? p->steps.hop[i] : 0, p->steps.step[i].lane);
+            p->steps.match[i] = c->first;
             c->first = (int32_t)i;
             c->sends++;
             c->sent = weight_of(p, i);
@@ -98,17 +103,17 @@ static void list_sends(struct twill_pricing *p, const struct channel_table *t)
 static bool match_receives(struct twill_pricing *p, const struct channel_table *t)
 {
     bool all = true;
-    for (uint32_t r = 0; r < p->world->size; r++) {
-        for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++) {
+    for (uint32_t r = 0; r < p->worlds.run->size; r++) {
+        for (uint32_t i = p->steps.base[r]; i < p->steps.base[r + 1]; i++) {
             if (!step_receives(p, i))
                 continue;
             struct message_channel *c = channel_source(p, t, r, i);
             c->received += weight_of(p, i);
             while (c->first != TWILL_PRICE_NONE && c->sent < c->received) {
-                c->first = p->match[c->first];
+                c->first = p->steps.match[c->first];
                 c->sent += c->first != TWILL_PRICE_NONE ? weight_of(p, (uint32_t)c->first) : 0;
             }
-            p->match[i] = c->first;
+            p->steps.match[i] = c->first;
             all = all && c->first != TWILL_PRICE_NONE;
         }
     }
@@ -118,7 +123,7 @@ static bool match_receives(struct twill_pricing *p, const struct channel_table *
 twill_status twill_price_match(struct twill_pricing *p)
 {
     struct channel_table t = {.mask = 63};
-    while (t.mask < 2 * (size_t)p->base[p->world->size])
+    while (t.mask < 2 * (size_t)p->steps.base[p->worlds.run->size])
         t.mask = 2 * t.mask + 1;
     t.channel = calloc(t.mask + 1, sizeof(*t.channel));
     if (t.channel == NULL)

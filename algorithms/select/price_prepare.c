@@ -13,33 +13,32 @@
 
 static void drop_schedules(struct twill_pricing *p)
 {
-    for (uint32_t r = 0; p->schedule != NULL && r < p->scheduled; r++)
-        twill_schedule_destroy(&p->schedule[r]);
-    free(p->schedule);
-    p->schedule = NULL;
+    for (uint32_t r = 0; p->schedules.list != NULL && r < p->schedules.count; r++)
+        twill_schedule_destroy(&p->schedules.list[r]);
+    free(p->schedules.list);
+    p->schedules.list = NULL;
 }
 
 /* Release all but the world that the pricing is on, to prepare it in another way. */
 static void unmake(struct twill_pricing *p)
 {
     drop_schedules(p);
-    twill_world_destroy(&p->one);
-    void *const all[] = {p->first,  p->base,   p->step,     p->match, p->link,    p->hop,
-                         p->raised, p->put,    p->lane,     p->heap,  p->when,    p->sent,
-                         p->core,   p->waiter, p->node_out, p->crowd, p->port_out};
+    twill_world_destroy(&p->worlds.one);
+    void *const all[] = {p->lanes.first,     p->steps.base,        p->steps.step,
+                         p->steps.match,     p->steps.link,        p->steps.hop,
+                         p->steps.raised,    p->steps.put,         p->lanes.lane,
+                         p->queue.heap,      p->times.when,        p->times.sent,
+                         p->resources.core,  p->times.waiter,      p->resources.node_out,
+                         p->resources.crowd, p->resources.port_out};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
         free(all[i]);
-    p->base = NULL;
-    p->step = NULL;
-    p->match = p->raised = p->put = p->waiter = NULL;
-    p->link = NULL;
-    p->hop = NULL;
-    p->lane = p->first = NULL;
-    p->heap = NULL;
-    p->crowd = NULL;
-    p->when = p->sent = p->core = p->node_out = p->port_out = NULL;
+    p->steps = (struct twill_price_steps){.base = NULL};
+    p->lanes = (struct twill_price_lanes){.lane = NULL};
+    p->queue = (struct twill_price_queue){.heap = NULL};
+    p->times = (struct twill_price_times){.when = NULL};
+    p->resources = (struct twill_price_resources){.core = NULL};
     p->mode = TWILL_PRICE_WHOLE;
-    p->world = p->truth;
+    p->worlds.run = p->worlds.truth;
 }
 
 void twill_pricing_destroy(struct twill_pricing *p)
@@ -49,7 +48,7 @@ void twill_pricing_destroy(struct twill_pricing *p)
     unmake(p);
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(p->scale.sample); i++)
         twill_pricing_destroy(p->scale.sample[i]);
-    twill_world_destroy(&p->own);
+    twill_world_destroy(&p->worlds.own);
     free(p);
 }
 
@@ -60,29 +59,31 @@ twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_
 {
     if (schedule->blocks != 0)
         return TWILL_OK;
-    if (p->checked) /* one is enough: schedules are checked again before they are executed */
-        return a->algorithm->emit(schedule, p->truth, rank, a->shape, a->error);
-    p->checked = true;
-    return twill_schedule_emit(schedule, a->algorithm, p->truth, rank, a->shape, a->error);
+    /* One is enough: schedules are checked again before they are executed. */
+    if (p->schedules.checked)
+        return a->algorithm->emit(schedule, p->worlds.truth, rank, a->shape, a->error);
+    p->schedules.checked = true;
+    return twill_schedule_emit(schedule, a->algorithm, p->worlds.truth, rank, a->shape, a->error);
 }
 
 bool twill_price_make_schedules(struct twill_pricing *p, uint32_t count)
 {
     drop_schedules(p);
-    p->scheduled = count;
-    p->schedule = calloc(count, sizeof(*p->schedule));
-    return p->schedule != NULL;
+    p->schedules.count = count;
+    p->schedules.list = calloc(count, sizeof(*p->schedules.list));
+    return p->schedules.list != NULL;
 }
 
 twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_price_query *a)
 {
-    uint32_t size = p->world->size;
+    uint32_t size = p->worlds.run->size;
     uint64_t steps = 0, most = a->steps < INT32_MAX ? a->steps : INT32_MAX;
     for (uint32_t i = 0; i < size; i++) {
-        uint32_t rank =
-            p->mode == TWILL_PRICE_ONE_NODE ? twill_world_member(p->truth, p->node, i) : i;
-        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[i]));
-        steps += p->schedule[i].count;
+        uint32_t rank = p->mode == TWILL_PRICE_ONE_NODE
+                            ? twill_world_member(p->worlds.truth, p->worlds.node, i)
+                            : i;
+        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedules.list[i]));
+        steps += p->schedules.list[i].count;
         if (steps > most)
             return TWILL_PENDING;
     }
@@ -94,13 +95,13 @@ twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_pr
 static twill_status guess_steps(struct twill_pricing *p, const struct twill_price_query *a,
                                 uint64_t *steps)
 {
-    uint32_t size = p->world->size, some = size < SAMPLE ? size : SAMPLE;
+    uint32_t size = p->worlds.run->size, some = size < SAMPLE ? size : SAMPLE;
     uint64_t sum = 0, most = 0;
     for (uint32_t i = 0; i < some; i++) {
         uint32_t rank = (uint32_t)((uint64_t)i * (size - 1) / (some > 1 ? some - 1 : 1));
-        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[rank]));
-        sum += p->schedule[rank].count;
-        most = p->schedule[rank].count > most ? p->schedule[rank].count : most;
+        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedules.list[rank]));
+        sum += p->schedules.list[rank].count;
+        most = p->schedules.list[rank].count > most ? p->schedules.list[rank].count : most;
         if (i == 2 && (sum - most) / 2 * size / 4 > a->steps) /* too many by far */
             some = i + 1;
     }
@@ -112,9 +113,9 @@ static twill_status guess_steps(struct twill_pricing *p, const struct twill_pric
 static twill_status emit_whole(struct twill_pricing *p, const struct twill_price_query *a)
 {
     uint64_t steps = 0;
-    if (p->world->size > a->steps)
+    if (p->worlds.run->size > a->steps)
         return TWILL_PENDING;
-    if (!twill_price_make_schedules(p, p->world->size))
+    if (!twill_price_make_schedules(p, p->worlds.run->size))
         return TWILL_ERR_MEMORY;
     TWILL_TRY(a->error, guess_steps(p, a, &steps));
     return steps > a->steps ? TWILL_PENDING : twill_price_emit_all(p, a);
@@ -124,54 +125,58 @@ static twill_status emit_whole(struct twill_pricing *p, const struct twill_price
 
 static bool allocate_steps(struct twill_pricing *p)
 {
-    size_t size = p->world->size, nodes = p->world->nodes, steps = 0;
-    p->base = calloc(size + 1, sizeof(*p->base));
-    p->lanes = 0;
-    for (uint32_t r = 0; r < size && p->base != NULL; r++) {
-        p->base[r + 1] = (uint32_t)(steps += p->schedule[r].count);
-        p->lanes += p->schedule[r].lanes;
+    size_t size = p->worlds.run->size, nodes = p->worlds.run->nodes, steps = 0;
+    p->steps.base = calloc(size + 1, sizeof(*p->steps.base));
+    p->lanes.count = 0;
+    for (uint32_t r = 0; r < size && p->steps.base != NULL; r++) {
+        p->steps.base[r + 1] = (uint32_t)(steps += p->schedules.list[r].count);
+        p->lanes.count += p->schedules.list[r].lanes;
     }
-    p->step = malloc((steps + 1) * sizeof(*p->step));
-    p->match = malloc((steps + 1) * sizeof(*p->match));
-    p->link = malloc(steps + 1);
-    p->hop = p->mode == TWILL_PRICE_ONE_NODE ? malloc((steps + 1) * sizeof(*p->hop)) : NULL;
-    p->when = malloc((steps + 1) * sizeof(*p->when));
-    p->sent = calloc(steps + 1, sizeof(*p->sent));
-    p->waiter = malloc((steps + 1) * sizeof(*p->waiter));
-    p->raised = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->raised));
-    p->put = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->put));
-    p->first = malloc((p->lanes + 1) * sizeof(*p->first));
-    p->lane = malloc((p->lanes + 1) * sizeof(*p->lane));
-    p->heap = malloc((p->lanes + 1) * sizeof(*p->heap));
-    p->core = malloc(size * 5 * sizeof(*p->core));
-    p->node_out = malloc(nodes * 3 * sizeof(*p->node_out));
-    p->crowd = calloc(size * TWILL_LEVEL_NODE, sizeof(*p->crowd));
-    p->port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->port_out));
-    return (p->mode != TWILL_PRICE_ONE_NODE || p->hop != NULL) && p->base != NULL &&
-           p->step != NULL && p->match != NULL && p->link != NULL && p->when != NULL &&
-           p->sent != NULL && p->waiter != NULL && p->raised != NULL && p->put != NULL &&
-           p->first != NULL && p->lane != NULL && p->heap != NULL && p->core != NULL &&
-           p->node_out != NULL && p->crowd != NULL && p->port_out != NULL;
+    p->steps.step = malloc((steps + 1) * sizeof(*p->steps.step));
+    p->steps.match = malloc((steps + 1) * sizeof(*p->steps.match));
+    p->steps.link = malloc(steps + 1);
+    p->steps.hop =
+        p->mode == TWILL_PRICE_ONE_NODE ? malloc((steps + 1) * sizeof(*p->steps.hop)) : NULL;
+    p->times.when = malloc((steps + 1) * sizeof(*p->times.when));
+    p->times.sent = calloc(steps + 1, sizeof(*p->times.sent));
+    p->times.waiter = malloc((steps + 1) * sizeof(*p->times.waiter));
+    p->steps.raised = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->steps.raised));
+    p->steps.put = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->steps.put));
+    p->lanes.first = malloc((p->lanes.count + 1) * sizeof(*p->lanes.first));
+    p->lanes.lane = malloc((p->lanes.count + 1) * sizeof(*p->lanes.lane));
+    p->queue.heap = malloc((p->lanes.count + 1) * sizeof(*p->queue.heap));
+    p->resources.core = malloc(size * 5 * sizeof(*p->resources.core));
+    p->resources.node_out = malloc(nodes * 3 * sizeof(*p->resources.node_out));
+    p->resources.crowd = calloc(size * TWILL_LEVEL_NODE, sizeof(*p->resources.crowd));
+    p->resources.port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->resources.port_out));
+    return (p->mode != TWILL_PRICE_ONE_NODE || p->steps.hop != NULL) && p->steps.base != NULL &&
+           p->steps.step != NULL && p->steps.match != NULL && p->steps.link != NULL &&
+           p->times.when != NULL && p->times.sent != NULL && p->times.waiter != NULL &&
+           p->steps.raised != NULL && p->steps.put != NULL && p->lanes.first != NULL &&
+           p->lanes.lane != NULL && p->queue.heap != NULL && p->resources.core != NULL &&
+           p->resources.node_out != NULL && p->resources.crowd != NULL &&
+           p->resources.port_out != NULL;
 }
 
 /* Set the pointers into arrays that are allocated together, and what depends on the world. */
 static void divide_memory(struct twill_pricing *p)
 {
-    size_t size = p->world->size;
-    p->out = p->core + size;
-    p->in = p->out + size;
-    p->busy = p->in + size;
-    p->busy_out = p->busy + size;
-    p->node_in = p->node_out + p->world->nodes;
-    p->busy_node = p->node_in + p->world->nodes;
-    p->port_in = p->port_out + size * TWILL_LEVEL_NODE;
-    p->busy_port_out = p->port_in + size * TWILL_LEVEL_NODE;
-    p->busy_port_in = p->busy_port_out + size * TWILL_LEVEL_NODE;
+    size_t size = p->worlds.run->size;
+    p->resources.out = p->resources.core + size;
+    p->resources.in = p->resources.out + size;
+    p->resources.busy = p->resources.in + size;
+    p->resources.busy_out = p->resources.busy + size;
+    p->resources.node_in = p->resources.node_out + p->worlds.run->nodes;
+    p->resources.busy_node = p->resources.node_in + p->worlds.run->nodes;
+    p->resources.port_in = p->resources.port_out + size * TWILL_LEVEL_NODE;
+    p->resources.busy_port_out = p->resources.port_in + size * TWILL_LEVEL_NODE;
+    p->resources.busy_port_in = p->resources.busy_port_out + size * TWILL_LEVEL_NODE;
     for (size_t i = 0; i < size * TWILL_LEVEL_NODE; i++)
-        if (p->world->unit[i / size] != NULL)
-            p->crowd[i / size * size + p->world->unit[i / size][i % size]]++;
+        if (p->worlds.run->unit[i / size] != NULL)
+            p->resources.crowd[i / size * size + p->worlds.run->unit[i / size][i % size]]++;
     for (unsigned link = 0; link < TWILL_LINK_COUNT; link++)
-        p->leaves[link] = (uint8_t)twill_link_leaves(p->world, (enum twill_link_class)link);
+        p->facts.leaves[link] =
+            (uint8_t)twill_link_leaves(p->worlds.run, (enum twill_link_class)link);
 }
 
 static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
@@ -189,24 +194,25 @@ static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
 static void unpack_schedules(struct twill_pricing *p)
 {
     uint32_t lanes = 0;
-    uint64_t hash = twill_hash_mix(twill_hash_mix(twill_hash_mix(1, p->mode), p->segments),
-                                   (uint64_t)p->blocks << 1 | p->fetches);
-    for (uint32_t r = 0; r < p->world->size; r++) {
-        const struct twill_schedule *s = &p->schedule[r];
+    uint64_t hash = twill_hash_mix(twill_hash_mix(twill_hash_mix(1, p->mode), p->facts.segments),
+                                   (uint64_t)p->facts.blocks << 1 | p->facts.fetches);
+    for (uint32_t r = 0; r < p->worlds.run->size; r++) {
+        const struct twill_schedule *s = &p->schedules.list[r];
         if (s->count > 0)
-            memcpy(&p->step[p->base[r]], s->steps, s->count * sizeof(*p->step));
-        if (s->count > p->most_steps)
-            p->most_steps = s->count;
+            memcpy(&p->steps.step[p->steps.base[r]], s->steps, s->count * sizeof(*p->steps.step));
+        if (s->count > p->schedules.most_steps)
+            p->schedules.most_steps = s->count;
         hash = twill_hash_mix(hash, (uint64_t)s->shared_blocks << 32 | s->count);
         hash = mix_steps(hash, s);
         for (uint32_t l = 0; l < s->lanes; l++) {
-            uint32_t at = p->base[r] + s->lane_first[l], end = p->base[r] + s->lane_first[l + 1];
-            p->first[lanes++] =
+            uint32_t at = p->steps.base[r] + s->lane_first[l],
+                     end = p->steps.base[r] + s->lane_first[l + 1];
+            p->lanes.first[lanes++] =
                 (struct twill_price_lane){.rank = r, .at = at, .end = end, .posted = at};
             hash = twill_hash_mix(hash, end);
         }
     }
-    p->fingerprint = hash;
+    p->facts.fingerprint = hash;
     drop_schedules(p);
 }
 
@@ -219,7 +225,7 @@ static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
     for (unsigned n = 0; n < twill_step_peers(step); n++) {
         if (step->peer[n] == rank)
             continue;
-        uint8_t one = (uint8_t)twill_link_between(p->truth, rank, step->peer[n]);
+        uint8_t one = (uint8_t)twill_link_between(p->worlds.truth, rank, step->peer[n]);
         if (found && one != class)
             return TWILL_PRICE_MIXED;
         class = one;
@@ -230,11 +236,12 @@ static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
 
 static void classify_links(struct twill_pricing *p)
 {
-    for (uint32_t r = 0; r < p->world->size; r++) {
-        uint32_t rank =
-            p->mode == TWILL_PRICE_ONE_NODE ? twill_world_member(p->truth, p->node, r) : r;
-        for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++)
-            p->link[i] = step_class(p, rank, &p->step[i]);
+    for (uint32_t r = 0; r < p->worlds.run->size; r++) {
+        uint32_t rank = p->mode == TWILL_PRICE_ONE_NODE
+                            ? twill_world_member(p->worlds.truth, p->worlds.node, r)
+                            : r;
+        for (uint32_t i = p->steps.base[r]; i < p->steps.base[r + 1]; i++)
+            p->steps.link[i] = step_class(p, rank, &p->steps.step[i]);
     }
     if (p->mode == TWILL_PRICE_ONE_NODE)
         twill_price_map_peers(p);
@@ -244,10 +251,11 @@ static void classify_links(struct twill_pricing *p)
  * begins with a barrier on the node exchanges them in that. */
 static bool exchanges(const struct twill_pricing *p)
 {
-    const struct twill_schedule *first = &p->schedule[0];
+    const struct twill_schedule *first = &p->schedules.list[0];
     if (!first->uses_peer_src && !first->uses_peer_dst)
         return false;
-    return p->truth->nodes > 1 || twill_schedule_entry_steps(first, 0, p->world->size) == 0;
+    return p->worlds.truth->nodes > 1 ||
+           twill_schedule_entry_steps(first, 0, p->worlds.run->size) == 0;
 }
 
 /* Return the segments that the executor uses: large ones across the network and for messages, small
@@ -268,12 +276,13 @@ static enum twill_price_segments segments_of(const struct twill_algorithm *algor
 static twill_status finish_pricing(struct twill_pricing *p, const struct twill_price_query *a,
                                    const struct twill_world *of)
 {
-    p->blocks = p->schedule[0].blocks;
-    p->whole = p->mode != TWILL_PRICE_ALONE;
-    p->segments = segments_of(a->algorithm, of, a->shape, &p->schedule[0]);
-    p->fetches = a->algorithm->protocols != 0 && a->shape->protocol == TWILL_PROTOCOL_FETCHED &&
-                 (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
-    p->exchanges = exchanges(p);
+    p->facts.blocks = p->schedules.list[0].blocks;
+    p->facts.whole = p->mode != TWILL_PRICE_ALONE;
+    p->facts.segments = segments_of(a->algorithm, of, a->shape, &p->schedules.list[0]);
+    p->facts.fetches = a->algorithm->protocols != 0 &&
+                       a->shape->protocol == TWILL_PROTOCOL_FETCHED &&
+                       (p->schedules.list[0].uses_peer_src || p->schedules.list[0].uses_peer_dst);
+    p->facts.exchanges = exchanges(p);
     if (!allocate_steps(p))
         return TWILL_ERR_MEMORY;
     divide_memory(p);
@@ -305,9 +314,9 @@ static twill_status begin_pricing(struct twill_pricing **pricing, const struct t
     struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
     if (p == NULL)
         return TWILL_ERR_MEMORY;
-    p->world = p->truth = world != NULL ? world : &p->own;
-    p->ranks = (world != NULL ? world : of)->size;
-    return world != NULL ? TWILL_OK : twill_price_shrink(&p->own, of, units, error);
+    p->worlds.run = p->worlds.truth = world != NULL ? world : &p->worlds.own;
+    p->worlds.ranks = (world != NULL ? world : of)->size;
+    return world != NULL ? TWILL_OK : twill_price_shrink(&p->worlds.own, of, units, error);
 }
 
 twill_status twill_price_prepare(struct twill_pricing **pricing,
@@ -319,7 +328,7 @@ twill_status twill_price_prepare(struct twill_pricing **pricing,
     const struct twill_price_query query = {algorithm, shape, steps, error};
     struct twill_pricing *p;
     twill_status status = begin_pricing(&p, world, of, units, error);
-    bool applies = status == TWILL_OK && twill_algorithm_applies(algorithm, p->truth, shape);
+    bool applies = status == TWILL_OK && twill_algorithm_applies(algorithm, p->worlds.truth, shape);
     *pricing = p;
     of = world != NULL ? world : of;
     if (status == TWILL_OK)

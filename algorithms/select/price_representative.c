@@ -80,16 +80,16 @@ static twill_status make_node_world(struct twill_world *one, const struct twill_
 static twill_status compare_nodes(struct twill_pricing *p, const struct twill_price_query *a,
                                   bool *alike)
 {
-    const struct twill_world *w = p->truth;
+    const struct twill_world *w = p->worlds.truth;
     uint32_t size = w->node_size[0];
     const uint32_t node[] = {0, 1, w->nodes / 2}, local[] = {0, size / 2, size - 1};
     struct profile own, other;
     *alike = true;
     for (unsigned l = 0; l < TWILL_ARRAY_LENGTH(local) && *alike; l++) {
-        uint32_t rank = twill_world_member(w, p->node, local[l]);
-        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[local[l]]));
-        *alike = (uint64_t)p->schedule[local[l]].count * size / 2 <= a->steps;
-        profile(&own, &p->schedule[local[l]], w, rank);
+        uint32_t rank = twill_world_member(w, p->worlds.node, local[l]);
+        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedules.list[local[l]]));
+        *alike = (uint64_t)p->schedules.list[local[l]].count * size / 2 <= a->steps;
+        profile(&own, &p->schedules.list[local[l]], w, rank);
         for (unsigned n = 0; n < TWILL_ARRAY_LENGTH(node) && *alike; n++) {
             struct twill_schedule schedule = {.blocks = 0};
             rank = twill_world_member(w, node[n], local[l]);
@@ -106,31 +106,31 @@ twill_status twill_price_emit_one_node(struct twill_pricing *p, const struct twi
 {
     bool alike;
     struct twill_price_query more = *a;
-    if (!is_regular(p->truth))
+    if (!is_regular(p->worlds.truth))
         return TWILL_PENDING;
     more.steps = a->steps < UINT64_MAX / ONE_NODE_BUDGET ? a->steps * ONE_NODE_BUDGET : UINT64_MAX;
     p->mode = TWILL_PRICE_ONE_NODE;
-    p->node = p->truth->nodes - 1;
-    if (!twill_price_make_schedules(p, p->truth->node_size[p->node]))
+    p->worlds.node = p->worlds.truth->nodes - 1;
+    if (!twill_price_make_schedules(p, p->worlds.truth->node_size[p->worlds.node]))
         return TWILL_ERR_MEMORY;
     TWILL_TRY(a->error, compare_nodes(p, &more, &alike));
     if (!alike)
         return TWILL_PENDING;
-    TWILL_TRY(a->error, make_node_world(&p->one, p->truth, p->node, a->error));
-    p->world = &p->one;
+    TWILL_TRY(a->error, make_node_world(&p->worlds.one, p->worlds.truth, p->worlds.node, a->error));
+    p->worlds.run = &p->worlds.one;
     return twill_price_emit_all(p, &more);
 }
 
 void twill_price_map_peers(struct twill_pricing *p)
 {
-    const struct twill_world *w = p->truth;
-    for (uint32_t i = 0; i < p->base[p->world->size]; i++) {
-        struct twill_step *step = &p->step[i];
+    const struct twill_world *w = p->worlds.truth;
+    for (uint32_t i = 0; i < p->steps.base[p->worlds.run->size]; i++) {
+        struct twill_step *step = &p->steps.step[i];
         uint32_t other = w->node[step->peer[0]];
         bool posts = twill_step_shape(step->op)->posts;
-        uint32_t hop =
-            step->op == TWILL_STEP_SEND ? other + w->nodes - p->node : p->node + w->nodes - other;
-        p->hop[i] = (uint16_t)(posts ? hop % w->nodes : 0);
+        uint32_t hop = step->op == TWILL_STEP_SEND ? other + w->nodes - p->worlds.node
+                                                   : p->worlds.node + w->nodes - other;
+        p->steps.hop[i] = (uint16_t)(posts ? hop % w->nodes : 0);
         for (unsigned n = 0; n < twill_step_peers(step); n++)
             step->peer[n] = (uint16_t)w->local[step->peer[n]];
     }
@@ -154,14 +154,14 @@ static bool are_alike(const struct twill_schedule *a, const struct twill_schedul
 
 twill_status twill_price_emit_alone(struct twill_pricing *p, const struct twill_price_query *a)
 {
-    uint32_t size = p->world->size;
+    uint32_t size = p->worlds.run->size;
     const uint32_t some[] = {0, size / 2, size - 1};
     p->mode = TWILL_PRICE_ALONE;
     if (!twill_price_make_schedules(p, size))
         return TWILL_ERR_MEMORY;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(some); i++) {
-        TWILL_TRY(a->error, twill_price_emit(p, a, some[i], &p->schedule[some[i]]));
-        if (!are_alike(&p->schedule[0], &p->schedule[some[i]]))
+        TWILL_TRY(a->error, twill_price_emit(p, a, some[i], &p->schedules.list[some[i]]));
+        if (!are_alike(&p->schedules.list[0], &p->schedules.list[some[i]]))
             return TWILL_PENDING;
     }
     return TWILL_OK;

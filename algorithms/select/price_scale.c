@@ -113,8 +113,8 @@ static twill_status prepare_others(struct twill_price_scale *scale,
     }
     if (status < 0 || scale->samples < 2)
         return status < 0 ? status : TWILL_PENDING;
-    scale->by_unit =
-        5 * (uint64_t)scale->sample[0]->most_steps > 8 * (uint64_t)scale->sample[1]->most_steps;
+    scale->by_unit = 5 * (uint64_t)scale->sample[0]->schedules.most_steps >
+                     8 * (uint64_t)scale->sample[1]->schedules.most_steps;
     return TWILL_OK;
 }
 
@@ -155,7 +155,7 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
                           algorithm->name);
     small.root = 0; /* a sample may lack the root, and the price hardly depends on it */
     p->mode = TWILL_PRICE_SCALED;
-    p->world = p->truth = world;
+    p->worlds.run = p->worlds.truth = world;
     p->scale.units = twill_price_units(world);
     twill_status status = prepare_first(&p->scale, algorithm, world, &small, steps, error);
     if (status == TWILL_OK)
@@ -167,7 +167,8 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
         *pricing = NULL;
         return status;
     }
-    p->fingerprint = p->scale.sample[0]->fingerprint ^ p->scale.sample[1]->fingerprint << 1;
+    p->facts.fingerprint =
+        p->scale.sample[0]->facts.fingerprint ^ p->scale.sample[1]->facts.fingerprint << 1;
     return TWILL_OK;
 }
 

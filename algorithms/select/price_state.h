@@ -49,25 +49,26 @@ enum twill_price_mode {
     TWILL_PRICE_SCALED    /* none: the samples' ranks are */
 };
 
-struct twill_pricing {
-    enum twill_price_mode mode;
-    struct twill_price_scale scale; /* SCALED; then no other member but the worlds is set */
-
-    /* Worlds. */
+/* The worlds of a pricing. */
+struct twill_price_worlds {
     struct twill_world own;          /* for a sample: its part of the world */
     struct twill_world one;          /* ONE_NODE: the node as a world */
-    const struct twill_world *world; /* the world of the ranks that are run */
-    const struct twill_world *truth; /* the world that schedules are emitted for: `world`, unless
+    const struct twill_world *run;   /* the world of the ranks that are run */
+    const struct twill_world *truth; /* the world that schedules are emitted for: `run`, unless
                                         ONE_NODE */
     uint32_t node;                   /* ONE_NODE: number of the node in `truth` */
     uint32_t ranks;                  /* of the world that is priced, also for a sample of it */
+};
 
-    /* Schedules, until they are unpacked. One of them has been checked. */
-    struct twill_schedule *schedule;
-    uint32_t scheduled, most_steps;
+/* Schedules, until they are unpacked. One of them has been checked. */
+struct twill_price_schedules {
+    struct twill_schedule *list; /* [count] */
+    uint32_t count, most_steps;
     bool checked;
+};
 
-    /* Facts of the schedules. */
+/* Facts of the schedules. */
+struct twill_price_facts {
     uint64_t fingerprint;
     uint32_t blocks;
     enum twill_price_segments {
@@ -79,8 +80,10 @@ struct twill_pricing {
     bool fetches;   /* peers' SRC and DST are read by a system call */
     bool whole;     /* messages come from ranks that are run: not ALONE */
     uint8_t leaves[TWILL_LINK_COUNT]; /* see twill_link_leaves() */
+};
 
-    /* Steps and lanes. */
+/* The steps of all ranks that are run, and what each waits for. */
+struct twill_price_steps {
     uint32_t *base;          /* [size + 1] number of a rank's first step */
     struct twill_step *step; /* [steps] */
     int32_t *match;  /* [steps] a RECV's SEND; the next of the lane after a SIGNAL or PUT_IMM */
@@ -88,39 +91,72 @@ struct twill_pricing {
     uint16_t *hop;   /* [steps] ONE_NODE: distance in nodes that a message travels */
     int32_t *raised; /* [size * lanes] first SIGNAL of a lane */
     int32_t *put;    /* [size * lanes] its PUT_IMM */
-    struct twill_price_lane *first; /* [lanes] initial state */
-    struct twill_price_lane *lane;  /* [lanes] */
-    uint32_t lanes;
+};
 
-    /* The run: times in picoseconds. */
+/* The lanes of all ranks that are run. */
+struct twill_price_lanes {
+    struct twill_price_lane *first; /* [count] initial state */
+    struct twill_price_lane *lane;  /* [count] */
+    uint32_t count;
+};
+
+/* The lanes that can continue, the earliest first. */
+struct twill_price_queue {
     struct twill_price_next {
         uint64_t time;
         uint32_t lane;
-    } * heap; /* [lanes] lanes that can continue, the earliest first */
-    uint32_t heaped;
+    } * heap; /* [lanes] */
+    uint32_t count;
+};
+
+/* What has happened to each step in a run; in picoseconds. */
+struct twill_price_times {
     uint64_t *when;  /* [steps] a SEND's arrival; when a flag was raised */
     uint64_t *sent;  /* [steps] when a SEND's buffer is free */
     int32_t *waiter; /* [steps] first lane that waits for the step */
-    /* When a resource is next free, and how long it has been busy: [size] cores and links, [nodes]
-     * interfaces. */
-    uint64_t *core, *out, *in;
-    uint64_t *node_out, *node_in;
+};
+
+/* When a resource is next free in a run, and how long it has been busy; in picoseconds. */
+struct twill_price_resources {
+    uint64_t *core, *out, *in;    /* [size] cores and links */
+    uint64_t *node_out, *node_in; /* [nodes] interfaces */
     uint64_t *busy, *busy_out, *busy_node;
     /* [TWILL_LEVEL_NODE * size], by level and unit: the ranks in it, and its port one way each. */
     uint32_t *crowd;
     uint64_t *port_out, *port_in, *busy_port_out, *busy_port_in;
+};
 
-    /* What is priced. */
+/* The call that is priced. */
+struct twill_price_call {
     const struct twill_machine_model *model;
     twill_type type;
     uint64_t each, rest;  /* bytes of every block; this many blocks have one more */
     unsigned widen;       /* width of a partial, in elements */
     uint64_t reduce_cost; /* per KiB */
-    struct twill_price_segmented {
-        const struct twill_machine_model *model;
-        twill_type type;
-        uint64_t one, each; /* one segment from end to end; each further one */
-    } segmented;            /* as last asked for */
+};
+
+/* The price of segments, as last asked for. */
+struct twill_price_segmented {
+    const struct twill_machine_model *model;
+    twill_type type;
+    uint64_t one, each; /* one segment from end to end; each further one */
+};
+
+/* Created by twill_price_prepare() and its kin, freed by twill_pricing_destroy(). The schedules
+ * and what is made of them are constant; a run changes the other members. */
+struct twill_pricing {
+    enum twill_price_mode mode;
+    struct twill_price_scale scale; /* SCALED; then no other member but the worlds is set */
+    struct twill_price_worlds worlds;
+    struct twill_price_schedules schedules;
+    struct twill_price_facts facts;
+    struct twill_price_steps steps;
+    struct twill_price_lanes lanes;
+    struct twill_price_queue queue;
+    struct twill_price_times times;
+    struct twill_price_resources resources;
+    struct twill_price_call call;
+    struct twill_price_segmented segmented;
 };
 
 /* --- price.c ---------------------------------------------------------------------------------- */
