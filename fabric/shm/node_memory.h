@@ -230,6 +230,20 @@ static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epo
     atomic_store_explicit(&imm->epoch, epoch, memory_order_release);
 }
 
+/* Publish an immediate of 8 to 16 bytes as two words, which may overlap. The caller then rings the
+ * doorbells. */
+static inline void twill_node_put_words(struct twill_node *node, uint32_t lane, uint64_t epoch,
+                                        uint32_t signature, const unsigned char *payload,
+                                        size_t bytes)
+{
+    struct twill_immediate *imm = twill_node_imm_at(node, node->me, lane, epoch);
+    size_t last = bytes - sizeof(uint64_t);
+    memcpy(imm->payload, payload, sizeof(uint64_t));
+    memcpy(imm->payload + last, payload + last, sizeof(uint64_t));
+    twill_node_show_imm(imm, epoch, signature, bytes);
+}
+
+/* Publish an immediate and ring the doorbells. */
 static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64_t epoch,
                                   uint32_t signature, const void *payload, size_t bytes)
 {

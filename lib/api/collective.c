@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collective calls: check, number and hash them, and run, start or prepare them. */
+/* Collective calls: check them, and run, start or prepare them. */
 #include "fabric/shm/call_records.h"
 #include "lib/api/group.h"
-#include "lib/config/log.h"
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
 
@@ -41,21 +40,6 @@ void twill_run_hash_call(struct twill_run *run)
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
     run->call_hash = scramble_hash(h);
-}
-
-/* Combine the hash of the call with that of all calls before: a past mismatch in which no rank had
- * to wait for another is detected by the next call in which one does. */
-static void compute_signature(struct twill_run *run)
-{
-    run->signature =
-        (uint32_t)((run->call_hash ^ run->comm->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
-}
-
-/* Number a hashed call and add it to the chain hash. */
-static void call_sequence(struct twill_run *run)
-{
-    run->sequence = run->comm->issue.started;
-    run->comm->issue.chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
@@ -139,32 +123,6 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     return TWILL_OK;
 }
 
-/* Hash, number and queue a call that was entered at this time, in ticks; 0: now, read
- * after the fast path has sent what peers wait for. */
-static inline void begin_at(struct twill_request *request, uint64_t entered)
-{
-    struct twill_run *run = &request->run;
-    struct twill_comm *comm = request->comm;
-    compute_signature(run);
-    bool is_fast = comm->issue.queue == NULL && run->plan != NULL &&
-                   twill_comm_has_arrived(comm, comm->issue.epoch - run->layout.max_ahead);
-    if (TWILL_LIKELY(is_fast))
-        twill_run_fast_post(run);
-    run->started = run->finished = 0;
-    if (TWILL_LIKELY(is_fast))
-        twill_run_fast_start(run);
-    call_sequence(run);
-    request->ticks = entered != 0 ? entered : twill_ticks();
-    if (TWILL_UNLIKELY(comm->traced)) /* after the fast path has sent */
-        twill_log_begin(request);
-    twill_request_enqueue(request);
-}
-
-void twill_request_begin(struct twill_request *request)
-{
-    begin_at(request, 0);
-}
-
 /* Check a call and start it. */
 static twill_status begin_request(struct twill_request *request, const struct twill_call *call,
                                   uint64_t entered)
@@ -175,7 +133,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return refuse_call(comm, call);
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
-    begin_at(request, entered);
+    twill_request_begin(request, entered);
     return TWILL_OK;
 }
 
@@ -230,7 +188,7 @@ void twill_call_last(struct twill_comm *comm)
     if (status == TWILL_OK) {
         request->run.summary.vector = true;
         twill_run_hash_call(&request->run);
-        twill_request_begin(request);
+        twill_request_begin(request, 0);
         status = twill_comm_wait(comm, twill_request_done, request);
     }
     if (status != TWILL_OK)
@@ -323,8 +281,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     if (!any_exchanges)
         return TWILL_OK;
     comm->issue.started++;
-    compute_signature(run);
-    call_sequence(run);
+    twill_run_sign(run);
     request->ticks = twill_ticks();
     twill_comm_publish(comm, request);
     comm->issue.exchanging = run;

@@ -149,7 +149,7 @@ static twill_status begin_collective(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     comm->issue.started++;
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
-    twill_request_begin(request);
+    twill_request_begin(request, 0);
     return TWILL_OK;
 }
 

@@ -78,7 +78,7 @@ static twill_status restart_request(struct twill_request *request)
     twill_status status = twill_request_bounce_in(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status);
-    twill_request_begin(request);
+    twill_request_begin(request, 0);
     (void)twill_request_launch(request);
     twill_request_count_start(request);
     return TWILL_OK;

@@ -352,16 +352,9 @@ twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *s
     return TWILL_OK;
 }
 
-void twill_run_fast_start(struct twill_run *run)
+void twill_run_advance_ready(struct twill_slot *slot)
 {
-    struct twill_comm *comm = run->comm;
-    struct twill_slot *slot = &comm->issue.slot[comm->issue.epoch % TWILL_WINDOW];
-    if (run->plan->most_posted > 0 ||
-        twill_run_begin_segment(run, slot, comm->issue.epoch) != TWILL_OK)
-        return; /* begin_segments() tries again, and reports the error */
-    comm->issue.epoch++;
-    slot->instance.at[0] = run->fast_path.steps;
-    slot->instance.signalled[0] = run->fast_path.signals;
+    struct twill_run *run = slot->instance.run;
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
         (void)advance_lane(run, &slot->instance, lane, true);
 }

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fast path of small calls. Peers wait for the first store that a rank shows them, so a call
- * that repeats an earlier one posts that store before it does any bookkeeping: PUT_IMM, or COPY to
- * SHARED and SIGNAL, or SIGNAL. Operands are looked up once, when the run is laid out.
+/* The start of a call, and the fast path of small ones. Peers wait for the first store that a rank
+ * shows them, so a call that repeats an earlier one posts that store before it does any
+ * bookkeeping: PUT_IMM, or COPY to SHARED and SIGNAL, or SIGNAL. Operands are looked up once, when
+ * the run is laid out.
  *
- * Order, in begin_at() of lib/api/collective.c: compute the signature; twill_run_fast_post(): the
- * stores; twill_run_fast_start(): begin the segment, issue the steps that cannot wait; number the
- * call, enqueue it, publish it to the node. So a peer may see the signature of a call before it can
- * read which call that is: twill_run_is_written_down().
+ * Order, in twill_request_begin(), which gets a request whose arguments have been checked: compute
+ * the signature; post_stores(); start_instance(): begin the segment, issue the steps that cannot
+ * wait; number the call, enqueue it, publish it to the node. So a peer may see the signature of a
+ * call before it can read which call that is: twill_run_is_written_down().
  *
  * Invariants:
  * - The fast path is taken only if the queue is empty (no instance is in flight, so the slot of
  *   comm->issue.epoch is free), the run has its plan, and all ranks of the node have begun the
- * instance run->layout.max_ahead before (so the lines and copies of this epoch are free). A run
- * whose buffer addresses must be exchanged has no plan at that time.
+ *   instance run->layout.max_ahead before (so the lines and copies of this epoch are free). A run
+ *   whose buffer addresses must be exchanged has no plan at that time.
  * - run->fast_path is set by twill_run_lay_out(); twill_run_move() updates `from`. Its kind is NONE
  *   unless the run has one segment, one lane, no messages, and first steps as above that read the
  *   caller's buffer directly.
  * - The stores are those of the first `steps` steps of lane 0, with the same lane, epoch and
- *   signature. twill_run_fast_start() makes the executor skip them.
- * - Nothing here waits or fails. If twill_run_fast_start() cannot reserve memory, the queue begins
- *   the segment again later; repeating the stores changes nothing. */
+ *   signature. start_instance() makes the executor skip them.
+ * - Nothing here waits or fails. If start_instance() cannot reserve memory, the queue begins the
+ *   segment again later; repeating the stores changes nothing. */
 #include "lib/comm/comm.h"
+#include "lib/config/log.h"
 
-#include <string.h>
+/* --- when a run is laid out ------------------------------------------------------------------ */
 
 /* Find the step's source in the caller's buffer. Returns false if it is not there. */
 static bool find_source(const struct twill_run *run, const struct twill_step *step,
@@ -90,34 +92,58 @@ void twill_run_find_fast_path(struct twill_run *run)
     run->fast_path = found;
 }
 
-static unsigned epoch_lane(uint64_t epoch)
+/* --- when a call starts ---------------------------------------------------------------------- */
+
+/* Combine the hash of the call with that of all calls before: a past mismatch in which no rank had
+ * to wait for another is detected by the next call in which one does. */
+static inline void compute_signature(struct twill_run *run)
+{
+    run->signature =
+        (uint32_t)((run->call_hash ^ run->comm->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
+}
+
+/* Number a signed call and add it to the chain hash. */
+static inline void number_call(struct twill_run *run)
+{
+    run->sequence = run->comm->issue.started;
+    run->comm->issue.chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
+}
+
+void twill_run_sign(struct twill_run *run)
+{
+    compute_signature(run);
+    number_call(run);
+}
+
+static inline unsigned epoch_lane(uint64_t epoch)
 {
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
-static void post_copy(const struct twill_run *run, unsigned char *shared)
+static void copy_to_shared(const struct twill_run *run, uint64_t epoch)
 {
     struct twill_comm *comm = run->comm;
     const struct twill_fast_path *fast_path = &run->fast_path;
+    unsigned char *shared =
+        twill_node_shared(comm->node, comm->local, epoch, run->plan->alternates, run->layout.small);
     twill_kernels_copy(comm->context->machine.kernels, shared + fast_path->to, fast_path->from,
                        fast_path->bytes, 0, comm->tuning.threads);
     twill_counter_add(&comm->counters.bytes_copied, fast_path->bytes);
 }
 
-static __attribute__((noinline)) void post_first(const struct twill_run *run)
+/* Post the stores of all kinds but IMM16. */
+static __attribute__((noinline)) void post_others(const struct twill_run *run)
 {
-    struct twill_comm *comm = run->comm;
-    struct twill_node *node = comm->node;
-    uint64_t epoch = comm->issue.epoch;
-    unsigned lane = epoch_lane(epoch);
     const struct twill_fast_path *fast_path = &run->fast_path;
+    struct twill_node *node = run->comm->node;
+    uint64_t epoch = run->comm->issue.epoch;
+    unsigned lane = epoch_lane(epoch);
     if (fast_path->kind == TWILL_FAST_IMM) {
         twill_node_put(node, lane, epoch, run->signature, fast_path->from, fast_path->bytes);
         return;
     }
     if (fast_path->kind == TWILL_FAST_COPY)
-        post_copy(run, twill_node_shared(node, comm->local, epoch, run->plan->alternates,
-                                         run->layout.small));
+        copy_to_shared(run, epoch);
     twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
 }
 
@@ -126,21 +152,52 @@ static __attribute__((noinline)) void ring_doorbells(struct twill_node *node)
     twill_node_ring_doorbells(node);
 }
 
-/* Immediates of 8 to 16 bytes are two words, which may overlap. The other kinds are out of line, so
- * that no register is saved before these stores. */
-void twill_run_fast_post(const struct twill_run *run)
+/* Post the fast path's stores in the next epoch. What follows the first store or is seldom is out
+ * of line, so that no register is saved for it before that store. */
+static inline void post_stores(const struct twill_run *run)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
     if (TWILL_LIKELY(fast_path->kind == TWILL_FAST_IMM16)) {
         struct twill_node *node = run->comm->node;
         uint64_t epoch = run->comm->issue.epoch;
-        struct twill_immediate *line = twill_node_imm_at(node, node->me, epoch_lane(epoch), epoch);
-        const unsigned char *last = fast_path->from + fast_path->bytes - sizeof(uint64_t);
-        memcpy(line->payload, fast_path->from, sizeof(uint64_t));
-        memcpy(line->payload + fast_path->bytes - sizeof(uint64_t), last, sizeof(uint64_t));
-        twill_node_show_imm(line, epoch, run->signature, fast_path->bytes);
+        twill_node_put_words(node, epoch_lane(epoch), epoch, run->signature, fast_path->from,
+                             fast_path->bytes);
         ring_doorbells(node);
     } else if (fast_path->kind != TWILL_FAST_NONE) {
-        post_first(run);
+        post_others(run);
     }
+}
+
+/* Begin the first segment behind the steps that are posted, and run it up to the first step that
+ * may wait. For calls without messages. */
+static void start_instance(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_slot *slot = &comm->issue.slot[comm->issue.epoch % TWILL_WINDOW];
+    if (run->plan->most_posted > 0 ||
+        twill_run_begin_segment(run, slot, comm->issue.epoch) != TWILL_OK)
+        return; /* begin_segments() tries again, and reports the error */
+    comm->issue.epoch++;
+    slot->instance.at[0] = run->fast_path.steps;
+    slot->instance.signalled[0] = run->fast_path.signals;
+    twill_run_advance_ready(slot);
+}
+
+void twill_request_begin(struct twill_request *request, uint64_t entered)
+{
+    struct twill_run *run = &request->run;
+    struct twill_comm *comm = request->comm;
+    compute_signature(run);
+    bool is_fast = comm->issue.queue == NULL && run->plan != NULL &&
+                   twill_comm_has_arrived(comm, comm->issue.epoch - run->layout.max_ahead);
+    if (TWILL_LIKELY(is_fast))
+        post_stores(run);
+    run->started = run->finished = 0;
+    if (TWILL_LIKELY(is_fast))
+        start_instance(run);
+    number_call(run);
+    request->ticks = entered != 0 ? entered : twill_ticks();
+    if (TWILL_UNLIKELY(comm->traced)) /* after the fast path has sent */
+        twill_log_begin(request);
+    twill_request_enqueue(request);
 }

@@ -85,6 +85,13 @@ static inline struct twill_request *twill_request_of(struct twill_run *run)
                                             offsetof(struct twill_request, run));
 }
 
+/* --- lib/exec/fast_path.c --- */
+
+/* Start a prepared call: compute its signature, post the fast path if it may be taken, number and
+ * enqueue it. entered: twill_ticks() at the call's entry; 0: now, read after the fast path has sent
+ * what peers wait for. */
+void twill_request_begin(struct twill_request *request, uint64_t entered);
+
 /* --- lib/exec/request_queue.c --- */
 
 /* Append a collective whose arguments have been checked to the queue. */
@@ -137,8 +144,6 @@ twill_status twill_request_launch(struct twill_request *request);
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
 /* Compute run->call_hash of the summary. */
 void twill_run_hash_call(struct twill_run *run);
-/* Compute its signature, post the fast path if it may be taken, number and enqueue it. */
-void twill_request_begin(struct twill_request *request);
 /* Publish to the ranks of this node which call this rank is in. */
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request);
 void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,

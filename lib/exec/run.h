@@ -238,9 +238,8 @@ static inline twill_status twill_run_reserve(struct twill_run *run, struct twill
         return TWILL_OK;
     return twill_run_reserve_more(run, slot);
 }
-/* Begin the first segment behind the steps of the fast path, and run it up to the first step that
- * may wait. For calls without messages: lib/exec/fast_path.c. */
-void twill_run_fast_start(struct twill_run *run);
+/* Issue the steps of each lane up to the first that may wait. For calls without messages. */
+void twill_run_advance_ready(struct twill_slot *slot);
 /* Issue all steps that do not block. Returns their number, 0 if blocked, < 0 on error. */
 int twill_run_advance(struct twill_slot *slot);
 /* Store up to `most` ranks that the instance waits for, and what it waits for. Returns how many. */
@@ -255,12 +254,13 @@ bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer);
  * signature. */
 int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known);
 
-/* --- lib/exec/fast_path.c, which states when these may be called --- */
+/* --- lib/exec/fast_path.c --- */
 
 /* Set run->fast_path, for a run that is laid out. */
 void twill_run_find_fast_path(struct twill_run *run);
-/* Post the fast path's stores in the next epoch. */
-void twill_run_fast_post(const struct twill_run *run);
+/* Compute the signature of a call and number it: part of twill_request_begin(), for an exchange
+ * that is numbered like a call. */
+void twill_run_sign(struct twill_run *run);
 
 /* --- lib/exec/compute.c: the steps that compute --- */
 
