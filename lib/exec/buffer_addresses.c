@@ -70,8 +70,10 @@ static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t add
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
     bool attachable = reachable && twill_single_copy_maps(run->comm->links.single_copy);
-    run->exchange.mapped = run->exchange.mapped && (offset != TWILL_HEAP_NOWHERE || attachable);
-    run->exchange.fetched = run->exchange.fetched && reachable;
+    if (offset == TWILL_HEAP_NOWHERE && !attachable)
+        run->exchange.allowed &= ~(unsigned)TWILL_ACCESS_MAPPED;
+    if (!reachable)
+        run->exchange.allowed &= ~(unsigned)TWILL_ACCESS_FETCHED;
 }
 
 /* Publish this rank's addresses. Returns whether its own buffers allow any access. */
@@ -86,7 +88,7 @@ static bool publish_addresses(struct twill_run *run)
     twill_node_put_addresses(comm->node, run->sequence, &own);
     restrict_access(run, own.src, own.src_at);
     restrict_access(run, own.dst, own.dst_at);
-    return run->exchange.mapped || run->exchange.fetched;
+    return run->exchange.allowed != 0;
 }
 
 static void collect_addresses(struct twill_run *run, uint32_t local,
@@ -105,7 +107,7 @@ static void collect_addresses(struct twill_run *run, uint32_t local,
     bool in_dst = side_is_needed(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
     run->buffers.peer_src[local] = in_src ? view->base + src : NULL;
     run->buffers.peer_dst[local] = in_dst ? view->base + dst : NULL;
-    if (local == comm->local || !run->exchange.mapped)
+    if (local == comm->local || (run->exchange.allowed & TWILL_ACCESS_MAPPED) == 0)
         return;
     if (run->buffers.peer_src[local] != NULL)
         twill_heap_view_touch(view, src, twill_run_side_bytes(run, TWILL_SRC));
@@ -137,8 +139,7 @@ int twill_addresses_exchange(struct twill_run *run)
         if (!twill_comm_has_arrived(comm, comm->issue.epoch - TWILL_WINDOW))
             return 0;
         run->exchange.state = TWILL_EXCHANGE_PUBLISHED;
-        run->exchange.mapped = (run->exchange.access & TWILL_ACCESS_MAPPED) != 0;
-        run->exchange.fetched = (run->exchange.access & TWILL_ACCESS_FETCHED) != 0;
+        run->exchange.allowed = run->exchange.access;
         run->exchange.next_address = 0;
         if (publishes(run, comm->local) && !publish_addresses(run)) {
             run->exchange.state = TWILL_EXCHANGE_COLLECTED;

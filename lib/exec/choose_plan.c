@@ -33,8 +33,8 @@ struct twill_select_request twill_run_select_request(const struct twill_run *run
         .collective = run->call.collective,
         .root = run->call.root,
         .bytes = elements_of(run) * run->layout.element,
-        .mapped = run->exchange.mapped,
-        .fetched = run->exchange.fetched,
+        .mapped = (run->exchange.allowed & TWILL_ACCESS_MAPPED) != 0,
+        .fetched = (run->exchange.allowed & TWILL_ACCESS_FETCHED) != 0,
         .vector = run->call.vector,
         .order = order_of(run),
         .type = own ? TWILL_U8 : run->layout.type,
@@ -54,8 +54,7 @@ twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool
 {
     struct twill_comm *comm = run->comm;
     *exchanges = *any_exchanges = false;
-    run->exchange.mapped = run->exchange.fetched = false;
-    run->exchange.access = 0;
+    run->exchange.access = run->exchange.allowed = 0;
     bool scaled = run->layout.created != NULL && run->layout.created->scaled;
     struct twill_select_request request = twill_run_select_request(run);
     if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
@@ -137,8 +136,7 @@ static twill_status find_plan(struct twill_run *run)
 void twill_addresses_restart(struct twill_run *run)
 {
     run->exchange.before = run->plan;
-    run->exchange.were_mapped = run->exchange.mapped;
-    run->exchange.were_fetched = run->exchange.fetched;
+    run->exchange.allowed_before = run->exchange.allowed;
     twill_run_detach_peers(run);
     run->plan = NULL;
     run->exchange.state = TWILL_EXCHANGE_IDLE;
@@ -158,9 +156,8 @@ int twill_run_choose(struct twill_run *run)
         if (answer <= 0)
             return answer;
     }
-    bool as_before = run->exchange.mapped == run->exchange.were_mapped &&
-                     run->exchange.fetched == run->exchange.were_fetched;
-    if (TWILL_LIKELY(run->exchange.before != NULL && as_before)) {
+    if (TWILL_LIKELY(run->exchange.before != NULL &&
+                     run->exchange.allowed == run->exchange.allowed_before)) {
         run->plan = run->exchange.before;
         TWILL_TRY(&comm->error, twill_run_attach_peers(run));
         twill_run_choose_stores(run);

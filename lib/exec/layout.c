@@ -160,7 +160,8 @@ static bool lies_apart(const struct twill_run *run)
     bool apart = run->buffers.side[TWILL_SRC].base != run->buffers.side[TWILL_DST].base;
     if (!twill_collective_facts(run->call.collective)->reduces)
         return true;
-    for (uint32_t l = 0; run->exchange.mapped && l < run->comm->local_size; l++)
+    bool mapped = (run->exchange.allowed & TWILL_ACCESS_MAPPED) != 0;
+    for (uint32_t l = 0; mapped && l < run->comm->local_size; l++)
         apart &= run->buffers.peer_src[l] != run->buffers.peer_dst[l];
     return apart;
 }

@@ -103,12 +103,12 @@ enum twill_exchange_state {
 struct twill_address_exchange {
     enum twill_exchange_state state;
     unsigned access;       /* enum twill_access: what is exchanged for */
-    bool mapped, fetched;  /* the accesses that every buffer allows */
+    unsigned allowed;      /* of these, what every buffer allows */
     bool arrived;          /* all ranks of the node are known to be in this call: the schedule's
                               entry barrier may be skipped */
     uint32_t next_address; /* local rank to collect from next */
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL ... */
-    bool were_mapped, were_fetched;  /* ... and the accesses it was selected for */
+    unsigned allowed_before;         /* ... and what its buffers allowed */
 };
 
 static inline bool twill_exchange_is_over(const struct twill_address_exchange *exchange)
