@@ -153,7 +153,7 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
         status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return twill_comm_fail(comm, status);
-    twill_counter_add(&comm->ticks, twill_ticks() - ticks);
+    twill_counter_add(&comm->usage.ticks, twill_ticks() - ticks);
     return TWILL_OK;
 }
 
@@ -311,7 +311,7 @@ static twill_status prepare_request(struct twill_request *request, const struct 
 static twill_status init(struct twill_comm *comm, const struct twill_call *call,
                          struct twill_request **request)
 {
-    uint64_t ticks = twill_ticks(), before = comm->ticks;
+    uint64_t ticks = twill_ticks(), before = comm->usage.ticks;
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
@@ -323,8 +323,8 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
     }
     made->persistent = true;
     *request = made->handle;
-    /* Its barrier has added to comm->ticks. */
-    twill_counter_add(&comm->ticks, before + (twill_ticks() - ticks) - comm->ticks);
+    /* Its barrier has added, too. */
+    twill_counter_add(&comm->usage.ticks, before + (twill_ticks() - ticks) - comm->usage.ticks);
     return TWILL_OK;
 }
 

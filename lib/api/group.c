@@ -281,7 +281,7 @@ twill_status twill_group_end(twill_comm *comm)
         if (status != TWILL_OK && !comm->broken)
             status = twill_comm_fail(comm, status);
         forget_group(comm);
-        twill_counter_add(&comm->ticks, twill_ticks() - ticks);
+        twill_counter_add(&comm->usage.ticks, twill_ticks() - ticks);
     }
     twill_comm_release(comm);
     return status;

@@ -50,7 +50,7 @@ const char *twill_comm_message(const twill_comm *comm)
     if (!twill_comm_is_live(comm))
         return "the communicator has been destroyed";
     bool torn = atomic_load_explicit(&comm->live, memory_order_acquire) == TWILL_TORN;
-    return torn ? comm->refused.message : comm->error.message;
+    return torn ? comm->claim.refused.message : comm->error.message;
 }
 
 const char *twill_context_message(const twill_context *context)

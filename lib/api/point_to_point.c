@@ -159,7 +159,7 @@ twill_status twill_point_begin(struct twill_request *request)
             continue;
         struct twill_transport *link = twill_comm_link(comm, transfer->peer);
         if (way == OUT)
-            twill_counter_add(&comm->counters.bytes_sent, transfer->bytes);
+            twill_counter_add(&comm->usage.counters.bytes_sent, transfer->bytes);
         TWILL_TRY(&comm->error, link->ops->post(link, transfer, &comm->error));
     }
     return TWILL_OK;

@@ -38,7 +38,7 @@ static uint64_t begin_time(const struct twill_request *request)
 static void count_time(struct twill_comm *comm, uint64_t started)
 {
     if (started != 0)
-        twill_counter_add(&comm->ticks, twill_ticks() - started);
+        twill_counter_add(&comm->usage.ticks, twill_ticks() - started);
 }
 
 /* Return the status of a complete request; free it and clear the handle unless it is persistent.

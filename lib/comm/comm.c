@@ -343,8 +343,8 @@ static void configure(struct twill_comm *comm)
     comm->waits.ended_at_timeout = UINT64_MAX;
     comm->issue.epoch = TWILL_LINES; /* above 0, the epoch of unused lines */
     comm->issue.arrived = comm->issue.epoch - 1;
-    comm->ticks_at_start = twill_ticks();
-    comm->ns_at_start = twill_now();
+    comm->usage.ticks_at_start = twill_ticks();
+    comm->usage.ns_at_start = twill_now();
 }
 
 /* Ended communicators kept readable, to detect late uses of their handles. */
@@ -443,17 +443,18 @@ twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer)
 
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks)
 {
-    uint64_t ns = twill_now() - comm->ns_at_start, all = twill_ticks() - comm->ticks_at_start;
+    uint64_t ns = twill_now() - comm->usage.ns_at_start,
+             all = twill_ticks() - comm->usage.ticks_at_start;
     return all > 0 ? (double)ticks * (double)ns / (double)all * 1e-9 : 0;
 }
 
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
 {
     *counters = (twill_counters){
-        .calls = twill_counter_read(&comm->counters.calls),
-        .bytes_sent = twill_counter_read(&comm->counters.bytes_sent),
-        .bytes_copied = twill_counter_read(&comm->counters.bytes_copied),
-        .seconds = twill_comm_seconds(comm, twill_counter_read(&comm->ticks)),
+        .calls = twill_counter_read(&comm->usage.counters.calls),
+        .bytes_sent = twill_counter_read(&comm->usage.counters.bytes_sent),
+        .bytes_copied = twill_counter_read(&comm->usage.counters.bytes_copied),
+        .seconds = twill_comm_seconds(comm, twill_counter_read(&comm->usage.ticks)),
     };
     for (unsigned t = 0; t < comm->links.transports; t++) {
         const struct twill_transport *transport = comm->links.transport[t];

@@ -41,6 +41,7 @@ struct twill_plan_cache {
     struct twill_select_request last_key;
     struct twill_plan *plans;
     struct twill_chooser *chooser;
+    bool logged_substitute; /* has warned that TWILL_ALGORITHM was not followed */
 };
 
 /* The issue queue: calls in the order they were started, and their numbers. */
@@ -106,19 +107,31 @@ struct twill_comm_tuning {
     bool reproducible;
 };
 
+/* Which thread is in a call on a communicator: lib/exec/claim.c. */
+struct twill_comm_claim {
+    _Atomic(const char *) held; /* the public call that a thread is in, or NULL */
+    _Atomic unsigned pending;   /* requests that other threads may advance; written by the holder */
+    struct twill_error refused; /* of a second thread; under the context's lock */
+};
+
+/* What a communicator has done, and the twill_ticks() spent in its calls. Its holder adds with
+ * twill_counter_add(), any thread reads. */
+struct twill_comm_usage {
+    twill_counters counters;
+    uint64_t ticks;
+    uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() when it was made */
+};
+
 /* Made by twill_comm_open(), ended by twill_comm_close(). Used by the thread that holds it, but for
  * the members marked otherwise. */
 struct twill_comm {
     /* Identity and life. */
     _Atomic uint32_t live; /* TWILL_LIVE, TWILL_TORN, or it has ended: lib/api/handle.h */
     bool broken;
-    bool traced;                /* log each call: TWILL_LOG=debug */
-    _Atomic(const char *) held; /* the public call that a thread is in, or NULL: lib/exec/claim.c */
+    bool traced; /* log each call: TWILL_LOG=debug */
+    struct twill_comm_claim claim;
     struct twill_error error;
-    struct twill_error refused; /* of a second thread; under the context's lock */
-    bool owns_context;          /* made by twill_init() */
-    bool logged_substitute;     /* has warned that TWILL_ALGORITHM was not followed */
-    _Atomic unsigned pending;   /* requests that other threads may advance; written by the holder */
+    bool owns_context; /* made by twill_init() */
     struct twill_context *context;
     const char *making; /* the call that makes a communicator out of this one, or NULL */
     struct twill_call_group *group; /* lib/api/group.c */
@@ -139,9 +152,7 @@ struct twill_comm {
     struct twill_comm_waits waits;
     struct twill_comm_health health;
     struct twill_comm_tuning tuning;
-
-    twill_counters counters;
-    uint64_t ticks, ticks_at_start, ns_at_start;
+    struct twill_comm_usage usage;
 };
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
@@ -171,7 +182,7 @@ static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, cons
 {
     const char *expected = NULL;
     if (TWILL_LIKELY(atomic_compare_exchange_strong_explicit(
-            &comm->held, &expected, call, memory_order_acquire, memory_order_relaxed)))
+            &comm->claim.held, &expected, call, memory_order_acquire, memory_order_relaxed)))
         return TWILL_OK;
     return twill_comm_acquire_slow(comm, call);
 }
@@ -184,7 +195,7 @@ static inline twill_status twill_comm_acquire(struct twill_comm *comm, const cha
 }
 static inline void twill_comm_release(struct twill_comm *comm)
 {
-    atomic_store_explicit(&comm->held, NULL, memory_order_release);
+    atomic_store_explicit(&comm->claim.held, NULL, memory_order_release);
 }
 /* Hold the communicator to destroy it. Returns false, after a warning, if that is not allowed. */
 bool twill_comm_acquire_last(struct twill_comm *comm, const char *call);
@@ -203,7 +214,7 @@ static inline void twill_request_count_start(const struct twill_request *request
 {
     const struct twill_side *side = request->run.buffers.side;
     if (TWILL_UNLIKELY(side[TWILL_SRC].bytes + side[TWILL_DST].bytes >= TWILL_COUNTED_BYTES))
-        request->comm->ticks += twill_ticks() - request->ticks;
+        request->comm->usage.ticks += twill_ticks() - request->ticks;
 }
 
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN or

@@ -33,7 +33,7 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
                                "this process was forked after the context was created");
     if (made == NULL)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "made is NULL");
-    if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&comm->claim.pending, memory_order_acquire) == 0)
         return TWILL_OK;
     /* Other ranks may have completed that request and go on: the failure must reach them. */
     return twill_comm_fail(

@@ -44,7 +44,7 @@ void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *ins
         else
             twill_kernels_copy(kernels, segment.scratch, segment.user,
                                segment.count * run->layout.element, 0, comm->tuning.threads);
-        twill_counter_add(&comm->counters.bytes_copied, segment.count * run->layout.element);
+        twill_counter_add(&comm->usage.counters.bytes_copied, segment.count * run->layout.element);
     }
 }
 

@@ -103,9 +103,9 @@ static twill_status find_choice(struct twill_choice *choice, struct twill_comm *
 /* Warn, once per communicator, that TWILL_ALGORITHM cannot do this call. */
 static void log_substitute(struct twill_comm *comm, const struct twill_choice *choice)
 {
-    if (!choice->substituted || comm->logged_substitute || comm->rank != 0)
+    if (!choice->substituted || comm->plan_cache.logged_substitute || comm->rank != 0)
         return;
-    comm->logged_substitute = true;
+    comm->plan_cache.logged_substitute = true;
     twill_say(
         &comm->context->log, TWILL_LOG_WARN,
         "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven shards); %s is used",

@@ -14,7 +14,7 @@ static twill_status refuse_claim(struct twill_comm *comm, const char *call, cons
     char rank[TWILL_RANK_TEXT];
     uint32_t live = TWILL_LIVE;
     twill_context_lock(comm->context);
-    (void)TWILL_FAIL(&comm->refused, TWILL_ERR_ARGUMENT,
+    (void)TWILL_FAIL(&comm->claim.refused, TWILL_ERR_ARGUMENT,
                      "%s: %s on communicator %u while %s is under way on it, in another thread or "
                      "around this call: a communicator belongs to one thread at a time",
                      twill_comm_rank_text(comm, comm->rank, rank), call, comm->number, inside);
@@ -28,7 +28,7 @@ twill_status twill_comm_torn(struct twill_comm *comm)
     if (TWILL_LIKELY(atomic_load_explicit(&comm->live, memory_order_acquire) != TWILL_TORN) ||
         comm->broken)
         return TWILL_OK;
-    comm->error = comm->refused;
+    comm->error = comm->claim.refused;
     return comm->error.status;
 }
 
@@ -38,7 +38,7 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
         return TWILL_ERR_ARGUMENT;
     const char *inside = NULL;
     for (unsigned spins = 0; !atomic_compare_exchange_weak_explicit(
-             &comm->held, &inside, call, memory_order_acquire, memory_order_relaxed);
+             &comm->claim.held, &inside, call, memory_order_acquire, memory_order_relaxed);
          spins++) {
         if (inside != NULL && inside != twill_held_by_progress)
             return refuse_claim(comm, call, inside);
@@ -63,7 +63,7 @@ bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
     static const char ended[] = "the communicator has already been destroyed";
     if (twill_comm_is_live(comm))
         twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is not destroyed",
-                  comm->refused.message);
+                  comm->claim.refused.message);
     else if (comm->context != NULL) /* not retired yet, so its context is alive */
         twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: %s", call, ended);
     else

@@ -169,7 +169,7 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
         else
             copy_result(run, dst.start, src.start, bytes, to_caller);
         if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
-            twill_counter_add(&run->comm->counters.bytes_copied, bytes);
+            twill_counter_add(&run->comm->usage.counters.bytes_copied, bytes);
         at += blocks;
     }
     return TWILL_OK;

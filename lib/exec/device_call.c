@@ -58,7 +58,7 @@ static twill_status copy_side_in(struct twill_request *request, unsigned side, u
     struct twill_error said = {0};
     size_t bytes = request->run.buffers.side[side].bytes;
     const void *from = request->run.buffers.side[side].base;
-    twill_counter_add(&comm->counters.bytes_copied, bytes);
+    twill_counter_add(&comm->usage.counters.bytes_copied, bytes);
     return record_error(request,
                         twill_device_to_host(comm->context->machine.device, to, from, bytes, &said),
                         &said);
@@ -133,7 +133,7 @@ twill_status twill_point_bounce_in(struct twill_request *request)
               twill_comm_grow(comm, &request->bounce_memory, &request->bounce_memory_bytes,
                               in_at + (on[1] ? bytes[1] : 0)));
     if (on[0]) {
-        twill_counter_add(&comm->counters.bytes_copied, bytes[0]);
+        twill_counter_add(&comm->usage.counters.bytes_copied, bytes[0]);
         request->bounced[0] = request->bounce_memory;
         TWILL_TRY(&comm->error, record_error(request,
                                              twill_device_to_host(device, request->bounce_memory,
@@ -159,7 +159,7 @@ twill_status twill_request_bounce_out(struct twill_request *request)
                     request->run.call.dst) /* the root's buffer is its source: leave it alone */
         return TWILL_OK;
     struct twill_error said = {0};
-    twill_counter_add(&comm->counters.bytes_copied, request->result_bytes);
+    twill_counter_add(&comm->usage.counters.bytes_copied, request->result_bytes);
     return record_error(request,
                         twill_device_from_host(comm->context->machine.device, request->on_device,
                                                request->result, request->result_bytes, &said),

@@ -76,7 +76,7 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
             request->buffer = bounce_at(run, slot, posted);
     }
     if (sends)
-        twill_counter_add(&comm->counters.bytes_sent, request->bytes);
+        twill_counter_add(&comm->usage.counters.bytes_sent, request->bytes);
     twill_status status = link->ops->post(link, request, &comm->error);
     return status == TWILL_OK ? ADVANCED : status;
 }

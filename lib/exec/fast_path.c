@@ -128,7 +128,7 @@ static void copy_to_shared(const struct twill_run *run, uint64_t epoch)
         twill_node_shared(comm->node, comm->local, epoch, run->plan->alternates, run->layout.small);
     twill_kernels_copy(comm->context->machine.kernels, shared + fast_path->to, fast_path->from,
                        fast_path->bytes, 0, comm->tuning.threads);
-    twill_counter_add(&comm->counters.bytes_copied, fast_path->bytes);
+    twill_counter_add(&comm->usage.counters.bytes_copied, fast_path->bytes);
 }
 
 /* Post the stores of all kinds but IMM16. */

@@ -32,7 +32,7 @@ twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, con
         return TWILL_OK;
     int cause = twill_single_copy_fetch(comm->links.single_copy, comm->world->local[peer], to,
                                         address, bytes);
-    twill_counter_add(&comm->counters.bytes_copied, bytes);
+    twill_counter_add(&comm->usage.counters.bytes_copied, bytes);
     return cause == 0 ? TWILL_OK : fail_access(run, peer, "read", address, bytes, cause);
 }
 

@@ -7,12 +7,12 @@
 
 const char twill_held_by_progress[] = "progress";
 
-/* Add to comm->pending. Only the holder of the communicator changes it, so the addition need not be
- * atomic. */
+/* Add to comm->claim.pending. Only the holder of the communicator changes it, so the addition need
+ * not be atomic. */
 static void count_pending(struct twill_comm *comm, unsigned more)
 {
-    unsigned pending = atomic_load_explicit(&comm->pending, memory_order_relaxed);
-    atomic_store_explicit(&comm->pending, pending + more, memory_order_release);
+    unsigned pending = atomic_load_explicit(&comm->claim.pending, memory_order_relaxed);
+    atomic_store_explicit(&comm->claim.pending, pending + more, memory_order_release);
 }
 
 void twill_comm_pend(struct twill_comm *comm)
@@ -68,7 +68,7 @@ static struct twill_comm *take_comm(struct twill_context *context, size_t i,
     twill_context_lock(context);
     struct twill_comm *comm = i < context->comms.opened ? context->comms.open[i] : NULL;
     *taken = comm != NULL && comm != except &&
-             atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0 &&
+             atomic_load_explicit(&comm->claim.pending, memory_order_relaxed) > 0 &&
              twill_comm_try_hold(comm);
     twill_context_unlock(context);
     return comm;
@@ -82,7 +82,7 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
     for (size_t i = 0; (comm = take_comm(context, i, except, &taken)) != NULL; i++) {
         if (!taken)
             continue;
-        if (atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0) {
+        if (atomic_load_explicit(&comm->claim.pending, memory_order_relaxed) > 0) {
             int n = twill_comm_advance(comm);
             if (n < 0 && !comm->broken)
                 (void)twill_comm_fail(comm, (twill_status)n);

@@ -2,24 +2,25 @@
 /* Progress on a communicator by other threads than its owner: threads that wait on another
  * communicator of the context, and the thread of TWILL_PROGRESS=thread.
  *
- * comm->pending counts requests under way that other threads may advance. They take a communicator
- * only while that is not 0, and never while a call is in it: lib/exec/claim.c. */
+ * comm->claim.pending counts requests under way that other threads may advance. They take a
+ * communicator only while that is not 0, and never while a call is in it: lib/exec/claim.c. */
 #ifndef TWILL_PROGRESS_H
 #define TWILL_PROGRESS_H
 
 #include "lib/comm/comm.h"
 
-/* comm->held while a thread advances the communicator, in place of a call's name. */
+/* comm->claim.held while a thread advances the communicator, in place of a call's name. */
 extern const char twill_held_by_progress[];
 
 /* Hold the communicator, if it is free, to advance it. Threads other than the owner must then check
- * comm->pending and leave at once if it is 0. Pair with twill_comm_release(). */
+ * comm->claim.pending and leave at once if it is 0. Pair with twill_comm_release(). */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
     const char *expected = NULL;
-    return atomic_load_explicit(&comm->held, memory_order_relaxed) == NULL &&
-           atomic_compare_exchange_strong_explicit(&comm->held, &expected, twill_held_by_progress,
-                                                   memory_order_acquire, memory_order_relaxed);
+    return atomic_load_explicit(&comm->claim.held, memory_order_relaxed) == NULL &&
+           atomic_compare_exchange_strong_explicit(&comm->claim.held, &expected,
+                                                   twill_held_by_progress, memory_order_acquire,
+                                                   memory_order_relaxed);
 }
 
 /* Count a request that other threads may advance, and wake or start the progress thread, if there
@@ -34,7 +35,7 @@ void twill_comm_unpend(struct twill_comm *comm);
 int twill_context_advance(struct twill_context *context, const struct twill_comm *except);
 static inline int twill_context_advance_others(struct twill_comm *self)
 {
-    unsigned own = atomic_load_explicit(&self->pending, memory_order_relaxed);
+    unsigned own = atomic_load_explicit(&self->claim.pending, memory_order_relaxed);
     if (TWILL_LIKELY(atomic_load_explicit(&self->context->comms.pending, memory_order_relaxed) ==
                      own))
         return 0;

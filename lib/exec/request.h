@@ -30,7 +30,7 @@ struct twill_request {
     _Atomic int state;   /* enum twill_request_state */
     twill_status status; /* once complete */
     bool is_point, persistent;
-    bool pends;        /* counted in comm->pending: other threads may advance it */
+    bool pends;        /* counted in comm->claim.pending: other threads may advance it */
     bool has_messages; /* or may have: counted in comm->messaging */
     struct twill_comm *comm;
     struct twill_request *next, *recorded; /* in the queue or free list; in a group */

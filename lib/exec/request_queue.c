@@ -68,7 +68,7 @@ void twill_request_complete(struct twill_request *request, twill_status status)
     if (!request->is_point) {
         dequeue(request);
         twill_node_leave_call(comm->node, request->run.sequence);
-        twill_counter_add(&comm->counters.calls, 1);
+        twill_counter_add(&comm->usage.counters.calls, 1);
         publish_first(comm);
     }
     if (request->has_messages)

@@ -174,7 +174,7 @@ static int advance_comms(struct twill_comm *comm)
 static bool others_pend(const struct twill_comm *comm)
 {
     return atomic_load_explicit(&comm->context->comms.pending, memory_order_relaxed) !=
-           atomic_load_explicit(&comm->pending, memory_order_relaxed);
+           atomic_load_explicit(&comm->claim.pending, memory_order_relaxed);
 }
 
 /* Yield the core, and adapt comm->spin to how long that took. The bounds are converted to ticks as
@@ -187,7 +187,8 @@ static void yield_core(struct twill_comm *comm)
     if (!comm->tuning.learns)
         return;
     if (comm->tuning.yield_alone == 0) {
-        uint64_t ns = twill_now() - comm->ns_at_start, all = twill_ticks() - comm->ticks_at_start;
+        uint64_t ns = twill_now() - comm->usage.ns_at_start,
+                 all = twill_ticks() - comm->usage.ticks_at_start;
         if (ns < TICKS_COUNTED_NS)
             return;
         double rate = (double)all / (double)ns;

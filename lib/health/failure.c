@@ -57,7 +57,7 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
                               int line, const char *format, ...)
 {
     char call[128], cause[360], rank[TWILL_RANK_TEXT];
-    const char *caller = atomic_load_explicit(&comm->held, memory_order_relaxed);
+    const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);
@@ -78,7 +78,7 @@ twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, con
                                int line, const char *format, ...)
 {
     char cause[360], rank[TWILL_RANK_TEXT];
-    const char *caller = atomic_load_explicit(&comm->held, memory_order_relaxed);
+    const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);

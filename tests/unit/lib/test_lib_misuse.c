@@ -165,14 +165,14 @@ static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     TWILL_CHECK(twill_barrier_start(first, &one) == TWILL_OK);
     copy = one;
     TWILL_CHECK(twill_wait(&one) == TWILL_OK);
-    atomic_store(&first->held, "another thread's call");
+    atomic_store(&first->claim.held, "another thread's call");
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && first->live == TWILL_LIVE);
     twill_comm_release(first);
     twill_comm_destroy(first);
     TWILL_CHECK(twill_comm_dup(&second, comm) == TWILL_OK);
     TWILL_CHECK(twill_barrier_start(second, &next) == TWILL_OK);
     TWILL_CHECK(twill_wait(&next) == TWILL_OK && memory_of(copy)->comm == second);
-    atomic_store(&second->held, "another thread's call");
+    atomic_store(&second->claim.held, "another thread's call");
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->live == TWILL_LIVE);
     twill_comm_release(second);
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->error.status == TWILL_OK);
@@ -229,7 +229,7 @@ static void *second_main(void *argument)
 {
     struct second_thread *second = argument;
     float x = 1.0f;
-    while (atomic_load(&second->comm->held) == NULL)
+    while (atomic_load(&second->comm->claim.held) == NULL)
         usleep(100);
     second->status = twill_allreduce(second->comm, &x, &x, 1, TWILL_F32, TWILL_SUM);
     snprintf(second->message, sizeof(second->message), "%s", twill_comm_message(second->comm));
