@@ -5,9 +5,9 @@
  * the run is laid out.
  *
  * Order, in twill_request_begin(), which gets a request whose arguments have been checked: compute
- * the signature; post_stores(); start_instance(): begin the segment, issue the steps that cannot
- * wait; number the call, enqueue it, publish it to the node. So a peer may see the signature of a
- * call before it can read which call that is: twill_run_is_written_down().
+ * the signature; post_stores(); then enter_call(): begin the segment and issue the steps that
+ * cannot wait, number the call, enqueue it, publish it to the node. So a peer may see the signature
+ * of a call before it can read which call that is: twill_run_is_written_down().
  *
  * Invariants:
  * - The fast path is taken only if the queue is empty (no instance is in flight, so the slot of
@@ -96,23 +96,23 @@ void twill_run_find_fast_path(struct twill_run *run)
 
 /* Combine the hash of the call with that of all calls before: a past mismatch in which no rank had
  * to wait for another is detected by the next call in which one does. */
-static inline void compute_signature(struct twill_run *run)
+static inline void compute_signature(const struct twill_comm *comm, struct twill_run *run)
 {
     run->signature =
-        (uint32_t)((run->call_hash ^ run->comm->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
+        (uint32_t)((run->call_hash ^ comm->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
 }
 
 /* Number a signed call and add it to the chain hash. */
-static inline void number_call(struct twill_run *run)
+static inline void number_call(struct twill_comm *comm, struct twill_run *run)
 {
-    run->sequence = run->comm->issue.started;
-    run->comm->issue.chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
+    run->sequence = comm->issue.started;
+    comm->issue.chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
 void twill_run_sign(struct twill_run *run)
 {
-    compute_signature(run);
-    number_call(run);
+    compute_signature(run->comm, run);
+    number_call(run->comm, run);
 }
 
 static inline unsigned epoch_lane(uint64_t epoch)
@@ -120,9 +120,8 @@ static inline unsigned epoch_lane(uint64_t epoch)
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
-static void copy_to_shared(const struct twill_run *run, uint64_t epoch)
+static void copy_to_shared(struct twill_comm *comm, const struct twill_run *run, uint64_t epoch)
 {
-    struct twill_comm *comm = run->comm;
     const struct twill_fast_path *fast_path = &run->fast_path;
     unsigned char *shared =
         twill_node_shared(comm->node, comm->local, epoch, run->plan->alternates, run->layout.small);
@@ -132,18 +131,19 @@ static void copy_to_shared(const struct twill_run *run, uint64_t epoch)
 }
 
 /* Post the stores of all kinds but IMM16. */
-static __attribute__((noinline)) void post_others(const struct twill_run *run)
+static __attribute__((noinline)) void post_others(struct twill_comm *comm,
+                                                  const struct twill_run *run)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
-    struct twill_node *node = run->comm->node;
-    uint64_t epoch = run->comm->issue.epoch;
+    struct twill_node *node = comm->node;
+    uint64_t epoch = comm->issue.epoch;
     unsigned lane = epoch_lane(epoch);
     if (fast_path->kind == TWILL_FAST_IMM) {
         twill_node_put(node, lane, epoch, run->signature, fast_path->from, fast_path->bytes);
         return;
     }
     if (fast_path->kind == TWILL_FAST_COPY)
-        copy_to_shared(run, epoch);
+        copy_to_shared(comm, run, epoch);
     twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
 }
 
@@ -154,25 +154,24 @@ static __attribute__((noinline)) void ring_doorbells(struct twill_node *node)
 
 /* Post the fast path's stores in the next epoch. What follows the first store or is seldom is out
  * of line, so that no register is saved for it before that store. */
-static inline void post_stores(const struct twill_run *run)
+static inline void post_stores(struct twill_comm *comm, const struct twill_run *run)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
     if (TWILL_LIKELY(fast_path->kind == TWILL_FAST_IMM16)) {
-        struct twill_node *node = run->comm->node;
-        uint64_t epoch = run->comm->issue.epoch;
+        struct twill_node *node = comm->node;
+        uint64_t epoch = comm->issue.epoch;
         twill_node_put_words(node, epoch_lane(epoch), epoch, run->signature, fast_path->from,
                              fast_path->bytes);
         ring_doorbells(node);
     } else if (fast_path->kind != TWILL_FAST_NONE) {
-        post_others(run);
+        post_others(comm, run);
     }
 }
 
 /* Begin the first segment behind the steps that are posted, and run it up to the first step that
  * may wait. For calls without messages. */
-static void start_instance(struct twill_run *run)
+static void start_instance(struct twill_comm *comm, struct twill_run *run)
 {
-    struct twill_comm *comm = run->comm;
     struct twill_slot *slot = &comm->issue.slot[comm->issue.epoch % TWILL_WINDOW];
     if (run->plan->most_posted > 0 ||
         twill_run_begin_segment(run, slot, comm->issue.epoch) != TWILL_OK)
@@ -183,21 +182,30 @@ static void start_instance(struct twill_run *run)
     twill_run_advance_ready(slot);
 }
 
+/* Do the bookkeeping of a call that is signed, and posted if is_fast. */
+static __attribute__((noinline)) void enter_call(struct twill_request *request, uint64_t entered,
+                                                 bool is_fast)
+{
+    struct twill_run *run = &request->run;
+    struct twill_comm *comm = request->comm;
+    run->started = run->finished = 0;
+    if (TWILL_LIKELY(is_fast))
+        start_instance(comm, run);
+    number_call(comm, run);
+    request->ticks = entered != 0 ? entered : twill_ticks();
+    if (TWILL_UNLIKELY(comm->traced))
+        twill_log_begin(request);
+    twill_request_enqueue(request);
+}
+
 void twill_request_begin(struct twill_request *request, uint64_t entered)
 {
     struct twill_run *run = &request->run;
     struct twill_comm *comm = request->comm;
-    compute_signature(run);
+    compute_signature(comm, run);
     bool is_fast = comm->issue.queue == NULL && run->plan != NULL &&
                    twill_comm_has_arrived(comm, comm->issue.epoch - run->layout.max_ahead);
     if (TWILL_LIKELY(is_fast))
-        post_stores(run);
-    run->started = run->finished = 0;
-    if (TWILL_LIKELY(is_fast))
-        start_instance(run);
-    number_call(run);
-    request->ticks = entered != 0 ? entered : twill_ticks();
-    if (TWILL_UNLIKELY(comm->traced)) /* after the fast path has sent */
-        twill_log_begin(request);
-    twill_request_enqueue(request);
+        post_stores(comm, run);
+    enter_call(request, entered, is_fast);
 }
