@@ -281,7 +281,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     if (!any_exchanges)
         return TWILL_OK;
     comm->issue.started++;
-    twill_run_sign(run);
+    twill_run_number(run);
     request->ticks = twill_ticks();
     twill_comm_publish(comm, request);
     comm->issue.exchanging = run;

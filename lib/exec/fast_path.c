@@ -102,14 +102,14 @@ static inline void compute_signature(const struct twill_comm *comm, struct twill
         (uint32_t)((run->call_hash ^ comm->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
 }
 
-/* Number a signed call and add it to the chain hash. */
+/* Number a hashed call and add it to the chain hash. */
 static inline void number_call(struct twill_comm *comm, struct twill_run *run)
 {
     run->sequence = comm->issue.started;
     comm->issue.chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
-void twill_run_sign(struct twill_run *run)
+void twill_run_number(struct twill_run *run)
 {
     compute_signature(run->comm, run);
     number_call(run->comm, run);
@@ -182,7 +182,7 @@ static void start_instance(struct twill_comm *comm, struct twill_run *run)
     twill_run_advance_ready(slot);
 }
 
-/* Do the bookkeeping of a call that is signed, and posted if is_fast. */
+/* Do the bookkeeping of a call that is hashed, and posted if is_fast. */
 static __attribute__((noinline)) void enter_call(struct twill_request *request, uint64_t entered,
                                                  bool is_fast)
 {

@@ -260,7 +260,7 @@ int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known);
 void twill_run_find_fast_path(struct twill_run *run);
 /* Compute the signature of a call and number it: part of twill_request_begin(), for an exchange
  * that is numbered like a call. */
-void twill_run_sign(struct twill_run *run);
+void twill_run_number(struct twill_run *run);
 
 /* --- lib/exec/compute.c: the steps that compute --- */
 
