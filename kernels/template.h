@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reductions of one element type. An instruction set includes this file for each type (no
- * include guard) with these macros set: ELEMENT  how an element is stored: f32 f64 i8 u8 ... f16
- * bf16 f8e4m3 f8e5m2 MATH     the type it is reduced in: ELEMENT itself, f32 for the 8- and 16-bit
- * floats OPS(X, with)   X(NOUN, stem, with) for each operation to instantiate LOGIC    for unsigned
- * integers: it has bitwise and logical operations HOT      for common types: separate loops for 2,
- * 3 and 4 sources, and kernels that store the result to several destinations NARROW   for 8- and
- * 16-bit floats: make widen_ELEMENT and narrow_ELEMENT STORED   optional: the suffix of load_ and
- * store_ for reductions, if registers need not hold elements in their order and these primitives in
- * scope: TWILL_REGISTERS                 registers that a batch fills from each source
+ * include guard), with these macros set:
+ *
+ *     ELEMENT        how an element is stored: f32 f64 i8 u8 ... f16 bf16 f8e4m3 f8e5m2
+ *     MATH           the type it is reduced in: ELEMENT, or f32 for floats of 8 and 16 bits
+ *     OPS(X, with)   X(NOUN, stem, with) for each operation to instantiate
+ *     LOGIC          for unsigned integers: it has bitwise and logical operations
+ *     HOT            for common types: separate loops for 2, 3 and 4 sources, and kernels that
+ *                    store the result to several destinations
+ *     NARROW         for floats of 8 and 16 bits: make widen_ELEMENT and narrow_ELEMENT
+ *     STORED         optional: the suffix of load_ and store_ for reductions, if registers need
+ *                    not hold elements in their order
+ *
+ * and with these primitives in scope:
+ *
+ *     TWILL_REGISTERS                 registers that a batch fills from each source
  *     TWILL_STREAM_REGISTERS          the same when streaming
  *     TWILL_ALIGN_FROM                bytes from which on dst is aligned first
  *     vector_MATH, lanes_MATH         a register and the number of elements in it
@@ -19,6 +26,7 @@
  *     load_ store_ stream_ELEMENT     a register from or to memory, widening or rounding
  *     load_tail_ store_tail_ELEMENT   the first 1 .. lanes-1 elements, touching nothing beyond
  *     stream_end()                    orders streamed stores before what follows
+ *
  * It makes reduce_sum_ELEMENT, reduce_prod_ELEMENT, ... of type twill_reduce_fn, and with HOT
  * spread_sum_ELEMENT, ... of type twill_spread_fn. */
 

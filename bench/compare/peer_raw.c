@@ -3,13 +3,14 @@
  * connection to the rank of equal local index on the next host; sockets are nonblocking and no rank
  * sleeps.
  *
- *   exchange  each host sends to the next and receives from the previous one, at the same time,
- * what a collective must carry between hosts, divided among its ranks. Nothing is reduced. This is
- * the bound. window    as exchange, but data is received into a small window that stays in the
- * caches, as data that is reduced at once may. steps     as window, in steps of 128 KiB: the next
- * starts when this one has been received. That may be faster if congestion control paces the
- * sender. The best one counts. pingpong  a message between the first ranks of two hosts and back; a
- * call is one way.
+ * - exchange: Each host sends to the next and receives from the previous one, at the same time,
+ *   what a collective must carry between hosts, divided among its ranks. Nothing is reduced. This
+ *   is the bound.
+ * - window: As exchange, but data is received into a small window that stays in the caches, as data
+ *   that is reduced at once may.
+ * - steps: As window, in steps of 128 KiB: the next starts when this one has been received, which
+ *   may be faster if congestion control paces the sender. The best one counts.
+ * - pingpong: A message between the first ranks of two hosts and back; a call is one way.
  *
  * Arguments: exchange, window, steps or pingpong; number of hosts. Ranks are in blocks: 0 .. L-1 on
  * the first host. */
