@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of those that fetch, and of those that map, the first one that works is used. */
 static const struct twill_single_copy_method *const methods[] = {&twill_single_copy_cma,
                                                                  &twill_single_copy_xpmem};
-_Static_assert(TWILL_ARRAY_LENGTH(methods) == 2, "cma is the first: twill_single_copy_derive()");
 enum { METHODS = TWILL_ARRAY_LENGTH(methods) };
 
 struct twill_single_copy {
@@ -113,10 +113,10 @@ static void agree_access(struct twill_single_copy *single_copy, const struct pro
             continue;
         }
         used += (size_t)snprintf(text, space, "%s: yes", methods[w]->name);
-        if (methods[w]->fetch != NULL) {
+        if (methods[w]->fetch != NULL && single_copy->fetches == NULL) {
             single_copy->fetches = methods[w];
             single_copy->fetcher = single_copy->state[w];
-        } else {
+        } else if (methods[w]->attach != NULL && single_copy->maps == NULL) {
             single_copy->maps = methods[w];
             single_copy->mapper = single_copy->state[w];
         }
@@ -231,20 +231,23 @@ twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
     if (twill_world_widest(world) < 2)
         return TWILL_OK;
     struct twill_single_copy *made = single_copy_new(world->node_size[world->node[me]]);
-    bool fine = made != NULL && twill_single_copy_cma.open(&made->state[0], made->peers, &own) == 0;
+    unsigned cma = 0;
+    while (methods[cma] != &twill_single_copy_cma)
+        cma++;
+    bool fine = made != NULL && methods[cma]->open(&made->state[cma], made->peers, &own) == 0;
     for (uint32_t r = 0; fine && r < world->size; r++) {
         if (world->node[r] != world->node[me])
             continue;
         struct twill_single_copy_info theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
         made->pid[world->local[r]] = theirs.pid;
-        fine = twill_single_copy_cma.connect_peer(made->state[0], world->local[r], &theirs) == 0;
+        fine = methods[cma]->connect_peer(made->state[cma], world->local[r], &theirs) == 0;
     }
     if (!fine) {
         twill_single_copy_close(made);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
-    made->fetches = &twill_single_copy_cma;
-    made->fetcher = made->state[0];
+    made->fetches = methods[cma];
+    made->fetcher = made->state[cma];
     *single_copy = made;
     return TWILL_OK;
 }

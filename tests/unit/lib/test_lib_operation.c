@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* User-defined operations: arguments, the table, and what ranks compare. */
 #include "lib/comm/context.h"
+#include "lib/lists.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -91,8 +92,7 @@ static void factors(void **state)
         twill_op op;
         /* The factor of a narrow type is a float; nothing behind it is read. */
         unsigned char *factor;
-        bool narrow =
-            type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
+        bool narrow = twill_type_is_narrow((twill_type)type);
         size_t bytes = narrow ? 4 : twill_type_size((twill_type)type);
         factor = test_malloc(bytes);
         for (size_t i = 0; i < bytes; i++)
