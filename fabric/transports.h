@@ -14,7 +14,7 @@ extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: 
 extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
 
 /* Return the bytes of node memory the shm channels of `node_size` ranks need, for
- * twill_node_open(). */
+ * twill_node_attach(). */
 size_t twill_shm_channel_bytes(uint32_t node_size);
 
 /* --- internode.c: which transport is used between nodes --------------------------------------- */

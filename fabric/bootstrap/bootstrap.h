@@ -56,6 +56,7 @@ struct twill_oob {
     int size;
     const uint32_t *job; /* [size] rank in the job of each rank; NULL: identical numbering */
     uint64_t timeout_ns;
+    unsigned rounds;                  /* all-gathers so far */
     struct twill_secret secret;       /* of this run of the job, identical on all ranks */
     uint8_t nonce[TWILL_NONCE_BYTES]; /* public identifier of the run, identical on all ranks */
     char address[TWILL_ADDRESS_TEXT]; /* at which other ranks connect to this host; loopback when
@@ -98,6 +99,7 @@ bool twill_bootstrap_is_first(const struct twill_bootstrap_params *params);
 static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void *mine, void *all,
                                                size_t bytes, struct twill_error *error)
 {
+    oob->rounds++;
     return oob->ops->allgather(oob, mine, all, bytes, error);
 }
 

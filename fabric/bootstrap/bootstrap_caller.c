@@ -127,6 +127,7 @@ twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "bootstrap: no memory for %d ranks", lent->size);
     self->oob = *like;
     self->oob.ops = &twill_bootstrap_caller;
+    self->oob.rounds = 0;
     self->oob.rejected = (struct twill_rejected){.count = {0}};
     take_over(&self->oob, lent);
     *oob = &self->oob;

@@ -10,6 +10,7 @@
  * and a new connection to it decides (detector.c). */
 #include "fabric/detector/detector_state.h"
 
+#include "fabric/shm/fd_message.h"
 #include "fabric/shm/fd_passing.h"
 
 #include <errno.h>
@@ -340,8 +341,7 @@ static void share_set(struct twill_detector *detector, struct twill_fd_passing *
     if (fine && fd_passing->peer_count > 0 && is_lowest(detector))
         keep_ends(hosts);
     fd_passing->file = hosts->keeper >= 0 ? hosts->keeper : hosts->set;
-    if (fine && fd_passing->peer_count > 0 &&
-        twill_fd_passing_connect(fd_passing) == TWILL_SHARE_FINE)
+    if (fine && fd_passing->peer_count > 0)
         (void)twill_fd_passing_exchange(fd_passing);
     for (size_t i = 0; i < fd_passing->peer_count; i++) {
         int theirs = fd_passing->peers[i].fd;

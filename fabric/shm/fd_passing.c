@@ -2,6 +2,8 @@
 /* Descriptor passing. Nothing blocks except poll(), until the deadline. */
 #include "fabric/shm/fd_passing.h"
 
+#include "fabric/shm/fd_message.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,14 +18,16 @@
     4096               /* clipped by the kernel (somaxconn); unrelated processes can fill it */
 #define MAX_PENDING 16 /* accepted, not yet authenticated */
 #define RETRY_MS    1
+#define PROBE_NS    UINT64_C(100000000) /* between probes of peers that have not connected */
 
 struct hello {
     uint8_t nonce[TWILL_NONCE_BYTES];
     uint64_t key;
     uint32_t rank;
     uint32_t version;
+    uint64_t word; /* belongs to the file */
 };
-#define HELLO_VERSION 0x74770001u
+#define HELLO_VERSION 0x74770002u
 
 static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob *oob,
                              uint32_t rank, uint64_t name)
@@ -71,32 +75,13 @@ enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passi
     return TWILL_SHARE_FINE;
 }
 
-bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t count)
-{
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(TWILL_FDS_MOST * sizeof(int))];
-    } control;
-    struct iovec vector = {.iov_base = data, .iov_len = bytes};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    memset(&control, 0, sizeof(control));
-    if (count > 0) {
-        message.msg_control = control.space;
-        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(c), files, count * sizeof(int));
-    }
-    return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
-}
-
 /* Send a hello, with our file if asked. Returns 1 if sent, 0 to retry later, -1 on failure. */
 static int send_hello(const struct twill_fd_passing *fd_passing, int to, bool with_file)
 {
-    struct hello hello = {
-        .key = fd_passing->key, .rank = (uint32_t)fd_passing->oob->rank, .version = HELLO_VERSION};
+    struct hello hello = {.key = fd_passing->key,
+                          .rank = (uint32_t)fd_passing->oob->rank,
+                          .version = HELLO_VERSION,
+                          .word = fd_passing->word};
     memcpy(hello.nonce, fd_passing->oob->nonce, sizeof(hello.nonce));
     if (twill_fds_send(to, &hello, sizeof(hello), &fd_passing->file, with_file ? 1 : 0))
         return 1;
@@ -111,39 +96,58 @@ static bool connects_to(const struct twill_fd_passing *fd_passing,
     return peer->rank < (uint32_t)fd_passing->oob->rank;
 }
 
+/* Connect to the listener of a peer. *fd is -1 if that fails, or (FINE) if it must be tried again.
+ * REFUSED: it has died, has given up, or is in another network namespace. */
+static enum twill_share_cause dial(const struct twill_fd_passing *fd_passing,
+                                   const struct twill_fd_passing_peer *peer, int *fd)
+{
+    struct sockaddr_un address;
+    enum twill_share_cause cause = open_socket(fd);
+    if (cause != TWILL_SHARE_FINE)
+        return cause;
+    socklen_t length = socket_name(&address, fd_passing->oob, peer->rank, peer->name);
+    if (connect(*fd, (struct sockaddr *)&address, length) == 0)
+        return TWILL_SHARE_FINE;
+    bool later = errno == EAGAIN || errno == EINTR;
+    close(*fd);
+    *fd = -1;
+    return later ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
+}
+
 /* Connect and authenticate, or leave it for later: a full backlog may stay full until its owner,
  * who might be waiting for us elsewhere, comes to the exchange. */
 static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
 {
-    if (peer->socket < 0) {
-        int fd;
-        enum twill_share_cause cause = open_socket(&fd);
-        if (cause != TWILL_SHARE_FINE)
-            return cause;
-        struct sockaddr_un address;
-        socklen_t length = socket_name(&address, fd_passing->oob, peer->rank, peer->name);
-        if (connect(fd, (struct sockaddr *)&address, length) != 0) {
-            bool later = errno == EAGAIN || errno == EINTR;
-            close(fd);
-            /* No listener of that name here: another network namespace, or it has died. */
-            return later ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
-        }
-        peer->socket = fd;
+    enum twill_share_cause cause = TWILL_SHARE_FINE;
+    if (peer->socket < 0)
+        cause = dial(fd_passing, peer, &peer->socket);
+    if (peer->socket >= 0) {
+        int sent = send_hello(fd_passing, peer->socket, false);
+        peer->identified = sent > 0;
+        cause = sent >= 0 ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED; /* it closed its listener */
     }
-    int sent = send_hello(fd_passing, peer->socket, false);
-    peer->identified = sent > 0;
-    /* It closed its listener before it accepted us. */
-    return sent >= 0 ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
+    if (cause == TWILL_SHARE_REFUSED)
+        fd_passing->lost = peer->rank;
+    return cause;
 }
 
-enum twill_share_cause twill_fd_passing_connect(struct twill_fd_passing *fd_passing)
+/* Look whether the peers that are to connect to this rank still listen. */
+static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
 {
-    enum twill_share_cause cause = TWILL_SHARE_FINE;
-    for (size_t i = 0; i < fd_passing->peer_count && cause == TWILL_SHARE_FINE; i++)
-        if (connects_to(fd_passing, &fd_passing->peers[i]))
-            cause = connect_peer(fd_passing, &fd_passing->peers[i]);
-    return cause;
+    for (size_t i = 0; i < fd_passing->peer_count; i++) {
+        const struct twill_fd_passing_peer *peer = &fd_passing->peers[i];
+        int fd;
+        if (peer->identified || connects_to(fd_passing, peer))
+            continue;
+        if (dial(fd_passing, peer, &fd) == TWILL_SHARE_REFUSED) {
+            fd_passing->lost = peer->rank;
+            return TWILL_SHARE_REFUSED;
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    return TWILL_SHARE_FINE;
 }
 
 static bool same_user(int socket)
@@ -153,59 +157,10 @@ static bool same_user(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
 }
 
-/* Receive a message. Returns 0 if the other end has closed and all it sent was received. Linux may
- * return 0 too early, if the last message and the close arrive while it looks; a second call after
- * a 0 finds any such message. */
-static ssize_t receive_message(int from, struct msghdr *message, int flags)
-{
-    struct msghdr again = *message;
-    ssize_t got = recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
-    if (got != 0)
-        return got;
-    *message = again;
-    return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
-}
-
-/* Receive a message and the descriptor in it (*fd, -1 if none). */
-static ssize_t receive_descriptor(int from, void *bytes, size_t capacity, int flags, int *fd)
-{
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(4 * sizeof(int))];
-    } control;
-    struct iovec data = {.iov_base = bytes, .iov_len = capacity};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = control.space,
-                             .msg_controllen = sizeof(control.space)};
-    *fd = -1;
-    ssize_t got = receive_message(from, &message, flags);
-    if (got < 0)
-        return got;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
-            if (*fd >= 0)
-                close(*fd);
-            memcpy(fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-        }
-    }
-    return got;
-}
-
 /* Receive a hello and the file in it (*fd, -1 if none). Returns the bytes received. */
 static ssize_t receive_hello(int from, struct hello *hello, int *fd)
 {
-    return receive_descriptor(from, hello, sizeof(*hello), 0, fd);
-}
-
-int twill_fds_peek(int from)
-{
-    char byte;
-    int fd;
-    (void)receive_descriptor(from, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, &fd);
-    return fd;
+    return twill_fds_receive(from, hello, sizeof(*hello), 0, fd);
 }
 
 static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passing,
@@ -262,6 +217,7 @@ static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
         return TWILL_SHARE_DESCRIPTORS;
     fd_passing->lost = UINT32_MAX;
     peer->fd = fd;
+    peer->word = hello.word;
     return TWILL_SHARE_FINE;
 }
 
@@ -339,10 +295,6 @@ static enum twill_share_cause serve_peer(struct twill_fd_passing *fd_passing,
     enum twill_share_cause cause = TWILL_SHARE_FINE;
     if (!peer->identified && connects_to(fd_passing, peer))
         cause = connect_peer(fd_passing, peer);
-    if (cause == TWILL_SHARE_REFUSED) { /* it did listen before: it has died */
-        fd_passing->lost = peer->rank;
-        cause = TWILL_SHARE_LOST;
-    }
     if (cause == TWILL_SHARE_FINE && peer->identified && !peer->sent)
         cause = send_file(fd_passing, peer);
     if (cause == TWILL_SHARE_FINE && peer->identified && peer->fd < 0)
@@ -400,6 +352,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
     struct twill_fd_passing *fd_passing = exchange->fd_passing;
     uint64_t deadline = twill_now() + fd_passing->oob->timeout_ns;
+    uint64_t probe = twill_now() + PROBE_NS;
     for (bool over = false; !over;) {
         size_t missing, unsent;
         over = twill_now() > deadline; /* before the work: one last round after a late wake-up */
@@ -408,6 +361,12 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
         if (cause == TWILL_SHARE_FINE)
             cause = serve_peers(fd_passing, &missing, &unsent);
         if (cause != TWILL_SHARE_FINE || missing + unsent == 0)
+            return cause;
+        if (twill_now() > probe) {
+            cause = probe_peers(fd_passing);
+            probe = twill_now() + PROBE_NS;
+        }
+        if (cause != TWILL_SHARE_FINE)
             return cause;
         if (!over)
             await_traffic(exchange, unsent > 0);
@@ -436,17 +395,18 @@ enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_pas
     return cause;
 }
 
-twill_status twill_fd_passing_fail(const struct twill_fd_passing *fd_passing, const char *then,
-                                   struct twill_error *error)
+void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
+                              struct twill_agreement *agreement)
 {
     const uint32_t *job = fd_passing->oob->job;
-    return TWILL_FAIL(error, fd_passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
-                      "%s lost %s while memory was being shared (%s); then: %s",
-                      TWILL_RANK_NAME(job, fd_passing->oob->rank),
-                      TWILL_RANK_NAME(job, fd_passing->lost),
-                      fd_passing->late ? twill_fd_passing_phase_text((int32_t)fd_passing->phase)
-                                       : "it died, or lost a rank itself",
-                      then);
+    if (fd_passing->lost == UINT32_MAX)
+        return;
+    twill_agreement_suspect(
+        agreement, fd_passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
+        "%s lost %s while memory was being shared (%s)",
+        TWILL_RANK_NAME(job, fd_passing->oob->rank), TWILL_RANK_NAME(job, fd_passing->lost),
+        fd_passing->late ? twill_fd_passing_phase_text((int32_t)fd_passing->phase)
+                         : "it died, or lost a rank itself");
 }
 
 void twill_fd_passing_close(struct twill_fd_passing *fd_passing)

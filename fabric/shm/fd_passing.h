@@ -4,16 +4,18 @@
 #ifndef TWILL_FD_PASSING_H
 #define TWILL_FD_PASSING_H
 
-#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/bootstrap/agreement.h"
 
-/* Why memory cannot be shared: a result, not an error. Sent between ranks. */
+/* Why memory cannot be shared: a result, not an error. Sent between ranks. Of several ranks' causes
+ * the first counts, but LOST and REFUSED, in this order, only if no rank has a later one: a rank
+ * that gives up closes its sockets, which others notice as these. */
 enum twill_share_cause {
     TWILL_SHARE_FINE,
+    TWILL_SHARE_LOST,
+    TWILL_SHARE_REFUSED,
     TWILL_SHARE_MEMFD,
     TWILL_SHARE_FILE_LIMIT,
     TWILL_SHARE_SOCKET,
-    TWILL_SHARE_REFUSED,
-    TWILL_SHARE_LOST,
     TWILL_SHARE_DESCRIPTORS,
     TWILL_SHARE_OTHER_USER,
     TWILL_SHARE_MAP,
@@ -30,6 +32,7 @@ struct twill_fd_passing_peer {
     uint64_t key;    /* secret it must present; never visible in a name */
     int socket;      /* connected socket, or -1 */
     int fd;          /* out: its file, owned by the caller, or -1 */
+    uint64_t word;   /* out: sent with it */
     bool identified; /* it has authenticated itself */
     bool sent;       /* our file went out */
 };
@@ -43,12 +46,13 @@ enum twill_fd_passing_phase {
     TWILL_FD_PASSING_PHASES
 };
 
-/* The exchange of one rank: listen, connect, exchange, close. */
+/* The exchange of one rank: listen, exchange, close. */
 struct twill_fd_passing {
     const struct twill_oob *oob;
     uint64_t name, key;
     int listener;
-    int file; /* the file to send */
+    int file;      /* the file to send */
+    uint64_t word; /* sent with it */
     struct twill_fd_passing_peer *peers;
     size_t peer_count;
     uint32_t lost;                     /* the peer that hung up or timed out, or UINT32_MAX */
@@ -59,24 +63,15 @@ struct twill_fd_passing {
 /* Start to listen, under a random name and with a random key. */
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
                                                const struct twill_oob *oob);
-/* Connect to the peers of lower rank, without waiting; the exchange retries those with a full
- * backlog. Once all ranks agree that this worked, every listener is known to be visible to its
- * peers. */
-enum twill_share_cause twill_fd_passing_connect(struct twill_fd_passing *fd_passing);
-/* Exchange files with all peers. Waits until the deadline; `lost` then names a missing peer. */
+/* Exchange files with all peers. Waits until the deadline, or until a peer that is still needed no
+ * longer listens: it has given up, has died, or cannot be seen from here. `lost` then names it. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
-/* Send bytes over a unix socket with up to TWILL_FDS_MOST descriptors. Returns false and sets errno
- * on failure. */
-#define TWILL_FDS_MOST 128
-bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t count);
-/* Return a duplicate of the descriptor in the next message, which stays queued, or -1. */
-int twill_fds_peek(int from);
 /* Return the text for a message; never NULL. */
 const char *twill_share_cause_text(int32_t cause);
 const char *twill_fd_passing_phase_text(int32_t phase);
-/* Set the error for a lost peer; `then` is the error that followed from it. */
-twill_status twill_fd_passing_fail(const struct twill_fd_passing *fd_passing, const char *then,
-                                   struct twill_error *error);
+/* If a peer was lost, tell the agreement that follows. */
+void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
+                              struct twill_agreement *agreement);
 /* Close the sockets. Received files stay open. */
 void twill_fd_passing_close(struct twill_fd_passing *fd_passing);
 

@@ -36,31 +36,21 @@ static bool same_layout(const struct twill_layout_line *a, const struct twill_la
            a->shared_bytes == b->shared_bytes && a->channel_bytes == b->channel_bytes;
 }
 
-/* Check that all ranks of a label use one layout. All ranks of the job come to the same result. */
-static twill_status agree_on_layout(struct twill_oob *oob, const uint32_t *label,
-                                    const struct twill_layout_line *mine, struct twill_error *error)
+/* Check that all ranks of a label use one layout. All ranks come to the same result. */
+static twill_status check_layouts(const struct twill_node *node, const struct twill_oob *oob,
+                                  const uint32_t *label, struct twill_error *error)
 {
-    uint32_t size = (uint32_t)oob->size, other = 0, rank = 0;
-    struct twill_layout_line *all = aligned_alloc(TWILL_CACHE_LINE, size * sizeof(*all));
-    if (all == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for %u layouts",
-                          TWILL_RANK_NAME(oob->job, oob->rank), size);
-    twill_status status = twill_oob_allgather(oob, mine, all, sizeof(*mine), error);
-    bool same = true;
-    for (rank = 1; status == TWILL_OK && same && rank < size; rank++) {
+    for (uint32_t rank = 1; rank < (uint32_t)oob->size; rank++) {
         /* Comparing with the nearest lower rank of its label is enough, by transitivity. */
-        for (other = rank; other-- > 0 && label[other] != label[rank];)
+        uint32_t other = rank;
+        while (other-- > 0 && label[other] != label[rank])
             ;
-        same = other == UINT32_MAX || same_layout(&all[rank], &all[other]);
+        if (other != UINT32_MAX && !same_layout(&node->layout[rank], &node->layout[other]))
+            return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
+                              "%s and %s of one node lay out shared memory differently: is it the "
+                              "same build of twill, with the same settings?",
+                              TWILL_RANK_NAME(oob->job, other), TWILL_RANK_NAME(oob->job, rank));
     }
-    free(all);
-    if (status < 0)
-        return twill_error_pass(error, status, __FILE__, __LINE__);
-    if (!same)
-        return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
-                          "%s and %s of one node lay out shared memory differently: is it the "
-                          "same build of twill, with the same settings?",
-                          TWILL_RANK_NAME(oob->job, other), TWILL_RANK_NAME(oob->job, rank - 1));
     return TWILL_OK;
 }
 
@@ -96,58 +86,75 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
     return TWILL_OK;
 }
 
-/* Populate what small messages use, so that first calls do not fault at every line. */
-static void populate(const struct twill_node *node, uint32_t l,
-                     const struct twill_layout_line *layout)
+/* Populate what small messages use of the memory at `at`, so that first calls do not fault at every
+ * line. */
+static void populate(void *at, const struct twill_layout_line *layout)
 {
-    twill_mapping_populate(node->area[l], layout->area_bytes);
-    twill_mapping_populate(node->small[l], small_bytes());
+    size_t small = layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes);
+    twill_mapping_populate(at, layout->area_bytes);
+    twill_mapping_populate((unsigned char *)at + small, small_bytes());
 }
 
-static twill_status open_areas(struct twill_node *node, struct twill_oob *oob,
-                               const uint32_t *label, const struct twill_layout_line *layout,
-                               struct twill_error *error)
+twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
+                              struct twill_agreement *agreement, struct twill_error *error)
 {
+    struct twill_node *made = calloc(1, sizeof(*made));
+    struct twill_shm_region *region = NULL;
+    twill_status status = twill_shm_region_offer(&region, oob, agreement, error);
+    size_t bytes = ((size_t)oob->size + 1) * sizeof(*made->layout);
+    if (made != NULL) {
+        made->region = region;
+        made->layout = aligned_alloc(TWILL_CACHE_LINE, bytes);
+    }
+    *node = made;
+    if (made == NULL)
+        twill_shm_region_close(region);
+    if (made == NULL || made->layout == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node",
+                          TWILL_RANK_NAME(oob->job, oob->rank));
+    memset(made->layout, 0, bytes); /* padding is sent, too */
+    return status;
+}
+
+twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
+                               const uint32_t *label, size_t shared_bytes, size_t channel_bytes,
+                               const struct twill_shm_region_placer *placer,
+                               struct twill_agreement *agreement, struct twill_error *error)
+{
+    struct twill_layout_line *layout = &node->layout[oob->size];
+    twill_agreement_add(agreement, layout, node->layout, sizeof(*layout));
+    *layout = layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), channel_bytes);
+    node->shared_bytes = layout->shared_bytes;
+    node->channel_bytes = channel_bytes;
+    size_t bytes = layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes) +
+                   small_bytes() + page_round(channel_bytes);
+    TWILL_TRY(error, twill_shm_region_attach(node->region, label, bytes, TWILL_MAPPING_COMM, NULL,
+                                             placer, agreement, error));
+    /* Own memory before that of others: pages are placed where they are first touched. */
+    unsigned char *own = twill_shm_region_at(node->region, (uint32_t)oob->rank);
+    populate(own, layout);
+    ((struct twill_node_area *)(void *)own)->layout = *layout;
+    return TWILL_OK;
+}
+
+twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob *oob,
+                                 uint32_t *label, const char **why, struct twill_error *error)
+{
+    const struct twill_layout_line *layout = &node->layout[oob->size];
+    TWILL_TRY(error, twill_shm_region_conclude(node->region, label, why, error));
+    TWILL_TRY(error, check_layouts(node, oob, label, error));
     TWILL_TRY(error, find_members(node, oob, layout, error));
-    populate(node, node->me,
-             layout); /* own memory first: pages are placed where they are first touched */
-    node->area[node->me]->layout = *layout;
-    TWILL_TRY(error, agree_on_layout(oob, label, layout, error));
     for (uint32_t l = 0; l < node->size; l++) {
         if (l != node->me)
-            populate(node, l, layout);
+            populate(node->area[l], layout);
         if (!same_layout(&node->area[l]->layout, layout))
             return TWILL_FAIL(
                 error, TWILL_ERR_INTERNAL, "%s cannot see what %s wrote to its shared memory",
                 TWILL_RANK_NAME(oob->job, oob->rank), TWILL_RANK_NAME(oob->job, node->rank[l]));
     }
+    free(node->layout);
+    node->layout = NULL;
     return TWILL_OK;
-}
-
-twill_status twill_node_open(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
-                             size_t shared_bytes, size_t channel_bytes,
-                             const struct twill_shm_region_placer *placer, const char **why,
-                             struct twill_error *error)
-{
-    twill_status status;
-    struct twill_layout_line layout =
-        layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), channel_bytes);
-    size_t bytes = layout.area_bytes + page_round(TWILL_COPIES * layout.shared_bytes) +
-                   small_bytes() + page_round(channel_bytes);
-    *node = calloc(1, sizeof(**node));
-    if (*node == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node",
-                          TWILL_RANK_NAME(oob->job, oob->rank));
-    (*node)->shared_bytes = layout.shared_bytes;
-    (*node)->channel_bytes = channel_bytes;
-    TWILL_TRY_OR_FAIL(
-        error, twill_shm_region_share(&(*node)->region, oob, label, bytes, placer, why, error));
-    TWILL_TRY_OR_FAIL(error, open_areas(*node, oob, label, &layout, error));
-    return TWILL_OK;
-fail:
-    twill_node_close(*node);
-    *node = NULL;
-    return status;
 }
 
 void twill_node_close(struct twill_node *node)
@@ -160,6 +167,7 @@ void twill_node_close(struct twill_node *node)
     free(node->small);
     free(node->channels);
     free(node->rank);
+    free(node->layout);
     free(node);
 }
 

@@ -118,7 +118,7 @@ struct twill_node_area {
 };
 
 /* This rank's view of the node memory of a communicator. Arrays are indexed by local rank. Created
- * by twill_node_open(), freed by twill_node_close(). */
+ * by twill_node_offer(), freed by twill_node_close(). */
 struct twill_node {
     struct twill_shm_region *region;
     uint32_t me;                   /* own local rank */
@@ -130,16 +130,22 @@ struct twill_node {
     unsigned char **small;         /* [size] first copy of small SHARED */
     unsigned char **channels;      /* [size] memory laid out by the shm transport */
     size_t channel_bytes;
-    uint32_t *rank; /* [size] rank in the communicator, ascending */
+    uint32_t *rank;                   /* [size] rank in the communicator, ascending */
+    struct twill_layout_line *layout; /* [ranks + 1] of all ranks, and own; until concluded */
 };
 
-/* Create the node memory. Collective over `oob`. Changes label[] and sets *why where ranks cannot
- * share memory: see twill_shm_region_share(). shared_bytes: of one copy of SHARED; channel_bytes:
- * for the shm transport; placer: for this rank's memory, or NULL. */
-twill_status twill_node_open(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
-                             size_t shared_bytes, size_t channel_bytes,
-                             const struct twill_shm_region_placer *placer, const char **why,
-                             struct twill_error *error);
+/* Create the node memory in three steps around two exchanges, as a region is (shared_region.h), all
+ * with the same `oob`. shared_bytes: of one copy of SHARED; channel_bytes: for the shm transport;
+ * placer: for this rank's memory, or NULL. twill_node_conclude() changes label[] and sets *why
+ * where ranks cannot share memory. */
+twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
+                              struct twill_agreement *agreement, struct twill_error *error);
+twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
+                               const uint32_t *label, size_t shared_bytes, size_t channel_bytes,
+                               const struct twill_shm_region_placer *placer,
+                               struct twill_agreement *agreement, struct twill_error *error);
+twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob *oob,
+                                 uint32_t *label, const char **why, struct twill_error *error);
 void twill_node_close(struct twill_node *node);
 
 /* Wake local rank l if it sleeps; cheap if it does not. Call it after the store l waits for. There

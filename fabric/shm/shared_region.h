@@ -5,7 +5,7 @@
 #ifndef TWILL_SHARED_REGION_H
 #define TWILL_SHARED_REGION_H
 
-#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/bootstrap/agreement.h"
 
 struct twill_mapping;
 struct twill_shm_region; /* this rank's memory, and its mappings of the others' */
@@ -18,34 +18,44 @@ struct twill_shm_region_placer {
     void *user;
 };
 
-/* Share `bytes` of zeroed memory (sparse: an untouched page costs nothing) among the ranks whose
- * label[] equals this rank's. Collective over `oob`. label has oob->size entries.
- *
- * If the ranks of a label cannot share (containers, namespaces), each of them becomes alone:
- * label[r] becomes unique for it, every other label becomes the lowest rank that has it, and *why
- * gives the reason, all equally on every rank; the text belongs to the region. Else *why is NULL.
- *
- * Threads of one process keep a mapping alive until the last of them closes. If the first exchange
- * fails, the address range of this rank's memory stays reserved: threads that received more may use
- * it. The placer is copied; NULL leaves placement to the system. */
-twill_status twill_shm_region_share(struct twill_shm_region **region, struct twill_oob *oob,
-                                    uint32_t *label, size_t bytes,
-                                    const struct twill_shm_region_placer *placer, const char **why,
-                                    struct twill_error *error);
-/* Share existing memory: the heap of twill_alloc(), which places its memory later. `given`
- * outlives every region; NULL: create new memory. Several threads of a process may share it at a
- * time, each with its own token; the users of its mapping are never dropped; `bytes` may be less
- * than it has. */
+/* Existing memory to share: the heap of twill_alloc(), which places its memory later. Outlives
+ * every region. Several threads of a process may share it at a time, each with its own token; the
+ * users of its mapping are never dropped; the region may have fewer bytes than it. */
 struct twill_shm_region_given {
     int fd;
     struct twill_mapping *mapping;
     size_t token_at; /* offset where this caller may write 8 bytes */
 };
-twill_status twill_shm_region_share_given(struct twill_shm_region **region, struct twill_oob *oob,
-                                          uint32_t *label, size_t bytes,
-                                          const struct twill_shm_region_given *given,
-                                          const char **why, struct twill_error *error);
-void twill_shm_region_close(struct twill_shm_region *region); /* NULL is allowed */
+
+/* A region is opened in three steps around two exchanges (fabric/bootstrap/agreement.h), collective
+ * over `oob`:
+ *
+ *   offer      listen for descriptors         exchange: host, name of the listener
+ *   attach     create, pass and map memory    exchange: results
+ *   conclude   agree who shares
+ *
+ * offer: `oob` stays valid until the region is concluded. On failure *region is NULL. */
+twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twill_oob *oob,
+                                    struct twill_agreement *agreement, struct twill_error *error);
+/* Share `bytes` of zeroed memory (sparse: an untouched page costs nothing) among the ranks whose
+ * label[] equals this rank's. label has oob->size entries. `name` is the memory's in
+ * /proc/PID/maps; `given`, if not NULL, is shared instead of new memory. The placer is copied; NULL
+ * leaves placement to the system. Waits for the ranks of the label. */
+twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint32_t *label,
+                                     size_t bytes, const char *name,
+                                     const struct twill_shm_region_given *given,
+                                     const struct twill_shm_region_placer *placer,
+                                     struct twill_agreement *agreement, struct twill_error *error);
+/* If the ranks of a label cannot share (containers, namespaces), each of them becomes alone:
+ * label[r] becomes unique for it, every other label becomes the lowest rank that has it, and *why
+ * gives the reason, all equally on every rank; the text belongs to the region. Else *why is NULL.
+ *
+ * Threads of one process keep a mapping alive until the last of them closes. */
+twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t *label,
+                                       const char **why, struct twill_error *error);
+/* Close a region, in any state; NULL is allowed. If the second exchange has failed, the address
+ * range of this rank's memory stays reserved: threads that received more may use it. */
+void twill_shm_region_close(struct twill_shm_region *region);
 
 size_t twill_shm_region_bytes(const struct twill_shm_region *region);
 /* Return where the memory of a rank is mapped, the own rank included; NULL if it is not on this

@@ -19,6 +19,7 @@ struct twill_single_copy {
     void *fetcher, *mapper;                                /* their state */
     unsigned char token[TWILL_NONCE_BYTES];                /* which peers read here */
     uint64_t *pid;                                         /* [peers] */
+    struct negotiation *negotiation;                       /* until it is concluded */
 };
 
 /* The result of one rank's probe of each method. */
@@ -27,6 +28,12 @@ struct probe_result {
     bool open[METHODS];       /* works to all ranks of its node */
     uint32_t denied[METHODS]; /* the rank it failed with; the own rank: not tried */
     int32_t cause[METHODS];   /* errno */
+};
+
+/* What ranks exchange to find out which methods work. */
+struct negotiation {
+    struct twill_single_copy_info own_info, *info; /* [ranks] */
+    struct probe_result own_result, *result;       /* [ranks] */
 };
 
 /* --- trying ---------------------------------------------------------------------------------- */
@@ -142,39 +149,26 @@ static void open_methods(struct twill_single_copy *single_copy, uint32_t me,
     }
 }
 
-/* Exchange peer info, try, exchange results. A token must stay until all ranks have read it: until
- * the second exchange is over. */
-static twill_status negotiate(struct twill_single_copy *single_copy, struct twill_oob *oob,
-                              const struct twill_world *world, enum twill_single_copy_kind setting,
-                              char *how, size_t how_bytes, struct twill_error *error)
+static void negotiation_destroy(struct negotiation *negotiation)
 {
-    uint32_t size = (uint32_t)oob->size;
-    struct twill_single_copy_info mine = {.token_at = (uint64_t)(uintptr_t)single_copy->token};
-    struct probe_result probe_result = {.open = {false}};
-    struct twill_single_copy_info *infos = calloc(size, sizeof(*infos));
-    struct probe_result *results = calloc(size, sizeof(*results));
-    twill_status status = TWILL_ERR_MEMORY;
-    if (infos == NULL || results == NULL) {
-        TWILL_FAIL(error, status, "rank %d: no memory for the peer info of %u ranks", oob->rank,
-                   size);
-        goto done;
+    if (negotiation != NULL) {
+        free(negotiation->info);
+        free(negotiation->result);
     }
-    memcpy(mine.token, single_copy->token, sizeof(mine.token));
-    open_methods(single_copy, (uint32_t)oob->rank, setting, &mine, &probe_result);
-    status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
-    for (unsigned w = 0; w < METHODS && status == TWILL_OK; w++)
-        try_method(single_copy, w, world, (uint32_t)oob->rank, infos, &probe_result);
-    if (status == TWILL_OK)
-        status = twill_oob_allgather(oob, &probe_result, results, sizeof(probe_result), error);
-    if (status == TWILL_OK)
-        agree_access(single_copy, results, size, how, how_bytes);
-    for (uint32_t r = 0; r < size; r++)
-        if (world->node[r] == world->node[oob->rank])
-            single_copy->pid[world->local[r]] = infos[r].pid;
-done:
-    free(infos);
-    free(results);
-    return status;
+    free(negotiation);
+}
+
+static struct negotiation *negotiation_create(size_t ranks)
+{
+    struct negotiation *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return NULL;
+    made->info = calloc(ranks, sizeof(*made->info));
+    made->result = calloc(ranks, sizeof(*made->result));
+    if (made->info != NULL && made->result != NULL)
+        return made;
+    negotiation_destroy(made);
+    return NULL;
 }
 
 static struct twill_single_copy *single_copy_new(uint32_t peers)
@@ -190,28 +184,59 @@ static struct twill_single_copy *single_copy_new(uint32_t peers)
     return NULL;
 }
 
-twill_status twill_single_copy_open(struct twill_single_copy **single_copy, struct twill_oob *oob,
-                                    const struct twill_world *world,
-                                    enum twill_single_copy_kind setting, char *how,
-                                    size_t how_bytes, struct twill_error *error)
+bool twill_single_copy_applies(const struct twill_world *world, enum twill_single_copy_kind setting,
+                               char *how, size_t how_bytes)
 {
-    *single_copy = NULL;
     bool alone = twill_world_widest(world) < 2;
     snprintf(how, how_bytes, "%s", alone ? "no rank shares a node" : "none (TWILL_TUNE=reach)");
-    if (alone || setting == TWILL_SINGLE_COPY_NONE)
-        return TWILL_OK;
-    struct twill_single_copy *made = single_copy_new(world->node_size[world->node[oob->rank]]);
-    if (made == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    twill_status status = twill_bootstrap_random(made->token, error);
-    if (status == TWILL_OK)
-        status = negotiate(made, oob, world, setting, how, how_bytes, error);
-    if (status != TWILL_OK || (made->fetches == NULL && made->maps == NULL)) {
-        twill_single_copy_close(made);
-        return status == TWILL_OK ? TWILL_OK : twill_error_pass(error, status, __FILE__, __LINE__);
-    }
+    return !alone && setting != TWILL_SINGLE_COPY_NONE;
+}
+
+twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uint32_t me,
+                                     const struct twill_world *world,
+                                     enum twill_single_copy_kind setting,
+                                     struct twill_agreement *agreement, struct twill_error *error)
+{
+    struct twill_single_copy *made = single_copy_new(world->node_size[world->node[me]]);
+    struct negotiation *negotiation = made != NULL ? negotiation_create(world->size) : NULL;
+    struct twill_single_copy_info *own = negotiation != NULL ? &negotiation->own_info : NULL;
+    twill_agreement_add(agreement, own, own != NULL ? negotiation->info : NULL, sizeof(*own));
     *single_copy = made;
+    if (own == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for the peer info of %u ranks",
+                          world->size);
+    made->negotiation = negotiation;
+    TWILL_TRY(error, twill_bootstrap_random(made->token, error));
+    own->token_at = (uint64_t)(uintptr_t)made->token;
+    memcpy(own->token, made->token, sizeof(own->token));
+    open_methods(made, me, setting, own, &negotiation->own_result);
     return TWILL_OK;
+}
+
+void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
+                             const struct twill_world *world, struct twill_agreement *agreement)
+{
+    struct negotiation *negotiation = single_copy->negotiation;
+    for (unsigned w = 0; w < METHODS; w++)
+        try_method(single_copy, w, world, me, negotiation->info, &negotiation->own_result);
+    twill_agreement_add(agreement, &negotiation->own_result, negotiation->result,
+                        sizeof(negotiation->own_result));
+}
+
+void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
+                                const struct twill_world *world, char *how, size_t how_bytes)
+{
+    struct twill_single_copy *of = *single_copy;
+    agree_access(of, of->negotiation->result, world->size, how, how_bytes);
+    for (uint32_t r = 0; r < world->size; r++)
+        if (world->node[r] == world->node[me])
+            of->pid[world->local[r]] = of->negotiation->info[r].pid;
+    negotiation_destroy(of->negotiation);
+    of->negotiation = NULL;
+    if (of->fetches != NULL || of->maps != NULL)
+        return;
+    twill_single_copy_close(of);
+    *single_copy = NULL;
 }
 
 /* With cma a process is read by its pid: the result holds for any subset of the ranks. */
@@ -258,6 +283,7 @@ void twill_single_copy_close(struct twill_single_copy *single_copy)
         return;
     for (unsigned w = 0; w < METHODS; w++)
         close_method(single_copy, w);
+    negotiation_destroy(single_copy->negotiation);
     free(single_copy->pid);
     free(single_copy);
 }

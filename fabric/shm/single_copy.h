@@ -11,7 +11,7 @@
 #define TWILL_SINGLE_COPY_H
 
 #include "algorithms/world/world.h"
-#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/bootstrap/agreement.h"
 
 enum twill_single_copy_kind {
     TWILL_SINGLE_COPY_AUTO,
@@ -24,12 +24,26 @@ struct twill_single_copy;
 /* Mapped pages of a peer, in use until twill_region_release(). */
 struct twill_region;
 
-/* Try all methods between the ranks of `world`, which are those of `oob`. Collective. *single_copy
- * is NULL if no method works between all of them. how[] describes the result, or the reason. */
-twill_status twill_single_copy_open(struct twill_single_copy **single_copy, struct twill_oob *oob,
-                                    const struct twill_world *world,
-                                    enum twill_single_copy_kind setting, char *how,
-                                    size_t how_bytes, struct twill_error *error);
+/* Return whether methods are to be tried: equal on all ranks. If not, how[] gives the reason. */
+bool twill_single_copy_applies(const struct twill_world *world, enum twill_single_copy_kind setting,
+                               char *how, size_t how_bytes);
+/* Try all methods between the ranks of `world`, of which this is rank `me`, in three steps around
+ * two exchanges. The caller closes *single_copy also after a failure.
+ *
+ *   offer      draw a token               exchange: process, address of the token
+ *   probe      read every peer's token    exchange: results
+ *   conclude   keep what works everywhere
+ *
+ * conclude: *single_copy becomes NULL if no method works between all of them; how[] describes the
+ * result, or the reason. */
+twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uint32_t me,
+                                     const struct twill_world *world,
+                                     enum twill_single_copy_kind setting,
+                                     struct twill_agreement *agreement, struct twill_error *error);
+void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
+                             const struct twill_world *world, struct twill_agreement *agreement);
+void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
+                                const struct twill_world *world, char *how, size_t how_bytes);
 /* Return whether the result for any subset of these ranks is known without asking them; equal on
  * all of them. If so, twill_single_copy_derive() creates it from `of`, locally: for the ranks
  * ranks[] of of_world, which are the ranks of `world`, where this is rank `me`. */

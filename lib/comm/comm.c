@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates communicators: shared memory on the node, transports between ranks, configuration. */
+/* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
 #include "lib/comm/comm.h"
-#include "fabric/rails/rails.h"
 #include "lib/api/group.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
@@ -10,158 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *config_setting(const void *settings, const char *variable)
-{
-    return twill_config_find(settings, variable);
-}
-
-static struct twill_transport_params params_of(struct twill_comm *comm)
-{
-    struct twill_context *context = comm->context;
-    const struct twill_config *config = &context->config;
-    return (struct twill_transport_params){
-        .oob = comm->oob,
-        .world = comm->world,
-        .comm = comm->number,
-        .job = comm->oob->job,
-        .node = comm->node,
-        .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
-        .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
-        .topology = context->machine.topology,
-        .internode = context->transports.internode,
-        .persistent = &context->memory.persistent,
-        .log = &context->log,
-        .setting = config_setting,
-        .settings = config,
-    };
-}
-
-/* Return the transports that the world needs, as bits. Opening them is collective, so all ranks
- * must come to the same answer: neighbours in node order cover every kind of pair. */
-static uint32_t transports_needed(const struct twill_transport_params *params)
-{
-    const struct twill_world *world = params->world;
-    uint32_t needed = 0;
-    for (uint32_t i = 0; i < world->size; i++) {
-        uint32_t to = world->member[(i + 1) % world->size];
-        needed |= 1u << twill_transport_between(params, world->member[i], to);
-    }
-    return needed;
-}
-
-/* Warn, on rank 0, if TWILL_PROVIDER or TWILL_RAILS name something that does not exist. On one node
- * they are not used, and the first job on several would fail. May open libfabric. */
-static void check_names(struct twill_comm *comm)
-{
-    struct twill_context *context = comm->context;
-    struct twill_oob oob = *context->job.oob;
-    struct twill_comm nowhere = {.context = context, .world = &context->job.world, .oob = &oob};
-    struct twill_transport_params params = params_of(&nowhere);
-    struct twill_error error = {0};
-    char why[320], text[320];
-    bool listed = twill_rails_are_listed(twill_transport_setting(&params, "TWILL_RAILS"));
-    if (comm->rank != 0 || comm->world->nodes > 1 || (params.provider == NULL && !listed))
-        return;
-    twill_internode_guess(&params, why, sizeof(why));
-    const struct twill_transport_ops *ops = params.internode;
-    twill_status status = TWILL_OK;
-    if (listed && ops != NULL && ops->rails != NULL)
-        status = twill_rails_check(ops, &params, &error);
-    if (status == TWILL_OK && params.provider != NULL && ops != NULL && ops->preview != NULL)
-        status = ops->preview(&params, text, sizeof(text), &error);
-    if (status != TWILL_OK)
-        twill_say(&context->log, TWILL_LOG_WARN, "%s (all ranks are on one node: not used)",
-                  error.message);
-}
-
-void twill_context_preview(struct twill_context *context)
-{
-    struct twill_oob oob = *context->job.oob;
-    struct twill_comm nowhere = {.context = context, .world = &context->job.world, .oob = &oob};
-    struct twill_transport_params params = params_of(&nowhere);
-    struct twill_error unreached = {0};
-    if (twill_interface_choose(oob.address, oob.interface, params.interface, NULL, oob.address_why,
-                               sizeof(oob.address_why), &unreached) == TWILL_OK)
-        twill_context_note(context, "between hosts it would be: %s address %s: %s", oob.interface,
-                           oob.address, oob.address_why);
-    char why[320], text[320];
-    if (params.interface != NULL) /* may be a list, of which the first counts */
-        params.interface = oob.address;
-    twill_internode_guess(&params, why, sizeof(why));
-    const struct twill_transport_ops *ops = params.internode;
-    struct twill_error error = {0};
-    if (ops == NULL || ops->preview == NULL)
-        return;
-    if (ops->preview(&params, text, sizeof(text), &error) != TWILL_OK)
-        snprintf(text, sizeof(text), "none: %.150s", error.message);
-    twill_context_note(context, "between nodes it would be: %s", text);
-    twill_context_note(context, "why that: %s", why);
-}
-
-/* Agree on the transport between nodes: once, with the context's own communicator, which has all
- * ranks. */
-static twill_status agree_on_between(struct twill_comm *comm, struct twill_transport_params *params)
-{
-    char why[320];
-    if (comm->oob != comm->context->job.oob || comm->world->nodes == 1)
-        return TWILL_OK;
-    TWILL_TRY(&comm->error, twill_internode_agree(params, why, sizeof(why), &comm->error));
-    comm->context->transports.internode = params->internode;
-    twill_context_note(comm->context, "between nodes: %s", why);
-    return TWILL_OK;
-}
-
-/* Limit segments to the transport's best message size in a ring over the nodes, unless
- * TWILL_TUNE=segment_net is set. */
-static void suit_segments(struct twill_comm *comm)
-{
-    const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT_NET];
-    for (unsigned t = 0; t < comm->links.transports && strcmp(source, "default") == 0; t++) {
-        size_t best = comm->links.transport[t]->best_message;
-        if (best > 0)
-            comm->tuning.segment_net =
-                twill_min(comm->tuning.segment_net, best * comm->world->nodes);
-    }
-}
-
-static twill_status open_transports(struct twill_comm *comm)
-{
-    struct twill_error *error = &comm->error;
-    struct twill_transport_params params = params_of(comm);
-    TWILL_TRY(error, agree_on_between(comm, &params));
-    uint32_t needed = transports_needed(&params);
-    uint8_t place[32] = {0}; /* of registry entry t in comm->links.transport */
-    for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
-        if (!(needed >> t & 1))
-            continue;
-        params.common = &comm->context->transports.common[t];
-        place[t] = (uint8_t)comm->links.transports;
-        TWILL_TRY(error, twill_rails_open(&comm->links.transport[comm->links.transports],
-                                          twill_transport_at(t), &params, error));
-        comm->links.transports++;
-    }
-    for (uint32_t r = 0; r < comm->world->size; r++) {
-        size_t t = twill_transport_between(&params, comm->rank, r);
-        if (r != comm->rank && !(needed >> t & 1))
-            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "no transport from %s to %s",
-                              TWILL_COMM_RANK_NAME(comm, comm->rank),
-                              TWILL_COMM_RANK_NAME(comm, r));
-        comm->links.route[r] = place[t];
-    }
-    suit_segments(comm);
-    if (comm->oob != comm->context->job.oob) /* noted with the context's own communicator */
-        return TWILL_OK;
-    if (params.provider != NULL && comm->world->nodes == 1)
-        twill_say(&comm->context->log, TWILL_LOG_INFO,
-                  "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
-    check_names(comm);
-    for (unsigned t = 0; t < comm->links.transports; t++)
-        twill_context_note(comm->context, "transport: %s",
-                           comm->links.transport[t]->ops->describe(comm->links.transport[t]));
-    twill_comm_note_rails(comm);
-    return TWILL_OK;
-}
-
 static twill_status open_views(struct twill_comm *comm)
 {
     for (uint32_t l = 0; l < comm->local_size; l++)
@@ -169,54 +16,6 @@ static twill_status open_views(struct twill_comm *comm)
                   twill_heap_view_open(&comm->links.view[l], &comm->context->memory.heap,
                                        comm->job[comm->node->rank[l]], &comm->error));
     return TWILL_OK;
-}
-
-/* Probe single-copy access. Noted for the context's own communicator only: others have the same
- * ranks. */
-static twill_status open_single_copy(struct twill_comm *comm, const struct twill_comm *parent,
-                                     const uint32_t *ranks)
-{
-    char how[240];
-    if (parent != NULL && twill_single_copy_is_known(parent->links.single_copy))
-        return twill_single_copy_derive(&comm->links.single_copy, parent->links.single_copy,
-                                        parent->world, ranks, comm->world, comm->rank,
-                                        &comm->error);
-    enum twill_single_copy_kind setting =
-        (enum twill_single_copy_kind)comm->context->config.number[TWILL_VARIABLE_REACH];
-    TWILL_TRY(&comm->error, twill_single_copy_open(&comm->links.single_copy, comm->oob, comm->world,
-                                                   setting, how, sizeof(how), &comm->error));
-    if (comm->oob != comm->context->job.oob)
-        return TWILL_OK;
-    twill_context_note(comm->context, "memory of other ranks: %s", how);
-    bool unavailable = setting != TWILL_SINGLE_COPY_AUTO && setting != TWILL_SINGLE_COPY_NONE &&
-                       comm->links.single_copy == NULL;
-    if (unavailable)
-        twill_say(&comm->context->log,
-                  twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&comm->context->log)),
-                  "TWILL_TUNE=reach=%s: %s",
-                  twill_config_text(&comm->context->config, TWILL_VARIABLE_REACH), how);
-    return TWILL_OK;
-}
-
-static twill_status node_open(struct twill_comm *comm)
-{
-    uint32_t size = comm->world->size;
-    const char *why = NULL;
-    uint32_t *label = calloc(size, sizeof(*label));
-    if (label == NULL)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
-    for (uint32_t r = 0; r < size; r++)
-        label[r] = comm->world->node[r];
-    size_t shared = twill_max(comm->tuning.segment, comm->tuning.segment_net);
-    struct twill_shm_region_placer placer = twill_context_placer(comm->context);
-    twill_status status =
-        twill_node_open(&comm->node, comm->oob, label, twill_round_up(shared, 4096),
-                        twill_shm_channel_bytes(comm->local_size), &placer, &why, &comm->error);
-    free(label);
-    if (status == TWILL_OK && why != NULL)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
-                          "ranks of a node that shared memory before cannot now: %s", why);
-    return status;
 }
 
 /* Make the world of ranks[] of the parent, with its nodes and levels. */
@@ -268,43 +67,6 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
     }
     if (parent != NULL)
         comm->oob->job = same ? NULL : comm->job;
-    return TWILL_OK;
-}
-
-/* Agree on the communicator's number, the lowest that none of its ranks has used, and make a nonce
- * that is unique in the job: its first rank is in no other communicator of that number. */
-static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
-{
-    struct number_info {
-        uint64_t what, next;
-    } mine = {what, comm->context->comms.next_number}, *all;
-    uint32_t size = comm->world->size;
-    all = calloc(size, sizeof(*all));
-    if (all == NULL)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
-    twill_status status = twill_oob_allgather(comm->oob, &mine, all, sizeof(mine), &comm->error);
-    uint64_t next = mine.next;
-    for (uint32_t r = 0; status == TWILL_OK && r < size; r++) {
-        next = all[r].next > next ? all[r].next : next;
-        if (all[r].what != what)
-            status =
-                TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
-                           "%s makes a communicator of other ranks", TWILL_COMM_RANK_NAME(comm, r));
-    }
-    free(all);
-    if (status == TWILL_OK && next >= UINT32_MAX)
-        status = TWILL_FAIL(&comm->error, TWILL_ERR_UNSUPPORTED,
-                            "too many communicators: their numbers are used up");
-    TWILL_TRY(&comm->error, status);
-    comm->number = (uint32_t)next;
-    comm->context->comms.next_number = (uint32_t)next + 1;
-    if (comm->oob == comm->context->job.oob)
-        return TWILL_OK;
-    memcpy(comm->oob->nonce, comm->context->job.oob->nonce, TWILL_NONCE_BYTES);
-    for (unsigned i = 0; i < 4; i++) {
-        comm->oob->nonce[4 + i] ^= (uint8_t)(comm->number >> 8 * i);
-        comm->oob->nonce[8 + i] ^= (uint8_t)(comm->job[0] >> 8 * i);
-    }
     return TWILL_OK;
 }
 
@@ -378,31 +140,144 @@ void twill_comm_close(struct twill_comm *comm)
     twill_context_unlock(context);
 }
 
-/* Open everything. The last exchange is a barrier: no rank uses the communicator before all have
- * it. No later step can fail: completing that exchange proves that every rank has its communicator.
- */
-static twill_status open_members(struct twill_comm *comm, const struct twill_comm *parent,
-                                 const uint32_t *ranks, uint64_t what)
+/* --- opening: what the ranks exchange -------------------------------------------------------- */
+
+struct number_info {
+    uint64_t what; /* hash of the ranks */
+    uint64_t next; /* the lowest number that this rank has not used */
+};
+
+/* A communicator that is being opened. */
+struct opening {
+    struct twill_comm *comm;
+    struct twill_agreement agreement;
+    const struct twill_comm *parent;  /* or NULL */
+    const uint32_t *ranks;            /* [size] in the parent */
+    struct number_info own, *numbers; /* [size] */
+    uint32_t *label;                  /* [size] */
+    bool probes;                      /* single-copy access is to be tried */
+    char how[240];                    /* result of that */
+};
+
+static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *comm)
 {
-    uint8_t fine = 1;
-    TWILL_TRY(&comm->error, locate_ranks(comm, parent, ranks));
-    TWILL_TRY(&comm->error, agree_on_number(comm, what));
-    configure(comm);
-    TWILL_TRY(&comm->error, node_open(comm));
-    TWILL_TRY(&comm->error, open_views(comm));
-    TWILL_TRY(&comm->error, open_single_copy(comm, parent, ranks));
-    TWILL_TRY(&comm->error, open_transports(comm));
-    uint8_t *all = malloc(comm->world->size);
-    if (all == NULL)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
-    twill_status status = twill_context_add(comm->context, comm, &comm->error);
-    if (status == TWILL_OK) {
-        status = twill_oob_allgather(comm->oob, &fine, all, sizeof(fine), &comm->error);
-        if (status != TWILL_OK)
-            twill_context_remove(comm->context, comm);
+    return (enum twill_single_copy_kind)comm->context->config.number[TWILL_VARIABLE_REACH];
+}
+
+/* Say all that this rank knows by itself. The sizes must not depend on ranks[]: that they differ
+ * between ranks is found by this exchange. */
+static twill_status offer_members(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    uint32_t size = comm->world->size;
+    bool known = o->parent != NULL && twill_single_copy_is_known(o->parent->links.single_copy);
+    o->own.next = comm->context->comms.next_number;
+    o->numbers = calloc(size, sizeof(*o->numbers));
+    o->label = calloc(size, sizeof(*o->label));
+    twill_agreement_add(&o->agreement, &o->own, o->numbers, sizeof(o->own));
+    twill_status status = twill_node_offer(&comm->node, comm->oob, &o->agreement, &comm->error);
+    o->probes = !known && twill_single_copy_applies(comm->world, single_copy_setting(comm), o->how,
+                                                    sizeof(o->how));
+    if (!o->probes || status != TWILL_OK)
+        twill_agreement_add(&o->agreement, NULL, NULL, sizeof(struct twill_single_copy_info));
+    else
+        status = twill_single_copy_offer(&comm->links.single_copy, comm->rank, comm->world,
+                                         single_copy_setting(comm), &o->agreement, &comm->error);
+    if (known && status == TWILL_OK)
+        status = twill_single_copy_derive(&comm->links.single_copy, o->parent->links.single_copy,
+                                          o->parent->world, o->ranks, comm->world, comm->rank,
+                                          &comm->error);
+    if (status == TWILL_OK && (o->numbers == NULL || o->label == NULL))
+        status = TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+    return status;
+}
+
+/* Take the communicator's number: the lowest that none of its ranks has used. */
+static twill_status take_number(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    uint64_t next = o->own.next;
+    for (uint32_t r = 0; r < comm->world->size; r++) {
+        next = twill_max(next, o->numbers[r].next);
+        if (o->numbers[r].what != o->own.what)
+            return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
+                              "%s makes a communicator of other ranks",
+                              TWILL_COMM_RANK_NAME(comm, r));
     }
-    free(all);
-    if (status == TWILL_OK)
+    if (next >= UINT32_MAX)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_UNSUPPORTED,
+                          "too many communicators: their numbers are used up");
+    comm->number = (uint32_t)next;
+    comm->context->comms.next_number = (uint32_t)next + 1;
+    return TWILL_OK;
+}
+
+/* Share the node memory, and try single-copy access. */
+static twill_status attach_members(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    for (uint32_t r = 0; r < comm->world->size; r++)
+        o->label[r] = comm->world->node[r];
+    size_t shared = twill_max(comm->tuning.segment, comm->tuning.segment_net);
+    struct twill_shm_region_placer placer = twill_context_placer(comm->context);
+    twill_status status = twill_node_attach(
+        comm->node, comm->oob, o->label, twill_round_up(shared, 4096),
+        twill_shm_channel_bytes(comm->local_size), &placer, &o->agreement, &comm->error);
+    if (o->probes)
+        twill_single_copy_probe(comm->links.single_copy, comm->rank, comm->world, &o->agreement);
+    return status;
+}
+
+/* Noted for the context's own communicator only: others have the same ranks. */
+static void note_single_copy(const struct opening *o)
+{
+    struct twill_context *context = o->comm->context;
+    enum twill_single_copy_kind setting = single_copy_setting(o->comm);
+    if (o->comm->oob != context->job.oob)
+        return;
+    twill_context_note(context, "memory of other ranks: %s", o->how);
+    bool unavailable = setting != TWILL_SINGLE_COPY_AUTO && setting != TWILL_SINGLE_COPY_NONE &&
+                       o->comm->links.single_copy == NULL;
+    if (unavailable)
+        twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
+                  "TWILL_TUNE=reach=%s: %s",
+                  twill_config_text(&context->config, TWILL_VARIABLE_REACH), o->how);
+}
+
+static twill_status conclude_members(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    const char *why = NULL;
+    TWILL_TRY(&comm->error,
+              twill_node_conclude(comm->node, comm->oob, o->label, &why, &comm->error));
+    if (why != NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
+                          "ranks of a node that shared memory before cannot now: %s", why);
+    if (o->probes)
+        twill_single_copy_conclude(&comm->links.single_copy, comm->rank, comm->world, o->how,
+                                   sizeof(o->how));
+    note_single_copy(o);
+    return open_views(comm);
+}
+
+/* Open everything, in three exchanges. The last one is a barrier: no rank uses the communicator
+ * before all have it, and no later step can fail. */
+static twill_status open_members(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    struct twill_error *error = &comm->error;
+    TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
+    configure(comm);
+    TWILL_TRY(error, twill_agreement_exchange(&o->agreement, offer_members(o), error));
+    TWILL_TRY(error, take_number(o));
+    TWILL_TRY(error, twill_agreement_exchange(&o->agreement, attach_members(o), error));
+    TWILL_TRY(error, conclude_members(o));
+    TWILL_TRY(error, twill_comm_open_transports(comm));
+    TWILL_TRY(error, twill_context_add(comm->context, comm, error));
+    twill_status status = twill_agreement_exchange(&o->agreement, TWILL_OK, error);
+    if (status != TWILL_OK)
+        twill_context_remove(comm->context, comm);
+    else
         twill_log_comm(comm);
     return status;
 }
@@ -421,7 +296,14 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
     *comm = (struct twill_comm){.context = context, .world = &context->job.world, .oob = oob};
-    twill_status status = open_members(comm, parent, ranks, what);
+    struct opening opening = {.comm = comm,
+                              .agreement = {.oob = oob},
+                              .parent = parent,
+                              .ranks = ranks,
+                              .own = {.what = what}};
+    twill_status status = open_members(&opening);
+    free(opening.numbers);
+    free(opening.label);
     if (status != TWILL_OK) {
         *error = comm->error;
         twill_comm_close(comm);

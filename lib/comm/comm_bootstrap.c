@@ -155,6 +155,7 @@ twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for a group of %u ranks", size);
     self->oob = *over->oob; /* addresses, and the job's nonce until there is a better one */
     self->oob.ops = &oob_comm_ops;
+    self->oob.rounds = 0;
     self->oob.rank = (int)rank;
     self->oob.size = (int)size;
     self->over = over;

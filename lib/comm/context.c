@@ -191,44 +191,77 @@ static twill_status label_nodes(struct twill_context *context, const struct peer
     return TWILL_OK;
 }
 
-static twill_status exchange_info(struct twill_context *context)
+static void describe_rank(struct twill_context *context, struct peer_info *mine)
 {
-    int size = context->job.oob->size;
-    struct peer_info mine;
-    memset(&mine, 0, sizeof(mine)); /* padding is sent, too */
-    snprintf(mine.version, sizeof(mine.version), "%s", twill_version());
-    twill_host_describe(&mine.host);
-    twill_topology_cpus(context->machine.topology, &mine.where);
-    mine.tuning = twill_tuning_hash(context->selection.tuning);
-    mine.timings =
+    memset(mine, 0, sizeof(*mine)); /* padding is sent, too */
+    snprintf(mine->version, sizeof(mine->version), "%s", twill_version());
+    twill_host_describe(&mine->host);
+    twill_topology_cpus(context->machine.topology, &mine->where);
+    mine->tuning = twill_tuning_hash(context->selection.tuning);
+    mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
-    twill_heap_describe(context, &mine.heap);
-    mine.memory_nodes = context->memory.user_policy.nodes | context->memory.library_policy.nodes;
+    twill_heap_describe(context, &mine->heap);
+    mine->memory_nodes = context->memory.user_policy.nodes | context->memory.library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
-        mine.hash[v] = twill_config_hash(&context->config, v);
-    twill_levels_describe(context->machine.topology, NULL, &mine.level);
-    struct peer_info *all = calloc((size_t)size, sizeof(*all));
-    context->job.level = calloc((size_t)size, sizeof(*context->job.level));
-    context->job.label = calloc((size_t)size, sizeof(*context->job.label));
-    struct twill_heap_info *heap = calloc((size_t)size, sizeof(*heap));
-    twill_status status =
-        all == NULL || heap == NULL || context->job.label == NULL || context->job.level == NULL
-            ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
-            : twill_oob_allgather(context->job.oob, &mine, all, sizeof(mine), &context->error);
-    for (int r = 0; status == TWILL_OK && r < size; r++) {
-        context->job.level[r] = all[r].level;
-        heap[r] = all[r].heap;
+        mine->hash[v] = twill_config_hash(&context->config, v);
+    twill_levels_describe(context->machine.topology, NULL, &mine->level);
+}
+
+/* What the ranks exchange about themselves, and the heap that they open by it. */
+struct job_opening {
+    struct peer_info own, *all;   /* [size] */
+    struct twill_heap_info *heap; /* [size] */
+    struct twill_heap_opening opening;
+};
+
+/* Say all that this rank knows by itself. */
+static twill_status offer_job(struct twill_context *context, struct job_opening *job,
+                              struct twill_agreement *agreement)
+{
+    size_t size = (size_t)context->job.oob->size;
+    describe_rank(context, &job->own);
+    job->all = calloc(size, sizeof(*job->all));
+    job->heap = calloc(size, sizeof(*job->heap));
+    context->job.level = calloc(size, sizeof(*context->job.level));
+    context->job.label = calloc(size, sizeof(*context->job.label));
+    twill_agreement_add(agreement, &job->own, job->all, sizeof(job->own));
+    TWILL_TRY(&context->error, twill_heap_offer(context, &job->opening, agreement));
+    if (job->all == NULL || job->heap == NULL || context->job.label == NULL ||
+        context->job.level == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    return TWILL_OK;
+}
+
+/* Compare what the ranks have said. All come to the same result, errors included. */
+static twill_status compare_ranks(struct twill_context *context, struct job_opening *job)
+{
+    for (int r = 0; r < context->job.oob->size; r++) {
+        context->job.level[r] = job->all[r].level;
+        job->heap[r] = job->all[r].heap;
     }
+    TWILL_TRY(&context->error, check_agreement(context, job->all));
+    share_host(context, job->all);
+    return label_nodes(context, job->all);
+}
+
+static twill_status open_job(struct twill_context *context)
+{
+    struct twill_error *error = &context->error;
+    struct twill_agreement agreement = {.oob = context->job.oob};
+    struct job_opening job = {.all = NULL};
+    twill_status status = offer_job(context, &job, &agreement);
+    status = twill_agreement_exchange(&agreement, status, error);
     if (status == TWILL_OK)
-        status = check_agreement(context, all);
+        status = compare_ranks(context, &job);
     if (status == TWILL_OK) {
-        share_host(context, all);
-        status = label_nodes(context, all);
+        status = twill_heap_attach(context, &job.opening, job.heap, &agreement);
+        status = twill_agreement_exchange(&agreement, status, error);
     }
-    free(all);
     if (status == TWILL_OK)
-        status = twill_context_open_heap(context, heap);
-    free(heap);
+        status = twill_heap_conclude(context, &job.opening);
+    twill_heap_opening_end(&job.opening);
+    free(job.all);
+    free(job.heap);
     return status;
 }
 
@@ -366,7 +399,7 @@ static twill_status create_context(struct twill_context *context, const twill_bo
     TWILL_TRY(error, twill_preloaded_open(&context->memory.preloaded,
                                           context->config.text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, open_bootstrap(context, bootstrap));
-    TWILL_TRY(error, exchange_info(context));
+    TWILL_TRY(error, open_job(context));
     TWILL_TRY(error, twill_levels_open(context, context->job.level));
     if (context->job.world.nodes > 1)
         TWILL_TRY(error, twill_context_open_detector(context));

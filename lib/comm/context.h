@@ -173,7 +173,8 @@ void twill_persistent_clear(struct twill_context *context); /* drop all regions 
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Add a line for each NIC. lib/comm/rails_report.c */
 void twill_context_note_nics(struct twill_context *context);
-/* Add the transport that would be used between nodes, when there is one node. lib/comm/comm.c */
+/* Add the transport that would be used between nodes, when there is one node.
+ * lib/comm/comm_transports.c */
 void twill_context_preview(struct twill_context *context);
 
 /* lib/health/notification.c. Open the failure detector. Collective over the job. */
@@ -186,10 +187,22 @@ struct twill_heap_info {
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };
 void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
-/* Open the heap, and make the world, whose nodes are the ranks that can share it. Collective; takes
- * info[size]. */
-twill_status twill_context_open_heap(struct twill_context *context,
-                                     const struct twill_heap_info *info);
+/* Open the heap, and make the world, whose nodes are the ranks that can share it, in three steps
+ * around two exchanges: see fabric/shm/shared_region.h. attach: with the info of all ranks.
+ * twill_heap_opening_end() comes last, also after a failure. */
+struct twill_heap_opening {
+    struct twill_shm_region *region; /* NULL: there is one rank */
+    size_t bytes;                    /* of the region, and by default */
+    size_t default_bytes;
+    uint32_t *outcome; /* [size] enum twill_preloaded_outcome of all ranks */
+};
+twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
+                              struct twill_agreement *agreement);
+twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
+                               const struct twill_heap_info *info,
+                               struct twill_agreement *agreement);
+twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
+void twill_heap_opening_end(struct twill_heap_opening *opening);
 void twill_heap_note(struct twill_context *context);
 
 /* lib/config/tuning.c. Load the timings that algorithms are selected by. */

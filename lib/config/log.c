@@ -110,6 +110,8 @@ void twill_log_comm(struct twill_comm *comm)
               "communicator %u: %u ranks: %s; here rank %u, %u of %u on node %u", comm->number,
               comm->world->size, levels, comm->rank, comm->local, comm->local_size,
               comm->world->node[comm->rank]);
+    twill_say(log, TWILL_LOG_DEBUG, "communicator %u: exchanges of set-up so far: %u", comm->number,
+              comm->oob->rounds);
     for (unsigned t = 0; t < comm->links.transports; t++)
         twill_say(log, TWILL_LOG_DEBUG, "communicator %u: transport: %s", comm->number,
                   comm->links.transport[t]->ops->describe(comm->links.transport[t]));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a context's heap: decides its size and shares its region with the ranks of the node. */
 #include "fabric/host/host_identity.h"
+#include "fabric/shm/mapping.h"
 #include "lib/comm/context.h"
 
 #include <stdio.h>
@@ -81,64 +82,86 @@ static size_t default_bytes(const struct twill_context *context, const struct tw
     return (size_t)twill_max(bytes & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
 }
 
-/* Collective if any rank requested TWILL_HEAP: the first rank where it has no effect warns. */
-static twill_status log_region(struct twill_context *context, const struct twill_heap_info *info)
+/* If any rank requested TWILL_HEAP, the first rank where it has no effect warns. */
+static void log_preloaded(struct twill_context *context, const uint32_t *outcome)
 {
     uint32_t size = (uint32_t)context->job.oob->size, first = size, ineffective = 0;
     bool asked = false;
-    for (uint32_t r = 0; r < size; r++)
-        asked = asked || info[r].preloaded != TWILL_PRELOADED_OFF;
-    if (!asked)
-        return TWILL_OK;
-    uint32_t mine = context->memory.preloaded.outcome, *all = calloc(size, sizeof(*all));
-    if (all == NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
-    twill_status status =
-        twill_oob_allgather(context->job.oob, &mine, all, sizeof(mine), &context->error);
-    for (uint32_t r = 0; status == TWILL_OK && r < size; r++)
-        if (all[r] > TWILL_PRELOADED_READY && ineffective++ == 0)
+    for (uint32_t r = 0; r < size; r++) {
+        asked = asked || outcome[r] != TWILL_PRELOADED_OFF;
+        if (outcome[r] > TWILL_PRELOADED_READY && ineffective++ == 0)
             first = r;
-    free(all);
-    TWILL_TRY(&context->error, status);
-    twill_preloaded_warn(&context->memory.preloaded, &context->log,
-                         first == (uint32_t)context->job.oob->rank ? (int)ineffective : 0,
-                         context->memory.user_policy.kind == TWILL_KIND_MCDRAM);
+    }
+    if (asked)
+        twill_preloaded_warn(&context->memory.preloaded, &context->log,
+                             first == (uint32_t)context->job.oob->rank ? (int)ineffective : 0,
+                             context->memory.user_policy.kind == TWILL_KIND_MCDRAM);
+}
+
+twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
+                              struct twill_agreement *agreement)
+{
+    *opening = (struct twill_heap_opening){
+        .outcome = calloc((size_t)context->job.oob->size, sizeof(*opening->outcome))};
+    if (context->job.oob->size > 1)
+        TWILL_TRY(&context->error, twill_shm_region_offer(&opening->region, context->job.oob,
+                                                          agreement, &context->error));
+    if (opening->outcome == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     return TWILL_OK;
 }
 
-twill_status twill_context_open_heap(struct twill_context *context,
-                                     const struct twill_heap_info *info)
+twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
+                               const struct twill_heap_info *info,
+                               struct twill_agreement *agreement)
 {
-    const char *why = NULL;
-    struct twill_shm_region *region = NULL;
     struct twill_preloaded *preloaded = &context->memory.preloaded;
     uint32_t ranks;
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
-    size_t heap_bytes = default_bytes(context, info, &ranks);
-    size_t bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : heap_bytes;
+    opening->default_bytes = default_bytes(context, info, &ranks);
+    opening->bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : opening->default_bytes;
     if (ranks > 1)
-        twill_preloaded_make(preloaded, bytes);
-    TWILL_TRY(&context->error, log_region(context, info));
-    if (context->job.oob->size > 1)
-        TWILL_TRY(&context->error,
-                  twill_shm_region_share_given(&region, context->job.oob, context->job.label, bytes,
-                                               preloaded->token != NULL ? &preloaded->given : NULL,
-                                               &why, &context->error));
+        twill_preloaded_make(preloaded, opening->bytes);
+    twill_agreement_add(agreement, &preloaded->outcome, opening->outcome,
+                        sizeof(*opening->outcome));
+    if (opening->region == NULL)
+        return TWILL_OK;
+    return twill_shm_region_attach(
+        opening->region, context->job.label, opening->bytes, TWILL_MAPPING_HEAP,
+        preloaded->token != NULL ? &preloaded->given : NULL, NULL, agreement, &context->error);
+}
+
+void twill_heap_opening_end(struct twill_heap_opening *opening)
+{
+    twill_shm_region_close(opening->region);
+    free(opening->outcome);
+}
+
+twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening)
+{
+    const char *why = NULL;
+    struct twill_preloaded *preloaded = &context->memory.preloaded;
+    size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
+    log_preloaded(context, opening->outcome);
+    if (opening->region != NULL)
+        TWILL_TRY(&context->error, twill_shm_region_conclude(opening->region, context->job.label,
+                                                             &why, &context->error));
     if (why != NULL)
         twill_say(&context->log, TWILL_LOG_WARN,
                   "ranks of this node communicate through the network: %s", why);
-    twill_heap_init(&context->memory.heap, region, (uint32_t)context->job.oob->rank,
+    twill_heap_init(&context->memory.heap, opening->region, (uint32_t)context->job.oob->rank,
                     context->memory.user, preloaded->token != NULL ? preloaded->library : NULL,
                     limit);
+    opening->region = NULL; /* the context closes it */
     TWILL_TRY(&context->error,
               twill_world_create(&context->job.world, (uint32_t)context->job.oob->size,
                                  context->job.label, &context->error));
     uint32_t node = context->job.world.node[context->job.oob->rank];
     if (context->job.world.node_size[node] == 1) { /* alone on the node: private memory only */
-        twill_shm_region_close(region);
+        twill_shm_region_close(context->memory.heap.region);
         twill_heap_init(&context->memory.heap, NULL, 0, context->memory.user, NULL, limit);
     }
-    twill_preloaded_begin(preloaded, twill_min(bytes, heap_bytes) / 8,
+    twill_preloaded_begin(preloaded, twill_min(opening->bytes, opening->default_bytes) / 8,
                           context->job.world.node_size[node]);
     return TWILL_OK;
 }

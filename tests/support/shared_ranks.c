@@ -2,7 +2,27 @@
 /* Share regions, and check that memory is shared. */
 #include "tests/support/shared_ranks.h"
 
+#include "fabric/shm/mapping.h"
+
 #include <string.h>
+
+void twill_test_share_over(struct twill_test_share *o, size_t bytes)
+{
+    struct twill_agreement agreement = {.oob = o->oob};
+    o->status = twill_shm_region_offer(&o->region, o->oob, &agreement, &o->error);
+    o->status = twill_agreement_exchange(&agreement, o->status, &o->error);
+    if (o->status == TWILL_OK) {
+        o->status = twill_shm_region_attach(o->region, o->label, bytes, TWILL_MAPPING_COMM, NULL,
+                                            NULL, &agreement, &o->error);
+        o->status = twill_agreement_exchange(&agreement, o->status, &o->error);
+    }
+    if (o->status == TWILL_OK)
+        o->status = twill_shm_region_conclude(o->region, o->label, &o->why, &o->error);
+    if (o->status == TWILL_OK)
+        return;
+    twill_shm_region_close(o->region);
+    o->region = NULL;
+}
 
 void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const uint32_t *label,
                       size_t bytes)
@@ -11,8 +31,7 @@ void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const
     o->oob = twill_test_oob(caller);
     memcpy(o->label, label, (size_t)caller->size * sizeof(*label));
     o->why = "not set";
-    o->status =
-        twill_shm_region_share(&o->region, o->oob, o->label, bytes, NULL, &o->why, &o->error);
+    twill_test_share_over(o, bytes);
 }
 
 void twill_test_share_end(struct twill_test_share *o)

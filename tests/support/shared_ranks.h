@@ -19,7 +19,9 @@ struct twill_test_share {
     twill_status status;
 };
 
-/* Share a region among ranks of equal label; results are in *o. */
+/* Share new memory among ranks of equal label, over o->oob: all three steps. */
+void twill_test_share_over(struct twill_test_share *o, size_t bytes);
+/* The same over `caller`, by these labels. */
 void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const uint32_t *label,
                       size_t bytes);
 void twill_test_share_end(struct twill_test_share *o);

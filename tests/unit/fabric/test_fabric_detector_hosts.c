@@ -3,7 +3,7 @@
  * it, by one rank of a host alone, and if not all hosts are connected; a live host is not declared
  * lost. Ranks are processes that connect over TCP. */
 #include "fabric/detector/detector_state.h"
-#include "fabric/shm/fd_passing.h"
+#include "fabric/shm/fd_message.h"
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
 

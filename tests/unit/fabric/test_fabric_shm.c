@@ -19,6 +19,22 @@ struct fixture {
     struct twill_test_end end;
 };
 
+/* Create node memory: all three steps. */
+static twill_status open_node(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
+                              size_t shared_bytes, size_t channel_bytes, const char **why,
+                              struct twill_error *error)
+{
+    struct twill_agreement agreement = {.oob = oob};
+    twill_status status = twill_node_offer(node, oob, &agreement, error);
+    status = twill_agreement_exchange(&agreement, status, error);
+    if (status == TWILL_OK) {
+        status = twill_node_attach(*node, oob, label, shared_bytes, channel_bytes, NULL, &agreement,
+                                   error);
+        status = twill_agreement_exchange(&agreement, status, error);
+    }
+    return status == TWILL_OK ? twill_node_conclude(*node, oob, label, why, error) : status;
+}
+
 static bool set_up(struct fixture *f, twill_bootstrap *caller, uint32_t per_node,
                    const struct twill_transport_ops *ops)
 {
@@ -29,8 +45,8 @@ static bool set_up(struct fixture *f, twill_bootstrap *caller, uint32_t per_node
     TWILL_REQUIRE(f->oob != NULL && twill_test_world(&f->world, f->end.size, per_node));
     uint32_t label[64];
     memcpy(label, f->world.node, f->end.size * sizeof(*label));
-    twill_status status = twill_node_open(&f->node, f->oob, label, SHARED_BYTES,
-                                          twill_shm_channel_bytes(per_node), NULL, &why, error);
+    twill_status status = open_node(&f->node, f->oob, label, SHARED_BYTES,
+                                    twill_shm_channel_bytes(per_node), &why, error);
     if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message))
         return false;
     TWILL_REQUIRE(why == NULL);
@@ -302,11 +318,11 @@ static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
     twill_error_clear(&error);
     uint32_t label[4] = {0};
     const char *why;
-    twill_status status = twill_node_open(&node, oob, label, shared[rank], rank == 1 ? 4096 : 8192,
-                                          NULL, &why, &error);
+    twill_status status =
+        open_node(&node, oob, label, shared[rank], rank == 1 ? 4096 : 8192, &why, &error);
     twill_test_oob_close(oob);
     twill_node_close(node);
-    TWILL_CHECK(size == 3 && node == NULL && status == TWILL_ERR_MISMATCH);
+    TWILL_CHECK(size == 3 && status == TWILL_ERR_MISMATCH);
     TWILL_CHECK(strstr(error.message, "ank 1") != NULL || strstr(error.message, "and 1") != NULL);
 }
 

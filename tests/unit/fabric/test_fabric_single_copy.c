@@ -43,7 +43,7 @@ static bool refuse_reads(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* A bootstrap that falsifies a rank's first message, its peer info. */
+/* A bootstrap that falsifies a rank's first message, which ends with its peer info. */
 static struct {
     const struct twill_bootstrap_ops *ops;
     int calls;
@@ -52,12 +52,18 @@ static struct {
 static twill_status gather_lie(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                struct twill_error *error)
 {
+    unsigned char message[1024];
     struct twill_single_copy_info info;
     if (lying.calls++ > 0)
         return lying.ops->allgather(oob, mine, all, bytes, error);
-    memcpy(&info, mine, sizeof(info));
+    if (bytes < sizeof(info) || bytes > sizeof(message))
+        return TWILL_ERR_INTERNAL;
+    unsigned char *end = message + bytes - sizeof(info);
+    memcpy(message, mine, bytes);
+    memcpy(&info, end, sizeof(info));
     info.token[3] ^= 1; /* as if another process had other data there */
-    return lying.ops->allgather(oob, &info, all, bytes, error);
+    memcpy(end, &info, sizeof(info));
+    return lying.ops->allgather(oob, message, all, bytes, error);
 }
 
 struct access_end {
@@ -66,6 +72,23 @@ struct access_end {
     struct twill_single_copy *single_copy;
     char how[200];
 };
+
+/* All three steps. */
+static twill_status negotiate(struct access_end *end, enum twill_single_copy_kind setting,
+                              struct twill_error *error)
+{
+    struct twill_agreement agreement = {.oob = end->oob};
+    uint32_t me = (uint32_t)end->oob->rank;
+    if (!twill_single_copy_applies(&end->world, setting, end->how, sizeof(end->how)))
+        return TWILL_OK;
+    twill_status status =
+        twill_single_copy_offer(&end->single_copy, me, &end->world, setting, &agreement, error);
+    TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
+    twill_single_copy_probe(end->single_copy, me, &end->world, &agreement);
+    TWILL_TRY(error, twill_agreement_exchange(&agreement, TWILL_OK, error));
+    twill_single_copy_conclude(&end->single_copy, me, &end->world, end->how, sizeof(end->how));
+    return TWILL_OK;
+}
 
 static bool open_end(struct access_end *end, twill_bootstrap *caller,
                      const struct access_scene *scene)
@@ -85,9 +108,7 @@ static bool open_end(struct access_end *end, twill_bootstrap *caller,
         ops.allgather = gather_lie;
         end->oob->ops = &ops;
     }
-    twill_status status =
-        twill_single_copy_open(&end->single_copy, end->oob, &end->world, scene->setting, end->how,
-                               sizeof(end->how), &error);
+    twill_status status = negotiate(end, scene->setting, &error);
     end->oob->ops = honest;
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message);
 }

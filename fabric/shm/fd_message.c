@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fabric/shm/fd_message.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t count)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(TWILL_FDS_MOST * sizeof(int))];
+    } control;
+    struct iovec vector = {.iov_base = data, .iov_len = bytes};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+    memset(&control, 0, sizeof(control));
+    if (count > 0) {
+        message.msg_control = control.space;
+        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(c), files, count * sizeof(int));
+    }
+    return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+/* Receive a message. Returns 0 if the other end has closed and all it sent was received. Linux may
+ * return 0 too early, if the last message and the close arrive while it looks; a second call after
+ * a 0 finds any such message. */
+static ssize_t receive_message(int from, struct msghdr *message, int flags)
+{
+    struct msghdr again = *message;
+    ssize_t got = recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
+    if (got != 0)
+        return got;
+    *message = again;
+    return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
+}
+
+ssize_t twill_fds_receive(int from, void *bytes, size_t capacity, int flags, int *fd)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(4 * sizeof(int))];
+    } control;
+    struct iovec data = {.iov_base = bytes, .iov_len = capacity};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.space,
+                             .msg_controllen = sizeof(control.space)};
+    *fd = -1;
+    ssize_t got = receive_message(from, &message, flags);
+    if (got < 0)
+        return got;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+            if (*fd >= 0)
+                close(*fd);
+            memcpy(fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+        }
+    }
+    return got;
+}
+
+int twill_fds_peek(int from)
+{
+    char byte;
+    int fd;
+    (void)twill_fds_receive(from, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, &fd);
+    return fd;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transports of a communicator: which are needed, which one is used between nodes. */
+#include "fabric/rails/rails.h"
+#include "lib/comm/comm.h"
+#include "lib/config/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *config_setting(const void *settings, const char *variable)
+{
+    return twill_config_find(settings, variable);
+}
+
+static struct twill_transport_params params_of(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    const struct twill_config *config = &context->config;
+    return (struct twill_transport_params){
+        .oob = comm->oob,
+        .world = comm->world,
+        .comm = comm->number,
+        .job = comm->oob->job,
+        .node = comm->node,
+        .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
+        .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
+        .topology = context->machine.topology,
+        .internode = context->transports.internode,
+        .persistent = &context->memory.persistent,
+        .log = &context->log,
+        .setting = config_setting,
+        .settings = config,
+    };
+}
+
+/* Return the transports that the world needs, as bits. Opening them is collective, so all ranks
+ * must come to the same answer: neighbours in node order cover every kind of pair. */
+static uint32_t transports_needed(const struct twill_transport_params *params)
+{
+    const struct twill_world *world = params->world;
+    uint32_t needed = 0;
+    for (uint32_t i = 0; i < world->size; i++) {
+        uint32_t to = world->member[(i + 1) % world->size];
+        needed |= 1u << twill_transport_between(params, world->member[i], to);
+    }
+    return needed;
+}
+
+/* Warn, on rank 0, if TWILL_PROVIDER or TWILL_RAILS name something that does not exist. On one node
+ * they are not used, and the first job on several would fail. May open libfabric. */
+static void check_names(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    struct twill_oob oob = *context->job.oob;
+    struct twill_comm nowhere = {.context = context, .world = &context->job.world, .oob = &oob};
+    struct twill_transport_params params = params_of(&nowhere);
+    struct twill_error error = {0};
+    char why[320], text[320];
+    bool listed = twill_rails_are_listed(twill_transport_setting(&params, "TWILL_RAILS"));
+    if (comm->rank != 0 || comm->world->nodes > 1 || (params.provider == NULL && !listed))
+        return;
+    twill_internode_guess(&params, why, sizeof(why));
+    const struct twill_transport_ops *ops = params.internode;
+    twill_status status = TWILL_OK;
+    if (listed && ops != NULL && ops->rails != NULL)
+        status = twill_rails_check(ops, &params, &error);
+    if (status == TWILL_OK && params.provider != NULL && ops != NULL && ops->preview != NULL)
+        status = ops->preview(&params, text, sizeof(text), &error);
+    if (status != TWILL_OK)
+        twill_say(&context->log, TWILL_LOG_WARN, "%s (all ranks are on one node: not used)",
+                  error.message);
+}
+
+void twill_context_preview(struct twill_context *context)
+{
+    struct twill_oob oob = *context->job.oob;
+    struct twill_comm nowhere = {.context = context, .world = &context->job.world, .oob = &oob};
+    struct twill_transport_params params = params_of(&nowhere);
+    struct twill_error unreached = {0};
+    if (twill_interface_choose(oob.address, oob.interface, params.interface, NULL, oob.address_why,
+                               sizeof(oob.address_why), &unreached) == TWILL_OK)
+        twill_context_note(context, "between hosts it would be: %s address %s: %s", oob.interface,
+                           oob.address, oob.address_why);
+    char why[320], text[320];
+    if (params.interface != NULL) /* may be a list, of which the first counts */
+        params.interface = oob.address;
+    twill_internode_guess(&params, why, sizeof(why));
+    const struct twill_transport_ops *ops = params.internode;
+    struct twill_error error = {0};
+    if (ops == NULL || ops->preview == NULL)
+        return;
+    if (ops->preview(&params, text, sizeof(text), &error) != TWILL_OK)
+        snprintf(text, sizeof(text), "none: %.150s", error.message);
+    twill_context_note(context, "between nodes it would be: %s", text);
+    twill_context_note(context, "why that: %s", why);
+}
+
+/* Agree on the transport between nodes: once, with the context's own communicator, which has all
+ * ranks. */
+static twill_status agree_on_between(struct twill_comm *comm, struct twill_transport_params *params)
+{
+    char why[320];
+    if (comm->oob != comm->context->job.oob || comm->world->nodes == 1)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, twill_internode_agree(params, why, sizeof(why), &comm->error));
+    comm->context->transports.internode = params->internode;
+    twill_context_note(comm->context, "between nodes: %s", why);
+    return TWILL_OK;
+}
+
+/* Limit segments to the transport's best message size in a ring over the nodes, unless
+ * TWILL_TUNE=segment_net is set. */
+static void suit_segments(struct twill_comm *comm)
+{
+    const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT_NET];
+    for (unsigned t = 0; t < comm->links.transports && strcmp(source, "default") == 0; t++) {
+        size_t best = comm->links.transport[t]->best_message;
+        if (best > 0)
+            comm->tuning.segment_net =
+                twill_min(comm->tuning.segment_net, best * comm->world->nodes);
+    }
+}
+
+twill_status twill_comm_open_transports(struct twill_comm *comm)
+{
+    struct twill_error *error = &comm->error;
+    struct twill_transport_params params = params_of(comm);
+    TWILL_TRY(error, agree_on_between(comm, &params));
+    uint32_t needed = transports_needed(&params);
+    uint8_t place[32] = {0}; /* of registry entry t in comm->links.transport */
+    for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
+        if (!(needed >> t & 1))
+            continue;
+        params.common = &comm->context->transports.common[t];
+        place[t] = (uint8_t)comm->links.transports;
+        TWILL_TRY(error, twill_rails_open(&comm->links.transport[comm->links.transports],
+                                          twill_transport_at(t), &params, error));
+        comm->links.transports++;
+    }
+    for (uint32_t r = 0; r < comm->world->size; r++) {
+        size_t t = twill_transport_between(&params, comm->rank, r);
+        if (r != comm->rank && !(needed >> t & 1))
+            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "no transport from %s to %s",
+                              TWILL_COMM_RANK_NAME(comm, comm->rank),
+                              TWILL_COMM_RANK_NAME(comm, r));
+        comm->links.route[r] = place[t];
+    }
+    suit_segments(comm);
+    if (comm->oob != comm->context->job.oob) /* noted with the context's own communicator */
+        return TWILL_OK;
+    if (params.provider != NULL && comm->world->nodes == 1)
+        twill_say(&comm->context->log, TWILL_LOG_INFO,
+                  "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
+    check_names(comm);
+    for (unsigned t = 0; t < comm->links.transports; t++)
+        twill_context_note(comm->context, "transport: %s",
+                           comm->links.transport[t]->ops->describe(comm->links.transport[t]));
+    twill_comm_note_rails(comm);
+    return TWILL_OK;
+}
