@@ -216,7 +216,7 @@ static inline void twill_request_count_start(const struct twill_request *request
 {
     const struct twill_side *side = request->run.buffers.side;
     if (TWILL_UNLIKELY(side[TWILL_SRC].bytes + side[TWILL_DST].bytes >= TWILL_COUNTED_BYTES))
-        request->comm->usage.ticks += twill_ticks() - request->ticks;
+        twill_counter_add(&request->comm->usage.ticks, twill_ticks() - request->ticks);
 }
 
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN or
