@@ -5,17 +5,22 @@
 #include "tests/support/ranks.h"
 
 #include <stdio.h>
+#include <string.h>
 
 bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
                         const char *nodes, const char *mock, const char *const *more)
 {
-    char nodes_setting[64];
-    const char *settings[TWILL_TEST_SETTINGS + 4] = {nodes_setting, "TWILL_INTERFACE=lo"};
-    size_t count = 2;
-    snprintf(nodes_setting, sizeof(nodes_setting), "TWILL_NODES=%s", nodes);
+    static const char variable[] = "TWILL_LAYOUT=";
+    char layout[128];
+    const char *settings[TWILL_TEST_SETTINGS + 4] = {layout, "TWILL_INTERFACE=lo"};
+    size_t count = 2,
+           used = (size_t)snprintf(layout, sizeof(layout), "%snodes=%s", variable, nodes);
     test_use_mock(mock);
     for (size_t i = 0; i < TWILL_TEST_SETTINGS && more[i] != NULL; i++)
-        settings[count++] = more[i];
+        if (strncmp(more[i], variable, strlen(variable)) == 0) /* one setting holds all entries */
+            snprintf(layout + used, sizeof(layout) - used, ";%s", more[i] + strlen(variable));
+        else
+            settings[count++] = more[i];
     *context = NULL;
     *comm = NULL;
     twill_status status = twill_context_create(context, bootstrap, settings);

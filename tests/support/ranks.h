@@ -42,10 +42,10 @@ bool twill_test_barrier(twill_bootstrap *bootstrap);
 struct twill_oob *twill_test_oob(twill_bootstrap *caller);
 void twill_test_oob_close(struct twill_oob *oob);
 
-/* Create a context and a communicator of all ranks, with TWILL_NODES=nodes, the mock transport
- * (doubles/mock_transport.h) unless `mock` is NULL, TWILL_INTERFACE=lo, and up to
- * TWILL_TEST_SETTINGS more, NULL-terminated. Returns false after noting a failure; both must be
- * destroyed in any case. */
+/* Create a context and a communicator of all ranks, with TWILL_LAYOUT=nodes and the entries of
+ * `more` for TWILL_LAYOUT, the mock transport (doubles/mock_transport.h) unless `mock` is NULL,
+ * TWILL_INTERFACE=lo, and up to TWILL_TEST_SETTINGS more, NULL-terminated. Returns false after
+ * noting a failure; both must be destroyed in any case. */
 #define TWILL_TEST_SETTINGS 12
 bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
                         const char *nodes, const char *mock, const char *const *more);

@@ -170,19 +170,16 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     struct calls_sweep *sweep = user;
     char nodes[64], algorithm[512];
     (void)rank;
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", sweep->world->nodes);
+    snprintf(nodes, sizeof(nodes), "TWILL_LAYOUT=nodes=%s", sweep->world->nodes);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", sweep->algorithm);
     /* Between nodes some worlds use libfabric, the others twill's own TCP. */
     const char *provider = size % 2 == 1 ? "TWILL_PROVIDER=ofi:tcp" : "TWILL_PROVIDER=tcp";
     const char *settings[] = {nodes,
                               algorithm,
-                              "TWILL_HEAP_LIMIT=16M",
                               TWILL_TEST_PATIENT,
                               "TWILL_INTERFACE=lo",
                               provider,
-                              "TWILL_SEGMENT=64K",
-                              "TWILL_SEGMENT_NET=128K",
-                              "TWILL_STREAM=200K",
+                              "TWILL_TUNE=heap_limit=16M,segment=64K,segment_net=128K,stream=200K",
                               "TWILL_LOG=none",
                               NULL};
     twill_context *context = NULL;

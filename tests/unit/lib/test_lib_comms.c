@@ -263,7 +263,7 @@ static void declared_levels(void **unused)
     struct twill_test_scene scene = {
         .shape = &twelve,
         .play = play_levels,
-        .settings = {"TWILL_UNITS=tile=1,numa=2,package=4", "TWILL_GROUPS=2+1"}};
+        .settings = {"TWILL_LAYOUT=units=tile=1,numa=2,package=4;groups=2+1"}};
     twill_test_play(&scene);
 }
 
@@ -295,13 +295,13 @@ static void bad_levels(void **unused)
     static const struct {
         const char *setting, *message;
     } table[] = {
-        {"TWILL_UNITS=tile", "\"tile\""},
-        {"TWILL_UNITS=core=2", "\"core=2\""},
-        {"TWILL_UNITS=numa=0", "\"0\""},
-        {"TWILL_UNITS=numa=2,", "\"2,\""},
-        {"TWILL_UNITS=numa=2,package=3", "no multiple"},
-        {"TWILL_GROUPS=2", "TWILL_LAYOUT=groups=2: describes 2 nodes, but there are 1"},
-        {"TWILL_GROUPS=x", "write groups x nodes"},
+        {"TWILL_LAYOUT=units=tile", "\"tile\""},
+        {"TWILL_LAYOUT=units=core=2", "\"core=2\""},
+        {"TWILL_LAYOUT=units=numa=0", "\"0\""},
+        {"TWILL_LAYOUT=units=numa=2,", "\"2,\""},
+        {"TWILL_LAYOUT=units=numa=2,package=3", "no multiple"},
+        {"TWILL_LAYOUT=groups=2", "TWILL_LAYOUT=groups=2: describes 2 nodes, but there are 1"},
+        {"TWILL_LAYOUT=groups=x", "write groups x nodes"},
         {"TWILL_PROGRESS=thread:", "TWILL_PROGRESS=thread:"},
         {"TWILL_PROGRESS=thread:1x", "none, late, thread, or thread:CORE"},
         {"TWILL_PROGRESS=threads", "none, late, thread, or thread:CORE"},

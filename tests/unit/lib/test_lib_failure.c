@@ -32,7 +32,7 @@ struct failure_job {
 static bool start(struct failure_job *job, twill_bootstrap *bootstrap, const char *nodes,
                   const char *timeout)
 {
-    const char *settings[] = {timeout, "TWILL_HEAP_LIMIT=8M", NULL};
+    const char *settings[] = {timeout, "TWILL_TUNE=heap_limit=8M", NULL};
     bool connected =
         twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
     job->src = calloc(FAILURE_COUNT, sizeof(float));
@@ -371,12 +371,11 @@ static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user
     stop(&job);
 }
 
-/* The deadline holds however long TWILL_SPIN lets a rank spin. */
+/* The deadline holds however long TWILL_TUNE=spin lets a rank spin. */
 static void spin_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user, (void)size;
-    const char *settings[] = {"TWILL_SPIN=1000000000", TWILL_TEST_HASTY, "TWILL_HEAP_LIMIT=4M",
-                              NULL};
+    const char *settings[] = {"TWILL_TUNE=spin=1000000000,heap_limit=4M", TWILL_TEST_HASTY, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_status status = twill_context_create(&context, bootstrap, settings);

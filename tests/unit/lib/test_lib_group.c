@@ -20,7 +20,7 @@ static void run_scene(int rank, int size, twill_bootstrap *bootstrap, void *user
 {
     const struct group_scene *scene = user;
     char nodes[32];
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", scene->nodes);
+    snprintf(nodes, sizeof(nodes), "TWILL_LAYOUT=nodes=%s", scene->nodes);
     const char *settings[] = {nodes, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;

@@ -113,7 +113,7 @@ static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user
 {
     (void)rank;
     (void)user;
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=4M", NULL};
+    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
     twill_context *context;
     twill_comm *comm;
     void *memory = NULL;
@@ -133,11 +133,12 @@ static void test_limit(void **state)
     twill_test_run_processes(2, run_limit, NULL);
 }
 
-/* ulimit -v: the default heap fits; TWILL_HEAP_LIMIT that does not fit is named in the error. */
+/* ulimit -v: the default heap fits; TWILL_TUNE=heap_limit that does not fit is named in the error.
+ */
 static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     bool *named = user;
-    const char *settings[] = {TWILL_TEST_PATIENT, *named ? "TWILL_HEAP_LIMIT=8G" : NULL, NULL};
+    const char *settings[] = {TWILL_TEST_PATIENT, *named ? "TWILL_TUNE=heap_limit=8G" : NULL, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     struct rlimit limit;

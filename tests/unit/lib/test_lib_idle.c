@@ -186,7 +186,7 @@ static void progressed_late(void **unused)
 static void while_it_spins(void **unused)
 {
     (void)unused;
-    idle_play("", "TWILL_PROGRESS=none", "TWILL_SPIN=1000000000");
+    idle_play("", "TWILL_PROGRESS=none", "TWILL_TUNE=spin=1000000000");
 }
 
 static void no_peer_to_notify(void **unused)

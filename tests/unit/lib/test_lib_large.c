@@ -31,7 +31,7 @@ static uint16_t bf16_of(int value)
 static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
-    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=4M", NULL};
+    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_status status = twill_context_create(&context, bootstrap, settings);
@@ -85,7 +85,7 @@ static bool bytes_hold(const uint8_t *at, int rank, int shard)
 static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
-    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=4M", NULL};
+    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_status status = twill_context_create(&context, bootstrap, settings);

@@ -66,11 +66,9 @@ static const struct described {
 static void report_levels(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct described *d = user;
-    char topology[64], nodes[32];
-    snprintf(topology, sizeof(topology), "TWILL_TOPOLOGY=%s", d->topology);
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", d->nodes);
-    const char *const settings[] = {topology, nodes, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo",
-                                    NULL};
+    char layout[96];
+    snprintf(layout, sizeof(layout), "TWILL_LAYOUT=nodes=%s;topology=%s", d->nodes, d->topology);
+    const char *const settings[] = {layout, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
     twill_context *context;
     const char *line;
     bool hierarchy = false, detail = false;

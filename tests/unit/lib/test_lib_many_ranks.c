@@ -150,7 +150,7 @@ static void measure_crowd(int ranks, const char *nodes, const struct crowd_limit
 {
     struct crowd crowd = {.ranks = ranks};
     snprintf(crowd.size, sizeof(crowd.size), "WORLD_SIZE=%d", ranks);
-    snprintf(crowd.nodes, sizeof(crowd.nodes), "TWILL_NODES=%s", nodes);
+    snprintf(crowd.nodes, sizeof(crowd.nodes), "TWILL_LAYOUT=nodes=%s", nodes);
     run_crowd(&crowd);
     struct crowd_report most = report_most(&crowd), root = crowd.report[0];
     print_message("%d ranks, nodes %s: context after %.2f s, communicator after %.2f s, %.1f ms of "

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M", "TWILL_LOG=none",
-                                    NULL};
+static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
+                                    "TWILL_LOG=none", NULL};
 
 static bool says(const char *message, const char *words)
 {
@@ -337,7 +337,7 @@ static void many_threads_at_once(void **unused)
 
 static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const char *const hasty[] = {TWILL_TEST_HASTY, "TWILL_HEAP_LIMIT=8M", NULL};
+    static const char *const hasty[] = {TWILL_TEST_HASTY, "TWILL_TUNE=heap_limit=8M", NULL};
     twill_context *context;
     twill_comm *comm;
     twill_request *send, *recv;
@@ -397,7 +397,7 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void
     twill_context *context;
     twill_comm *comm;
     size_t bytes = (size_t)1 << 20;
-    static const char *const tcp[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M",
+    static const char *const tcp[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
                                       "TWILL_PROVIDER=tcp", NULL};
     (void)size;
     if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, tcp))

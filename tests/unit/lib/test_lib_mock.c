@@ -29,13 +29,12 @@ static bool start_mock(twill_context **context, twill_comm **comm, const struct 
     char algorithm[80], nodes[40];
     test_use_mock(m->script);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", m->algorithm);
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", m->nodes);
+    snprintf(nodes, sizeof(nodes), "TWILL_LAYOUT=nodes=%s", m->nodes);
     /* small segments: several in flight, on several lanes */
     const char *settings[] = {algorithm,
                               nodes,
                               m->timeout,
-                              "TWILL_SEGMENT_NET=4K",
-                              "TWILL_HEAP_LIMIT=4M",
+                              "TWILL_TUNE=segment_net=4K,heap_limit=4M",
                               "TWILL_INTERFACE=lo",
                               NULL};
     twill_status status = twill_context_create(context, bootstrap, settings);

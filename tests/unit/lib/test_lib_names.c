@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M", "TWILL_LOG=none",
-                                    NULL};
+static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
+                                    "TWILL_LOG=none", NULL};
 
 static bool says(const char *message, const char *words)
 {
@@ -95,7 +95,7 @@ static void an_early_end(void **unused)
 /* Several calls wait for rank 1: the message names it once. */
 static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const char *const settings[] = {"TWILL_TIMEOUT=1", "TWILL_HEAP_LIMIT=8M", NULL};
+    static const char *const settings[] = {"TWILL_TIMEOUT=1", "TWILL_TUNE=heap_limit=8M", NULL};
     twill_context *context;
     twill_comm *comm;
     twill_request *request[3];

@@ -42,7 +42,9 @@ static void bind_rank(int rank, int size)
 static bool job_open(struct placed_job *job, int rank, int size, twill_bootstrap *bootstrap,
                      const char *memory, const char *budget)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, memory, "TWILL_HEAP_LIMIT=16M", budget, NULL};
+    char tune[64];
+    snprintf(tune, sizeof(tune), "TWILL_TUNE=heap_limit=16M,memory_budget=%s", budget);
+    const char *settings[] = {TWILL_TEST_PATIENT, memory, tune, NULL};
     bind_rank(rank, size);
     TWILL_REQUIRE(twill_test_connect(&job->context, &job->comm, bootstrap, "", NULL, settings));
     uint64_t mine = job->context->memory.library_policy.nodes;
@@ -118,7 +120,7 @@ static void run_bound(int rank, int size, twill_bootstrap *bootstrap, void *user
     struct placed_job job;
     size_t bytes = (size_t)8 << 20;
     void *memory = NULL;
-    TWILL_CHECK(job_open(&job, rank, size, bootstrap, PLACE_BIND, NULL));
+    TWILL_CHECK(job_open(&job, rank, size, bootstrap, PLACE_BIND, "0"));
     TWILL_CHECK(twill_alloc(job.context, &memory, bytes) == TWILL_OK);
     memset(memory, 0, bytes);
     TWILL_CHECK(is_bound("twill_alloc's", memory, bytes, job.nodes[rank]));
@@ -152,7 +154,7 @@ static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *use
     (void)user;
     struct placed_job job;
     twill_counters counters;
-    TWILL_CHECK(job_open(&job, rank, size, bootstrap, PLACE_BIND, "TWILL_MEMORY_BUDGET=1M"));
+    TWILL_CHECK(job_open(&job, rank, size, bootstrap, PLACE_BIND, "1M"));
     struct twill_memory_stats stats;
     stats_of(&job, &stats);
     TWILL_CHECK(stats.bytes >= twill_shm_region_bytes(job.comm->node->region));

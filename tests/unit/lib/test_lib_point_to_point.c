@@ -38,8 +38,8 @@ struct point_job {
 
 static bool start(struct point_job *job, twill_bootstrap *bootstrap)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M",
-                                           "TWILL_SEGMENT_NET=16K", NULL};
+    static const char *const settings[] = {TWILL_TEST_PATIENT,
+                                           "TWILL_TUNE=heap_limit=8M,segment_net=16K", NULL};
     bool connected = twill_test_connect(&job->context, &job->comm, bootstrap, job->world->nodes,
                                         job->world->mock, settings);
     job->out = calloc(POINT_FLIGHT * (size_t)POINT_MOST, sizeof(int32_t));

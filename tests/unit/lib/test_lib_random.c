@@ -206,8 +206,8 @@ static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     const struct random_run *run = user;
     char algorithm[256];
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->algorithm);
-    const char *settings[] = {algorithm,          "TWILL_HEAP_LIMIT=4M",  TWILL_TEST_PATIENT,
-                              "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
+    const char *settings[] = {algorithm, "TWILL_TUNE=heap_limit=4M,segment=4K,segment_net=8K",
+                              TWILL_TEST_PATIENT, NULL};
     size_t bytes = 0;
     struct random_call call;
     for (size_t k = 0; call_at(run, k, &call); k++)

@@ -114,21 +114,20 @@ static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const m
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct setting *s = user;
-    char text[6][128];
+    char text[5][128];
     (void)rank;
     (void)size;
-    snprintf(text[0], sizeof(text[0]), "TWILL_NODES=%s", s->nodes);
+    snprintf(text[0], sizeof(text[0]), "TWILL_LAYOUT=nodes=%s", s->nodes);
     snprintf(text[1], sizeof(text[1]), "TWILL_ALGORITHM=%s", s->algorithm);
-    snprintf(text[2], sizeof(text[2]), "TWILL_SEGMENT=%s", s->segment);
-    snprintf(text[3], sizeof(text[3]), "TWILL_SEGMENT_NET=%s", s->segment);
-    snprintf(text[4], sizeof(text[4]), "TWILL_THREADS=%s", s->threads);
-    snprintf(text[5], sizeof(text[5]), "TWILL_REPRODUCIBLE=%s", s->reproducible);
+    snprintf(text[2], sizeof(text[2]), "TWILL_TUNE=segment=%s,segment_net=%s", s->segment,
+             s->segment);
+    snprintf(text[3], sizeof(text[3]), "TWILL_THREADS=%s", s->threads);
+    snprintf(text[4], sizeof(text[4]), "TWILL_REPRODUCIBLE=%s", s->reproducible);
     const char *settings[] = {text[0],
                               text[1],
                               text[2],
                               text[3],
                               text[4],
-                              text[5],
                               TWILL_TEST_PATIENT,
                               "TWILL_INTERFACE=lo",
                               "TWILL_LOG=none",

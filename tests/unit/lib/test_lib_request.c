@@ -42,8 +42,8 @@ struct request_job {
 
 static bool start(struct request_job *job, twill_bootstrap *bootstrap)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=16M",
-                                           "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
+    static const char *const settings[] = {
+        TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=16M,segment=4K,segment_net=8K", NULL};
     return twill_test_connect(&job->context, &job->comm, bootstrap, job->world->nodes,
                               job->world->mock, settings);
 }

@@ -32,7 +32,7 @@ static uint64_t draw(uint64_t *state, uint64_t below)
 static bool start(struct eager_job *job, twill_bootstrap *bootstrap, const char *nodes,
                   const char *timeout)
 {
-    const char *settings[] = {timeout, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", NULL};
+    const char *settings[] = {timeout, "TWILL_TUNE=heap_limit=8M,segment=8K", NULL};
     bool connected =
         twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
     void *memory[2] = {NULL, NULL};

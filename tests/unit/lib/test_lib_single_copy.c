@@ -35,10 +35,9 @@ struct buffer_scene {
 static bool connect_ranks(const struct buffer_scene *scene, twill_bootstrap *bootstrap,
                           twill_context **context, twill_comm **comm)
 {
-    char single_copy[40];
-    snprintf(single_copy, sizeof(single_copy), "TWILL_REACH=%s", scene->single_copy);
-    const char *more[] = {single_copy,      scene->algorithm,   "TWILL_HEAP_LIMIT=16M",
-                          "TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
+    char tune[64];
+    snprintf(tune, sizeof(tune), "TWILL_TUNE=heap_limit=16M,reach=%s", scene->single_copy);
+    const char *more[] = {tune, scene->algorithm, "TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
     return twill_test_connect(context, comm, bootstrap, "", NULL, more);
 }
 

@@ -333,8 +333,7 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     (void)rank, (void)size;
     own.bootstrap = bootstrap;
     snprintf(progress, sizeof(progress), "TWILL_PROGRESS=%s", scene->progress);
-    const char *settings[] = {progress, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K",
-                              "TWILL_SEGMENT_NET=8K", NULL};
+    const char *settings[] = {progress, "TWILL_TUNE=heap_limit=8M,segment=8K,segment_net=8K", NULL};
     twill_context *context;
     twill_comm *all;
     if (twill_test_connect(&context, &all, bootstrap, scene->nodes, NULL, settings))
