@@ -108,7 +108,7 @@ static const char usage[] =
     "      --list FILE           sizes from a gradient list, reduced last to first as one step\n"
     "      --memory malloc|twill where buffers come from (twill)\n"
     "      --align BYTES         alignment of the buffers, a power of two (64)\n"
-    "      --form FORM           calls: blocking, begun (nonblocking) or prepared (persistent)\n"
+    "      --form FORM           calls: blocking, nonblocking or persistent (blocking)\n"
     "      --verify              check all three forms of the call, not only the one timed\n"
     "      --overlap test|none   columns overall compute pure overlap: start a call, compute "
     "for\n"
@@ -232,13 +232,15 @@ static bool set_align(struct twill_bench_options *options, const char *text, boo
 
 static bool set_form(struct twill_bench_options *options, const char *text, bool speak)
 {
-    static const char *const names[] = {"blocking", "begun", "prepared"};
+    /* Each with its name before 0.1.0. */
+    static const char *const names[][2] = {
+        {"blocking", "blocking"}, {"nonblocking", "begun"}, {"persistent", "prepared"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(text, names[i]) == 0) {
+        if (strcmp(text, names[i][0]) == 0 || strcmp(text, names[i][1]) == 0) {
             options->form = (enum twill_bench_form)i;
             return true;
         }
-    return complain_bench(speak, OPTION_FORM, text, "blocking, begun or prepared");
+    return complain_bench(speak, OPTION_FORM, text, "blocking, nonblocking or persistent");
 }
 
 static bool set_overlap(struct twill_bench_options *options, const char *text, bool speak)

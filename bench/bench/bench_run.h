@@ -27,7 +27,7 @@ struct twill_bench_run {
     int rank, size;                /* in comm */
     int world_rank, world_size;
     struct twill_bench_vectors vectors; /* counts and offsets of vector calls */
-    twill_request *persistent;          /* --form prepared: the call being timed */
+    twill_request *persistent;          /* --form persistent: the call being timed */
     struct twill_bench_place *places;   /* of every rank */
     bool one_clock;                     /* all ranks run under one kernel */
     void *allocated[2];                 /* allocations: send, receive */

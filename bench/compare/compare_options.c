@@ -43,7 +43,8 @@ static const struct option long_options[] = {
     {"only", required_argument, NULL, COMPARE_OPTION_ONLY},
     {"peers", required_argument, NULL, COMPARE_OPTION_PEERS},
     {"bind", required_argument, NULL, COMPARE_OPTION_BIND},
-    {"prepared", no_argument, NULL, COMPARE_OPTION_PERSISTENT},
+    {"persistent", no_argument, NULL, COMPARE_OPTION_PERSISTENT},
+    {"prepared", no_argument, NULL, COMPARE_OPTION_PERSISTENT}, /* its name before 0.1.0 */
     {"details", no_argument, NULL, COMPARE_OPTION_DETAILS},
     {"quick", no_argument, NULL, COMPARE_OPTION_QUICK},
     {"list", no_argument, NULL, COMPARE_OPTION_LIST},
@@ -87,7 +88,7 @@ static const char usage[] =
     "      --bind core|none a core for each rank, or unbound (core if there are "
     "enough);\n"
     "                       shared: as core, and hosts share the cores of one machine\n"
-    "      --prepared       twill's persistent calls too\n"
+    "      --persistent     twill's persistent calls too\n"
     "      --turn MS        time for calls in a turn, where calls are short (20)\n"
     "      --details        minimum, median and 99th percentile of every contender\n"
     "      --quick          few sizes, two rounds, short turns: a test\n"

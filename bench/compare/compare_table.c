@@ -198,11 +198,10 @@ void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
             run->bind ? "bound to cores" : "not bound", options->rounds);
     print_hosts(run, out);
     if (options->mpi)
-        fprintf(out,
-                "# +twill: the same program, libtwill-mpi loaded before the MPI; +off: +twill "
-                "with TWILL_MPI=0.\n"
-                "# alloc: memory of MPI_Alloc_mem(), else plain pages; begun: nonblocking calls, "
-                "waited for at once.\n");
+        fprintf(out, "# +twill: the same program, libtwill-mpi loaded before the MPI; +off: +twill "
+                     "with TWILL_MPI=0.\n"
+                     "# alloc: memory of MPI_Alloc_mem(), else plain pages; nonblocking: calls "
+                     "waited for at once.\n");
     else
         fprintf(out,
                 "# plain: pages as malloc maps them; alloc: twill_alloc(). x: the peer's "

@@ -13,8 +13,8 @@ static const struct twill_compare_entry on_one_host[] = {
     {"twill-huge", TWILL, "", "", NULL, false, false, "huge"},
     {"twill-alloc", TWILL, "", "", NULL, false, false, "own"},
     {"twill-heap", TWILL, "", "", "TWILL_HEAP=shared", false, false, "heap"},
-    {"twill-prepared", TWILL, "", "prepared", NULL, false, true, "plain"},
-    {"twill-alloc-prepared", TWILL, "", "prepared", NULL, false, true, "own"},
+    {"twill-persistent", TWILL, "", "persistent", NULL, false, true, "plain"},
+    {"twill-alloc-persistent", TWILL, "", "persistent", NULL, false, true, "own"},
     {"ompi-cma", OPENMPI,
      "--mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism cma", "", NULL, true,
      false, "plain"},
@@ -41,7 +41,7 @@ static const struct twill_compare_entry between_hosts[] = {
     {"fi-pingpong", PINGPONG, "", "fi_pingpong -e rdm -p 'tcp;ofi_rxm'", NULL, false, false, ""},
     {"twill", TWILL, "", "", NULL, false, false, "plain"},
     {"twill-alloc", TWILL, "", "", NULL, false, false, "own"},
-    {"twill-prepared", TWILL, "", "prepared", NULL, false, true, "plain"},
+    {"twill-persistent", TWILL, "", "persistent", NULL, false, true, "plain"},
     {"twill-ofi", TWILL, "", "", "TWILL_PROVIDER=ofi:tcp", false, false, "plain"},
     {"ompi-tcp", OPENMPI, "--mca pml ob1 --mca btl tcp,vader,self", "", NULL, true, false, "plain"},
     {"ompi-tcp2", OPENMPI, "--mca pml ob1 --mca btl tcp,vader,self --mca btl_tcp_links 2", "", NULL,
@@ -63,7 +63,7 @@ static const struct twill_compare_entry between_hosts[] = {
 #define MPI(name, program)                                                                         \
     PAIR_CONTENDER(name, program, NULL, "", "plain"),                                              \
         PAIR_CONTENDER(name "-alloc", program, NULL, "", "own"),                                   \
-        PAIR_CONTENDER(name "-begun", program, NULL, "begun", "plain"),                            \
+        PAIR_CONTENDER(name "-nonblocking", program, NULL, "nonblocking", "plain"),                \
     {                                                                                              \
         name "+off", program, "", "", "TWILL_MPI=0", false, false, "plain"                         \
     }

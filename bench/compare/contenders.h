@@ -34,7 +34,7 @@ struct twill_compare_entry {
     const char *arguments; /* of the program */
     const char *setting;
     bool tunes; /* allocates in calls, so that a tuned variant makes sense */
-    bool rare;  /* only if --prepared or --peers asks for it */
+    bool rare;  /* only if --persistent or --peers asks for it */
     const char *memory;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for any MPI; compiled with its mpicc when a comparison runs. Its own
- * allocator is MPI_Alloc_mem(); with the argument "begun" calls are nonblocking and waited for at
- * once. It does not use twill, but reports if libtwill-mpi should have been loaded before the MPI
- * and was not. */
+ * allocator is MPI_Alloc_mem(); with the argument "nonblocking" calls are nonblocking and waited
+ * for at once. It does not use twill, but reports if libtwill-mpi should have been loaded before
+ * the MPI and was not. */
 #include "peer.h"
 
 #include <dlfcn.h>

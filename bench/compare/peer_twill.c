@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for twill. Its own allocator is twill_alloc(); with the argument
- * "prepared" calls are persistent. */
+ * "persistent" calls are persistent. */
 #include "bench/compare/peer.h"
 #include "lib/twill.h"
 
@@ -31,7 +31,7 @@ static int begin(struct peer *peer)
     struct twill_peer_state *state = calloc(1, sizeof(*state));
     if (state == NULL || twill_init(&state->comm) != TWILL_OK)
         return peer_say(peer, "twill_init");
-    state->persistent = peer->arguments[0] != NULL && strcmp(peer->arguments[0], "prepared") == 0;
+    state->persistent = peer->arguments[0] != NULL && strcmp(peer->arguments[0], "persistent") == 0;
     peer->own = state;
     peer->rank = twill_comm_rank(state->comm);
     peer->size = twill_comm_size(state->comm);

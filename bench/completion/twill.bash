@@ -74,7 +74,7 @@ _twill_bench()
     -a | --average) _twill_words "0 1 2 3" "$word" ;;
     -z | --blocking | -I | --per_iter_timing) _twill_words "0 1" "$word" ;;
     --memory) _twill_words "malloc twill" "$word" ;;
-    --form) _twill_words "blocking begun prepared" "$word" ;;
+    --form) _twill_words "blocking nonblocking persistent" "$word" ;;
     --overlap) _twill_words "test none" "$word" ;;
     --split) _twill_words "$_twill_levels" "$word" ;;
     -J | --output_file | --list | --calibrate) _twill_files "$word" ;;
@@ -110,7 +110,7 @@ _twill_place()
 
 _twill_compare()
 {
-    local options="-n --ranks --max --sizes --rounds --mpi --only --peers --bind --prepared --turn --details --quick
+    local options="-n --ranks --max --sizes --rounds --mpi --only --peers --bind --persistent --turn --details --quick
         --list --timeout --json --csv --plot --work --ucc --oneccl --hosts --agent --congestion --address -h --help -V
         --version"
     local word=${COMP_WORDS[COMP_CWORD]}

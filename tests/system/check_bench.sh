@@ -95,7 +95,7 @@ alltoall 0.75 4 0
 alltoallv 0.75 4 1
 sendrecv 1 1 1
 END
-for form in begun prepared; do
+for form in nonblocking persistent begun; do
     ranks 3 "$bench" allgather -b 12 -e 12K -f 32 -n 3 --form $form -r 1 || fail "--form $form"
     check_rows 3 13 0.6666667 "--form $form" 3
 done

@@ -208,8 +208,8 @@ fi
 
 # More ranks than cores; persistent calls; after an interrupt, all processes and files are gone.
 cores=$(getconf _NPROCESSORS_ONLN)
-expect 0 "# twill-alloc-prepared" "$compare" -n $((cores < 32 ? cores + 1 : 3)) --quick --peers none \
-    --prepared --sizes 8,4K --rounds 1 --timeout 300 --only reduce_scatter,allreduce
+expect 0 "# twill-alloc-persistent" "$compare" -n $((cores < 32 ? cores + 1 : 3)) --quick --peers none \
+    --persistent --sizes 8,4K --rounds 1 --timeout 300 --only reduce_scatter,allreduce
 "$compare" --peers none --rounds 100 --turn 10000 --only allreduce_in >"$scratch/out" 2>"$scratch/err" &
 pid=$!
 wait_for -p $pid grep -q '^# ' "$scratch/out" # the head of the table
