@@ -54,9 +54,12 @@ static inline bool find_nothing(void *user, const void *start, size_t bytes, voi
     return false;
 }
 
-static inline struct twill_transport_counters *counters(struct pair *pair)
+/* Return the counters of a rank's end, with those of its rails. */
+static inline struct twill_transport_counters counters(const struct pair *pair)
 {
-    return &pair->end.transport->counters;
+    struct twill_transport_counters sum;
+    twill_transport_count(pair->end.transport, &sum);
+    return sum;
 }
 
 /* Open an end. ops: how each of two rails is opened; NULL: without rails. */
@@ -133,13 +136,13 @@ static inline bool swap(struct pair *pair)
 static inline bool counted(struct pair *pair, uint64_t made, uint64_t ended, uint64_t hits,
                            int line)
 {
-    struct twill_transport_counters *c = counters(pair);
+    struct twill_transport_counters c = counters(pair);
     return twill_test_note(
-        c->registrations == made && c->deregistrations == ended && c->registration_hits == hits,
+        c.registrations == made && c.deregistrations == ended && c.registration_hits == hits,
         __FILE__, line, "rank %u: %llu registrations, %llu ended, %llu hits, not %llu %llu %llu",
-        pair->end.rank, (unsigned long long)c->registrations,
-        (unsigned long long)c->deregistrations, (unsigned long long)c->registration_hits,
-        (unsigned long long)made, (unsigned long long)ended, (unsigned long long)hits);
+        pair->end.rank, (unsigned long long)c.registrations, (unsigned long long)c.deregistrations,
+        (unsigned long long)c.registration_hits, (unsigned long long)made,
+        (unsigned long long)ended, (unsigned long long)hits);
 }
 
 /* Find the persistent regions of a test, of which `user` lists two. */

@@ -57,11 +57,11 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
         for (unsigned i = 0; i < 100 && swap(&pair); i++)
             if (!counted(&pair, 2, 0, 2 * i, __LINE__))
                 break;
-        struct twill_transport_counters *c = counters(&pair);
-        twill_test_note(c->copied == 0 && c->header_bytes <= 64 * c->messages, __FILE__, __LINE__,
+        struct twill_transport_counters c = counters(&pair);
+        twill_test_note(c.copied == 0 && c.header_bytes <= 64 * c.messages, __FILE__, __LINE__,
                         "%llu bytes copied, %llu bytes of headers for %llu messages",
-                        (unsigned long long)c->copied, (unsigned long long)c->header_bytes,
-                        (unsigned long long)c->messages);
+                        (unsigned long long)c.copied, (unsigned long long)c.header_bytes,
+                        (unsigned long long)c.messages);
         /* Ranges within them, and a range that begins on a page that is locked already. */
         swap_at(&pair, pair.data[0] + 100000, pair.data[1] + 5, 30000);
         counted(&pair, 2, 0, 200, __LINE__);
@@ -98,7 +98,7 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
             munmap(pair.data[i % 2] + skip, PAGE);
             map(pair.data[i % 2] + skip, PAGE);
         }
-        twill_test_note(counters(&pair)->registrations >= 2 + 2 * 6 + 5, __FILE__, __LINE__,
+        twill_test_note(counters(&pair).registrations >= 2 + 2 * 6 + 5, __FILE__, __LINE__,
                         "a page was had anew, the registration was not");
         /* Memory that malloc() unmaps and maps again. */
         for (unsigned i = 0; i < 6; i++) {
