@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one rank's transports offer, by number in the registry. */
-struct offers {
-    uint32_t priority[TWILL_TRANSPORTS_MOST];
-};
-
 /* Return whether this rank asks its transports. That can take 0.1 s of a core and all ranks of a
  * node would get one answer, so only the first asks, unless interfaces or domains are named. */
 static bool asks_transports(const struct twill_transport_params *params, uint32_t rank)
@@ -21,8 +16,8 @@ static bool asks_transports(const struct twill_transport_params *params, uint32_
            params->world->local[rank] == 0;
 }
 
-static void ask_transports(const struct twill_transport_params *params, struct offers *offers,
-                           char (*why)[TWILL_OFFER_BYTES])
+static void ask_transports(const struct twill_transport_params *params,
+                           struct twill_internode_offers *offers, char (*why)[TWILL_OFFER_BYTES])
 {
     const struct twill_transport_ops *ops;
     for (size_t t = 0; (ops = twill_transport_at(t)) != NULL; t++)
@@ -32,7 +27,7 @@ static void ask_transports(const struct twill_transport_params *params, struct o
 
 /* Return the transport with the highest priority, SIZE_MAX if none can carry messages. The first of
  * equals wins; `except` is passed over. */
-static size_t best_offer(const struct offers *offers, size_t except)
+static size_t best_offer(const struct twill_internode_offers *offers, size_t except)
 {
     size_t best = SIZE_MAX;
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
@@ -63,42 +58,45 @@ static void conclude(struct twill_transport_params *params, size_t chosen,
         snprintf(why, why_bytes, "%s%s%s", chosen_text, other[0] != '\0' ? ": " : "", other);
 }
 
-twill_status twill_internode_agree(struct twill_transport_params *params, char *why,
-                                   size_t why_bytes, struct twill_error *error)
+twill_status twill_internode_offer(const struct twill_transport_params *params,
+                                   struct twill_internode_choice *choice,
+                                   struct twill_agreement *agreement, struct twill_error *error)
 {
     size_t size = (size_t)params->oob->size;
-    uint32_t rank = (uint32_t)params->oob->rank, worst_rank = 0;
-    char offer[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES] = {{'\0'}};
-    struct offers mine = {{0}}, least = {{0}}, *all = calloc(size, sizeof(*all));
-    if (all == NULL)
+    *choice = (struct twill_internode_choice){.all = calloc(size, sizeof(*choice->all))};
+    twill_agreement_add(agreement, &choice->own, choice->all, sizeof(choice->own));
+    if (choice->all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for what %zu ranks offer", size);
-    if (asks_transports(params, rank))
-        ask_transports(params, &mine, offer);
+    if (asks_transports(params, (uint32_t)params->oob->rank))
+        ask_transports(params, &choice->own, choice->text);
     else
-        memset(&mine, 0xff, sizeof(mine)); /* no objection */
-    twill_status status = twill_oob_allgather(params->oob, &mine, all, sizeof(mine), error);
-    size_t wanted = best_offer(&mine, SIZE_MAX);
-    least = all[0];
-    for (uint32_t r = 0; status == TWILL_OK && r < size; r++)
+        memset(&choice->own, 0xff, sizeof(choice->own)); /* no objection */
+    return TWILL_OK;
+}
+
+void twill_internode_conclude(struct twill_transport_params *params,
+                              struct twill_internode_choice *choice, char *why, size_t why_bytes)
+{
+    uint32_t rank = (uint32_t)params->oob->rank, worst_rank = 0;
+    const struct twill_internode_offers *all = choice->all;
+    struct twill_internode_offers least = all[0];
+    size_t wanted = best_offer(&choice->own, SIZE_MAX);
+    for (uint32_t r = 0; r < (uint32_t)params->oob->size; r++)
         for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++) {
             if (all[r].priority[t] >= least.priority[t])
                 continue;
             least.priority[t] = all[r].priority[t];
             worst_rank = t == wanted ? r : worst_rank;
         }
-    free(all);
-    if (status == TWILL_OK) {
-        size_t chosen = best_offer(&least, SIZE_MAX);
-        conclude(params, chosen, offer, worst_rank,
-                 chosen != wanted && asks_transports(params, rank), why, why_bytes);
-    }
-    return status;
+    size_t chosen = best_offer(&least, SIZE_MAX);
+    conclude(params, chosen, choice->text, worst_rank,
+             chosen != wanted && asks_transports(params, rank), why, why_bytes);
 }
 
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes)
 {
     char offer[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES] = {{'\0'}};
-    struct offers mine = {{0}};
+    struct twill_internode_offers mine = {{0}};
     ask_transports(params, &mine, offer);
     conclude(params, best_offer(&mine, SIZE_MAX), offer, 0, false, why, why_bytes);
 }

@@ -19,10 +19,21 @@ size_t twill_shm_channel_bytes(uint32_t node_size);
 
 /* --- internode.c: which transport is used between nodes --------------------------------------- */
 
-/* Agree on the transport between nodes: sets params->internode, equal on all ranks, and `why`.
- * Collective. */
-twill_status twill_internode_agree(struct twill_transport_params *params, char *why,
-                                   size_t why_bytes, struct twill_error *error);
+/* What the transports of a rank offer, by number in the registry. */
+struct twill_internode_offers {
+    uint32_t priority[TWILL_TRANSPORTS_MOST];
+};
+/* The agreement on the transport between nodes: offer, exchange, conclude. Conclude sets
+ * params->internode, equal on all ranks, and `why`. The caller frees choice->all. */
+struct twill_internode_choice {
+    struct twill_internode_offers own, *all; /* [size] */
+    char text[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES];
+};
+twill_status twill_internode_offer(const struct twill_transport_params *params,
+                                   struct twill_internode_choice *choice,
+                                   struct twill_agreement *agreement, struct twill_error *error);
+void twill_internode_conclude(struct twill_transport_params *params,
+                              struct twill_internode_choice *choice, char *why, size_t why_bytes);
 /* Predict that decision from what this rank knows, for twill-info. Not collective. */
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
 /* Return the number in the registry of the transport between two ranks; past the end if none. */

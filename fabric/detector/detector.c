@@ -72,37 +72,30 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
     return TWILL_OK;
 }
 
-twill_status twill_detector_open(struct twill_detector **out, struct twill_oob *oob,
-                                 struct twill_error *error)
+twill_status twill_detector_offer(struct twill_detector **out, struct twill_oob *oob, size_t most,
+                                  struct twill_agreement *agreement, struct twill_error *error)
 {
-    struct twill_listen_address mine;
     twill_status status;
     struct twill_detector *detector = calloc(1, sizeof(*detector));
-    *out = NULL;
-    if (!detector)
+    *out = detector;
+    if (!detector) {
+        twill_agreement_add(agreement, NULL, NULL, sizeof(detector->own));
+        (void)twill_hosts_offer(NULL, oob, most, agreement, NULL);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: failure detector: no memory",
                           oob->rank);
+    }
     detector->listener = detector->hosts.set = detector->hosts.keeper = -1;
     detector->rank = oob->rank;
     detector->size = oob->size;
     detector->secret = oob->secret;
     for (size_t i = 0; i < TWILL_DETECTOR_HANDSHAKES; i++)
         detector->handshake[i].fd = -1;
-    TWILL_TRY_OR_FAIL(error, allocate_links(detector, error));
-    if (oob->size > 1) {
-        TWILL_TRY_OR_FAIL(error, listen_here(detector, oob, &mine, error));
-        TWILL_TRY_OR_FAIL(error,
-                          twill_oob_allgather(oob, &mine, detector->place, sizeof(mine), error));
-        for (int r = 0; r < oob->size; r++) {
-            detector->place[r].address[sizeof(mine.address) - 1] = '\0';
-            twill_address_localise(detector->place[r].address, oob->address);
-        }
-    }
-    *out = detector;
-    return TWILL_OK;
-fail:
-    twill_detector_close(detector);
-    return status;
+    status = allocate_links(detector, error);
+    twill_agreement_add(agreement, &detector->own, detector->place, sizeof(detector->own));
+    if (status == TWILL_OK && oob->size > 1)
+        status = listen_here(detector, oob, &detector->own, error);
+    twill_status shares = twill_hosts_offer(detector, oob, most, agreement, error);
+    return status != TWILL_OK ? status : shares;
 }
 
 void twill_detector_close(struct twill_detector *detector)
@@ -121,6 +114,7 @@ void twill_detector_close(struct twill_detector *detector)
     free(detector->taken);
     free(detector->caller);
     free(detector->polls);
+    twill_hosts_opening_end(detector);
     twill_hosts_close(&detector->hosts);
     twill_secret_wipe(detector, sizeof(*detector));
     free(detector);

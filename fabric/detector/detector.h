@@ -13,7 +13,7 @@
 #ifndef TWILL_DETECTOR_H
 #define TWILL_DETECTOR_H
 
-#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/bootstrap/agreement.h"
 
 struct twill_detector;
 
@@ -26,18 +26,29 @@ struct twill_notice {
     uint64_t state[4];   /* of the sender; opaque to the detector */
 };
 
-/* Create a detector. Collective over oob. With a size of 1 it never receives a notification. */
-twill_status twill_detector_open(struct twill_detector **detector, struct twill_oob *oob,
-                                 struct twill_error *error);
+/* A detector is opened in three steps around two exchanges, collective over `oob`. The caller
+ * closes it also after a failure.
+ *
+ *   offer      listen               exchange: address of the listener
+ *   connect    call other hosts     exchange: which calls failed at once
+ *   conclude   wait for connections
+ *
+ * After the first exchange it can be used, without connections between hosts. With a size of 1 it
+ * never receives a notification. most: connections to other hosts that this rank may have. */
+twill_status twill_detector_offer(struct twill_detector **detector, struct twill_oob *oob,
+                                  size_t most, struct twill_agreement *agreement,
+                                  struct twill_error *error);
 void twill_detector_close(struct twill_detector *detector); /* NULL is allowed */
 
-/* Connect the hosts: host[rank] is the number, from 0, of each rank's host. Collective over oob.
- * The lowest rank of each host opens the connections, at most `most` if possible: if there are more
- * other hosts than that, each host is connected to those 1, 2, 4, ... numbers away, and they
- * forward what they detect. Goes on without connections that fail. */
-twill_status twill_detector_connect(struct twill_detector *detector, struct twill_oob *oob,
-                                    const uint32_t *host, size_t most, struct twill_error *error);
-/* Describe the result of twill_detector_connect(). Returns the number of missing connections. */
+/* Connect the hosts: host[rank] is the number, from 0, of each rank's host. The lowest rank of each
+ * host opens the connections, at most `most` if possible: if there are more other hosts than that,
+ * each host is connected to those 1, 2, 4, ... numbers away, and they forward what they detect.
+ * Goes on without connections that fail. */
+twill_status twill_detector_connect(struct twill_detector *detector, const struct twill_oob *oob,
+                                    const uint32_t *host, struct twill_agreement *agreement,
+                                    struct twill_error *error);
+twill_status twill_detector_conclude(struct twill_detector *detector, struct twill_error *error);
+/* Describe the result of twill_detector_conclude(). Returns the number of missing connections. */
 size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes);
 
 /* Report whether the peer is dead. Never blocks; the first calls start a connection. False while in

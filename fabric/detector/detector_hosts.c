@@ -48,6 +48,15 @@ struct omitted {
     uint32_t host[OMITTED];
 };
 
+/* What connecting the hosts needs. */
+struct twill_detector_opening {
+    struct twill_oob brief; /* of the job, with less patience */
+    struct twill_fd_passing fd_passing;
+    struct detector_peer_info own, *infos; /* [size] */
+    struct omitted own_omitted, *omitted;  /* [size] */
+    uint64_t patience_ns;
+};
+
 void twill_hosts_close(struct twill_hosts *hosts)
 {
     for (uint32_t h = 0; hosts->fd != NULL && h < hosts->count; h++)
@@ -265,23 +274,6 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
     return TWILL_OK;
 }
 
-/* Connect to hosts, exchange which attempts failed, and wait for the rest. Collective over oob. */
-static twill_status connect_all_hosts(struct twill_detector *detector, struct twill_oob *oob,
-                                      uint64_t patience, struct twill_error *error)
-{
-    struct omitted mine, *all = calloc((size_t)detector->size, sizeof(*all));
-    if (all == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                          "rank %d: failure detector: no memory for %d ranks", detector->rank,
-                          detector->size);
-    dial_all(detector, &mine);
-    twill_status status = twill_oob_allgather(oob, &mine, all, sizeof(mine), error);
-    if (status == TWILL_OK && is_lowest(detector))
-        status = connect_hosts(detector, all, twill_wire_deadline(patience), error);
-    free(all);
-    return status;
-}
-
 /* Send the epoll instance and the connections into the queue of a socket, hosts->keeper, and leave
  * them there: they stay open as long as any process has that socket. If there are too many, the
  * connections end with the lowest rank instead: the kernel limits the descriptors in all queues of
@@ -352,39 +344,88 @@ static void share_set(struct twill_detector *detector, struct twill_fd_passing *
     }
 }
 
-twill_status twill_detector_connect(struct twill_detector *detector, struct twill_oob *oob,
-                                    const uint32_t *host, size_t most, struct twill_error *error)
+static struct twill_detector_opening *opening_create(const struct twill_oob *oob, size_t most)
+{
+    struct twill_detector_opening *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return NULL;
+    made->brief = (struct twill_oob){.rank = oob->rank, .size = oob->size};
+    memcpy(made->brief.nonce, oob->nonce, sizeof(made->brief.nonce));
+    made->fd_passing.listener = -1;
+    made->own.most = most;
+    made->infos = calloc((size_t)oob->size, sizeof(*made->infos));
+    made->omitted = calloc((size_t)oob->size, sizeof(*made->omitted));
+    return made;
+}
+
+void twill_hosts_opening_end(struct twill_detector *detector)
+{
+    struct twill_detector_opening *opening = detector->opening;
+    if (opening == NULL)
+        return;
+    twill_fd_passing_close(&opening->fd_passing);
+    free(opening->fd_passing.peers);
+    free(opening->infos);
+    free(opening->omitted);
+    free(opening);
+    detector->opening = NULL;
+}
+
+twill_status twill_hosts_offer(struct twill_detector *detector, const struct twill_oob *oob,
+                               size_t most, struct twill_agreement *agreement,
+                               struct twill_error *error)
+{
+    struct twill_detector_opening *o = detector != NULL ? opening_create(oob, most) : NULL;
+    twill_agreement_add(agreement, o != NULL ? &o->own : NULL, o != NULL ? o->infos : NULL,
+                        sizeof(struct detector_peer_info));
+    if (detector != NULL)
+        detector->opening = o;
+    if (o == NULL || o->infos == NULL || o->omitted == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                          "rank %d: failure detector: no memory for %d ranks", oob->rank,
+                          oob->size);
+    if (oob->size == 1)
+        return TWILL_OK;
+    detector->hosts.set = epoll_create1(EPOLL_CLOEXEC);
+    o->own.cause = (uint32_t)twill_fd_passing_listen(&o->fd_passing, &o->brief);
+    if (o->own.cause == TWILL_SHARE_FINE && detector->hosts.set < 0)
+        o->own.cause = TWILL_SHARE_DESCRIPTORS;
+    o->own.name = o->fd_passing.name;
+    o->own.key = o->fd_passing.key;
+    return TWILL_OK;
+}
+
+twill_status twill_detector_connect(struct twill_detector *detector, const struct twill_oob *oob,
+                                    const uint32_t *host, struct twill_agreement *agreement,
+                                    struct twill_error *error)
 {
     struct twill_hosts *hosts = &detector->hosts;
-    uint64_t patience = twill_min(SET_UP_NS, oob->timeout_ns / 4);
-    struct twill_oob brief = {.rank = oob->rank, .size = oob->size, .timeout_ns = 2 * patience};
-    struct twill_fd_passing fd_passing;
-    struct detector_peer_info mine = {.most = most};
+    struct twill_detector_opening *o = detector->opening;
+    uint64_t most = UINT64_MAX;
+    o->patience_ns = twill_min(SET_UP_NS, oob->timeout_ns / 4);
+    o->brief.timeout_ns = 2 * o->patience_ns;
+    twill_agreement_add(agreement, &o->own_omitted, o->omitted, sizeof(o->own_omitted));
+    for (int r = 0; r < detector->size; r++) {
+        detector->place[r].address[sizeof(detector->place[r].address) - 1] = '\0';
+        twill_address_localise(detector->place[r].address, oob->address);
+    }
     TWILL_TRY(error, number_hosts(detector, host, error));
-    memcpy(brief.nonce, oob->nonce, sizeof(brief.nonce));
-    struct detector_peer_info *infos = calloc((size_t)detector->size, sizeof(*infos));
-    if (infos == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                          "rank %d: failure detector: no memory for %d ranks", detector->rank,
-                          detector->size);
-    hosts->set = epoll_create1(EPOLL_CLOEXEC);
-    mine.cause = (uint32_t)twill_fd_passing_listen(&fd_passing, &brief);
-    if (mine.cause == TWILL_SHARE_FINE && hosts->set < 0)
-        mine.cause = TWILL_SHARE_DESCRIPTORS;
-    mine.name = fd_passing.name;
-    mine.key = fd_passing.key;
-    twill_status status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
     for (uint32_t h = 0; h < hosts->count; h++)
-        most = twill_min(most, (size_t)infos[hosts->lowest[h]].most);
+        most = twill_min(most, o->infos[hosts->lowest[h]].most);
     hosts->all = hosts->count <= most + 1;
-    if (status == TWILL_OK)
-        status = connect_all_hosts(detector, oob, patience, error);
-    if (status == TWILL_OK)
-        share_set(detector, &fd_passing, infos);
-    twill_fd_passing_close(&fd_passing);
-    free(fd_passing.peers);
-    free(infos);
-    return status;
+    dial_all(detector, &o->own_omitted);
+    return TWILL_OK;
+}
+
+twill_status twill_detector_conclude(struct twill_detector *detector, struct twill_error *error)
+{
+    struct twill_detector_opening *o = detector->opening;
+    if (is_lowest(detector))
+        TWILL_TRY(error,
+                  connect_hosts(detector, o->omitted, twill_wire_deadline(o->patience_ns), error));
+    share_set(detector, &o->fd_passing, o->infos);
+    twill_hosts_opening_end(detector);
+    return TWILL_OK;
 }
 
 size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes)

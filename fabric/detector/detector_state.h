@@ -89,7 +89,7 @@ struct twill_hosts {
     uint8_t *state;   /* [count] enum twill_host_state */
 };
 
-/* The failure detector of one rank: created by twill_detector_open(); one thread at a time. */
+/* The failure detector of one rank: created by twill_detector_offer(); one thread at a time. */
 struct twill_detector {
     struct twill_secret secret; /* of this run */
     struct twill_rejected rejected;
@@ -103,6 +103,8 @@ struct twill_detector {
     struct pollfd *polls;                 /* [capacity] */
     struct twill_handshake handshake[TWILL_DETECTOR_HANDSHAKES];
     struct twill_hosts hosts;
+    struct twill_listen_address own;        /* sent to the others */
+    struct twill_detector_opening *opening; /* detector_hosts.c; until it is concluded */
 };
 
 /* --- detector.c ------------------------------------------------------------------------------ */
@@ -120,6 +122,11 @@ int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
 /* --- detector_hosts.c ------------------------------------------------------------------------ */
 void twill_hosts_close(struct twill_hosts *hosts);
+/* Listen for the other ranks of this host, and add what they need. */
+twill_status twill_hosts_offer(struct twill_detector *detector, const struct twill_oob *oob,
+                               size_t most, struct twill_agreement *agreement,
+                               struct twill_error *error);
+void twill_hosts_opening_end(struct twill_detector *detector);
 /* Check which connections between hosts have ended. */
 void twill_hosts_poll(struct twill_detector *detector);
 /* Suspect a host, whose connection ended here or at another host, and notify neighbours. */

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* First exchange: status and limits of a rank. */
+#define SHORT_ADDRESS 128 /* bytes of an address that travels with the limits */
+
+/* First exchange: status, limits and, if it is short, the address of a rank. */
 struct ofi_peer_info {
     uint32_t wire; /* TWILL_OFI_WIRE: version and byte order */
     int32_t status;
@@ -22,6 +24,7 @@ struct ofi_peer_info {
     uint64_t max_message;
     char provider[32];
     char message[192]; /* when status is not OK */
+    unsigned char address[SHORT_ADDRESS];
 };
 
 /* Return the address of the own endpoint in *address, which the caller frees, also on failure. */
@@ -93,7 +96,7 @@ static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
 }
 
 static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi_peer_info *mine,
-                           size_t address_bytes, twill_status local,
+                           const unsigned char *address, size_t address_bytes, twill_status local,
                            const struct twill_error *error)
 {
     memset(mine, 0, sizeof(*mine));
@@ -109,27 +112,34 @@ static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi
     mine->protocol = endpoint->fi.info->ep_attr->protocol;
     mine->address_format = endpoint->fi.info->addr_format;
     mine->address_bytes = (uint32_t)address_bytes;
+    if (address_bytes <= SHORT_ADDRESS)
+        memcpy(mine->address, address, address_bytes);
     mine->tag_bits = endpoint->matching.tag_bits;
     mine->max_message = endpoint->limits.max_message;
     snprintf(mine->provider, sizeof(mine->provider), "%s",
              endpoint->fi.info->fabric_attr->prov_name);
 }
 
-/* Second exchange: the addresses, padded to the longest. */
+/* Take the addresses of all ranks, padded to the longest. If that is long, exchange them. */
 static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
-                                     const unsigned char *address, size_t bytes,
-                                     struct twill_error *error)
+                                     const struct ofi_peer_info *all, const unsigned char *address,
+                                     size_t bytes, struct twill_error *error)
 {
-    endpoint->addresses.bytes = calloc(endpoint->size, endpoint->addresses.stride);
-    unsigned char *mine = calloc(1, endpoint->addresses.stride);
+    size_t stride = endpoint->addresses.stride;
+    endpoint->addresses.bytes = calloc(endpoint->size, stride);
+    unsigned char *mine = calloc(1, stride);
     if (endpoint->addresses.bytes == NULL || mine == NULL) {
         free(mine);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u addresses",
                           endpoint->size);
     }
     memcpy(mine, address, bytes);
-    twill_status status = twill_oob_allgather(endpoint->params.oob, mine, endpoint->addresses.bytes,
-                                              endpoint->addresses.stride, error);
+    twill_status status = TWILL_OK;
+    for (uint32_t r = 0; stride <= SHORT_ADDRESS && r < endpoint->size; r++)
+        memcpy(endpoint->addresses.bytes + r * stride, all[r].address, stride);
+    if (stride > SHORT_ADDRESS)
+        status = twill_oob_allgather(endpoint->params.oob, mine, endpoint->addresses.bytes, stride,
+                                     error);
     free(mine);
     return status;
 }
@@ -195,7 +205,7 @@ static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
         endpoint->addresses.length[r] = all[r].address_bytes;
     endpoint->limits.eager =
         twill_min(TWILL_OFI_EAGER, endpoint->limits.max_message - sizeof(struct twill_ofi_header));
-    TWILL_TRY(error, gather_addresses(endpoint, address, mine->address_bytes, error));
+    TWILL_TRY(error, gather_addresses(endpoint, all, address, mine->address_bytes, error));
     return endpoint->matching.directed ? insert_all(endpoint, error) : TWILL_OK;
 }
 
@@ -207,7 +217,7 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
     struct ofi_peer_info mine;
     if (local == TWILL_OK)
         local = own_address(endpoint, &address, &bytes, error);
-    fill_peer_info(endpoint, &mine, bytes, local, error);
+    fill_peer_info(endpoint, &mine, address, bytes, local, error);
     if (local == TWILL_OK)
         describe_address(endpoint, address, bytes);
     struct ofi_peer_info *all = calloc(endpoint->size, sizeof(*all));

@@ -157,6 +157,8 @@ struct opening {
     uint32_t *label;                  /* [size] */
     bool probes;                      /* single-copy access is to be tried */
     char how[240];                    /* result of that */
+    bool chooses;                     /* the transport between nodes is to be chosen */
+    struct twill_internode_choice choice;
 };
 
 static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *comm)
@@ -187,6 +189,11 @@ static twill_status offer_members(struct opening *o)
         status = twill_single_copy_derive(&comm->links.single_copy, o->parent->links.single_copy,
                                           o->parent->world, o->ranks, comm->world, comm->rank,
                                           &comm->error);
+    o->chooses = twill_comm_chooses_internode(comm);
+    if (o->chooses) {
+        twill_status offers = twill_comm_offer_internode(comm, &o->choice, &o->agreement);
+        status = status != TWILL_OK ? status : offers;
+    }
     if (status == TWILL_OK && (o->numbers == NULL || o->label == NULL))
         status = TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     return status;
@@ -272,6 +279,8 @@ static twill_status open_members(struct opening *o)
     TWILL_TRY(error, take_number(o));
     TWILL_TRY(error, twill_agreement_exchange(&o->agreement, attach_members(o), error));
     TWILL_TRY(error, conclude_members(o));
+    if (o->chooses)
+        twill_comm_conclude_internode(comm, &o->choice);
     TWILL_TRY(error, twill_comm_open_transports(comm));
     TWILL_TRY(error, twill_context_add(comm->context, comm, error));
     twill_status status = twill_agreement_exchange(&o->agreement, TWILL_OK, error);
@@ -304,6 +313,7 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
     twill_status status = open_members(&opening);
     free(opening.numbers);
     free(opening.label);
+    free(opening.choice.all);
     if (status != TWILL_OK) {
         *error = comm->error;
         twill_comm_close(comm);

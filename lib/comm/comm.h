@@ -166,7 +166,14 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
-/* lib/comm/comm_transports.c. Open the transports that the ranks need. Collective. */
+/* lib/comm/comm_transports.c. The transport between nodes is chosen once, with the context's own
+ * communicator, which has all ranks. */
+bool twill_comm_chooses_internode(const struct twill_comm *comm);
+twill_status twill_comm_offer_internode(struct twill_comm *comm,
+                                        struct twill_internode_choice *choice,
+                                        struct twill_agreement *agreement);
+void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
+/* Open the transports that the ranks need. Collective. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);

@@ -95,17 +95,26 @@ void twill_context_preview(struct twill_context *context)
     twill_context_note(context, "why that: %s", why);
 }
 
-/* Agree on the transport between nodes: once, with the context's own communicator, which has all
- * ranks. */
-static twill_status agree_on_between(struct twill_comm *comm, struct twill_transport_params *params)
+bool twill_comm_chooses_internode(const struct twill_comm *comm)
+{
+    return comm->oob == comm->context->job.oob && comm->world->nodes > 1;
+}
+
+twill_status twill_comm_offer_internode(struct twill_comm *comm,
+                                        struct twill_internode_choice *choice,
+                                        struct twill_agreement *agreement)
+{
+    struct twill_transport_params params = params_of(comm);
+    return twill_internode_offer(&params, choice, agreement, &comm->error);
+}
+
+void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice)
 {
     char why[320];
-    if (comm->oob != comm->context->job.oob || comm->world->nodes == 1)
-        return TWILL_OK;
-    TWILL_TRY(&comm->error, twill_internode_agree(params, why, sizeof(why), &comm->error));
-    comm->context->transports.internode = params->internode;
+    struct twill_transport_params params = params_of(comm);
+    twill_internode_conclude(&params, choice, why, sizeof(why));
+    comm->context->transports.internode = params.internode;
     twill_context_note(comm->context, "between nodes: %s", why);
-    return TWILL_OK;
 }
 
 /* Limit segments to the transport's best message size in a ring over the nodes, unless
@@ -125,7 +134,6 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
 {
     struct twill_error *error = &comm->error;
     struct twill_transport_params params = params_of(comm);
-    TWILL_TRY(error, agree_on_between(comm, &params));
     uint32_t needed = transports_needed(&params);
     uint8_t place[32] = {0}; /* of registry entry t in comm->links.transport */
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {

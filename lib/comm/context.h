@@ -177,8 +177,12 @@ void twill_context_note_nics(struct twill_context *context);
  * lib/comm/comm_transports.c */
 void twill_context_preview(struct twill_context *context);
 
-/* lib/health/notification.c. Open the failure detector. Collective over the job. */
-twill_status twill_context_open_detector(struct twill_context *context);
+/* lib/health/notification.c. Open the failure detector: offer it, to be exchanged with others, when
+ * it is clear that there are several nodes, and conclude when the nodes are known. Conclude is
+ * collective over the job: one exchange, or two if it was not offered. */
+twill_status twill_context_offer_detector(struct twill_context *context,
+                                          struct twill_agreement *agreement);
+twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/memory/heap_open.c. What ranks exchange about their heaps before opening them. */
 struct twill_heap_info {

@@ -15,20 +15,34 @@
 
 /* Connections between hosts take at most a quarter of this process's descriptors, divided among the
  * ranks that are its threads. */
-twill_status twill_context_open_detector(struct twill_context *context)
+twill_status twill_context_offer_detector(struct twill_context *context,
+                                          struct twill_agreement *agreement)
 {
     struct rlimit files;
-    char text[160];
     size_t most = MOST_HOSTS;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
         most = twill_min(most, (size_t)files.rlim_cur / 4);
-    TWILL_TRY(&context->error,
-              twill_detector_open(&context->health.detector, context->job.oob, &context->error));
-    TWILL_TRY(&context->error,
-              twill_detector_connect(context->health.detector, context->job.oob,
-                                     context->job.world.node, most / context->job.threads,
-                                     &context->error));
-    size_t missing = twill_detector_describe(context->health.detector, text, sizeof(text));
+    return twill_detector_offer(&context->health.detector, context->job.oob,
+                                most / context->job.threads, agreement, &context->error);
+}
+
+twill_status twill_context_conclude_detector(struct twill_context *context)
+{
+    struct twill_error *error = &context->error;
+    struct twill_agreement agreement = {.oob = context->job.oob};
+    struct twill_detector *detector = context->health.detector;
+    char text[160];
+    twill_status status = TWILL_OK;
+    if (detector == NULL) { /* ranks of a host could not share memory */
+        status = twill_context_offer_detector(context, &agreement);
+        TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
+        detector = context->health.detector;
+    }
+    status = twill_detector_connect(detector, context->job.oob, context->job.world.node, &agreement,
+                                    error);
+    TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
+    TWILL_TRY(error, twill_detector_conclude(detector, error));
+    size_t missing = twill_detector_describe(detector, text, sizeof(text));
     twill_context_note(context, "failure detector: %s", text);
     if (missing > 0)
         twill_say(&context->log, TWILL_LOG_WARN,

@@ -6,6 +6,7 @@
 #include "fabric/detector/detector.h"
 #include "tests/support/job_ranks.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,13 +18,23 @@ struct test_detector {
     struct twill_error error;
 };
 
+/* Create a detector without connections between hosts. */
+static inline twill_status test_detector_start(struct twill_detector **detector,
+                                               struct twill_oob *oob, size_t most,
+                                               struct twill_error *error)
+{
+    struct twill_agreement agreement = {.oob = oob};
+    twill_status status = twill_detector_offer(detector, oob, most, &agreement, error);
+    return twill_agreement_exchange(&agreement, status, error);
+}
+
 static inline bool test_detector_open(struct test_detector *w, const struct twill_test_job *job,
                                       int rank)
 {
     memset(w, 0, sizeof(*w));
     twill_status status = twill_test_job_open(job, rank, &w->oob, &w->error);
     if (status == TWILL_OK)
-        status = twill_detector_open(&w->detector, w->oob, &w->error);
+        status = test_detector_start(&w->detector, w->oob, 0, &w->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
                            w->error.message);
 }
@@ -73,7 +84,15 @@ static inline void notify(struct test_detector *w, int rank, uint32_t comm)
                           TWILL_TEST_PATIENCE);
 }
 
-/* Return the port of rank 0's detector: the listening socket that this process opened last. */
+static inline bool is_tcp(int fd)
+{
+    int protocol = 0;
+    socklen_t length = sizeof(protocol);
+    return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+           protocol == IPPROTO_TCP;
+}
+
+/* Return the port of rank 0's detector: the TCP socket that this process listened on last. */
 static inline int newest_listener(void)
 {
     struct twill_endpoint endpoint;
@@ -81,7 +100,7 @@ static inline int newest_listener(void)
     for (int fd = 0; fd < 256; fd++) {
         int on = 0;
         socklen_t length = sizeof(on);
-        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) == 0 && on &&
+        if (is_tcp(fd) && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) == 0 && on &&
             twill_socket_name(fd, false, &endpoint))
             port = endpoint.port;
     }

@@ -75,7 +75,9 @@ static void fuzz_detector(int mode, const uint8_t *data, size_t size)
     struct twill_session session;
     struct sockaddr_storage address;
     socklen_t length;
-    must(twill_detector_open(&detector, &oob, NULL) == TWILL_OK);
+    struct twill_agreement agreement = {.oob = &oob};
+    must(twill_detector_offer(&detector, &oob, 0, &agreement, NULL) == TWILL_OK);
+    must(twill_agreement_exchange(&agreement, TWILL_OK, NULL) == TWILL_OK);
     must(twill_endpoint_address("127.0.0.1", (uint16_t)detector->place[0].port, &address, &length));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     must(connect(fd, (struct sockaddr *)&address, length) == 0);

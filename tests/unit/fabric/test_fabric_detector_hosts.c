@@ -28,12 +28,6 @@ struct connected {
     bool before[FILES]; /* descriptors of other things */
 };
 
-static bool is_tcp(int fd)
-{
-    struct twill_endpoint endpoint;
-    return twill_socket_name(fd, false, &endpoint);
-}
-
 /* Rank 0 has no address of rank 1, or that of another listener. A rank that waits longer than the
  * timeout of the others' bootstrap fails them. */
 static void mislead(struct test_detector *w, const struct hosts_place *place, int rank)
@@ -58,11 +52,16 @@ static bool connect_all(struct connected *c, struct hosts_place *place, int rank
     for (int fd = 0; fd < FILES; fd++)
         c->before[fd] = is_tcp(fd);
     if (status == TWILL_OK)
-        status = twill_detector_open(&w->detector, w->oob, &w->error);
+        status = test_detector_start(&w->detector, w->oob, place->most, &w->error);
     if (status == TWILL_OK)
         mislead(w, place, rank);
+    struct twill_agreement agreement = {.oob = w->oob};
+    if (status == TWILL_OK) {
+        status = twill_detector_connect(w->detector, w->oob, place->host, &agreement, &w->error);
+        status = twill_agreement_exchange(&agreement, status, &w->error);
+    }
     if (status == TWILL_OK)
-        status = twill_detector_connect(w->detector, w->oob, place->host, place->most, &w->error);
+        status = twill_detector_conclude(w->detector, &w->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
                            w->error.message);
 }

@@ -4,7 +4,7 @@
  * authenticated, nothing crashes or stays open, and the ranks still connect. */
 #include "fabric/bootstrap/bootstrap_tcp.h"
 #include "fabric/detector/detector_state.h"
-#include "tests/support/job_ranks.h"
+#include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
 #include "tests/support/numbers.h"
 
@@ -283,7 +283,7 @@ static void rank_detects(int rank, int size, twill_bootstrap *unused, void *user
     (void)unused;
     (void)size;
     TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
-    TWILL_CHECK_OK(&error, twill_detector_open(&detector, oob, &error));
+    TWILL_CHECK_OK(&error, test_detector_start(&detector, oob, 0, &error));
     if (rank == 0) {
         while (!twill_detector_poll(detector, &notice) && !twill_test_failed())
             usleep(100);

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -71,7 +72,12 @@ static void rank_agrees(int rank, int size, twill_bootstrap *caller, void *user)
     char why[256];
     TWILL_CHECK(twill_test_world(&world, (uint32_t)size, 1));
     struct twill_transport_params params = {.oob = oob, .world = &world, .provider = c->provider};
-    TWILL_CHECK_OK(&error, twill_internode_agree(&params, why, sizeof(why), &error));
+    struct twill_agreement agreement = {.oob = oob};
+    struct twill_internode_choice choice;
+    twill_status status = twill_internode_offer(&params, &choice, &agreement, &error);
+    TWILL_CHECK_OK(&error, twill_agreement_exchange(&agreement, status, &error));
+    twill_internode_conclude(&params, &choice, why, sizeof(why));
+    free(choice.all);
     const char *name = params.internode != NULL ? params.internode->name : NULL;
     twill_test_note(name == NULL ? c->chosen == NULL
                                  : c->chosen != NULL && strcmp(name, c->chosen) == 0,
