@@ -398,9 +398,9 @@ enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_pas
 void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
                               struct twill_agreement *agreement)
 {
-    const uint32_t *job = fd_passing->oob->job;
     if (fd_passing->lost == UINT32_MAX)
         return;
+    const uint32_t *job = fd_passing->oob->job;
     twill_agreement_suspect(
         agreement, fd_passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
         "%s lost %s while memory was being shared (%s)",
