@@ -7,6 +7,7 @@
 copy=$scratch/twill
 mkdir "$copy"
 (cd "${TEST_SOURCE:-$here/..}" && tar --exclude='./build*' --exclude='./.git' -cf - .) | tar -xf - -C "$copy"
+export CCACHE_BASEDIR="$copy" # see run.sh: its path is another one each time
 # shellcheck disable=SC2034 # read by expect
 patience=1300 # it builds
 expect 0 "== 7. Done" sh "$copy/examples/quickstart.sh"
