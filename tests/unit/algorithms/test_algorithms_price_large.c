@@ -55,10 +55,10 @@ static void each_shape(const struct twill_world *world, enum twill_collective co
     }
 }
 
-/* Return whether to skip a case: sanitizers run each world with one of the two machines. */
+/* Return whether to skip a case: sanitizers run one in eight, which takes the same code. */
 static bool left_out(size_t machine, size_t number)
 {
-    return TEST_SLOW && (machine + number) % 2 != 0;
+    return TEST_SLOW && (machine + number) % 8 != 0;
 }
 
 static struct twill_candidates *candidates_of(const struct twill_world *world,
@@ -228,7 +228,7 @@ static void test_brute_force(void **state)
             check_choice(b, &world, collective);
             twill_world_destroy(&world);
         }
-    assert_true(modes[TWILL_PRICE_ONE_NODE] > (TEST_SLOW ? 50 : 100));
+    assert_true(modes[TWILL_PRICE_ONE_NODE] > (TEST_SLOW ? 12 : 100));
     free(b);
 }
 
@@ -245,13 +245,15 @@ static void test_scaled(void **state)
     assert_non_null(b);
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(worlds) * 3; i++) {
+            if (left_out(m, i))
+                continue;
             struct twill_world world;
             make_large_world(&world, worlds[i / 3].nodes, worlds[i / 3].each);
             brute_force(b, &world, collectives[i % 3], model);
             check_near(b, &world, 25, modes);
             twill_world_destroy(&world);
         }
-    assert_true(modes[TWILL_PRICE_SCALED] > 20);
+    assert_true(modes[TWILL_PRICE_SCALED] > (TEST_SLOW ? 2 : 20));
     free(b);
 }
 
@@ -400,7 +402,7 @@ static void test_one_node_more(void **state)
         for (uint32_t each = 1; each <= 8; each *= 8) {
             uint64_t before[PRICE_LARGE_SIZES], now[PRICE_LARGE_SIZES];
             for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++) {
-                if (nodes[i] * each > 8192)
+                if (nodes[i] * each > (TEST_SLOW ? 128 : 8192))
                     break;
                 shapes_best(now, &(struct priced_shape){nodes[i], each}, model);
                 if (i > 0 && nodes[i] == nodes[i - 1] + 1)

@@ -28,6 +28,17 @@ static uint16_t bf16_of(int value)
     return (uint16_t)(bits >> 16);
 }
 
+/* Map memory in huge pages: most of the time would be page faults otherwise. */
+static void *map_large(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
 static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
@@ -38,10 +49,8 @@ static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *us
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     TWILL_CHECK(status == TWILL_OK);
-    uint16_t *x = mmap(NULL, LARGE_COUNT * sizeof(*x), PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TWILL_CHECK(x != MAP_FAILED);
-    (void)madvise(x, LARGE_COUNT * sizeof(*x), MADV_HUGEPAGE);
+    uint16_t *x = map_large(LARGE_COUNT * sizeof(*x));
+    TWILL_CHECK(x != NULL);
     for (size_t i = 0; i < LARGE_COUNT; i += EVERY)
         x[i] = bf16_of(rank + 1 + (int)(i / EVERY % 50));
     x[LARGE_COUNT - 1] = bf16_of(7 * (rank + 1));
@@ -92,11 +101,8 @@ static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     TWILL_CHECK(status == TWILL_OK);
-    uint8_t *src = mmap(NULL, 2 * LARGE_SHARD, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    uint8_t *dst = mmap(NULL, 2 * LARGE_SHARD, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TWILL_CHECK(src != MAP_FAILED && dst != MAP_FAILED);
+    uint8_t *src = map_large(2 * LARGE_SHARD), *dst = map_large(2 * LARGE_SHARD);
+    TWILL_CHECK(src != NULL && dst != NULL);
     for (int shard = 0; shard < size; shard++)
         put_bytes(src + (size_t)shard * LARGE_SHARD, rank, shard);
     TWILL_CHECK(twill_alltoall(comm, src, dst, LARGE_SHARD, TWILL_U8) == TWILL_OK);
