@@ -138,7 +138,13 @@ void twill_text_plain(char *text, size_t bytes);
 /* Fill memory with random bytes of the kernel, up to 256. Returns false with errno on failure. */
 bool twill_random(void *bytes, size_t count);
 
-/* Add to a counter that other threads may read at any time. One thread adds at a time. */
+/* Set a counter, or add to it, that other threads may read at any time. One thread changes it at a
+ * time. */
+static inline void twill_counter_set(uint64_t *counter, uint64_t value)
+{
+    __atomic_store_n(counter, value, __ATOMIC_RELAXED);
+}
+
 static inline void twill_counter_add(uint64_t *counter, uint64_t more)
 {
     __atomic_store_n(counter, *counter + more, __ATOMIC_RELAXED);

@@ -14,7 +14,9 @@ struct agreement_status {
 void twill_agreement_add(struct twill_agreement *agreement, const void *mine, void *all,
                          size_t bytes)
 {
-    agreement->part[agreement->parts++] = (struct twill_agreement_part){mine, all, bytes};
+    if (agreement->parts < TWILL_AGREEMENT_PARTS)
+        agreement->part[agreement->parts] = (struct twill_agreement_part){mine, all, bytes};
+    agreement->parts++;
 }
 
 void twill_agreement_suspect(struct twill_agreement *agreement, twill_status status,
@@ -69,7 +71,9 @@ static twill_status check_status(const struct twill_oob *oob, int rank,
     if (error != NULL)
         twill_error_clear(error);
     (void)twill_rank_text(oob->job, (uint32_t)rank, name);
-    bool named = strncmp(theirs->message, name, strlen(name)) == 0;
+    size_t length = strlen(name);
+    bool named = strncmp(theirs->message, name, length) == 0 &&
+                 (theirs->message[length] == ':' || theirs->message[length] == ' ');
     return TWILL_FAIL(error, (twill_status)theirs->status, "%s%s%.*s", named ? "" : name,
                       named ? "" : ": ", (int)sizeof(theirs->message) - 1, theirs->message);
 }
@@ -94,6 +98,9 @@ twill_status twill_agreement_exchange(struct twill_agreement *agreement, twill_s
 {
     struct twill_oob *oob = agreement->oob;
     size_t size = (size_t)oob->size, bytes = sizeof(struct agreement_status);
+    if (agreement->parts > TWILL_AGREEMENT_PARTS)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "%zu parts of an exchange are more than %d",
+                          agreement->parts, TWILL_AGREEMENT_PARTS);
     for (size_t i = 0; i < agreement->parts; i++)
         bytes += agreement->part[i].bytes;
     unsigned char *mine = calloc(1, bytes), *all = calloc(size, bytes);

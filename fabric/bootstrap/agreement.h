@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One all-gather for all that several modules must exchange at a point of set-up. Each module adds
  * a part; the exchange sends all parts together with this rank's status, so that a rank that has
- * failed still takes part and every rank learns which one failed and why. All ranks add parts of
- * the same sizes in the same order. */
+ * failed before it still takes part and every rank learns which one failed and why. All ranks add
+ * parts of the same sizes in the same order. */
 #ifndef TWILL_AGREEMENT_H
 #define TWILL_AGREEMENT_H
 
@@ -22,9 +22,9 @@ struct twill_agreement {
     struct twill_error suspicion; /* status TWILL_OK: none */
 };
 
-/* Add a part: `bytes` at `mine` are sent, and every rank's are stored at all[0 .. size-1]. Both
- * stay valid until the exchange. mine NULL sends zeros and all NULL drops what arrives: so a module
- * that has failed adds its part nevertheless. */
+/* Add a part, one of at most TWILL_AGREEMENT_PARTS: `bytes` at `mine` are sent, and every rank's
+ * are stored at all[0 .. size-1]. Both stay valid until the exchange. mine NULL sends zeros and all
+ * NULL drops what arrives: so a module that has failed adds its part nevertheless. */
 void twill_agreement_add(struct twill_agreement *agreement, const void *mine, void *all,
                          size_t bytes);
 /* Say what to report if the exchange itself fails: this rank has already lost contact with

@@ -33,8 +33,9 @@ struct twill_notice {
  *   connect    call other hosts     exchange: which calls failed at once
  *   conclude   wait for connections
  *
- * After the first exchange it can be used, without connections between hosts. With a size of 1 it
- * never receives a notification. most: connections to other hosts that this rank may have. */
+ * From `connect` on it can be used, without connections between hosts until it is concluded. With a
+ * size of 1 it never receives a notification. most: connections to other hosts that this rank may
+ * have. */
 twill_status twill_detector_offer(struct twill_detector **detector, struct twill_oob *oob,
                                   size_t most, struct twill_agreement *agreement,
                                   struct twill_error *error);

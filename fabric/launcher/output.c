@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Standard output and standard error of twillrun. Nothing here blocks: what a pipe without a reader
- * does not take is queued, so that ranks, deadlines and signals are served meanwhile. O_NONBLOCK
- * would also be set for all other processes that have the pipe or terminal, so twillrun opens it
- * again. */
+ * does not take is queued, so that deadlines, signals and the ranks of this host are served
+ * meanwhile. O_NONBLOCK would also be set for all other processes that have the pipe or terminal,
+ * so twillrun opens it again. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>

@@ -18,14 +18,15 @@
     4096               /* clipped by the kernel (somaxconn); unrelated processes can fill it */
 #define MAX_PENDING 16 /* accepted, not yet authenticated */
 #define RETRY_MS    1
-#define PROBE_NS    UINT64_C(100000000) /* between probes of peers that have not connected */
+#define PROBE_NS    UINT64_C(100000000)  /* before peers that have not connected are probed */
+#define PROBE_MOST  UINT64_C(1600000000) /* between probes, as each takes a place in a backlog */
 
 struct hello {
     uint8_t nonce[TWILL_NONCE_BYTES];
     uint64_t key;
     uint32_t rank;
     uint32_t version;
-    uint64_t word; /* belongs to the file */
+    uint64_t token_at; /* offset of the token in the file */
 };
 #define HELLO_VERSION 0x74770002u
 
@@ -81,7 +82,7 @@ static int send_hello(const struct twill_fd_passing *fd_passing, int to, bool wi
     struct hello hello = {.key = fd_passing->key,
                           .rank = (uint32_t)fd_passing->oob->rank,
                           .version = HELLO_VERSION,
-                          .word = fd_passing->word};
+                          .token_at = fd_passing->token_at};
     memcpy(hello.nonce, fd_passing->oob->nonce, sizeof(hello.nonce));
     if (twill_fds_send(to, &hello, sizeof(hello), &fd_passing->file, with_file ? 1 : 0))
         return 1;
@@ -217,7 +218,7 @@ static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
         return TWILL_SHARE_DESCRIPTORS;
     fd_passing->lost = UINT32_MAX;
     peer->fd = fd;
-    peer->word = hello.word;
+    peer->token_at = hello.token_at;
     return TWILL_SHARE_FINE;
 }
 
@@ -352,7 +353,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
     struct twill_fd_passing *fd_passing = exchange->fd_passing;
     uint64_t deadline = twill_now() + fd_passing->oob->timeout_ns;
-    uint64_t probe = twill_now() + PROBE_NS;
+    uint64_t interval = PROBE_NS, probe = twill_now() + interval;
     for (bool over = false; !over;) {
         size_t missing, unsent;
         over = twill_now() > deadline; /* before the work: one last round after a late wake-up */
@@ -364,7 +365,8 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
             return cause;
         if (twill_now() > probe) {
             cause = probe_peers(fd_passing);
-            probe = twill_now() + PROBE_NS;
+            interval = twill_min(2 * interval, PROBE_MOST);
+            probe = twill_now() + interval;
         }
         if (cause != TWILL_SHARE_FINE)
             return cause;
@@ -406,7 +408,7 @@ void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
         "%s lost %s while memory was being shared (%s)",
         TWILL_RANK_NAME(job, fd_passing->oob->rank), TWILL_RANK_NAME(job, fd_passing->lost),
         fd_passing->late ? twill_fd_passing_phase_text((int32_t)fd_passing->phase)
-                         : "it died, or lost a rank itself");
+                         : "it died, lost a rank itself, or cannot be seen from here");
 }
 
 void twill_fd_passing_close(struct twill_fd_passing *fd_passing)

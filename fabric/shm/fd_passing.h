@@ -28,13 +28,13 @@ enum twill_share_cause {
 /* A peer to exchange files with, as known from the bootstrap exchange. */
 struct twill_fd_passing_peer {
     uint32_t rank;
-    uint64_t name;   /* last part of its socket's name */
-    uint64_t key;    /* secret it must present; never visible in a name */
-    int socket;      /* connected socket, or -1 */
-    int fd;          /* out: its file, owned by the caller, or -1 */
-    uint64_t word;   /* out: sent with it */
-    bool identified; /* it has authenticated itself */
-    bool sent;       /* our file went out */
+    uint64_t name;     /* last part of its socket's name */
+    uint64_t key;      /* secret it must present; never visible in a name */
+    int socket;        /* connected socket, or -1 */
+    int fd;            /* out: its file, owned by the caller, or -1 */
+    uint64_t token_at; /* out: offset of the token in its file */
+    bool identified;   /* it has authenticated itself */
+    bool sent;         /* our file went out */
 };
 
 /* How far the exchange with a peer that timed out had come. Sent between ranks. */
@@ -51,8 +51,8 @@ struct twill_fd_passing {
     const struct twill_oob *oob;
     uint64_t name, key;
     int listener;
-    int file;      /* the file to send */
-    uint64_t word; /* sent with it */
+    int file;          /* the file to send */
+    uint64_t token_at; /* offset of the token in it; peers receive it with the file */
     struct twill_fd_passing_peer *peers;
     size_t peer_count;
     uint32_t lost;                     /* the peer that hung up or timed out, or UINT32_MAX */

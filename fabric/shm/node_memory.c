@@ -99,16 +99,12 @@ twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
                               struct twill_agreement *agreement, struct twill_error *error)
 {
     struct twill_node *made = calloc(1, sizeof(*made));
-    struct twill_shm_region *region = NULL;
-    twill_status status = twill_shm_region_offer(&region, oob, agreement, error);
+    twill_status status =
+        twill_shm_region_offer(made != NULL ? &made->region : NULL, oob, agreement, error);
     size_t bytes = ((size_t)oob->size + 1) * sizeof(*made->layout);
-    if (made != NULL) {
-        made->region = region;
-        made->layout = aligned_alloc(TWILL_CACHE_LINE, bytes);
-    }
     *node = made;
-    if (made == NULL)
-        twill_shm_region_close(region);
+    if (made != NULL)
+        made->layout = aligned_alloc(TWILL_CACHE_LINE, bytes);
     if (made == NULL || made->layout == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node",
                           TWILL_RANK_NAME(oob->job, oob->rank));

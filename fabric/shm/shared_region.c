@@ -64,6 +64,7 @@ struct share {
     uint32_t *first;                         /* [size] the lowest rank with the same label */
     int32_t *cause;                          /* [size] by lowest rank: why the label cannot share */
     bool *crosses; /* [size] by lowest rank: whether the label spans processes */
+    bool threads;  /* other ranks of our label are threads of this process */
     struct twill_fd_passing fd_passing;
 };
 
@@ -153,8 +154,7 @@ static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
     }
 }
 
-/* Record why the label of a rank cannot share; see enum twill_share_cause for which cause counts.
- */
+/* Record why the label of a rank cannot share. enum twill_share_cause says which cause counts. */
 static void record_cause(struct share *share, uint32_t rank, int32_t cause)
 {
     int32_t *ours = &share->cause[share->first[rank]];
@@ -163,6 +163,13 @@ static void record_cause(struct share *share, uint32_t rank, int32_t cause)
     *ours = cause;
     snprintf(share->region->why, sizeof(share->region->why), "%s: %s", SHARE_RANK_NAME(share, rank),
              twill_share_cause_text(cause));
+}
+
+/* Return whether a rank of our label is a thread of this process. */
+static bool is_thread(const struct share *share, int rank)
+{
+    return label_is_ours(share, (uint32_t)rank) &&
+           in_one_process(&share->info[rank].host, &share->own_info.host);
 }
 
 /* Group the ranks by label, and find the labels that span processes. Threads need no file. */
@@ -174,16 +181,11 @@ static void group_ranks(struct share *share, const uint32_t *label)
     for (uint32_t r = 0; r < size; r++)
         if (!in_one_process(&info[r].host, &info[share->first[r]].host))
             share->crosses[share->first[r]] = true;
-    for (uint32_t r = 0; r < size; r++)
+    for (uint32_t r = 0; r < size; r++) {
+        share->threads |= r != (uint32_t)share->oob->rank && is_thread(share, (int)r);
         if (share->crosses[share->first[r]])
             record_cause(share, r, info[r].cause);
-}
-
-/* Return whether a rank of our label is a thread of this process. */
-static bool is_thread(const struct share *share, int rank)
-{
-    return label_is_ours(share, (uint32_t)rank) &&
-           in_one_process(&share->info[rank].host, &share->own_info.host);
+    }
 }
 
 /* Use the mappings of this process's other threads, and count them as users of ours. */
@@ -235,7 +237,7 @@ static twill_status list_peers(struct share *share, struct twill_error *error)
     struct twill_shm_region *region = share->region;
     struct twill_fd_passing *fd_passing = &share->fd_passing;
     fd_passing->file = region->fd;
-    fd_passing->word = region->token_at;
+    fd_passing->token_at = region->token_at;
     fd_passing->peers = calloc((size_t)region->size, sizeof(*fd_passing->peers));
     if (fd_passing->peers == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory to list %d ranks", region->size);
@@ -272,8 +274,8 @@ static enum twill_share_cause map_peers(struct share *share)
         if (at == MAP_FAILED)
             return TWILL_SHARE_MAP;
         view->at = at;
-        if (peer->word > region->bytes - sizeof(uint64_t) ||
-            atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + peer->word),
+        if (peer->token_at > region->bytes - sizeof(uint64_t) ||
+            atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + peer->token_at),
                                  memory_order_acquire) != token_of(&share->info[peer->rank]))
             return TWILL_SHARE_TOKEN;
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -384,8 +386,10 @@ static struct twill_shm_region *region_create(struct twill_oob *oob)
 twill_status twill_shm_region_offer(struct twill_shm_region **made, struct twill_oob *oob,
                                     struct twill_agreement *agreement, struct twill_error *error)
 {
-    *made = region_create(oob);
-    struct share *share = *made != NULL ? (*made)->share : NULL;
+    struct twill_shm_region *region = made != NULL ? region_create(oob) : NULL;
+    struct share *share = region != NULL ? region->share : NULL;
+    if (made != NULL)
+        *made = region;
     struct share_info *own = share != NULL ? &share->own_info : NULL;
     twill_agreement_add(agreement, own, share != NULL ? share->info : NULL, sizeof(*own));
     if (share == NULL)
@@ -403,7 +407,6 @@ static twill_status attach(struct share *share, const char *name,
                            const struct twill_shm_region_given *given, struct twill_error *error)
 {
     struct twill_shm_region *region = share->region;
-    const struct share_info *own = &share->own_info;
     bool crosses = share->crosses[share->first[region->rank]];
     bool shares = crosses && share->cause[share->first[region->rank]] == TWILL_SHARE_FINE;
     enum twill_share_cause cause = make_memory(region, name, given, shares);
@@ -411,8 +414,8 @@ static twill_status attach(struct share *share, const char *name,
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                           "%s (%s) could not map %zu bytes of address space: %s (ulimit -v? "
                           "TWILL_TUNE=heap_limit says how much is reserved for twill_alloc)",
-                          SHARE_RANK_NAME(share, region->rank), own->host.name, region->bytes,
-                          strerror(errno));
+                          SHARE_RANK_NAME(share, region->rank), share->own_info.host.name,
+                          region->bytes, strerror(errno));
     region->view[region->rank].at = region->mine->at;
     if (shares && cause == TWILL_SHARE_FINE)
         TWILL_TRY(error, share_processes(share, &cause, error));
@@ -459,8 +462,11 @@ void twill_shm_region_close(struct twill_shm_region *region)
 {
     if (region == NULL)
         return;
-    /* If all results have arrived, every rank knows that this failed: no thread uses its memory. */
-    bool unused = region->share != NULL && region->share->result[region->rank].bytes != 0;
+    /* Not concluded: no thread uses this memory if there is none, or if all results have arrived,
+     * as then every rank knows that this failed. */
+    const struct share *share = region->share;
+    bool unused = share != NULL && region->mine != NULL &&
+                  (share->result[region->rank].bytes != 0 || !share->threads);
     share_destroy(region->share);
     if (region->view != NULL)
         close_peers(region);

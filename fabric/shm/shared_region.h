@@ -34,7 +34,8 @@ struct twill_shm_region_given {
  *   attach     create, pass and map memory    exchange: results
  *   conclude   agree who shares
  *
- * offer: `oob` stays valid until the region is concluded. On failure *region is NULL. */
+ * offer: `oob` stays valid until the region is concluded. On failure *region is NULL. `region`
+ * NULL: this rank has failed already, and adds an empty part. */
 twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twill_oob *oob,
                                     struct twill_agreement *agreement, struct twill_error *error);
 /* Share `bytes` of zeroed memory (sparse: an untouched page costs nothing) among the ranks whose
@@ -53,8 +54,9 @@ twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint
  * Threads of one process keep a mapping alive until the last of them closes. */
 twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t *label,
                                        const char **why, struct twill_error *error);
-/* Close a region, in any state; NULL is allowed. If the second exchange has failed, the address
- * range of this rank's memory stays reserved: threads that received more may use it. */
+/* Close a region, in any state; NULL is allowed. If the second exchange has failed and other
+ * ranks are threads of this process, this rank's memory stays mapped: they may have received more,
+ * and use it. */
 void twill_shm_region_close(struct twill_shm_region *region);
 
 size_t twill_shm_region_bytes(const struct twill_shm_region *region);

@@ -259,17 +259,21 @@ twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
     unsigned cma = 0;
     while (methods[cma] != &twill_single_copy_cma)
         cma++;
-    bool fine = made != NULL && methods[cma]->open(&made->state[cma], made->peers, &own) == 0;
-    for (uint32_t r = 0; fine && r < world->size; r++) {
+    int cause = ENOMEM;
+    if (made != NULL)
+        cause = methods[cma]->open(&made->state[cma], made->peers, &own);
+    for (uint32_t r = 0; cause == 0 && r < world->size; r++) {
         if (world->node[r] != world->node[me])
             continue;
         struct twill_single_copy_info theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
         made->pid[world->local[r]] = theirs.pid;
-        fine = methods[cma]->connect_peer(made->state[cma], world->local[r], &theirs) == 0;
+        cause = methods[cma]->connect_peer(made->state[cma], world->local[r], &theirs);
     }
-    if (!fine) {
+    if (cause != 0) {
         twill_single_copy_close(made);
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+        return TWILL_FAIL(error, cause == ENOMEM ? TWILL_ERR_MEMORY : TWILL_ERR_SYSTEM,
+                          "reading the memory of other ranks (%s): %s", methods[cma]->name,
+                          strerror(cause));
     }
     made->fetches = methods[cma];
     made->fetcher = made->state[cma];

@@ -323,8 +323,8 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
     }
     made->persistent = true;
     *request = made->handle;
-    /* Its barrier has added, too. */
-    twill_counter_add(&comm->usage.ticks, before + (twill_ticks() - ticks) - comm->usage.ticks);
+    twill_counter_set(&comm->usage.ticks,
+                      before + (twill_ticks() - ticks)); /* its barrier is part of it */
     return TWILL_OK;
 }
 

@@ -153,7 +153,7 @@ twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over
     struct oob_comm *self = calloc(1, sizeof(*self) + size * sizeof(*self->rank));
     if (self == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for a group of %u ranks", size);
-    self->oob = *over->oob; /* addresses, and the job's nonce until there is a better one */
+    self->oob = *over->oob; /* addresses, and the job's nonce */
     self->oob.ops = &oob_comm_ops;
     self->oob.rounds = 0;
     self->oob.rank = (int)rank;

@@ -96,9 +96,10 @@ struct twill_context_memory {
     size_t pinned; /* bytes of regions */
 };
 
-/* The communicators of a context; under its lock. */
+/* The communicators of a context; under its lock, but for next_number. */
 struct twill_context_comms {
-    uint32_t next_number;     /* of the next communicator; no lower one is free here */
+    uint32_t next_number;     /* of the next communicator; no lower one is free here. For the thread
+                                 that makes one */
     struct twill_comm **open; /* [opened] open communicators, in no order */
     size_t opened, open_capacity;
     struct twill_handle_pool ended; /* memory of communicators that have ended */
