@@ -44,7 +44,7 @@ struct calls_sweep {
 
 /* --- the calls, numbered -------------------------------------------------------------------- */
 
-enum { COLLECTIVE_COUNTS = 15, ROOTS = 3 };
+enum { COLLECTIVE_COUNTS = 15, ROOTS = 3, COLLECTIVE_MOST_RANKS = 8 };
 
 static size_t count_number(unsigned i, size_t size)
 {
@@ -91,24 +91,54 @@ static uint64_t hash(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Choose the calls of a sweep: all, or about `wanted`: fewer of the large ones, which take most of
+static enum twill_collective collective_of(uint64_t number)
+{
+    return (enum twill_collective)(number / (all_calls / TWILL_COLLECTIVE_COUNT));
+}
+
+/* Return the numbers of all calls that exist with this many ranks; found once for each size. */
+static const uint64_t *existing_calls(size_t size, size_t *count)
+{
+    static struct {
+        uint64_t *number;
+        size_t count;
+    } found[COLLECTIVE_MOST_RANKS + 1];
+    assert_true(size <= COLLECTIVE_MOST_RANKS);
+    if (found[size].number == NULL) {
+        uint64_t *numbers = malloc(all_calls * sizeof(*numbers));
+        assert_non_null(numbers);
+        for (uint64_t n = 0; n < all_calls; n++) {
+            struct test_call call = {.turn = 0};
+            if (call_number(n, size, &call))
+                numbers[found[size].count++] = n;
+        }
+        found[size].number = realloc(numbers, found[size].count * sizeof(*numbers));
+        assert_non_null(found[size].number);
+    }
+    *count = found[size].count;
+    return found[size].number;
+}
+
+/* Choose the calls of a sweep: all, or about `most`: fewer of the large ones, which take most of
  * the time, and always some barriers. */
 static void choose_calls(struct calls_sweep *sweep, unsigned most, uint64_t *numbers)
 {
-    size_t size = (size_t)sweep->world->size, there_are = 0;
-    for (uint64_t n = 0; n < all_calls; n++) {
-        struct test_call call = {.turn = 0};
-        if (call_number(n, size, &call) && (sweep->collectives >> call.collective & 1))
-            numbers[there_are++] = n;
-    }
+    size_t size = (size_t)sweep->world->size, existing = 0, there_are = 0;
+    const uint64_t *all = existing_calls(size, &existing);
+    for (size_t i = 0; i < existing; i++)
+        if (sweep->collectives >> collective_of(all[i]) & 1)
+            numbers[there_are++] = all[i];
     sweep->numbers = numbers;
     sweep->calls = 0;
     for (size_t i = 0; i < there_are; i++) {
+        uint64_t draw = hash(numbers[i] * 0x9e3779b97f4a7c15u + sweep->seed) % there_are;
+        bool always = most == 0 || collective_of(numbers[i]) == TWILL_BARRIER;
+        if (!always && draw >= most + 1u)
+            continue;
         struct test_call call = {.turn = 0};
         (void)call_number(numbers[i], size, &call);
         bool large = test_call_bytes(&call, (int)size) > COLLECTIVE_MOST_BYTES / 8;
-        uint64_t draw = hash(numbers[i] * 0x9e3779b97f4a7c15u + sweep->seed) % there_are;
-        if (most == 0 || call.collective == TWILL_BARRIER || draw < most / (large ? 8u : 1u) + 1u)
+        if (always || draw < most / (large ? 8u : 1u) + 1u)
             numbers[sweep->calls++] = numbers[i];
     }
 }
