@@ -182,8 +182,9 @@ struct twill_transport {
                             can cut them; 0: they are not. Equal on all ranks. */
 };
 
-/* Return a transport of the registry, best first, or NULL past the end. Each pair of ranks uses the
- * first whose reaches() is true; of those with a priority() only the one that was agreed. */
+/* Return a transport of the registry, or NULL past the end. Each pair of ranks uses the first whose
+ * reaches() is true; of those with a priority() only the one that was agreed: there the order only
+ * breaks ties. */
 const struct twill_transport_ops *twill_transport_at(size_t index);
 
 /* Read the counters of a transport, the sum of its rails if it has any. Any thread may call it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry of transports, best first, and what all of them have. */
+/* The registry of transports, in this order, and what all of them have. */
 #include "fabric/transports.h"
 
 const struct twill_transport_ops *twill_transport_at(size_t index)
