@@ -414,7 +414,8 @@ install_mpi4py()
             mpi4py==${mpi4py#*-} && tar -xf $mpi4py.tar.gz
     }
     [ -e "$work/mpi4py-$mpi/lib/mpi4py" ] ||
-        (cd $mpi4py && CFLAGS='-O0 -g0' /usr/bin/python3 setup.py build --build-base "$work/mpi4py-$mpi" \
+        (! command -v ccache >/dev/null || export MPICH_CC="ccache cc" OMPI_CC="ccache cc"
+            cd $mpi4py && CFLAGS='-O0 -g0' /usr/bin/python3 setup.py build --build-base "$work/mpi4py-$mpi" \
             --build-lib "$work/mpi4py-$mpi/lib" --mpicc="mpicc.$mpi")
     cd - || return 1
 }
