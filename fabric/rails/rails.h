@@ -9,8 +9,8 @@
 #define TWILL_RAILS_MOST        8
 #define TWILL_RAILS_SPLIT_BYTES ((size_t)128 << 10) /* messages from this size on use all rails */
 
-/* The rails of a job, agreed by all ranks when the first communicator opens. Allocated by
- * twill_rails_open(), kept in and closed with the context. */
+/* The rails of a job, agreed by all ranks when the first communicator opens. Made by
+ * twill_rails_conclude(), kept in and closed with the context. */
 struct twill_rails_choice {
     struct twill_common common; /* first member: the context knows only this */
     uint32_t count;
@@ -31,8 +31,23 @@ twill_status twill_rails_check(const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error);
 
+/* The agreement on the rails, from what each rank has and what the user requests: offer, exchange,
+ * conclude. Offer adds its part also if it fails, then *opening is NULL. Conclude returns the
+ * choice for the transport's entry in the context (params->common), where twill_rails_open() finds
+ * it; the result is the same on all ranks, errors included. End frees an opening; NULL is allowed.
+ */
+struct twill_rails_opening;
+twill_status twill_rails_offer(struct twill_rails_opening **opening,
+                               const struct twill_transport_ops *ops,
+                               const struct twill_transport_params *params,
+                               struct twill_agreement *agreement, struct twill_error *error);
+twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
+                                  const struct twill_transport_params *params,
+                                  struct twill_rails_choice **choice, struct twill_error *error);
+void twill_rails_opening_end(struct twill_rails_opening *opening);
+
 /* Open `ops` on the rails set by TWILL_RAILS: a plain transport for one rail, else a composite.
- * Collective. */
+ * Collective. If there is no choice yet, it is made first, with an exchange of its own. */
 twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params,
@@ -46,12 +61,6 @@ twill_status twill_rails_join(struct twill_transport **transport,
                               uint32_t count, size_t split_bytes,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
-
-/* Agree on the rails, from what each rank has and what the user requests. Collective. */
-twill_status twill_rails_choose(struct twill_rails_choice *choice,
-                                const struct twill_transport_ops *ops,
-                                const struct twill_transport_params *params,
-                                struct twill_error *error);
 
 /* Sort rails by distance, then by speed. Rotate the equally good ones at the front by local rank
  * `l`, so that neighbours on a node start on different rails. */

@@ -20,6 +20,11 @@ struct own_rails {
     struct twill_rail rail[TWILL_RAILS_MOST];
 };
 
+struct twill_rails_opening {
+    struct own_rails own;
+    struct twill_rails_info *all; /* [size] */
+};
+
 /* --- order ----------------------------------------------------------------------------------- */
 
 static bool goes_before(const struct twill_rail *a, const struct twill_rail *b)
@@ -305,37 +310,34 @@ static void describe_taken(struct twill_rails_choice *choice, const struct twill
     }
 }
 
-twill_status twill_rails_choose(struct twill_rails_choice *choice,
-                                const struct twill_transport_ops *ops,
-                                const struct twill_transport_params *params,
-                                struct twill_error *error)
+twill_status twill_rails_offer(struct twill_rails_opening **opening,
+                               const struct twill_transport_ops *ops,
+                               const struct twill_transport_params *params,
+                               struct twill_agreement *agreement, struct twill_error *error)
 {
-    static const char *const whys[] = {"TWILL_RAILS=auto: devices as fast and near as the first",
-                                       "the number set by TWILL_RAILS", "as listed"};
-    uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST];
-    struct own_rails own;
+    struct twill_rails_opening *made = calloc(1, sizeof(*made));
+    if (made != NULL)
+        made->all = calloc((size_t)params->oob->size, sizeof(*made->all));
+    bool fine = made != NULL && made->all != NULL;
+    *opening = fine ? made : NULL;
+    twill_agreement_add(agreement, fine ? &made->own.info : NULL, fine ? made->all : NULL,
+                        sizeof(struct twill_rails_info));
+    if (!fine) {
+        free(made);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %d ranks",
+                          params->oob->size);
+    }
     struct twill_error local = {0};
-    memset(&own, 0, sizeof(own));
-    uint32_t ranks = (uint32_t)params->oob->size, rank = (uint32_t)params->oob->rank;
-    fill_info(&own, find_rails(&own, ops, params, &local), &local);
-    struct twill_rails_info *all = calloc(ranks, sizeof(*all));
-    if (all == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);
-    twill_status status = twill_oob_allgather(params->oob, &own.info, all, sizeof(own.info), error);
-    if (status == TWILL_OK)
-        status = twill_rails_agree(all, ranks, rank, place, weight, &choice->count, error);
-    if (status == TWILL_OK)
-        describe_taken(choice, all, params);
-    free(all);
-    TWILL_TRY(error, status);
-    choice->named = own.listed;
-    snprintf(choice->why, sizeof(choice->why), "%s", whys[own.info.setting]);
-    for (uint32_t k = 0; k < choice->count; k++)
-        choice->way[k] = (struct twill_rails_way){.rail = own.rail[place[k]], .weight = weight[k]};
+    fill_info(&made->own, find_rails(&made->own, ops, params, &local), &local);
     return TWILL_OK;
 }
 
-/* --- opening --------------------------------------------------------------------------------- */
+void twill_rails_opening_end(struct twill_rails_opening *opening)
+{
+    if (opening != NULL)
+        free(opening->all);
+    free(opening);
+}
 
 static void close_choice(struct twill_common *common)
 {
@@ -352,6 +354,33 @@ static void forget_memory(struct twill_common *common, const void *start, size_t
     for (uint32_t k = 0; k < TWILL_RAILS_MOST; k++)
         twill_common_forget(&choice->way[k].common, start, bytes);
 }
+
+twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
+                                  const struct twill_transport_params *params,
+                                  struct twill_rails_choice **choice, struct twill_error *error)
+{
+    static const char *const whys[] = {"TWILL_RAILS=auto: devices as fast and near as the first",
+                                       "the number set by TWILL_RAILS", "as listed"};
+    const struct own_rails *own = &opening->own;
+    uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count;
+    TWILL_TRY(error, twill_rails_agree(opening->all, (uint32_t)params->oob->size,
+                                       (uint32_t)params->oob->rank, place, weight, &count, error));
+    struct twill_rails_choice *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: out of memory");
+    made->common.close = close_choice;
+    made->common.forget = forget_memory;
+    made->count = count;
+    made->named = own->listed;
+    describe_taken(made, opening->all, params);
+    snprintf(made->why, sizeof(made->why), "%s", whys[own->info.setting]);
+    for (uint32_t k = 0; k < count; k++)
+        made->way[k] = (struct twill_rails_way){.rail = own->rail[place[k]], .weight = weight[k]};
+    *choice = made;
+    return TWILL_OK;
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
 
 static twill_status rails_open(struct twill_rails_choice *choice, struct twill_transport **rail,
                                uint32_t *opened, const struct twill_transport_ops *ops,
@@ -393,6 +422,22 @@ static twill_status open_chosen(struct twill_transport **transport,
                             error);
 }
 
+/* Agree on the rails with an exchange of its own. */
+static twill_status choose_rails(struct twill_rails_choice **choice,
+                                 const struct twill_transport_ops *ops,
+                                 const struct twill_transport_params *params,
+                                 struct twill_error *error)
+{
+    struct twill_agreement agreement = {.oob = params->oob};
+    struct twill_rails_opening *opening;
+    twill_status status = twill_rails_offer(&opening, ops, params, &agreement, error);
+    status = twill_agreement_exchange(&agreement, status, error);
+    if (status == TWILL_OK)
+        status = twill_rails_conclude(opening, params, choice, error);
+    twill_rails_opening_end(opening);
+    return status;
+}
+
 twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params,
@@ -403,16 +448,7 @@ twill_status twill_rails_open(struct twill_transport **transport,
         return ops->open(transport, params, error);
     struct twill_rails_choice *choice = (struct twill_rails_choice *)*params->common;
     if (choice == NULL) {
-        choice = calloc(1, sizeof(*choice));
-        if (choice == NULL)
-            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: out of memory");
-        choice->common.close = close_choice;
-        choice->common.forget = forget_memory;
-        twill_status status = twill_rails_choose(choice, ops, params, error);
-        if (status != TWILL_OK) {
-            free(choice);
-            return status;
-        }
+        TWILL_TRY(error, choose_rails(&choice, ops, params, error));
         twill_common_put(params->common, &choice->common);
     }
     return open_chosen(transport, choice, ops, params, error);

@@ -159,6 +159,7 @@ struct opening {
     char how[240];                    /* result of that */
     bool chooses;                     /* the transport between nodes is to be chosen */
     struct twill_internode_choice choice;
+    struct twill_rails_opening *rails; /* or NULL: they are known, or there are none */
 };
 
 static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *comm)
@@ -219,7 +220,7 @@ static twill_status take_number(struct opening *o)
     return TWILL_OK;
 }
 
-/* Share the node memory, and try single-copy access. */
+/* Share the node memory, try single-copy access, and say which rails this rank has. */
 static twill_status attach_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
@@ -232,6 +233,10 @@ static twill_status attach_members(struct opening *o)
         twill_shm_channel_bytes(comm->local_size), &placer, &o->agreement, &comm->error);
     if (o->probes)
         twill_single_copy_probe(comm->links.single_copy, comm->rank, comm->world, &o->agreement);
+    if (o->chooses) {
+        twill_status rails = twill_comm_offer_rails(comm, &o->rails, &o->agreement);
+        status = status != TWILL_OK ? status : rails;
+    }
     return status;
 }
 
@@ -267,8 +272,9 @@ static twill_status conclude_members(struct opening *o)
     return open_views(comm);
 }
 
-/* Open everything, in three exchanges. The last one is a barrier: no rank uses the communicator
- * before all have it, and no later step can fail. */
+/* Open everything, in three exchanges, and those of transports that exchange addresses. The last
+ * one is a barrier: no rank uses the communicator before all have it, and no later step can fail.
+ */
 static twill_status open_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
@@ -277,10 +283,11 @@ static twill_status open_members(struct opening *o)
     configure(comm);
     TWILL_TRY(error, twill_agreement_exchange(&o->agreement, offer_members(o), error));
     TWILL_TRY(error, take_number(o));
-    TWILL_TRY(error, twill_agreement_exchange(&o->agreement, attach_members(o), error));
-    TWILL_TRY(error, conclude_members(o));
     if (o->chooses)
         twill_comm_conclude_internode(comm, &o->choice);
+    TWILL_TRY(error, twill_agreement_exchange(&o->agreement, attach_members(o), error));
+    TWILL_TRY(error, conclude_members(o));
+    TWILL_TRY(error, twill_comm_conclude_rails(comm, o->rails));
     TWILL_TRY(error, twill_comm_open_transports(comm));
     TWILL_TRY(error, twill_context_add(comm->context, comm, error));
     twill_status status = twill_agreement_exchange(&o->agreement, TWILL_OK, error);
@@ -314,6 +321,7 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
     free(opening.numbers);
     free(opening.label);
     free(opening.choice.all);
+    twill_rails_opening_end(opening.rails);
     if (status != TWILL_OK) {
         *error = comm->error;
         twill_comm_close(comm);

@@ -3,6 +3,7 @@
 #ifndef TWILL_COMM_H
 #define TWILL_COMM_H
 
+#include "fabric/rails/rails.h"
 #include "lib/comm/context.h"
 #include "lib/exec/request.h"
 
@@ -173,6 +174,12 @@ twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_agreement *agreement);
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
+/* The agreement on the rails of that transport, which adds a part only if they are not known yet.
+ * *opening is left alone then. The caller ends it. */
+twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
+                                    struct twill_agreement *agreement);
+twill_status twill_comm_conclude_rails(struct twill_comm *comm,
+                                       const struct twill_rails_opening *opening);
 /* Open the transports that the ranks need. Collective. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
 /* Make the link to a peer ready, if it is not. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transports of a communicator: which are needed, which one is used between nodes. */
-#include "fabric/rails/rails.h"
 #include "lib/comm/comm.h"
 #include "lib/config/log.h"
 
@@ -115,6 +114,37 @@ void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_interno
     twill_internode_conclude(&params, choice, why, sizeof(why));
     comm->context->transports.internode = params.internode;
     twill_context_note(comm->context, "between nodes: %s", why);
+}
+
+/* Return where the context keeps the shared state of the transport between nodes. */
+static struct twill_common **internode_common(const struct twill_comm *comm)
+{
+    size_t t = 0;
+    while (twill_transport_at(t) != comm->context->transports.internode)
+        t++;
+    return &comm->context->transports.common[t];
+}
+
+twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
+                                    struct twill_agreement *agreement)
+{
+    struct twill_transport_params params = params_of(comm);
+    const struct twill_transport_ops *ops = params.internode;
+    if (ops == NULL || ops->rails == NULL || *internode_common(comm) != NULL)
+        return TWILL_OK;
+    return twill_rails_offer(opening, ops, &params, agreement, &comm->error);
+}
+
+twill_status twill_comm_conclude_rails(struct twill_comm *comm,
+                                       const struct twill_rails_opening *opening)
+{
+    struct twill_transport_params params = params_of(comm);
+    struct twill_rails_choice *choice;
+    if (opening == NULL)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, twill_rails_conclude(opening, &params, &choice, &comm->error));
+    twill_common_put(internode_common(comm), &choice->common);
+    return TWILL_OK;
 }
 
 /* Limit segments to the transport's best message size in a ring over the nodes, unless

@@ -284,26 +284,33 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
                                             .setting = test_setting,
                                             .settings = settings,
                                             .interface = c->rank[rank].interface};
-    struct twill_rails_choice choice = {0};
-    twill_status status = twill_rails_choose(&choice, &ops, &params, &error);
+    struct twill_agreement agreement = {.oob = oob};
+    struct twill_rails_opening *opening;
+    struct twill_rails_choice *choice = NULL;
+    twill_status status = twill_rails_offer(&opening, &ops, &params, &agreement, &error);
+    status = twill_agreement_exchange(&agreement, status, &error);
+    if (status == TWILL_OK)
+        status = twill_rails_conclude(opening, &params, &choice, &error);
+    twill_rails_opening_end(opening);
     if (c->count == 0) {
         twill_test_note(status == TWILL_ERR_CONFIG && strstr(error.message, c->names[rank]) != NULL,
                         __FILE__, __LINE__, "%s, rank %d: %d: %s", c->what, rank, status,
                         error.message);
-    } else {
+    } else if (twill_test_note(choice != NULL, __FILE__, __LINE__, "%s", error.message)) {
         char names[TWILL_RAILS_MOST + 1] = "", weights[TWILL_RAILS_MOST + 1] = "";
-        for (uint32_t k = 0; k < choice.count; k++) {
-            names[k] = choice.way[k].rail.name[0];
-            weights[k] = (char)('0' + choice.way[k].weight);
+        for (uint32_t k = 0; k < choice->count && k < TWILL_RAILS_MOST; k++) {
+            names[k] = choice->way[k].rail.name[0];
+            weights[k] = (char)('0' + choice->way[k].weight);
         }
-        twill_test_note(status == TWILL_OK && choice.count == c->count &&
+        twill_test_note(status == TWILL_OK && choice->count == c->count &&
                             strcmp(names, c->names[rank]) == 0 && strcmp(weights, c->weights) == 0,
                         __FILE__, __LINE__, "%s, rank %d: %d: %s (%s): %s", c->what, rank, status,
                         names, weights, error.message);
         char taken[32];
         snprintf(taken, sizeof(taken), "rank %d %c", rank, names[0]);
-        twill_test_note(strncmp(choice.taken, taken, strlen(taken)) == 0, __FILE__, __LINE__,
-                        "%s, rank %d: taken: %s", c->what, rank, choice.taken);
+        twill_test_note(strncmp(choice->taken, taken, strlen(taken)) == 0, __FILE__, __LINE__,
+                        "%s, rank %d: taken: %s", c->what, rank, choice->taken);
+        choice->common.close(&choice->common);
     }
     twill_test_world_free(&world);
     twill_test_oob_close(oob);
