@@ -141,4 +141,5 @@ TWILL_OPS_BITWISE(TWILL_TWICE_BOTH, )
 /* The members that every table initialises in this way. */
 #define TWILL_KERNELS_MEMBERS                                                                      \
     .reduce = TWILL_KERNELS_ROWS, .spread = TWILL_KERNELS_SPREAD,                                  \
-    .widen = TWILL_KERNELS_CONVERT(widen), .narrow = TWILL_KERNELS_CONVERT(narrow), .copy = copy
+    .widen = TWILL_KERNELS_CONVERT(widen), .narrow = TWILL_KERNELS_CONVERT(narrow), .copy = copy,  \
+    .training = &training_kernels

@@ -133,6 +133,21 @@ TWILL_INLINE __m256i div_i32(__m256i v, uint32_t divisor)
 
 #include "kernels/all_types.h"
 
+#define TWILL_STEP_REGISTERS 2u
+#define lower_f32(v)         _mm256_castps256_ps128(v)
+#define upper_f32(v)         _mm256_extractf128_ps(v, 1)
+
+TWILL_INLINE unsigned lanes_in(__m256i v, uint32_t low, uint32_t last)
+{
+    __m256i out = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)low), v),
+                                  _mm256_cmpgt_epi32(v, _mm256_set1_epi32((int)last)));
+    return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(out)) ^ 0xff;
+}
+
+#include "kernels/training_x86.h"
+
+#include "kernels/training_template.h"
+
 const struct twill_kernels twill_kernels_avx2 = {
     .isa = "avx2", .supported = twill_cpu_runs_avx2, TWILL_KERNELS_MEMBERS};
 #endif

@@ -169,6 +169,20 @@ TWILL_INLINE __m512i div_i32(__m512i v, uint32_t divisor)
 
 #include "kernels/all_types.h"
 
+#define TWILL_STEP_REGISTERS 4u
+#define lower_f32(v)         _mm512_castps512_ps256(v)
+#define upper_f32(v)         ((__m256)_mm512_extractf64x4_pd((__m512d)(v), 1))
+
+TWILL_INLINE unsigned lanes_in(__m512i v, uint32_t low, uint32_t last)
+{
+    __mmask16 above = _mm512_cmpge_epi32_mask(v, _mm512_set1_epi32((int)low));
+    return _mm512_mask_cmple_epi32_mask(above, v, _mm512_set1_epi32((int)last));
+}
+
+#include "kernels/training_x86.h"
+
+#include "kernels/training_template.h"
+
 const struct twill_kernels twill_kernels_avx512f = {
     .isa = "avx512f", .supported = twill_cpu_runs_avx512f, TWILL_KERNELS_MEMBERS};
 #endif

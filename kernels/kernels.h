@@ -53,6 +53,7 @@ struct twill_kernels {
     twill_convert_fn widen[TWILL_TYPE_COUNT];  /* to f32; NULL except for 8- and 16-bit floats */
     twill_convert_fn narrow[TWILL_TYPE_COUNT]; /* from f32; NULL except for these */
     twill_copy_fn copy;
+    const struct twill_training_kernels *training; /* for optimizer.h and quantize.h */
 };
 
 /* Select the table of a name; NULL or "auto": the best that this machine runs. For an unknown or

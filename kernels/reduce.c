@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions of raw and partial elements, scaling, copies: chooses the kernel, and sets the
  * floating-point environment. */
+#include "kernels/environment.h"
 #include "kernels/isa.h"
 #include "kernels/thread_split.h"
 
@@ -55,38 +56,6 @@ size_t twill_kernels_partial(twill_type type, twill_op op)
     size_t element = twill_kernels_element(type, op);
     return element && in(NARROW_TYPES, type) && in(WIDE, op) ? sizeof(float) : element;
 }
-
-/* Set and restore the floating-point environment. A caller built with -ffast-math flushes
- * denormals, another may round upwards, and ranks and threads may differ, but results must be the
- * same bits. So reductions of floats round to nearest and keep denormals (MXCSR; 5 ns). Except on
- * x86-64 the caller's environment is used. */
-#if defined(__x86_64__)
-static unsigned environment_enter(twill_type type)
-{
-    const unsigned modes = 0xe040; /* flush to zero, rounding, denormals are zero */
-    unsigned found = in(FLOAT_TYPES, type) ? __builtin_ia32_stmxcsr() : 0;
-    if (TWILL_UNLIKELY(found & modes))
-        __builtin_ia32_ldmxcsr(found & ~modes);
-    return found & modes;
-}
-
-static void environment_leave(unsigned modes)
-{
-    if (TWILL_UNLIKELY(modes))
-        __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | modes);
-}
-#else
-static unsigned environment_enter(twill_type type)
-{
-    (void)type;
-    return 0;
-}
-
-static void environment_leave(unsigned modes)
-{
-    (void)modes;
-}
-#endif
 
 struct reduce_job {
     const struct twill_kernels *kernels;
@@ -156,7 +125,7 @@ static void reduce_range(const void *data, size_t first, size_t count)
         src[s] = (const unsigned char *)job->src[s] + first * source_element(job, s);
     for (unsigned d = 0; d < job->ndst; d++)
         dst[d] = (unsigned char *)job->dst[d] + first * job->written;
-    unsigned modes = environment_enter(reduction->type);
+    unsigned modes = twill_environment_enter(in(FLOAT_TYPES, reduction->type));
     if (job->buffered || (job->ndst > 1 && job->spread == NULL))
         reduce_wide(job, dst, src, count);
     else if (job->ndst > 1)
@@ -165,7 +134,7 @@ static void reduce_range(const void *data, size_t first, size_t count)
     else
         job->reduce(dst[0], (const void *const *)src, job->nsrc, count, reduction->divisor,
                     reduction->flags);
-    environment_leave(modes);
+    twill_environment_leave(modes);
 }
 
 void twill_kernels_spread(const struct twill_kernels *kernels,
@@ -205,10 +174,10 @@ void twill_kernels_reduce(const struct twill_kernels *kernels,
         return;
     }
     /* Short path for small messages. */
-    unsigned modes = environment_enter(reduction->type);
+    unsigned modes = twill_environment_enter(in(FLOAT_TYPES, reduction->type));
     kernels->reduce[reduction->type][reduction->op](dst, src, nsrc, count, reduction->divisor,
                                                     reduction->flags);
-    environment_leave(modes);
+    twill_environment_leave(modes);
 }
 
 struct scale_job {
@@ -230,7 +199,7 @@ static void scale_range(const void *data, size_t first, size_t count)
         job->kernels->reduce[narrow ? TWILL_F32 : job->type][TWILL_PROD];
     unsigned char factors[WIDE_COUNT * sizeof(uint64_t)] TWILL_ALIGNED(64);
     float wide[WIDE_COUNT] TWILL_ALIGNED(64);
-    unsigned modes = environment_enter(job->type);
+    unsigned modes = twill_environment_enter(in(FLOAT_TYPES, job->type));
     for (size_t i = 0; i < twill_min(WIDE_COUNT, count); i++)
         memcpy(factors + i * job->written, job->factor, job->written);
     for (size_t at = first; at < first + count; at += WIDE_COUNT) {
@@ -242,7 +211,7 @@ static void scale_range(const void *data, size_t first, size_t count)
         }
         product(job->dst + at * job->written, both, 2, n, 1, 0);
     }
-    environment_leave(modes);
+    twill_environment_leave(modes);
 }
 
 void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,

@@ -135,6 +135,23 @@ UNSIGNED(u64)
 
 #include "kernels/all_types.h"
 
+/* Batches of 16, which the compiler makes vectors of. */
+#define TWILL_STEP_REGISTERS 16u
+#define EACH_REGISTER
+#define splat_f32(x)            ((float)(x))
+#define splat_i32(x)            ((uint32_t)(x))
+#define sqrt_f32                __builtin_sqrtf
+#define bits_of_f32             twill_f32_bits
+#define f32_of_bits             twill_f32_from_bits
+#define choose_less(a, b, x, y) ((int32_t)(a) < (int32_t)(b) ? (x) : (y))
+#define add_square(sums, v)     ((void)(*(sums) += (double)(v) * (double)(v)))
+#define widen_bytes(p)          ((float)(int8_t) * (p))
+#define store_low_bytes(p, v)   (*(p) = (unsigned char)(v))
+#define lanes_in(v, low, last)  ((unsigned)((v) >= (low) && (v) <= (last)))
+#define lanes_count(hits)       ((size_t)(hits))
+
+#include "kernels/training_template.h"
+
 static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
 {
     (void)flags;

@@ -12,12 +12,10 @@
 #define THREAD_BYTES ((size_t)256 << 10)
 
 #if defined(_OPENMP)
-/* Process range `index` of `of`, in whole lines of 64 bytes, so that no two threads write to one
- * line of an aligned destination. */
-static void call_range(twill_range_fn apply, const void *job, size_t count, size_t element,
+/* Process range `index` of `of`, in whole lines of `line` elements. */
+static void call_range(twill_range_fn apply, const void *job, size_t count, size_t line,
                        size_t index, size_t of)
 {
-    const size_t line = TWILL_CACHE_LINE / element;
     size_t lines = count / line + 1, each = lines / of, extra = lines % of;
     size_t first = index * each + twill_min(index, extra);
     size_t from = twill_min(first * line, count);
@@ -41,16 +39,32 @@ static int work_threads(size_t bytes, int threads)
 #endif
 }
 
-void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads)
+/* Split `count` elements, which write `bytes` bytes in all, into ranges of whole lines. */
+static void split_lines(twill_range_fn apply, const void *job, size_t count, size_t line,
+                        size_t bytes, int threads)
 {
-    threads = work_threads(count * element, threads);
+    threads = work_threads(bytes, threads);
 #if defined(_OPENMP)
     if (threads > 1) {
 #pragma omp parallel num_threads(threads)
-        call_range(apply, job, count, element, (size_t)omp_get_thread_num(),
+        call_range(apply, job, count, line, (size_t)omp_get_thread_num(),
                    (size_t)omp_get_num_threads());
         return;
     }
+#else
+    (void)line;
 #endif
     apply(job, 0, count);
+}
+
+/* Lines have 64 bytes, so that no two threads write to one line of an aligned destination. */
+void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads)
+{
+    split_lines(apply, job, count, TWILL_CACHE_LINE / element, count * element, threads);
+}
+
+void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t bytes,
+                        int threads)
+{
+    split_lines(apply, job, blocks, 1, blocks * bytes, threads);
 }

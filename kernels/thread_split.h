@@ -13,4 +13,8 @@ typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);
  * to 64. */
 void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads);
 
+/* As twill_split(), for blocks that each write `bytes` bytes. */
+void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t bytes,
+                        int threads);
+
 #endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizer steps: from gradients to parameters in one pass over memory, with the same bits by
+ * every instruction set and for any number of threads.
+ *
+ * The gradient of an element is g = scale * (source[0] + source[1] + ...), summed in f32 in the
+ * order given, as twill_kernels_reduce() sums to a partial. The formulae are those of PyTorch's
+ * documentation (torch.optim), in f32: each operation is rounded once, nothing is contracted,
+ * divisions and roots are correctly rounded. Factors that are constant in a step, reciprocals among
+ * them, are computed in f64 and rounded to f32. w is the weight, lr the rate, t the step.
+ *
+ *     SGD      g += decay w;  b = t == 1 ? g : momentum b + (1 - dampening) g;
+ *              w -= lr (nesterov ? g + momentum b : momentum != 0 ? b : g)
+ *     Adagrad  g += decay w;  s += g g;  w -= lr / (1 + (t - 1) rate_decay) g / (sqrt(s) + epsilon)
+ *              (Duchi, Hazan and Singer 2011)
+ *     Adam     g += decay w;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g g;
+ *              w -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
+ *              (Kingma and Ba 2015)
+ *     AdamW    w -= lr decay w; then as Adam without decay (Loshchilov and Hutter 2019)
+ *     LARS     b = momentum b + lr trust (g + decay w);  w -= b;
+ *              trust = coefficient |w| / (|g| + decay |w|) (You, Gitman and Ginsburg 2017)
+ *     LAMB     m and v as Adam; u = m / (1 - beta1^t) / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
+ *              + decay w;  w -= lr trust u;  trust = |w| / |u| (You et al. 2020)
+ *
+ * A NaN that is stored is the canonical one, as in kernels.h. */
+#ifndef TWILL_OPTIMIZER_H
+#define TWILL_OPTIMIZER_H
+
+#include "kernels/kernels.h"
+
+enum twill_optimizer_rule {
+    TWILL_OPTIMIZER_SGD,
+    TWILL_OPTIMIZER_ADAGRAD,
+    TWILL_OPTIMIZER_ADAM,
+    TWILL_OPTIMIZER_ADAMW,
+    TWILL_OPTIMIZER_LARS,
+    TWILL_OPTIMIZER_LAMB,
+    TWILL_OPTIMIZER_COUNT
+};
+
+#define TWILL_OPTIMIZER_MAX_STATES 2
+
+/* A rule with its hyperparameters, all finite. Those that the rule does not name above are not
+ * read. */
+struct twill_optimizer {
+    enum twill_optimizer_rule rule;
+    double rate;         /* >= 0; may change between steps */
+    double weight_decay; /* >= 0 */
+    /* SGD and LARS */
+    double momentum;  /* 0 <= momentum < 1 */
+    double dampening; /* 0 <= dampening <= 1; SGD only, 0 with nesterov */
+    bool nesterov;    /* SGD only; momentum > 0 */
+    /* Adagrad */
+    double rate_decay; /* >= 0 */
+    /* Adam, AdamW, LAMB */
+    double beta1, beta2; /* 0 <= beta < 1 */
+    double epsilon;      /* 2^-126 .. 1; Adagrad, too: a zero gradient must not divide by zero */
+    /* LARS */
+    double trust_coefficient; /* > 0 */
+};
+
+/* Return the hyperparameters that PyTorch's documentation, for LARS and LAMB the papers, have as
+ * defaults. */
+struct twill_optimizer twill_optimizer_defaults(enum twill_optimizer_rule rule);
+
+/* Return "sgd", "adagrad", "adam", "adamw", "lars" or "lamb"; NULL for other values. */
+const char *twill_optimizer_name(enum twill_optimizer_rule rule);
+
+/* Check that the hyperparameters are in range. On failure returns TWILL_ERR_ARGUMENT, with a
+ * message that names the first that is not. */
+twill_status twill_optimizer_check(const struct twill_optimizer *optimizer,
+                                   struct twill_error *error);
+
+/* Return how many f32 values of state the rule has for each parameter, 0..2. Weights in f32 beside
+ * narrow parameters are not among them. Every state starts as zeros (Adagrad's may start as any
+ * value >= 0). */
+unsigned twill_optimizer_states(const struct twill_optimizer *optimizer);
+
+/* Return whether a step takes two passes: twill_optimizer_norms(), then twill_optimizer_update()
+ * with a trust ratio. */
+bool twill_optimizer_takes_norms(enum twill_optimizer_rule rule);
+
+/* One step of one range of parameters, such as a tensor's part of a shard. Pointers need only be
+ * aligned to the element; no two arrays overlap, except that a gradient may be a second name for
+ * another gradient. */
+struct twill_optimizer_step {
+    const struct twill_optimizer *optimizer; /* within range: twill_optimizer_check() */
+    uint64_t step;                           /* t: 1 for the first */
+
+    /* Gradients */
+    twill_type gradient_type;    /* TWILL_F32, TWILL_F16 or TWILL_BF16 */
+    unsigned sources;            /* 1 .. TWILL_KERNEL_MAX_SOURCES */
+    const void *const *gradient; /* `sources` arrays */
+    float scale;                 /* such as 1 / ranks; a clipping factor is multiplied into it */
+
+    /* Parameters */
+    twill_type parameter_type; /* TWILL_F32, TWILL_F16 or TWILL_BF16 */
+    void *parameter;           /* f32: read and written; narrow: written, rounded from `master` */
+    float *master;             /* the weights in f32 if parameters are narrow; else not read */
+    float *state[TWILL_OPTIMIZER_MAX_STATES]; /* twill_optimizer_states() arrays */
+
+    float trust; /* LARS and LAMB: twill_optimizer_trust() */
+    int threads; /* most OpenMP threads to use: TWILL_THREADS */
+};
+
+/* Update `count` parameters and their state. For LAMB the gradient is not read: m and v have it
+ * from twill_optimizer_norms(). */
+void twill_optimizer_update(const struct twill_kernels *kernels,
+                            const struct twill_optimizer_step *step, size_t count);
+
+/* Squared norms of a range. Those of ranges of one tensor, on all ranks, are added by the caller.
+ */
+struct twill_optimizer_norms {
+    double weights; /* |w|^2 */
+    double update;  /* LARS: |g|^2; LAMB: |u|^2 */
+};
+
+/* Make the first pass of LARS and LAMB over `count` parameters: return the norms; for LAMB also
+ * update m and v. Call it once for each step. Does not read step->trust. The sums have the order
+ * of twill_kernels_sum_of_squares(). */
+struct twill_optimizer_norms twill_optimizer_norms(const struct twill_kernels *kernels,
+                                                   const struct twill_optimizer_step *step,
+                                                   size_t count);
+
+/* Return the trust ratio from the norms of a whole tensor: 1 if a norm is zero, as in the papers'
+ * code. */
+float twill_optimizer_trust(const struct twill_optimizer *optimizer,
+                            struct twill_optimizer_norms norms);
+
+/* Return the sum of the squares of f32, f16 or bf16 elements in f64, for clipping and norms. NaN or
+ * infinity if an element is. Elements are summed in 32 interleaved lanes for each of up to 64
+ * stretches of equal length, both of which depend on `count` alone: the same bits by every
+ * instruction set and for any number of threads. */
+double twill_kernels_sum_of_squares(const struct twill_kernels *kernels, twill_type type,
+                                    const void *src, size_t count, int threads);
+
+#endif

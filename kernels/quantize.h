@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lossy compression of gradients: blocks of 8-bit codes with a scale, narrow floats, and the
+ * largest elements of an array; each with error feedback. Same bits by every instruction set.
+ *
+ * Error feedback (Seide et al. 2014): v = prescale * gradient + residual is encoded, and what the
+ * code lacks is the next residual, so that nothing is lost, only late. Residuals start as zeros.
+ *
+ * A block of n elements is an opaque element of 4 + n bytes: a scale in f32, then a code for each.
+ * An element's value is code * scale. With a the largest magnitude of the block, the scale is a /
+ * 127 (int8, codes -127 .. 127), a / 448 (e4m3) or a / 57344 (e5m2), and codes are rounded to
+ * nearest even. The error of an element is at most 0.501 scale for int8; for e4m3 2^-4, for e5m2
+ * 2^-3 of its value, and below 2^-6 scale (e4m3), 2^-14 scale (e5m2), where codes are denormal, at
+ * most 2^-10 scale or 2^-17 scale (times 1 + 2^-20, for the rounding of the scale). If a is below
+ * 2^-100, scale and codes are zeros.
+ *
+ * If a block has a NaN or an infinity, its scale is the canonical NaN, its codes are zeros: all of
+ * it decodes to NaN, and so does every sum with it. Its residual is left as it was, so a step that
+ * is skipped for its NaN costs nothing later. */
+#ifndef TWILL_QUANTIZE_H
+#define TWILL_QUANTIZE_H
+
+#include "kernels/kernels.h"
+
+#define TWILL_BLOCK_DEFAULT 256
+#define TWILL_BLOCK_LEAST   32
+#define TWILL_BLOCK_MOST    1024
+
+struct twill_block_format {
+    twill_type code;   /* TWILL_I8, TWILL_F8E4M3 or TWILL_F8E5M2 */
+    uint32_t elements; /* of a block: a multiple of 32 within TWILL_BLOCK_LEAST .. _MOST */
+};
+
+/* Return whether a format is one of these. */
+bool twill_block_format_valid(struct twill_block_format format);
+/* Return the bytes of a block. */
+size_t twill_block_bytes(struct twill_block_format format);
+/* Return how many blocks `count` elements take. The codes behind the last element are zeros. */
+size_t twill_block_count(struct twill_block_format format, size_t count);
+
+/* Encode `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16 in one pass over memory.
+ * residual has `count` elements, or is NULL: no error feedback. blocks needs an alignment of 4;
+ * nothing overlaps. At most `threads` OpenMP threads are used. */
+void twill_quantize(const struct twill_kernels *kernels, struct twill_block_format format,
+                    void *blocks, twill_type type, const void *gradient, float *residual,
+                    float prescale, size_t count, int threads);
+
+/* Decode `sources` (1..8) arrays of blocks, add them in f32 in the order given, multiply by `scale`
+ * and store `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16. Nothing overlaps. */
+void twill_dequantize(const struct twill_kernels *kernels, struct twill_block_format format,
+                      twill_type type, void *dst, const void *const *blocks, unsigned sources,
+                      float scale, size_t count, int threads);
+
+/* Add `sources` (1..8) arrays of blocks in f32 in the order given and encode the sums anew, with
+ * new scales: the reduction of one hop. dst may be a source. */
+void twill_quantized_add(const struct twill_kernels *kernels, struct twill_block_format format,
+                         void *dst, const void *const *src, unsigned sources, size_t blocks,
+                         int threads);
+
+/* Round `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16 to a narrow type (TWILL_F16,
+ * TWILL_BF16, TWILL_F8E4M3 or TWILL_F8E5M2) without a scale, with error feedback unless residual is
+ * NULL. Where the code is not finite (NaN, or too large a value), the residual is left as it was.
+ */
+void twill_narrow(const struct twill_kernels *kernels, twill_type narrow, void *dst,
+                  twill_type type, const void *gradient, float *residual, float prescale,
+                  size_t count, int threads);
+
+/* Compute residual += prescale * gradient: the first step of a sparse exchange, whose second is to
+ * select from the residual. */
+void twill_accumulate(const struct twill_kernels *kernels, float *residual, twill_type type,
+                      const void *gradient, float prescale, size_t count, int threads);
+
+/* Elements of an array, in the order of their indices. The caller owns both arrays. */
+struct twill_sparse {
+    uint32_t *index;
+    float *value;
+};
+
+/* Move the k elements of the largest magnitude from `values` to `chosen`, and set them to zero in
+ * `values`, which is then the residual. Among equals those of lower index are chosen; a NaN is
+ * larger than every number. count is below 2^32; k is at most `count`. Expected time is linear: a
+ * sample gives a bound, elements above it are counted by their bits, twice refined, and collected.
+ * Returns k. */
+size_t twill_select_largest(const struct twill_kernels *kernels, float *values, size_t count,
+                            size_t k, struct twill_sparse chosen);
+
+/* Move the elements whose magnitude is at least `threshold` (>= 0; NaN are moved as well); if they
+ * are more than `most`, the largest `most` of them. Returns how many. */
+size_t twill_select_above(const struct twill_kernels *kernels, float *values, size_t count,
+                          float threshold, size_t most, struct twill_sparse chosen);
+
+/* Compute dst[index[i]] += scale * value[i] for n elements, in their order. Returns false, and
+ * changes nothing, if an index is not below `count`. */
+bool twill_scatter_add(float *dst, size_t count, const uint32_t *index, const float *value,
+                       size_t n, float scale);
+
+#endif

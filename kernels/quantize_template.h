@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included by training_template.h: quantize.h's blocks and narrow codes for one instruction set. */
+
+/* A block whose largest is below TINY_BITS gets no scale. */
+#define TINY_BITS     ((127 - 100) << 23)
+#define INFINITY_BITS 0x7f800000
+
+/* 1.5 * 2^23: adding it to a number up to 2^22 rounds that to an integer, in the lowest bits. */
+#define ROUNDER 12582912.0f
+
+/* Load prescale * src + residual. residual may be NULL. */
+TWILL_INLINE vector_f32 fetch_compensated(const struct twill_encoding *encoding, const void *src,
+                                          const float *residual, size_t at, size_t n)
+{
+    vector_f32 v = fetch_any(encoding->plain, src, at, n) * splat_f32(encoding->factor);
+    if (residual)
+        v = v + fetch_f32(residual, at, n);
+    return v;
+}
+
+TWILL_INLINE void put_code_i8(unsigned char *codes, size_t at, vector_f32 v)
+{
+    store_low_bytes(codes + at, bits_of_f32(v + splat_f32(ROUNDER)));
+}
+#define fetch_code_i8(codes, at)      widen_bytes((codes) + (at))
+#define put_code_f8e4m3(codes, at, v) put_f8e4m3(codes, at, v, 0)
+#define fetch_code_f8e4m3(codes, at)  fetch_f8e4m3(codes, at, 0)
+#define put_code_f8e5m2(codes, at, v) put_f8e5m2(codes, at, v, 0)
+#define fetch_code_f8e5m2(codes, at)  fetch_f8e5m2(codes, at, 0)
+
+/* Collect a block's values, with zeros behind them. Returns the bits of the largest magnitude. */
+TWILL_INLINE uint32_t collect_values(const struct twill_encoding *encoding, float *value,
+                                     const void *src, const float *residual, size_t count)
+{
+    uint32_t lane[lanes_f32], most = 0;
+    vector_i32 largest = splat_i32(0);
+    size_t at = 0, end = encoding->format.elements;
+    for (; at < count; at += STEP_LANES) {
+        vector_f32 v = fetch_compensated(encoding, src, residual, at, part_at(at, count));
+        largest = max_i32(largest, magnitude_of(v));
+        store_f32(value + at, v);
+    }
+    if (at < end)
+        memset(value + at, 0, (end - at) * sizeof(*value));
+    store_i32((element_i32 *)lane, largest);
+    for (unsigned i = 0; i < lanes_f32; i++)
+        most = lane[i] > most ? lane[i] : most;
+    return most;
+}
+
+/* A block without codes: of tiny values, which all go to the residual, or not a number. */
+static void encode_none(unsigned char *block, const float *value, float *residual, size_t count,
+                        size_t elements, bool finite)
+{
+    const uint32_t scale = finite ? 0 : TWILL_NAN_F32;
+    memcpy(block, &scale, sizeof(scale));
+    memset(block + sizeof(scale), 0, elements);
+    if (residual && finite)
+        memcpy(residual, value, count * sizeof(*value));
+}
+
+#define BLOCKS(type, most)                                                                         \
+    static void encode_##type(const struct twill_encoding *encoding, unsigned char *block,         \
+                              const void *src, float *residual, size_t count)                      \
+    {                                                                                              \
+        float value[TWILL_BLOCK_MOST] TWILL_ALIGNED(64);                                           \
+        const size_t elements = encoding->format.elements;                                         \
+        unsigned char *codes = block + sizeof(float);                                              \
+        uint32_t bits = collect_values(encoding, value, src, residual, count);                     \
+        if (bits < TINY_BITS || bits >= INFINITY_BITS) {                                           \
+            encode_none(block, value, residual, count, elements, bits < TINY_BITS);                \
+            return;                                                                                \
+        }                                                                                          \
+        const float largest = twill_f32_from_bits(bits), scale = largest / (most);                 \
+        const vector_f32 by = splat_f32((most) / largest), step = splat_f32(scale);                \
+        memcpy(block, &scale, sizeof(scale));                                                      \
+        for (size_t at = 0; at < elements; at += STEP_LANES)                                       \
+            put_code_##type(codes, at, load_f32(value + at) * by);                                 \
+        for (size_t at = 0; residual && at < count; at += STEP_LANES) {                            \
+            vector_f32 lost = load_f32(value + at) - fetch_code_##type(codes, at) * step;          \
+            put_f32(residual, at, lost, part_at(at, count));                                       \
+        }                                                                                          \
+    }                                                                                              \
+    TWILL_INLINE vector_f32 decoded_##type(const unsigned char *block, size_t at)                  \
+    {                                                                                              \
+        float scale;                                                                               \
+        memcpy(&scale, block, sizeof(scale));                                                      \
+        return fetch_code_##type(block + sizeof(scale), at) * splat_f32(scale);                    \
+    }                                                                                              \
+    static void decode_##type(const struct twill_encoding *encoding, void *dst,                    \
+                              const unsigned char *const *blocks, unsigned sources, size_t count)  \
+    {                                                                                              \
+        const vector_f32 factor = splat_f32(encoding->factor);                                     \
+        for (size_t at = 0; at < count; at += STEP_LANES) {                                        \
+            vector_f32 sum = decoded_##type(blocks[0], at);                                        \
+            for (unsigned s = 1; s < sources; s++)                                                 \
+                sum = sum + decoded_##type(blocks[s], at);                                         \
+            put_any(encoding->plain, dst, at, canonical_f32(sum *factor), part_at(at, count));     \
+        }                                                                                          \
+    }
+BLOCKS(i8, 127.0f)
+BLOCKS(f8e4m3, 448.0f)
+BLOCKS(f8e5m2, 57344.0f)
+#undef BLOCKS
+
+#define FEEDBACK(type)                                                                             \
+    static void feedback_##type(const struct twill_encoding *encoding, void *dst, const void *src, \
+                                float *residual, size_t count)                                     \
+    {                                                                                              \
+        for (size_t at = 0; at < count; at += STEP_LANES) {                                        \
+            size_t n = part_at(at, count);                                                         \
+            vector_f32 v = canonical_f32(fetch_compensated(encoding, src, residual, at, n));       \
+            put_##type(dst, at, v, n);                                                             \
+            if (!residual)                                                                         \
+                continue;                                                                          \
+            vector_f32 value = fetch_##type(dst, at, n), old = fetch_f32(residual, at, n);         \
+            vector_i32 lost = choose_less(magnitude_of(value), splat_i32(INFINITY_BITS),           \
+                                          bits_of_f32(v - value), bits_of_f32(old));               \
+            put_f32(residual, at, f32_of_bits(lost), n);                                           \
+        }                                                                                          \
+    }
+FEEDBACK(f16)
+FEEDBACK(bf16)
+FEEDBACK(f8e4m3)
+FEEDBACK(f8e5m2)
+#undef FEEDBACK
+
+/* residual += prescale * src: the code is the residual itself. */
+static void feedback_f32(const struct twill_encoding *encoding, void *dst, const void *src,
+                         float *residual, size_t count)
+{
+    (void)dst;
+    for (size_t at = 0; at < count; at += STEP_LANES) {
+        size_t n = part_at(at, count);
+        vector_f32 v = fetch_compensated(encoding, src, residual, at, n);
+        put_f32(residual, at, canonical_f32(v), n);
+    }
+}
