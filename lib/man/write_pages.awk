@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Write the pages into the folder TO: one for each function with its forms _start and _init, one for each group, and
 # twill.h(3) for all types; other names are links to these.
+# Gradient sets have a header of their own.
+function header_of(name) { return name ~ /^twill_(gradients|train)/ ? "twill_train.h" : "twill.h" }
+
 function start(name, also, what)
 {
     page = to "/" name ".3"
@@ -9,7 +12,7 @@ function start(name, also, what)
     gsub(/\\f[BIP]/, "", what)
     if (what !~ /^[A-Z][A-Z]/) what = tolower(substr(what, 1, 1)) substr(what, 2)
     printf "%s\n.Dt %s 3\n.Os\n.Sh NAME\n.Nm %s%s\n.Nd %s\n", date, toupper(name), name, also, what >page
-    print ".Sh SYNOPSIS\n.In twill.h" >page
+    print ".Sh SYNOPSIS\n.In " header_of(name) >page
 }
 
 function synopsis(f, a)
@@ -105,4 +108,5 @@ END {
     section("SEE ALSO", ".Xr twill 7\n")
     close(page)
     for (i = 1; i <= n_types; i++) link(types[i], "twill.h")
+    link("twill_train.h", "twill_training")
 }

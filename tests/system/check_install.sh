@@ -9,6 +9,7 @@ cc=$(cached CMAKE_C_COMPILER)
 generator=$(cached CMAKE_GENERATOR) # what CMake would take by itself, make, may not be here
 
 EXPECTED='include/twill.h
+include/twill_train.h
 include/twill.hpp
 include/twill.F90
 include/twill_calls.inc
@@ -49,6 +50,7 @@ share/man/man7/twill.7'
 # Made by doxygen: pages of a function, of a form of one, of the types.
 MANUAL='share/man/man3/twill_allreduce.3
 share/man/man3/twill_allreduce_start.3
+share/man/man3/twill_gradients_ready.3
 share/man/man3/twill.h.3'
 [ ! -x "$(cached DOXYGEN_EXECUTABLE)" ] || EXPECTED="$EXPECTED
 $MANUAL"
@@ -64,8 +66,8 @@ check_files() # prefix
         [ -s "$1/$libdir/$name.so" ] || echo "$name.so is missing"
         [ -s "$1/$libdir/pkgconfig/${name#lib}.pc" ] || echo "${name#lib}.pc is missing"
     done
-    # twill.h and twill.hpp are the only installed headers.
-    find "$1/include" -name '*.h*' ! -path "$1/include/twill.h" ! -path "$1/include/twill.hpp" | sed 's/$/ is no public header/'
+    # These are the only installed headers.
+    find "$1/include" -name '*.h*' ! -path "$1/include/twill.h" ! -path "$1/include/twill_train.h" ! -path "$1/include/twill.hpp" | sed 's/$/ is no public header/'
 }
 
 # What is installed must work without the tree it came from.

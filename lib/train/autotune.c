@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Search for the fastest bucket sizes in the first steps, as Horovod's autotuning does, but without
+ * a model: there are a few sizes only. Each candidate is used for TWILL_STEPS steps, of which the
+ * shortest counts; all ranks change at the same step. At the end they agree, by one reduction, on
+ * the candidate whose slowest rank is fastest. */
+#include "lib/config/log.h"
+#include "lib/train/gradients.h"
+
+#include <stdlib.h>
+
+#define STEPS_A_CANDIDATE 5u /* the first is not counted: its reductions are new */
+
+static const size_t bucket_sizes[] = {(size_t)256 << 10, (size_t)1 << 20,  (size_t)4 << 20,
+                                      (size_t)16 << 20,  (size_t)64 << 20, 0};
+static const size_t segment_sizes[] = {(size_t)256 << 10, (size_t)1 << 20, (size_t)4 << 20};
+_Static_assert(TWILL_FUSED_TO_MOST == (size_t)64 << 20, "the largest of bucket_sizes");
+
+static void add_candidate(struct twill_autotuning *tuning, size_t bucket, size_t first,
+                          size_t segment)
+{
+    tuning->sizes[tuning->candidates++] = (struct twill_bucket_sizes){bucket, first, segment};
+}
+
+twill_status twill_autotuning_begin(struct twill_gradients *set)
+{
+    struct twill_autotuning *tuning = &set->autotuning;
+    const twill_gradients_options *options = &set->options;
+    bool cuts = options->order == TWILL_BUCKETS_BY_PRIORITY;
+    size_t segments = cuts ? TWILL_ARRAY_LENGTH(segment_sizes) : 1;
+    size_t most = 1 + 2 * TWILL_ARRAY_LENGTH(bucket_sizes) * segments;
+    if (!options->autotune)
+        return TWILL_OK;
+    tuning->sizes = calloc(most, sizeof(*tuning->sizes));
+    tuning->seconds = calloc(most, sizeof(*tuning->seconds));
+    if (tuning->sizes == NULL || tuning->seconds == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for autotuning");
+    add_candidate(tuning, options->bucket_bytes, options->first_bucket_bytes,
+                  options->segment_bytes);
+    for (size_t b = 0; b < TWILL_ARRAY_LENGTH(bucket_sizes); b++)
+        for (size_t s = 0; s < segments; s++) {
+            size_t bucket = bucket_sizes[b],
+                   segment = cuts ? segment_sizes[s] : options->segment_bytes;
+            add_candidate(tuning, bucket, bucket, segment);
+            if (bucket / 8 > 0)
+                add_candidate(tuning, bucket, bucket / 8, segment);
+        }
+    return TWILL_OK;
+}
+
+/* Divide the tensors anew. */
+static twill_status use_sizes(struct twill_gradients *set, const struct twill_bucket_sizes *sizes)
+{
+    set->options.bucket_bytes = sizes->bucket;
+    set->options.first_bucket_bytes = sizes->first;
+    set->options.segment_bytes = sizes->segment;
+    twill_lane_lock(&set->lane);
+    twill_status status = twill_gradients_prepare(set);
+    twill_lane_unlock(set);
+    return status;
+}
+
+/* Agree on the fastest candidate. */
+static twill_status choose(struct twill_gradients *set)
+{
+    struct twill_autotuning *tuning = &set->autotuning;
+    unsigned best = 0, n = tuning->candidates;
+    twill_status status =
+        twill_allreduce(set->lane.comm, tuning->seconds, tuning->seconds, n, TWILL_F64, TWILL_MAX);
+    if (status != TWILL_OK)
+        return twill_gradients_fail(set, set->lane.comm, status);
+    for (unsigned i = 1; i < n; i++)
+        if (tuning->seconds[i] < tuning->seconds[best])
+            best = i;
+    const struct twill_bucket_sizes *sizes = &tuning->sizes[best];
+    twill_say(
+        &set->context->log, twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane.comm) == 0),
+        "gradient set: TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu is the fastest of %u "
+        "(%.6f s a step; at first %.6f s)",
+        sizes->bucket, sizes->first, sizes->segment, n, tuning->seconds[best], tuning->seconds[0]);
+    return use_sizes(set, sizes);
+}
+
+twill_status twill_autotuning_end_step(struct twill_gradients *set)
+{
+    struct twill_autotuning *tuning = &set->autotuning;
+    if (tuning->at == tuning->candidates)
+        return TWILL_OK;
+    uint64_t now = twill_now();
+    double seconds = (double)(now - tuning->step_began) * 1e-9,
+           *best = &tuning->seconds[tuning->at];
+    if (tuning->steps > 0 && (tuning->steps == 1 || seconds < *best))
+        *best = seconds;
+    if (++tuning->steps == STEPS_A_CANDIDATE) {
+        tuning->steps = 0;
+        tuning->at++;
+        TWILL_TRY(NULL, tuning->at < tuning->candidates ? use_sizes(set, &tuning->sizes[tuning->at])
+                                                        : choose(set));
+    }
+    tuning->step_began = twill_now();
+    return TWILL_OK;
+}
+
+void twill_autotuning_free(struct twill_gradients *set)
+{
+    free(set->autotuning.sizes);
+    free(set->autotuning.seconds);
+}

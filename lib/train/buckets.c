@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where tensors lie, and how they are divided into buckets. */
+#include "lib/train/gradients.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Is the tensor reduced where it is, whatever the bucket sizes? Then it needs no place. */
+static bool is_never_fused(const struct twill_gradients *set,
+                           const struct twill_train_tensor *tensor)
+{
+    size_t most = set->options.bucket_bytes;
+    if (set->options.autotune)
+        most = twill_max(most, TWILL_FUSED_TO_MOST);
+    return tensor->own != NULL && tensor->bytes > most;
+}
+
+static twill_status make_operation(struct twill_gradients *set, twill_type type, twill_op *op)
+{
+    *op = set->options.op;
+    if (set->options.scale == 1)
+        return TWILL_OK;
+    double factor = set->options.scale;
+    if (set->options.op == TWILL_AVG)
+        factor /= twill_comm_size(set->parent);
+    float single = (float)factor;
+    const void *value = type == TWILL_F64 ? (const void *)&factor : (const void *)&single;
+    twill_status status = twill_op_create_scaled(set->context, op, type, value);
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&set->error, status, "%s", twill_context_message(set->context));
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_place(struct twill_gradients *set)
+{
+    uint32_t n = 0;
+    set->backward = calloc(set->tensors, sizeof(*set->backward));
+    if (set->backward == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u tensors",
+                          set->tensors);
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        struct twill_arena_of_type *arena = &set->arena[type];
+        uint32_t before = n;
+        for (uint32_t t = set->tensors; t-- > 0;) {
+            struct twill_train_tensor *tensor = &set->tensor[t];
+            if ((int)tensor->type != type)
+                continue;
+            set->backward[n++] = t;
+            tensor->place = SIZE_MAX;
+            if (is_never_fused(set, tensor))
+                continue;
+            tensor->place = arena->bytes;
+            arena->bytes += twill_round_up(tensor->bytes, TWILL_BUCKET_ALIGN);
+        }
+        if (n == before)
+            continue;
+        TWILL_TRY(&set->error, make_operation(set, (twill_type)type, &arena->op));
+        if (arena->bytes == 0)
+            continue;
+        void *memory = NULL;
+        twill_status status = twill_alloc(set->context, &memory, arena->bytes);
+        if (status != TWILL_OK)
+            return TWILL_FAIL(&set->error, status, "%zu bytes for gradients: %s", arena->bytes,
+                              twill_context_message(set->context));
+        arena->memory = memset(memory, 0, arena->bytes);
+    }
+    return TWILL_OK;
+}
+
+/* Return the bytes up to which the bucket that begins now is filled. */
+static size_t bucket_limit(const struct twill_gradients *set, uint32_t last)
+{
+    bool first = last == set->tensors - 1; /* the backward pass begins there */
+    return first ? twill_min(set->options.first_bucket_bytes, set->options.bucket_bytes)
+                 : set->options.bucket_bytes;
+}
+
+/* Make a bucket of tensors backward[first] on, as many as fit. Returns how many. */
+static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bucket,
+                            uint32_t first)
+{
+    const struct twill_train_tensor *tensor = &set->tensor[set->backward[first]];
+    size_t width = twill_type_size(tensor->type), bytes = tensor->bytes,
+           limit = bucket_limit(set, set->backward[first]);
+    uint32_t n = 1;
+    *bucket = (struct twill_bucket){.first = first,
+                                    .type = tensor->type,
+                                    .op = set->arena[tensor->type].op,
+                                    .priority = tensor->priority,
+                                    .copies = false};
+    for (; tensor->place != SIZE_MAX && first + n < set->tensors; n++) {
+        const struct twill_train_tensor *next = &set->tensor[set->backward[first + n]];
+        if (next->type != tensor->type || next->place == SIZE_MAX)
+            break;
+        size_t end = next->place - tensor->place + next->bytes;
+        if (end > limit)
+            break;
+        bytes = end;
+        bucket->priority = next->priority < bucket->priority ? next->priority : bucket->priority;
+    }
+    for (uint32_t i = 0; n > 1 && i < n; i++)
+        bucket->copies |= set->tensor[set->backward[first + i]].own != NULL;
+    bucket->memory = n == 1 && tensor->own != NULL ? tensor->own : twill_tensor_place(set, tensor);
+    bucket->count = bytes / width;
+    bucket->tensors = n;
+    return n;
+}
+
+/* Order buckets as the backward pass completes them: by their first tensor in forward order. */
+static int compare_buckets(const void *left, const void *right, void *user)
+{
+    const struct twill_gradients *set = user;
+    const struct twill_bucket *a = left, *b = right;
+    uint32_t end_a = set->backward[a->first + a->tensors - 1],
+             end_b = set->backward[b->first + b->tensors - 1];
+    return end_a > end_b ? -1 : end_a < end_b;
+}
+
+twill_status twill_gradients_divide(struct twill_gradients *set)
+{
+    set->bucket = calloc(set->tensors, sizeof(*set->bucket));
+    if (set->bucket == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u tensors",
+                          set->tensors);
+    for (uint32_t first = 0; first < set->tensors;)
+        first += fill_bucket(set, &set->bucket[set->buckets++], first);
+    qsort_r(set->bucket, set->buckets, sizeof(*set->bucket), compare_buckets, set);
+    for (uint32_t b = 0; b < set->buckets; b++)
+        for (uint32_t i = 0; i < set->bucket[b].tensors; i++) {
+            struct twill_train_tensor *tensor =
+                &set->tensor[set->backward[set->bucket[b].first + i]];
+            tensor->bucket = b;
+            atomic_store_explicit(&tensor->marked, 0, memory_order_relaxed);
+        }
+    return TWILL_OK;
+}
+
+void twill_gradients_free_buckets(struct twill_gradients *set)
+{
+    free(set->bucket);
+    set->bucket = NULL;
+    set->buckets = 0;
+}
+
+/* --- copying --------------------------------------------------------------------------------- */
+
+static void count_copy(struct twill_gradients *set, size_t bytes)
+{
+    atomic_fetch_add_explicit(&set->usage.bytes_copied, bytes, memory_order_relaxed);
+}
+
+void twill_bucket_fill(struct twill_gradients *set, const struct twill_train_tensor *tensor)
+{
+    if (tensor->own == NULL || !set->bucket[tensor->bucket].copies)
+        return;
+    memcpy(twill_tensor_place(set, tensor), tensor->own, tensor->bytes);
+    count_copy(set, tensor->bytes);
+}
+
+void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    for (uint32_t i = 0; bucket->copies && i < bucket->tensors; i++) {
+        const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
+        if (tensor->own == NULL)
+            continue;
+        memcpy(tensor->own, twill_tensor_place(set, tensor), tensor->bytes);
+        count_copy(set, tensor->bytes);
+    }
+}

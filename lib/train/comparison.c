@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Comparisons over the ranks: of what they register, and of their parameters. Each tensor is
+ * hashed; the least and the greatest hash over the ranks are equal if all are. */
+#include "lib/train/gradients.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DESCRIBED_BYTES 128u /* of a tensor, in a message */
+#define VALUES_MOST     4u   /* different ones that a message lists */
+
+/* Return the failure of a collective on the set's communicator. */
+static twill_status check_call(struct twill_gradients *set, twill_status status)
+{
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(set, set->lane.comm, status);
+}
+
+/* Fail on all ranks alike, which know the reason already. */
+static twill_status fail_alike(struct twill_gradients *set, const char *text)
+{
+    (void)TWILL_FAIL(&set->error, TWILL_ERR_MISMATCH, "%s", text);
+    set->broken = true;
+    return TWILL_ERR_MISMATCH;
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *from = data;
+    uint64_t word;
+    for (; bytes >= sizeof(word); bytes -= sizeof(word), from += sizeof(word)) {
+        memcpy(&word, from, sizeof(word));
+        hash = twill_hash_mix(hash, word);
+    }
+    word = bytes;
+    memcpy(&word, from, bytes);
+    return twill_hash_mix(hash, word ^ (uint64_t)bytes << 56);
+}
+
+/* Find the first of n hashes that is not the same on all ranks; n: none. */
+static twill_status find_difference(struct twill_gradients *set, const uint64_t *hash, size_t n,
+                                    size_t *found)
+{
+    uint64_t *bounds = malloc(2 * n * sizeof(*bounds));
+    if (bounds == NULL)
+        return check_call(set, TWILL_FAIL(&set->error, TWILL_ERR_MEMORY,
+                                          "out of memory to compare %zu tensors", n));
+    for (size_t i = 0; i < n; i++) {
+        bounds[i] = hash[i];
+        bounds[n + i] = ~hash[i];
+    }
+    twill_status status =
+        twill_allreduce(set->lane.comm, bounds, bounds, 2 * n, TWILL_U64, TWILL_MIN);
+    *found = 0;
+    while (status == TWILL_OK && *found < n && bounds[*found] == ~bounds[n + *found])
+        (*found)++;
+    free(bounds);
+    return check_call(set, status);
+}
+
+/* Append to a text, which may be cut. */
+static void append(char *text, size_t bytes, const char *format, ...) TWILL_PRINTF(3, 4);
+static void append(char *text, size_t bytes, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, bytes - used, format, arguments);
+    va_end(arguments);
+}
+
+/* Append "WHAT on ranks 0, 2; OTHER on rank 1", of one text a rank. */
+static void group_ranks(char *text, size_t bytes, const char *described, int size)
+{
+    unsigned values = 0;
+    for (int r = 0; r < size; r++) {
+        const char *mine = described + (size_t)r * DESCRIBED_BYTES;
+        int first = 0, ranks = 0;
+        while (strcmp(described + (size_t)first * DESCRIBED_BYTES, mine) != 0)
+            first++;
+        if (first != r)
+            continue;
+        if (values++ == VALUES_MOST) {
+            append(text, bytes, "; and others");
+            return;
+        }
+        append(text, bytes, "%s%s on rank", values > 1 ? "; " : "", mine);
+        for (int p = r; p < size; p++)
+            if (strcmp(described + (size_t)p * DESCRIBED_BYTES, mine) == 0)
+                append(text, bytes, "%s%d", ranks++ > 0 ? ", " : " ", p);
+    }
+}
+
+/* Gather one text from each rank and fail on all ranks with those that differ. */
+static twill_status explain_difference(struct twill_gradients *set, const char *what,
+                                       const char *mine)
+{
+    int size = twill_comm_size(set->lane.comm);
+    char *all = calloc((size_t)size, DESCRIBED_BYTES), sent[DESCRIBED_BYTES] = "";
+    char text[sizeof(set->error.message)] = "";
+    snprintf(sent, sizeof(sent), "%s", mine);
+    if (all == NULL)
+        return check_call(set, TWILL_ERR_MEMORY);
+    twill_status status = twill_allgather(set->lane.comm, sent, all, DESCRIBED_BYTES, TWILL_U8);
+    if (status == TWILL_OK) {
+        append(text, sizeof(text), "the ranks differ in %s: ", what);
+        group_ranks(text, sizeof(text), all, size);
+        status = fail_alike(set, text);
+    } else {
+        status = check_call(set, status);
+    }
+    free(all);
+    return status;
+}
+
+/* --- what is registered ---------------------------------------------------------------------- */
+
+static uint64_t hash_of_options(const struct twill_gradients *set)
+{
+    const twill_gradients_options *o = &set->options;
+    const uint64_t values[] = {(uint64_t)o->op,         o->bucket_bytes,    o->first_bucket_bytes,
+                               o->segment_bytes,        (uint64_t)o->order, (uint64_t)o->autotune,
+                               (uint64_t)o->check_every};
+    return hash_bytes(hash_bytes(1, values, sizeof(values)), &o->scale, sizeof(o->scale));
+}
+
+static void describe_options(const struct twill_gradients *set, char text[DESCRIBED_BYTES])
+{
+    const twill_gradients_options *o = &set->options;
+    snprintf(text, DESCRIBED_BYTES,
+             "op %s, scale %g, bucket %zu, first %zu, segment %zu, order %d, autotune %d, check %d",
+             twill_op_name(o->op), o->scale, o->bucket_bytes, o->first_bucket_bytes,
+             o->segment_bytes, (int)o->order, o->autotune, o->check_every);
+}
+
+static uint64_t hash_of_tensor(const struct twill_train_tensor *tensor)
+{
+    const uint64_t values[] = {tensor->count, (uint64_t)tensor->type, (uint64_t)tensor->priority,
+                               tensor->own == NULL};
+    return hash_bytes(hash_bytes(2, values, sizeof(values)), tensor->name, strlen(tensor->name));
+}
+
+static void describe_tensor(const struct twill_train_tensor *tensor, char text[DESCRIBED_BYTES])
+{
+    snprintf(text, DESCRIBED_BYTES, "'%.60s' (%zu %s, priority %d%s)", tensor->name, tensor->count,
+             twill_type_name(tensor->type), tensor->priority,
+             tensor->own == NULL ? ", memory of the set" : "");
+}
+
+/* Compare tensors one by one, up to the least number that a rank has registered. */
+static twill_status compare_each(struct twill_gradients *set, uint64_t least, bool same_number)
+{
+    char text[DESCRIBED_BYTES] = "", what[48];
+    size_t n = (size_t)least, found = 0;
+    uint64_t *hash = malloc((n + 1) * sizeof(*hash));
+    if (hash == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %zu tensors", n);
+    for (size_t t = 0; t < n; t++)
+        hash[t] = hash_of_tensor(&set->tensor[t]);
+    hash[n] = same_number ? 0 : set->tensors;
+    twill_status status = find_difference(set, hash, n + 1, &found);
+    free(hash);
+    if (status != TWILL_OK || found > n)
+        return status;
+    if (found == n) {
+        snprintf(text, sizeof(text), "%u tensors", set->tensors);
+        return explain_difference(set, "the number of tensors", text);
+    }
+    describe_tensor(&set->tensor[found], text);
+    snprintf(what, sizeof(what), "tensor %zu", found);
+    return explain_difference(set, what, text);
+}
+
+twill_status twill_gradients_compare_tensors(struct twill_gradients *set)
+{
+    uint64_t mine[3] = {hash_of_options(set), ~hash_of_options(set), set->tensors}, least[3];
+    char text[DESCRIBED_BYTES];
+    TWILL_TRY(&set->error, check_call(set, twill_allreduce(set->lane.comm, mine, least, 3,
+                                                           TWILL_U64, TWILL_MIN)));
+    if (least[0] != ~least[1]) {
+        describe_options(set, text);
+        return explain_difference(set, "their options", text);
+    }
+    return compare_each(set, least[2], false);
+}
+
+/* --- parameters ------------------------------------------------------------------------------ */
+
+twill_status twill_gradients_compare_parameters(struct twill_gradients *set)
+{
+    char text[DESCRIBED_BYTES], what[DESCRIBED_BYTES];
+    size_t n = set->tensors, found = 0;
+    uint64_t *hash = malloc(n * sizeof(*hash));
+    if (hash == NULL)
+        return check_call(set, TWILL_FAIL(&set->error, TWILL_ERR_MEMORY,
+                                          "out of memory to compare %zu tensors", n));
+    for (size_t t = 0; t < n; t++) {
+        const struct twill_train_tensor *tensor = &set->tensor[t];
+        const void *data = tensor->parameters;
+        hash[t] =
+            hash_bytes(3, data != NULL ? data : twill_gradients_memory(set, (int)t), tensor->bytes);
+    }
+    twill_status status = find_difference(set, hash, n, &found);
+    if (status == TWILL_OK && found < n) {
+        snprintf(text, sizeof(text), "hash %016llx", (unsigned long long)hash[found]);
+        snprintf(what, sizeof(what), "the %s of tensor '%.80s' after step %llu",
+                 set->tensor[found].parameters != NULL ? "parameters" : "gradient",
+                 set->tensor[found].name, (unsigned long long)set->usage.steps);
+        status = explain_difference(set, what, text);
+    }
+    free(hash);
+    return status;
+}

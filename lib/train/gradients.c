@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A set from its creation to its end. */
+#include "lib/train/gradients.h"
+
+#include "lib/lists.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- registration ---------------------------------------------------------------------------- */
+
+/* Refuse with a message on the communicator, which stays usable. */
+static twill_status refuse_create(twill_comm *comm, twill_status status, const char *message)
+{
+    if (twill_comm_acquire(comm, "twill_gradients_create") != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    status = TWILL_COMM_REFUSE(comm, status, "twill_gradients_create: %s", message);
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
+                                    const twill_gradients_options *options)
+{
+    struct twill_error error = {0};
+    if (made == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *made = NULL;
+    twill_context *context = twill_comm_context(comm);
+    if (context == NULL)
+        return TWILL_ERR_ARGUMENT;
+    struct twill_gradients *set = calloc(1, sizeof(*set));
+    if (set == NULL)
+        return refuse_create(comm, TWILL_ERR_MEMORY, "out of memory");
+    set->context = context;
+    set->parent = comm;
+    twill_status status = twill_gradients_set_options(set, options, &error);
+    if (status != TWILL_OK) {
+        free(set);
+        return refuse_create(comm, status, error.message);
+    }
+    *made = set;
+    return TWILL_OK;
+}
+
+/* Check a tensor that is to be registered. */
+static twill_status check_tensor(struct twill_gradients *set, const twill_tensor *tensor)
+{
+    if (set->committed)
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_add after twill_gradients_commit()");
+    if (tensor == NULL || tensor->name == NULL || tensor->name[0] == '\0')
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_add: tensor %u has no name",
+                                      set->tensors);
+    const char *name = tensor->name;
+    size_t width = twill_type_size(tensor->type);
+    if (width == 0)
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': type %d is not a twill_type", name,
+                                      (int)tensor->type);
+    if (tensor->count == 0 || tensor->count > SIZE_MAX / 4 / width)
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': count %zu is outside 1 .. %zu", name,
+                                      tensor->count, SIZE_MAX / 4 / width);
+    if ((uintptr_t)tensor->gradient % width != 0)
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': its memory is not aligned to %zu bytes",
+                                      name, width);
+    if (set->tensors == TWILL_TENSORS_MOST)
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': the set has %u tensors, the maximum", name,
+                                      TWILL_TENSORS_MOST);
+    bool is_float = TWILL_TYPES_OF_KIND(FLOAT) >> tensor->type & 1;
+    if (set->options.scale != 1 && !is_float && !twill_type_is_narrow(tensor->type))
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': options.scale is for floats, not %s", name,
+                                      twill_type_name(tensor->type));
+    return TWILL_OK;
+}
+
+/* Check that neither name nor memory is registered already. */
+static twill_status check_new(struct twill_gradients *set, const twill_tensor *tensor)
+{
+    const unsigned char *own = tensor->gradient;
+    size_t bytes = tensor->count * twill_type_size(tensor->type);
+    for (uint32_t t = 0; t < set->tensors; t++) {
+        const struct twill_train_tensor *other = &set->tensor[t];
+        if (strcmp(other->name, tensor->name) == 0)
+            return TWILL_GRADIENTS_REFUSE(set, "tensor '%s' is registered twice", tensor->name);
+        if (own != NULL && other->own != NULL && own < other->own + other->bytes &&
+            other->own < own + bytes)
+            return TWILL_GRADIENTS_REFUSE(set, "tensor '%s' overlaps tensor '%s' in memory",
+                                          tensor->name, other->name);
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tensor, int *index)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    TWILL_TRY(NULL, check_tensor(set, tensor));
+    TWILL_TRY(NULL, check_new(set, tensor));
+    if (set->tensors == set->tensors_held) {
+        uint32_t held = set->tensors_held == 0 ? 64 : 2 * set->tensors_held;
+        void *grown = realloc(set->tensor, held * sizeof(*set->tensor));
+        if (grown == NULL)
+            return TWILL_ERR_MEMORY;
+        set->tensor = grown;
+        set->tensors_held = held;
+    }
+    char *name = strdup(tensor->name);
+    if (name == NULL)
+        return TWILL_ERR_MEMORY;
+    set->tensor[set->tensors] =
+        (struct twill_train_tensor){.name = name,
+                                    .count = tensor->count,
+                                    .bytes = tensor->count * twill_type_size(tensor->type),
+                                    .type = tensor->type,
+                                    .priority = tensor->priority,
+                                    .own = tensor->gradient,
+                                    .parameters = tensor->parameters};
+    if (index != NULL)
+        *index = (int)set->tensors;
+    set->tensors++;
+    return TWILL_OK;
+}
+
+/* --- commit ---------------------------------------------------------------------------------- */
+
+twill_status twill_gradients_prepare(struct twill_gradients *set)
+{
+    twill_lane_unprepare(set);
+    twill_gradients_free_buckets(set);
+    atomic_store(&set->step, 0);
+    TWILL_TRY(&set->error, twill_gradients_divide(set));
+    return twill_lane_prepare(set);
+}
+
+static twill_status commit_set(struct twill_gradients *set)
+{
+    TWILL_TRY(&set->error, twill_lane_open(set));
+    TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));
+    TWILL_TRY(&set->error, twill_gradients_place(set));
+    TWILL_TRY(&set->error, twill_autotuning_begin(set));
+    return twill_gradients_prepare(set);
+}
+
+/* Fail on all ranks with this one's reason. */
+static twill_status fail_commit(struct twill_gradients *set, twill_status status)
+{
+    if (set->broken || set->lane.comm == NULL)
+        return status;
+    return twill_gradients_fail(set, set->lane.comm, status);
+}
+
+twill_status twill_gradients_commit(twill_gradients *set)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (set->broken)
+        return TWILL_ERR_BROKEN;
+    if (set->committed)
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_commit() was called before");
+    twill_status status = commit_set(set);
+    if (status != TWILL_OK) {
+        status = fail_commit(set, status);
+        set->broken = true;
+        return status;
+    }
+    set->committed = true;
+    return TWILL_OK;
+}
+
+void *twill_gradients_memory(const twill_gradients *set, int index)
+{
+    if (set == NULL || index < 0 || (uint32_t)index >= set->tensors)
+        return NULL;
+    const struct twill_train_tensor *tensor = &set->tensor[index];
+    if (tensor->own != NULL)
+        return tensor->own;
+    return set->committed ? twill_tensor_place(set, tensor) : NULL;
+}
+
+/* --- the rest -------------------------------------------------------------------------------- */
+
+twill_status twill_gradients_check(twill_gradients *set)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (set->broken)
+        return TWILL_ERR_BROKEN;
+    if (!set->committed)
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_check before "
+                                           "twill_gradients_commit()");
+    return twill_gradients_compare_parameters(set);
+}
+
+twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_counters *counters)
+{
+    if (set == NULL || counters == NULL)
+        return TWILL_ERR_ARGUMENT;
+    const struct twill_gradients_usage *usage = &set->usage;
+    *counters = (twill_gradients_counters){
+        .steps = twill_counter_read(&usage->steps),
+        .operations = twill_counter_read(&usage->operations),
+        .bytes = twill_counter_read(&usage->bytes),
+        .bytes_copied = atomic_load_explicit(&usage->bytes_copied, memory_order_relaxed),
+        .buckets = set->buckets,
+        .agreements = twill_counter_read(&usage->agreements)};
+    if (set->lane.comm != NULL)
+        counters->seconds_exposed = twill_comm_seconds(
+            set->lane.comm, atomic_load_explicit(&usage->ticks_exposed, memory_order_relaxed));
+    return TWILL_OK;
+}
+
+/* Wait for what is under way: reductions that this rank has started, others have too. */
+static void finish(struct twill_gradients *set)
+{
+    twill_status status = TWILL_OK;
+    twill_lane_lock(&set->lane);
+    while (status == TWILL_OK && !set->broken && set->lane.flights > 0) {
+        status = twill_lane_advance(set);
+        if (status == TWILL_OK && set->lane.flights > 0)
+            status = twill_lane_wait(set, UINT64_MAX);
+    }
+    atomic_store(&set->lane.locked, false);
+}
+
+void twill_gradients_destroy(twill_gradients *set)
+{
+    if (set == NULL)
+        return;
+    if (set->committed && !twill_context_is_forked(set->context))
+        finish(set);
+    twill_lane_unprepare(set);
+    twill_gradients_free_buckets(set);
+    twill_lane_close(set);
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        (void)twill_free(set->context, set->arena[type].memory);
+        if (set->arena[type].op >= TWILL_OP_CREATED)
+            (void)twill_op_destroy(set->context, set->arena[type].op);
+    }
+    twill_autotuning_free(set);
+    for (uint32_t t = 0; t < set->tensors; t++)
+        free(set->tensor[t].name);
+    free(set->tensor);
+    free(set->backward);
+    free(set);
+}

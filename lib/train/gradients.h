@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A gradient set: its tensors, the buckets they are fused into, and the lane that reduces them.
+ *
+ * The memory of a bucket is a range of an arena, one arena a type, in which tensors lie from the
+ * last to the first. Other bucket sizes change the ranges, never the addresses, so a tensor in the
+ * set's memory is never copied.
+ *
+ * Steps are counted, not flagged: a tensor has been marked ready n times, a bucket has been
+ * reduced m times. So the threads that mark tensors ready need no lock and nothing is reset. */
+#ifndef TWILL_TRAIN_GRADIENTS_H
+#define TWILL_TRAIN_GRADIENTS_H
+
+#include "lib/comm/comm.h"
+#include "lib/train/lane.h"
+#include "lib/twill_train.h"
+
+#define TWILL_BUCKET_ALIGN 64u        /* bytes: where tensors begin in an arena */
+#define TWILL_TENSORS_MOST (1u << 20) /* of a set */
+#define TWILL_FUSED_TO_MOST                                                                        \
+    ((size_t)64 << 20) /* bytes: the largest bucket that autotuning tries                          \
+                        */
+
+/* A registered tensor. Constant after the commit, but for `marked`. */
+struct twill_train_tensor {
+    char *name;
+    size_t count, bytes;
+    twill_type type;
+    int priority;
+    unsigned char *own; /* the caller's memory; NULL: the tensor is in the set's */
+    const void *parameters;
+    size_t place;            /* offset in the arena of its type; SIZE_MAX: it has no place there */
+    uint32_t bucket;         /* changes between steps, if bucket sizes do */
+    _Atomic uint32_t marked; /* times it was marked ready */
+};
+
+/* Tensors that are reduced together: `tensors` of them, of one type, from `first` on in
+ * set->backward. Members below the line are counted per step. */
+struct twill_bucket {
+    uint32_t first, tensors;
+    twill_type type;
+    twill_op op;
+    unsigned char *memory; /* in an arena, or that of its only tensor */
+    size_t count;          /* elements, with gaps between tensors */
+    bool copies;           /* some of its tensors have memory of their own, and are copied */
+    int priority;          /* the lowest of its tensors */
+    uint32_t segments;
+    twill_request **request; /* [segments] persistent */
+    /* Steps. */
+    _Atomic uint32_t arrived; /* tensors marked, in all steps */
+    _Atomic uint32_t reduced; /* reductions complete, their results in the tensors' memory */
+    uint32_t agreed;          /* by the lane: steps in which all ranks are ready for it */
+    uint32_t started;         /* by the lane: segments begun, in all steps */
+    uint32_t ended;           /* by the lane: segments complete, in all steps */
+};
+
+/* Memory of all tensors of one type. */
+struct twill_arena_of_type {
+    unsigned char *memory; /* of twill_alloc(), or NULL */
+    size_t bytes;
+    twill_op op; /* the set's, or one with its scale */
+};
+
+/* Autotuning: lib/train/autotune.c. */
+struct twill_autotuning {
+    unsigned candidates, at; /* at == candidates: over, or off */
+    unsigned steps;          /* of the present candidate */
+    uint64_t step_began;     /* twill_now(); 0: not yet */
+    struct twill_bucket_sizes {
+        size_t bucket, first, segment;
+    } * sizes;
+    double *seconds; /* [candidates] shortest step */
+};
+
+/* The steps' results, for the caller's counters; written by the thread that waits. */
+struct twill_gradients_usage {
+    uint64_t steps, operations, bytes, agreements;
+    _Atomic uint64_t bytes_copied; /* threads that mark tensors ready copy too */
+    _Atomic uint64_t ticks_exposed;
+};
+
+struct twill_gradients {
+    twill_context *context;
+    twill_comm *parent; /* the caller's */
+    struct twill_gradients_options options;
+    bool committed;
+    _Atomic bool broken;
+    struct twill_error error;   /* the first failure; under lane.lock */
+    struct twill_error refused; /* the last bad argument; under `refusing` */
+    _Atomic bool refusing;
+
+    struct twill_train_tensor *tensor;
+    uint32_t tensors, tensors_held; /* registered; memory for so many */
+    uint32_t *backward;             /* [tensors] indices by type, then from the last to the first */
+    struct twill_arena_of_type arena[TWILL_TYPE_COUNT];
+    struct twill_bucket *bucket;
+    uint32_t buckets;
+    _Atomic uint32_t step; /* complete ones */
+    struct twill_lane lane;
+    struct twill_autotuning autotuning;
+    struct twill_gradients_usage usage;
+    char line[256]; /* result of twill_gradients_describe() */
+};
+
+/* --- lib/train/set_failure.c --- */
+
+/* Record that a call on a communicator of the set has failed, break the set and its communicators,
+ * and return the status. The lane is locked, or no other thread uses the set yet. */
+twill_status twill_gradients_fail(struct twill_gradients *set, twill_comm *comm,
+                                  twill_status status);
+/* Refuse an argument: record the sentence, and return TWILL_ERR_ARGUMENT. Any thread. */
+twill_status twill_gradients_refuse(struct twill_gradients *set, const char *file, int line,
+                                    const char *format, ...) TWILL_PRINTF(4, 5);
+#define TWILL_GRADIENTS_REFUSE(set, ...)                                                           \
+    twill_gradients_refuse((set), __FILE__, __LINE__, __VA_ARGS__)
+
+/* --- lib/train/gradients.c --- */
+
+/* Divide the tensors into buckets and prepare their reductions. Collective, between steps. */
+twill_status twill_gradients_prepare(struct twill_gradients *set);
+
+/* --- lib/train/settings.c --- */
+
+/* Check the options and apply TWILL_GRADIENTS to them. */
+twill_status twill_gradients_set_options(struct twill_gradients *set,
+                                         const twill_gradients_options *options,
+                                         struct twill_error *error);
+
+/* --- lib/train/buckets.c --- */
+
+/* Allocate the arenas and place the tensors. */
+twill_status twill_gradients_place(struct twill_gradients *set);
+/* Divide the tensors into buckets by options.bucket_bytes and the others. Between steps. */
+twill_status twill_gradients_divide(struct twill_gradients *set);
+void twill_gradients_free_buckets(struct twill_gradients *set);
+/* Copy a tensor into its bucket, and all tensors of a bucket out of it, where they have memory of
+ * their own. */
+void twill_bucket_fill(struct twill_gradients *set, const struct twill_train_tensor *tensor);
+void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
+/* Return where a tensor lies in the set's memory. It has a place there. */
+static inline unsigned char *twill_tensor_place(const struct twill_gradients *set,
+                                                const struct twill_train_tensor *tensor)
+{
+    return set->arena[tensor->type].memory + tensor->place;
+}
+
+/* --- lib/train/comparison.c --- */
+
+/* Compare the registered tensors over the ranks. Collective. */
+twill_status twill_gradients_compare_tensors(struct twill_gradients *set);
+/* Compare the parameters over the ranks. Collective. */
+twill_status twill_gradients_compare_parameters(struct twill_gradients *set);
+
+/* --- lib/train/autotune.c --- */
+
+twill_status twill_autotuning_begin(struct twill_gradients *set);
+/* Note the time of the step that ends, and use other sizes from the next one on. */
+twill_status twill_autotuning_end_step(struct twill_gradients *set);
+void twill_autotuning_free(struct twill_gradients *set);
+
+#endif

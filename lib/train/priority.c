@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TWILL_BUCKETS_BY_PRIORITY: buckets are reduced segment by segment; before each segment the ranks
+ * agree on which buckets are ready everywhere, and take the one with the lowest priority number.
+ *
+ * All ranks must start the same segments in the same order, though tensors become ready at
+ * different times on them. So a segment is chosen from common knowledge only: exchange n is an
+ * allreduce (bitwise and) of one bit a bucket, "ready here, and not agreed on yet"; what it returns
+ * is agreed, and at most one segment is started after it, before exchange n + 1. While segments of
+ * agreed buckets remain, every rank takes part in the next exchange once it has fewer than
+ * TWILL_LANE_SEGMENTS under way. If none remain, a rank takes part when a bucket is ready on it:
+ * until then, none could be agreed on. Nobody coordinates, and nobody waits for a rank that has
+ * something to compute before anything could start. */
+#include "lib/train/gradients.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EXCHANGE_AGAIN_NS 50000u /* after an exchange that agreed on nothing */
+
+twill_status twill_priority_prepare(struct twill_gradients *set)
+{
+    struct twill_lane *lane = &set->lane;
+    lane->words = (set->buckets + 63) / 64;
+    lane->ready = calloc(2 * (size_t)lane->words, sizeof(uint64_t));
+    if (lane->ready == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
+                          set->buckets);
+    lane->agreed = lane->ready + lane->words;
+    lane->exchanging = false;
+    lane->exchange_from_ns = 0;
+    twill_status status = twill_allreduce_init(lane->order_comm, lane->ready, lane->agreed,
+                                               lane->words, TWILL_U64, TWILL_BAND, &lane->exchange);
+    if (status != TWILL_OK)
+        return twill_gradients_fail(set, lane->order_comm, status);
+    return TWILL_OK;
+}
+
+void twill_priority_unprepare(struct twill_gradients *set)
+{
+    struct twill_lane *lane = &set->lane;
+    (void)twill_request_free(&lane->exchange);
+    lane->exchange = NULL;
+    free(lane->ready);
+    lane->ready = lane->agreed = NULL;
+}
+
+/* Does the bucket have segments that all ranks are ready for and that have not begun? */
+static bool has_segments(const struct twill_bucket *bucket)
+{
+    return bucket->started != bucket->agreed * bucket->segments;
+}
+
+/* Return the agreed bucket that comes first, or UINT32_MAX: lowest priority number, then the one
+ * that the backward pass completes first. */
+static uint32_t first_agreed(const struct twill_gradients *set)
+{
+    uint32_t first = UINT32_MAX;
+    for (uint32_t b = 0; b < set->buckets; b++)
+        if (has_segments(&set->bucket[b]) &&
+            (first == UINT32_MAX || set->bucket[b].priority < set->bucket[first].priority))
+            first = b;
+    return first;
+}
+
+/* Read the result of the exchange, and start the segment that it leads to. */
+static twill_status end_exchange(struct twill_gradients *set)
+{
+    struct twill_lane *lane = &set->lane;
+    bool any = false;
+    twill_status status = twill_wait(&lane->exchange);
+    if (status != TWILL_OK)
+        return twill_gradients_fail(set, lane->order_comm, status);
+    lane->exchanging = false;
+    for (uint32_t b = 0; b < set->buckets; b++) {
+        uint32_t bit = (uint32_t)(lane->agreed[b / 64] >> b % 64 & 1);
+        set->bucket[b].agreed += bit;
+        any |= bit != 0;
+    }
+    twill_counter_add(&set->usage.agreements, 1);
+    uint32_t first = first_agreed(set);
+    lane->exchange_from_ns = any || first != UINT32_MAX ? 0 : twill_now() + EXCHANGE_AGAIN_NS;
+    return first != UINT32_MAX ? twill_lane_start(set, first) : TWILL_OK;
+}
+
+/* Begin an exchange if it is this rank's turn to. */
+static twill_status begin_exchange(struct twill_gradients *set)
+{
+    struct twill_lane *lane = &set->lane;
+    if (lane->flights >= TWILL_LANE_SEGMENTS)
+        return TWILL_OK;
+    bool any = false;
+    memset(lane->ready, 0, lane->words * sizeof(*lane->ready));
+    for (uint32_t b = 0; b < set->buckets; b++)
+        if (twill_bucket_is_ready(&set->bucket[b])) {
+            lane->ready[b / 64] |= UINT64_C(1) << b % 64;
+            any = true;
+        }
+    if (first_agreed(set) == UINT32_MAX) {
+        if (!any || (lane->exchange_from_ns != 0 && twill_now() < lane->exchange_from_ns))
+            return TWILL_OK;
+    }
+    lane->exchange_from_ns = 0;
+    twill_status status = twill_request_start(lane->exchange);
+    if (status != TWILL_OK)
+        return twill_gradients_fail(set, lane->order_comm, status);
+    lane->exchanging = true;
+    return TWILL_OK;
+}
+
+twill_status twill_priority_advance(struct twill_gradients *set)
+{
+    struct twill_lane *lane = &set->lane;
+    for (;;) {
+        if (lane->exchanging) {
+            if (!twill_request_done(twill_request_find(lane->exchange)))
+                return TWILL_OK;
+            TWILL_TRY(&set->error, end_exchange(set));
+        }
+        TWILL_TRY(&set->error, begin_exchange(set));
+        if (!lane->exchanging)
+            return TWILL_OK;
+    }
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of a set: defaults, checks, and TWILL_GRADIENTS. */
+#include "lib/lists.h"
+#include "lib/train/gradients.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEGMENT_LEAST     4096u
+#define BUCKET_BYTES_MOST ((size_t)1 << 40)
+#define PINNED_BYTES      512u /* of a file named by TWILL_GRADIENTS=@FILE */
+
+void twill_gradients_defaults(twill_gradients_options *options)
+{
+    if (options != NULL)
+        *options = (twill_gradients_options){.bytes = sizeof(*options),
+                                             .op = TWILL_AVG,
+                                             .scale = 1,
+                                             .bucket_bytes = (size_t)8 << 20,
+                                             .first_bucket_bytes = (size_t)1 << 20,
+                                             .segment_bytes = (size_t)1 << 20};
+}
+
+/* --- TWILL_GRADIENTS ------------------------------------------------------------------------- */
+
+enum setting_kind { SETTING_BYTES, SETTING_NUMBER, SETTING_ORDER };
+
+static const char *const order_names[] = {"backward", "priority"};
+
+static const struct gradients_setting {
+    const char *name;
+    enum setting_kind kind;
+    size_t at; /* of the member in the options */
+} settings[] = {
+    {"bucket", SETTING_BYTES, offsetof(twill_gradients_options, bucket_bytes)},
+    {"first", SETTING_BYTES, offsetof(twill_gradients_options, first_bucket_bytes)},
+    {"segment", SETTING_BYTES, offsetof(twill_gradients_options, segment_bytes)},
+    {"order", SETTING_ORDER, offsetof(twill_gradients_options, order)},
+    {"autotune", SETTING_NUMBER, offsetof(twill_gradients_options, autotune)},
+    {"check", SETTING_NUMBER, offsetof(twill_gradients_options, check_every)},
+};
+
+static bool parse_order(const char *text, twill_bucket_order *order)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(order_names); i++)
+        if (strcmp(text, order_names[i]) == 0) {
+            *order = (twill_bucket_order)i;
+            return true;
+        }
+    return false;
+}
+
+/* Set the member of a setting. Returns false if the value cannot be parsed. */
+static bool apply_value(twill_gradients_options *options, const struct gradients_setting *setting,
+                        const char *value)
+{
+    void *member = (unsigned char *)options + setting->at;
+    int64_t number;
+    if (setting->kind == SETTING_ORDER)
+        return parse_order(value, member);
+    if (!twill_config_bytes(value, &number) || number < 0)
+        return false;
+    if (setting->kind == SETTING_BYTES)
+        *(size_t *)member = (size_t)number;
+    else if (number <= INT32_MAX)
+        *(int *)member = (int)number;
+    else
+        return false;
+    return true;
+}
+
+/* Apply an entry "name=value", whose text is changed. */
+static twill_status apply_entry(twill_gradients_options *options, char *entry,
+                                struct twill_error *error)
+{
+    char *value = strchr(entry, '=');
+    if (value != NULL)
+        *value++ = '\0';
+    for (size_t i = 0; value != NULL && i < TWILL_ARRAY_LENGTH(settings); i++)
+        if (strcmp(entry, settings[i].name) == 0) {
+            if (apply_value(options, &settings[i], value))
+                return TWILL_OK;
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS: %s=%s: %s", entry, value,
+                              settings[i].kind == SETTING_ORDER   ? "must be backward or priority"
+                              : settings[i].kind == SETTING_BYTES ? "must be bytes, such as 8M"
+                                                                  : "must be a number from 0");
+        }
+    return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                      "TWILL_GRADIENTS: there is no entry \"%s\"; there are bucket, first, "
+                      "segment, order, autotune, check",
+                      entry);
+}
+
+/* Read the first line of a file, without a "TWILL_GRADIENTS=" before it. */
+static twill_status read_pinned(const char *path, char text[PINNED_BYTES],
+                                struct twill_error *error)
+{
+    static const char prefix[] = "TWILL_GRADIENTS=";
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS=@%s: %s", path,
+                          strerror(errno));
+    bool read = fgets(text, PINNED_BYTES, file) != NULL;
+    fclose(file);
+    if (!read)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS=@%s: the file is empty", path);
+    text[strcspn(text, "\n")] = '\0';
+    if (strncmp(text, prefix, strlen(prefix)) == 0)
+        memmove(text, text + strlen(prefix), strlen(text + strlen(prefix)) + 1);
+    return TWILL_OK;
+}
+
+static twill_status apply_variable(twill_gradients_options *options, const char *value,
+                                   struct twill_error *error)
+{
+    char text[PINNED_BYTES], *rest = NULL;
+    if (value[0] == '@')
+        TWILL_TRY(error, read_pinned(value + 1, text, error));
+    else if ((size_t)snprintf(text, sizeof(text), "%s", value) >= sizeof(text))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS is longer than %u bytes",
+                          PINNED_BYTES - 1);
+    for (char *entry = strtok_r(text, ",", &rest); entry != NULL;
+         entry = strtok_r(NULL, ",", &rest))
+        TWILL_TRY(error, apply_entry(options, entry, error));
+    return TWILL_OK;
+}
+
+/* --- checks ---------------------------------------------------------------------------------- */
+
+static twill_status check_options(const twill_gradients_options *o, struct twill_error *error)
+{
+    if (o->op != TWILL_AVG && o->op != TWILL_SUM)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.op %d is neither sum nor avg",
+                          (int)o->op);
+    if (!(o->scale > -1e30 && o->scale < 1e30) || o->scale == 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.scale %g is not a factor", o->scale);
+    if ((unsigned)o->order > TWILL_BUCKETS_BY_PRIORITY)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.order %d is not a twill_bucket_order",
+                          (int)o->order);
+    if (o->bucket_bytes > BUCKET_BYTES_MOST || o->first_bucket_bytes > BUCKET_BYTES_MOST)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options: buckets of %zu and %zu bytes",
+                          o->bucket_bytes, o->first_bucket_bytes);
+    if (o->segment_bytes < SEGMENT_LEAST)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.segment_bytes %zu is less than %u",
+                          o->segment_bytes, SEGMENT_LEAST);
+    if (o->check_every < 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.check_every %d is negative",
+                          o->check_every);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_set_options(struct twill_gradients *set,
+                                         const twill_gradients_options *options,
+                                         struct twill_error *error)
+{
+    twill_gradients_defaults(&set->options);
+    if (options != NULL && options->bytes != sizeof(*options))
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "options.bytes is %zu, not %zu: twill_gradients_defaults() sets it",
+                          options->bytes, sizeof(*options));
+    if (options != NULL)
+        set->options = *options;
+    const char *value = twill_config_text(&set->context->config, TWILL_VARIABLE_GRADIENTS);
+    if (value != NULL)
+        TWILL_TRY(error, apply_variable(&set->options, value, error));
+    return check_options(&set->options, error);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of a training step. */
+#include "lib/train/gradients.h"
+
+#include <stdio.h>
+
+/* Check that a set can be used in a step. */
+static twill_status check_usable(struct twill_gradients *set, const char *call)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (atomic_load_explicit(&set->broken, memory_order_acquire))
+        return TWILL_ERR_BROKEN;
+    if (!set->committed)
+        return TWILL_GRADIENTS_REFUSE(set, "%s before twill_gradients_commit()", call);
+    if (twill_context_is_forked(set->context))
+        return TWILL_ERR_FORKED;
+    return TWILL_OK;
+}
+
+static twill_status check_index(struct twill_gradients *set, const char *call, int index)
+{
+    if (index < 0 || (uint32_t)index >= set->tensors)
+        return TWILL_GRADIENTS_REFUSE(set, "%s: tensor %d is outside 0 .. %u", call, index,
+                                      set->tensors - 1);
+    return TWILL_OK;
+}
+
+/* Add the time since `from` to what the caller spent in the set's calls. */
+static void count_exposed(struct twill_gradients *set, uint64_t from)
+{
+    atomic_fetch_add_explicit(&set->usage.ticks_exposed, twill_ticks() - from,
+                              memory_order_relaxed);
+}
+
+twill_status twill_gradients_ready(twill_gradients *set, int index)
+{
+    uint64_t from = twill_ticks();
+    TWILL_TRY(NULL, check_usable(set, "twill_gradients_ready"));
+    TWILL_TRY(NULL, check_index(set, "twill_gradients_ready", index));
+    struct twill_train_tensor *tensor = &set->tensor[index];
+    struct twill_bucket *bucket = &set->bucket[tensor->bucket];
+    uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
+    if (!atomic_compare_exchange_strong(&tensor->marked, &(uint32_t){step}, step + 1))
+        return TWILL_GRADIENTS_REFUSE(set,
+                                      "tensor '%s' is marked ready twice in a step, which "
+                                      "twill_gradients_wait_all() ends",
+                                      tensor->name);
+    twill_bucket_fill(set, tensor);
+    uint32_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
+    if (arrived % bucket->tensors == 0)
+        twill_lane_kick(set);
+    count_exposed(set, from);
+    return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
+}
+
+/* Is the bucket's reduction of this step complete? The lane is locked. */
+static bool is_complete(const struct twill_bucket *bucket)
+{
+    uint32_t reduced = atomic_load_explicit(&bucket->reduced, memory_order_relaxed);
+    return bucket->ended == (reduced + 1) * bucket->segments;
+}
+
+/* Copy the results of a complete bucket out. Its tensors may be marked ready again then. */
+static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    twill_bucket_empty(set, bucket);
+    twill_counter_add(&set->usage.bytes, bucket->count * twill_type_size(bucket->type));
+    atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
+}
+
+/* Has the bucket been reduced and delivered in this step? */
+static bool is_delivered(const struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != atomic_load(&set->step);
+}
+
+/* Name the tensors of a bucket that were not marked ready in time. */
+static twill_status time_out(struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    uint32_t reduced = atomic_load(&bucket->reduced), missing = 0;
+    const char *name = "?";
+    for (uint32_t i = bucket->tensors; i-- > 0;) {
+        const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
+        if (atomic_load(&tensor->marked) != reduced + 1 && missing++ == 0)
+            name = tensor->name;
+    }
+    char more[32] = "";
+    if (missing > 1)
+        snprintf(more, sizeof(more), " and %u more", missing - 1);
+    struct twill_comm *comm = set->lane.comm;
+    if (twill_comm_acquire(comm, "twill_gradients_wait") != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = twill_comm_fail(
+        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
+                              "tensor '%s'%s was not marked ready within %.1f s (TWILL_TIMEOUT)",
+                              name, more, (double)comm->tuning.timeout_ns * 1e-9));
+    twill_comm_release(comm);
+    return twill_gradients_fail(set, comm, status);
+}
+
+/* Return the bucket that keeps this one from being reduced on this rank: one that is not ready. */
+static const struct twill_bucket *first_missing(const struct twill_gradients *set,
+                                                const struct twill_bucket *bucket)
+{
+    const struct twill_lane *lane = &set->lane;
+    return lane->order_comm == NULL ? &set->bucket[lane->order[lane->next]] : bucket;
+}
+
+/* Wait until a bucket is reduced in this step, and deliver it. */
+static twill_status wait_for_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    twill_status status = TWILL_OK;
+    uint64_t deadline = twill_now() + set->lane.comm->tuning.timeout_ns;
+    twill_lane_lock(&set->lane);
+    while (status == TWILL_OK && !is_complete(bucket)) {
+        uint32_t ended = set->lane.oldest;
+        status = twill_lane_advance(set);
+        if (status != TWILL_OK || is_complete(bucket))
+            break;
+        status = twill_lane_wait(set, deadline);
+        if (status == TWILL_PENDING)
+            status = time_out(set, first_missing(set, bucket));
+        else if (set->lane.oldest != ended)
+            deadline = twill_now() + set->lane.comm->tuning.timeout_ns;
+    }
+    twill_lane_unlock(set);
+    if (status != TWILL_OK)
+        return status;
+    deliver(set, bucket);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_wait(twill_gradients *set, int index)
+{
+    uint64_t from = twill_ticks();
+    TWILL_TRY(NULL, check_usable(set, "twill_gradients_wait"));
+    TWILL_TRY(NULL, check_index(set, "twill_gradients_wait", index));
+    struct twill_bucket *bucket = &set->bucket[set->tensor[index].bucket];
+    twill_status status = is_delivered(set, bucket) ? TWILL_OK : wait_for_bucket(set, bucket);
+    count_exposed(set, from);
+    return status;
+}
+
+/* Deliver the bucket if it is complete. */
+static bool test_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    if (is_delivered(set, bucket))
+        return true;
+    twill_lane_lock(&set->lane);
+    bool complete = is_complete(bucket);
+    twill_lane_unlock(set);
+    if (complete)
+        deliver(set, bucket);
+    return complete;
+}
+
+twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
+{
+    TWILL_TRY(NULL, check_usable(set, "twill_gradients_test"));
+    if (done == NULL)
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_test: done is NULL");
+    if (index != -1)
+        TWILL_TRY(NULL, check_index(set, "twill_gradients_test", index));
+    twill_lane_lock(&set->lane);
+    twill_status status = twill_lane_progress(set);
+    twill_lane_unlock(set);
+    TWILL_TRY(NULL, status);
+    if (index != -1) {
+        *done = test_bucket(set, &set->bucket[set->tensor[index].bucket]);
+        return TWILL_OK;
+    }
+    *done = 1;
+    for (uint32_t b = 0; b < set->buckets; b++)
+        *done &= test_bucket(set, &set->bucket[b]);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_wait_all(twill_gradients *set)
+{
+    uint64_t from = twill_ticks();
+    TWILL_TRY(NULL, check_usable(set, "twill_gradients_wait_all"));
+    for (uint32_t b = 0; b < set->buckets; b++)
+        if (!is_delivered(set, &set->bucket[b]))
+            TWILL_TRY(NULL, wait_for_bucket(set, &set->bucket[b]));
+    atomic_fetch_add(&set->step, 1);
+    twill_counter_add(&set->usage.steps, 1);
+    count_exposed(set, from);
+    if (set->options.check_every > 0 && set->usage.steps % (uint64_t)set->options.check_every == 0)
+        TWILL_TRY(NULL, twill_gradients_check(set));
+    return twill_autotuning_end_step(set);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** \file twill_train.h
+ * \brief Gradient sets: the communication of a training step, overlapped with the backward pass.
+ *
+ * A gradient set holds the tensors of a model. Ranks register the same tensors once, commit the
+ * set, and in every step mark each tensor ready as the backward pass produces its gradient, and
+ * wait for the result. Small tensors are fused into buckets; a bucket is reduced as soon as all of
+ * its tensors are ready, while the backward pass goes on.
+ *
+ * Conventions are those of twill.h. A set has communicators of its own, so that the caller's may be
+ * used at any time. After a failure the set is broken: its calls return ::TWILL_ERR_BROKEN, and
+ * twill_gradients_message() says why.
+ */
+#ifndef TWILL_TRAIN_H
+#define TWILL_TRAIN_H
+
+#include "twill.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** \brief A gradient set. */
+typedef struct twill_gradients twill_gradients;
+
+/** \brief The order in which buckets are reduced. */
+typedef enum twill_bucket_order {
+    TWILL_BUCKETS_BACKWARD = 0, /**< from the last tensor to the first. Nothing is exchanged to keep
+                                   the order: a bucket waits for those before it. */
+    TWILL_BUCKETS_BY_PRIORITY   /**< of the buckets that are ready on all ranks, the one with the
+                                lowest priority number first; it overtakes larger ones between
+                                their segments. Ranks agree by a reduction of some bytes a
+                                segment. */
+} twill_bucket_order;
+
+/** \brief Options of a set. Fill with twill_gradients_defaults(), then change members. All ranks
+ * pass the same values. The variable TWILL_GRADIENTS overrides them, see twill(7). */
+typedef struct twill_gradients_options {
+    size_t bytes;              /**< sizeof(twill_gradients_options), set by the defaults */
+    twill_op op;               /**< ::TWILL_AVG (default) or ::TWILL_SUM */
+    double scale;              /**< factor of every gradient before it is added, so that sums of
+                                    16-bit floats do not overflow; 1 by default, not 0 */
+    size_t bucket_bytes;       /**< tensors are fused up to this size, 8 MiB by default; one that is
+                                    larger is a bucket of its own, and never copied. 0: no fusion */
+    size_t first_bucket_bytes; /**< size of the first bucket, which starts early: 1 MiB */
+    size_t segment_bytes; /**< ::TWILL_BUCKETS_BY_PRIORITY: a bucket is reduced in segments of this
+                               size, at least 4 KiB: 1 MiB */
+    twill_bucket_order order; /**< ::TWILL_BUCKETS_BACKWARD by default */
+    int autotune;             /**< 1: search for the best bucket sizes in the first steps, see
+                                   twill_gradients_wait_all(); 0 by default */
+    int check_every;          /**< compare the parameters of the ranks at the end of every N-th step
+                                   (twill_gradients_check()); 0, the default: never */
+} twill_gradients_options;
+
+/** \brief A tensor to be registered. */
+typedef struct twill_tensor {
+    const char *name;       /**< unique in the set, not empty; copied */
+    size_t count;           /**< elements, at least 1 */
+    twill_type type;        /**< type of the gradient */
+    void *gradient;         /**< memory of `count` elements, which stays allocated until the set is
+                                 destroyed; NULL: the set provides it, and no copy is ever made */
+    const void *parameters; /**< NULL, or memory of `count` elements of the type, compared by
+                                 twill_gradients_check() */
+    int priority; /**< ::TWILL_BUCKETS_BY_PRIORITY: lower numbers first. Usually the index, as
+                       the first layers are needed first by the next forward pass */
+} twill_tensor;
+
+/** \brief Counters of a set since it was committed. */
+typedef struct twill_gradients_counters {
+    uint64_t steps;         /**< completed steps */
+    uint64_t operations;    /**< reductions started */
+    uint64_t bytes;         /**< bytes reduced */
+    uint64_t bytes_copied;  /**< bytes copied into and out of buckets */
+    uint64_t buckets;       /**< buckets at present */
+    uint64_t agreements;    /**< exchanges that decided the order (::TWILL_BUCKETS_BY_PRIORITY) */
+    double seconds_exposed; /**< time spent waiting in twill_gradients_wait(),
+                                 twill_gradients_wait_all() and twill_gradients_ready() */
+} twill_gradients_counters;
+
+/** \defgroup twill_training Gradient sets
+ *
+ * twill_gradients_ready() may be called by any thread, also by several at once; all other
+ * functions by one thread at a time, while others may be in twill_gradients_ready().
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT (twill_gradients_message() names the argument and the
+ * tensor), or any failure of a collective.
+ * @{ */
+/** \brief Fill options with the defaults. Local. */
+TWILL_API void twill_gradients_defaults(twill_gradients_options *options);
+/** \brief Create an empty set. Local. \p options may be NULL. The communicator must outlive the
+ *  set. On failure *set is NULL and twill_comm_message(comm) has the reason. */
+TWILL_API twill_status twill_gradients_create(twill_gradients **set, twill_comm *comm,
+                                              const twill_gradients_options *options);
+/** \brief Register a tensor, in the order of the forward pass. Local. The first one has index 0,
+ *  the next 1 and so on; \p index, unless NULL, receives it. */
+TWILL_API twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tensor,
+                                           int *index);
+/** \brief End the registration. Collective: ranks compare options and names, counts, types,
+ *  priorities and order of the tensors; a difference is ::TWILL_ERR_MISMATCH on all ranks, and the
+ *  message names the tensor and the ranks. */
+TWILL_API twill_status twill_gradients_commit(twill_gradients *set);
+/** \brief Return the gradient memory of a tensor, the caller's or the set's (aligned to 64 bytes,
+ *  zeros after the commit); NULL for an unknown index or before the commit. Any thread may call
+ *  it. */
+TWILL_API void *twill_gradients_memory(const twill_gradients *set, int index);
+
+/** \brief Mark a tensor ready: its gradient is complete and belongs to the set until it is waited
+ *  for. Starts the bucket if this was the last of its tensors. Returns soon; any thread may call
+ *  it. Ranks may mark tensors in different orders. Marking one twice in a step is
+ *  ::TWILL_ERR_ARGUMENT. */
+TWILL_API twill_status twill_gradients_ready(twill_gradients *set, int index);
+/** \brief Advance the reductions, and set *done to 1 if the tensor's result is in its memory.
+ *  \p index -1: all tensors. */
+TWILL_API twill_status twill_gradients_test(twill_gradients *set, int index, int *done);
+/** \brief Wait until the tensor's reduced gradient is in its memory, which then belongs to the
+ *  caller. A tensor that no thread marks ready within TWILL_TIMEOUT is an error that names it. */
+TWILL_API twill_status twill_gradients_wait(twill_gradients *set, int index);
+/** \brief Wait for all tensors, and end the step. With options.autotune, each of the first steps
+ *  tries other bucket sizes; all ranks then take the fastest, which twill_gradients_describe()
+ *  shows in the form that TWILL_GRADIENTS accepts. */
+TWILL_API twill_status twill_gradients_wait_all(twill_gradients *set);
+
+/** \brief Compare the parameters of all tensors, or where a tensor has none, its gradient, over the
+ *  ranks. Collective, between steps. A difference is ::TWILL_ERR_MISMATCH on all ranks; the message
+ *  names the first tensor that differs and the ranks. */
+TWILL_API twill_status twill_gradients_check(twill_gradients *set);
+
+/** \brief Read the counters. Any thread may call it. */
+TWILL_API twill_status twill_gradients_count(const twill_gradients *set,
+                                             twill_gradients_counters *counters);
+/** \brief Return line 0, 1, ... of a description of options, buckets and tensors; NULL past the
+ *  end. The text is valid until the next call on the set. */
+TWILL_API const char *twill_gradients_describe(twill_gradients *set, size_t index);
+/** \brief Return the last failure on the set as a sentence, "" if there was none. */
+TWILL_API const char *twill_gradients_message(const twill_gradients *set);
+/** \brief Free a set. Collective after a commit, unless the set is broken; waits for reductions in
+ *  progress. NULL is allowed. */
+TWILL_API void twill_gradients_destroy(twill_gradients *set);
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

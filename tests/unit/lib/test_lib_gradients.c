@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradient sets: results, fusion, orders of readiness, copies, threads, bad input and failures. */
+#include "lib/twill_train.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SET_TENSORS 24u
+#define SET_STEPS   3u
+
+struct set_world {
+    int size;
+    const char *nodes, *mock;
+};
+
+static const struct set_world set_worlds[] = {
+    {1, "", NULL}, {2, "", NULL}, {3, "", NULL}, {4, "2x2", NULL}, {3, "", "delay=3,reorder=1"},
+};
+
+struct set_case {
+    const struct set_world *world;
+    const char *settings; /* TWILL_GRADIENTS=... */
+    bool own;             /* every second tensor has memory of its own */
+    bool shuffled;        /* ranks mark tensors in different orders */
+    bool threads;         /* two threads mark them */
+};
+
+static const size_t set_counts[] = {1, 7, 1000, 64, 20000, 3, 300, 5000};
+
+static size_t count_of(unsigned tensor)
+{
+    return set_counts[tensor % TWILL_ARRAY_LENGTH(set_counts)] + tensor;
+}
+
+/* Every fourth tensor is of f64, so that buckets of two types alternate. */
+static twill_type type_of(unsigned tensor)
+{
+    return tensor % 4 == 3 ? TWILL_F64 : TWILL_F32;
+}
+
+static double value_of(int rank, unsigned tensor, size_t i, unsigned step)
+{
+    return (double)((i * 7 + tensor * 3 + step) % 11) + rank;
+}
+
+static double mean_of(int size, unsigned tensor, size_t i, unsigned step)
+{
+    return value_of(0, tensor, i, step) + (size - 1) / 2.0;
+}
+
+struct set_ranks {
+    twill_context *context;
+    twill_comm *comm;
+    twill_gradients *set;
+    void *own[SET_TENSORS];
+    char name[SET_TENSORS][16];
+};
+
+static bool add_tensors(struct set_ranks *r, bool own)
+{
+    for (unsigned t = 0; t < SET_TENSORS; t++) {
+        int index = -1;
+        snprintf(r->name[t], sizeof(r->name[t]), "tensor%u", t);
+        if (own && t % 2 == 0)
+            r->own[t] = malloc(count_of(t) * twill_type_size(type_of(t)));
+        const twill_tensor tensor = {.name = r->name[t],
+                                     .count = count_of(t),
+                                     .type = type_of(t),
+                                     .gradient = r->own[t],
+                                     .priority = (int)t};
+        TWILL_REQUIRE(twill_gradients_add(r->set, &tensor, &index) == TWILL_OK);
+        TWILL_REQUIRE(index == (int)t);
+    }
+    return true;
+}
+
+static bool set_start(struct set_ranks *r, twill_bootstrap *bootstrap, const struct set_case *c)
+{
+    const char *settings[] = {TWILL_TEST_PATIENT, c->settings, NULL};
+    if (!twill_test_connect(&r->context, &r->comm, bootstrap, c->world->nodes, c->world->mock,
+                            settings))
+        return false;
+    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
+    TWILL_REQUIRE(add_tensors(r, c->own));
+    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
+                           twill_gradients_message(r->set));
+}
+
+static void set_stop(struct set_ranks *r)
+{
+    twill_gradients_destroy(r->set);
+    for (unsigned t = 0; t < SET_TENSORS; t++)
+        free(r->own[t]);
+    twill_comm_destroy(r->comm);
+    twill_context_destroy(r->context);
+}
+
+static void fill_tensor(struct set_ranks *r, int rank, unsigned tensor, unsigned step)
+{
+    void *memory = twill_gradients_memory(r->set, (int)tensor);
+    for (size_t i = 0; i < count_of(tensor); i++)
+        if (type_of(tensor) == TWILL_F64)
+            ((double *)memory)[i] = value_of(rank, tensor, i, step);
+        else
+            ((float *)memory)[i] = (float)value_of(rank, tensor, i, step);
+}
+
+static bool tensor_is_right(struct set_ranks *r, int size, unsigned tensor, unsigned step)
+{
+    const void *memory = twill_gradients_memory(r->set, (int)tensor);
+    for (size_t i = 0; i < count_of(tensor); i++) {
+        double is = type_of(tensor) == TWILL_F64 ? ((const double *)memory)[i]
+                                                 : (double)((const float *)memory)[i];
+        double difference = is - mean_of(size, tensor, i, step);
+        if (difference > 1e-5 || difference < -1e-5)
+            return false;
+    }
+    return true;
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+struct marking {
+    struct set_ranks *r;
+    int rank;
+    unsigned step, first, by;
+    bool shuffled, ok;
+};
+
+/* Compute and mark every by-th tensor, backward, or in an order of this rank's own. */
+static void *mark_tensors(void *argument)
+{
+    struct marking *m = argument;
+    m->ok = true;
+    for (unsigned i = m->first; i < SET_TENSORS; i += m->by) {
+        unsigned tensor = SET_TENSORS - 1 - i;
+        if (m->shuffled)
+            tensor = (i * 5 + (unsigned)m->rank * 7 + m->step) % SET_TENSORS;
+        fill_tensor(m->r, m->rank, tensor, m->step);
+        m->ok &= twill_gradients_ready(m->r->set, (int)tensor) == TWILL_OK;
+    }
+    return NULL;
+}
+
+static bool run_step(struct set_ranks *r, const struct set_case *c, int rank, int size,
+                     unsigned step)
+{
+    struct marking all = {r, rank, step, 0, 1, c->shuffled, false}, half[2];
+    pthread_t thread[2];
+    if (!c->threads) {
+        mark_tensors(&all);
+        TWILL_REQUIRE(all.ok);
+    }
+    for (unsigned i = 0; c->threads && i < 2; i++) {
+        half[i] = (struct marking){r, rank, step, i, 2, c->shuffled, false};
+        TWILL_REQUIRE(pthread_create(&thread[i], NULL, mark_tensors, &half[i]) == 0);
+    }
+    for (unsigned t = 0; step == 1 && t < SET_TENSORS; t += 3) {
+        TWILL_REQUIRE(twill_gradients_wait(r->set, (int)t) == TWILL_OK);
+        TWILL_REQUIRE(tensor_is_right(r, size, t, step));
+    }
+    for (int done = 0; step == 2 && !done && !twill_test_failed();)
+        TWILL_REQUIRE(twill_gradients_test(r->set, -1, &done) == TWILL_OK);
+    TWILL_REQUIRE(twill_gradients_wait_all(r->set) == TWILL_OK);
+    for (unsigned i = 0; c->threads && i < 2; i++) {
+        pthread_join(thread[i], NULL);
+        TWILL_REQUIRE(half[i].ok);
+    }
+    for (unsigned t = 0; t < SET_TENSORS; t++)
+        TWILL_REQUIRE(tensor_is_right(r, size, t, step));
+    return true;
+}
+
+static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct set_case *c = user;
+    struct set_ranks r = {0};
+    bool ok = set_start(&r, bootstrap, c);
+    for (unsigned step = 0; ok && step < SET_STEPS; step++)
+        ok = run_step(&r, c, rank, size, step);
+    twill_gradients_counters counters = {0};
+    if (ok) {
+        (void)twill_gradients_count(r.set, &counters);
+        TWILL_CHECK(counters.steps == SET_STEPS);
+        TWILL_CHECK(counters.buckets > 0);
+        TWILL_CHECK(c->own || counters.bytes_copied == 0);
+        TWILL_CHECK(strncmp(twill_gradients_describe(r.set, 0), "TWILL_GRADIENTS=", 16) == 0);
+        TWILL_CHECK(twill_gradients_describe(r.set, counters.buckets + 1) == NULL);
+    }
+    (void)twill_test_barrier(bootstrap);
+    set_stop(&r);
+}
+
+static void run_all(bool own, bool shuffled, bool threads, const char *const *settings)
+{
+    for (; *settings != NULL; settings++)
+        for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(set_worlds); w++) {
+            struct set_case c = {&set_worlds[w], *settings, own, shuffled, threads};
+            twill_test_run_ranks(c.world->size, rank_steps, &c);
+        }
+}
+
+static const char *const backward[] = {"TWILL_GRADIENTS=", "TWILL_GRADIENTS=bucket=0",
+                                       "TWILL_GRADIENTS=bucket=16K,first=1K", NULL};
+static const char *const priority[] = {
+    "TWILL_GRADIENTS=order=priority",
+    "TWILL_GRADIENTS=order=priority,bucket=32K,first=4K,segment=4K", NULL};
+
+static void test_backward(void **state)
+{
+    (void)state;
+    run_all(false, false, false, backward);
+    run_all(true, true, false, backward);
+}
+
+static void test_priority(void **state)
+{
+    (void)state;
+    run_all(false, false, false, priority);
+    run_all(true, true, false, priority);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    run_all(true, true, true, backward + 2);
+    run_all(false, true, true, priority + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_priority),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
