@@ -127,6 +127,20 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  const struct twill_world *world, uint32_t rank,
                                  const struct twill_shape *shape, struct twill_error *error);
 
+/* The elements of a reduction: what their sizes and speed depend on. */
+struct twill_element_kind {
+    twill_type type;
+    bool narrow; /* partials of 8- and 16-bit floats are elements, too; otherwise f32 */
+};
+
+static inline struct twill_element_kind twill_wide_elements(twill_type type)
+{
+    return (struct twill_element_kind){.type = type};
+}
+
+/* Return the width of a partial, in elements. */
+unsigned twill_partial_width(struct twill_element_kind elements);
+
 /* A call to choose an algorithm for. It has only what all ranks know, so that all ranks choose
  * alike. */
 struct twill_select_request {
@@ -145,6 +159,7 @@ struct twill_select_request {
     bool vector;
     enum twill_order order; /* ANY unless the collective reduces */
     twill_type type;        /* of a reduction's elements; TWILL_U8 for a user-defined operation */
+    bool narrow;            /* as in struct twill_element_kind */
 };
 
 struct twill_choice {

@@ -77,6 +77,8 @@ struct twill_reduction {
     uint32_t divisor;         /* at least 1; read by TWILL_AVG when the result is final */
     uint32_t partial_sources; /* bit i: src[i] is a partial; the others are raw */
     bool partial_result;      /* dst becomes a partial; else it is final: divided, rounded */
+    const float *after;       /* 8- and 16-bit floats, NULL: a final result is multiplied by this
+                                 before it is rounded */
     unsigned flags;           /* enum twill_kernel_flags */
     int threads;              /* most OpenMP threads to use: TWILL_THREADS */
 };
@@ -100,9 +102,11 @@ void twill_kernels_spread(const struct twill_kernels *kernels,
                           const void *const *src, unsigned nsrc, size_t count);
 
 /* Compute dst[i] = *factor * src[i], where src is raw and dst a partial of TWILL_SUM: for 8- and
- * 16-bit floats *factor and dst are f32, else of the type. dst may be src if equally wide. */
+ * 16-bit floats *factor and dst are f32, else of the type. rounds: dst is raw, too; *factor is as
+ * before. dst may be src if equally wide. */
 void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,
-                         const void *src, const void *factor, size_t count, int threads);
+                         const void *src, const void *factor, bool rounds, size_t count,
+                         int threads);
 
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
                         size_t bytes, unsigned flags, int threads);

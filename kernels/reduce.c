@@ -91,8 +91,15 @@ static void reduce_mixed(const struct reduce_job *job, void *dst, const void *co
     }
     void *reduced = reduction->partial_result ? dst : wide[0];
     job->reduce(reduced, from, job->nsrc, n, reduction->divisor, 0);
-    if (!reduction->partial_result)
-        job->kernels->narrow[reduction->type](dst, reduced, n);
+    if (reduction->partial_result)
+        return;
+    if (reduction->after != NULL) {
+        const void *both[] = {wide[0], wide[1]};
+        for (size_t i = 0; i < n; i++)
+            wide[1][i] = *reduction->after;
+        job->kernels->reduce[TWILL_F32][TWILL_PROD](wide[0], both, 2, n, 1, 0);
+    }
+    job->kernels->narrow[reduction->type](dst, reduced, n);
 }
 
 /* Reduce WIDE_COUNT elements at a time to the first destination, and copy them to the others while
@@ -145,7 +152,9 @@ void twill_kernels_spread(const struct twill_kernels *kernels,
         reduction->op == TWILL_AVG && reduction->partial_result ? TWILL_SUM : reduction->op;
     bool widens = in(NARROW_TYPES, reduction->type) && in(WIDE, op);
     uint32_t all = (1u << nsrc) - 1, wide = widens ? reduction->partial_sources & all : 0;
-    bool wide_result = widens && reduction->partial_result, in_f32 = wide || wide_result;
+    bool wide_result = widens && reduction->partial_result;
+    bool scales = widens && !reduction->partial_result && reduction->after != NULL;
+    bool in_f32 = wide || wide_result || scales;
     twill_type type = in_f32 ? TWILL_F32 : reduction->type;
     struct reduce_job job = {.kernels = kernels,
                              .reduction = reduction,
@@ -169,7 +178,7 @@ void twill_kernels_reduce(const struct twill_kernels *kernels,
     bool partial =
         reduction->partial_result || (reduction->partial_sources & ((1u << nsrc) - 1)) != 0;
     if (reduction->threads > 1 || (partial && in(NARROW_TYPES, reduction->type)) ||
-        (reduction->op == TWILL_AVG && partial)) {
+        (reduction->op == TWILL_AVG && partial) || reduction->after != NULL) {
         twill_kernels_spread(kernels, reduction, &dst, 1, src, nsrc, count);
         return;
     }
@@ -186,7 +195,8 @@ struct scale_job {
     unsigned char *dst;
     const unsigned char *src;
     const void *factor;
-    size_t element, written;
+    size_t element, written; /* bytes of an element of src, of dst */
+    bool rounds;             /* a product in f32 becomes an element */
 };
 
 /* Multiply with the kernel for products: an array filled with the factor, times WIDE_COUNT elements
@@ -197,11 +207,12 @@ static void scale_range(const void *data, size_t first, size_t count)
     const bool narrow = in(NARROW_TYPES, job->type);
     const twill_reduce_fn product =
         job->kernels->reduce[narrow ? TWILL_F32 : job->type][TWILL_PROD];
+    const size_t factor_bytes = narrow ? sizeof(float) : job->element;
     unsigned char factors[WIDE_COUNT * sizeof(uint64_t)] TWILL_ALIGNED(64);
     float wide[WIDE_COUNT] TWILL_ALIGNED(64);
     unsigned modes = twill_environment_enter(in(FLOAT_TYPES, job->type));
     for (size_t i = 0; i < twill_min(WIDE_COUNT, count); i++)
-        memcpy(factors + i * job->written, job->factor, job->written);
+        memcpy(factors + i * factor_bytes, job->factor, factor_bytes);
     for (size_t at = first; at < first + count; at += WIDE_COUNT) {
         size_t n = twill_min(WIDE_COUNT, first + count - at);
         const void *both[] = {factors, job->src + at * job->element};
@@ -209,21 +220,26 @@ static void scale_range(const void *data, size_t first, size_t count)
             job->kernels->widen[job->type](wide, both[1], n);
             both[1] = wide;
         }
-        product(job->dst + at * job->written, both, 2, n, 1, 0);
+        product(job->rounds ? (void *)wide : job->dst + at * job->written, both, 2, n, 1, 0);
+        if (job->rounds)
+            job->kernels->narrow[job->type](job->dst + at * job->written, wide, n);
     }
     twill_environment_leave(modes);
 }
 
 void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,
-                         const void *src, const void *factor, size_t count, int threads)
+                         const void *src, const void *factor, bool rounds, size_t count,
+                         int threads)
 {
+    const bool narrow = in(NARROW_TYPES, type);
     const struct scale_job job = {.kernels = kernels,
                                   .type = type,
                                   .dst = dst,
                                   .src = src,
                                   .factor = factor,
                                   .element = size_of(type),
-                                  .written = twill_kernels_partial(type, TWILL_SUM)};
+                                  .written = narrow && !rounds ? sizeof(float) : size_of(type),
+                                  .rounds = narrow && rounds};
     twill_split(scale_range, &job, count, job.written, threads);
 }
 

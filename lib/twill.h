@@ -33,11 +33,9 @@
 extern "C" {
 #endif
 
-#if defined(TWILL_API)
-/* defined by the including program */
-#elif defined(__GNUC__)
+#if !defined(TWILL_API) && defined(__GNUC__)
 #define TWILL_API __attribute__((visibility("default")))
-#else
+#elif !defined(TWILL_API)
 #define TWILL_API
 #endif
 
@@ -65,7 +63,7 @@ typedef enum twill_status {
 } twill_status;
 
 /** \brief Element types. Reductions of 8- and 16-bit floats accumulate in 32 bits on the whole path
- *  and round once, to nearest even, at the end. */
+ *  and round once, to nearest even, at the end, except with twill_op_create_narrow(). */
 typedef enum twill_type {
     TWILL_F32 = 0, /**< IEEE 754 binary32 */
     TWILL_F64,     /**< IEEE 754 binary64 */
@@ -89,7 +87,7 @@ typedef enum twill_type {
  * sum, prod, min, max, avg, minloc and maxloc return the canonical quiet NaN if an operand is NaN,
  * so that results have the same bits on every machine. Bitwise and logical operations take integers
  * only; minloc and maxloc take f32 f64 i16 i32 i64; other types are ::TWILL_ERR_ARGUMENT. More
- * operations: twill_op_create(), twill_op_create_scaled(). */
+ * operations: twill_op_create() and its kin. */
 typedef enum twill_op {
     TWILL_SUM = 0, /**< sum */
     TWILL_PROD,    /**< product */
@@ -102,9 +100,8 @@ typedef enum twill_op {
     TWILL_LAND,    /**< logical and: 1 if all are non-zero, else 0 */
     TWILL_LOR,     /**< logical or: 1 if any is non-zero, else 0 */
     TWILL_LXOR,    /**< logical exclusive or: 1 if an odd number is non-zero, else 0 */
-    TWILL_MINLOC,  /**< minimum and its index: elements are pairs {value of the type; int32_t index}
-                        laid out as a C struct (8 bytes, 16 for 8-byte values; as MPI_FLOAT_INT
-                        and its kin). Among equal values the lowest index wins */
+    TWILL_MINLOC,  /**< minimum and its index (the lowest of equals) of pairs {value of the type;
+                        int32_t index}, laid out as a C struct, like MPI_FLOAT_INT */
     TWILL_MAXLOC,  /**< maximum and its index; elements as for ::TWILL_MINLOC */
     TWILL_OP_COUNT,
     TWILL_OP_CREATED = 0x100 /**< first of those of twill_op_create() */
@@ -248,6 +245,12 @@ TWILL_API twill_status twill_op_create(twill_context *context, twill_op *op, twi
  * factor. Calls must use \p type. \return as twill_op_create(). */
 TWILL_API twill_status twill_op_create_scaled(twill_context *context, twill_op *op, twill_type type,
                                               const void *factor);
+/** \brief Create a sum of 8- or 16-bit floats whose partial results are rounded to \p type, so that
+ * f16 moves half of f32's bytes; twill(7) has its error. Local. Inputs are multiplied by *before,
+ * which may differ between ranks but is NULL (1) on all or none; the sum by *after, the same on
+ * all. With 1/ranks either averages; *before avoids overflow. \return as twill_op_create(). */
+TWILL_API twill_status twill_op_create_narrow(twill_context *context, twill_op *op, twill_type type,
+                                              const float *before, const float *after);
 /** \brief Destroy an operation that no call in progress uses. Local. */
 TWILL_API twill_status twill_op_destroy(twill_context *context, twill_op op);
 /** @} */
@@ -301,8 +304,7 @@ TWILL_API twill_status twill_reduce_scatterv(twill_comm *comm, const void *src, 
  *  src is the root's shard of dst. */
 TWILL_API twill_status twill_gather(twill_comm *comm, const void *src, void *dst, size_t count,
                                     twill_type type, int root);
-/** \brief Like twill_gather(), with \p count elements from this rank. Counts and offsets matter on
- *  the root only. */
+/** \brief Like twill_gather(), with \p count elements from this rank; the root has the arrays. */
 TWILL_API twill_status twill_gatherv(twill_comm *comm, const void *src, size_t count, void *dst,
                                      const size_t *counts, const size_t *offsets, twill_type type,
                                      int root);
@@ -310,8 +312,7 @@ TWILL_API twill_status twill_gatherv(twill_comm *comm, const void *src, size_t c
  *  dst is the root's shard of src. */
 TWILL_API twill_status twill_scatter(twill_comm *comm, const void *src, void *dst, size_t count,
                                      twill_type type, int root);
-/** \brief Like twill_scatter(), with \p count elements to this rank. Counts and offsets matter on
- *  the root only. */
+/** \brief Like twill_scatter(), with \p count elements to this rank; the root has the arrays. */
 TWILL_API twill_status twill_scatterv(twill_comm *comm, const void *src, const size_t *counts,
                                       const size_t *offsets, void *dst, size_t count,
                                       twill_type type, int root);
@@ -374,8 +375,7 @@ TWILL_API twill_status twill_context_idle(twill_context *context, twill_idle_fn 
 /** \brief Start a persistent request that is not in progress. */
 TWILL_API twill_status twill_request_start(twill_request *request);
 /** \brief Set *done to 1 if the request is complete, NULL or not started, else to 0. A completed
- *  nonblocking request is freed and set to NULL. A failed request is complete; the call returns its
- *  failure. */
+ * nonblocking request is freed and set to NULL; of a failed one the failure is returned. */
 TWILL_API twill_status twill_test(twill_request **request, int *done);
 /** \brief Wait until the request is complete, then act as twill_test(). */
 TWILL_API twill_status twill_wait(twill_request **request);
@@ -485,12 +485,12 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  * (see twill-info --world; default: the context's), groups=2x12, units=l3=4 (as TWILL_LAYOUT=groups
  * and TWILL_LAYOUT=units), topology=knl.xml (the nodes' host), machine=theta (default:
  * TWILL_TUNE=machine), mapped (buffers are from twill_alloc()), fetched (peers' memory is readable:
- * TWILL_TUNE=reach), vector (shards of different sizes), ordered (op does not commute), left
- * (TWILL_REPRODUCIBLE). \return fields separated by tabs, times in picoseconds: call, collective,
- * bytes, type, nodes x ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name,
- * price, cost, entries measured; instead, name, price; small, name, sizes; other, name, why not;
- * chosen, name, price, basis; decided, origin of the times; moves, class of link, bytes. NULL at
- * index 0: an error. */
+ * TWILL_TUNE=reach), narrow (twill_op_create_narrow()), vector (shards of different sizes), ordered
+ * (op does not commute), left (TWILL_REPRODUCIBLE). \return fields separated by tabs, times in
+ * picoseconds: call, collective, bytes, type, nodes x ranks of the fullest, ranks, machine;
+ * hierarchy, levels; candidate, name, price, cost, entries measured; instead, name, price; small,
+ * name, sizes; other, name, why not; chosen, name, price, basis; decided, origin of the times;
+ * moves, class of link, bytes. NULL at index 0: an error. */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 

@@ -34,8 +34,9 @@
  * With the PEER bit an operand is that of peer[0] (REDUCE: of peer[i]), a rank of the same node.
  *
  * Contents are raw (a rank's input), partial (a reduction that is not FINAL), or final. Partials
- * may be kept wider than elements (8- and 16-bit floats: f32), so they are in TMP, SHARED and IMM
- * only, never in SRC or DST, and every step that reads one says so: PARTIAL, PARTIAL_OWN.
+ * may be kept wider than elements (8- and 16-bit floats: f32, but for narrow sums), so they are in
+ * TMP, SHARED and IMM only, never in SRC or DST, and every step that reads one says so: PARTIAL,
+ * PARTIAL_OWN.
  *
  * Order: a lane issues its steps in order; lanes are independent. SEND, RECV and RECV_REDUCE are
  * posted and may access their blocks until the lane's next WAIT; messages of one (from, to, lane)

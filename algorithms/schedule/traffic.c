@@ -4,10 +4,16 @@
 #include "algorithms/schedule/step_table.h"
 #include "lib/lists.h"
 
-void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
-                        twill_type type, twill_traffic_fn fn, void *user)
+unsigned twill_partial_width(struct twill_element_kind elements)
 {
-    unsigned widen = twill_type_is_narrow(type) ? (unsigned)(4 / twill_type_size(type)) : 1;
+    bool widens = twill_type_is_narrow(elements.type) && !elements.narrow;
+    return widens ? (unsigned)(sizeof(float) / twill_type_size(elements.type)) : 1;
+}
+
+void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
+                        struct twill_element_kind elements, twill_traffic_fn fn, void *user)
+{
+    unsigned widen = twill_partial_width(elements);
     for (uint32_t i = 0; i < schedule->count; i++) {
         const struct twill_step *step = &schedule->steps[i];
         bool sends = step->op == TWILL_STEP_SEND;
@@ -15,7 +21,7 @@ void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, si
         if (!sends && !reads && !writes)
             continue;
         uint64_t bytes = twill_step_bytes(schedule, sends ? step->src : step->dst, step->blocks,
-                                          count, twill_type_size(type)) *
+                                          count, twill_type_size(elements.type)) *
                          ((step->flags & TWILL_STEP_PARTIAL) != 0 ? widen : 1);
         for (unsigned p = 0; p < twill_step_peers(step); p++) {
             if (step->peer[p] == rank)
@@ -41,10 +47,10 @@ static void add_to_class(void *user, uint32_t from, uint32_t to, uint64_t bytes)
 
 void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT], const struct twill_schedule *schedule,
                             const struct twill_world *world, uint32_t rank, size_t count,
-                            twill_type type)
+                            struct twill_element_kind elements)
 {
     struct by_class t = {.bytes = bytes, .world = world};
-    twill_traffic_each(schedule, rank, count, type, add_to_class, &t);
+    twill_traffic_each(schedule, rank, count, elements, add_to_class, &t);
 }
 
 struct by_link {
@@ -61,8 +67,8 @@ static void add_to_link(void *user, uint32_t from, uint32_t to, uint64_t bytes)
 
 void twill_traffic_by_link(uint64_t *bytes, uint32_t units, const uint32_t *unit,
                            const struct twill_schedule *schedule, uint32_t rank, size_t count,
-                           twill_type type)
+                           struct twill_element_kind elements)
 {
     struct by_link t = {.bytes = bytes, .units = units, .unit = unit};
-    twill_traffic_each(schedule, rank, count, type, add_to_link, &t);
+    twill_traffic_each(schedule, rank, count, elements, add_to_link, &t);
 }

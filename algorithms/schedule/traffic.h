@@ -13,20 +13,19 @@
 #include "algorithms/select/machine_model.h"
 
 /* Call fn for every move of one rank's schedule of `count` elements, all shards together, shards of
- * one size. A message is reported by its sender's schedule only. Partials of narrow floats count as
- * f32. */
+ * one size. A message is reported by its sender's schedule only. */
 typedef void (*twill_traffic_fn)(void *user, uint32_t from, uint32_t to, uint64_t bytes);
 void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
-                        twill_type type, twill_traffic_fn fn, void *user);
+                        struct twill_element_kind elements, twill_traffic_fn fn, void *user);
 
 /* Add the bytes that a rank's schedule moves, in both directions, to bytes[class of link]. */
 void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT], const struct twill_schedule *schedule,
                             const struct twill_world *world, uint32_t rank, size_t count,
-                            twill_type type);
+                            struct twill_element_kind elements);
 /* Add the bytes from unit i of a level to unit j to bytes[i * units + j]; the diagonal is what
  * stays inside a unit. `unit` is as in struct twill_world, with numbers 0 to units - 1. */
 void twill_traffic_by_link(uint64_t *bytes, uint32_t units, const uint32_t *unit,
                            const struct twill_schedule *schedule, uint32_t rank, size_t count,
-                           twill_type type);
+                           struct twill_element_kind elements);
 
 #endif

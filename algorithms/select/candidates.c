@@ -33,10 +33,8 @@ size_t twill_imm_most(const struct twill_world *world, const struct twill_select
     size_t most = TWILL_IMM_BYTES;
     if (facts->sharded && !request->vector)
         most *= world->size;
-    /* Partials are as wide as f32. */
-    size_t element = twill_type_size(request->type);
-    bool widens = facts->reduces && twill_type_is_narrow(request->type);
-    return widens && world->nodes > 1 ? most * element / 4 : most;
+    bool widens = facts->reduces && world->nodes > 1;
+    return widens ? most / twill_partial_width(twill_request_elements(request)) : most;
 }
 
 /* --- curves ----------------------------------------------------------------------------------- */
@@ -233,10 +231,10 @@ static unsigned compute_prices(uint64_t price[CURVE_STEPS], const struct priced 
     unsigned steps = 0;
     while (steps < CURVE_STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
            (steps == 0 || steps_at[steps - 1] < c->most)) {
-        price[steps] = steps == SMALL_STEP ? priced->small
-                       : steps == LARGE_STEP
-                           ? priced->large
-                           : twill_pricing_at(pricing, model, steps_at[steps], like->type);
+        price[steps] = steps == SMALL_STEP   ? priced->small
+                       : steps == LARGE_STEP ? priced->large
+                                             : twill_pricing_at(pricing, model, steps_at[steps],
+                                                                twill_request_elements(like));
         steps++;
     }
     return steps;
@@ -261,8 +259,10 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
     struct priced priced = {.fingerprint = twill_pricing_fingerprint(pricing)};
     bool redundant = candidate_is_known(g, pricing);
     if (!redundant && like->collective != TWILL_BARRIER) {
-        priced.small = twill_pricing_at(pricing, &tuning->model, steps_at[SMALL_STEP], like->type);
-        priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE_STEP], like->type);
+        priced.small = twill_pricing_at(pricing, &tuning->model, steps_at[SMALL_STEP],
+                                        twill_request_elements(like));
+        priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE_STEP],
+                                        twill_request_elements(like));
         redundant = is_beaten(g, algorithm, shape, &priced);
     }
     status = redundant ? TWILL_PENDING : grow_candidates(g, error);
@@ -302,7 +302,7 @@ measured_of(const struct gathering *g, enum twill_protocol protocol, struct twil
  * was measured with the same protocol: the model errs alike for all algorithms of a protocol. They
  * are made an eighth dearer, so that a measured one wins unless they are clearly cheaper. */
 static void correct_prices(const struct gathering *g, const struct twill_machine_model *model,
-                           twill_type type)
+                           struct twill_element_kind elements)
 {
     for (size_t i = 0; i < g->all->count; i++) {
         struct twill_candidate *c = &g->all->candidate[i];
@@ -314,7 +314,7 @@ static void correct_prices(const struct gathering *g, const struct twill_machine
             size_t bytes = c->point[p].bytes;
             c->point[p].picoseconds =
                 scaled(c->point[p].picoseconds / 8 * 9, twill_candidate_cost(known, bytes),
-                       twill_pricing_at(pricing, model, bytes, type));
+                       twill_pricing_at(pricing, model, bytes, elements));
         }
         compute_rates(c);
     }
@@ -380,7 +380,7 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
     all->collective = like->collective;
     all->vector = like->vector;
     all->order = like->order;
-    all->type = like->type;
+    all->elements = twill_request_elements(like);
     struct gathering gathering = {.all = all};
     twill_status status = TWILL_OK;
     /* Algorithms that distinguish the ranks of a node go first: price_most() of others needs them.
@@ -390,7 +390,7 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
             if ((a->protocols != 0 && twill_world_widest(world) > 1) == (pass == 0))
                 status = add_algorithm(&gathering, world, tuning, like, a, error);
     if (like->collective != TWILL_BARRIER)
-        correct_prices(&gathering, &tuning->model, like->type);
+        correct_prices(&gathering, &tuning->model, all->elements);
     for (size_t i = 0; i < all->count; i++)
         twill_pricing_destroy(gathering.priced[i].pricing);
     free(gathering.priced);

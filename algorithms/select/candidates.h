@@ -34,7 +34,7 @@ struct twill_candidates {
     enum twill_collective collective;
     bool vector;
     enum twill_order order;
-    twill_type type;
+    struct twill_element_kind elements;
     size_t count;
     struct twill_candidate *candidate;
 };
@@ -57,6 +57,12 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
 
 /* Return the cost in picoseconds, which is continuous in `bytes`. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
+
+static inline struct twill_element_kind
+twill_request_elements(const struct twill_select_request *request)
+{
+    return (struct twill_element_kind){request->type, request->narrow};
+}
 
 /* Return the access to peers' buffers (enum twill_access) that the algorithm needs for a shape. */
 static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm,

@@ -147,7 +147,7 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
         const struct twill_candidate *c = &all->candidate[ranked[i].index];
         uint64_t price;
         status = twill_price(&price, c->algorithm, world, &c->shape, &tuning->model, bytes,
-                             all->type, error);
+                             all->elements, error);
         print_why(w, "candidate\t%s\t%llu\t%llu\t%zu\n",
                   variant_name(c->algorithm, &c->shape, name), (unsigned long long)price,
                   (unsigned long long)ranked[i].cost, c->measured);
@@ -170,7 +170,7 @@ static twill_status put_instead(struct writer *w, const struct twill_world *worl
         if (!is_instead(c, world, request, bytes))
             continue;
         TWILL_TRY(error, twill_price(&price, c->algorithm, world, &c->shape, &tuning->model, bytes,
-                                     all->type, error));
+                                     all->elements, error));
         print_why(w, "instead\t%s\t%llu\n", variant_name(c->algorithm, &c->shape, name),
                   (unsigned long long)price);
     }
@@ -207,15 +207,16 @@ static void put_others(struct writer *w, const struct twill_world *world,
 
 /* Print the bytes that the choice moves over each class of link. */
 static twill_status put_moves(struct writer *w, const struct twill_world *world,
-                              const struct twill_choice *choice, size_t bytes, twill_type type,
-                              struct twill_error *error)
+                              const struct twill_choice *choice, size_t bytes,
+                              struct twill_element_kind elements, struct twill_error *error)
 {
     uint64_t moved[TWILL_LINK_COUNT] = {0};
     for (uint32_t r = 0; r < world->size && world->size <= TWILL_WHY_MOVES; r++) {
         struct twill_schedule schedule;
         TWILL_TRY(error, twill_schedule_emit(&schedule, choice->algorithm, world, r, &choice->shape,
                                              error));
-        twill_traffic_by_class(moved, &schedule, world, r, bytes / twill_type_size(type), type);
+        twill_traffic_by_class(moved, &schedule, world, r, bytes / twill_type_size(elements.type),
+                               elements);
         twill_schedule_destroy(&schedule);
     }
     for (unsigned link = 0; link < TWILL_LINK_COUNT; link++)
@@ -247,13 +248,15 @@ static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
     uint64_t price;
     TWILL_TRY(error, twill_select(&choice, chooser, request, error));
     TWILL_TRY(error, twill_price(&price, choice.algorithm, world, &choice.shape, &tuning->model,
-                                 twill_request_bytes(world, request), request->type, error));
+                                 twill_request_bytes(world, request),
+                                 twill_request_elements(request), error));
     print_why(w, "chosen\t%s\t%llu\t%s%s\n", variant_name(choice.algorithm, &choice.shape, name),
               (unsigned long long)price,
               requested != NULL && *requested != '\0' ? requested : "auto",
               choice.substituted ? " (which does not do this call)" : "");
     print_why(w, "decided\t%s\n", decided_by(all, &choice, tuning));
-    return put_moves(w, world, &choice, twill_request_bytes(world, request), request->type, error);
+    return put_moves(w, world, &choice, twill_request_bytes(world, request),
+                     twill_request_elements(request), error);
 }
 
 twill_status twill_why(char **text, const struct twill_world *world,
@@ -268,10 +271,10 @@ twill_status twill_why(char **text, const struct twill_world *world,
     TWILL_TRY(error, twill_chooser_create(&chooser, world, tuning, requested, error));
     twill_status status = twill_chooser_candidates(chooser, request, &all, error);
     if (status == TWILL_OK) {
-        print_why(&w, "call\t%s\t%zu\t%s\t%ux%u\t%u\t%s\n",
+        print_why(&w, "call\t%s\t%zu\t%s%s\t%ux%u\t%u\t%s\n",
                   twill_collective_name(request->collective), request->bytes,
-                  type != NULL ? type : "?", world->nodes, twill_world_widest(world), world->size,
-                  tuning->model.name);
+                  type != NULL ? type : "?", request->narrow ? " narrow" : "", world->nodes,
+                  twill_world_widest(world), world->size, tuning->model.name);
         if (twill_world_summarize(world, levels, sizeof(levels)))
             print_why(&w, "hierarchy\t%s\n", levels);
         status = put_candidates(&w, world, tuning, all, request, error);

@@ -8,7 +8,7 @@
 
 /* --- sizes and resources -------------------------------------------------------------------- */
 
-/* Return the bytes of a step's blocks; partials of narrow floats take 32 bits an element. */
+/* Return the bytes of a step's blocks. */
 static uint64_t operand_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
     uint64_t more = p->call.rest > 0
@@ -446,38 +446,39 @@ static size_t segment_bytes(const struct twill_pricing *p, const struct twill_ma
 }
 
 static void set_up_pricing(struct twill_pricing *p, const struct twill_machine_model *model,
-                           twill_type type)
+                           struct twill_element_kind elements)
 {
+    if ((unsigned)elements.type >= TWILL_TYPE_COUNT)
+        elements.type = TWILL_U8;
     p->call.model = model;
-    p->call.type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
-    p->call.widen =
-        twill_type_is_narrow(p->call.type) ? (unsigned)(4 / twill_type_size(p->call.type)) : 1;
-    p->call.reduce_cost = model->reduce[p->call.type];
+    p->call.elements = elements;
+    p->call.widen = twill_partial_width(elements);
+    p->call.reduce_cost = model->reduce[elements.type];
 }
 
 uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_model *model,
-                         size_t bytes, twill_type type)
+                         size_t bytes, struct twill_element_kind elements)
 {
-    set_up_pricing(p, model, type);
+    set_up_pricing(p, model, elements);
     return run_lanes(p, bytes);
 }
 
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
-                          size_t bytes, twill_type type)
+                          size_t bytes, struct twill_element_kind elements)
 {
     if (p->mode == TWILL_PRICE_SCALED)
-        return twill_price_scaled_at(&p->scale, model, bytes, type);
+        return twill_price_scaled_at(&p->scale, model, bytes, elements);
     size_t segment = segment_bytes(p, model);
-    set_up_pricing(p, model, type);
+    set_up_pricing(p, model, elements);
     uint64_t entry = model->start + (p->facts.exchanges ? model->addresses : 0);
     if (bytes < segment || segment == 0)
         return entry + run_lanes(p, bytes);
     struct twill_price_segmented *segmented = &p->segmented;
-    if (segmented->model != model || segmented->type != p->call.type) {
+    if (segmented->model != model || !twill_elements_match(segmented->elements, p->call.elements)) {
         segmented->one = run_lanes(p, segment);
         segmented->each = later(busiest(p), segmented->one / later(model->window, 1));
         segmented->model = model;
-        segmented->type = p->call.type;
+        segmented->elements = p->call.elements;
     }
     return entry + segmented->one +
            twill_rate_time(segmented->each * 1024 / segment, bytes - segment);

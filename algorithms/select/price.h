@@ -59,7 +59,7 @@ twill_status twill_pricing_create_within(struct twill_pricing **pricing,
                                          struct twill_error *error);
 /* Return the price in picoseconds of a message of `bytes`, counted as in twill_select_request. */
 uint64_t twill_pricing_at(struct twill_pricing *pricing, const struct twill_machine_model *model,
-                          size_t bytes, twill_type type);
+                          size_t bytes, struct twill_element_kind elements);
 /* Return a hash of the schedules. Two pricings on one world with equal hashes have equal steps,
  * hence equal prices: an algorithm may have no choice on a small world. */
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *pricing);
@@ -68,7 +68,7 @@ void twill_pricing_destroy(struct twill_pricing *pricing);
 /* Price a schedule once: TWILL_PRICE_NEVER if the algorithm does not apply. */
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
                          const struct twill_world *world, const struct twill_shape *shape,
-                         const struct twill_machine_model *model, size_t bytes, twill_type type,
-                         struct twill_error *error);
+                         const struct twill_machine_model *model, size_t bytes,
+                         struct twill_element_kind elements, struct twill_error *error);
 
 #endif

@@ -290,7 +290,8 @@ static twill_status finish_pricing(struct twill_pricing *p, const struct twill_p
     classify_links(p);
     twill_status status = twill_price_match(p);
     if (status == TWILL_OK && p->mode == TWILL_PRICE_ONE_NODE &&
-        twill_price_run(p, twill_machine_model_at(0), 0, TWILL_U8) == TWILL_PRICE_NEVER)
+        twill_price_run(p, twill_machine_model_at(0), 0, twill_wide_elements(TWILL_U8)) ==
+            TWILL_PRICE_NEVER)
         status = TWILL_PENDING;
     return status;
 }
@@ -411,15 +412,15 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
 
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
                          const struct twill_world *world, const struct twill_shape *shape,
-                         const struct twill_machine_model *model, size_t bytes, twill_type type,
-                         struct twill_error *error)
+                         const struct twill_machine_model *model, size_t bytes,
+                         struct twill_element_kind elements, struct twill_error *error)
 {
     struct twill_pricing *pricing;
     *picoseconds = TWILL_PRICE_NEVER;
     if (!twill_algorithm_applies(algorithm, world, shape))
         return TWILL_OK;
     TWILL_TRY(error, twill_pricing_create(&pricing, algorithm, world, shape, error));
-    *picoseconds = twill_pricing_at(pricing, model, bytes, type);
+    *picoseconds = twill_pricing_at(pricing, model, bytes, elements);
     twill_pricing_destroy(pricing);
     return TWILL_OK;
 }

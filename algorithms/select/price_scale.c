@@ -229,18 +229,18 @@ static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[
 
 uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
                                const struct twill_machine_model *model, size_t bytes,
-                               twill_type type)
+                               struct twill_element_kind elements)
 {
     uint64_t at[3] = {0}, *empty = scale->empty;
     bool three = scale->samples == 3;
     for (unsigned i = 0; i < scale->samples; i++) {
-        if (scale->model != model || scale->type != type)
-            empty[i] = twill_pricing_at(scale->sample[i], model, 0, type);
-        at[i] = bytes == 0 ? empty[i] : twill_pricing_at(scale->sample[i], model, bytes, type);
+        if (scale->model != model || !twill_elements_match(scale->elements, elements))
+            empty[i] = twill_pricing_at(scale->sample[i], model, 0, elements);
+        at[i] = bytes == 0 ? empty[i] : twill_pricing_at(scale->sample[i], model, bytes, elements);
         at[i] = more(at[i], empty[i]);
     }
     scale->model = model;
-    scale->type = type;
+    scale->elements = elements;
     uint64_t rounds = three            ? rate_of_rounds(empty[0], empty[1])
                       : scale->by_unit ? GROWTH_TWICE
                                        : GROWTH_SAME;

@@ -37,7 +37,7 @@ struct twill_price_scale {
     bool by_unit;          /* the longest schedule grows in proportion to the units */
     /* As last asked for. */
     const struct twill_machine_model *model;
-    twill_type type;
+    struct twill_element_kind elements;
     uint64_t empty[3]; /* the samples' prices of no bytes */
 };
 
@@ -129,7 +129,7 @@ struct twill_price_resources {
 /* The call that is priced. */
 struct twill_price_call {
     const struct twill_machine_model *model;
-    twill_type type;
+    struct twill_element_kind elements;
     uint64_t each, rest;  /* bytes of every block; this many blocks have one more */
     unsigned widen;       /* width of a partial, in elements */
     uint64_t reduce_cost; /* per KiB */
@@ -138,7 +138,7 @@ struct twill_price_call {
 /* The price of segments, as last asked for. */
 struct twill_price_segmented {
     const struct twill_machine_model *model;
-    twill_type type;
+    struct twill_element_kind elements;
     uint64_t one, each; /* one segment from end to end; each further one */
 };
 
@@ -159,11 +159,16 @@ struct twill_pricing {
     struct twill_price_segmented segmented;
 };
 
+static inline bool twill_elements_match(struct twill_element_kind a, struct twill_element_kind b)
+{
+    return a.type == b.type && a.narrow == b.narrow;
+}
+
 /* --- price.c ---------------------------------------------------------------------------------- */
 
 /* Run the steps. Returns when the last lane ends, TWILL_PRICE_NEVER if some never do. */
 uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_model *model,
-                         size_t bytes, twill_type type);
+                         size_t bytes, struct twill_element_kind elements);
 
 /* --- price_match.c ---------------------------------------------------------------------------- */
 
@@ -228,6 +233,6 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
                                         struct twill_error *error);
 uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
                                const struct twill_machine_model *model, size_t bytes,
-                               twill_type type);
+                               struct twill_element_kind elements);
 
 #endif

@@ -72,12 +72,12 @@ void twill_chooser_destroy(struct twill_chooser *chooser)
 
 /* --- the cheapest ----------------------------------------------------------------------------- */
 
-/* The type matters only to collectives that reduce. */
 static bool is_table_for(const struct twill_candidates *table,
-                         const struct twill_select_request *request, twill_type type)
+                         const struct twill_select_request *request)
 {
     return table->collective == request->collective && table->vector == request->vector &&
-           table->order == request->order && table->type == type;
+           table->order == request->order && table->elements.type == request->type &&
+           table->elements.narrow == request->narrow;
 }
 
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
@@ -86,13 +86,15 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       struct twill_error *error)
 {
     struct twill_select_request like = *request;
-    like.type = twill_collective_facts(request->collective)->reduces ? request->type : TWILL_U8;
+    if (!twill_collective_facts(request->collective)->reduces) { /* the elements do not matter */
+        like.type = TWILL_U8;
+        like.narrow = false;
+    }
     unsigned i = 0;
-    while (i < TABLES - 1 && chooser->table[i] != NULL &&
-           !is_table_for(chooser->table[i], request, like.type))
+    while (i < TABLES - 1 && chooser->table[i] != NULL && !is_table_for(chooser->table[i], &like))
         i++;
     struct twill_candidates *found = chooser->table[i];
-    if (found == NULL || !is_table_for(found, request, like.type)) {
+    if (found == NULL || !is_table_for(found, &like)) {
         TWILL_TRY(error,
                   twill_candidates_create(&found, chooser->world, chooser->tuning, &like, error));
         twill_candidates_destroy(chooser->table[i]); /* least recently used */
@@ -318,7 +320,8 @@ unsigned twill_mapping_matters(struct twill_chooser *chooser,
     if (chooser->has_query && last_query->bytes == request->bytes &&
         last_query->collective == request->collective && last_query->root == request->root &&
         last_query->vector == request->vector && last_query->order == request->order &&
-        last_query->type == request->type && last_query->fetched == request->fetched)
+        last_query->type == request->type && last_query->narrow == request->narrow &&
+        last_query->fetched == request->fetched)
         return chooser->matters;
     with.mapped = true;
     unsigned matters = access_used(chooser, &with);

@@ -97,7 +97,7 @@ _twill_info()
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;
-        *) _twill_words "$_twill_own_types mapped fetched vector ordered left" "$word" ;;
+        *) _twill_words "$_twill_own_types mapped fetched narrow vector ordered left" "$word" ;;
         esac
         ;;
     esac

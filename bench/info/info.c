@@ -14,7 +14,8 @@
 
 static const char usage[] =
     "Usage: twill-info [--env] [--memory[=SIZE]]\n"
-    "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [vector] [ordered]\n"
+    "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [narrow] [vector] "
+    "[ordered]\n"
     "                  [left] [--world WORLD] [--topology FILE] [--machine NAME]\n"
     "Show the machine as twill sees it, what it chose and why.\n"
     "\n"
@@ -28,8 +29,8 @@ static const char usage[] =
     "measured,\n"
     "                       and why others do not apply; buffers of twill_alloc (mapped), of\n"
     "                       peers that can be read (fetched), shards of different sizes (vector),\n"
-    "                       operations that do not commute (ordered),\n"
-    "                       TWILL_REPRODUCIBLE (left)\n"
+    "                       operations that do not commute (ordered) or have narrow partial\n"
+    "                       results (narrow), TWILL_REPRODUCIBLE (left)\n"
     "      --world WORLD    for that world instead of this job: 24x8 (nodes x ranks), 24x2x8 "
     "(nodes\n"
     "                       x packages x ranks), 24x2x4x8 (... x L3 caches x ranks), 4+2 (ranks "

@@ -18,8 +18,9 @@ static twill_status check_operation(struct twill_comm *comm, const struct twill_
                                       twill_type_name(call->type));
         return TWILL_OK;
     }
-    if (created->scaled && created->type != call->type)
-        return TWILL_BAD_ARGUMENT(comm, "the scaled sum is of type %s, not %s",
+    if ((created->scaled || created->narrow) && created->type != call->type)
+        return TWILL_BAD_ARGUMENT(comm, "the %s sum is of type %s, not %s",
+                                  created->narrow ? "narrow" : "scaled",
                                   twill_type_name(created->type), twill_type_name(call->type));
     if (created->element != 0 && call->type != TWILL_U8)
         return TWILL_BAD_ARGUMENT(comm, "elements of %zu bytes are passed as type u8, not %s",

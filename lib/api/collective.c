@@ -33,11 +33,21 @@ static struct twill_call summary_of(const struct twill_run *run)
     return call;
 }
 
+/* Of a factor that all ranks must have alike. */
+static uint64_t hash_of_factor(float factor)
+{
+    uint32_t bits;
+    memcpy(&bits, &factor, sizeof(bits));
+    return scramble_hash((uint64_t)bits + 1);
+}
+
 void twill_run_hash_call(struct twill_run *run)
 {
     const struct twill_call *call = &run->summary;
     uint64_t h = call->count ^ (uint64_t)run->comm->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    if (TWILL_UNLIKELY(run->layout.after != NULL))
+        h += hash_of_factor(*run->layout.after);
     h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
     run->call_hash = scramble_hash(h);
 }

@@ -22,10 +22,10 @@ twill_op twill_context_operation_kind(const struct twill_context *context, twill
     if (operation == NULL)
         return op;
     unsigned kind = (unsigned)operation->commutative | (unsigned)operation->scaled << 1 |
-                    (unsigned)operation->element << 2;
+                    (unsigned)operation->narrow << 2 | (unsigned)operation->element << 3;
     return (twill_op)(TWILL_OP_CREATED + kind);
 }
-_Static_assert(TWILL_OP_CREATED + (TWILL_OPERATION_MOST << 2) + 3 <= UINT16_MAX,
+_Static_assert(TWILL_OP_CREATED + (TWILL_OPERATION_MOST << 3) + 7 <= UINT16_MAX,
                "the kind of an operation fits the 16 bits that ranks compare");
 
 static twill_status store_operation(twill_context *context, twill_op *op,
@@ -106,6 +106,37 @@ twill_status twill_op_create_scaled(twill_context *context, twill_op *op, twill_
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
     twill_status status = create_scaled(context, op, type, factor, &error);
+    return twill_context_outcome(context, status, &error);
+}
+
+static twill_status create_narrow(twill_context *context, twill_op *op, twill_type type,
+                                  const float *before, const float *after,
+                                  struct twill_error *error)
+{
+    if (op == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "twill_op_create_narrow: op is NULL");
+    if (!twill_type_is_narrow(type))
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "twill_op_create_narrow: type %d is not a float of 8 or 16 bits",
+                          (int)type);
+    struct twill_operation operation = {.narrow = true,
+                                        .scaled = before != NULL,
+                                        .finishes = after != NULL,
+                                        .after = after != NULL ? *after : 1,
+                                        .commutative = true,
+                                        .type = type};
+    if (before != NULL)
+        memcpy(operation.factor, before, sizeof(*before));
+    return store_operation(context, op, &operation, error);
+}
+
+twill_status twill_op_create_narrow(twill_context *context, twill_op *op, twill_type type,
+                                    const float *before, const float *after)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = create_narrow(context, op, type, before, after, &error);
     return twill_context_outcome(context, status, &error);
 }
 

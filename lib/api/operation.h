@@ -11,14 +11,18 @@
 #define TWILL_OPERATIONS     256u  /* most operations of a context at a time */
 #define TWILL_OPERATION_MOST 4096u /* most bytes of an opaque element */
 
-/* One operation, created by twill_op_create() or twill_op_create_scaled(). */
+/* One operation, created by twill_op_create(), twill_op_create_scaled() or
+ * twill_op_create_narrow(). */
 struct twill_operation {
-    twill_op_fn function; /* NULL if scaled */
+    twill_op_fn function; /* NULL if scaled or narrow */
     void *user;
     size_t element;   /* bytes of an opaque element; 0: elements have the type of the call */
     bool commutative; /* operands may be combined in any order */
     bool scaled;      /* sum of inputs multiplied by factor */
-    twill_type type;  /* scaled: the type of calls */
+    bool narrow;      /* sum whose partial results are elements of type */
+    bool finishes;    /* narrow: the sum is multiplied by after, the same on all ranks */
+    float after;
+    twill_type type;                          /* scaled or narrow: the type of calls */
     TWILL_ALIGNED(8) unsigned char factor[8]; /* an element of type, or a float for a narrow one */
 };
 

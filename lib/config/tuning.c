@@ -128,6 +128,8 @@ static twill_status read_query(struct twill_context *context, struct question *q
         r->fetched = true;
     else if (strcmp(word, "vector") == 0)
         r->vector = true;
+    else if (strcmp(word, "narrow") == 0)
+        r->narrow = true;
     else if (strcmp(word, "ordered") == 0)
         r->order = TWILL_ORDER_RANKS;
     else if (strcmp(word, "left") == 0)
@@ -136,7 +138,7 @@ static twill_status read_query(struct twill_context *context, struct question *q
         return refuse_query(
             context, word,
             "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=UNIT=RANKS, "
-            "topology=FILE, machine=NAME, mapped, fetched, vector, ordered or left");
+            "topology=FILE, machine=NAME, mapped, fetched, narrow, vector, ordered or left");
     return TWILL_OK;
 }
 

@@ -40,7 +40,8 @@ void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *ins
             continue;
         if (run->layout.created != NULL && run->layout.created->scaled)
             twill_kernels_scale(kernels, run->call.type, segment.scratch, segment.user,
-                                run->layout.created->factor, segment.count, comm->tuning.threads);
+                                run->layout.created->factor, run->layout.created->narrow,
+                                segment.count, comm->tuning.threads);
         else
             twill_kernels_copy(kernels, segment.scratch, segment.user,
                                segment.count * run->layout.element, 0, comm->tuning.threads);

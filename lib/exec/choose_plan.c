@@ -38,6 +38,7 @@ struct twill_select_request twill_run_select_request(const struct twill_run *run
         .vector = run->call.vector,
         .order = order_of(run),
         .type = own ? TWILL_U8 : run->layout.type,
+        .narrow = run->layout.narrow,
     };
 }
 
@@ -75,7 +76,7 @@ static bool requests_match(const struct twill_select_request *a,
 {
     return a->bytes == b->bytes && a->collective == b->collective && a->root == b->root &&
            a->mapped == b->mapped && a->fetched == b->fetched && a->vector == b->vector &&
-           a->order == b->order && a->type == b->type;
+           a->order == b->order && a->type == b->type && a->narrow == b->narrow;
 }
 
 /* Nodes may differ in whether their buffers are mapped, but must agree on everything else. So with

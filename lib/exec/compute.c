@@ -38,11 +38,13 @@ static struct twill_elements locate(const struct twill_run *run,
 static void reduce_by_kernel(const struct twill_run *run, const struct reduction *f, size_t count)
 {
     const struct twill_comm *comm = run->comm;
+    const bool final = (f->flags & TWILL_STEP_FINAL) != 0, narrow = run->layout.narrow;
     const struct twill_reduction reduction = {.type = run->layout.type,
                                               .op = run->layout.op,
                                               .divisor = comm->world->size,
-                                              .partial_sources = f->partial_sources,
-                                              .partial_result = (f->flags & TWILL_STEP_FINAL) == 0,
+                                              .partial_sources = narrow ? 0 : f->partial_sources,
+                                              .partial_result = !final && !narrow,
+                                              .after = final ? run->layout.after : NULL,
                                               .flags = f->stores,
                                               .threads = comm->tuning.threads};
     if (f->dsts == 1)
@@ -152,6 +154,21 @@ static void copy_result(const struct twill_run *run, unsigned char *dst, const u
                        to_caller ? run->layout.store_flags : 0, run->comm->tuning.threads);
 }
 
+/* A rank alone reduces by a COPY, which a narrow sum must still multiply. */
+static bool finishes_alone(const struct twill_run *run)
+{
+    return run->layout.after != NULL && run->comm->world->size == 1;
+}
+
+static void finish_copy(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
+                        size_t count)
+{
+    struct reduction f;
+    begin_reduction(&f, TWILL_STEP_FINAL, dst);
+    add_source(&f, src, false);
+    reduce_run(run, &f, count);
+}
+
 twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
                             const struct twill_step *step)
 {
@@ -163,7 +180,9 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
         struct twill_elements dst = locate(run, instance, step, step->dst, at, blocks, partial);
         struct twill_elements src = locate(run, instance, step, step->src, at, blocks, partial);
         size_t bytes = dst.count * twill_run_width(run, partial);
-        if (fetches)
+        if (TWILL_UNLIKELY(finishes_alone(run)))
+            finish_copy(run, dst.start, src.start, dst.count);
+        else if (fetches)
             TWILL_TRY(&run->comm->error,
                       twill_run_fetch(run, step->peer[0], dst.start, src.start, bytes));
         else

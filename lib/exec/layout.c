@@ -14,6 +14,19 @@
 #include "lib/comm/comm.h"
 #include "lib/lists.h"
 
+/* A narrow sum. With TWILL_REPRODUCIBLE its partial results are f32 all the same: where they are
+ * rounded depends on the algorithm. */
+static void describe_narrow(struct twill_run *run)
+{
+    const struct twill_operation *created = run->layout.created;
+    run->layout.op = TWILL_SUM;
+    run->layout.narrow = !run->comm->tuning.reproducible;
+    run->layout.after = created->finishes ? &created->after : NULL;
+    run->layout.element = twill_type_size(run->layout.type);
+    run->layout.partial = run->layout.narrow ? run->layout.element
+                                             : twill_kernels_partial(run->layout.type, TWILL_SUM);
+}
+
 /* A scaled sum of narrow floats is computed as a sum of f32; only its buffers are narrow. */
 static void describe_operation(struct twill_run *run)
 {
@@ -21,12 +34,18 @@ static void describe_operation(struct twill_run *run)
     run->layout.created = twill_context_operation(run->comm->context, call->op);
     run->layout.type = call->type;
     run->layout.op = call->op;
+    run->layout.narrow = false;
+    run->layout.after = NULL;
     if (run->layout.created == NULL) {
         bool reduces = twill_collective_facts(call->collective)->reduces;
         run->layout.element =
             reduces ? twill_kernels_element(call->type, call->op) : twill_type_size(call->type);
         run->layout.partial =
             reduces ? twill_kernels_partial(call->type, call->op) : run->layout.element;
+        return;
+    }
+    if (run->layout.created->narrow) {
+        describe_narrow(run);
         return;
     }
     if (run->layout.created->scaled) {

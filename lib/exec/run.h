@@ -124,6 +124,8 @@ struct twill_run_layout {
     twill_type type;                       /* as the kernels see it */
     twill_op op;
     size_t element, partial; /* width of an element, and of a partial result */
+    bool narrow;             /* partial results are elements: rounded by every step */
+    const float *after;      /* NULL, or the final result is multiplied by it */
     size_t given, align;     /* width and alignment of an element in the caller's buffers */
     const size_t *known;     /* [shards] elements, if all ranks know them; NULL: even, or unknown */
     size_t most;             /* elements of the largest shard */

@@ -206,6 +206,12 @@ static twill_status make_scaled(twill_context *context, twill_op *op, twill_type
     return twill_op_create_scaled(context, op, type, at);
 }
 
+static twill_status make_narrow(twill_context *context, twill_op *op, twill_type type, int rank)
+{
+    const float before = (float)test_payload_before(type, rank), after = 2;
+    return twill_op_create_narrow(context, op, type, &before, &after);
+}
+
 /* Create the call's operation if it is user-defined. */
 static twill_status make_operation(struct test_call *made, twill_comm *comm)
 {
@@ -213,6 +219,8 @@ static twill_status make_operation(struct test_call *made, twill_comm *comm)
     if (made->op == TEST_OP_SCALED)
         return make_scaled(context, &made->made, made->type,
                            test_payload_factor(twill_comm_rank(comm)));
+    if (made->op == TEST_OP_NARROW)
+        return make_narrow(context, &made->made, made->type, twill_comm_rank(comm));
     if (made->op == TEST_OP_XOR)
         return twill_op_create(context, &made->made, combine_bits, NULL, 0, 1);
     if (made->op == TEST_OP_AFFINE)
@@ -304,7 +312,7 @@ twill_status test_call_begin(const struct test_call *call, twill_comm *comm,
 
 static const char *op_name(twill_op op)
 {
-    static const char *const made[] = {"scaled sum", "bits", "affine"};
+    static const char *const made[] = {"scaled sum", "bits", "affine", "narrow sum"};
     return op < TWILL_OP_COUNT ? twill_op_name(op) : made[op - TWILL_OP_COUNT];
 }
 

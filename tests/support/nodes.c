@@ -150,7 +150,7 @@ struct test_crossing test_cross(const struct test_node *node, unsigned level,
     assert_non_null(link);
     for (uint32_t r = 0; r < node->world->size; r++)
         twill_traffic_by_link(link, units, node->world->unit[level], &schedules[r], r, bytes / 4,
-                              TWILL_F32);
+                              twill_wide_elements(TWILL_F32));
     for (uint32_t i = 0; i < units; i++) {
         uint64_t in = 0, out = 0;
         for (uint32_t j = 0; j < units; j++) {

@@ -380,6 +380,11 @@ static struct number reduce_numbers(const struct twill_reduction *reduction, twi
             l->mantissa
                 ? encode(l, decode(l, acc.bits) / decode(l, encode(l, (wide)reduction->divisor)))
                 : (uint64_t)(as_integer(l, acc.bits) / (huge)reduction->divisor) & ones(l->bits);
+    if (reduction->after != NULL && !reduction->partial_result) {
+        uint32_t after;
+        memcpy(&after, reduction->after, sizeof(after));
+        acc.bits = apply_float(l, TWILL_PROD, acc.bits, after);
+    }
     return acc;
 }
 

@@ -8,25 +8,26 @@
 
 #define PAYLOAD_PERIOD 8191u /* prime, so that no two segments are equal */
 
-/* Facts of a type; `most` bounds summands, so that sums of eight ranks are exact. */
+/* Facts of a type; `most` bounds summands, so that sums of eight ranks are exact in f32, and
+ * `narrow_most` those that are multiplied and summed up in the type. */
 static const struct type_facts_of {
     bool is_float, is_unsigned, narrow;
-    int64_t most;
+    int64_t most, narrow_most;
 } facts[] = {
     [TWILL_F32] = {.is_float = true, .most = 1 << 19},
     [TWILL_F64] = {.is_float = true, .most = INT64_C(1) << 40},
     [TWILL_I32] = {.most = 1 << 26},
     [TWILL_I64] = {.most = INT64_C(1) << 52},
-    [TWILL_F16] = {.is_float = true, .narrow = true, .most = 1023},
-    [TWILL_BF16] = {.is_float = true, .narrow = true, .most = 127},
+    [TWILL_F16] = {.is_float = true, .narrow = true, .most = 1023, .narrow_most = 128},
+    [TWILL_BF16] = {.is_float = true, .narrow = true, .most = 127, .narrow_most = 16},
     [TWILL_I8] = {.most = 15},
     [TWILL_U8] = {.is_unsigned = true, .most = 15},
     [TWILL_I16] = {.most = 4000},
     [TWILL_U16] = {.is_unsigned = true, .most = 4000},
     [TWILL_U32] = {.is_unsigned = true, .most = 1 << 26},
     [TWILL_U64] = {.is_unsigned = true, .most = INT64_C(1) << 52},
-    [TWILL_F8E4M3] = {.is_float = true, .narrow = true, .most = 15},
-    [TWILL_F8E5M2] = {.is_float = true, .narrow = true, .most = 7},
+    [TWILL_F8E4M3] = {.is_float = true, .narrow = true, .most = 15, .narrow_most = 1},
+    [TWILL_F8E5M2] = {.is_float = true, .narrow = true, .most = 7, .narrow_most = 1},
 };
 _Static_assert(TWILL_ARRAY_LENGTH(facts) == TWILL_TYPE_COUNT, "facts of each");
 
@@ -34,7 +35,14 @@ bool test_payload_takes(twill_type type, twill_op op)
 {
     if (op < TWILL_OP_COUNT)
         return twill_test_takes(type, op);
+    if (op == TEST_OP_NARROW)
+        return facts[type].narrow;
     return op != TEST_OP_AFFINE || type == TWILL_U8;
+}
+
+int test_payload_before(twill_type type, int rank)
+{
+    return facts[type].narrow_most > 1 ? test_payload_factor(rank) : 1;
 }
 
 size_t test_payload_element(twill_type type, twill_op op)
@@ -80,8 +88,9 @@ static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
     case TWILL_MAXLOC:
         return (int64_t)(bits % 7) - 3; /* often equal */
     default: {
-        int64_t v = (int64_t)(bits % (uint64_t)(2 * f->most + 1));
-        return f->is_unsigned ? v : v - f->most;
+        int64_t most = op == TEST_OP_NARROW ? f->narrow_most : f->most;
+        int64_t v = (int64_t)(bits % (uint64_t)(2 * most + 1));
+        return f->is_unsigned ? v : v - most;
     }
     }
 }
@@ -166,6 +175,8 @@ static void reduce_affine(unsigned char *at, uint64_t position, int first, int s
 static int64_t operand(twill_type type, twill_op op, int rank, uint64_t position)
 {
     int64_t v = value(type, op, rank, position);
+    if (op == TEST_OP_NARROW)
+        return v * test_payload_before(type, rank);
     return op == TEST_OP_SCALED ? v * test_payload_factor(rank) : v;
 }
 
@@ -197,6 +208,8 @@ static void reduce_one(unsigned char *at, uint64_t position, twill_type type, tw
         if (better)
             v = x;
     }
+    if (op == TEST_OP_NARROW)
+        v *= 2;
     store_at(at, type, op, v, op == TWILL_AVG ? size : 1, place);
 }
 

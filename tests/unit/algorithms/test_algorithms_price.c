@@ -34,11 +34,39 @@ static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_ma
     struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
     uint64_t price;
     make_even_world(&world, ranks, 1);
-    if (twill_price(&price, twill_algorithm_find(name), &world, &shape, model, bytes, TWILL_F32,
-                    &error) != TWILL_OK)
+    if (twill_price(&price, twill_algorithm_find(name), &world, &shape, model, bytes,
+                    twill_wide_elements(TWILL_F32), &error) != TWILL_OK)
         fail_msg("%s, %u ranks: %s", name, ranks, error.message);
     twill_world_destroy(&world);
     return price;
+}
+
+/* Partials of narrow sums cost what elements do: with equal speeds the price is that of f32. */
+static void test_narrow_partials(void **state)
+{
+    static const char *const names[] = {"ring", "halving_doubling", "recursive_doubling",
+                                        "double_tree"};
+    struct twill_machine_model model = *twill_machine_model_at(0);
+    const struct twill_element_kind narrow = {TWILL_BF16, true};
+    (void)state;
+    model.reduce[TWILL_BF16] = model.reduce[TWILL_F32];
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
+        const struct twill_algorithm *algorithm = twill_algorithm_find(names[i]);
+        struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
+        struct twill_world world;
+        uint64_t price, wide;
+        make_even_world(&world, 4, 1);
+        assert_int_equal(
+            twill_price(&price, algorithm, &world, &shape, &model, 65536, narrow, NULL), TWILL_OK);
+        assert_int_equal(twill_price(&wide, algorithm, &world, &shape, &model, 65536,
+                                     twill_wide_elements(TWILL_BF16), NULL),
+                         TWILL_OK);
+        assert_int_equal(price, price_of(names[i], 4, &model, 65536));
+        if (wide <= price)
+            fail_msg("%s: narrow %llu, f32 partials %llu", names[i], (unsigned long long)price,
+                     (unsigned long long)wide);
+        twill_world_destroy(&world);
+    }
 }
 
 /* Allreduce among ranks of one node. */
@@ -50,7 +78,7 @@ static uint64_t price_on_node(enum twill_protocol protocol, uint32_t ranks,
     uint64_t price;
     make_even_world(&world, ranks, ranks);
     assert_int_equal(twill_price(&price, twill_algorithm_find("direct"), &world, &shape, model,
-                                 bytes, TWILL_F32, NULL),
+                                 bytes, twill_wide_elements(TWILL_F32), NULL),
                      TWILL_OK);
     twill_world_destroy(&world);
     return price;
@@ -128,7 +156,8 @@ static void test_blocks(void **state)
     for (uint16_t blocks = 1; blocks <= 16; blocks *= 2) {
         struct twill_shape shape = {.collective = TWILL_BROADCAST, .parameter = {blocks}};
         uint64_t price, once = 1000 * (bytes / KIB);
-        assert_int_equal(twill_price(&price, chain, &world, &shape, &model, bytes, TWILL_F32, NULL),
+        assert_int_equal(twill_price(&price, chain, &world, &shape, &model, bytes,
+                                     twill_wide_elements(TWILL_F32), NULL),
                          TWILL_OK);
         assert_int_equal(price, once * (ranks - 2 + blocks) / blocks);
     }
@@ -198,14 +227,16 @@ static void check_case(const struct test_case *test, void *user)
         TWILL_OK)
         fail_msg("%s: %s", test->name, error.message);
     for (size_t bytes = 1; bytes <= (size_t)1 << 32; bytes *= 16) {
-        uint64_t price = twill_pricing_at(pricing, sweep->model, bytes, TWILL_F32);
+        uint64_t price =
+            twill_pricing_at(pricing, sweep->model, bytes, twill_wide_elements(TWILL_F32));
         if (price < last - last / 4 || (price == 0 && test->world->size > 1))
             fail_msg("%s: %zu bytes cost %llu ps, fewer %llu", test->name, bytes,
                      (unsigned long long)price, (unsigned long long)last);
         last = price;
     }
-    uint64_t once = twill_pricing_at(pricing, sweep->model, 4096, TWILL_BF16);
-    assert_true(once == twill_pricing_at(pricing, sweep->model, 4096, TWILL_BF16));
+    uint64_t once = twill_pricing_at(pricing, sweep->model, 4096, twill_wide_elements(TWILL_BF16));
+    assert_true(once ==
+                twill_pricing_at(pricing, sweep->model, 4096, twill_wide_elements(TWILL_BF16)));
     twill_pricing_destroy(pricing);
     sweep->cases++;
 }
@@ -237,7 +268,7 @@ static uint64_t price_of_doubling(const struct twill_machine_model *model, uint3
     uint64_t price;
     make_even_world(&world, nodes * each, each);
     assert_int_equal(twill_price(&price, twill_algorithm_find("recursive_doubling"), &world, &shape,
-                                 model, bytes, TWILL_F32, NULL),
+                                 model, bytes, twill_wide_elements(TWILL_F32), NULL),
                      TWILL_OK);
     twill_world_destroy(&world);
     return price;
@@ -435,11 +466,17 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_blocks),   cmocka_unit_test(test_alone_as_together),
-        cmocka_unit_test(test_segments), cmocka_unit_test(test_immediate),
-        cmocka_unit_test(test_sweep),    cmocka_unit_test(test_theta),
-        cmocka_unit_test(test_fields),   cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_narrow_partials),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_alone_as_together),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_immediate),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_theta),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_measured),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

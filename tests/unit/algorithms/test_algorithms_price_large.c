@@ -125,9 +125,9 @@ static void run_whole(const struct twill_world *world, const struct twill_algori
     assert_int_equal(twill_pricing_create_within(&pricing, a, world, shape, UINT64_MAX, NULL),
                      TWILL_OK);
     for (size_t i = 0; i < PRICE_LARGE_SIZES; i++) {
-        e->price[i] = takes(a, shape, sizes[i])
-                          ? twill_pricing_at(pricing, b->model, sizes[i], TWILL_F32)
-                          : TWILL_PRICE_NEVER;
+        e->price[i] = takes(a, shape, sizes[i]) ? twill_pricing_at(pricing, b->model, sizes[i],
+                                                                   twill_wide_elements(TWILL_F32))
+                                                : TWILL_PRICE_NEVER;
         b->best[i] = e->price[i] < b->best[i] ? e->price[i] : b->best[i];
     }
     twill_pricing_destroy(pricing);
@@ -167,7 +167,8 @@ static void check_near(const struct brute *b, const struct twill_world *world, u
                             : wraps(e->algorithm)                 ? 8
                                                                   : 2;
         for (size_t i = 0; i < PRICE_LARGE_SIZES && e->price[i] != TWILL_PRICE_NEVER; i++) {
-            uint64_t price = twill_pricing_at(pricing, b->model, sizes[i], TWILL_F32);
+            uint64_t price =
+                twill_pricing_at(pricing, b->model, sizes[i], twill_wide_elements(TWILL_F32));
             uint64_t exact = e->price[i], off = price > exact ? price - exact : exact - price;
             uint64_t most = b->best[i] / 2 * 3;
             bool matters = !alone && (exact < most || price < most);
@@ -285,7 +286,8 @@ static uint64_t off_node(const struct twill_world *world, const struct twill_can
         uint32_t rank = twill_world_member(world, node, l);
         assert_int_equal(twill_schedule_emit(&schedule, c->algorithm, world, rank, &c->shape, NULL),
                          TWILL_OK);
-        twill_traffic_each(&schedule, rank, bytes / 4, TWILL_F32, add_off_node, &off);
+        twill_traffic_each(&schedule, rank, bytes / 4, twill_wide_elements(TWILL_F32), add_off_node,
+                           &off);
         twill_schedule_destroy(&schedule);
     }
     return off.bytes;

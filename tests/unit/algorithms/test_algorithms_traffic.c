@@ -63,14 +63,16 @@ static void test_counter(void **state)
                                            .blocks = 4}};
     for (unsigned r = 1; r < 4; r++)
         schedules[r] = (struct twill_schedule){.lanes = 1, .shards = 1, .blocks = 4};
-    for (int narrow = 0; narrow < 2; narrow++) {
+    /* f32; bf16 with partials of f32; bf16 with narrow ones */
+    for (int narrow = 0; narrow < 3; narrow++) {
         uint64_t bytes[TWILL_LINK_COUNT] = {0}, link[4] = {0};
         size_t count = narrow ? 128 : 64; /* 256 bytes */
         twill_type type = narrow ? TWILL_BF16 : TWILL_F32;
-        uint64_t partial = narrow ? 128 : 64;
+        const struct twill_element_kind elements = {type, narrow == 2};
+        uint64_t partial = narrow == 1 ? 128 : 64;
         for (uint32_t r = 0; r < 4; r++) {
-            twill_traffic_by_class(bytes, &schedules[r], &world, r, count, type);
-            twill_traffic_by_link(link, 2, numa, &schedules[r], r, count, type);
+            twill_traffic_by_class(bytes, &schedules[r], &world, r, count, elements);
+            twill_traffic_by_link(link, 2, numa, &schedules[r], r, count, elements);
         }
         assert_int_equal(bytes[TWILL_LINK_NUMA], 128 + 192);
         assert_int_equal(bytes[TWILL_LINK_NODE], 2 * 128 + partial);
@@ -99,7 +101,7 @@ static void check_sum(const struct test_case *test, void *user)
         struct twill_schedule_cost cost;
         uint64_t sum = 0;
         twill_schedule_cost(&cost, &schedules[r], test->world, r, 10080, 4);
-        twill_traffic_each(&schedules[r], r, 10080, TWILL_F32, add_up, &sum);
+        twill_traffic_each(&schedules[r], r, 10080, twill_wide_elements(TWILL_F32), add_up, &sum);
         assert_int_equal(sum, cost.bytes_sent + cost.bytes_shared);
     }
     (*checked)++;

@@ -157,6 +157,34 @@ static void any_mix_gives_the_oracles_bits(void **state)
     }
 }
 
+/* A final result of narrow floats that is multiplied before it is rounded. */
+static void a_result_is_multiplied(void **state)
+{
+    static const float factors[] = {1, 0.125F, -3.1F, 0x1p-24F, 0x1p100F, 0};
+    (void)state;
+    for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
+        if (twill_test_element((twill_type)t, TWILL_SUM, true) == twill_type_size((twill_type)t))
+            continue;
+        fill_arrays((twill_type)t, TWILL_SUM);
+        for (unsigned i = 0; i < 2 * TWILL_ARRAY_LENGTH(factors); i++) {
+            struct sample sample = {.nsrc = i == 0 ? SOURCES : 1 + i % 3};
+            sample.reduction = (struct twill_reduction){
+                .type = (twill_type)t,
+                .op = TWILL_SUM,
+                .divisor = 1,
+                .partial_sources = i % 2 ? 0xa5 : 0,
+                .after = &factors[i / 2],
+                .threads = 1,
+            };
+            for (unsigned s = 0; s < sample.nsrc; s++)
+                sample.src[s] = source_buffer(&sample, s) + MARGIN;
+            twill_test_reduce(&sample.reduction, expected, sample.src, sample.nsrc, PERIOD);
+            repeat(expected, result_bytes(&sample.reduction));
+            check_lengths(&sample);
+        }
+    }
+}
+
 /* The destinations of a spread, and what they must contain. */
 static struct {
     char buffer[TWILL_KERNEL_MAX_DESTINATIONS][BUFFER] TWILL_ALIGNED(64);
@@ -256,6 +284,24 @@ static void partials_carry_on(void **state)
     }
 }
 
+/* Check products that are rounded to the type, in place; those of f32 are in `expected`. */
+static void check_rounded(const struct twill_kernels *kernels, twill_type type, const void *src,
+                          const void *factor, size_t count)
+{
+    static char rounded[BUFFER] TWILL_ALIGNED(64);
+    const struct twill_reduction round = {
+        .type = type, .op = TWILL_PROD, .partial_sources = 1, .divisor = 1};
+    const size_t element = twill_test_element(type, TWILL_PROD, false);
+    const void *products[] = {expected};
+    twill_test_reduce(&round, rounded, products, 1, PERIOD);
+    repeat(rounded, element);
+    memcpy(target, src, count * element);
+    memset(target + count * element, 0x5a, element);
+    twill_kernels_scale(kernels, type, target, target, factor, true, count, 1);
+    assert_memory_equal(target, rounded, count * element);
+    assert_int_equal(target[count * element], 0x5a);
+}
+
 static void a_scaled_element_is_the_product(void **state)
 {
     static const size_t counts[] = {0, 1, 479, 480, 481, 1111, MOST - 1};
@@ -277,14 +323,16 @@ static void a_scaled_element_is_the_product(void **state)
                 if (!kernels->supported())
                     continue;
                 memset(target, 0x5a, sizeof(target));
-                twill_kernels_scale(kernels, product.type, target + wide, src[1], src[0], count, 1);
+                twill_kernels_scale(kernels, product.type, target + wide, src[1], src[0], false,
+                                    count, 1);
                 assert_memory_equal(target + wide, expected, count * wide);
                 assert_int_equal(target[wide - 1], 0x5a);
                 assert_int_equal(target[wide + count * wide], 0x5a);
+                check_rounded(kernels, product.type, src[1], src[0], count);
                 if (wide != narrow)
                     continue;
                 memcpy(target, src[1], count * wide); /* in place */
-                twill_kernels_scale(kernels, product.type, target, target, src[0], count, 1);
+                twill_kernels_scale(kernels, product.type, target, target, src[0], false, count, 1);
                 assert_memory_equal(target, expected, count * wide);
             }
             twill_test_fill_for(product.type, TWILL_PROD, true, partial[0] + MARGIN, 1, 1000 + f);
@@ -306,7 +354,7 @@ static void some_of_each(const struct twill_kernels *kernels, twill_type type, c
     twill_kernels_reduce(kernels, &sum, out, src, 3, count);
     twill_kernels_reduce(kernels, &finish, out + count * 8, src + 1, 1, count);
     twill_kernels_reduce(kernels, &on, out + count * 16, src, 3, count);
-    twill_kernels_scale(kernels, type, out + count * 24, src[0], src[1], count, threads);
+    twill_kernels_scale(kernels, type, out + count * 24, src[0], src[1], false, count, threads);
 }
 
 static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
@@ -362,8 +410,8 @@ static void threads_change_no_bit(void **state)
             twill_kernels_reduce(kernels, &reduction, many, (const void *const *)memory, 4, count);
             assert_int_equal(memcmp(one, many, count * result_bytes(&reduction)), 0);
         }
-        twill_kernels_scale(kernels, reduction.type, one, memory[0], memory[1], count, 1);
-        twill_kernels_scale(kernels, reduction.type, many, memory[0], memory[1], count, 4);
+        twill_kernels_scale(kernels, reduction.type, one, memory[0], memory[1], false, count, 1);
+        twill_kernels_scale(kernels, reduction.type, many, memory[0], memory[1], false, count, 4);
         assert_int_equal(memcmp(one, many, count * 4), 0);
     }
     for (int i = 0; i < 4; i++)
@@ -376,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mix_gives_the_oracles_bits),
+        cmocka_unit_test(a_result_is_multiplied),
         cmocka_unit_test(a_result_goes_to_several_places),
         cmocka_unit_test(partials_carry_on),
         cmocka_unit_test(a_scaled_element_is_the_product),

@@ -49,6 +49,10 @@ static void arguments(void **state)
     refused(context, twill_op_create_scaled(context, &op, TWILL_F32, NULL), "factor is NULL");
     refused(context, twill_op_create_scaled(context, &op, TWILL_TYPE_COUNT, &factor), "type");
     refused(context, twill_op_create_scaled(context, &op, (twill_type)-1, &factor), "type -1");
+    refused(context, twill_op_create_narrow(context, NULL, TWILL_F16, NULL, NULL), "op is NULL");
+    refused(context, twill_op_create_narrow(context, &op, TWILL_F32, NULL, NULL), "type 0");
+    refused(context, twill_op_create_narrow(context, &op, TWILL_TYPE_COUNT, NULL, NULL), "type");
+    assert_int_equal(twill_op_create_narrow(NULL, &op, TWILL_F16, NULL, NULL), TWILL_ERR_ARGUMENT);
     refused(context, twill_op_destroy(context, TWILL_SUM), "op 0");
     refused(context, twill_op_destroy(context, TWILL_OP_CREATED), "op 256");
     refused(context, twill_op_destroy(context, (twill_op)-1), "op -1");
@@ -111,23 +115,31 @@ static void factors(void **state)
 static void kinds(void **state)
 {
     twill_context *context = *state;
-    twill_op a, b, ordered, wide, scaled;
+    twill_op a, b, ordered, wide, scaled, narrow, before;
     int factor = 3;
+    float half = 0.5F;
     assert_int_equal(twill_op_create(context, &a, nothing, NULL, 8, 1), TWILL_OK);
     assert_int_equal(twill_op_create(context, &b, nothing, NULL, 8, 7), TWILL_OK);
     assert_int_equal(twill_op_create(context, &ordered, nothing, NULL, 8, 0), TWILL_OK);
     assert_int_equal(twill_op_create(context, &wide, nothing, NULL, 4096, 1), TWILL_OK);
     assert_int_equal(twill_op_create_scaled(context, &scaled, TWILL_I32, &factor), TWILL_OK);
+    assert_int_equal(twill_op_create_narrow(context, &narrow, TWILL_F16, NULL, &half), TWILL_OK);
+    assert_int_equal(twill_op_create_narrow(context, &before, TWILL_F16, &half, NULL), TWILL_OK);
     twill_op kind = twill_context_operation_kind(context, a);
     assert_int_equal(kind, twill_context_operation_kind(context, b));
     assert_int_not_equal(kind, twill_context_operation_kind(context, ordered));
     assert_int_not_equal(kind, twill_context_operation_kind(context, wide));
     assert_int_not_equal(kind, twill_context_operation_kind(context, scaled));
+    assert_int_not_equal(kind, twill_context_operation_kind(context, narrow));
+    assert_int_not_equal(twill_context_operation_kind(context, scaled),
+                         twill_context_operation_kind(context, before));
+    assert_int_not_equal(twill_context_operation_kind(context, narrow),
+                         twill_context_operation_kind(context, before));
     assert_true(twill_context_operation_kind(context, wide) <= UINT16_MAX);
     assert_string_equal(twill_op_name(twill_context_operation_kind(context, wide)), "created");
     for (int op = 0; op < TWILL_OP_COUNT; op++)
         assert_int_equal(twill_context_operation_kind(context, (twill_op)op), op);
-    twill_op all[] = {a, b, ordered, wide, scaled};
+    twill_op all[] = {a, b, ordered, wide, scaled, narrow, before};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
         assert_int_equal(twill_op_destroy(context, all[i]), TWILL_OK);
 }
