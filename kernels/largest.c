@@ -2,6 +2,7 @@
 /* The largest elements of an array: a radix selection on the bits of the magnitudes, whose order is
  * that of the numbers. */
 #include "kernels/convert.h"
+#include "kernels/environment.h"
 #include "kernels/isa.h"
 #include "kernels/quantize.h"
 #include "kernels/training.h"
@@ -34,8 +35,10 @@ static size_t bin_of(const uint32_t *bins, size_t *k)
 /* Estimate from a sample a bound that somewhat more than k elements reach. It only saves time. */
 static uint32_t sampled_bound(const float *values, size_t count, size_t k, uint32_t *bins)
 {
+    if (count < SAMPLE_FROM)
+        return 0;
     size_t expected = k / (count / SAMPLES) + 1, wanted = expected + expected / 2 + 16;
-    if (count < SAMPLE_FROM || wanted >= SAMPLES / 2)
+    if (wanted >= SAMPLES / 2)
         return 0;
     memset(bins, 0, BINS * sizeof(*bins));
     for (size_t i = 0; i < SAMPLES; i++)
@@ -98,7 +101,9 @@ bool twill_scatter_add(float *dst, size_t count, const uint32_t *index, const fl
         largest = index[i] > largest ? index[i] : largest;
     if (n > 0 && largest >= count)
         return false;
+    unsigned modes = twill_environment_enter(true);
     for (size_t i = 0; i < n; i++)
         dst[index[i]] += scale * value[i];
+    twill_environment_leave(modes);
     return true;
 }

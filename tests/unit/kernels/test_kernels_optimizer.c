@@ -306,7 +306,8 @@ static void steps_are_as_in_f64_and_the_same_by_every_table(void **state)
                     unsigned sources = (unsigned)(1 + (c + p) % SOURCES);
                     size_t offset = (c + g) % 4;
                     check_tables(v, types[p], types[g], sources, offset, counts[c], false);
-                    check_tables(v, types[p], types[g], sources, offset, counts[c], true);
+                    if ((c + p + g) % 3 == 0)
+                        check_tables(v, types[p], types[g], sources, offset, counts[c], true);
                 }
 }
 
