@@ -9,6 +9,7 @@
 
 #include "algorithms/world/world.h"
 #include "fabric/bootstrap/bootstrap.h"
+#include "fabric/entry_times.h"
 #include "fabric/shm/node_memory.h"
 
 struct twill_transfer;
@@ -36,6 +37,9 @@ struct twill_transfer {
     void *reduce_context;            /* for reduce() */
     void *bounce; /* RECV with reduce: `bytes` of scratch, for a transport that cannot reduce from
                      its own buffers (ops->needs_bounce); else NULL */
+    struct twill_last_entry
+        last;                /* into the call: SEND: given by the poster; RECV: what the message
+                                carried, from transports that carry it, else ticks is 0 */
     uint32_t peer_signature; /* on TWILL_ERR_MISMATCH: the values the message carried */
     uint64_t peer_bytes;
     struct twill_transfer *next; /* from here on for the transport only */

@@ -124,6 +124,7 @@ static void make_chunk(const struct rails *t, const struct rails_slot *slot, uin
         .signature = whole->signature ^ chunk_hash(whole->bytes),
         .buffer = buffer != NULL ? buffer + from : NULL,
         .bytes = chunk_start(t, whole->bytes, rail + 1) - from,
+        .last = whole->last,
         .reduce = whole->reduce != NULL ? reduce_chunk : NULL,
         .reduce_context = chunk,
         .bounce = bounce != NULL ? bounce + from : NULL,
@@ -152,6 +153,8 @@ static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *f
     for (uint32_t r = 0; r < t->count; r++) {
         const struct twill_transfer *chunk = &slot->chunk[r].transfer;
         pending = pending || chunk->status == TWILL_PENDING;
+        if (slot->whole != NULL && chunk->last.ticks > slot->whole->last.ticks)
+            slot->whole->last = chunk->last;
         if (chunk->status >= 0 || slot->whole == NULL)
             continue;
         if (chunk->status == TWILL_ERR_MISMATCH)

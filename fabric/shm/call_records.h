@@ -71,6 +71,33 @@ static inline bool twill_node_read_last_call(const struct twill_node *node, uint
            atomic_load_explicit(&line->sequence, memory_order_relaxed) == sequence;
 }
 
+/* Publish the last entry into a call that this rank knows of. */
+static inline void twill_node_note_entry(struct twill_node *node, uint64_t sequence,
+                                         struct twill_last_entry last)
+{
+    struct twill_entry *entry = &node->area[node->me]->entry[sequence % TWILL_PAST];
+    atomic_store_explicit(&entry->sequence, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->ticks, last.ticks, memory_order_release);
+    atomic_store_explicit(&entry->rank, last.rank, memory_order_release);
+    atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
+}
+
+/* Read the last entry into a call that local rank l knows of. Returns false if l has not entered
+ * that call, or is just writing. Sets last->ticks to 0 if that was TWILL_PAST calls ago. */
+static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t l,
+                                         uint64_t sequence, struct twill_last_entry *last)
+{
+    const struct twill_entry *entry = &node->area[l]->entry[sequence % TWILL_PAST];
+    uint64_t found = atomic_load_explicit(&entry->sequence, memory_order_acquire);
+    last->ticks = atomic_load_explicit(&entry->ticks, memory_order_acquire);
+    last->rank = atomic_load_explicit(&entry->rank, memory_order_acquire);
+    if (found > sequence)
+        last->ticks = 0;
+    return found > sequence ||
+           (found == sequence &&
+            atomic_load_explicit(&entry->sequence, memory_order_relaxed) == sequence);
+}
+
 /* Publish that this rank has been waiting for a rank of the communicator, in the call it is in. */
 static inline void twill_node_wait_for(struct twill_node *node, uint32_t rank)
 {

@@ -13,6 +13,7 @@
 #ifndef TWILL_NODE_MEMORY_H
 #define TWILL_NODE_MEMORY_H
 
+#include "fabric/entry_times.h"
 #include "fabric/shm/shared_region.h"
 
 #include <stdatomic.h>
@@ -75,6 +76,14 @@ struct twill_past {
     _Atomic uint32_t what, root;      /* what: twill_call_what() */
 };
 
+/* The last entry that a rank knows of into one of its last TWILL_PAST calls: its own when it starts
+ * the call, then later ones of ranks of other nodes. */
+struct twill_entry {
+    _Atomic uint64_t sequence; /* of the call, written last; 0 while it is being written */
+    _Atomic uint64_t ticks;    /* twill_ticks() at entry */
+    _Atomic uint32_t rank;
+} TWILL_ALIGNED(32);
+
 /* Addresses of a rank's buffers in a call: in its heap region, for zero-copy, and in its process,
  * for single-copy access. */
 struct twill_address_line {
@@ -103,13 +112,14 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000004)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000005)
 
 struct twill_node_area {
     struct twill_layout_line layout;
     struct twill_call_line call;
     struct twill_started_line started;
     struct twill_past past[TWILL_PAST];     /* by sequence % TWILL_PAST */
+    struct twill_entry entry[TWILL_PAST];   /* by sequence % TWILL_PAST */
     struct twill_address_line addresses[2]; /* by parity of the sequence */
     struct twill_doorbell_line doorbell;
     struct twill_abort_line abort;

@@ -135,6 +135,7 @@ static twill_status set_up_tcp(struct twill_tcp *t, struct twill_error *error)
     if (t->peers == NULL || t->scratch == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u peers", t->size);
     (void)twill_tcp_congestion_text(t->common->listener, congestion, sizeof(congestion));
+    t->start = twill_clock_read();
     t->once = t->common->paced ? TWILL_TCP_PACED : TWILL_TCP_ONCE;
     t->base.best_message = t->common->paced ? 2 * TWILL_TCP_PACED : 0;
     snprintf(t->description, sizeof(t->description), "twill's tcp at %s, interface %s, %s; %s",

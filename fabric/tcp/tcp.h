@@ -35,7 +35,7 @@
 #define TWILL_TCP_DIRECT   8u           /* up to this many busy lanes are tried, more use epoll */
 #define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
 #define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
-#define TWILL_TCP_WIRE     0x77740103u  /* version of the wire format */
+#define TWILL_TCP_WIRE     0x77740104u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 
@@ -45,8 +45,9 @@ struct twill_tcp_header {
     uint32_t sequence; /* of the message on its lane; REFUSED: of the message that did not match */
     uint64_t bytes : 56;
     uint64_t kind : 8;
+    struct twill_entry_message entry; /* the last entry into the call that the sender knows of */
 };
-_Static_assert(sizeof(struct twill_tcp_header) == 16, "small beside 64 bytes");
+_Static_assert(sizeof(struct twill_tcp_header) == 32, "a multiple of TWILL_TCP_ALIGNED");
 
 /* State of a lane's connection. */
 enum twill_tcp_state {
@@ -92,6 +93,7 @@ struct twill_tcp_peer {
     uint32_t rank;
     char name[TWILL_RANK_TEXT]; /* for messages */
     unsigned char *rx_buffers;
+    struct twill_clock_filter clock;
     struct twill_tcp_lane lanes[TWILL_LANES];
 };
 
@@ -153,6 +155,7 @@ struct twill_tcp {
     int epoll;            /* -1 until there are many busy lanes */
     size_t once;          /* most bytes per system call */
     unsigned char *scratch;
+    struct twill_clock_pair start; /* when it was opened */
     twill_status failed;
     char description[448];
 };

@@ -83,7 +83,8 @@ static void refusal_read(struct twill_tcp_lane *lane, const struct twill_tcp_hea
 }
 
 /* Process the header in the receive buffer. Returns 0 if no RECV is posted for it, else 1. */
-static int lane_take_header(struct twill_tcp_lane *lane, int *finished, struct twill_error *error)
+static int lane_take_header(const struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
+                            struct twill_error *error)
 {
     struct twill_tcp_header header;
     memcpy(&header, lane->rx + lane->begin, sizeof(header));
@@ -103,6 +104,7 @@ static int lane_take_header(struct twill_tcp_lane *lane, int *finished, struct t
     lane->received++;
     if (twill_transfer_matches(lane->in.head, header.signature, header.bytes)) {
         lane->taking = true;
+        lane->in.head->last = twill_entry_unpack(&header.entry, &t->start, &lane->peer->clock);
         return 1;
     }
     refuse_message(lane, &header);
@@ -203,7 +205,7 @@ static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *fini
             answer = read_header(lane, error);
         if (answer < 0 || buffered(lane) < HEADER)
             return answer;
-        TWILL_TRY(error, lane_take_header(lane, finished, error));
+        TWILL_TRY(error, lane_take_header(t, lane, finished, error));
         if (!lane->taking)
             return FULL;
     }
@@ -243,7 +245,6 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error)
 {
     int finished = 0;
-    (void)t;
     if (lane->taking || lane->in.head != NULL || lane->skip > 0)
         return 0; /* twill_tcp_recv() will find it */
     if (buffered(lane) < HEADER) {
@@ -251,5 +252,5 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
         if (answer < 0 || buffered(lane) < HEADER)
             return answer < 0 ? answer : 0;
     }
-    return lane_take_header(lane, &finished, error);
+    return lane_take_header(t, lane, &finished, error);
 }

@@ -59,10 +59,13 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *
                       struct twill_error *error)
 {
     struct twill_transfer *request = lane->out.head;
-    lane->out_header = (struct twill_tcp_header){.signature = request->signature,
-                                                 .sequence = lane->sent,
-                                                 .bytes = request->bytes,
-                                                 .kind = TWILL_TCP_MESSAGE};
+    if (lane->gone_out == 0) {
+        lane->out_header = (struct twill_tcp_header){.signature = request->signature,
+                                                     .sequence = lane->sent,
+                                                     .bytes = request->bytes,
+                                                     .kind = TWILL_TCP_MESSAGE};
+        twill_entry_pack(&request->last, &t->start, &lane->out_header.entry);
+    }
     int done = write_lane(t, lane, &lane->out_header, request->buffer, request->bytes, moved);
     if (done < 0)
         return lane_lost(t, lane, errno, error);

@@ -150,7 +150,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
 static twill_status call_run(struct twill_comm *comm, const struct twill_call *call)
 {
     struct twill_request *request = &comm->issue.blocking;
-    uint64_t ticks = twill_ticks();
+    uint64_t ticks = twill_ticks(), idle = comm->split.idle;
     twill_status status = twill_comm_usable(comm);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
@@ -163,7 +163,7 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
         status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return twill_comm_fail(comm, status);
-    twill_counter_add(&comm->usage.ticks, twill_ticks() - ticks);
+    twill_comm_count_call(comm, ticks, idle);
     return TWILL_OK;
 }
 

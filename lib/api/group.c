@@ -270,7 +270,7 @@ twill_status twill_group_end(twill_comm *comm)
     twill_status status = twill_comm_acquire(comm, "twill_group_end");
     if (status != TWILL_OK)
         return status;
-    uint64_t ticks = twill_ticks();
+    uint64_t ticks = twill_ticks(), idle = comm->split.idle;
     if (!twill_group_is_open(comm->group)) {
         status = twill_comm_usable(comm);
         if (status == TWILL_OK)
@@ -281,7 +281,7 @@ twill_status twill_group_end(twill_comm *comm)
         if (status != TWILL_OK && !comm->broken)
             status = twill_comm_fail(comm, status);
         forget_group(comm);
-        twill_counter_add(&comm->usage.ticks, twill_ticks() - ticks);
+        twill_comm_count_call(comm, ticks, idle);
     }
     twill_comm_release(comm);
     return status;

@@ -28,17 +28,26 @@ static twill_status refuse_ended(const twill_request *handle, const char *call)
     return TWILL_ERR_ARGUMENT;
 }
 
-/* Start time of a wait or test, in ticks, for count_time(); 0: do not count it, as the request is a
- * message's or is complete. */
-static uint64_t begin_time(const struct twill_request *request)
+/* The start of a wait or test: twill_ticks() and comm->split.idle. */
+struct wait_start {
+    uint64_t ticks; /* 0: not counted, as the request is a message's or is complete */
+    uint64_t idle;
+};
+
+static struct wait_start begin_time(const struct twill_request *request)
 {
-    return request->is_point || twill_request_done(request) ? 0 : twill_ticks();
+    bool counted = !request->is_point && !twill_request_done(request);
+    return (struct wait_start){counted ? twill_ticks() : 0, request->comm->split.idle};
 }
 
-static void count_time(struct twill_comm *comm, uint64_t started)
+static void count_time(struct twill_comm *comm, const struct wait_start *start)
 {
-    if (started != 0)
-        twill_counter_add(&comm->usage.ticks, twill_ticks() - started);
+    if (start->ticks == 0)
+        return;
+    uint64_t now = twill_ticks(), spent = now - start->ticks;
+    twill_counter_add(&comm->usage.ticks, spent);
+    if (spent >= TWILL_SPLIT_TICKS)
+        twill_split_add(comm, start->ticks, now, start->idle, 1);
 }
 
 /* Return the status of a complete request; free it and clear the handle unless it is persistent.
@@ -116,13 +125,13 @@ twill_status twill_test(twill_request **handle, int *done)
     twill_status status = twill_comm_acquire_live(comm, "twill_test");
     if (status != TWILL_OK)
         return status;
-    uint64_t started = begin_time(request);
+    struct wait_start start = begin_time(request);
     if (!twill_request_done(request))
         (void)twill_comm_progress(comm); /* a failure also fails the request */
     *done = twill_request_done(request);
     if (*done)
         status = finish_request(request, handle);
-    count_time(comm, started);
+    count_time(comm, &start);
     twill_comm_release(comm);
     return status;
 }
@@ -166,7 +175,7 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
     if (TWILL_UNLIKELY(twill_point_is_lonely(request))) {
         status = refuse_lonely(comm);
     } else {
-        uint64_t started = begin_time(request);
+        struct wait_start start = begin_time(request);
         comm->waits.wait_since = *since;
         comm->waits.timed_out_since = 0;
         (void)wait_until(comm, twill_request_done, request);
@@ -174,7 +183,7 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
         if (comm->waits.timed_out_since != 0)
             *since = comm->waits.timed_out_since;
         status = finish_request(request, handle);
-        count_time(comm, started);
+        count_time(comm, &start);
     }
     twill_comm_release(comm);
     return status;
@@ -225,9 +234,11 @@ static twill_status wait_on(struct twill_request *request, const struct several 
     twill_status status = twill_comm_acquire_live(comm, "twill_wait_any");
     if (status != TWILL_OK)
         return status;
-    uint64_t started = request->is_point || some_done(several) ? 0 : twill_ticks();
+    struct wait_start start = begin_time(request);
+    if (some_done(several))
+        start.ticks = 0;
     (void)wait_until(comm, some_done, several);
-    count_time(comm, started);
+    count_time(comm, &start);
     twill_comm_release(comm);
     return TWILL_OK;
 }

@@ -58,6 +58,7 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
     if (comm->links.view == NULL || comm->health.reported == NULL || comm->links.route == NULL ||
         comm->links.connected == NULL || comm->job == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+    TWILL_TRY(&comm->error, twill_split_open(comm));
     TWILL_TRY(&comm->error, twill_request_open(&comm->issue.blocking, comm));
     TWILL_TRY(&comm->error, twill_request_open(&comm->issue.blocking_point, comm));
     bool same = comm->world->size == comm->context->job.world.size;
@@ -118,6 +119,7 @@ void twill_comm_close(struct twill_comm *comm)
     struct twill_context *context = comm->context;
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
+    twill_split_close(comm);
     twill_plans_destroy(comm);
     twill_chooser_destroy(comm->plan_cache.chooser);
     twill_group_destroy(comm);
@@ -355,7 +357,11 @@ void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
         .bytes_sent = twill_counter_read(&comm->usage.counters.bytes_sent),
         .bytes_copied = twill_counter_read(&comm->usage.counters.bytes_copied),
         .seconds = twill_comm_seconds(comm, twill_counter_read(&comm->usage.ticks)),
+        .seconds_waiting = twill_comm_seconds(comm, twill_counter_read(&comm->split.now.waiting)),
     };
+    double blocked = twill_comm_seconds(comm, twill_counter_read(&comm->split.now.blocked));
+    counters->seconds_blocked =
+        blocked > counters->seconds_waiting ? blocked - counters->seconds_waiting : 0;
     for (unsigned t = 0; t < comm->links.transports; t++) {
         const struct twill_transport *transport = comm->links.transport[t];
         struct twill_transport_counters sum;

@@ -5,6 +5,7 @@
 
 #include "fabric/rails/rails.h"
 #include "lib/comm/context.h"
+#include "lib/comm/time_split.h"
 #include "lib/exec/request.h"
 
 #include <stdatomic.h>
@@ -22,7 +23,8 @@ struct twill_waiting {
     uint64_t checked_at, next_check, next_liveness, next_report;
     uint64_t sleep_ns; /* of the next sleep */
     uint32_t yields, polls;
-    uint32_t suspect; /* rank found dead once; UINT32_MAX: none */
+    uint32_t suspect;    /* rank found dead once; UINT32_MAX: none */
+    uint64_t idle_since; /* twill_ticks(); 0: has had something to do */
 };
 
 /* How a communicator reaches its peers. */
@@ -154,6 +156,7 @@ struct twill_comm {
     struct twill_comm_health health;
     struct twill_comm_tuning tuning;
     struct twill_comm_usage usage;
+    struct twill_time_split split;
 };
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
@@ -231,6 +234,17 @@ static inline void twill_request_count_start(const struct twill_request *request
     const struct twill_side *side = request->run.buffers.side;
     if (TWILL_UNLIKELY(side[TWILL_SRC].bytes + side[TWILL_DST].bytes >= TWILL_COUNTED_BYTES))
         twill_counter_add(&request->comm->usage.ticks, twill_ticks() - request->ticks);
+}
+
+/* Count the time of a blocking call since `from`, and split it if it is long or the number of the
+ * call is one of those that are. idle: comm->split.idle at its start. */
+static inline void twill_comm_count_call(struct twill_comm *comm, uint64_t from, uint64_t idle)
+{
+    uint64_t to = twill_ticks(), spent = to - from;
+    bool is_long = spent >= TWILL_SPLIT_TICKS;
+    twill_counter_add(&comm->usage.ticks, spent);
+    if (TWILL_UNLIKELY(is_long || comm->issue.started % TWILL_SPLIT_EVERY == 0))
+        twill_split_add(comm, from, to, idle, is_long ? 1 : TWILL_SPLIT_EVERY);
 }
 
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN or

@@ -62,6 +62,9 @@ enum twill_variable_scope {
       "Most verbose level that is logged to standard error")                                       \
     X(LOG_FILE, USER, "TWILL_LOG_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                             \
       "File that the log is appended to instead; %h: host, %p: process, %r: rank, %%: %")          \
+    X(REPORT, USER, "TWILL_REPORT", TWILL_NUMBER, "0", 0, 0, NULL, 0,                              \
+      "Calls of a communicator after which its rank 0 prints where the time went, and at the "     \
+      "end; 0: never")                                                                             \
     X(LAYOUT, USER, "TWILL_LAYOUT", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "Layout as declared: nodes=2x2;groups=2x1;units=l3=2;topology=FILE, or some of these; 2x2 "  \
       "is nodes=2x2")                                                                              \

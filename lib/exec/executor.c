@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: issues the steps of the instances in flight, lane by lane. It never waits;
  * lib/exec/wait.c does. */
+#include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
 
 #include <stdlib.h>
@@ -34,6 +35,18 @@ static void *bounce_at(const struct twill_run *run, const struct twill_slot *slo
     size_t index = (size_t)(posted - slot->posted);
     size_t each = run->layout.late ? run->plan->late_bytes : run->plan->bounce_bytes;
     return slot->scratch + run->plan->tmp_bytes + index * each;
+}
+
+/* Return the last entry into the run's call that this rank knows of, for a message. Entries of the
+ * ranks of its node matter once its own is some time ago. */
+static struct twill_last_entry last_entry(struct twill_run *run)
+{
+    uint64_t entered = twill_request_of(run)->ticks;
+    if (entered > run->last.ticks)
+        run->last = (struct twill_last_entry){entered, run->comm->rank};
+    if (twill_ticks() - entered >= TWILL_SPLIT_TICKS)
+        (void)twill_split_look(run->comm, run->sequence, &run->last);
+    return run->last;
 }
 
 /* Post adjacent blocks as one message. */
@@ -75,6 +88,8 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         if (posted->late)
             request->buffer = bounce_at(run, slot, posted);
     }
+    if (sends && !link->ops->sleeps_on_doorbell)
+        request->last = last_entry(run);
     if (sends)
         twill_counter_add(&comm->usage.counters.bytes_sent, request->bytes);
     twill_status status = link->ops->post(link, request, &comm->error);
@@ -116,6 +131,22 @@ static int call_differs(struct twill_comm *comm, const struct twill_transfer *re
                            (unsigned long long)request->peer_bytes, request->bytes);
 }
 
+/* Learn from complete messages which rank has entered the call last, and tell the node. */
+static void note_entries(struct twill_run *run, const struct twill_slot *slot, uint32_t count,
+                         unsigned lane)
+{
+    bool later = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct twill_last_entry *last = &posted_at(run, slot, lane, i)->request.last;
+        if (last->ticks <= run->last.ticks)
+            continue;
+        run->last = *last;
+        later = true;
+    }
+    if (later && run->last.ticks > twill_request_of(run)->ticks)
+        twill_node_note_entry(run->comm->node, run->sequence, run->last);
+}
+
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
     const struct twill_slot *slot = instance_slot(run, instance);
@@ -131,6 +162,7 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
                                    TWILL_COMM_RANK_NAME(run->comm, request->peer),
                                    twill_strerror((twill_status)request->status));
     }
+    note_entries(run, slot, instance->posted[lane], lane);
     for (uint32_t i = 0; run->layout.late && i < instance->posted[lane]; i++) {
         struct twill_posted *posted = posted_at(run, slot, lane, i);
         if (posted->late)

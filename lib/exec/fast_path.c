@@ -21,6 +21,7 @@
  *   signature. start_instance() makes the executor skip them.
  * - Nothing here waits or fails. If start_instance() cannot reserve memory, the queue begins the
  *   segment again later; repeating the stores changes nothing. */
+#include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
 #include "lib/config/log.h"
 
@@ -182,6 +183,15 @@ static void start_instance(struct twill_comm *comm, struct twill_run *run)
     twill_run_advance_ready(slot);
 }
 
+/* Publish that this rank enters the call that has just been counted. entered: when, in ticks; 0:
+ * now. Returns when. */
+static inline uint64_t note_entry(struct twill_comm *comm, uint64_t entered)
+{
+    struct twill_last_entry own = {entered != 0 ? entered : twill_ticks(), comm->rank};
+    twill_node_note_entry(comm->node, comm->issue.started, own);
+    return own.ticks;
+}
+
 /* Do the bookkeeping of a call that is hashed, and posted if is_fast. */
 static __attribute__((noinline)) void enter_call(struct twill_request *request, uint64_t entered,
                                                  bool is_fast)
@@ -189,10 +199,13 @@ static __attribute__((noinline)) void enter_call(struct twill_request *request, 
     struct twill_run *run = &request->run;
     struct twill_comm *comm = request->comm;
     run->started = run->finished = 0;
+    run->last.ticks = 0;
     if (TWILL_LIKELY(is_fast))
         start_instance(comm, run);
     number_call(comm, run);
-    request->ticks = entered != 0 ? entered : twill_ticks();
+    request->ticks = entered;
+    if (entered == 0)
+        request->ticks = note_entry(comm, 0);
     if (TWILL_UNLIKELY(comm->traced))
         twill_log_begin(request);
     twill_request_enqueue(request);
@@ -203,6 +216,8 @@ void twill_request_begin(struct twill_request *request, uint64_t entered)
     struct twill_run *run = &request->run;
     struct twill_comm *comm = request->comm;
     compute_signature(comm, run);
+    if (entered != 0 || comm->world->nodes > 1)
+        entered = note_entry(comm, entered); /* before peers can end the call, or tell others */
     bool is_fast = comm->issue.queue == NULL && run->plan != NULL &&
                    twill_comm_has_arrived(comm, comm->issue.epoch - run->layout.max_ahead);
     if (TWILL_LIKELY(is_fast))

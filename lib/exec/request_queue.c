@@ -68,6 +68,8 @@ void twill_request_complete(struct twill_request *request, twill_status status)
     if (!request->is_point) {
         dequeue(request);
         twill_node_leave_call(comm->node, request->run.sequence);
+        comm->split.ended = request->run.sequence;
+        comm->split.last = request->run.last;
         twill_counter_add(&comm->usage.counters.calls, 1);
         publish_first(comm);
     }

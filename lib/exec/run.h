@@ -8,6 +8,7 @@
 
 #include "fabric/transport.h"
 #include "lib/api/operation.h"
+#include "lib/comm/time_split.h"
 #include "lib/exec/plan.h"
 
 struct twill_comm;
@@ -168,6 +169,7 @@ struct twill_run {
     struct twill_run_layout layout;
     struct twill_run_buffers buffers;
     size_t segments, started, finished; /* instances in all, begun and done */
+    struct twill_last_entry last;       /* as messages have told */
     struct twill_fast_path fast_path;
 };
 

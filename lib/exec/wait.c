@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define POLLS_PER_CHECK    4096u /* however long TWILL_TUNE=spin lets it spin */
+#define IDLE_POLLS         32u   /* in vain, before their time is counted as idle */
 #define TESTS_PER_CHECK    64u
 #define YIELDS             200u              /* before sleeping */
 #define SLEEPS_PER_YIELD   32u               /* when another job has the core: measure again */
@@ -275,6 +276,15 @@ static void call_idle(const struct twill_comm *comm, const struct twill_waiting 
         context->idle_hook.function(context->idle_hook.user);
 }
 
+/* Count the ticks since the wait found nothing to do. */
+static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
+{
+    if (state->idle_since == 0)
+        return;
+    comm->split.idle += twill_ticks() - state->idle_since;
+    state->idle_since = 0;
+}
+
 static void reset_wait(struct twill_waiting *state)
 {
     *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
@@ -283,6 +293,7 @@ static void reset_wait(struct twill_waiting *state)
 /* Progress was made: restart the deadline. */
 static void note_progress(struct twill_comm *comm, struct twill_waiting *state)
 {
+    end_idle(comm, state);
     reset_wait(state);
     comm->waits.wait_since = 0;
 }
@@ -297,6 +308,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
         if (done(of)) {
+            end_idle(comm, &state);
             /* Other communicators need progress even if calls on this one never wait. */
             if (moved > 0)
                 (void)twill_context_advance_others(comm);
@@ -309,8 +321,13 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         }
         bool backs_off = idle >= comm->tuning.spin;
         twill_pause();
-        if (!backs_off && ++idle % POLLS_PER_CHECK != 0)
+        if (!backs_off && ++idle % POLLS_PER_CHECK != 0) {
+            if (idle == IDLE_POLLS)
+                state.idle_since = twill_ticks();
             continue;
+        }
+        if (state.idle_since == 0)
+            state.idle_since = twill_ticks();
         moved = check_stall(comm, &state);
         call_idle(comm, &state);
         if (moved == TWILL_OK && backs_off)

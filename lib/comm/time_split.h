@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the time of a communicator's calls goes: waiting for the last rank to enter, waiting for
+ * data once all have, and the rest: copying, reducing, sending, bookkeeping.
+ *
+ * Each rank notes when it enters a call: in the node memory for the ranks of its node
+ * (twill_node_note_entry()), and with its messages for those of other nodes, which carry how long
+ * ago the last rank known to the sender entered. At the end of a call the latest of these is
+ * compared with this rank's own entry. A call shorter than TWILL_SPLIT_TICKS is split only if its
+ * number is a multiple of TWILL_SPLIT_EVERY, and then counts TWILL_SPLIT_EVERY times; waits of
+ * nonblocking calls that short are not split. */
+#ifndef TWILL_TIME_SPLIT_H
+#define TWILL_TIME_SPLIT_H
+
+#include "fabric/entry_times.h"
+
+#define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(): some 6 us */
+#define TWILL_SPLIT_EVERY 64u
+
+struct twill_comm;
+
+/* What one rank's late entries have cost this rank. */
+struct twill_lateness {
+    uint64_t calls; /* in which it was the last, and this rank waited */
+    uint64_t ticks;
+};
+
+/* Sums of a communicator, in ticks; its holder adds, any thread reads. */
+struct twill_split_sums {
+    uint64_t calls, bytes, spent, waiting, blocked;
+};
+
+/* The split of a communicator's time. */
+struct twill_time_split {
+    struct twill_split_sums now;   /* waiting and blocked only: the others are in the counters */
+    struct twill_split_sums start; /* at the start of the period of twill_comm_times() */
+    uint64_t idle;                 /* ticks in which waits found nothing to do */
+    uint64_t ended;                /* number of the last collective that ended here ... */
+    struct twill_last_entry last;  /* ... and its last entry, as messages have told */
+    struct twill_lateness *late;   /* [2][size] since creation, and at the start of the period */
+    uint64_t report_at;            /* calls at the next report of TWILL_REPORT; UINT64_MAX: none */
+    uint64_t report_every;
+    char line[256]; /* result of twill_comm_times() */
+};
+
+/* Allocate and free. */
+twill_status twill_split_open(struct twill_comm *comm);
+void twill_split_close(struct twill_comm *comm);
+
+/* Split the time of a call or wait from one tick to another, which has completed a collective.
+ * idle: comm->split.idle before it. times: how often it counts. */
+void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64_t idle,
+                     unsigned times);
+
+/* Raise *last to the latest entry into a call among the ranks of this node that have published it.
+ * Returns whether all have. */
+bool twill_split_look(const struct twill_comm *comm, uint64_t sequence,
+                      struct twill_last_entry *last);
+
+#endif
