@@ -489,7 +489,7 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  * picoseconds: call, collective, bytes, type, nodes x ranks of the fullest, ranks, machine;
  * hierarchy, levels; candidate, name, price, cost, entries measured; instead, name, price; small,
  * name, sizes; other, name, why not; chosen, name, price, basis; decided, origin of the times;
- * moves, class of link, bytes. NULL at index 0: an error. */
+ * moves, class of link, bytes; narrow, f16, its price, converting, f32, verdict. NULL: no more. */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 

@@ -8,6 +8,8 @@
 #include "algorithms/select/price.h"
 #include "algorithms/select/tuning_file.h"
 
+#include <string.h>
+
 #define TWILL_CURVE_POINTS 48
 
 /* A point of a piecewise linear curve. */
@@ -101,6 +103,15 @@ static inline bool twill_candidate_competes(const struct twill_candidate *candid
                                             unsigned access)
 {
     return bytes <= candidate->price_most && twill_candidate_takes(candidate, bytes, access);
+}
+
+/* Return whether the candidate is what was chosen, but for the root. */
+static inline bool twill_candidate_is(const struct twill_candidate *c,
+                                      const struct twill_choice *choice)
+{
+    return c->algorithm == choice->algorithm &&
+           (c->algorithm->protocols == 0 || c->shape.protocol == choice->shape.protocol) &&
+           memcmp(c->shape.parameter, choice->shape.parameter, sizeof(c->shape.parameter)) == 0;
 }
 
 /* Return the message size to choose for: that of the request, or a guess where no rank knows it

@@ -3,6 +3,7 @@
 #include "algorithms/select/explain.h"
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/select/candidates.h"
+#include "algorithms/select/narrowing.h"
 #include "algorithms/world/world_levels.h"
 
 #include <stdio.h>
@@ -226,6 +227,25 @@ static twill_status put_moves(struct writer *w, const struct twill_world *world,
     return TWILL_OK;
 }
 
+/* Print whether a reduction of f32 would be faster in f16, converted before and after. */
+static twill_status put_narrowing(struct writer *w, struct twill_chooser *chooser,
+                                  const struct twill_world *world,
+                                  const struct twill_tuning *tuning,
+                                  const struct twill_select_request *request,
+                                  struct twill_error *error)
+{
+    struct twill_narrowing f16;
+    if (request->collective != TWILL_ALLREDUCE || request->type != TWILL_F32 ||
+        request->order != TWILL_ORDER_ANY)
+        return TWILL_OK;
+    TWILL_TRY(error,
+              twill_narrowing_pays(&f16, chooser, world, tuning, request, TWILL_F16, 0, error));
+    print_why(w, "narrow\tf16\t%llu\t%llu\t%llu\t%s\n", (unsigned long long)f16.narrow,
+              (unsigned long long)f16.conversion, (unsigned long long)f16.wide,
+              f16.pays ? "pays" : "does not pay");
+    return TWILL_OK;
+}
+
 /* Return where the cost that decided comes from. */
 static const char *decided_by(const struct twill_candidates *all, const struct twill_choice *choice,
                               const struct twill_tuning *tuning)
@@ -285,6 +305,8 @@ twill_status twill_why(char **text, const struct twill_world *world,
     }
     if (status == TWILL_OK)
         status = put_choice(&w, chooser, world, all, tuning, requested, request, error);
+    if (status == TWILL_OK)
+        status = put_narrowing(&w, chooser, world, tuning, request, error);
     twill_chooser_destroy(chooser);
     if (status == TWILL_OK && w.no_memory)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");
@@ -294,13 +316,6 @@ twill_status twill_why(char **text, const struct twill_world *world,
     }
     *text = w.text;
     return status;
-}
-
-static bool is_choice(const struct twill_candidate *c, const struct twill_choice *choice)
-{
-    return c->algorithm == choice->algorithm &&
-           (c->algorithm->protocols == 0 || c->shape.protocol == choice->shape.protocol) &&
-           memcmp(c->shape.parameter, choice->shape.parameter, sizeof(c->shape.parameter)) == 0;
 }
 
 void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
@@ -319,7 +334,7 @@ void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
         return;
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];
-        if (is_choice(c, choice))
+        if (twill_candidate_is(c, choice))
             taken = c;
         else if (twill_candidate_competes(c, size, twill_request_access(world, request)) &&
                  (next == NULL || twill_candidate_cost(c, size) < twill_candidate_cost(next, size)))

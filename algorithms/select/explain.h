@@ -21,6 +21,7 @@
  *     other      name, why it is no candidate
  *     chosen     name, price, what chose it: "auto" or the value of TWILL_ALGORITHM
  *     decided    what its cost comes from: the model, or the source of the measurements
+ *     narrow     f16, cost in f16, of converting, in f32, whether f16 pays: of allreduces of f32
  *     moves      class of link, bytes that all ranks together move over it, if any; with at most
  *                TWILL_WHY_MOVES ranks */
 twill_status twill_why(char **text, const struct twill_world *world,

@@ -50,6 +50,7 @@ struct twill_machine_model {
     /* Picoseconds per KiB. */
     uint64_t copy;                     /* private memory */
     uint64_t bounce;                   /* into SHARED of this rank */
+    uint64_t convert;                  /* f32 to a float of 8 or 16 bits and back; of f32 */
     uint64_t interface;                /* a node's network interface, all its ranks together */
     uint64_t reduce[TWILL_TYPE_COUNT]; /* of an operand that is reduced into another */
     uint64_t moves; /* 1: the cores move messages between nodes, as with TCP; else 0 */

@@ -79,7 +79,8 @@ static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
 {
     return (struct twill_bench_columns){.each = run->options.each,
                                         .overlap = run->options.overlap,
-                                        .reproducible = run->options.reproducible};
+                                        .reproducible = run->options.reproducible,
+                                        .narrow = run->options.narrow >= 0};
 }
 
 static void print_start(struct twill_bench_run *run)
@@ -292,6 +293,9 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     settings[given] = "TWILL_REPRODUCIBLE=1";
     if (status == TWILL_OK && run->options.reproducible)
         status = connect_strictly(run, settings);
+    if (status == TWILL_OK && run->options.narrow >= 0)
+        status = twill_op_create_narrow(run->context, &run->narrow, (twill_type)run->options.narrow,
+                                        NULL, NULL);
     if (status == TWILL_OK && run->options.split != NULL)
         status = split_groups(run);
     if (status != TWILL_OK)

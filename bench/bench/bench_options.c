@@ -19,6 +19,7 @@ enum {
     OPTION_VERIFY,
     OPTION_OVERLAP,
     OPTION_REPRODUCIBLE,
+    OPTION_NARROW,
     OPTION_ALGORITHM,
     OPTION_SPLIT,
     OPTION_CALIBRATE,
@@ -52,6 +53,7 @@ static const struct option long_options[] = {
     {"verify", no_argument, NULL, OPTION_VERIFY},
     {"overlap", required_argument, NULL, OPTION_OVERLAP},
     {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
+    {"narrow", required_argument, NULL, OPTION_NARROW},
     {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
     {"split", required_argument, NULL, OPTION_SPLIT},
     {"calibrate", required_argument, NULL, OPTION_CALIBRATE},
@@ -115,6 +117,8 @@ static const char usage[] =
     "                            as long as it takes alone (with twill_test() or without), "
     "wait\n"
     "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
+    "      --narrow TYPE         columns time ratio bytes: as many elements of f16, bf16, f8e4m3\n"
+    "                            or f8e5m2 with narrow partial sums, against f32\n"
     "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
     "      --split N|LEVEL       N groups of ranks (rank modulo N) at once, or one for each\n"
     "                            unit of a level:" NAMES_LEVELS ";\n"
@@ -243,6 +247,13 @@ static bool set_form(struct twill_bench_options *options, const char *text, bool
     return complain_bench(speak, OPTION_FORM, text, "blocking, nonblocking or persistent");
 }
 
+static bool set_narrow(struct twill_bench_options *options, const char *text, bool speak)
+{
+    options->narrow = twill_bench_type_parse(text);
+    return (options->narrow >= 0 && twill_type_is_narrow((twill_type)options->narrow)) ||
+           complain_bench(speak, OPTION_NARROW, text, "a float of 8 or 16 bits, such as f16");
+}
+
 static bool set_overlap(struct twill_bench_options *options, const char *text, bool speak)
 {
     options->overlap = true;
@@ -306,6 +317,8 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
         return options->verify = true;
     case OPTION_REPRODUCIBLE:
         return options->reproducible = true;
+    case OPTION_NARROW:
+        return set_narrow(options, text, speak);
     case OPTION_OVERLAP:
         return set_overlap(options, text, speak);
     case OPTION_ALGORITHM:
@@ -371,6 +384,10 @@ static bool check_together(const struct twill_bench_options *options, bool speak
     else if (options->reproducible && (options->split != NULL || options->list != NULL ||
                                        !twill_bench_facts(options->collective)->reduces))
         mistake = "--reproducible needs a reduction, without --split and --list";
+    else if (options->narrow >= 0 &&
+             (options->list != NULL || options->op != TWILL_SUM || options->type != TWILL_F32 ||
+              !twill_bench_facts(options->collective)->reduces))
+        mistake = "--narrow needs a reduction, a sum of f32, without --list";
     else if (!combines(options))
         mistake = "-o/--op and -d/--datatype: the type does not have this operation";
     else if (options->min_bytes > options->max_bytes)
@@ -397,6 +414,7 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
         .average = TWILL_BENCH_AVERAGE,
         .op = TWILL_SUM,
         .type = TWILL_F32,
+        .narrow = -1,
         .placed = true,
         .align = 64,
     };

@@ -24,6 +24,7 @@ struct twill_bench_run {
     twill_comm *world, *comm;      /* all ranks; those measured together (--split) */
     twill_context *strict_context; /* --reproducible: a second context of all ranks, */
     twill_comm *strict;            /* with TWILL_REPRODUCIBLE=1 */
+    twill_op narrow;               /* --narrow: the sum */
     int rank, size;                /* in comm */
     int world_rank, world_size;
     struct twill_bench_vectors vectors; /* counts and offsets of vector calls */

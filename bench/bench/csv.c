@@ -26,6 +26,8 @@ void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, ",overall_us,compute_us,pure_us,overlap_percent");
     if (columns.reproducible)
         fprintf(out, ",reproducible_us,reproducible_ratio");
+    if (columns.narrow)
+        fprintf(out, ",narrow_us,narrow_ratio,narrow_bytes_ratio");
     fprintf(out, "\n");
 }
 
@@ -64,5 +66,8 @@ void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
     if (columns.reproducible)
         fprintf(out, ",%.6g,%.6g", timing->reproducible * 1e6,
                 timing->seconds > 0 ? timing->reproducible / timing->seconds : 0);
+    if (columns.narrow)
+        fprintf(out, ",%.6g,%.6g,%.6g", timing->narrow * 1e6,
+                timing->seconds > 0 ? timing->narrow / timing->seconds : 0, timing->narrow_bytes);
     fprintf(out, "\n");
 }

@@ -201,6 +201,10 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
     }
     if (timing->reproducible > 0)
         put(object, "reproducible_time", real(timing->reproducible * 1e6));
+    if (timing->narrow > 0) {
+        put(object, "narrow_time", real(timing->narrow * 1e6));
+        put(object, "narrow_bytes_ratio", real(timing->narrow_bytes));
+    }
     if (timing->overall > 0) {
         put(object, "overall", real(timing->overall * 1e6));
         put(object, "compute", real(timing->compute * 1e6));

@@ -202,26 +202,75 @@ void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
         timing->algorithm_bandwidth * twill_bench_bus_factor(run->options.collective, run->size);
 }
 
-/* Measure the call with TWILL_REPRODUCIBLE=1, alternating with the default, so that both see the
- * same state of the machine. */
+/* One of two variants of a call that are compared: its time. */
+struct compared_variant {
+    twill_comm *comm;
+    struct twill_bench_subject subject;
+    double seconds;
+};
+
+/* Measure two variants in turn, so that both see the same state of the machine. */
+static twill_status time_variants(struct twill_bench_run *run, struct compared_variant variants[2])
+{
+    enum { TURNS = 5 };
+    twill_comm *usual = run->comm;
+    for (int turn = 0; turn < 2 * TURNS; turn++) {
+        struct compared_variant *v = &variants[turn % 2];
+        struct twill_bench_timing one;
+        run->comm = v->comm;
+        twill_status status = time_calls(run, &v->subject, &one);
+        run->comm = usual;
+        if (status != TWILL_OK)
+            return status;
+        v->seconds += one.seconds / TURNS;
+    }
+    return TWILL_OK;
+}
+
+/* Measure the call with TWILL_REPRODUCIBLE=1, too. */
 static twill_status time_strict(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
 {
-    enum { TURNS = 5 };
-    double sum[2] = {0, 0};
-    twill_comm *loose = run->comm;
-    for (int turn = 0; turn < 2 * TURNS; turn++) {
-        struct twill_bench_timing one;
-        run->comm = turn % 2 ? run->strict : loose;
-        twill_status status = time_calls(run, subject, &one);
-        run->comm = loose;
-        if (status != TWILL_OK)
-            return status;
-        sum[turn % 2] += one.seconds / TURNS;
-    }
-    timing->seconds = sum[0];
-    timing->reproducible = sum[1];
+    struct compared_variant variants[2] = {{run->comm, *subject, 0}, {run->strict, *subject, 0}};
+    TWILL_BENCH_TRY(time_variants(run, variants));
+    timing->seconds = variants[0].seconds;
+    timing->reproducible = variants[1].seconds;
+    return TWILL_OK;
+}
+
+/* Count the bytes that all ranks send in a call, or without messages copy. */
+static twill_status count_bytes(struct twill_bench_run *run,
+                                const struct twill_bench_subject *subject, double *bytes)
+{
+    twill_counters before, after;
+    TWILL_BENCH_TRY(twill_comm_counters(run->comm, &before));
+    TWILL_BENCH_TRY(twill_bench_call(run, subject, 0));
+    TWILL_BENCH_TRY(twill_comm_counters(run->comm, &after));
+    double moved[2] = {(double)(after.bytes_sent - before.bytes_sent),
+                       (double)(after.bytes_copied - before.bytes_copied)};
+    TWILL_BENCH_TRY(twill_allreduce(run->world, moved, moved, 2, TWILL_F64, TWILL_SUM));
+    *bytes = moved[0] > 0 ? moved[0] : moved[1];
+    return TWILL_OK;
+}
+
+/* Measure a narrow sum of as many elements, too. */
+static twill_status time_narrow(struct twill_bench_run *run,
+                                const struct twill_bench_subject *subject,
+                                struct twill_bench_timing *timing)
+{
+    struct compared_variant variants[2] = {{run->comm, *subject, 0}, {run->comm, *subject, 0}};
+    struct twill_bench_subject *narrow = &variants[1].subject;
+    narrow->type = (twill_type)run->options.narrow;
+    narrow->op = run->narrow;
+    narrow->bytes = subject->bytes / sizeof(float) * twill_type_size(narrow->type);
+    TWILL_BENCH_TRY(time_variants(run, variants));
+    double bytes[2] = {0, 0};
+    for (int i = 0; i < 2; i++)
+        TWILL_BENCH_TRY(count_bytes(run, &variants[i].subject, &bytes[i]));
+    timing->seconds = variants[0].seconds;
+    timing->narrow = variants[1].seconds;
+    timing->narrow_bytes = bytes[0] > 0 ? bytes[1] / bytes[0] : 0;
     return TWILL_OK;
 }
 
@@ -236,6 +285,8 @@ static twill_status measure_half(struct twill_bench_run *run,
         TWILL_BENCH_TRY(twill_bench_measure_overlap(run, subject, timing));
     if (run->options.reproducible && !subject->in_place)
         TWILL_BENCH_TRY(time_strict(run, subject, timing));
+    if (run->options.narrow >= 0 && !subject->in_place)
+        TWILL_BENCH_TRY(time_narrow(run, subject, timing));
     twill_bench_rate(run, subject->bytes, timing);
     if (run->options.checks > 0)
         TWILL_BENCH_TRY(check_result(run, subject, timing));

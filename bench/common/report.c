@@ -136,6 +136,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "  out-of-place, with computing between");
     if (columns.reproducible)
         fprintf(out, "   reproducible");
+    if (columns.narrow)
+        fprintf(out, "          narrow         ");
     fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
     for (int half = 0; half < 2; half++)
         fprintf(out, four, "time", "algbw", "busbw", "#wrong");
@@ -145,6 +147,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, overlap, "overall", "compute", "pure", "overlap");
     if (columns.reproducible)
         fprintf(out, "  %7s  %6s", "time", "ratio");
+    if (columns.narrow)
+        fprintf(out, "  %7s  %6s  %6s", "time", "ratio", "bytes");
     fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
     for (int half = 0; half < 2; half++)
         fprintf(out, four, "(us)", "(GB/s)", "(GB/s)", "");
@@ -154,6 +158,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, overlap, "(us)", "(us)", "(us)", "(%)");
     if (columns.reproducible)
         fprintf(out, "  %7s  %6s", "(us)", "");
+    if (columns.narrow)
+        fprintf(out, "  %7s  %6s  %6s", "(us)", "", "ratio");
     fprintf(out, "\n");
 }
 
@@ -205,6 +211,15 @@ void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
         double seconds = row->out_of_place.seconds, strict = row->out_of_place.reproducible;
         print_number(out, strict * 1e6, 7);
         print_number(out, seconds > 0 ? strict / seconds : 0, 6);
+    }
+    if (columns.narrow) {
+        double seconds = row->out_of_place.seconds, narrow = row->out_of_place.narrow;
+        print_number(out, narrow * 1e6, 7);
+        print_number(out, seconds > 0 ? narrow / seconds : 0, 6);
+        if (row->out_of_place.narrow_bytes > 0)
+            print_number(out, row->out_of_place.narrow_bytes, 6);
+        else /* nothing was sent or copied: buffers are mapped */
+            fprintf(out, "  %6s", "N/A");
     }
     fprintf(out, "\n");
 }

@@ -52,6 +52,7 @@ struct twill_bench_timing {
     /* --overlap: a call with computing between start and wait */
     double overall, compute, overlap; /* seconds, seconds, percent */
     double reproducible;              /* --reproducible: seconds */
+    double narrow, narrow_bytes;      /* --narrow: seconds; bytes sent, of those of the call */
 };
 
 /* Return the percentage of a call that is hidden behind computing, as OSU defines it. */
@@ -66,7 +67,7 @@ struct twill_bench_row {
 
 /* Columns beyond those of nccl-tests. */
 struct twill_bench_columns {
-    bool each, overlap, reproducible;
+    bool each, overlap, reproducible, narrow;
 };
 /* Print as comma-separated values: a line of names, then a line per row. */
 void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns);

@@ -66,13 +66,14 @@ _twill_bench()
     local options="-b --minbytes -e --maxbytes -i --stepbytes -f --stepfactor -n --iters -w --warmup_iters -m
         --agg_iters -N --run_cycles -a --average -c --check -o --op -d --datatype -r --root -z --blocking -T --timeout
         -J --output_file --csv -u --unalign -I --per_iter_timing -K --per_iter_skip --list --memory --align --form
-        --verify --overlap --reproducible --algorithm --split --calibrate -h --help -V --version"
+        --verify --overlap --reproducible --narrow --algorithm --split --calibrate -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     -d | --datatype) _twill_words "$_twill_types all" "$word" ;;
     -o | --op) _twill_words "$_twill_ops all" "$word" ;;
     -a | --average) _twill_words "0 1 2 3" "$word" ;;
     -z | --blocking | -I | --per_iter_timing) _twill_words "0 1" "$word" ;;
+    --narrow) _twill_words "f16 bf16 f8e4m3 f8e5m2" "$word" ;;
     --memory) _twill_words "malloc twill" "$word" ;;
     --form) _twill_words "blocking nonblocking persistent" "$word" ;;
     --overlap) _twill_words "test none" "$word" ;;

@@ -60,6 +60,14 @@ static void print_choice(const struct line *l)
            l->field[3]);
 }
 
+static void print_narrow(const struct line *l)
+{
+    char narrow[32], conversion[32], wide[32];
+    printf("narrow: %s would take %s us and converting %s us, f32 %s us: %s\n", l->field[1],
+           format_time(l->field[2], narrow), format_time(l->field[3], conversion),
+           format_time(l->field[4], wide), l->field[5]);
+}
+
 static const char *title_of(const char *kind)
 {
     if (strcmp(kind, "moves") == 0)
@@ -105,6 +113,8 @@ int twill_bench_print_why(twill_context *context, const char *question)
             print_choice(&line);
         else if (strcmp(kind, "decided") == 0)
             printf("times are of: %s\n", line.field[1]);
+        else if (strcmp(kind, "narrow") == 0)
+            print_narrow(&line);
         else
             print_listed(&line, first);
         snprintf(before, sizeof(before), "%s", kind);

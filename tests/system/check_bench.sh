@@ -106,6 +106,9 @@ check_rows 3 25 1 "--overlap none"
 grep -q '"overlap"' "$scratch/o.json" || fail "no overlap in the JSON"
 TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --reproducible || fail "--reproducible"
 check_rows 3 15 1.5 "--reproducible"
+TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --narrow f16 --algorithm ring || fail "--narrow"
+check_rows 3 16 1.5 "--narrow"
+awk '/^[^#]/ && $16 != 0.5 { exit 1 }' "$scratch/out" || fail "--narrow f16: not half of the bytes"
 TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --split node || fail "--split node"
 check_rows 3 13 1 "--split node"
 ranks 4 "$bench" reduce_scatter -b 64 -e 64K -f 32 -n 3 --split 2 -d i16 -o bxor || fail "--split 2"
@@ -229,6 +232,8 @@ done <<'END'
 --list is for allreduce and broadcast|barrier --list x
 --list cannot be combined with|allreduce --list x --overlap test
 --reproducible needs a reduction|broadcast --reproducible
+--narrow needs a reduction|broadcast --narrow f16
+'f64' is not a float of 8 or 16 bits|allreduce --narrow f64
 --form: 'lazy'|allreduce --form lazy
 --overlap: 'some'|allreduce --overlap some
 --split: '0'|allreduce --split 0

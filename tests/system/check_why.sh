@@ -93,6 +93,9 @@ expect 2 "129 ranks of a node do not fit the 128 cores of file" \
 expect 0 "not on these nodes and ranks" "$info" --why allreduce 1M --world 2x2
 expect 0 "cannot keep this order of operands" "$info" --why allreduce 1M left --world 4x1
 expect 0 "not with shards of different sizes" "$info" --why alltoall 1M vector --world 4x1
+expect 0 "narrow: f16 would take" "$info" --why allreduce 64M --world 4x1
+grep -q "^narrow: .* us: pays$" "$scratch/out" || fail "64M in f16 between nodes"
+expect 0 "us: does not pay" "$info" --why allreduce 8 --world 4x1
 expect 0 "allreduce of 65536 bytes, bf16 narrow: 4 ranks, 4x1" "$info" --why allreduce 64K bf16 narrow --world 4x1
 expect 0 "allreduce of 64 bytes, bf16: 3 ranks, 1x3" "$bin/twillrun" -n 3 "$info" --why allreduce 64 bf16
 [ "$(grep -c 'is chosen' "$scratch/out")" -eq 1 ] || fail "one rank alone answers"

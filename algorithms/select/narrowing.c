@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices a reduction in a narrower type: see narrowing.h. */
+#include "algorithms/select/narrowing.h"
+#include "algorithms/select/candidates.h"
+#include "lib/lists.h"
+
+#include <string.h>
+
+/* Get the cost of what is chosen for a request: measured, else the price. */
+static twill_status cost_of_choice(uint64_t *picoseconds, struct twill_chooser *chooser,
+                                   const struct twill_world *world,
+                                   const struct twill_tuning *tuning,
+                                   const struct twill_select_request *request,
+                                   struct twill_error *error)
+{
+    const size_t bytes = twill_request_bytes(world, request);
+    const struct twill_candidates *all;
+    struct twill_choice choice;
+    TWILL_TRY(error, twill_select(&choice, chooser, request, error));
+    TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
+    for (size_t i = 0; i < all->count; i++)
+        if (twill_candidate_is(&all->candidate[i], &choice)) {
+            *picoseconds = twill_candidate_cost(&all->candidate[i], bytes);
+            return TWILL_OK;
+        }
+    return twill_price(picoseconds, choice.algorithm, world, &choice.shape, &tuning->model, bytes,
+                       twill_request_elements(request), error);
+}
+
+/* Bytes of all shards that a rank converts: what it has of the source and of the result. */
+static uint64_t converted_bytes(const struct twill_world *world,
+                                const struct twill_select_request *request)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(request->collective);
+    const uint64_t bytes = twill_request_bytes(world, request);
+    return facts->dst == TWILL_HOLDS_OWN ? (bytes + bytes / world->size) / 2 : bytes;
+}
+
+twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twill_chooser *chooser,
+                                  const struct twill_world *world,
+                                  const struct twill_tuning *tuning,
+                                  const struct twill_select_request *request, twill_type type,
+                                  uint64_t conversion_rate, struct twill_error *error)
+{
+    struct twill_select_request narrow = *request;
+    *narrowing = (struct twill_narrowing){.pays = false};
+    if (request->type != TWILL_F32 || !twill_type_is_narrow(type) ||
+        !twill_collective_facts(request->collective)->reduces)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "narrowing is for reductions of f32, to floats of 8 or 16 bits");
+    narrow.type = type;
+    narrow.narrow = true;
+    narrow.bytes = request->bytes / sizeof(float) * twill_type_size(type);
+    TWILL_TRY(error, cost_of_choice(&narrowing->wide, chooser, world, tuning, request, error));
+    TWILL_TRY(error, cost_of_choice(&narrowing->narrow, chooser, world, tuning, &narrow, error));
+    narrowing->conversion =
+        twill_rate_time(conversion_rate > 0 ? conversion_rate : tuning->model.convert,
+                        converted_bytes(world, request));
+    narrowing->pays = narrowing->narrow + narrowing->conversion <
+                      narrowing->wide - narrowing->wide / 16; /* less is within a price's error */
+    return TWILL_OK;
+}

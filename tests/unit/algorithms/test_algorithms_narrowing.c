@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill_narrowing_pays(): the three costs, the break-even, and what is refused. */
+#include "algorithms/select/narrowing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Two nodes of one rank, and a chooser for them. */
+struct narrowing_case {
+    struct twill_world world;
+    struct twill_tuning *tuning;
+    struct twill_chooser *chooser;
+};
+
+static void open_case(struct narrowing_case *c, const char *text, const char *requested)
+{
+    const uint32_t label[] = {0, 1};
+    struct twill_error error = {.status = TWILL_OK};
+    assert_int_equal(twill_world_create(&c->world, 2, label, &error), TWILL_OK);
+    if (twill_tuning_create(&c->tuning, NULL, text, "file", &error) != TWILL_OK ||
+        twill_chooser_create(&c->chooser, &c->world, c->tuning, requested, &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+}
+
+static void close_case(struct narrowing_case *c)
+{
+    twill_chooser_destroy(c->chooser);
+    twill_tuning_destroy(c->tuning);
+    twill_world_destroy(&c->world);
+}
+
+static struct twill_narrowing compare(const struct narrowing_case *c,
+                                      enum twill_collective collective, size_t bytes,
+                                      twill_type type, uint64_t rate)
+{
+    const struct twill_select_request request = {
+        .collective = collective, .bytes = bytes, .type = TWILL_F32};
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_narrowing got;
+    if (twill_narrowing_pays(&got, c->chooser, &c->world, c->tuning, &request, type, rate,
+                             &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+    return got;
+}
+
+/* 4 MiB take 1 ms, 2 MiB 0.6 ms, 1 MiB 0.5 ms: f16 must take less than 15/16 ms, so that
+ * converting may take 0.3375 ms, or 82397 ps per KiB. */
+static void test_measured(void **state)
+{
+    static const char text[] = "twill-tuning 1\nmodel convert 1000\n"
+                               "measured allreduce ring 2x1 1M 500000000\n"
+                               "measured allreduce ring 2x1 2M 600000000\n"
+                               "measured allreduce ring 2x1 4M 1000000000\n";
+    struct narrowing_case c;
+    (void)state;
+    open_case(&c, text, "allreduce:ring");
+    struct twill_narrowing got = compare(&c, TWILL_ALLREDUCE, 4 << 20, TWILL_F16, 82397);
+    assert_int_equal(got.wide, 1000000000);
+    assert_int_equal(got.narrow, 600000000);
+    assert_int_equal(got.conversion, 82397 * 4096);
+    assert_true(got.pays);
+    assert_false(compare(&c, TWILL_ALLREDUCE, 4 << 20, TWILL_F16, 82398).pays);
+    got = compare(&c, TWILL_ALLREDUCE, 4 << 20, TWILL_F8E4M3, 82398);
+    assert_int_equal(got.narrow, 500000000);
+    assert_true(got.pays);
+    got = compare(&c, TWILL_ALLREDUCE, 4 << 20, TWILL_BF16, 0); /* the model's */
+    assert_int_equal(got.conversion, 1000 * 4096);
+    /* A reduce_scatter's result is half of its source, on two ranks. */
+    got = compare(&c, TWILL_REDUCE_SCATTER, 4 << 20, TWILL_BF16, 1000);
+    assert_int_equal(got.conversion, 1000 * 3072);
+    close_case(&c);
+}
+
+/* The slower the network, the more it pays; from some bandwidth on it does not. */
+static void test_break_even(void **state)
+{
+    static const size_t sizes[] = {64 << 10, 1 << 20, 64 << 20};
+    (void)state;
+    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes); s++) {
+        bool paid = true;
+        for (uint64_t mb_s = 10; mb_s <= 1000000; mb_s *= 10) {
+            struct narrowing_case c;
+            open_case(&c, NULL, NULL);
+            struct twill_link_cost *network = &c.tuning->model.link[TWILL_LINK_NETWORK];
+            network->gap = c.tuning->model.interface = 1024000000 / mb_s;
+            bool pays = compare(&c, TWILL_ALLREDUCE, sizes[s], TWILL_F16, 0).pays;
+            assert_true(paid || !pays);
+            assert_true(mb_s > 1000 || pays);
+            assert_true(mb_s < 1000000 || !pays);
+            paid = pays;
+            close_case(&c);
+        }
+    }
+}
+
+static void test_refused(void **state)
+{
+    struct narrowing_case c;
+    struct twill_narrowing got;
+    struct twill_error error = {.status = TWILL_OK};
+    static const struct {
+        struct twill_select_request request;
+        twill_type type;
+    } bad[] = {
+        {{.collective = TWILL_ALLREDUCE, .bytes = 64, .type = TWILL_F64}, TWILL_F16},
+        {{.collective = TWILL_ALLREDUCE, .bytes = 64, .type = TWILL_F32}, TWILL_F32},
+        {{.collective = TWILL_BROADCAST, .bytes = 64, .type = TWILL_F32}, TWILL_F16},
+    };
+    (void)state;
+    open_case(&c, NULL, NULL);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
+        assert_int_equal(twill_narrowing_pays(&got, c.chooser, &c.world, c.tuning, &bad[i].request,
+                                              bad[i].type, 0, &error),
+                         TWILL_ERR_ARGUMENT);
+        assert_false(got.pays);
+        twill_error_clear(&error);
+    }
+    close_case(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_break_even),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
