@@ -49,6 +49,7 @@ struct twill_timed_out {
 /* The job: its ranks, and where they run. */
 struct twill_context_job {
     struct twill_oob *oob;
+    uint64_t id; /* the same on all ranks, another one in other jobs */
     struct twill_world world;
     uint32_t *label;                /* [size] node labels */
     struct twill_level_info *level; /* [size] where each rank runs */
