@@ -4,6 +4,7 @@
 #include "lib/api/group.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/timeline.h"
 #include "lib/trace/trace_calls.h"
 
 #include <errno.h>
@@ -122,6 +123,7 @@ void twill_comm_close(struct twill_comm *comm)
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_split_close(comm);
+    twill_timeline_detach(comm);
     twill_plans_destroy(comm);
     twill_chooser_destroy(comm->plan_cache.chooser);
     twill_group_destroy(comm);
@@ -352,6 +354,7 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
         return status;
     }
     atomic_store_explicit(&comm->live, TWILL_LIVE, memory_order_release);
+    twill_timeline_attach(comm);
     *made = comm;
     return TWILL_OK;
 }

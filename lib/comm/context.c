@@ -7,6 +7,7 @@
 #include "lib/config/log.h"
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/timeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -483,6 +484,7 @@ void twill_context_destroy(twill_context *context)
         twill_topology_close(context->machine.topology);
     twill_context_close_device(context);
     twill_config_destroy(&context->config);
+    twill_timeline_close(context->timeline);
     twill_log_close(context);
     free(context->comms.open);
     if (context->lockable) {

@@ -26,6 +26,7 @@
 #define TWILL_DESCRIBE_BYTES 256
 
 struct twill_level_info;
+struct twill_timeline;
 
 /* The progress thread: lib/exec/progress_thread.c. */
 struct twill_progress {
@@ -145,6 +146,7 @@ struct twill_context {
     struct twill_idle_hook idle_hook;
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
     struct twill_context_notes notes;
+    struct twill_timeline *timeline; /* lib/trace/timeline.h; NULL: none */
 };
 
 /* Take the lock of what several threads change. Never held while waiting for another rank. */
