@@ -33,6 +33,18 @@ typedef enum twill_bucket_order {
                                 segment. */
 } twill_bucket_order;
 
+/** \brief What travels instead of gradients of ::TWILL_F32. */
+typedef enum twill_compression {
+    TWILL_COMPRESS_NONE = 0, /**< the gradients */
+    TWILL_COMPRESS_F16,      /**< ::TWILL_F16, half the bytes */
+    TWILL_COMPRESS_BF16,     /**< ::TWILL_BF16, half the bytes */
+    TWILL_COMPRESS_F8E4M3,   /**< blocks of 256 ::TWILL_F8E4M3 with a scale: 260 of 1024 bytes */
+    TWILL_COMPRESS_F8E5M2,   /**< blocks of 256 ::TWILL_F8E5M2 with a scale */
+    TWILL_COMPRESS_INT8,     /**< blocks of 256 ::TWILL_I8 with a scale */
+    TWILL_COMPRESS_TOP_K,    /**< the largest elements of each rank, 8 bytes each */
+    TWILL_COMPRESS_THRESHOLD /**< elements from a magnitude on, 8 bytes each */
+} twill_compression;
+
 /** \brief Options of a set. Fill with twill_gradients_defaults(), then change members. All ranks
  * pass the same values. The variable TWILL_GRADIENTS overrides them, see twill(7). */
 typedef struct twill_gradients_options {
@@ -50,6 +62,16 @@ typedef struct twill_gradients_options {
                                    twill_gradients_wait_all(); 0 by default */
     int check_every;          /**< compare the parameters of the ranks at the end of every N-th step
                                    (twill_gradients_check()); 0, the default: never */
+    twill_compression compression; /**< of tensors of ::TWILL_F32; none by default. twill(7) has the
+                                        errors */
+    int compression_automatic;     /**< 1: compress only buckets for which it pays, by their price
+                                        and by a trial of some steps; 0 by default */
+    int error_feedback;            /**< 1, the default: what compression loses is added to the
+                                        next step's gradient */
+    double compression_ratio;      /**< top-k and threshold: most of a bucket's elements that a
+                                        rank sends, 0.01: one of a hundred */
+    double compression_threshold;  /**< threshold: magnitude of a gradient times scale, with what is
+                                        left of former steps, from which it is sent */
 } twill_gradients_options;
 
 /** \brief A tensor to be registered. */
@@ -61,20 +83,24 @@ typedef struct twill_tensor {
                                  destroyed; NULL: the set provides it, and no copy is ever made */
     const void *parameters; /**< NULL, or memory of `count` elements of the type, compared by
                                  twill_gradients_check() */
-    int priority; /**< ::TWILL_BUCKETS_BY_PRIORITY: lower numbers first. Usually the index, as
-                       the first layers are needed first by the next forward pass */
+    int priority;     /**< ::TWILL_BUCKETS_BY_PRIORITY: lower numbers first. Usually the index, as
+                           the first layers are needed first by the next forward pass */
+    int uncompressed; /**< 1: never compressed, as suits biases, norms and embeddings */
 } twill_tensor;
 
 /** \brief Counters of a set since it was committed. */
 typedef struct twill_gradients_counters {
-    uint64_t steps;         /**< completed steps */
-    uint64_t operations;    /**< reductions started */
-    uint64_t bytes;         /**< bytes reduced */
-    uint64_t bytes_copied;  /**< bytes copied into and out of buckets */
-    uint64_t buckets;       /**< buckets at present */
-    uint64_t agreements;    /**< exchanges that decided the order (::TWILL_BUCKETS_BY_PRIORITY) */
-    double seconds_exposed; /**< time spent waiting in twill_gradients_wait(),
-                                 twill_gradients_wait_all() and twill_gradients_ready() */
+    uint64_t steps;           /**< completed steps */
+    uint64_t operations;      /**< reductions started */
+    uint64_t bytes;           /**< bytes reduced */
+    uint64_t bytes_copied;    /**< bytes copied into and out of buckets */
+    uint64_t bytes_exchanged; /**< what this rank contributed to the reductions of `bytes`: less
+                                   where buckets are compressed */
+    uint64_t bytes_converted; /**< bytes of gradients encoded, and decoded */
+    uint64_t buckets;         /**< buckets at present */
+    uint64_t agreements;      /**< exchanges that decided the order (::TWILL_BUCKETS_BY_PRIORITY) */
+    double seconds_exposed;   /**< time spent waiting in twill_gradients_wait(),
+                                   twill_gradients_wait_all() and twill_gradients_ready() */
 } twill_gradients_counters;
 
 /** \defgroup twill_training Gradient sets

@@ -6,12 +6,11 @@
 
 #include <string.h>
 
-/* Get the cost of what is chosen for a request: measured, else the price. */
-static twill_status cost_of_choice(uint64_t *picoseconds, struct twill_chooser *chooser,
-                                   const struct twill_world *world,
-                                   const struct twill_tuning *tuning,
-                                   const struct twill_select_request *request,
-                                   struct twill_error *error)
+twill_status twill_cost_of_choice(uint64_t *picoseconds, struct twill_chooser *chooser,
+                                  const struct twill_world *world,
+                                  const struct twill_tuning *tuning,
+                                  const struct twill_select_request *request,
+                                  struct twill_error *error)
 {
     const size_t bytes = twill_request_bytes(world, request);
     const struct twill_candidates *all;
@@ -51,8 +50,10 @@ twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twil
     narrow.type = type;
     narrow.narrow = true;
     narrow.bytes = request->bytes / sizeof(float) * twill_type_size(type);
-    TWILL_TRY(error, cost_of_choice(&narrowing->wide, chooser, world, tuning, request, error));
-    TWILL_TRY(error, cost_of_choice(&narrowing->narrow, chooser, world, tuning, &narrow, error));
+    TWILL_TRY(error,
+              twill_cost_of_choice(&narrowing->wide, chooser, world, tuning, request, error));
+    TWILL_TRY(error,
+              twill_cost_of_choice(&narrowing->narrow, chooser, world, tuning, &narrow, error));
     narrowing->conversion =
         twill_rate_time(conversion_rate > 0 ? conversion_rate : tuning->model.convert,
                         converted_bytes(world, request));

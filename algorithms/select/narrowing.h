@@ -6,6 +6,13 @@
 
 #include "algorithms/select/tuning_file.h"
 
+/* Get the cost in picoseconds of what is chosen for a request: measured, else the price. */
+twill_status twill_cost_of_choice(uint64_t *picoseconds, struct twill_chooser *chooser,
+                                  const struct twill_world *world,
+                                  const struct twill_tuning *tuning,
+                                  const struct twill_select_request *request,
+                                  struct twill_error *error);
+
 /* What a reduction of f32 costs as it is, and narrowed. Picoseconds. */
 struct twill_narrowing {
     uint64_t wide;       /* f32 */

@@ -57,14 +57,12 @@ enum twill_variable_scope {
       "thread:CORE), or in a thread once a millisecond (late)")                                    \
     X(GRADIENTS, USER, "TWILL_GRADIENTS", TWILL_TEXT, "", 0, 0, NULL, 1,                           \
       "Options of gradient sets: bucket=8M,first=1M,segment=1M,order=backward or priority,"        \
-      "autotune=1,check=STEPS; or @FILE with them in its first line")                              \
+      "autotune=1,check=STEPS, compress=NAME,automatic=1,feedback=0,ratio=0.01,threshold=X; "      \
+      "or @FILE with them in its first line")                                                      \
     X(LOG, USER, "TWILL_LOG", TWILL_CHOICE, "warn", 0, 0, "none|warn|info|debug", 0,               \
       "Most verbose level that is logged to standard error")                                       \
     X(LOG_FILE, USER, "TWILL_LOG_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                             \
       "File that the log is appended to instead; %h: host, %p: process, %r: rank, %%: %")          \
-    X(TIMELINE, USER, "TWILL_TIMELINE", TWILL_TEXT, "", 0, 0, NULL, 1,                             \
-      "File for a timeline of what each rank does, as Chrome trace JSON: step.json is "            \
-      "step.RANK.json")                                                                            \
     X(REPORT, USER, "TWILL_REPORT", TWILL_NUMBER, "0", 0, 0, NULL, 0,                              \
       "Calls of a communicator after which its rank 0 prints where the time went, and at the "     \
       "end; 0: never")                                                                             \

@@ -31,6 +31,25 @@ static twill_status make_operation(struct twill_gradients *set, twill_type type,
     return TWILL_OK;
 }
 
+/* Place the tensors of one type that are never compressed, or may be: they never share a bucket.
+ * They follow `n` others in set->backward. Returns the number with them. */
+static uint32_t place_tensors(struct twill_gradients *set, twill_type type, bool raw, uint32_t n)
+{
+    struct twill_arena_of_type *arena = &set->arena[type];
+    for (uint32_t t = set->tensors; t-- > 0;) {
+        struct twill_train_tensor *tensor = &set->tensor[t];
+        if (tensor->type != type || tensor->raw != raw)
+            continue;
+        set->backward[n++] = t;
+        tensor->place = SIZE_MAX;
+        if (is_never_fused(set, tensor))
+            continue;
+        tensor->place = arena->bytes;
+        arena->bytes += twill_round_up(tensor->bytes, TWILL_BUCKET_ALIGN);
+    }
+    return n;
+}
+
 twill_status twill_gradients_place(struct twill_gradients *set)
 {
     uint32_t n = 0;
@@ -41,17 +60,8 @@ twill_status twill_gradients_place(struct twill_gradients *set)
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         struct twill_arena_of_type *arena = &set->arena[type];
         uint32_t before = n;
-        for (uint32_t t = set->tensors; t-- > 0;) {
-            struct twill_train_tensor *tensor = &set->tensor[t];
-            if ((int)tensor->type != type)
-                continue;
-            set->backward[n++] = t;
-            tensor->place = SIZE_MAX;
-            if (is_never_fused(set, tensor))
-                continue;
-            tensor->place = arena->bytes;
-            arena->bytes += twill_round_up(tensor->bytes, TWILL_BUCKET_ALIGN);
-        }
+        n = place_tensors(set, (twill_type)type, false, n);
+        n = place_tensors(set, (twill_type)type, true, n);
         if (n == before)
             continue;
         TWILL_TRY(&set->error, make_operation(set, (twill_type)type, &arena->op));
@@ -87,10 +97,10 @@ static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bu
                                     .type = tensor->type,
                                     .op = set->arena[tensor->type].op,
                                     .priority = tensor->priority,
-                                    .copies = false};
+                                    .raw = tensor->raw};
     for (; tensor->place != SIZE_MAX && first + n < set->tensors; n++) {
         const struct twill_train_tensor *next = &set->tensor[set->backward[first + n]];
-        if (next->type != tensor->type || next->place == SIZE_MAX)
+        if (next->type != tensor->type || next->raw != tensor->raw || next->place == SIZE_MAX)
             break;
         size_t end = next->place - tensor->place + next->bytes;
         if (end > limit)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DESCRIBED_BYTES 128u /* of a tensor, in a message */
+#define DESCRIBED_BYTES 192u /* of a tensor, in a message */
 #define VALUES_MOST     4u   /* different ones that a message lists */
 
 /* Return the failure of a collective on the set's communicator. */
@@ -118,33 +118,44 @@ static twill_status explain_difference(struct twill_gradients *set, const char *
 static uint64_t hash_of_options(const struct twill_gradients *set)
 {
     const twill_gradients_options *o = &set->options;
-    const uint64_t values[] = {(uint64_t)o->op,         o->bucket_bytes,    o->first_bucket_bytes,
-                               o->segment_bytes,        (uint64_t)o->order, (uint64_t)o->autotune,
-                               (uint64_t)o->check_every};
-    return hash_bytes(hash_bytes(1, values, sizeof(values)), &o->scale, sizeof(o->scale));
+    const uint64_t values[] = {(uint64_t)o->op,
+                               o->bucket_bytes,
+                               o->first_bucket_bytes,
+                               o->segment_bytes,
+                               (uint64_t)o->order,
+                               (uint64_t)o->autotune,
+                               (uint64_t)o->check_every,
+                               (uint64_t)o->compression,
+                               (uint64_t)o->compression_automatic,
+                               (uint64_t)o->error_feedback};
+    const double factors[] = {o->scale, o->compression_ratio, o->compression_threshold};
+    return hash_bytes(hash_bytes(1, values, sizeof(values)), factors, sizeof(factors));
 }
 
 static void describe_options(const struct twill_gradients *set, char text[DESCRIBED_BYTES])
 {
     const twill_gradients_options *o = &set->options;
     snprintf(text, DESCRIBED_BYTES,
-             "op %s, scale %g, bucket %zu, first %zu, segment %zu, order %d, autotune %d, check %d",
+             "op %s, scale %g, bucket %zu, first %zu, segment %zu, order %d, autotune %d, check "
+             "%d, compress %s, ratio %g, threshold %g, automatic %d, feedback %d",
              twill_op_name(o->op), o->scale, o->bucket_bytes, o->first_bucket_bytes,
-             o->segment_bytes, (int)o->order, o->autotune, o->check_every);
+             o->segment_bytes, (int)o->order, o->autotune, o->check_every,
+             twill_compression_name(o->compression), o->compression_ratio, o->compression_threshold,
+             o->compression_automatic, o->error_feedback);
 }
 
 static uint64_t hash_of_tensor(const struct twill_train_tensor *tensor)
 {
     const uint64_t values[] = {tensor->count, (uint64_t)tensor->type, (uint64_t)tensor->priority,
-                               tensor->own == NULL};
+                               tensor->own == NULL, tensor->raw};
     return hash_bytes(hash_bytes(2, values, sizeof(values)), tensor->name, strlen(tensor->name));
 }
 
 static void describe_tensor(const struct twill_train_tensor *tensor, char text[DESCRIBED_BYTES])
 {
-    snprintf(text, DESCRIBED_BYTES, "'%.60s' (%zu %s, priority %d%s)", tensor->name, tensor->count,
-             twill_type_name(tensor->type), tensor->priority,
-             tensor->own == NULL ? ", memory of the set" : "");
+    snprintf(text, DESCRIBED_BYTES, "'%.60s' (%zu %s, priority %d%s%s)", tensor->name,
+             tensor->count, twill_type_name(tensor->type), tensor->priority,
+             tensor->own == NULL ? ", memory of the set" : "", tensor->raw ? ", uncompressed" : "");
 }
 
 /* Compare tensors one by one, up to the least number that a rank has registered. */

@@ -4,15 +4,38 @@
 
 #include <stdio.h>
 
+/* How the set compresses, if it does. */
+static void describe_compression(const struct twill_gradients *set, char *text, size_t bytes)
+{
+    static const char *const choices[] = {[TWILL_WIRE_PRICED] = "; compressed where it pays",
+                                          [TWILL_WIRE_ALL] = "",
+                                          [TWILL_WIRE_NONE] = "; not compressed: does not pay"};
+    const twill_gradients_options *o = &set->options;
+    text[0] = '\0';
+    if (!set->compressor.on)
+        return;
+    int used = snprintf(text, bytes, ",compress=%s", twill_compression_name(o->compression));
+    if (set->compressor.kind == TWILL_CODING_SPARSE)
+        used += snprintf(text + used, bytes - (size_t)used, ",ratio=%g", o->compression_ratio);
+    if (o->compression == TWILL_COMPRESS_THRESHOLD)
+        used +=
+            snprintf(text + used, bytes - (size_t)used, ",threshold=%g", o->compression_threshold);
+    snprintf(text + used, bytes - (size_t)used, ",feedback=%d,automatic=%d%s%s",
+             o->error_feedback != 0, o->compression_automatic != 0, choices[set->compressor.choice],
+             set->compressor.trial.over ? "" : ", in a trial");
+}
+
 static void describe_options(const struct twill_gradients *set, char *text, size_t bytes)
 {
     const twill_gradients_options *o = &set->options;
     const struct twill_autotuning *tuning = &set->autotuning;
+    char compression[128];
+    describe_compression(set, compression, sizeof(compression));
     snprintf(text, bytes,
-             "TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu,order=%s (op %s, scale %g%s)",
+             "TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu,order=%s%s (op %s, scale %g%s)",
              o->bucket_bytes, o->first_bucket_bytes, o->segment_bytes,
-             o->order == TWILL_BUCKETS_BY_PRIORITY ? "priority" : "backward", twill_op_name(o->op),
-             o->scale,
+             o->order == TWILL_BUCKETS_BY_PRIORITY ? "priority" : "backward", compression,
+             twill_op_name(o->op), o->scale,
              tuning->candidates == 0            ? ""
              : tuning->at == tuning->candidates ? "; autotuned"
                                                 : "; autotuning");
@@ -20,13 +43,17 @@ static void describe_options(const struct twill_gradients *set, char *text, size
 
 static void describe_bucket(const struct twill_gradients *set, uint32_t b, char *text, size_t bytes)
 {
+    char compressed[48] = "";
+    if (set->bucket[b].wire.used)
+        snprintf(compressed, sizeof(compressed), " compressed to %zu",
+                 twill_wire_bytes(set, &set->bucket[b]));
     const struct twill_bucket *bucket = &set->bucket[b];
     const uint32_t *member = &set->backward[bucket->first];
-    snprintf(text, bytes, "bucket %u: %u tensor%s, %zu bytes of %s%s, '%.60s' to '%.60s'", b,
+    snprintf(text, bytes, "bucket %u: %u tensor%s, %zu bytes of %s%s%s, '%.60s' to '%.60s'", b,
              bucket->tensors, bucket->tensors == 1 ? "" : "s",
              bucket->count * twill_type_size(bucket->type), twill_type_name(bucket->type),
-             bucket->copies ? ", copied" : "", set->tensor[member[bucket->tensors - 1]].name,
-             set->tensor[member[0]].name);
+             compressed, bucket->copies ? ", copied" : "",
+             set->tensor[member[bucket->tensors - 1]].name, set->tensor[member[0]].name);
 }
 
 const char *twill_gradients_describe(twill_gradients *set, size_t index)

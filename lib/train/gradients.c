@@ -113,7 +113,9 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
                                     .type = tensor->type,
                                     .priority = tensor->priority,
                                     .own = tensor->gradient,
-                                    .parameters = tensor->parameters};
+                                    .parameters = tensor->parameters,
+                                    .raw = set->options.compression == TWILL_COMPRESS_NONE ||
+                                           tensor->type != TWILL_F32 || tensor->uncompressed != 0};
     if (index != NULL)
         *index = (int)set->tensors;
     set->tensors++;
@@ -125,9 +127,11 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
 twill_status twill_gradients_prepare(struct twill_gradients *set)
 {
     twill_lane_unprepare(set);
+    twill_compressor_unprepare(set);
     twill_gradients_free_buckets(set);
     atomic_store(&set->step, 0);
     TWILL_TRY(&set->error, twill_gradients_divide(set));
+    TWILL_TRY(&set->error, twill_compressor_prepare(set));
     return twill_lane_prepare(set);
 }
 
@@ -136,6 +140,7 @@ static twill_status commit_set(struct twill_gradients *set)
     TWILL_TRY(&set->error, twill_lane_open(set));
     TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));
     TWILL_TRY(&set->error, twill_gradients_place(set));
+    TWILL_TRY(&set->error, twill_compressor_open(set));
     TWILL_TRY(&set->error, twill_autotuning_begin(set));
     return twill_gradients_prepare(set);
 }
@@ -200,6 +205,8 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
         .operations = twill_counter_read(&usage->operations),
         .bytes = twill_counter_read(&usage->bytes),
         .bytes_copied = atomic_load_explicit(&usage->bytes_copied, memory_order_relaxed),
+        .bytes_exchanged = twill_counter_read(&usage->bytes_exchanged),
+        .bytes_converted = atomic_load_explicit(&usage->bytes_converted, memory_order_relaxed),
         .buckets = set->buckets,
         .agreements = twill_counter_read(&usage->agreements)};
     if (set->lane.comm != NULL)
@@ -228,6 +235,8 @@ void twill_gradients_destroy(twill_gradients *set)
     if (set->committed && !twill_context_is_forked(set->context))
         finish(set);
     twill_lane_unprepare(set);
+    twill_compressor_unprepare(set);
+    twill_compressor_close(set);
     twill_gradients_free_buckets(set);
     twill_lane_close(set);
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {

@@ -11,6 +11,7 @@
 #define TWILL_TRAIN_GRADIENTS_H
 
 #include "lib/comm/comm.h"
+#include "lib/train/compress.h"
 #include "lib/train/lane.h"
 #include "lib/twill_train.h"
 
@@ -28,6 +29,8 @@ struct twill_train_tensor {
     int priority;
     unsigned char *own; /* the caller's memory; NULL: the tensor is in the set's */
     const void *parameters;
+    bool raw;                /* never compressed */
+    size_t residual;         /* of one that may be: index into the set's residuals */
     size_t place;            /* offset in the arena of its type; SIZE_MAX: it has no place there */
     uint32_t bucket;         /* changes between steps, if bucket sizes do */
     _Atomic uint32_t marked; /* times it was marked ready */
@@ -41,12 +44,15 @@ struct twill_bucket {
     twill_op op;
     unsigned char *memory; /* in an arena, or that of its only tensor */
     size_t count;          /* elements, with gaps between tensors */
+    bool raw;              /* of tensors that are never compressed */
     bool copies;           /* some of its tensors have memory of their own, and are copied */
     int priority;          /* the lowest of its tensors */
     uint32_t segments;
     twill_request **request; /* [segments] persistent */
+    struct twill_wire wire;
     /* Steps. */
     _Atomic uint32_t arrived; /* tensors marked, in all steps */
+    _Atomic uint32_t filled;  /* steps in which all its tensors were marked, and encoded */
     _Atomic uint32_t reduced; /* reductions complete, their results in the tensors' memory */
     uint32_t agreed;          /* by the lane: steps in which all ranks are ready for it */
     uint32_t started;         /* by the lane: segments begun, in all steps */
@@ -74,6 +80,8 @@ struct twill_autotuning {
 /* The steps' results, for the caller's counters; written by the thread that waits. */
 struct twill_gradients_usage {
     uint64_t steps, operations, bytes, agreements;
+    uint64_t bytes_exchanged;
+    _Atomic uint64_t bytes_converted;
     _Atomic uint64_t bytes_copied; /* threads that mark tensors ready copy too */
     _Atomic uint64_t ticks_exposed;
 };
@@ -97,6 +105,7 @@ struct twill_gradients {
     _Atomic uint32_t step; /* complete ones */
     struct twill_lane lane;
     struct twill_autotuning autotuning;
+    struct twill_compressor compressor;
     struct twill_gradients_usage usage;
     char line[256]; /* result of twill_gradients_describe() */
 };
@@ -119,6 +128,10 @@ twill_status twill_gradients_refuse(struct twill_gradients *set, const char *fil
 twill_status twill_gradients_prepare(struct twill_gradients *set);
 
 /* --- lib/train/settings.c --- */
+
+#define TWILL_COMPRESSIONS (TWILL_COMPRESS_THRESHOLD + 1)
+/* Return the name of a twill_compression as TWILL_GRADIENTS has it. */
+const char *twill_compression_name(twill_compression compression);
 
 /* Check the options and apply TWILL_GRADIENTS to them. */
 twill_status twill_gradients_set_options(struct twill_gradients *set,

@@ -38,23 +38,33 @@ void twill_lane_close(struct twill_gradients *set)
     set->lane.comm = set->lane.order_comm = NULL;
 }
 
+/* Prepare the reduction of `count` elements of a bucket, or units of its codes, from `from` on. */
+static twill_status prepare_segment(struct twill_gradients *set, const struct twill_bucket *bucket,
+                                    size_t from, size_t count, twill_request **request)
+{
+    if (bucket->wire.used)
+        return twill_wire_request(set, bucket, from, count, request);
+    unsigned char *at = bucket->memory + from * twill_type_size(bucket->type);
+    return twill_allreduce_init(set->lane.comm, at, at, count, bucket->type, bucket->op, request);
+}
+
 /* Prepare the reductions of a bucket's segments. */
 static twill_status prepare_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    size_t width = twill_type_size(bucket->type), most = bucket->count;
+    size_t bytes = set->options.segment_bytes, width = twill_type_size(bucket->type),
+           whole = bucket->wire.used ? bucket->wire.units : bucket->count, most = whole;
     if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
-        most = twill_max(set->options.segment_bytes / width, 1);
-    size_t segments = (bucket->count + most - 1) / most;
+        most = bucket->wire.used ? twill_wire_units(set, bytes) : twill_max(bytes / width, 1);
+    size_t segments = (whole + most - 1) / most;
     if (segments > UINT32_MAX)
         return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT, "a bucket of %zu segments", segments);
     bucket->request = calloc(segments, sizeof(twill_request *));
     if (bucket->request == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for a bucket");
     for (bucket->segments = 0; bucket->segments < segments; bucket->segments++) {
-        size_t from = bucket->segments * most, count = twill_min(most, bucket->count - from);
-        unsigned char *at = bucket->memory + from * width;
-        twill_status status = twill_allreduce_init(set->lane.comm, at, at, count, bucket->type,
-                                                   bucket->op, &bucket->request[bucket->segments]);
+        size_t from = bucket->segments * most, count = twill_min(most, whole - from);
+        twill_status status =
+            prepare_segment(set, bucket, from, count, &bucket->request[bucket->segments]);
         if (status != TWILL_OK)
             return twill_gradients_fail(set, set->lane.comm, status);
     }
@@ -145,8 +155,7 @@ void twill_lane_kick(struct twill_gradients *set)
 
 bool twill_bucket_is_ready(const struct twill_bucket *bucket)
 {
-    uint32_t arrived = atomic_load_explicit(&bucket->arrived, memory_order_acquire);
-    return arrived / bucket->tensors != bucket->agreed;
+    return atomic_load_explicit(&bucket->filled, memory_order_acquire) != bucket->agreed;
 }
 
 twill_status twill_lane_start(struct twill_gradients *set, uint32_t b)

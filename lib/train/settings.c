@@ -4,6 +4,7 @@
 #include "lib/train/gradients.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +21,33 @@ void twill_gradients_defaults(twill_gradients_options *options)
                                              .scale = 1,
                                              .bucket_bytes = (size_t)8 << 20,
                                              .first_bucket_bytes = (size_t)1 << 20,
-                                             .segment_bytes = (size_t)1 << 20};
+                                             .segment_bytes = (size_t)1 << 20,
+                                             .error_feedback = 1,
+                                             .compression_ratio = 0.01};
 }
 
 /* --- TWILL_GRADIENTS ------------------------------------------------------------------------- */
 
-enum setting_kind { SETTING_BYTES, SETTING_NUMBER, SETTING_ORDER };
+enum setting_kind {
+    SETTING_BYTES,
+    SETTING_NUMBER,
+    SETTING_REAL,
+    SETTING_ORDER,
+    SETTING_COMPRESSION,
+    SETTING_KINDS
+};
 
 static const char *const order_names[] = {"backward", "priority"};
+static const char *const compression_names[TWILL_COMPRESSIONS] = {
+    "none", "f16", "bf16", "f8e4m3", "f8e5m2", "int8", "top_k", "threshold"};
+
+/* What a value of each kind must be. */
+static const char *const kind_help[SETTING_KINDS] = {
+    [SETTING_BYTES] = "must be bytes, such as 8M",
+    [SETTING_NUMBER] = "must be a number from 0",
+    [SETTING_REAL] = "must be a number",
+    [SETTING_ORDER] = "must be backward or priority",
+    [SETTING_COMPRESSION] = "must be none, f16, bf16, f8e4m3, f8e5m2, int8, top_k or threshold"};
 
 static const struct gradients_setting {
     const char *name;
@@ -40,16 +60,32 @@ static const struct gradients_setting {
     {"order", SETTING_ORDER, offsetof(twill_gradients_options, order)},
     {"autotune", SETTING_NUMBER, offsetof(twill_gradients_options, autotune)},
     {"check", SETTING_NUMBER, offsetof(twill_gradients_options, check_every)},
+    {"compress", SETTING_COMPRESSION, offsetof(twill_gradients_options, compression)},
+    {"automatic", SETTING_NUMBER, offsetof(twill_gradients_options, compression_automatic)},
+    {"feedback", SETTING_NUMBER, offsetof(twill_gradients_options, error_feedback)},
+    {"ratio", SETTING_REAL, offsetof(twill_gradients_options, compression_ratio)},
+    {"threshold", SETTING_REAL, offsetof(twill_gradients_options, compression_threshold)},
 };
 
-static bool parse_order(const char *text, twill_bucket_order *order)
+const char *twill_compression_name(twill_compression compression)
 {
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(order_names); i++)
-        if (strcmp(text, order_names[i]) == 0) {
-            *order = (twill_bucket_order)i;
-            return true;
-        }
-    return false;
+    return (unsigned)compression < TWILL_COMPRESSIONS ? compression_names[compression] : "?";
+}
+
+/* Find a text among names; -1 if it is none of them. */
+static int find_name(const char *const *names, size_t count, const char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(text, names[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
+static bool parse_real(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*value);
 }
 
 /* Set the member of a setting. Returns false if the value cannot be parsed. */
@@ -58,8 +94,19 @@ static bool apply_value(twill_gradients_options *options, const struct gradients
 {
     void *member = (unsigned char *)options + setting->at;
     int64_t number;
-    if (setting->kind == SETTING_ORDER)
-        return parse_order(value, member);
+    int name = -1;
+    if (setting->kind == SETTING_REAL)
+        return parse_real(value, member);
+    if (setting->kind == SETTING_ORDER) {
+        name = find_name(order_names, TWILL_ARRAY_LENGTH(order_names), value);
+        *(twill_bucket_order *)member = (twill_bucket_order)name;
+        return name >= 0;
+    }
+    if (setting->kind == SETTING_COMPRESSION) {
+        name = find_name(compression_names, TWILL_COMPRESSIONS, value);
+        *(twill_compression *)member = (twill_compression)name;
+        return name >= 0;
+    }
     if (!twill_config_bytes(value, &number) || number < 0)
         return false;
     if (setting->kind == SETTING_BYTES)
@@ -83,13 +130,12 @@ static twill_status apply_entry(twill_gradients_options *options, char *entry,
             if (apply_value(options, &settings[i], value))
                 return TWILL_OK;
             return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS: %s=%s: %s", entry, value,
-                              settings[i].kind == SETTING_ORDER   ? "must be backward or priority"
-                              : settings[i].kind == SETTING_BYTES ? "must be bytes, such as 8M"
-                                                                  : "must be a number from 0");
+                              kind_help[settings[i].kind]);
         }
     return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                       "TWILL_GRADIENTS: there is no entry \"%s\"; there are bucket, first, "
-                      "segment, order, autotune, check",
+                      "segment, order, autotune, check, compress, automatic, feedback, ratio, "
+                      "threshold",
                       entry);
 }
 
@@ -129,6 +175,25 @@ static twill_status apply_variable(twill_gradients_options *options, const char 
 
 /* --- checks ---------------------------------------------------------------------------------- */
 
+static twill_status check_compression(const twill_gradients_options *o, struct twill_error *error)
+{
+    if ((unsigned)o->compression >= TWILL_COMPRESSIONS)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "options.compression %d is not a twill_compression", (int)o->compression);
+    if (!(o->compression_ratio > 0 && o->compression_ratio <= 1))
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "options.compression_ratio %g is not above 0 and at most 1",
+                          o->compression_ratio);
+    if (!(o->compression_threshold >= 0 && o->compression_threshold < 1e30))
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "options.compression_threshold %g is not a magnitude",
+                          o->compression_threshold);
+    if (o->compression == TWILL_COMPRESS_THRESHOLD && o->compression_threshold == 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "options.compression_threshold is 0: compression by threshold needs one");
+    return TWILL_OK;
+}
+
 static twill_status check_options(const twill_gradients_options *o, struct twill_error *error)
 {
     if (o->op != TWILL_AVG && o->op != TWILL_SUM)
@@ -148,7 +213,7 @@ static twill_status check_options(const twill_gradients_options *o, struct twill
     if (o->check_every < 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.check_every %d is negative",
                           o->check_every);
-    return TWILL_OK;
+    return check_compression(o, error);
 }
 
 twill_status twill_gradients_set_options(struct twill_gradients *set,

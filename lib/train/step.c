@@ -48,8 +48,11 @@ twill_status twill_gradients_ready(twill_gradients *set, int index)
                                       tensor->name);
     twill_bucket_fill(set, tensor);
     uint32_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
-    if (arrived % bucket->tensors == 0)
+    if (arrived % bucket->tensors == 0) {
+        twill_wire_encode(set, bucket);
+        atomic_fetch_add_explicit(&bucket->filled, 1, memory_order_release);
         twill_lane_kick(set);
+    }
     count_exposed(set, from);
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
@@ -64,8 +67,12 @@ static bool is_complete(const struct twill_bucket *bucket)
 /* Copy the results of a complete bucket out. Its tensors may be marked ready again then. */
 static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
 {
+    size_t bytes = bucket->count * twill_type_size(bucket->type);
+    twill_wire_decode(set, bucket);
     twill_bucket_empty(set, bucket);
-    twill_counter_add(&set->usage.bytes, bucket->count * twill_type_size(bucket->type));
+    twill_counter_add(&set->usage.bytes, bytes);
+    twill_counter_add(&set->usage.bytes_exchanged,
+                      bucket->wire.used ? twill_wire_bytes(set, bucket) : bytes);
     atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
 }
 
@@ -188,5 +195,6 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
     count_exposed(set, from);
     if (set->options.check_every > 0 && set->usage.steps % (uint64_t)set->options.check_every == 0)
         TWILL_TRY(NULL, twill_gradients_check(set));
-    return twill_autotuning_end_step(set);
+    TWILL_TRY(NULL, twill_autotuning_end_step(set));
+    return twill_wire_trial_end_step(set);
 }

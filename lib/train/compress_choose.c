@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.compression_automatic: which buckets are compressed, if any.
+ *
+ * The price of a bucket's reduction as it is, and of its codes with the time to encode and decode
+ * them, give a first answer for each bucket. A price knows neither how much of a reduction the
+ * backward pass hides nor what else uses the machine, so three choices are then tried, for some
+ * steps each, as autotuning tries bucket sizes: all buckets, those with a good price, and none. All
+ * ranks agree on the choice whose slowest rank is fastest; compression has to be faster by more
+ * than the noise, as it costs accuracy. */
+#include "algorithms/select/narrowing.h"
+#include "lib/config/log.h"
+#include "lib/train/gradients.h"
+
+#define STEPS_A_CHOICE 5u   /* the first is not counted: its reductions are new */
+#define GAIN_LEAST     0.97 /* of the time without compression: at most this */
+
+/* Picoseconds that encoding and decoding take, in those of a conversion: measured on Emerald Rapids
+ * by bench/gradients/compression.sh. Adding a list's entry is a miss of the cache. */
+#define SPARSE_CONVERSIONS 2u
+#define ENTRY_PICOSECONDS  2000u
+
+static const char *const choice_names[TWILL_WIRE_CHOICES] = {"buckets where the price says it pays",
+                                                             "all buckets", "no bucket"};
+
+/* --- prices ----------------------------------------------------------------------------------- */
+
+static uint64_t coding_time(struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    const struct twill_compressor *c = &set->compressor;
+    uint64_t once = twill_rate_time(set->context->selection.tuning->model.convert,
+                                    bucket->count * sizeof(float));
+    if (c->kind != TWILL_CODING_SPARSE)
+        return once;
+    uint64_t entries = bucket->wire.units * (uint64_t)twill_comm_size(set->parent);
+    return SPARSE_CONVERSIONS * once + entries * ENTRY_PICOSECONDS;
+}
+
+twill_status twill_wire_pays(struct twill_gradients *set, const struct twill_bucket *bucket,
+                             bool *pays)
+{
+    const struct twill_compressor *c = &set->compressor;
+    struct twill_comm *comm = set->lane.comm;
+    const struct twill_tuning *tuning = set->context->selection.tuning;
+    uint64_t plain = 0, coded = 0;
+    struct twill_select_request request = {.collective = TWILL_ALLREDUCE,
+                                           .bytes = bucket->count * sizeof(float),
+                                           .mapped = comm->world->nodes == 1,
+                                           .type = TWILL_F32};
+    TWILL_TRY(&set->error,
+              twill_cost_of_choice(&plain, c->chooser, comm->world, tuning, &request, &set->error));
+    request.bytes = twill_wire_bytes(set, bucket);
+    request.type = TWILL_U8;
+    if (c->kind == TWILL_CODING_SPARSE) {
+        request.collective = TWILL_ALLGATHER;
+        request.bytes *= comm->world->size;
+    } else if (c->kind == TWILL_CODING_NARROW) {
+        request.type = c->format.code;
+        request.narrow = true;
+    }
+    TWILL_TRY(&set->error,
+              twill_cost_of_choice(&coded, c->chooser, comm->world, tuning, &request, &set->error));
+    *pays = coded + coding_time(set, bucket) < plain;
+    return TWILL_OK;
+}
+
+/* --- the trial -------------------------------------------------------------------------------- */
+
+twill_status twill_wire_trial_begin(struct twill_gradients *set)
+{
+    struct twill_compressor *c = &set->compressor;
+    c->choice = TWILL_WIRE_PRICED;
+    c->trial = (struct twill_wire_trial){.choice = TWILL_WIRE_PRICED};
+    return twill_chooser_create(&c->chooser, set->lane.comm->world, set->context->selection.tuning,
+                                NULL, &set->error);
+}
+
+static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choice choice)
+{
+    if (choice == set->compressor.choice)
+        return TWILL_OK;
+    set->compressor.choice = choice;
+    twill_lane_lock(&set->lane);
+    twill_status status = twill_gradients_prepare(set);
+    twill_lane_unlock(set);
+    return status;
+}
+
+/* Agree on the fastest choice. */
+static twill_status agree_on_choice(struct twill_gradients *set)
+{
+    struct twill_wire_trial *trial = &set->compressor.trial;
+    double *seconds = trial->seconds;
+    twill_status status =
+        twill_allreduce(set->lane.comm, seconds, seconds, TWILL_WIRE_CHOICES, TWILL_F64, TWILL_MAX);
+    if (status != TWILL_OK)
+        return twill_gradients_fail(set, set->lane.comm, status);
+    enum twill_wire_choice best =
+        seconds[TWILL_WIRE_ALL] < seconds[TWILL_WIRE_PRICED] ? TWILL_WIRE_ALL : TWILL_WIRE_PRICED;
+    if (seconds[best] > GAIN_LEAST * seconds[TWILL_WIRE_NONE])
+        best = TWILL_WIRE_NONE;
+    trial->over = true;
+    twill_say(&set->context->log,
+              twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane.comm) == 0),
+              "gradient set: compression by %s of %s (%.6f s a step; of all buckets %.6f s, where "
+              "the price says it pays %.6f s, of none %.6f s)",
+              twill_compression_name(set->options.compression), choice_names[best], seconds[best],
+              seconds[TWILL_WIRE_ALL], seconds[TWILL_WIRE_PRICED], seconds[TWILL_WIRE_NONE]);
+    return use_choice(set, best);
+}
+
+twill_status twill_wire_trial_end_step(struct twill_gradients *set)
+{
+    struct twill_wire_trial *trial = &set->compressor.trial;
+    if (trial->over || set->autotuning.at != set->autotuning.candidates)
+        return TWILL_OK;
+    double seconds = (double)(twill_now() - trial->step_began) * 1e-9,
+           *best = &trial->seconds[trial->choice];
+    if (trial->steps > 0 && (trial->steps == 1 || seconds < *best))
+        *best = seconds;
+    if (++trial->steps == STEPS_A_CHOICE) {
+        trial->steps = 0;
+        trial->choice++;
+        TWILL_TRY(NULL, trial->choice < TWILL_WIRE_CHOICES ? use_choice(set, trial->choice)
+                                                           : agree_on_choice(set));
+    }
+    trial->step_began = twill_now();
+    return TWILL_OK;
+}

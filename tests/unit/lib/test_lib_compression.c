@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compressed gradient sets: the same bits on all ranks, errors within what the codes allow, error
+ * feedback that loses nothing, the automatic choice, values that are not finite. */
+#include "lib/train/gradients.h"
+#include "tests/support/ranks.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    RANKS_MOST = 5,
+    TENSORS = 10,
+    WIDE = 8,   /* index of a tensor of f64 */
+    EXEMPT = 9, /* of one that is registered as uncompressed */
+    COUNT = 30000
+};
+
+static const size_t tensor_counts[TENSORS] = {1, 7, 1000, 64, 20000, 3, 300, 5000, 100, 500};
+
+struct coding {
+    const char *settings; /* TWILL_GRADIENTS=... */
+    double unit;          /* most error of a rounding of values up to 1; 0: sparse */
+};
+
+static const struct coding codings[] = {
+    {"compress=f16", 0x1p-11},
+    {"compress=bf16", 0x1p-8},
+    {"compress=int8", 0.501 / 127},
+    {"compress=f8e4m3", 0x1p-4},
+    {"compress=f8e5m2", 0x1p-3},
+    {"compress=top_k,ratio=0.05", 0},
+    {"compress=threshold,threshold=0.9,ratio=0.2", 0},
+};
+
+struct compression_world {
+    int size;
+    const char *nodes, *mock;
+};
+
+static const struct compression_world worlds[] = {
+    {1, "", NULL}, {2, "", NULL}, {4, "2x2", NULL}, {3, "3x1", NULL}, {3, "", "delay=3,reorder=1"},
+};
+
+struct compression_case {
+    const struct compression_world *world;
+    const struct coding *coding;
+    const char *more; /* entries of TWILL_GRADIENTS */
+    unsigned steps;
+    bool own;     /* every second tensor has memory of its own */
+    bool threads; /* two threads mark tensors */
+    bool broken;  /* step 0 has values that are not finite */
+};
+
+/* What the ranks of a run share. */
+static struct {
+    double delivered[RANKS_MOST][COUNT], residual[RANKS_MOST][COUNT], truth[COUNT];
+    unsigned char bits[RANKS_MOST][COUNT * sizeof(float)];
+    enum twill_wire_choice choice[RANKS_MOST];
+} shared;
+
+static size_t first_of(unsigned tensor)
+{
+    size_t first = 0;
+    for (unsigned t = 0; t < tensor; t++)
+        first += tensor_counts[t];
+    return first;
+}
+
+/* A value in -1 .. 1. */
+static float value_of(int rank, unsigned tensor, size_t i, unsigned step)
+{
+    uint64_t hash = twill_hash_mix(twill_hash_mix((uint64_t)rank, tensor), i);
+    hash = twill_hash_mix(hash, step);
+    return (float)((double)(hash >> 40) / (1 << 23) - 1);
+}
+
+static double mean_of(int size, unsigned tensor, size_t i, unsigned step)
+{
+    double sum = 0;
+    for (int r = 0; r < size; r++)
+        sum += value_of(r, tensor, i, step);
+    return sum / size;
+}
+
+struct rank_means {
+    const struct compression_case *c;
+    int rank, size;
+    twill_bootstrap *bootstrap;
+    twill_context *context;
+    twill_comm *comm;
+    twill_gradients *set;
+    void *own[TENSORS];
+};
+
+static twill_type type_of(unsigned tensor)
+{
+    return tensor == WIDE ? TWILL_F64 : TWILL_F32;
+}
+
+static bool start_set(struct rank_means *m)
+{
+    const struct compression_case *c = m->c;
+    char gradients[160], name[16];
+    snprintf(gradients, sizeof(gradients), "TWILL_GRADIENTS=%s%s", c->coding->settings, c->more);
+    const char *settings[] = {TWILL_TEST_PATIENT, gradients, NULL};
+    if (!twill_test_connect(&m->context, &m->comm, m->bootstrap, c->world->nodes, c->world->mock,
+                            settings))
+        return false;
+    TWILL_REQUIRE(twill_gradients_create(&m->set, m->comm, NULL) == TWILL_OK);
+    for (unsigned t = 0; t < TENSORS; t++) {
+        snprintf(name, sizeof(name), "tensor%u", t);
+        if (c->own && t % 2 == 0)
+            m->own[t] = malloc(tensor_counts[t] * twill_type_size(type_of(t)));
+        const twill_tensor tensor = {.name = name,
+                                     .count = tensor_counts[t],
+                                     .type = type_of(t),
+                                     .gradient = m->own[t],
+                                     .priority = (int)t,
+                                     .uncompressed = t == EXEMPT};
+        TWILL_REQUIRE(twill_gradients_add(m->set, &tensor, NULL) == TWILL_OK);
+    }
+    return twill_test_note(twill_gradients_commit(m->set) == TWILL_OK, __FILE__, __LINE__, "%s",
+                           twill_gradients_message(m->set));
+}
+
+static void stop_set(struct rank_means *m)
+{
+    (void)twill_test_barrier(m->bootstrap);
+    twill_gradients_destroy(m->set);
+    for (unsigned t = 0; t < TENSORS; t++)
+        free(m->own[t]);
+    twill_comm_destroy(m->comm);
+    twill_context_destroy(m->context);
+}
+
+/* --- a step ----------------------------------------------------------------------------------- */
+
+struct compression_marking {
+    struct rank_means *m;
+    unsigned step, first, by;
+    bool ok;
+};
+
+/* Fill and mark every by-th tensor, backward. */
+static void *mark_tensors(void *argument)
+{
+    struct compression_marking *marking = argument;
+    struct rank_means *m = marking->m;
+    marking->ok = true;
+    for (unsigned i = marking->first; i < TENSORS; i += marking->by) {
+        unsigned t = TENSORS - 1 - i;
+        void *memory = twill_gradients_memory(m->set, (int)t);
+        for (size_t e = 0; e < tensor_counts[t]; e++) {
+            float value = value_of(m->rank, t, e, marking->step);
+            if (type_of(t) == TWILL_F64)
+                ((double *)memory)[e] = value;
+            else
+                ((float *)memory)[e] = value;
+        }
+        if (m->c->broken && marking->step == 0 && m->rank == m->size - 1 && t == 4) {
+            ((float *)memory)[77] = INFINITY;
+            ((float *)memory)[5000] = NAN;
+        }
+        marking->ok &= twill_gradients_ready(m->set, (int)t) == TWILL_OK;
+    }
+    return NULL;
+}
+
+static bool run_step(struct rank_means *m, unsigned step)
+{
+    struct compression_marking half[2] = {{m, step, 0, 2, false}, {m, step, 1, 2, false}};
+    struct compression_marking all = {m, step, 0, 1, false};
+    pthread_t thread[2];
+    if (!m->c->threads) {
+        mark_tensors(&all);
+        TWILL_REQUIRE(all.ok);
+        return twill_test_note(twill_gradients_wait_all(m->set) == TWILL_OK, __FILE__, __LINE__,
+                               "%s", twill_gradients_message(m->set));
+    }
+    for (unsigned i = 0; i < 2; i++)
+        TWILL_REQUIRE(pthread_create(&thread[i], NULL, mark_tensors, &half[i]) == 0);
+    bool ok = twill_gradients_wait_all(m->set) == TWILL_OK;
+    for (unsigned i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    TWILL_REQUIRE(ok && half[0].ok && half[1].ok);
+    return true;
+}
+
+static double element_of(struct rank_means *m, unsigned tensor, size_t i)
+{
+    const void *memory = twill_gradients_memory(m->set, (int)tensor);
+    return type_of(tensor) == TWILL_F64 ? ((const double *)memory)[i]
+                                        : (double)((const float *)memory)[i];
+}
+
+/* Check the results of a step: those of compressed tensors within `bound`. */
+static bool results_are_near(struct rank_means *m, unsigned step, double bound)
+{
+    for (unsigned t = 0; t < TENSORS; t++)
+        for (size_t i = 0; i < tensor_counts[t]; i++) {
+            double is = element_of(m, t, i), must = mean_of(m->size, t, i, step);
+            double error = fabs(is - must), most = t == WIDE || t == EXEMPT ? 1e-6 : bound;
+            if (!(error <= most))
+                return twill_test_note(false, __FILE__, __LINE__,
+                                       "step %u, tensor %u, element %zu is %.9g, not %.9g", step, t,
+                                       i, is, must);
+            shared.delivered[m->rank][first_of(t) + i] += is;
+            if (m->rank == 0)
+                shared.truth[first_of(t) + i] += must;
+        }
+    return true;
+}
+
+/* Check that all ranks have the bits of rank 0. */
+static bool bits_are_equal(struct rank_means *m)
+{
+    for (unsigned t = 0; t < TENSORS; t++)
+        if (t != WIDE)
+            memcpy(shared.bits[m->rank] + first_of(t) * sizeof(float),
+                   twill_gradients_memory(m->set, (int)t), tensor_counts[t] * sizeof(float));
+    TWILL_REQUIRE(twill_test_barrier(m->bootstrap));
+    TWILL_REQUIRE(memcmp(shared.bits[0], shared.bits[m->rank], sizeof(shared.bits[0])) == 0);
+    TWILL_REQUIRE(twill_test_barrier(m->bootstrap));
+    return true;
+}
+
+/* Check that what was delivered in all steps, and what is left, are the sum of the gradients. */
+static bool nothing_is_lost(struct rank_means *m, double rounding)
+{
+    const struct twill_compressor *c = &m->set->compressor;
+    for (unsigned t = 0; t < WIDE; t++)
+        for (size_t i = 0; i < tensor_counts[t]; i++)
+            shared.residual[m->rank][first_of(t) + i] = c->residual[m->set->tensor[t].residual + i];
+    TWILL_REQUIRE(twill_test_barrier(m->bootstrap));
+    for (size_t i = 0; m->rank == 0 && i < first_of(WIDE); i++) {
+        double sum = shared.delivered[0][i];
+        for (int r = 0; r < m->size; r++)
+            sum += shared.residual[r][i]; /* divided by the ranks already */
+        if (!(fabs(sum - shared.truth[i]) <= rounding))
+            return twill_test_note(false, __FILE__, __LINE__,
+                                   "element %zu: %.9g with what is left, not %.9g", i, sum,
+                                   shared.truth[i]);
+    }
+    return true;
+}
+
+static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct compression_case *c = user;
+    struct rank_means m = {.c = c, .rank = rank, .size = size, .bootstrap = bootstrap};
+    /* A rounding on each rank, the last step's, and one each time that two partial sums meet. */
+    double unit = c->coding->unit, bound = unit > 0 ? (size + 1) * unit * 1.05 : 100;
+    bool ok = start_set(&m);
+    for (unsigned step = 0; ok && step < c->steps; step++)
+        ok = run_step(&m, step) && results_are_near(&m, step, bound) && bits_are_equal(&m);
+    if (ok)
+        (void)nothing_is_lost(&m, c->steps * ((size - 1) * unit * 1.05 + 2e-7) + 1e-6);
+    stop_set(&m);
+}
+
+static void run_case(const struct compression_case *c)
+{
+    memset(&shared, 0, sizeof(shared));
+    twill_test_run_ranks(c->world->size, rank_steps, (void *)(uintptr_t)c);
+}
+
+static void test_every_coding(void **state)
+{
+    (void)state;
+    for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
+        for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++) {
+            struct compression_case c = {
+                &worlds[w], &codings[k], ",bucket=16K,first=1K", 3, (w + k) % 2 == 0, false, false};
+            run_case(&c);
+        }
+}
+
+static void test_priority_and_threads(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++) {
+        struct compression_case c = {
+            &worlds[2], &codings[k], ",order=priority,bucket=64K,segment=4K", 3, k % 2 == 1,
+            true,       false};
+        run_case(&c);
+        c.more = ",bucket=0";
+        run_case(&c);
+    }
+}
+
+static void test_autotune(void **state)
+{
+    (void)state;
+    for (unsigned k = 2; k < TWILL_ARRAY_LENGTH(codings); k += 3) {
+        struct compression_case c = {&worlds[1], &codings[k], ",autotune=1", 70,
+                                     true,       false,       false};
+        run_case(&c);
+    }
+}
+
+/* --- the automatic choice --------------------------------------------------------------------- */
+
+static void rank_automatic(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct compression_case *c = user;
+    struct rank_means m = {.c = c, .rank = rank, .size = size, .bootstrap = bootstrap};
+    bool ok = start_set(&m);
+    for (unsigned step = 0; ok && step < c->steps; step++)
+        ok = run_step(&m, step) && results_are_near(&m, step, 100) && bits_are_equal(&m);
+    if (ok) {
+        shared.choice[rank] = m.set->compressor.choice;
+        TWILL_CHECK(m.set->compressor.trial.over);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(shared.choice[rank] == shared.choice[0]);
+        TWILL_CHECK(strstr(twill_gradients_describe(m.set, 0), "trial") == NULL);
+        TWILL_CHECK(strstr(twill_gradients_describe(m.set, 0), "automatic=1") != NULL);
+        (void)nothing_is_lost(&m, c->steps * ((size - 1) * c->coding->unit * 1.05 + 1e-6) + 1e-5);
+    }
+    stop_set(&m);
+}
+
+/* Whatever is tried and chosen, residuals of compressed steps reach those without compression. */
+static void test_automatic(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += 2)
+        for (unsigned w = 1; w < 3; w++) {
+            struct compression_case c = {
+                &worlds[w], &codings[k], ",automatic=1,bucket=32K", 18, false, false, false};
+            memset(&shared, 0, sizeof(shared));
+            twill_test_run_ranks(c.world->size, rank_automatic, &c);
+        }
+}
+
+/* --- values that are not finite --------------------------------------------------------------- */
+
+static void rank_broken(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct compression_case *c = user;
+    struct rank_means m = {.c = c, .rank = rank, .size = size, .bootstrap = bootstrap};
+    bool ok = start_set(&m);
+    for (unsigned step = 0; ok && step < 2; step++) {
+        ok = run_step(&m, step) && bits_are_equal(&m);
+        if (!ok)
+            break;
+        if (step == 0) {
+            TWILL_CHECK(!isfinite(element_of(&m, 4, 77)));
+            TWILL_CHECK(isnan(element_of(&m, 4, 5000)));
+            TWILL_CHECK(isfinite(element_of(&m, EXEMPT, 77)));
+        }
+        for (unsigned t = 0; step == 1 && t < TENSORS; t++)
+            for (size_t i = 0; i < tensor_counts[t]; i++)
+                TWILL_CHECK(isfinite(element_of(&m, t, i)));
+    }
+    stop_set(&m);
+}
+
+/* NaN and infinity arrive on all ranks, and the next step has none: not in gaps of a bucket, nor in
+ * residuals. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++)
+        for (unsigned w = 0; w < 3; w++) {
+            struct compression_case c = {&worlds[w], &codings[k], "", 2, false, false, true};
+            twill_test_run_ranks(c.world->size, rank_broken, &c);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_coding), cmocka_unit_test(test_priority_and_threads),
+        cmocka_unit_test(test_autotune),     cmocka_unit_test(test_automatic),
+        cmocka_unit_test(test_not_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
