@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Bash completion of twillrun, twill-bench, twill-info, twill-place and twill-compare: installed once under the
+# Bash completion of twillrun, twill-bench, twill-info, twill-trace, twill-place and twill-compare: installed once under the
 # name of each.
 # shellcheck shell=bash disable=SC2207 # words of lists have no blanks
 
@@ -109,6 +109,15 @@ _twill_place()
     _twill_words "-b --bytes -n --repeats -t --threads -h --help -V --version" "${COMP_WORDS[COMP_CWORD]}"
 }
 
+_twill_trace()
+{
+    local word=${COMP_WORDS[COMP_CWORD]}
+    case $word in
+    -*) _twill_words "-o --output -n --top --json -h --help -V --version" "$word" ;;
+    *) _twill_files "$word" ;;
+    esac
+}
+
 _twill_compare()
 {
     local options="-n --ranks --max --sizes --rounds --mpi --only --peers --bind --persistent --turn --details --quick
@@ -129,4 +138,5 @@ complete -F _twill_run twillrun
 complete -F _twill_bench twill-bench
 complete -F _twill_info twill-info
 complete -F _twill_place twill-place
+complete -F _twill_trace twill-trace
 complete -F _twill_compare twill-compare

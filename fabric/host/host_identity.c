@@ -63,3 +63,11 @@ bool twill_host_same_process(const struct twill_host *a, const struct twill_host
 {
     return twill_host_same_node(a, b) && a->pid_namespace == b->pid_namespace && a->pid == b->pid;
 }
+
+uint64_t twill_host_hash(const struct twill_host *host, uint64_t time)
+{
+    uint64_t hash = twill_hash_mix(host->pid, time);
+    for (size_t i = 0; i < sizeof(host->boot_id); i++)
+        hash = twill_hash_mix(hash, (uint64_t)host->boot_id[i]);
+    return hash | 1;
+}

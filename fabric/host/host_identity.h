@@ -19,5 +19,7 @@ void twill_host_describe(struct twill_host *host);
 bool twill_host_same_node(const struct twill_host *a, const struct twill_host *b);
 /* Report whether two ranks are threads of one process, so that pointers are valid in both. */
 bool twill_host_same_process(const struct twill_host *a, const struct twill_host *b);
+/* Return a number of a process that lived at that time of twill_now(), not 0. */
+uint64_t twill_host_hash(const struct twill_host *host, uint64_t time);
 
 #endif

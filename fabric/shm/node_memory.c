@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The node memory, one region per rank: area | copies of SHARED | copies of small SHARED |
- * channels. And sleeping on a doorbell. */
+ * channels | events. And sleeping on a doorbell. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
 
@@ -28,6 +28,13 @@ static struct twill_layout_line layout_of(size_t shared_bytes, size_t channel_by
                                       .area_bytes = page_round(sizeof(struct twill_node_area)),
                                       .shared_bytes = shared_bytes,
                                       .channel_bytes = channel_bytes};
+}
+
+/* Return the offset of the memory for events in a region. */
+static size_t trace_offset(const struct twill_layout_line *layout)
+{
+    return layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes) + small_bytes() +
+           page_round(layout->channel_bytes);
 }
 
 static bool same_layout(const struct twill_layout_line *a, const struct twill_layout_line *b)
@@ -122,10 +129,10 @@ twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *
     *layout = layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), channel_bytes);
     node->shared_bytes = layout->shared_bytes;
     node->channel_bytes = channel_bytes;
-    size_t bytes = layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes) +
-                   small_bytes() + page_round(channel_bytes);
-    TWILL_TRY(error, twill_shm_region_attach(node->region, label, bytes, TWILL_MAPPING_COMM, NULL,
-                                             placer, agreement, error));
+    node->trace_at = trace_offset(layout);
+    TWILL_TRY(error, twill_shm_region_attach(node->region, label,
+                                             node->trace_at + page_round(TWILL_NODE_TRACE_BYTES),
+                                             TWILL_MAPPING_COMM, NULL, placer, agreement, error));
     /* Own memory before that of others: pages are placed where they are first touched. */
     unsigned char *own = twill_shm_region_at(node->region, (uint32_t)oob->rank);
     populate(own, layout);
@@ -151,6 +158,18 @@ twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob
     free(node->layout);
     node->layout = NULL;
     return TWILL_OK;
+}
+
+void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
+                          const struct twill_node_owner *owner)
+{
+    struct twill_node_area *own = twill_shm_region_at(node->region, (uint32_t)oob->rank);
+    own->owner = *owner;
+}
+
+void *twill_node_trace(const struct twill_node *node, uint32_t l)
+{
+    return (unsigned char *)node->area[l] + node->trace_at;
 }
 
 void twill_node_close(struct twill_node *node)

@@ -112,10 +112,22 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000005)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000006)
+
+/* Whose area it is, for readers outside the job (node_view.h). */
+#define TWILL_PROGRAM_TEXT 64
+struct twill_node_owner {
+    uint64_t job;                /* the same on all ranks of the job */
+    uint64_t ticks, ns;          /* twill_ticks() and twill_now() of one moment */
+    uint32_t number;             /* of the communicator */
+    uint32_t rank, size;         /* in the communicator */
+    uint32_t job_rank, job_size; /* in the job */
+    char program[TWILL_PROGRAM_TEXT];
+} TWILL_ALIGNED(64);
 
 struct twill_node_area {
     struct twill_layout_line layout;
+    struct twill_node_owner owner;
     struct twill_call_line call;
     struct twill_started_line started;
     struct twill_past past[TWILL_PAST];     /* by sequence % TWILL_PAST */
@@ -140,6 +152,7 @@ struct twill_node {
     unsigned char **small;         /* [size] first copy of small SHARED */
     unsigned char **channels;      /* [size] memory laid out by the shm transport */
     size_t channel_bytes;
+    size_t trace_at;                  /* offset of the memory for events in a region */
     uint32_t *rank;                   /* [size] rank in the communicator, ascending */
     struct twill_layout_line *layout; /* [ranks + 1] of all ranks, and own; until concluded */
 };
@@ -157,6 +170,13 @@ twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *
 twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob *oob,
                                  uint32_t *label, const char **why, struct twill_error *error);
 void twill_node_close(struct twill_node *node);
+
+/* Write down whose area it is; between attach and conclude. */
+void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
+                          const struct twill_node_owner *owner);
+/* Return the memory in which local rank l records events, zero at first: lib/trace/trace.h. */
+#define TWILL_NODE_TRACE_BYTES ((size_t)164 << 10)
+void *twill_node_trace(const struct twill_node *node, uint32_t l);
 
 /* Wake local rank l if it sleeps; cheap if it does not. Call it after the store l waits for. There
  * is no fence: a sleeper wakes by itself after about a millisecond, so a lost wake costs little. */

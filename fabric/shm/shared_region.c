@@ -409,7 +409,8 @@ static twill_status attach(struct share *share, const char *name,
     struct twill_shm_region *region = share->region;
     bool crosses = share->crosses[share->first[region->rank]];
     bool shares = crosses && share->cause[share->first[region->rank]] == TWILL_SHARE_FINE;
-    enum twill_share_cause cause = make_memory(region, name, given, shares);
+    bool visible = !crosses && !share->threads && region->placer.visible;
+    enum twill_share_cause cause = make_memory(region, name, given, shares || visible);
     if (region->mine == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                           "%s (%s) could not map %zu bytes of address space: %s (ulimit -v? "
@@ -421,7 +422,7 @@ static twill_status attach(struct share *share, const char *name,
         TWILL_TRY(error, share_processes(share, &cause, error));
     share->own_result = (struct share_result){.mapping = (uintptr_t)region->mine,
                                               .bytes = region->bytes,
-                                              .cause = (int32_t)cause,
+                                              .cause = visible ? 0 : (int32_t)cause,
                                               .late = share->fd_passing.late,
                                               .phase = (int32_t)share->fd_passing.phase,
                                               .lost = share->fd_passing.lost};

@@ -16,6 +16,7 @@ struct twill_shm_region_placer {
     void (*place)(void *user, void *at, size_t bytes);
     void (*unplace)(void *user, size_t bytes);
     void *user;
+    bool visible; /* in a file even if no other rank maps it, for readers outside the job */
 };
 
 /* Existing memory to share: the heap of twill_alloc(), which places its memory later. Outlives

@@ -163,7 +163,9 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
         status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return twill_comm_fail(comm, status);
-    twill_comm_count_call(comm, ticks, idle);
+    bool is_copied = request->on_device != NULL; /* after its end */
+    twill_comm_count_call(comm, ticks, TWILL_UNLIKELY(is_copied) ? twill_ticks() : request->ended,
+                          idle);
     return TWILL_OK;
 }
 

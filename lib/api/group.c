@@ -281,7 +281,7 @@ twill_status twill_group_end(twill_comm *comm)
         if (status != TWILL_OK && !comm->broken)
             status = twill_comm_fail(comm, status);
         forget_group(comm);
-        twill_comm_count_call(comm, ticks, idle);
+        twill_comm_count_call(comm, ticks, twill_ticks(), idle);
     }
     twill_comm_release(comm);
     return status;

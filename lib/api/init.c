@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that create and destroy contexts and communicators of all ranks. */
 #include "lib/exec/progress.h"
+#include "lib/trace/timeline.h"
 
 #include <stdio.h>
 
@@ -35,6 +36,7 @@ static void leave_comm(struct twill_comm *comm)
  * close it. Returns false if it must be kept. */
 static bool destroy(struct twill_comm *comm, const char *call)
 {
+    twill_timeline_align_again(comm);
     if (!twill_comm_acquire_last(comm, call))
         return false;
     if (!comm->broken && !twill_context_is_forked(comm->context)) {

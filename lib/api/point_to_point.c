@@ -6,6 +6,7 @@
 #include "lib/config/log.h"
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/trace_calls.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -162,6 +163,7 @@ twill_status twill_point_begin(struct twill_request *request)
             twill_counter_add(&comm->usage.counters.bytes_sent, transfer->bytes);
         TWILL_TRY(&comm->error, link->ops->post(link, transfer, &comm->error));
     }
+    twill_trace_point_begin(request);
     return TWILL_OK;
 }
 

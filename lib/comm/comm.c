@@ -4,7 +4,10 @@
 #include "lib/api/group.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/timeline.h"
+#include "lib/trace/trace_calls.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +123,7 @@ void twill_comm_close(struct twill_comm *comm)
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_split_close(comm);
+    twill_timeline_detach(comm);
     twill_plans_destroy(comm);
     twill_chooser_destroy(comm->plan_cache.chooser);
     twill_group_destroy(comm);
@@ -222,6 +226,23 @@ static twill_status take_number(struct opening *o)
     return TWILL_OK;
 }
 
+/* Write down for readers outside the job whose memory it is. */
+static void introduce(struct twill_comm *comm)
+{
+    struct twill_node_owner owner = {
+        .job = comm->context->job.id,
+        .ticks = comm->usage.ticks_at_start,
+        .ns = comm->usage.ns_at_start,
+        .number = comm->number,
+        .rank = comm->rank,
+        .size = comm->world->size,
+        .job_rank = comm->job[comm->rank],
+        .job_size = (uint32_t)comm->context->job.oob->size,
+    };
+    snprintf(owner.program, sizeof(owner.program), "%s", program_invocation_short_name);
+    twill_node_introduce(comm->node, comm->oob, &owner);
+}
+
 /* Share the node memory, try single-copy access, and say which rails this rank has. */
 static twill_status attach_members(struct opening *o)
 {
@@ -233,6 +254,8 @@ static twill_status attach_members(struct opening *o)
     twill_status status = twill_node_attach(
         comm->node, comm->oob, o->label, twill_round_up(shared, 4096),
         twill_shm_channel_bytes(comm->local_size), &placer, &o->agreement, &comm->error);
+    if (status == TWILL_OK)
+        introduce(comm);
     if (o->probes)
         twill_single_copy_probe(comm->links.single_copy, comm->rank, comm->world, &o->agreement);
     if (o->chooses) {
@@ -271,6 +294,7 @@ static twill_status conclude_members(struct opening *o)
         twill_single_copy_conclude(&comm->links.single_copy, comm->rank, comm->world, o->how,
                                    sizeof(o->how));
     note_single_copy(o);
+    twill_trace_open(comm, o->parent == NULL);
     return open_views(comm);
 }
 
@@ -330,6 +354,7 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
         return status;
     }
     atomic_store_explicit(&comm->live, TWILL_LIVE, memory_order_release);
+    twill_timeline_attach(comm);
     *made = comm;
     return TWILL_OK;
 }

@@ -7,6 +7,7 @@
 #include "lib/comm/context.h"
 #include "lib/comm/time_split.h"
 #include "lib/exec/request.h"
+#include "lib/trace/trace.h"
 
 #include <stdatomic.h>
 
@@ -24,6 +25,7 @@ struct twill_waiting {
     uint64_t sleep_ns; /* of the next sleep */
     uint32_t yields, polls;
     uint32_t suspect;    /* rank found dead once; UINT32_MAX: none */
+    bool recorded;       /* its begin is in the event ring: lib/trace */
     uint64_t idle_since; /* twill_ticks(); 0: has had something to do */
 };
 
@@ -157,6 +159,7 @@ struct twill_comm {
     struct twill_comm_tuning tuning;
     struct twill_comm_usage usage;
     struct twill_time_split split;
+    struct twill_trace trace;
 };
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
@@ -236,11 +239,12 @@ static inline void twill_request_count_start(const struct twill_request *request
         twill_counter_add(&request->comm->usage.ticks, twill_ticks() - request->ticks);
 }
 
-/* Count the time of a blocking call since `from`, and split it if it is long or the number of the
- * call is one of those that are. idle: comm->split.idle at its start. */
-static inline void twill_comm_count_call(struct twill_comm *comm, uint64_t from, uint64_t idle)
+/* Count the time of a blocking call between two twill_ticks(), and split it if it is long or the
+ * number of the call is one of those that are. idle: comm->split.idle at its start. */
+static inline void twill_comm_count_call(struct twill_comm *comm, uint64_t from, uint64_t to,
+                                         uint64_t idle)
 {
-    uint64_t to = twill_ticks(), spent = to - from;
+    uint64_t spent = to - from;
     bool is_long = spent >= TWILL_SPLIT_TICKS;
     twill_counter_add(&comm->usage.ticks, spent);
     if (TWILL_UNLIKELY(is_long || comm->issue.started % TWILL_SPLIT_EVERY == 0))

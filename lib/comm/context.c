@@ -7,6 +7,7 @@
 #include "lib/config/log.h"
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/timeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct peer_info {
     uint64_t memory_nodes;               /* NUMA nodes it may bind to */
     uint64_t tuning;                     /* hash of TWILL_TUNING's contents */
     uint64_t timings;                    /* hash of this machine's timings, 0: none */
+    uint64_t started;                    /* twill_now() of its host */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables' values */
     struct twill_heap_info heap;
     struct twill_level_info level;
@@ -198,6 +200,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_host_describe(&mine->host);
     twill_topology_cpus(context->machine.topology, &mine->where);
     mine->tuning = twill_tuning_hash(context->selection.tuning);
+    mine->started = twill_now();
     mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine->heap);
@@ -240,6 +243,7 @@ static twill_status compare_ranks(struct twill_context *context, struct job_open
         job->heap[r] = job->all[r].heap;
     }
     TWILL_TRY(&context->error, check_agreement(context, job->all));
+    context->job.id = twill_host_hash(&job->all[0].host, job->all[0].started);
     share_host(context, job->all);
     return label_nodes(context, job->all);
 }
@@ -480,6 +484,7 @@ void twill_context_destroy(twill_context *context)
         twill_topology_close(context->machine.topology);
     twill_context_close_device(context);
     twill_config_destroy(&context->config);
+    twill_timeline_close(context->timeline);
     twill_log_close(context);
     free(context->comms.open);
     if (context->lockable) {

@@ -26,6 +26,7 @@
 #define TWILL_DESCRIBE_BYTES 256
 
 struct twill_level_info;
+struct twill_timeline;
 
 /* The progress thread: lib/exec/progress_thread.c. */
 struct twill_progress {
@@ -49,6 +50,7 @@ struct twill_timed_out {
 /* The job: its ranks, and where they run. */
 struct twill_context_job {
     struct twill_oob *oob;
+    uint64_t id; /* the same on all ranks, another one in other jobs */
     struct twill_world world;
     uint32_t *label;                /* [size] node labels */
     struct twill_level_info *level; /* [size] where each rank runs */
@@ -144,6 +146,7 @@ struct twill_context {
     struct twill_idle_hook idle_hook;
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
     struct twill_context_notes notes;
+    struct twill_timeline *timeline; /* lib/trace/timeline.h; NULL: none */
 };
 
 /* Take the lock of what several threads change. Never held while waiting for another rank. */

@@ -63,6 +63,9 @@ enum twill_variable_scope {
       "Most verbose level that is logged to standard error")                                       \
     X(LOG_FILE, USER, "TWILL_LOG_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                             \
       "File that the log is appended to instead; %h: host, %p: process, %r: rank, %%: %")          \
+    X(TIMELINE, USER, "TWILL_TIMELINE", TWILL_TEXT, "", 0, 0, NULL, 1,                             \
+      "File for a timeline of what each rank does, as Chrome trace JSON: step.json is "            \
+      "step.RANK.json")                                                                            \
     X(REPORT, USER, "TWILL_REPORT", TWILL_NUMBER, "0", 0, 0, NULL, 0,                              \
       "Calls of a communicator after which its rank 0 prints where the time went, and at the "     \
       "end; 0: never")                                                                             \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps that compute: REDUCE, COPY, and the reduction of received messages. */
-#include "lib/comm/comm.h"
+#include "lib/trace/trace_calls.h"
 
 #include <string.h>
 
@@ -83,10 +83,17 @@ static void reduce_run(const struct twill_run *run, const struct reduction *f, s
 {
     if (count == 0)
         return;
+    bool is_detailed = twill_trace_is_detailed(&run->comm->trace);
+    if (is_detailed)
+        twill_trace_detail(run, TWILL_TRACE_REDUCE_BEGIN, TWILL_TRACE_NOBODY,
+                           count * run->layout.element, 0);
     if (TWILL_UNLIKELY(run->layout.created != NULL && run->layout.created->function != NULL))
         reduce_by_function(run, f, count);
     else
         reduce_by_kernel(run, f, count);
+    if (is_detailed)
+        twill_trace_detail(run, TWILL_TRACE_REDUCE_END, TWILL_TRACE_NOBODY,
+                           count * run->layout.element, 0);
 }
 
 /* Initialise a reduction. Its arrays are not cleared: they are large. */

@@ -2,7 +2,7 @@
 /* The executor: issues the steps of the instances in flight, lane by lane. It never waits;
  * lib/exec/wait.c does. */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/comm.h"
+#include "lib/trace/trace_calls.h"
 
 #include <stdlib.h>
 
@@ -92,6 +92,9 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         request->last = last_entry(run);
     if (sends)
         twill_counter_add(&comm->usage.counters.bytes_sent, request->bytes);
+    if (twill_trace_is_detailed(&comm->trace))
+        twill_trace_detail(run, sends ? TWILL_TRACE_SEND_BEGIN : TWILL_TRACE_RECV_BEGIN,
+                           request->peer, request->bytes, request->lane);
     twill_status status = link->ops->post(link, request, &comm->error);
     return status == TWILL_OK ? ADVANCED : status;
 }
@@ -147,6 +150,19 @@ static void note_entries(struct twill_run *run, const struct twill_slot *slot, u
         twill_node_note_entry(run->comm->node, run->sequence, run->last);
 }
 
+/* Record that the messages of a lane are complete. */
+static void record_messages(struct twill_run *run, const struct twill_instance *instance,
+                            unsigned lane)
+{
+    const struct twill_slot *slot = instance_slot(run, instance);
+    for (uint32_t i = 0; i < instance->posted[lane]; i++) {
+        const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
+        bool sends = request->kind == TWILL_TRANSFER_SEND;
+        twill_trace_detail(run, sends ? TWILL_TRACE_SEND_END : TWILL_TRACE_RECV_END, request->peer,
+                           request->bytes, request->lane);
+    }
+}
+
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
     const struct twill_slot *slot = instance_slot(run, instance);
@@ -163,6 +179,8 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
                                    twill_strerror((twill_status)request->status));
     }
     note_entries(run, slot, instance->posted[lane], lane);
+    if (twill_trace_is_detailed(&run->comm->trace))
+        record_messages(run, instance, lane);
     for (uint32_t i = 0; run->layout.late && i < instance->posted[lane]; i++) {
         struct twill_posted *posted = posted_at(run, slot, lane, i);
         if (posted->late)
@@ -378,6 +396,9 @@ twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *s
     if (TWILL_UNLIKELY(run->buffers.side[TWILL_SRC].bounced))
         twill_run_bounce_in(run, instance);
     run->started++;
+    if (twill_trace_is_detailed(&run->comm->trace))
+        twill_trace_detail(run, TWILL_TRACE_SEGMENT_BEGIN, (uint32_t)epoch,
+                           instance->length * run->layout.element, 0);
     twill_node_start(run->comm->node, epoch, run->signature);
     if (run->plan->schedule.eager) /* a rank may wait for just that: ranks_behind() */
         twill_node_ring_doorbells(run->comm->node);
@@ -409,6 +430,9 @@ int twill_run_advance(struct twill_slot *slot)
     if (TWILL_UNLIKELY(run->buffers.side[TWILL_DST].bounced))
         twill_run_bounce_out(run, instance);
     instance->active = false;
+    if (twill_trace_is_detailed(&run->comm->trace))
+        twill_trace_detail(run, TWILL_TRACE_SEGMENT_END, (uint32_t)instance->epoch,
+                           instance->length * run->layout.element, 0);
     if (!run->plan->schedule.eager && run->comm->issue.arrived < instance->epoch)
         run->comm->issue.arrived = instance->epoch;
     run->finished++;

@@ -24,6 +24,7 @@
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
 #include "lib/config/log.h"
+#include "lib/trace/trace_calls.h"
 
 /* --- when a run is laid out ------------------------------------------------------------------ */
 
@@ -208,6 +209,7 @@ static __attribute__((noinline)) void enter_call(struct twill_request *request, 
         request->ticks = note_entry(comm, 0);
     if (TWILL_UNLIKELY(comm->traced))
         twill_log_begin(request);
+    twill_trace_call_begin(request);
     twill_request_enqueue(request);
 }
 

@@ -36,6 +36,7 @@ struct twill_request {
     struct twill_request *next, *recorded; /* in the queue or free list; in a group */
     struct twill_run run;
     uint64_t ticks; /* twill_ticks() at the start */
+    uint64_t ended; /* twill_ticks() at the end of a collective */
 
     /* Buffers on a device: lib/exec/device_call.c. */
     unsigned char *bounce_memory;

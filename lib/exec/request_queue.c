@@ -3,6 +3,7 @@
 #include "fabric/shm/call_records.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/trace_calls.h"
 
 #include <stdlib.h>
 
@@ -67,11 +68,14 @@ void twill_request_complete(struct twill_request *request, twill_status status)
         twill_log_end(request, status);
     if (!request->is_point) {
         dequeue(request);
+        twill_trace_call_end(request, status);
         twill_node_leave_call(comm->node, request->run.sequence);
         comm->split.ended = request->run.sequence;
         comm->split.last = request->run.last;
         twill_counter_add(&comm->usage.counters.calls, 1);
         publish_first(comm);
+    } else {
+        twill_trace_point_end(request, status);
     }
     if (request->has_messages)
         comm->issue.messaging--;
@@ -89,6 +93,10 @@ static void fail_list(struct twill_request *first, twill_status status)
     while (first != NULL) {
         struct twill_request *request = first;
         first = request->next;
+        if (request->is_point)
+            twill_trace_point_end(request, status);
+        else
+            twill_trace_call_end(request, status);
         bool pends = request->pends;
         request->pends = request->has_messages = false;
         request->status = status;

@@ -11,6 +11,7 @@
  *   others have had their turn, which costs milliseconds a message between ranks that are bound. */
 #include "fabric/shm/call_records.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/trace_calls.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -133,6 +134,23 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
         doing);
 }
 
+/* Record that this wait has begun, and for which rank. */
+static void record_wait(struct twill_comm *comm, struct twill_waiting *state, uint32_t rank)
+{
+    uint64_t ns = state->started != 0 ? twill_now() - state->started : 0;
+    state->recorded = true;
+    twill_trace_wait_begin(comm, rank, ns);
+}
+
+/* Record the begin of any wait, for a timeline. */
+static void record_idle(struct twill_comm *comm, struct twill_waiting *state)
+{
+    uint32_t rank;
+    const char *step;
+    if (twill_comm_waits_for(comm, &rank, 1, &step) > 0)
+        record_wait(comm, state, rank);
+}
+
 /* Check whether the awaited ranks can still arrive. A rank found dead is checked twice: it may have
  * sent its data between our last poll and its end. */
 static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
@@ -144,6 +162,8 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, false));
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     uint32_t suspect = UINT32_MAX;
+    if (n > 0 && !state->recorded)
+        record_wait(comm, state, ranks[0]);
     if (report)
         twill_comm_report(comm, ranks, n);
     for (unsigned i = 0; i < n; i++) {
@@ -290,10 +310,18 @@ static void reset_wait(struct twill_waiting *state)
     *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
 }
 
+/* Record the end of a wait, if its begin is recorded. */
+static inline void record_end(const struct twill_comm *comm, const struct twill_waiting *state)
+{
+    if (TWILL_UNLIKELY(state->recorded))
+        twill_trace_wait_end(comm);
+}
+
 /* Progress was made: restart the deadline. */
 static void note_progress(struct twill_comm *comm, struct twill_waiting *state)
 {
     end_idle(comm, state);
+    record_end(comm, state);
     reset_wait(state);
     comm->waits.wait_since = 0;
 }
@@ -309,6 +337,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
             return (twill_status)moved;
         if (done(of)) {
             end_idle(comm, &state);
+            record_end(comm, &state);
             /* Other communicators need progress even if calls on this one never wait. */
             if (moved > 0)
                 (void)twill_context_advance_others(comm);
@@ -319,6 +348,8 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
             note_progress(comm, &state);
             continue;
         }
+        if (twill_trace_is_detailed(&comm->trace) && !state.recorded)
+            record_idle(comm, &state);
         bool backs_off = idle >= comm->tuning.spin;
         twill_pause();
         if (!backs_off && ++idle % POLLS_PER_CHECK != 0) {

@@ -2,7 +2,7 @@
 /* How a communicator fails: the sentence that says which rank, which call and why; comparison of
  * calls; and breaking the communicator on all ranks. README.md has the whole story. */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/comm.h"
+#include "lib/trace/trace_calls.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -230,6 +230,8 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
     comm->broken = true;
     twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);
+    twill_trace_failure(comm, status,
+                        comm->health.notified ? comm->health.notice.from : comm->rank);
     uint64_t sequence =
         comm->health.failed_call > 0 ? comm->health.failed_call : comm->issue.sequence;
     twill_node_abort(comm->node, status,

@@ -144,7 +144,8 @@ static void unplace(void *user, size_t bytes)
 
 struct twill_shm_region_placer twill_context_placer(struct twill_context *context)
 {
-    return (struct twill_shm_region_placer){.place = place, .unplace = unplace, .user = context};
+    return (struct twill_shm_region_placer){
+        .place = place, .unplace = unplace, .user = context, .visible = true};
 }
 
 /* Check that the process was not forked. `error` is the caller's: several threads may be in here.

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../support/check.sh"
 file=$bin/../share/twill.bash
 command -v bash >/dev/null || skip "no bash"
-tools="twillrun twill-bench twill-info twill-place twill-compare"
+tools="twillrun twill-bench twill-info twill-trace twill-place twill-compare"
 
 # words LINE...: what is offered for its last word.
 words()

@@ -25,6 +25,7 @@ bin/twillrun
 bin/twill-bench
 bin/twill-info
 bin/twill-place
+bin/twill-trace
 bin/twill-compare
 libexec/twill/compare-bound
 libexec/twill/compare-twill
@@ -35,6 +36,7 @@ share/man/man1/twillrun.1
 share/man/man1/twill-bench.1
 share/man/man1/twill-info.1
 share/man/man1/twill-place.1
+share/man/man1/twill-trace.1
 share/man/man1/twill-compare.1
 share/doc/twill/LICENSE
 share/doc/twill/README.md

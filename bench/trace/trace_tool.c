@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-trace: merges the timelines of ranks (TWILL_TIMELINE), and says where the time went. */
+#include "bench/trace/trace_tool.h"
+#include "bench/common/exit_status.h"
+#include "bench/common/report.h"
+#include "lib/twill.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "Usage: twill-trace [options] FILE...\n"
+    "Read the timelines of a job's ranks (TWILL_TIMELINE), and say where the time went: shares,\n"
+    "the calls in which ranks waited longest for the last one, and which ranks that were.\n"
+    "\n"
+    "  -o, --output FILE  also write all timelines as one, for ui.perfetto.dev or\n"
+    "                     chrome://tracing; never overwrites\n"
+    "  -n, --top N        lines of each list (10)\n"
+    "      --json         print as JSON\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "Exit status: 0 success, 1 a file cannot be read or written, 2 a wrong command line.\n";
+
+struct trace_request {
+    const char *output;
+    size_t most;
+    bool json;
+};
+
+/* Returns -1 to go on, or the exit status. */
+static int parse_trace(struct trace_request *request, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"output", required_argument, NULL, 'o'}, {"top", required_argument, NULL, 'n'},
+        {"json", no_argument, NULL, 'j'},         {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},      {NULL, 0, NULL, 0},
+    };
+    int letter;
+    while ((letter = getopt_long(argc, argv, "o:n:hV", options, NULL)) != -1) {
+        if (letter == 'h') {
+            fputs(usage, stdout);
+            return STATUS_GOOD;
+        }
+        if (letter == 'V') {
+            printf("twill-trace %s\n", twill_version());
+            return STATUS_GOOD;
+        }
+        if (letter == '?')
+            return STATUS_USAGE;
+        if (letter == 'n' && !twill_bench_parse_number(optarg, 1, 1000000, &request->most)) {
+            fprintf(stderr, "twill-trace: --top: '%s' is not a number from 1 to 1000000\n", optarg);
+            return STATUS_USAGE;
+        }
+        request->json |= letter == 'j';
+        if (letter == 'o')
+            request->output = optarg;
+    }
+    if (optind < argc)
+        return -1;
+    fprintf(stderr, "twill-trace: no FILE: name the timelines that TWILL_TIMELINE has written\n");
+    return STATUS_USAGE;
+}
+
+/* Read all files, and write them as one if that is asked for. Returns whether all is well. */
+static bool read_timelines(struct trace_job *job, const struct trace_request *request, int count,
+                           char **paths)
+{
+    FILE *out = NULL;
+    if (request->output != NULL && (out = fopen(request->output, "wx")) == NULL) {
+        fprintf(stderr, "twill-trace: %s: %s\n", request->output, strerror(errno));
+        return false;
+    }
+    bool good = true;
+    if (out != NULL)
+        fputs("[\n", out);
+    for (int i = 0; i < count; i++)
+        good = trace_read(job, paths[i], out) && good;
+    if (out != NULL)
+        fputs("\n]\n", out);
+    if (out != NULL && (ferror(out) != 0) | (fclose(out) != 0)) {
+        fprintf(stderr, "twill-trace: %s: %s\n", request->output, strerror(errno));
+        return false;
+    }
+    return good;
+}
+
+int main(int argc, char **argv)
+{
+    struct trace_request request = {.most = 10};
+    struct trace_job job = {0};
+    int mistake = parse_trace(&request, argc, argv);
+    if (mistake >= 0)
+        return mistake;
+    bool good = read_timelines(&job, &request, argc - optind, argv + optind);
+    if (good && request.json)
+        trace_print_json(&job, request.most);
+    else if (good)
+        trace_print(&job, request.most);
+    trace_free(&job);
+    return good ? STATUS_GOOD : STATUS_FAILED;
+}

@@ -1,0 +1,88 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# TWILL_TIMELINE and twill-trace: valid JSON with all phases also after SIGKILL; a late rank is the
+# critical one; merging.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+trace=$bin/twill-trace
+[ -x "$trace" ] || skip "no twill-trace"
+command -v python3 >/dev/null || skip "no python3"
+unset TWILL_LAYOUT TWILL_REPORT
+cd "$scratch" || exit 1
+
+# events FILE PYTHON: the file is an array of events, of which the expression, over `e`, is true.
+events()
+{
+    python3 - "$1" "$2" <<'END' || fail "$1: not so: $2"
+import json, sys
+e = json.load(open(sys.argv[1]))
+def spans(name): return [x for x in e if x["ph"] == "X" and x["name"] == name]
+def apart(track): # spans of one track overlap nowhere: each begins after the one before
+    return all(a["ts"] + a["dur"] <= b["ts"] + 0.002 for a, b in zip(track, track[1:]))
+def tracks():
+    t = {}
+    for x in e:
+        if x["ph"] == "X": t.setdefault((x["pid"], x["tid"]), []).append(x)
+    return [sorted(v, key=lambda x: x["ts"]) for v in t.values()]
+sys.exit(0 if eval(sys.argv[2]) else 1)
+END
+}
+
+TWILL_LAYOUT=2x2 TWILL_PROVIDER=tcp TWILL_INTERFACE=lo TWILL_TIMELINE=net.json \
+    "$bin/twillrun" -n 4 "$bin/twill-bench" allreduce -b 1M -e 1M -n 3 >out 2>&1 || fail "4 ranks" "$(cat out)"
+for rank in 0 1 2 3; do
+    events net.$rank.json "all(x['pid'] == $rank for x in e)"
+    events net.$rank.json "all(spans(n) for n in ('allreduce', 'send', 'receive', 'segment', 'wait for peer'))"
+    events net.$rank.json "all(x['dur'] >= 0 for x in e if x['ph'] == 'X') and all(apart(t) for t in tracks())"
+    events net.$rank.json "[x for x in e if x['ph'] == 'C'][-1]['args'] == {'send': 0, 'receive': 0}"
+done
+"$trace" -o all.json net.?.json >out || fail "merging"
+grep -q "^4 ranks, .* clocks agree within 0.0 us" out || fail "clocks of one host" "$(cat out)"
+events all.json "{x['pid'] for x in e} == {0, 1, 2, 3} and len(spans('allreduce')) % 4 == 0"
+expect 1 "all.json: File exists" "$trace" -o all.json net.0.json
+expect 2 "no FILE" "$trace"
+expect 2 "is not a number" "$trace" -n x net.0.json
+expect 1 "not a timeline" "$trace" "$trace"
+
+# Rank 1 sleeps before each call.
+cat >late.c <<'END'
+#include <stdlib.h>
+#include <unistd.h>
+#include "twill.h"
+int main(int argc, char **argv)
+{
+    twill_comm *comm;
+    float x = 1;
+    if (twill_init(&comm) != TWILL_OK)
+        return 1;
+    for (int i = 0; i < 3; i++) {
+        if (twill_comm_rank(comm) == 1)
+            usleep(100000);
+        if (twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM) != TWILL_OK)
+            return 1;
+    }
+    usleep(600000); /* what was written at the next call is more than half a second old */
+    for (int i = 0; i < 100; i++)
+        twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM);
+    if (argc > 1)
+        kill(getpid(), 9);
+    twill_finalize(comm);
+    return 0;
+}
+END
+sed -i '1i #include <signal.h>' late.c
+cc -o late late.c -I"${source:?}/lib" -L"$bin/../lib" -Wl,-rpath,"$bin/../lib" -ltwill || fail "compiling"
+TWILL_TIMELINE=late.json TWILL_REPORT=100 "$bin/twillrun" -n 3 ./late >out 2>&1 || fail "a late rank" "$(cat out)"
+grep -q "% waiting for the last rank.*; rank 1 was last in" out || fail "TWILL_REPORT" "$(cat out)"
+"$trace" --json late.?.json >late.out || fail "a summary"
+python3 - <<'END' || fail "the late rank" "$(cat late.out)"
+import json
+s = json.load(open("late.out"))
+assert s["critical_rank"] == 1 and s["waits"][0]["last_rank"] == 1 and s["waits"][0]["call"] == "allreduce"
+assert s["waits"][0]["seconds"] > 0.1 and s["ranks"][0]["waiting_seconds"] > 0.15 > s["ranks"][1]["waiting_seconds"]
+END
+TWILL_TIMELINE=killed.%r.json "$bin/twillrun" -n 2 ./late killed >/dev/null 2>&1 || true
+events killed.0.json "len(spans('allreduce')) > 3"
+"$trace" killed.?.json | grep -q "clocks unknown" || fail "a timeline without an end"
+head -c 700 late.0.json >cut.json
+"$trace" cut.json >/dev/null || fail "a timeline that was cut"
