@@ -105,7 +105,8 @@ run_stage()
     case $1 in
     clang)
         heading "clang, warnings are errors"
-        CC=clang cmake -G Ninja -S . -B build-clang --log-level=WARNING \
+        # Nothing of this build runs: without optimising, it has the same warnings in a third of the time.
+        CC=clang cmake -G Ninja -S . -B build-clang --log-level=WARNING -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 \
             -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs"
         ;;
     tsan)

@@ -455,5 +455,6 @@ int main(void)
         cmocka_unit_test(test_vanishes),  cmocka_unit_test(test_flush),
         cmocka_unit_test(test_settings),
     };
+    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
