@@ -79,6 +79,7 @@ static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
 {
     return (struct twill_bench_columns){.each = run->options.each,
                                         .overlap = run->options.overlap,
+                                        .times = run->options.times,
                                         .reproducible = run->options.reproducible,
                                         .narrow = run->options.narrow >= 0};
 }
@@ -135,7 +136,11 @@ static void report_step(struct twill_bench_run *run)
         snprintf(name, sizeof(name), "%zu", key);
         twill_bench_print_step_row(stdout, name, &run->step[key], false);
     }
+    const struct twill_bench_timing *step = &run->step[run->list.keys].in_place;
     twill_bench_print_step_row(stdout, "step", &run->step[run->list.keys], run->options.each);
+    if (run->options.times && !run->options.csv)
+        printf("# of the step: wait %.1f us, wire %.1f us, stack %.1f us\n", step->waiting * 1e6,
+               step->wire * 1e6, twill_bench_stack(step) * 1e6);
     fflush(stdout);
     twill_bench_json_step(run);
 }

@@ -18,6 +18,7 @@ enum {
     OPTION_FORM,
     OPTION_VERIFY,
     OPTION_OVERLAP,
+    OPTION_TIMES,
     OPTION_REPRODUCIBLE,
     OPTION_NARROW,
     OPTION_ALGORITHM,
@@ -52,6 +53,7 @@ static const struct option long_options[] = {
     {"form", required_argument, NULL, OPTION_FORM},
     {"verify", no_argument, NULL, OPTION_VERIFY},
     {"overlap", required_argument, NULL, OPTION_OVERLAP},
+    {"times", no_argument, NULL, OPTION_TIMES},
     {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
     {"narrow", required_argument, NULL, OPTION_NARROW},
     {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
@@ -116,6 +118,8 @@ static const char usage[] =
     "for\n"
     "                            as long as it takes alone (with twill_test() or without), "
     "wait\n"
+    "      --times               columns wait wire stack: of the time, waiting for the last rank,\n"
+    "                            for data, and the rest (copying, reducing, sending)\n"
     "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
     "      --narrow TYPE         columns time ratio bytes: as many elements of f16, bf16, f8e4m3\n"
     "                            or f8e5m2 with narrow partial sums, against f32\n"
@@ -315,6 +319,8 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
         return options->csv = true;
     case OPTION_VERIFY:
         return options->verify = true;
+    case OPTION_TIMES:
+        return options->times = true;
     case OPTION_REPRODUCIBLE:
         return options->reproducible = true;
     case OPTION_NARROW:

@@ -40,6 +40,7 @@ struct twill_bench_options {
     bool verify;                /* check every form of the call */
     bool overlap;               /* measure overlap with computing */
     bool tests;                 /* with twill_test() while computing */
+    bool times;                 /* split the time of calls */
     bool reproducible;          /* measure with TWILL_REPRODUCIBLE=1, too */
     int narrow;                 /* measure narrow sums of this type, too; -1: not */
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */

@@ -60,6 +60,10 @@ twill_status twill_bench_call(struct twill_bench_run *run,
                               const struct twill_bench_subject *subject, size_t iteration);
 /* Combine the ranks' times as -a says. */
 twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, size_t n);
+/* Split the seconds into waiting for the last rank, for data, and the rest, by the shares that
+ * these had, on average over the ranks, in all calls since `before` was read. Collective. */
+twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_counters *before,
+                                    struct twill_bench_timing *timing);
 /* Compute the bandwidths from the seconds. */
 void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
                       struct twill_bench_timing *timing);

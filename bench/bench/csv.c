@@ -24,6 +24,8 @@ void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns)
     }
     if (columns.overlap)
         fprintf(out, ",overall_us,compute_us,pure_us,overlap_percent");
+    if (columns.times)
+        fprintf(out, ",wait_us,wire_us,stack_us");
     if (columns.reproducible)
         fprintf(out, ",reproducible_us,reproducible_ratio");
     if (columns.narrow)
@@ -63,6 +65,9 @@ void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
     if (columns.overlap)
         fprintf(out, ",%.6g,%.6g,%.6g,%.6g", timing->overall * 1e6, timing->compute * 1e6,
                 timing->seconds * 1e6, timing->overlap);
+    if (columns.times)
+        fprintf(out, ",%.6g,%.6g,%.6g", timing->waiting * 1e6, timing->wire * 1e6,
+                twill_bench_stack(timing) * 1e6);
     if (columns.reproducible)
         fprintf(out, ",%.6g,%.6g", timing->reproducible * 1e6,
                 timing->seconds > 0 ? timing->reproducible / timing->seconds : 0);

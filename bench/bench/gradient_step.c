@@ -91,11 +91,15 @@ static twill_status time_list(struct twill_bench_run *run, const struct twill_be
     TWILL_BENCH_TRY(time_steps(run, like, 1, 1, NULL));
     for (size_t i = 0; i <= run->list.keys; i++)
         rows[i].in_place.first = run->step_seconds[i];
+    twill_counters before;
+    TWILL_BENCH_TRY(twill_comm_counters(run->comm, &before));
     TWILL_BENCH_TRY(time_steps(run, like, options->iterations, options->aggregate, samples));
     for (size_t i = 0; i <= run->list.keys; i++) {
         rows[i].in_place.seconds = run->step_seconds[i];
         twill_bench_rate(run, rows[i].bytes, &rows[i].in_place);
     }
+    if (options->times)
+        TWILL_BENCH_TRY(twill_bench_split_time(run, &before, &rows[run->list.keys].in_place));
     if (samples != NULL) {
         TWILL_BENCH_TRY(twill_bench_combine(run, samples, options->iterations));
         rows[run->list.keys].in_place.each = twill_bench_statistics(

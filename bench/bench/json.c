@@ -199,6 +199,11 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
         put(object, "i_p99", real(timing->each.p99 * 1e6));
         put(object, "i_cv", real(timing->each.cv));
     }
+    if (timing->waiting + timing->wire > 0) {
+        put(object, "wait", real(timing->waiting * 1e6));
+        put(object, "wire", real(timing->wire * 1e6));
+        put(object, "stack", real(twill_bench_stack(timing) * 1e6));
+    }
     if (timing->reproducible > 0)
         put(object, "reproducible_time", real(timing->reproducible * 1e6));
     if (timing->narrow > 0) {

@@ -274,13 +274,31 @@ static twill_status time_narrow(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
+twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_counters *before,
+                                    struct twill_bench_timing *timing)
+{
+    twill_counters after;
+    TWILL_BENCH_TRY(twill_comm_counters(run->comm, &after));
+    double all = after.seconds - before->seconds;
+    double shares[2] = {all > 0 ? (after.seconds_waiting - before->seconds_waiting) / all : 0,
+                        all > 0 ? (after.seconds_blocked - before->seconds_blocked) / all : 0};
+    TWILL_BENCH_TRY(twill_allreduce(run->comm, shares, shares, 2, TWILL_F64, TWILL_AVG));
+    timing->waiting = shares[0] * timing->seconds;
+    timing->wire = shares[1] * timing->seconds;
+    return TWILL_OK;
+}
+
 static twill_status measure_half(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject,
                                  struct twill_bench_timing *timing)
 {
     *timing = (struct twill_bench_timing){.wrong = -1};
     twill_bench_describe(subject, &run->vectors);
+    twill_counters before;
+    TWILL_BENCH_TRY(twill_comm_counters(run->comm, &before));
     TWILL_BENCH_TRY(time_calls(run, subject, timing));
+    if (run->options.times)
+        TWILL_BENCH_TRY(twill_bench_split_time(run, &before, timing));
     if (run->options.overlap && !subject->in_place)
         TWILL_BENCH_TRY(twill_bench_measure_overlap(run, subject, timing));
     if (run->options.reproducible && !subject->in_place)

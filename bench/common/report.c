@@ -134,6 +134,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "       out-of-place, each                  in-place, each          ");
     if (columns.overlap)
         fprintf(out, "  out-of-place, with computing between");
+    if (columns.times)
+        fprintf(out, "      out-of-place, of which ");
     if (columns.reproducible)
         fprintf(out, "   reproducible");
     if (columns.narrow)
@@ -145,6 +147,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "  %7s  %7s  %7s  %6s", "i_min", "i_max", "i_p99", "i_cv%");
     if (columns.overlap)
         fprintf(out, overlap, "overall", "compute", "pure", "overlap");
+    if (columns.times)
+        fprintf(out, "  %7s  %7s  %7s", "wait", "wire", "stack");
     if (columns.reproducible)
         fprintf(out, "  %7s  %6s", "time", "ratio");
     if (columns.narrow)
@@ -156,11 +160,19 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "  %7s  %7s  %7s  %6s", "(us)", "(us)", "(us)", "(%)");
     if (columns.overlap)
         fprintf(out, overlap, "(us)", "(us)", "(us)", "(%)");
+    if (columns.times)
+        fprintf(out, "  %7s  %7s  %7s", "(us)", "(us)", "(us)");
     if (columns.reproducible)
         fprintf(out, "  %7s  %6s", "(us)", "");
     if (columns.narrow)
         fprintf(out, "  %7s  %6s  %6s", "(us)", "", "ratio");
     fprintf(out, "\n");
+}
+
+double twill_bench_stack(const struct twill_bench_timing *timing)
+{
+    double left = timing->seconds - timing->waiting - timing->wire;
+    return left > 0 ? left : 0;
 }
 
 static void print_half(FILE *out, const struct twill_bench_timing *timing)
@@ -207,6 +219,11 @@ void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
     }
     if (columns.overlap)
         print_overlap(out, &row->out_of_place);
+    if (columns.times) {
+        print_number(out, row->out_of_place.waiting * 1e6, 7);
+        print_number(out, row->out_of_place.wire * 1e6, 7);
+        print_number(out, twill_bench_stack(&row->out_of_place) * 1e6, 7);
+    }
     if (columns.reproducible) {
         double seconds = row->out_of_place.seconds, strict = row->out_of_place.reproducible;
         print_number(out, strict * 1e6, 7);

@@ -51,6 +51,7 @@ struct twill_bench_timing {
     bool missing;                       /* there is no such half */
     /* --overlap: a call with computing between start and wait */
     double overall, compute, overlap; /* seconds, seconds, percent */
+    double waiting, wire;             /* --times: seconds of it for the last rank, for data */
     double reproducible;              /* --reproducible: seconds */
     double narrow, narrow_bytes;      /* --narrow: seconds; bytes sent, of those of the call */
 };
@@ -67,7 +68,7 @@ struct twill_bench_row {
 
 /* Columns beyond those of nccl-tests. */
 struct twill_bench_columns {
-    bool each, overlap, reproducible, narrow;
+    bool each, overlap, times, reproducible, narrow;
 };
 /* Print as comma-separated values: a line of names, then a line per row. */
 void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns);
@@ -76,6 +77,8 @@ void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
 void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
                            struct twill_bench_columns columns);
+/* Return what is left of a call's time beside waiting for the last rank and for data. */
+double twill_bench_stack(const struct twill_bench_timing *timing);
 /* Print the table of a --list step: a row per key, in place, and one for the whole step, which has
  * the columns of `each`. */
 void twill_bench_print_step_header(FILE *out, bool each);

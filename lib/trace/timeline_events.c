@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define OPEN_MOST  256u /* more that overlap are shown as instants */
+#define OPEN_MOST  256u /* of more that overlap, the oldest are shown as instants */
 #define LANES_MOST 32u  /* lanes of one kind; further ones share the last */
 
 /* How a begin and its end are recognised. */
@@ -17,7 +17,8 @@ static const struct row {
     [TWILL_TRACE_CALL_BEGIN] = {TWILL_TRACE_CALL_END, SAME_SEQUENCE},
     [TWILL_TRACE_POINT_BEGIN] = {TWILL_TRACE_POINT_END, SAME_PEER},
     [TWILL_TRACE_WAIT_BEGIN] = {TWILL_TRACE_WAIT_END, SAME_KIND},
-    [TWILL_TRACE_SEGMENT_BEGIN] = {TWILL_TRACE_SEGMENT_END, SAME_SEQUENCE | SAME_PEER},
+    /* On the fast path a segment begins before its call has a number. Its epoch is unique. */
+    [TWILL_TRACE_SEGMENT_BEGIN] = {TWILL_TRACE_SEGMENT_END, SAME_PEER},
     [TWILL_TRACE_SEND_BEGIN] = {TWILL_TRACE_SEND_END, SAME_SEQUENCE | SAME_PEER | SAME_DETAIL},
     [TWILL_TRACE_RECV_BEGIN] = {TWILL_TRACE_RECV_END, SAME_SEQUENCE | SAME_PEER | SAME_DETAIL},
     [TWILL_TRACE_REDUCE_BEGIN] = {TWILL_TRACE_REDUCE_END, SAME_KIND},
@@ -99,12 +100,23 @@ static uint8_t take_lane(struct twill_timeline_open_events *open,
     return lane;
 }
 
+/* Forget an event that has begun, and free its lane. The oldest stay first. */
+static void drop_begun(struct twill_timeline_open_events *open, unsigned i)
+{
+    open->lanes[open->begun[i].kind] &= ~(UINT32_C(1) << open->lane[i]);
+    open->count--;
+    for (; i < open->count; i++) {
+        open->begun[i] = open->begun[i + 1];
+        open->lane[i] = open->lane[i + 1];
+    }
+}
+
 static void begin_event(struct twill_timeline_open_events *open,
                         const struct twill_trace_event *event)
 {
     if (open->count == OPEN_MOST) {
-        add_instant(open, event);
-        return;
+        add_instant(open, &open->begun[0]);
+        drop_begun(open, 0);
     }
     open->lane[open->count] = take_lane(open, event);
     open->begun[open->count++] = *event;
@@ -135,12 +147,9 @@ static bool end_event(struct twill_timeline_open_events *open,
     span.lane = open->lane[i];
     if (begun.kind == TWILL_TRACE_CALL_BEGIN)
         span.detail = (uint8_t)event->detail;
-    open->lanes[begun.kind] &= ~(UINT32_C(1) << open->lane[i]);
-    open->count--;
-    for (; i < open->count; i++) { /* the oldest stay first */
-        open->begun[i] = open->begun[i + 1];
-        open->lane[i] = open->lane[i + 1];
-    }
+    if (begun.kind == TWILL_TRACE_SEGMENT_BEGIN)
+        span.sequence = event->sequence;
+    drop_begun(open, i);
     twill_timeline_add(open->timeline, &span);
     if (begun.kind == TWILL_TRACE_SEND_BEGIN || begun.kind == TWILL_TRACE_RECV_BEGIN) {
         begun.tick = event->tick;

@@ -81,8 +81,17 @@ s = json.load(open("late.out"))
 assert s["critical_rank"] == 1 and s["waits"][0]["last_rank"] == 1 and s["waits"][0]["call"] == "allreduce"
 assert s["waits"][0]["seconds"] > 0.1 and s["ranks"][0]["waiting_seconds"] > 0.15 > s["ranks"][1]["waiting_seconds"]
 END
+events late.0.json "len(spans('allreduce')) == 103 and len(spans('segment')) >= 103"
+events late.0.json "not [x for x in e if x['ph'] == 'i']"
 TWILL_TIMELINE=killed.%r.json "$bin/twillrun" -n 2 ./late killed >/dev/null 2>&1 || true
 events killed.0.json "len(spans('allreduce')) > 3"
 "$trace" killed.?.json | grep -q "clocks unknown" || fail "a timeline without an end"
 head -c 700 late.0.json >cut.json
 "$trace" cut.json >/dev/null || fail "a timeline that was cut"
+
+# twill-bench --times: the three parts are the time.
+"$bin/twillrun" -n 2 "$bin/twill-bench" allreduce -b 64K -e 256K -f 2 --times --csv >out 2>&1 || fail "--times" "$(cat out)"
+awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    { n++; off = $at["time_us"] - $at["wait_us"] - $at["wire_us"] - $at["stack_us"] }
+    off * off > 1e-6 * $at["time_us"] ^ 2 { exit 1 }
+    END { if (n != 3 || !("wire_us" in at)) exit 1 }' out || fail "the parts of --times" "$(cat out)"
