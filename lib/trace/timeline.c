@@ -197,9 +197,21 @@ void twill_timeline_align_again(struct twill_comm *comm)
         t->later = offset;
 }
 
+void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name)
+{
+    if (comm->context->timeline != NULL && comm->trace.user != NULL)
+        twill_timeline_events_name(comm->trace.user, index, name);
+}
+
 void twill_timeline_detach(struct twill_comm *comm)
 {
+    struct twill_timeline *t = comm->context->timeline;
+    if (t == NULL)
+        return; /* the consumer, if there is one, is not ours */
+    pthread_mutex_lock(&t->lock);
+    flush_events(t);
+    pthread_mutex_unlock(&t->lock);
+    twill_timeline_events_free(comm->trace.user);
     comm->trace.consumer = NULL;
-    free(comm->trace.user);
     comm->trace.user = NULL;
 }

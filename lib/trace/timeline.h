@@ -32,6 +32,7 @@ struct twill_timeline_event {
     uint8_t phase, kind; /* enum twill_timeline_phase, enum twill_trace_kind: that of its begin */
     uint8_t lane;        /* of the track: events of one kind that overlap have different ones */
     uint8_t detail;
+    const char *name; /* of the tensor, kept until the communicator is closed, or NULL */
 };
 
 struct twill_timeline;
@@ -44,6 +45,8 @@ void twill_timeline_close(struct twill_timeline *timeline);
 void twill_timeline_attach(struct twill_comm *comm);
 void twill_timeline_align_again(struct twill_comm *comm);
 void twill_timeline_detach(struct twill_comm *comm);
+/* Name tensor number `index` of the sets over a communicator, for the events of it that follow. */
+void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name);
 /* Append an event. Any thread. */
 void twill_timeline_add(struct twill_timeline *timeline, const struct twill_timeline_event *event);
 
@@ -67,5 +70,10 @@ struct twill_timeline_open_events *twill_timeline_events_new(struct twill_timeli
                                                              uint32_t comm);
 /* The consumer of a communicator's trace; user: a struct twill_timeline_open_events. */
 void twill_timeline_consume(void *user, const struct twill_trace_event *event);
+/* Keep a copy of a tensor's name. Not while events come. */
+void twill_timeline_events_name(struct twill_timeline_open_events *open, uint32_t index,
+                                const char *name);
+/* No event of it may be left in the buffer. NULL is allowed. */
+void twill_timeline_events_free(struct twill_timeline_open_events *open);
 
 #endif

@@ -2,7 +2,9 @@
 /* Begins and ends of events become spans on tracks; messages become a counter of bytes. */
 #include "lib/trace/timeline.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define OPEN_MOST  256u /* of more that overlap, the oldest are shown as instants */
 #define LANES_MOST 32u  /* lanes of one kind; further ones share the last */
@@ -30,7 +32,10 @@ static const struct row {
 
 struct twill_timeline_open_events {
     struct twill_timeline *timeline;
+    pthread_mutex_t lock; /* several threads record events of one communicator */
     uint32_t comm;
+    char **name; /* [names] of tensors, or NULL */
+    size_t names;
     unsigned count;
     uint64_t in_flight[2];                  /* bytes to be sent, received */
     uint32_t lanes[TWILL_TRACE_KIND_COUNT]; /* in use, a bit each */
@@ -46,8 +51,35 @@ struct twill_timeline_open_events *twill_timeline_events_new(struct twill_timeli
     if (open != NULL) {
         open->timeline = timeline;
         open->comm = comm;
+        pthread_mutex_init(&open->lock, NULL);
     }
     return open;
+}
+
+void twill_timeline_events_free(struct twill_timeline_open_events *open)
+{
+    if (open == NULL)
+        return;
+    for (size_t i = 0; i < open->names; i++)
+        free(open->name[i]);
+    free(open->name);
+    pthread_mutex_destroy(&open->lock);
+    free(open);
+}
+
+void twill_timeline_events_name(struct twill_timeline_open_events *open, uint32_t index,
+                                const char *name)
+{
+    pthread_mutex_lock(&open->lock);
+    if (index >= open->names) {
+        char **more = realloc(open->name, (index + 1) * sizeof(*more));
+        open->name = more != NULL ? more : open->name;
+        while (more != NULL && open->names <= index)
+            open->name[open->names++] = NULL;
+    }
+    if (index < open->names && open->name[index] == NULL)
+        open->name[index] = strdup(name); /* a name that is given again is kept for old events */
+    pthread_mutex_unlock(&open->lock);
 }
 
 static struct twill_timeline_event event_of(const struct twill_timeline_open_events *open,
@@ -70,6 +102,8 @@ static void add_instant(struct twill_timeline_open_events *open,
                         const struct twill_trace_event *event)
 {
     struct twill_timeline_event added = event_of(open, event, TWILL_TIMELINE_INSTANT);
+    if (event->kind == TWILL_TRACE_TENSOR_READY && event->peer < open->names)
+        added.name = open->name[event->peer];
     twill_timeline_add(open->timeline, &added);
 }
 
@@ -163,10 +197,12 @@ void twill_timeline_consume(void *user, const struct twill_trace_event *event)
     struct twill_timeline_open_events *open = user;
     if (event->kind >= TWILL_TRACE_KIND_COUNT)
         return;
+    pthread_mutex_lock(&open->lock);
     if (rows[event->kind].ends != 0)
         begin_event(open, event);
     else if (!end_event(open, event) &&
              (event->kind == TWILL_TRACE_FAILURE || event->kind == TWILL_TRACE_TENSOR_READY ||
               event->kind == TWILL_TRACE_STEP_END))
         add_instant(open, event);
+    pthread_mutex_unlock(&open->lock);
 }

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#define NAME_MOST 80u /* bytes of a tensor's name */
+
 static const char *const names[TWILL_TRACE_KIND_COUNT] = {
     [TWILL_TRACE_POINT_BEGIN] = "message",     [TWILL_TRACE_WAIT_BEGIN] = "wait for peer",
     [TWILL_TRACE_FAILURE] = "failure",         [TWILL_TRACE_SEGMENT_BEGIN] = "segment",
@@ -49,6 +51,15 @@ static char *put_time(char *to, const char *name, int64_t ns)
     *to++ = (char)('0' + n / 100 % 10);
     *to++ = (char)('0' + n / 10 % 10);
     *to++ = (char)('0' + n % 10);
+    return to;
+}
+
+/* Write a blank and a name that a program has given, as JSON has it. */
+static char *put_name(char *to, const char *name)
+{
+    *to++ = ' ';
+    for (unsigned i = 0; name[i] != '\0' && i < NAME_MOST; i++)
+        *to++ = name[i] == '"' || name[i] == '\\' || (signed char)name[i] < ' ' ? '_' : name[i];
     return to;
 }
 
@@ -126,6 +137,8 @@ size_t twill_timeline_line(char *text, const struct twill_timeline_event *event,
     if (event->kind == TWILL_TRACE_WAIT_BEGIN)
         begin -= (int64_t)event->bytes; /* it had begun so long before */
     char *to = put_text(put_text(text, ",\n{\"name\":\""), event_name(event));
+    if (event->name != NULL)
+        to = put_name(to, event->name);
     to = put_text(to, "\",\"cat\":\"");
     to = put_text(to, event->kind == TWILL_TRACE_CALL_BEGIN ? "call" : event_name(event));
     to = put_text(to, spans ? "\",\"ph\":\"X\",\"pid\":" : "\",\"ph\":\"i\",\"s\":\"p\",\"pid\":");

@@ -3,6 +3,7 @@
 #include "lib/train/gradients.h"
 
 #include "lib/lists.h"
+#include "lib/trace/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +169,8 @@ twill_status twill_gradients_commit(twill_gradients *set)
         return status;
     }
     set->committed = true;
+    for (uint32_t t = 0; t < set->tensors; t++)
+        twill_timeline_name_tensor(set->parent, t, set->tensor[t].name);
     return TWILL_OK;
 }
 

@@ -89,6 +89,40 @@ events killed.0.json "len(spans('allreduce')) > 3"
 head -c 700 late.0.json >cut.json
 "$trace" cut.json >/dev/null || fail "a timeline that was cut"
 
+# The phases of a gradient set, with the names of its tensors.
+cat >set.c <<'END'
+#include "twill_train.h"
+int main(void)
+{
+    static float gradient[3][1000];
+    static const char *const names[] = {"conv", "a \"quoted\" one", "dense"};
+    twill_comm *comm;
+    twill_gradients *set;
+    if (twill_init(&comm) != TWILL_OK || twill_gradients_create(&set, comm, NULL) != TWILL_OK)
+        return 1;
+    for (int i = 0; i < 3; i++) {
+        twill_tensor tensor = {.name = names[i], .count = 1000, .type = TWILL_F32, .gradient = gradient[i]};
+        if (twill_gradients_add(set, &tensor, NULL) != TWILL_OK)
+            return 1;
+    }
+    if (twill_gradients_commit(set) != TWILL_OK)
+        return 1;
+    for (int step = 0; step < 4; step++) {
+        for (int i = 3; i-- > 0;)
+            twill_gradients_ready(set, i);
+        if (twill_gradients_wait_all(set) != TWILL_OK)
+            return 1;
+    }
+    twill_gradients_destroy(set);
+    twill_finalize(comm);
+    return 0;
+}
+END
+cc -o set set.c -I"${source:?}/lib" -L"$bin/../lib" -Wl,-rpath,"$bin/../lib" -ltwill || fail "compiling"
+TWILL_TIMELINE=set.json "$bin/twillrun" -n 2 ./set >out 2>&1 || fail "a gradient set" "$(cat out)"
+events set.1.json "all(sum(x['name'] == 'ready ' + n for x in e) == 4 for n in ('conv', 'a _quoted_ one', 'dense'))"
+events set.1.json "spans('fuse in') and spans('fuse out')"
+
 # twill-bench --times: the three parts are the time.
 "$bin/twillrun" -n 2 "$bin/twill-bench" allreduce -b 64K -e 256K -f 2 --times --csv >out 2>&1 || fail "--times" "$(cat out)"
 awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
