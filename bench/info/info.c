@@ -4,6 +4,7 @@
 #include "bench/common/option_names.h"
 #include "bench/common/report.h"
 #include "bench/info/pages.h"
+#include "bench/info/print_job.h"
 #include "bench/info/print_why.h"
 #include "lib/twill.h"
 
@@ -14,10 +15,11 @@
 
 static const char usage[] =
     "Usage: twill-info [--env] [--memory[=SIZE]]\n"
+    "       twill-info --job PID|NAME [--events N] [--json | --flight-recorder PREFIX]\n"
     "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [narrow] [vector] "
     "[ordered]\n"
     "                  [left] [--world WORLD] [--topology FILE] [--machine NAME]\n"
-    "Show the machine as twill sees it, what it chose and why.\n"
+    "Show the machine as twill sees it, what it chose and why; or what a running job does.\n"
     "\n"
     "      --env            the environment variables: value, default, source and help\n"
     "      --memory[=SIZE]  allocate SIZE (64M) by TWILL_MEMORY, touch it, and ask the kernel "
@@ -25,6 +27,14 @@ static const char usage[] =
     "                       its pages and those shared by the node's ranks are; fails if "
     "they\n"
     "                       should be bound and are not\n"
+    "      --job PID|NAME   what each rank of a job of this user on this host does: the call it "
+    "is\n"
+    "                       in, whom it waits for, and which rank is behind, stopped or dead; the\n"
+    "                       PID of a rank or of the launcher, or the name of the program\n"
+    "      --events N       and the last N events of each rank and communicator (0)\n"
+    "      --json           as JSON\n"
+    "      --flight-recorder PREFIX\n"
+    "                       instead: write PREFIX0, PREFIX1 ... as PyTorch's flight recorder does\n"
     "      --why            which algorithm a call takes: candidates, prices, what was "
     "measured,\n"
     "                       and why others do not apply; buffers of twill_alloc (mapped), of\n"
@@ -51,7 +61,8 @@ static const char usage[] =
 
 struct request {
     bool environment, memory, why;
-    bool elsewhere; /* --why is about another world than this job's */
+    struct twill_job_options job; /* name NULL: not asked for */
+    bool elsewhere;               /* --why is about another world than this job's */
     size_t bytes;
     char question[1024]; /* for --why: as twill_context_why() takes it */
 };
@@ -288,13 +299,43 @@ static int compose_question(struct request *request, char **words,
     return 2;
 }
 
+enum { JOB_NAME, JOB_EVENTS, JOB_JSON, JOB_RECORDER };
+
+/* Read an option of --job. Returns false, after a message, if its value is invalid. */
+static bool read_job_option(struct twill_job_options *job, int option)
+{
+    if (option == JOB_NAME)
+        job->name = optarg;
+    if (option == JOB_JSON)
+        job->json = true;
+    if (option == JOB_RECORDER)
+        job->recorder = optarg;
+    if (option != JOB_EVENTS || twill_bench_parse_number(optarg, 0, 4096, &job->events))
+        return true;
+    fprintf(stderr, "twill-info: --events: '%s' is not a number up to 4096\n", optarg);
+    return false;
+}
+
+/* Complain of options that go with --job if it is not there. */
+static bool lacks_job(const struct twill_job_options *job)
+{
+    if (job->name != NULL || (!job->json && job->recorder == NULL && job->events == 0))
+        return false;
+    fprintf(stderr, "twill-info: --events, --json and --flight-recorder go with --job\n");
+    return true;
+}
+
 static int parse_info(struct request *request, int argc, char **argv)
 {
-    enum { OPTION_ENV = 256, INFO_OPTION_MEMORY, OPTION_WHY, OPTION_NAMED };
+    enum { OPTION_ENV = 256, INFO_OPTION_MEMORY, OPTION_WHY, OPTION_OF_JOB, OPTION_NAMED = 300 };
     static const struct option options[] = {
         {"env", no_argument, NULL, OPTION_ENV},
         {"memory", optional_argument, NULL, INFO_OPTION_MEMORY},
         {"why", no_argument, NULL, OPTION_WHY},
+        {"job", required_argument, NULL, OPTION_OF_JOB + JOB_NAME},
+        {"events", required_argument, NULL, OPTION_OF_JOB + JOB_EVENTS},
+        {"json", no_argument, NULL, OPTION_OF_JOB + JOB_JSON},
+        {"flight-recorder", required_argument, NULL, OPTION_OF_JOB + JOB_RECORDER},
         {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
         {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
         {"machine", required_argument, NULL, OPTION_NAMED + QUESTION_MACHINE},
@@ -318,6 +359,9 @@ static int parse_info(struct request *request, int argc, char **argv)
             return 2;
         request->environment |= letter == OPTION_ENV;
         request->why |= letter == OPTION_WHY;
+        if (letter >= OPTION_OF_JOB && letter < OPTION_NAMED &&
+            !read_job_option(&request->job, letter - OPTION_OF_JOB))
+            return 2;
         if (letter >= OPTION_NAMED) {
             named[letter - OPTION_NAMED] = optarg;
             any = true;
@@ -335,6 +379,8 @@ static int parse_info(struct request *request, int argc, char **argv)
     }
     if (request->why)
         return compose_question(request, argv + optind, named);
+    if (lacks_job(&request->job))
+        return 2;
     if (any)
         fprintf(stderr, "twill-info: --world, --topology and --machine go with --why\n");
     else if (optind < argc)
@@ -370,6 +416,8 @@ int main(int argc, char **argv)
     int mistake = parse_info(&request, argc, argv);
     if (mistake != 0)
         return mistake;
+    if (request.job.name != NULL)
+        return twill_job_print(&request.job);
     static const char *const real_layout[] = {"TWILL_LAYOUT=nodes=;groups=;units=", NULL};
     twill_context *context = NULL;
     twill_status status =

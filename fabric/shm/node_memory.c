@@ -167,6 +167,18 @@ void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
     own->owner = *owner;
 }
 
+bool twill_node_find_trace(struct twill_node *node, size_t bytes)
+{
+    struct twill_layout_line layout = node->area[0]->layout;
+    size_t most = bytes / TWILL_COPIES; /* so that nothing below overflows */
+    if (layout.magic != TWILL_NODE_MAGIC ||
+        layout.area_bytes != page_round(sizeof(struct twill_node_area)) ||
+        layout.shared_bytes > most || layout.channel_bytes > most)
+        return false;
+    node->trace_at = trace_offset(&layout);
+    return bytes >= TWILL_NODE_TRACE_BYTES && node->trace_at <= bytes - TWILL_NODE_TRACE_BYTES;
+}
+
 void *twill_node_trace(const struct twill_node *node, uint32_t l)
 {
     return (unsigned char *)node->area[l] + node->trace_at;

@@ -174,6 +174,9 @@ void twill_node_close(struct twill_node *node);
 /* Write down whose area it is; between attach and conclude. */
 void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
                           const struct twill_node_owner *owner);
+/* Set node->trace_at by what the area of its only rank says, which another process has written.
+ * Returns false if another build has laid it out, or it does not fit `bytes`. */
+bool twill_node_find_trace(struct twill_node *node, size_t bytes);
 /* Return the memory in which local rank l records events, zero at first: lib/trace/trace.h. */
 #define TWILL_NODE_TRACE_BYTES ((size_t)164 << 10)
 void *twill_node_trace(const struct twill_node *node, uint32_t l);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# make_pages.sh DOXYGEN DOXYFILE GUIDE TO: make the man 3 pages of twill.h and twill_train.h in the folder TO, with the date of the page
+# make_pages.sh DOXYGEN DOXYFILE GUIDE TO: make the man 3 pages of the public headers in the folder TO, with the date of the page
 # GUIDE. Doxygen's XML goes to the folder of the Doxyfile.
 set -eu
 here=$(dirname "$0")
@@ -8,4 +8,4 @@ rm -rf "$xml" "$4"
 mkdir -p "$4"
 "$1" "$2"
 awk -v to="$4" -v date="$(grep '^\.Dd' "$3")" -f "$here/read_xml.awk" -f "$here/write_pages.awk" \
-    "$xml"/struct*.xml "$xml"/twill_8h.xml "$xml"/twill__train_8h.xml "$xml"/group*.xml
+    "$xml"/struct*.xml "$xml"/twill_8h.xml "$xml"/twill__job_8h.xml "$xml"/twill__train_8h.xml "$xml"/group*.xml

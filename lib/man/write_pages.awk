@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Write the pages into the folder TO: one for each function with its forms _start and _init, one for each group, and
 # twill.h(3) for all types; other names are links to these.
-# Gradient sets have a header of their own.
-function header_of(name) { return name ~ /^twill_(gradients|train)/ ? "twill_train.h" : "twill.h" }
+# Gradient sets, and jobs from outside, have headers of their own.
+function header_of(name)
+{
+    if (name ~ /^twill_job/) return "twill_job.h"
+    return name ~ /^twill_(gradients|train)/ ? "twill_train.h" : "twill.h"
+}
 
 function start(name, also, what)
 {
@@ -108,5 +112,6 @@ END {
     section("SEE ALSO", ".Xr twill 7\n")
     close(page)
     for (i = 1; i <= n_types; i++) link(types[i], "twill.h")
+    link("twill_job.h", "twill_jobs")
     link("twill_train.h", "twill_training")
 }
