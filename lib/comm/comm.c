@@ -4,6 +4,7 @@
 #include "lib/api/group.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/metrics.h"
 #include "lib/trace/timeline.h"
 #include "lib/trace/trace_calls.h"
 
@@ -120,6 +121,7 @@ void twill_comm_close(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->live, TWILL_GONE, memory_order_relaxed);
     struct twill_context *context = comm->context;
+    twill_metrics_write(context);
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_split_close(comm);
@@ -307,6 +309,7 @@ static twill_status open_members(struct opening *o)
     struct twill_error *error = &comm->error;
     TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
     configure(comm);
+    TWILL_TRY(error, twill_metrics_open(comm->context, error));
     TWILL_TRY(error, twill_agreement_exchange(&o->agreement, offer_members(o), error));
     TWILL_TRY(error, take_number(o));
     if (o->chooses)

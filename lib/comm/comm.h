@@ -160,6 +160,7 @@ struct twill_comm {
     struct twill_comm_usage usage;
     struct twill_time_split split;
     struct twill_trace trace;
+    struct twill_account *account; /* of the last call, if metrics are kept: lib/trace/metrics.h */
 };
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)

@@ -459,6 +459,7 @@ void twill_context_destroy(twill_context *context)
         return;
     }
     twill_progress_stop(context);
+    twill_metrics_close(context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
         if (context->transports.common[t] != NULL)
             context->transports.common[t]->close(context->transports.common[t]);

@@ -26,6 +26,7 @@
 #define TWILL_DESCRIBE_BYTES 256
 
 struct twill_level_info;
+struct twill_metrics;
 struct twill_timeline;
 
 /* The progress thread: lib/exec/progress_thread.c. */
@@ -144,7 +145,8 @@ struct twill_context {
     struct twill_operations operations;
     struct twill_progress progress;
     struct twill_idle_hook idle_hook;
-    const uint64_t *fork_guard; /* the kernel zeroes it in a child */
+    struct twill_metrics *metrics; /* lib/trace/metrics.c; NULL: none are kept */
+    const uint64_t *fork_guard;    /* the kernel zeroes it in a child */
     struct twill_context_notes notes;
     struct twill_timeline *timeline; /* lib/trace/timeline.h; NULL: none */
 };
@@ -161,6 +163,9 @@ static inline void twill_context_unlock(struct twill_context *context)
 /* End a call on the context: keep its error for twill_context_message(). Returns status. */
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
                                    const struct twill_error *error);
+
+/* lib/trace/metrics.c. Free the metrics of a context without communicators. */
+void twill_metrics_close(struct twill_context *context);
 
 /* lib/memory/registration.c. Allocate and free memory for the library, placed as TWILL_MEMORY's
  * second half says. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a communicator's calls goes. */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/comm.h"
+#include "lib/trace/metrics.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -152,6 +152,8 @@ void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64
     if (last.ticks > from && last.rank != comm->rank)
         waiting = twill_min(last.ticks, to) - from;
     twill_counter_add(&split->now.waiting, times * waiting);
+    if (TWILL_UNLIKELY(comm->account != NULL))
+        twill_counter_add(&comm->account->waiting, times * waiting);
     twill_counter_add(&split->now.blocked, times * twill_max(split->idle - idle, waiting));
     if (waiting > 0) {
         twill_counter_add(&split->late[last.rank].calls, times);

@@ -69,6 +69,9 @@ enum twill_variable_scope {
     X(REPORT, USER, "TWILL_REPORT", TWILL_NUMBER, "0", 0, 0, NULL, 0,                              \
       "Calls of a communicator after which its rank 0 prints where the time went, and at the "     \
       "end; 0: never")                                                                             \
+    X(METRICS, USER, "TWILL_METRICS", TWILL_TEXT, "", 0, 0, NULL, 0,                               \
+      "File of counters for Prometheus; %h: host, %p: process, %r: rank, %%: %; without %r the "   \
+      "rank is appended")                                                                          \
     X(LAYOUT, USER, "TWILL_LAYOUT", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "Layout as declared: nodes=2x2;groups=2x1;units=l3=2;topology=FILE, or some of these; 2x2 "  \
       "is nodes=2x2")                                                                              \
@@ -97,6 +100,8 @@ enum twill_variable_scope {
       "Most bytes of a segment with several nodes, and where data is only sent as messages")       \
     X(SPIN, EXPERT, "spin", TWILL_NUMBER, "-1", -1, 1000000000, NULL, 0,                           \
       "Polls before a wait yields the core; -1: adapts to the measured cost of yielding")          \
+    X(METRICS_EVERY, EXPERT, "metrics_every", TWILL_SECONDS, "10", 1, 86400, NULL, 0,              \
+      "Seconds after which a call writes the file of TWILL_METRICS again")                         \
     X(STREAM, EXPERT, "stream", TWILL_BYTES, "0", 0, 0, NULL, 0,                                   \
       "Least bytes of results that are stored past the caches; 0: by the size of the caches")      \
     X(ISA, EXPERT, "isa", TWILL_TEXT, "auto", 0, 0, NULL, 0,                                       \

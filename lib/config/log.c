@@ -14,11 +14,12 @@
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-/* Expand %h, %p, %r and %% of TWILL_LOG_FILE. Returns NULL, or what is wrong with the pattern. */
-static const char *name_file(const struct twill_log *log, const char *pattern, const char *host,
-                             char path[PATH_MAX])
+const char *twill_log_name_file(const struct twill_log *log, const char *pattern,
+                                char path[PATH_MAX])
 {
+    char host[HOST_NAME_MAX + 1] = "";
     size_t used = 0;
+    (void)gethostname(host, sizeof(host) - 1);
     for (const char *at = pattern; *at != '\0' && used < PATH_MAX - 1; at++) {
         char letter = *at == '%' ? *++at : '\0';
         size_t space = PATH_MAX - used;
@@ -49,7 +50,7 @@ twill_status twill_log_open(struct twill_context *context)
         return TWILL_OK;
     if (log->rank < 0 && strstr(pattern, "%r") != NULL)
         return TWILL_OK;
-    const char *wrong = name_file(log, pattern, host, path);
+    const char *wrong = twill_log_name_file(log, pattern, path);
     if (wrong != NULL)
         return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%.60s%s: %s", pattern,
                           strlen(pattern) > 60 ? "..." : "", wrong);

@@ -6,10 +6,15 @@
 
 #include "lib/comm/comm.h"
 
+#include <limits.h>
+
 /* Set the level and open the file of the configuration. Call it again once the rank is known, to
  * open a file with %r in its name. Returns TWILL_ERR_CONFIG if the file cannot be opened. */
 twill_status twill_log_open(struct twill_context *context);
 void twill_log_close(struct twill_context *context);
+/* Expand %h, %p, %r and %% of a file's name. Returns NULL, or what is wrong with the pattern. */
+const char *twill_log_name_file(const struct twill_log *log, const char *pattern,
+                                char path[PATH_MAX]);
 
 /* Log the notes of twill_context_note() since the last call; of the first `common` notes, which all
  * ranks of a node have alike, its first rank at level info and the others at debug. */

@@ -11,8 +11,8 @@
  * Two ranks that exchange the halves of SHARED (plan->alternates) store the shards in opposite
  * orders, so that both write to the same cache lines in turn.
  */
-#include "lib/comm/comm.h"
 #include "lib/lists.h"
+#include "lib/trace/metrics.h"
 
 /* A narrow sum. With TWILL_REPRODUCIBLE its partial results are f32 all the same: where they are
  * rounded depends on the algorithm. */
@@ -234,7 +234,7 @@ twill_status twill_run_lay_out(struct twill_run *run)
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
     twill_run_find_fast_path(run);
-    return TWILL_OK;
+    return run->comm->context->metrics != NULL ? twill_metrics_find_account(run) : TWILL_OK;
 }
 
 /* --- operands -------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "fabric/shm/call_records.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
+#include "lib/trace/metrics.h"
 #include "lib/trace/trace_calls.h"
 
 #include <stdlib.h>
@@ -69,6 +70,8 @@ void twill_request_complete(struct twill_request *request, twill_status status)
     if (!request->is_point) {
         dequeue(request);
         twill_trace_call_end(request, status);
+        if (TWILL_UNLIKELY(request->run.account != NULL))
+            twill_metrics_count(request);
         twill_node_leave_call(comm->node, request->run.sequence);
         comm->split.ended = request->run.sequence;
         comm->split.last = request->run.last;

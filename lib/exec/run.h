@@ -11,6 +11,7 @@
 #include "lib/comm/time_split.h"
 #include "lib/exec/plan.h"
 
+struct twill_account;
 struct twill_comm;
 struct twill_run;
 
@@ -171,6 +172,7 @@ struct twill_run {
     size_t segments, started, finished; /* instances in all, begun and done */
     struct twill_last_entry last;       /* as messages have told */
     struct twill_fast_path fast_path;
+    struct twill_account *account; /* lib/trace/metrics.h; NULL: no metrics are kept */
 };
 
 /* --- lib/exec/layout.c: where everything is --- */
