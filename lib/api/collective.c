@@ -48,7 +48,9 @@ void twill_run_hash_call(struct twill_run *run)
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     if (TWILL_UNLIKELY(run->layout.after != NULL))
         h += hash_of_factor(*run->layout.after);
-    h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
+    run->what = twill_call_what(call);
+    run->bytes = twill_max(run->buffers.side[TWILL_SRC].bytes, run->buffers.side[TWILL_DST].bytes);
+    h ^= (uint64_t)run->what | (uint64_t)call->root << 32;
     run->call_hash = scramble_hash(h);
 }
 

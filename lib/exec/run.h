@@ -164,6 +164,8 @@ struct twill_run {
     struct twill_call summary; /* what ranks compare: has the kind of a created operation, and a
                                   hash of the counts that all ranks know */
     uint64_t call_hash;        /* of the summary */
+    uint32_t what;             /* twill_call_what() of the summary */
+    size_t bytes;              /* of the larger side */
     uint64_t sequence;         /* number of the call on its communicator, from 1 */
     uint32_t signature;        /* call_hash and the hashes of all calls before */
     struct twill_address_exchange exchange;

@@ -77,7 +77,7 @@ twill_status twill_metrics_find_account(struct twill_run *run)
     struct twill_metrics *metrics = context->metrics;
     struct twill_account wanted = {.comm = run->comm->number,
                                    .collective = run->summary.collective};
-    while (twill_run_bytes(run) > classes[wanted.size].most)
+    while (run->bytes > classes[wanted.size].most)
         wanted.size++;
     twill_why_name(&run->plan->choice, wanted.algorithm);
     twill_context_lock(context);
@@ -103,7 +103,7 @@ void twill_metrics_count(struct twill_request *request)
     struct twill_account *account = request->run.account;
     struct twill_metrics *metrics = request->comm->context->metrics;
     twill_counter_add(&account->calls, 1);
-    twill_counter_add(&account->bytes, twill_run_bytes(&request->run));
+    twill_counter_add(&account->bytes, request->run.bytes);
     twill_counter_add(&account->ticks, request->ended - request->ticks);
     request->comm->account = account;
     uint64_t now = twill_now();

@@ -78,7 +78,7 @@ void twill_trace_detail(const struct twill_run *run, enum twill_trace_kind kind,
                                                 .bytes = bytes,
                                                 .sequence = (uint32_t)run->sequence,
                                                 .peer = peer,
-                                                .what = twill_call_what(&run->summary),
+                                                .what = run->what,
                                                 .detail = (uint16_t)detail,
                                                 .kind = (uint8_t)kind});
 }

@@ -9,23 +9,16 @@
  * communicator, whose ring is populated; that of others is as events come. */
 void twill_trace_open(struct twill_comm *comm, bool is_first);
 
-/* Return the larger side of a call in bytes. */
-static inline size_t twill_run_bytes(const struct twill_run *run)
-{
-    const struct twill_side *side = run->buffers.side;
-    return twill_max(side[TWILL_SRC].bytes, side[TWILL_DST].bytes);
-}
-
 static inline void twill_trace_call(const struct twill_request *request, enum twill_trace_kind kind,
                                     uint64_t tick, twill_status status)
 {
     const struct twill_run *run = &request->run;
     twill_trace_emit(&request->comm->trace,
                      (struct twill_trace_event){.tick = tick,
-                                                .bytes = twill_run_bytes(run),
+                                                .bytes = run->bytes,
                                                 .sequence = (uint32_t)run->sequence,
                                                 .peer = TWILL_TRACE_NOBODY,
-                                                .what = twill_call_what(&run->summary),
+                                                .what = run->what,
                                                 .detail = (uint16_t)-status,
                                                 .kind = (uint8_t)kind});
 }
