@@ -14,15 +14,19 @@ static const char *const rule_names[] = {
     [TWILL_OPTIMIZER_ADAM] = "adam", [TWILL_OPTIMIZER_ADAMW] = "adamw",
     [TWILL_OPTIMIZER_LARS] = "lars", [TWILL_OPTIMIZER_LAMB] = "lamb"};
 
-const char *twill_optimizer_name(enum twill_optimizer_rule rule)
+const char *twill_optimizer_name(twill_optimizer_rule rule)
 {
     return (unsigned)rule < TWILL_OPTIMIZER_COUNT ? rule_names[rule] : NULL;
 }
 
-struct twill_optimizer twill_optimizer_defaults(enum twill_optimizer_rule rule)
+void twill_optimizer_defaults(twill_optimizer *optimizer, twill_optimizer_rule rule)
 {
-    struct twill_optimizer o = {
-        .rule = rule, .rate = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
+    twill_optimizer o = {.bytes = sizeof(o),
+                         .rule = rule,
+                         .rate = 1e-3,
+                         .beta1 = 0.9,
+                         .beta2 = 0.999,
+                         .epsilon = 1e-8};
     if (rule == TWILL_OPTIMIZER_ADAGRAD) {
         o.rate = 1e-2;
         o.epsilon = 1e-10;
@@ -35,11 +39,11 @@ struct twill_optimizer twill_optimizer_defaults(enum twill_optimizer_rule rule)
     }
     if (rule == TWILL_OPTIMIZER_LAMB)
         o.epsilon = 1e-6;
-    return o;
+    if (optimizer != NULL)
+        *optimizer = o;
 }
 
-twill_status twill_optimizer_check(const struct twill_optimizer *optimizer,
-                                   struct twill_error *error)
+twill_status twill_optimizer_check(const twill_optimizer *optimizer, struct twill_error *error)
 {
     const double most = 3e38, under_one = 1 - 0x1p-24;
     const struct {
@@ -73,14 +77,14 @@ twill_status twill_optimizer_check(const struct twill_optimizer *optimizer,
     return TWILL_OK;
 }
 
-unsigned twill_optimizer_states(const struct twill_optimizer *optimizer)
+unsigned twill_optimizer_states(const twill_optimizer *optimizer)
 {
     if (optimizer->rule == TWILL_OPTIMIZER_SGD)
         return optimizer->momentum > 0;
     return WITH_MOMENTS >> optimizer->rule & 1 ? 2 : 1;
 }
 
-bool twill_optimizer_takes_norms(enum twill_optimizer_rule rule)
+bool twill_optimizer_takes_norms(twill_optimizer_rule rule)
 {
     return (RULE(LARS) | RULE(LAMB)) >> rule & 1;
 }
@@ -101,7 +105,7 @@ static double power(double base, uint64_t n)
 static struct twill_update_job job_of(const struct twill_kernels *kernels,
                                       const struct twill_optimizer_step *step, float trust)
 {
-    const struct twill_optimizer *o = step->optimizer;
+    const twill_optimizer *o = step->optimizer;
     struct twill_update_job job = {.kernels = kernels->training,
                                    .step = step,
                                    .weights = step->parameter_type == TWILL_F32 ? step->parameter
@@ -112,7 +116,7 @@ static struct twill_update_job job_of(const struct twill_kernels *kernels,
                                    .epsilon = (float)o->epsilon};
     if (o->rule == TWILL_OPTIMIZER_SGD) {
         job.has_momentum = o->momentum > 0;
-        job.nesterov = o->nesterov;
+        job.nesterov = o->nesterov != 0;
         job.undamped = step->step <= 1 ? 1 : (float)(1 - o->dampening);
         job.momentum = (float)o->momentum;
     } else if (o->rule == TWILL_OPTIMIZER_ADAGRAD) {
@@ -211,8 +215,7 @@ double twill_kernels_sum_of_squares(const struct twill_kernels *kernels, twill_t
     return sum_all(&job, threads).weights;
 }
 
-float twill_optimizer_trust(const struct twill_optimizer *optimizer,
-                            struct twill_optimizer_norms norms)
+float twill_optimizer_trust(const twill_optimizer *optimizer, struct twill_optimizer_norms norms)
 {
     double weights = __builtin_sqrt(norms.weights), update = __builtin_sqrt(norms.update);
     if (!(weights > 0) || !(update > 0))

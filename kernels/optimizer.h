@@ -26,65 +26,32 @@
 #define TWILL_OPTIMIZER_H
 
 #include "kernels/kernels.h"
-
-enum twill_optimizer_rule {
-    TWILL_OPTIMIZER_SGD,
-    TWILL_OPTIMIZER_ADAGRAD,
-    TWILL_OPTIMIZER_ADAM,
-    TWILL_OPTIMIZER_ADAMW,
-    TWILL_OPTIMIZER_LARS,
-    TWILL_OPTIMIZER_LAMB,
-    TWILL_OPTIMIZER_COUNT
-};
+#include "lib/twill_train.h" /* twill_optimizer, twill_optimizer_defaults() */
 
 #define TWILL_OPTIMIZER_MAX_STATES 2
 
-/* A rule with its hyperparameters, all finite. Those that the rule does not name above are not
- * read. */
-struct twill_optimizer {
-    enum twill_optimizer_rule rule;
-    double rate;         /* >= 0; may change between steps */
-    double weight_decay; /* >= 0 */
-    /* SGD and LARS */
-    double momentum;  /* 0 <= momentum < 1 */
-    double dampening; /* 0 <= dampening <= 1; SGD only, 0 with nesterov */
-    bool nesterov;    /* SGD only; momentum > 0 */
-    /* Adagrad */
-    double rate_decay; /* >= 0 */
-    /* Adam, AdamW, LAMB */
-    double beta1, beta2; /* 0 <= beta < 1 */
-    double epsilon;      /* 2^-126 .. 1; Adagrad, too: a zero gradient must not divide by zero */
-    /* LARS */
-    double trust_coefficient; /* > 0 */
-};
-
-/* Return the hyperparameters that PyTorch's documentation, for LARS and LAMB the papers, have as
- * defaults. */
-struct twill_optimizer twill_optimizer_defaults(enum twill_optimizer_rule rule);
-
 /* Return "sgd", "adagrad", "adam", "adamw", "lars" or "lamb"; NULL for other values. */
-const char *twill_optimizer_name(enum twill_optimizer_rule rule);
+const char *twill_optimizer_name(twill_optimizer_rule rule);
 
 /* Check that the hyperparameters are in range. On failure returns TWILL_ERR_ARGUMENT, with a
  * message that names the first that is not. */
-twill_status twill_optimizer_check(const struct twill_optimizer *optimizer,
-                                   struct twill_error *error);
+twill_status twill_optimizer_check(const twill_optimizer *optimizer, struct twill_error *error);
 
 /* Return how many f32 values of state the rule has for each parameter, 0..2. Weights in f32 beside
  * narrow parameters are not among them. Every state starts as zeros (Adagrad's may start as any
  * value >= 0). */
-unsigned twill_optimizer_states(const struct twill_optimizer *optimizer);
+unsigned twill_optimizer_states(const twill_optimizer *optimizer);
 
 /* Return whether a step takes two passes: twill_optimizer_norms(), then twill_optimizer_update()
  * with a trust ratio. */
-bool twill_optimizer_takes_norms(enum twill_optimizer_rule rule);
+bool twill_optimizer_takes_norms(twill_optimizer_rule rule);
 
 /* One step of one range of parameters, such as a tensor's part of a shard. Pointers need only be
  * aligned to the element; no two arrays overlap, except that a gradient may be a second name for
  * another gradient. */
 struct twill_optimizer_step {
-    const struct twill_optimizer *optimizer; /* within range: twill_optimizer_check() */
-    uint64_t step;                           /* t: 1 for the first */
+    const twill_optimizer *optimizer; /* within range: twill_optimizer_check() */
+    uint64_t step;                    /* t: 1 for the first */
 
     /* Gradients */
     twill_type gradient_type;    /* TWILL_F32, TWILL_F16 or TWILL_BF16 */
@@ -123,8 +90,7 @@ struct twill_optimizer_norms twill_optimizer_norms(const struct twill_kernels *k
 
 /* Return the trust ratio from the norms of a whole tensor: 1 if a norm is zero, as in the papers'
  * code. */
-float twill_optimizer_trust(const struct twill_optimizer *optimizer,
-                            struct twill_optimizer_norms norms);
+float twill_optimizer_trust(const twill_optimizer *optimizer, struct twill_optimizer_norms norms);
 
 /* Return the sum of the squares of f32, f16 or bf16 elements in f64, for clipping and norms. NaN or
  * infinity if an element is. Elements are summed in 32 interleaved lanes for each of up to 64

@@ -46,7 +46,7 @@ TWILL_INLINE void add_to_moments(const struct twill_update_job *job, vector_f32 
 }
 
 /* Update a register of weights and states. `rule` is a constant. */
-TWILL_INLINE void apply_rule(const struct twill_update_job *job, enum twill_optimizer_rule rule,
+TWILL_INLINE void apply_rule(const struct twill_update_job *job, twill_optimizer_rule rule,
                              vector_f32 g, vector_f32 *w, vector_f32 *a, vector_f32 *b)
 {
     const vector_f32 rate = splat_f32(job->rate), momentum = splat_f32(job->momentum);
@@ -83,7 +83,7 @@ TWILL_INLINE void apply_rule(const struct twill_update_job *job, enum twill_opti
 }
 
 /* Update a batch. `rule`, `registers` and n == 0 are constants. */
-TWILL_INLINE void update_batch(const struct twill_update_job *job, enum twill_optimizer_rule rule,
+TWILL_INLINE void update_batch(const struct twill_update_job *job, twill_optimizer_rule rule,
                                size_t at, unsigned registers, size_t n)
 {
     const struct twill_optimizer_step *step = job->step;
@@ -116,7 +116,7 @@ TWILL_INLINE void update_batch(const struct twill_update_job *job, enum twill_op
 #define UPDATE(NOUN, stem)                                                                         \
     static void update_##stem(const struct twill_update_job *job, size_t first, size_t count)      \
     {                                                                                              \
-        const enum twill_optimizer_rule rule = TWILL_OPTIMIZER_##NOUN;                             \
+        const twill_optimizer_rule rule = TWILL_OPTIMIZER_##NOUN;                                  \
         size_t at = first, end = first + count, batch = TWILL_STEP_REGISTERS * STEP_LANES;         \
         for (; end - at >= batch; at += batch)                                                     \
             update_batch(job, rule, at, TWILL_STEP_REGISTERS, 0);                                  \
@@ -191,9 +191,8 @@ SQUARES(BF16, bf16)
 
 /* Add the squares of a register's weights and of its update (the gradient, or LAMB's direction).
  * `rule` is a constant. n: elements in it, 0 for all. */
-TWILL_INLINE void norms_of_register(const struct twill_update_job *job,
-                                    enum twill_optimizer_rule rule, size_t at, size_t n,
-                                    vector_f64 *weights, vector_f64 *update)
+TWILL_INLINE void norms_of_register(const struct twill_update_job *job, twill_optimizer_rule rule,
+                                    size_t at, size_t n, vector_f64 *weights, vector_f64 *update)
 {
     const struct twill_optimizer_step *step = job->step;
     vector_f32 g[1], w = fetch_f32(job->weights, at, n);
@@ -209,9 +208,8 @@ TWILL_INLINE void norms_of_register(const struct twill_update_job *job,
     add_square(update, g[0]);
 }
 
-TWILL_INLINE struct twill_optimizer_norms norms_of(const struct twill_update_job *job,
-                                                   enum twill_optimizer_rule rule, size_t first,
-                                                   size_t count)
+TWILL_INLINE struct twill_optimizer_norms
+norms_of(const struct twill_update_job *job, twill_optimizer_rule rule, size_t first, size_t count)
 {
     const unsigned registers = SQUARE_REGISTERS;
     struct square_lanes weights = {0}, update = {0};

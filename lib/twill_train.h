@@ -76,13 +76,15 @@ typedef struct twill_gradients_options {
 
 /** \brief A tensor to be registered. */
 typedef struct twill_tensor {
-    const char *name;       /**< unique in the set, not empty; copied */
-    size_t count;           /**< elements, at least 1 */
-    twill_type type;        /**< type of the gradient */
-    void *gradient;         /**< memory of `count` elements, which stays allocated until the set is
-                                 destroyed; NULL: the set provides it, and no copy is ever made */
-    const void *parameters; /**< NULL, or memory of `count` elements of the type, compared by
-                                 twill_gradients_check() */
+    const char *name; /**< unique in the set, not empty; copied */
+    size_t count;     /**< elements, at least 1 */
+    twill_type type;  /**< type of the gradient */
+    void *gradient;   /**< memory of `count` elements, which stays allocated until the set is
+                           destroyed; NULL: the set provides it, and no copy is ever made */
+    void *parameters; /**< NULL, or memory of `count` elements of the type, which stays
+                           allocated until the set is destroyed: compared by
+                           twill_gradients_check(), and written by a set with an optimizer,
+                           which provides the memory if this is NULL */
     int priority;     /**< ::TWILL_BUCKETS_BY_PRIORITY: lower numbers first. Usually the index, as
                            the first layers are needed first by the next forward pass */
     int uncompressed; /**< 1: never compressed, as suits biases, norms and embeddings */
@@ -99,9 +101,45 @@ typedef struct twill_gradients_counters {
     uint64_t bytes_converted; /**< bytes of gradients encoded, and decoded */
     uint64_t buckets;         /**< buckets at present */
     uint64_t agreements;      /**< exchanges that decided the order (::TWILL_BUCKETS_BY_PRIORITY) */
+    uint64_t state_bytes;     /**< optimizer state on this rank, master weights included */
     double seconds_exposed;   /**< time spent waiting in twill_gradients_wait(),
                                    twill_gradients_wait_all() and twill_gradients_ready() */
 } twill_gradients_counters;
+
+/** \brief Rules that update parameters. Formulae are those of PyTorch's documentation
+ * (torch.optim), in f32; for LARS and LAMB of the papers. w is the weight, g the gradient, t the
+ * step from 1. */
+typedef enum twill_optimizer_rule {
+    TWILL_OPTIMIZER_SGD = 0, /**< g += decay w; b = momentum b + (1 - dampening) g (at first g);
+                                  w -= rate (nesterov ? g + momentum b : b) */
+    TWILL_OPTIMIZER_ADAGRAD, /**< g += decay w; s += g g;
+                                  w -= rate / (1 + (t - 1) rate_decay) g / (sqrt(s) + epsilon) */
+    TWILL_OPTIMIZER_ADAM,    /**< g += decay w, then m = beta1 m + (1 - beta1) g,
+                                  v = beta2 v + (1 - beta2) g g, both divided by 1 - beta^t;
+                                  w -= rate m / (sqrt(v) + epsilon) */
+    TWILL_OPTIMIZER_ADAMW,   /**< w -= rate decay w; then as Adam without decay */
+    TWILL_OPTIMIZER_LARS,    /**< b = momentum b + rate trust (g + decay w); w -= b;
+                                  trust = trust_coefficient |w| / (|g| + decay |w|) of the tensor */
+    TWILL_OPTIMIZER_LAMB,    /**< u = Adam's m / (sqrt(v) + epsilon) + decay w;
+                                  w -= rate |w| / |u| u, norms of the tensor */
+    TWILL_OPTIMIZER_COUNT
+} twill_optimizer_rule;
+
+/** \brief A rule and its hyperparameters. Fill with twill_optimizer_defaults(), then change
+ * members. Those that the rule does not name are not read. */
+typedef struct twill_optimizer {
+    size_t bytes; /**< sizeof(twill_optimizer), set by the defaults */
+    twill_optimizer_rule rule;
+    double rate;              /**< learning rate, from 0 */
+    double weight_decay;      /**< from 0 */
+    double momentum;          /**< SGD, LARS: 0 <= momentum < 1 */
+    double dampening;         /**< SGD: 0 to 1, 0 with nesterov */
+    int nesterov;             /**< SGD: 0 or 1; needs momentum */
+    double rate_decay;        /**< Adagrad: from 0 */
+    double beta1, beta2;      /**< Adam, AdamW, LAMB: 0 <= beta < 1 */
+    double epsilon;           /**< Adagrad, Adam, AdamW, LAMB: 2^-126 to 1 */
+    double trust_coefficient; /**< LARS: above 0 */
+} twill_optimizer;
 
 /** \defgroup twill_training Gradient sets
  *
@@ -120,6 +158,31 @@ TWILL_API twill_status twill_gradients_create(twill_gradients **set, twill_comm 
  *  the next 1 and so on; \p index, unless NULL, receives it. */
 TWILL_API twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tensor,
                                            int *index);
+/** \brief Fill an optimizer with the rule's defaults: those of PyTorch; for LARS and LAMB of the
+ *  papers. Local. */
+TWILL_API void twill_optimizer_defaults(twill_optimizer *optimizer, twill_optimizer_rule rule);
+/** \brief Make the set update parameters, instead of returning reduced gradients. Local; all ranks
+ * pass the same values.
+ *
+ * Each bucket is reduce-scattered, every rank updates its shard, of which alone it keeps optimizer
+ * state, and the parameters are all-gathered. Tensors are f32, or f16 or bf16 with master weights
+ * in f32. From twill_gradients_ready() until it is waited for, a tensor's parameters, too, belong
+ * to the set; then they are updated, with the same bits on every rank, and its gradient is
+ * undefined. Parameters that the caller provides must be set before the first
+ * twill_gradients_ready(), those of the set after the commit; all ranks set the same ones.
+ *
+ * Between steps after the commit it changes hyperparameters, such as the rate, but neither the rule
+ * nor whether there is momentum. */
+TWILL_API twill_status twill_gradients_set_optimizer(twill_gradients *set,
+                                                     const twill_optimizer *optimizer);
+/** \brief Return the parameters of a tensor of a set with an optimizer, the caller's or the set's
+ *  (zeros after the commit); NULL for an unknown index, before the commit or without an optimizer.
+ *  Any thread may call it. */
+TWILL_API void *twill_gradients_parameters(const twill_gradients *set, int index);
+/** \brief Take master weights from the parameters again at the next step, after the caller has
+ *  changed f16 or bf16 parameters between steps. (Changed f32 parameters need no call.) Local, on
+ *  all ranks. */
+TWILL_API twill_status twill_gradients_reload(twill_gradients *set);
 /** \brief End the registration. Collective: ranks compare options and names, counts, types,
  *  priorities and order of the tensors; a difference is ::TWILL_ERR_MISMATCH on all ranks, and the
  *  message names the tensor and the ranks. */

@@ -17,11 +17,11 @@ static bool is_never_fused(const struct twill_gradients *set,
 
 static twill_status make_operation(struct twill_gradients *set, twill_type type, twill_op *op)
 {
-    *op = set->options.op;
+    *op = set->update != NULL ? TWILL_SUM : set->options.op; /* an update divides the sum */
     if (set->options.scale == 1)
         return TWILL_OK;
     double factor = set->options.scale;
-    if (set->options.op == TWILL_AVG)
+    if (*op == TWILL_AVG)
         factor /= twill_comm_size(set->parent);
     float single = (float)factor;
     const void *value = type == TWILL_F64 ? (const void *)&factor : (const void *)&single;

@@ -41,7 +41,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 static twill_status find_difference(struct twill_gradients *set, const uint64_t *hash, size_t n,
                                     size_t *found)
 {
-    uint64_t *bounds = malloc(2 * n * sizeof(*bounds));
+    uint64_t *bounds = calloc(2 * n, sizeof(*bounds));
     if (bounds == NULL)
         return check_call(set, TWILL_FAIL(&set->error, TWILL_ERR_MEMORY,
                                           "out of memory to compare %zu tensors", n));
@@ -129,7 +129,15 @@ static uint64_t hash_of_options(const struct twill_gradients *set)
                                (uint64_t)o->compression_automatic,
                                (uint64_t)o->error_feedback};
     const double factors[] = {o->scale, o->compression_ratio, o->compression_threshold};
-    return hash_bytes(hash_bytes(1, values, sizeof(values)), factors, sizeof(factors));
+    uint64_t hash = hash_bytes(hash_bytes(1, values, sizeof(values)), factors, sizeof(factors));
+    if (set->update == NULL)
+        return hash;
+    const twill_optimizer *u = &set->update->optimizer;
+    const double rates[] = {u->rate,      u->weight_decay, u->momentum,
+                            u->dampening, u->rate_decay,   u->beta1,
+                            u->beta2,     u->epsilon,      u->trust_coefficient};
+    const uint64_t rule[] = {(uint64_t)u->rule, u->nesterov != 0};
+    return hash_bytes(hash_bytes(hash, rates, sizeof(rates)), rule, sizeof(rule));
 }
 
 static void describe_options(const struct twill_gradients *set, char text[DESCRIBED_BYTES])
@@ -142,6 +150,10 @@ static void describe_options(const struct twill_gradients *set, char text[DESCRI
              o->segment_bytes, (int)o->order, o->autotune, o->check_every,
              twill_compression_name(o->compression), o->compression_ratio, o->compression_threshold,
              o->compression_automatic, o->error_feedback);
+    if (set->update != NULL) {
+        const twill_optimizer *u = &set->update->optimizer;
+        append(text, DESCRIBED_BYTES, ", %s, rate %g", twill_optimizer_name(u->rule), u->rate);
+    }
 }
 
 static uint64_t hash_of_tensor(const struct twill_train_tensor *tensor)
@@ -208,14 +220,18 @@ twill_status twill_gradients_compare_parameters(struct twill_gradients *set)
     for (size_t t = 0; t < n; t++) {
         const struct twill_train_tensor *tensor = &set->tensor[t];
         const void *data = tensor->parameters;
-        hash[t] =
-            hash_bytes(3, data != NULL ? data : twill_gradients_memory(set, (int)t), tensor->bytes);
+        if (data == NULL && set->update != NULL)
+            data = twill_update_parameters(set, (uint32_t)t);
+        else if (data == NULL)
+            data = twill_gradients_memory(set, (int)t);
+        hash[t] = hash_bytes(3, data, tensor->bytes);
     }
     twill_status status = find_difference(set, hash, n, &found);
     if (status == TWILL_OK && found < n) {
         snprintf(text, sizeof(text), "hash %016llx", (unsigned long long)hash[found]);
         snprintf(what, sizeof(what), "the %s of tensor '%.80s' after step %llu",
-                 set->tensor[found].parameters != NULL ? "parameters" : "gradient",
+                 set->tensor[found].parameters != NULL || set->update != NULL ? "parameters"
+                                                                              : "gradient",
                  set->tensor[found].name, (unsigned long long)set->usage.steps);
         status = explain_difference(set, what, text);
     }

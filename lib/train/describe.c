@@ -3,6 +3,7 @@
 #include "lib/train/gradients.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* How the set compresses, if it does. */
 static void describe_compression(const struct twill_gradients *set, char *text, size_t bytes)
@@ -39,6 +40,11 @@ static void describe_options(const struct twill_gradients *set, char *text, size
              tuning->candidates == 0            ? ""
              : tuning->at == tuning->candidates ? "; autotuned"
                                                 : "; autotuning");
+    size_t used = strlen(text);
+    if (set->update != NULL)
+        snprintf(text + used, bytes - used, "; %s on shards, rate %g, %zu bytes of state here",
+                 twill_optimizer_name(set->update->optimizer.rule), set->update->optimizer.rate,
+                 set->update->state_bytes);
 }
 
 static void describe_bucket(const struct twill_gradients *set, uint32_t b, char *text, size_t bytes)

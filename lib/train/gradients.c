@@ -142,6 +142,8 @@ static twill_status commit_set(struct twill_gradients *set)
     TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));
     TWILL_TRY(&set->error, twill_gradients_place(set));
     TWILL_TRY(&set->error, twill_compressor_open(set));
+    if (set->update != NULL)
+        TWILL_TRY(&set->error, twill_update_open(set));
     TWILL_TRY(&set->error, twill_autotuning_begin(set));
     return twill_gradients_prepare(set);
 }
@@ -212,6 +214,8 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
         .bytes_converted = atomic_load_explicit(&usage->bytes_converted, memory_order_relaxed),
         .buckets = set->buckets,
         .agreements = twill_counter_read(&usage->agreements)};
+    if (set->update != NULL)
+        counters->state_bytes = set->update->state_bytes;
     if (set->lane.comm != NULL)
         counters->seconds_exposed = twill_comm_seconds(
             set->lane.comm, atomic_load_explicit(&usage->ticks_exposed, memory_order_relaxed));
@@ -223,9 +227,9 @@ static void finish(struct twill_gradients *set)
 {
     twill_status status = TWILL_OK;
     twill_lane_lock(&set->lane);
-    while (status == TWILL_OK && !set->broken && set->lane.flights > 0) {
+    while (status == TWILL_OK && !set->broken && twill_lane_is_busy(set)) {
         status = twill_lane_advance(set);
-        if (status == TWILL_OK && set->lane.flights > 0)
+        if (status == TWILL_OK && twill_lane_is_busy(set))
             status = twill_lane_wait(set, UINT64_MAX);
     }
     atomic_store(&set->lane.locked, false);
@@ -242,6 +246,7 @@ void twill_gradients_destroy(twill_gradients *set)
     twill_compressor_close(set);
     twill_gradients_free_buckets(set);
     twill_lane_close(set);
+    twill_update_close(set);
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         (void)twill_free(set->context, set->arena[type].memory);
         if (set->arena[type].op >= TWILL_OP_CREATED)

@@ -13,6 +13,7 @@
 #include "lib/comm/comm.h"
 #include "lib/train/compress.h"
 #include "lib/train/lane.h"
+#include "lib/train/update.h"
 #include "lib/twill_train.h"
 
 #define TWILL_BUCKET_ALIGN 64u        /* bytes: where tensors begin in an arena */
@@ -27,8 +28,9 @@ struct twill_train_tensor {
     size_t count, bytes;
     twill_type type;
     int priority;
-    unsigned char *own; /* the caller's memory; NULL: the tensor is in the set's */
-    const void *parameters;
+    unsigned char *own;      /* the caller's memory; NULL: the tensor is in the set's */
+    void *parameters;        /* the caller's, or NULL */
+    size_t parameter_place;  /* as place, in the arena of parameters */
     bool raw;                /* never compressed */
     size_t residual;         /* of one that may be: index into the set's residuals */
     size_t place;            /* offset in the arena of its type; SIZE_MAX: it has no place there */
@@ -104,6 +106,7 @@ struct twill_gradients {
     uint32_t buckets;
     _Atomic uint32_t step; /* complete ones */
     struct twill_lane lane;
+    struct twill_update *update; /* NULL: the set has no optimizer */
     struct twill_autotuning autotuning;
     struct twill_compressor compressor;
     struct twill_gradients_usage usage;
@@ -126,6 +129,14 @@ twill_status twill_gradients_refuse(struct twill_gradients *set, const char *fil
 
 /* Divide the tensors into buckets and prepare their reductions. Collective, between steps. */
 twill_status twill_gradients_prepare(struct twill_gradients *set);
+
+/* --- lib/train/lane.c --- */
+
+/* Create a communicator of the parent's ranks. The parent's message explains a failure. */
+twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made);
+/* Return the elements of a bucket's segments, or units of its codes; the last one may have less.
+ */
+size_t twill_bucket_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);
 
 /* --- lib/train/settings.c --- */
 

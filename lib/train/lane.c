@@ -14,8 +14,7 @@
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
-/* Create a communicator of the parent's ranks. The parent's message explains a failure. */
-static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
+twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made)
 {
     twill_status status = twill_comm_dup(made, set->parent);
     if (status != TWILL_OK)
@@ -25,9 +24,9 @@ static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 
 twill_status twill_lane_open(struct twill_gradients *set)
 {
-    TWILL_TRY(&set->error, duplicate(set, &set->lane.comm));
+    TWILL_TRY(&set->error, twill_gradients_duplicate(set, &set->lane.comm));
     if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
-        TWILL_TRY(&set->error, duplicate(set, &set->lane.order_comm));
+        TWILL_TRY(&set->error, twill_gradients_duplicate(set, &set->lane.order_comm));
     return TWILL_OK;
 }
 
@@ -38,12 +37,24 @@ void twill_lane_close(struct twill_gradients *set)
     set->lane.comm = set->lane.order_comm = NULL;
 }
 
+size_t twill_bucket_segment(const struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    size_t bytes = set->options.segment_bytes;
+    if (set->options.order != TWILL_BUCKETS_BY_PRIORITY)
+        return bucket->wire.used ? bucket->wire.units : bucket->count;
+    if (bucket->wire.used)
+        return twill_wire_units(set, bytes);
+    return twill_max(bytes / twill_type_size(bucket->type), 1);
+}
+
 /* Prepare the reduction of `count` elements of a bucket, or units of its codes, from `from` on. */
 static twill_status prepare_segment(struct twill_gradients *set, const struct twill_bucket *bucket,
                                     size_t from, size_t count, twill_request **request)
 {
     if (bucket->wire.used)
         return twill_wire_request(set, bucket, from, count, request);
+    if (set->update != NULL)
+        return twill_update_init_reduction(set, bucket, from, count, request);
     unsigned char *at = bucket->memory + from * twill_type_size(bucket->type);
     return twill_allreduce_init(set->lane.comm, at, at, count, bucket->type, bucket->op, request);
 }
@@ -51,11 +62,8 @@ static twill_status prepare_segment(struct twill_gradients *set, const struct tw
 /* Prepare the reductions of a bucket's segments. */
 static twill_status prepare_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    size_t bytes = set->options.segment_bytes, width = twill_type_size(bucket->type),
-           whole = bucket->wire.used ? bucket->wire.units : bucket->count, most = whole;
-    if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
-        most = bucket->wire.used ? twill_wire_units(set, bytes) : twill_max(bytes / width, 1);
-    size_t segments = (whole + most - 1) / most;
+    size_t whole = bucket->wire.used ? bucket->wire.units : bucket->count,
+           most = twill_bucket_segment(set, bucket), segments = (whole + most - 1) / most;
     if (segments > UINT32_MAX)
         return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT, "a bucket of %zu segments", segments);
     bucket->request = calloc(segments, sizeof(twill_request *));
@@ -87,7 +95,7 @@ twill_status twill_lane_prepare(struct twill_gradients *set)
     }
     if (lane->order_comm != NULL)
         TWILL_TRY(&set->error, twill_priority_prepare(set));
-    return TWILL_OK;
+    return set->update != NULL ? twill_update_prepare(set) : TWILL_OK;
 }
 
 void twill_lane_unprepare(struct twill_gradients *set)
@@ -101,6 +109,8 @@ void twill_lane_unprepare(struct twill_gradients *set)
         bucket->request = NULL;
     }
     twill_priority_unprepare(set);
+    if (set->update != NULL)
+        twill_update_unprepare(set);
     free(lane->order);
     free(lane->flight);
     lane->order = NULL;
@@ -192,7 +202,11 @@ static twill_status collect(struct twill_gradients *set)
         twill_status status = twill_wait(&bucket->request[flight->segment]);
         if (status != TWILL_OK)
             return twill_gradients_fail(set, lane->comm, status);
-        bucket->ended++;
+        lane->collected++;
+        if (set->update != NULL)
+            twill_update_queue(set, flight->bucket, flight->segment);
+        else
+            bucket->ended++;
         lane->oldest = (lane->oldest + 1) % lane->flights_most;
         lane->flights--;
     }
@@ -221,16 +235,25 @@ twill_status twill_lane_advance(struct twill_gradients *set)
     if (set->broken)
         return TWILL_ERR_BROKEN;
     TWILL_TRY(&set->error, collect(set));
+    if (set->update != NULL)
+        TWILL_TRY(&set->error, twill_update_advance(set));
     return lane->order_comm != NULL ? twill_priority_advance(set) : start_in_order(set);
+}
+
+bool twill_lane_is_busy(const struct twill_gradients *set)
+{
+    return set->lane.flights > 0 || twill_update_is_busy(set);
 }
 
 twill_status twill_lane_progress(struct twill_gradients *set)
 {
     struct twill_lane *lane = &set->lane;
     TWILL_TRY(&set->error, twill_lane_advance(set));
-    if (lane->flights == 0 && !lane->exchanging)
+    if (!twill_lane_is_busy(set) && !lane->exchanging)
         return TWILL_OK;
-    struct twill_comm *comm = lane->flights > 0 ? lane->comm : lane->order_comm;
+    struct twill_comm *comm = lane->flights > 0           ? lane->comm
+                              : twill_update_is_busy(set) ? set->update->comm
+                                                          : lane->order_comm;
     twill_status status = twill_comm_acquire(comm, "twill_gradients_test");
     if (status == TWILL_OK) {
         status = twill_comm_progress(comm); /* also of the context's other communicators */
@@ -246,15 +269,17 @@ twill_status twill_lane_progress(struct twill_gradients *set)
 /* What ends a wait. */
 struct awaited {
     const struct twill_lane *lane;
-    const struct twill_request *oldest, *exchange; /* or NULL */
+    const struct twill_request *any[4]; /* or NULL: the oldest reduction, the exchange, a gather of
+                                           parameters, one of norms */
 };
 
 static bool has_arrived(const void *of)
 {
     const struct awaited *awaited = of;
-    return atomic_load_explicit(&awaited->lane->wanted, memory_order_acquire) ||
-           (awaited->oldest != NULL && twill_request_done(awaited->oldest)) ||
-           (awaited->exchange != NULL && twill_request_done(awaited->exchange));
+    bool any = atomic_load_explicit(&awaited->lane->wanted, memory_order_acquire);
+    for (size_t i = 0; !any && i < TWILL_ARRAY_LENGTH(awaited->any); i++)
+        any = awaited->any[i] != NULL && twill_request_done(awaited->any[i]);
+    return any;
 }
 
 /* Wait for another thread, or for the time of the next exchange; other communicators of the
@@ -286,11 +311,16 @@ static twill_status wait_for_thread(struct twill_gradients *set, uint64_t deadli
 twill_status twill_lane_wait(struct twill_gradients *set, uint64_t deadline)
 {
     struct twill_lane *lane = &set->lane;
-    struct awaited awaited = {lane, oldest_request(set),
-                              lane->exchanging ? twill_request_find(lane->exchange) : NULL};
-    if (awaited.oldest == NULL && awaited.exchange == NULL)
+    struct awaited awaited = {lane,
+                              {oldest_request(set),
+                               lane->exchanging ? twill_request_find(lane->exchange) : NULL,
+                               twill_update_gather_awaited(set), twill_update_norms_awaited(set)}};
+    struct twill_comm *comm = awaited.any[0] != NULL                             ? lane->comm
+                              : awaited.any[2] != NULL || awaited.any[3] != NULL ? set->update->comm
+                              : awaited.any[1] != NULL                           ? lane->order_comm
+                                                                                 : NULL;
+    if (comm == NULL)
         return wait_for_thread(set, deadline);
-    struct twill_comm *comm = awaited.oldest != NULL ? lane->comm : lane->order_comm;
     twill_status status = twill_comm_acquire(comm, "twill_gradients_wait");
     if (status == TWILL_OK) {
         if (!has_arrived(&awaited) && !comm->broken)

@@ -32,6 +32,7 @@ struct twill_lane {
     uint32_t next;   /* TWILL_BUCKETS_BACKWARD: index into order of the next to start */
     struct twill_lane_flight *flight; /* [flights_most] a queue: under way, oldest first */
     uint32_t flights_most, oldest, flights;
+    uint32_t collected; /* reductions, and all-gathers of parameters */
 
     /* TWILL_BUCKETS_BY_PRIORITY: an exchange of which buckets are ready here. */
     uint64_t *ready, *agreed; /* [words] one bit a bucket: of this rank, of all ranks */
@@ -60,6 +61,8 @@ void twill_lane_kick(struct twill_gradients *set);
 twill_status twill_lane_advance(struct twill_gradients *set);
 /* Advance the lane and the reductions under way, once. The lane is locked. */
 twill_status twill_lane_progress(struct twill_gradients *set);
+/* Return whether a reduction or an update is under way. The lane is locked. */
+bool twill_lane_is_busy(const struct twill_gradients *set);
 /* Wait until a reduction or exchange under way is complete, or a bucket becomes ready, at most
  * until `deadline` (twill_now()) if nothing is under way. Returns TWILL_PENDING at the deadline,
  * < 0 after a failure. The lane is locked. */

@@ -24,6 +24,8 @@ twill_status twill_gradients_fail(struct twill_gradients *set, twill_comm *comm,
     set->broken = true;
     break_comm(set, set->lane.comm);
     break_comm(set, set->lane.order_comm);
+    if (set->update != NULL)
+        break_comm(set, set->update->comm);
     return status;
 }
 

@@ -68,8 +68,12 @@ static bool is_complete(const struct twill_bucket *bucket)
 static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     size_t bytes = bucket->count * twill_type_size(bucket->type);
-    twill_wire_decode(set, bucket);
-    twill_bucket_empty(set, bucket);
+    if (set->update != NULL) {
+        twill_update_deliver(set, bucket);
+    } else {
+        twill_wire_decode(set, bucket);
+        twill_bucket_empty(set, bucket);
+    }
     twill_counter_add(&set->usage.bytes, bytes);
     twill_counter_add(&set->usage.bytes_exchanged,
                       bucket->wire.used ? twill_wire_bytes(set, bucket) : bytes);
@@ -121,14 +125,14 @@ static twill_status wait_for_bucket(struct twill_gradients *set, struct twill_bu
     uint64_t deadline = twill_now() + set->lane.comm->tuning.timeout_ns;
     twill_lane_lock(&set->lane);
     while (status == TWILL_OK && !is_complete(bucket)) {
-        uint32_t ended = set->lane.oldest;
+        uint32_t collected = set->lane.collected;
         status = twill_lane_advance(set);
         if (status != TWILL_OK || is_complete(bucket))
             break;
         status = twill_lane_wait(set, deadline);
         if (status == TWILL_PENDING)
             status = time_out(set, first_missing(set, bucket));
-        else if (set->lane.oldest != ended)
+        else if (set->lane.collected != collected)
             deadline = twill_now() + set->lane.comm->tuning.timeout_ns;
     }
     twill_lane_unlock(set);

@@ -20,7 +20,7 @@ may_know() # module includer included
         lib/mpi/*) return 1 ;;
         lib/* | kernels/* | algorithms/* | numa/* | fabric/*) return 0 ;;
         esac ;;
-    kernels:lib/base.h | kernels:lib/lists.h | kernels:lib/twill.h | kernels:kernels/*) return 0 ;;
+    kernels:lib/base.h | kernels:lib/lists.h | kernels:lib/twill.h | kernels:lib/twill_train.h | kernels:kernels/*) return 0 ;;
     algorithms:lib/base.h | algorithms:lib/lists.h | algorithms:lib/twill.h | algorithms:algorithms/*) return 0 ;;
     numa:lib/base.h | numa:lib/twill.h | numa:numa/*) return 0 ;;
     fabric:lib/base.h | fabric:lib/twill.h | fabric:algorithms/world/world.h) return 0 ;;

@@ -25,27 +25,50 @@ struct arrays {
 
 static const struct rule_variant {
     const char *name;
-    struct twill_optimizer optimizer;
+    twill_optimizer optimizer;
 } variants[] = {
-    {"sgd", {TWILL_OPTIMIZER_SGD, .rate = 0.1}},
-    {"sgd, decay", {TWILL_OPTIMIZER_SGD, .rate = 0.1, .weight_decay = 0.02}},
+    {"sgd", {.rule = TWILL_OPTIMIZER_SGD, .rate = 0.1}},
+    {"sgd, decay", {.rule = TWILL_OPTIMIZER_SGD, .rate = 0.1, .weight_decay = 0.02}},
     {"sgd, momentum",
-     {TWILL_OPTIMIZER_SGD, .rate = 0.1, .weight_decay = 0.02, .momentum = 0.9, .dampening = 0.3}},
-    {"sgd, nesterov", {TWILL_OPTIMIZER_SGD, .rate = 0.1, .momentum = 0.9, .nesterov = true}},
+     {.rule = TWILL_OPTIMIZER_SGD,
+      .rate = 0.1,
+      .weight_decay = 0.02,
+      .momentum = 0.9,
+      .dampening = 0.3}},
+    {"sgd, nesterov",
+     {.rule = TWILL_OPTIMIZER_SGD, .rate = 0.1, .momentum = 0.9, .nesterov = true}},
     {"adagrad",
-     {TWILL_OPTIMIZER_ADAGRAD, .rate = 0.1, .weight_decay = 0.02, .rate_decay = 0.1,
+     {.rule = TWILL_OPTIMIZER_ADAGRAD,
+      .rate = 0.1,
+      .weight_decay = 0.02,
+      .rate_decay = 0.1,
       .epsilon = 1e-10}},
     {"adam",
-     {TWILL_OPTIMIZER_ADAM, .rate = 0.1, .weight_decay = 0.02, .beta1 = 0.9, .beta2 = 0.999,
+     {.rule = TWILL_OPTIMIZER_ADAM,
+      .rate = 0.1,
+      .weight_decay = 0.02,
+      .beta1 = 0.9,
+      .beta2 = 0.999,
       .epsilon = 1e-8}},
     {"adamw",
-     {TWILL_OPTIMIZER_ADAMW, .rate = 0.1, .weight_decay = 0.02, .beta1 = 0.8, .beta2 = 0.99,
+     {.rule = TWILL_OPTIMIZER_ADAMW,
+      .rate = 0.1,
+      .weight_decay = 0.02,
+      .beta1 = 0.8,
+      .beta2 = 0.99,
       .epsilon = 1e-8}},
     {"lars",
-     {TWILL_OPTIMIZER_LARS, .rate = 0.1, .weight_decay = 0.02, .momentum = 0.9,
+     {.rule = TWILL_OPTIMIZER_LARS,
+      .rate = 0.1,
+      .weight_decay = 0.02,
+      .momentum = 0.9,
       .trust_coefficient = 0.02}},
     {"lamb",
-     {TWILL_OPTIMIZER_LAMB, .rate = 0.1, .weight_decay = 0.02, .beta1 = 0.9, .beta2 = 0.999,
+     {.rule = TWILL_OPTIMIZER_LAMB,
+      .rate = 0.1,
+      .weight_decay = 0.02,
+      .beta1 = 0.9,
+      .beta2 = 0.999,
       .epsilon = 1e-6}},
 };
 
@@ -92,7 +115,7 @@ struct step_call {
     size_t count;
 };
 
-static void make_call(struct step_call *call, const struct twill_optimizer *optimizer,
+static void make_call(struct step_call *call, const twill_optimizer *optimizer,
                       struct arrays *arrays, twill_type parameter, twill_type gradient,
                       unsigned sources, size_t offset, size_t count)
 {
@@ -142,15 +165,14 @@ static double gradient_of(const struct step_call *call, size_t i)
     return (double)(sum * call->step.scale);
 }
 
-static double lamb_direction(const struct twill_optimizer *o, double t, struct element e)
+static double lamb_direction(const twill_optimizer *o, double t, struct element e)
 {
     double m = e.a / (1 - pow(o->beta1, t)), v = e.b / (1 - pow(o->beta2, t));
     return m / (sqrt(v) + o->epsilon) + o->weight_decay * e.w;
 }
 
 /* The formulae of the papers. */
-static struct element expected(const struct twill_optimizer *o, double t, double trust,
-                               struct element e)
+static struct element expected(const twill_optimizer *o, double t, double trust, struct element e)
 {
     double g = e.g + o->weight_decay * e.w;
     switch (o->rule) {
@@ -206,7 +228,7 @@ static void check_step(const struct rule_variant *variant, const struct step_cal
                        const struct arrays *before, const struct arrays *after, size_t offset,
                        struct twill_optimizer_norms norms)
 {
-    const struct twill_optimizer *o = &variant->optimizer;
+    const twill_optimizer *o = &variant->optimizer;
     double t = (double)call->step.step, weights = 0, update = 0;
     bool lamb = o->rule == TWILL_OPTIMIZER_LAMB;
     for (size_t i = 0; i < call->count; i++) {
@@ -317,7 +339,7 @@ static void sgd_sums_as_reductions_do(void **state)
     static struct arrays arrays;
     float sum[MOST];
     (void)state;
-    const struct twill_optimizer sgd = {TWILL_OPTIMIZER_SGD, .rate = 1};
+    const twill_optimizer sgd = {.rule = TWILL_OPTIMIZER_SGD, .rate = 1};
     const struct twill_kernels *kernels;
     for (size_t table = 0; (kernels = twill_kernels_at(table)); table++)
         for (size_t g = 0; kernels->supported() && g < TWILL_ARRAY_LENGTH(types); g++) {
@@ -342,7 +364,8 @@ static void adagrad_steps_decay_as_the_root(void **state)
     float w = 0, s = 0, gradient = 2, last = 0;
     const void *const gradients[] = {&gradient};
     const struct twill_kernels *kernels;
-    struct twill_optimizer adagrad = twill_optimizer_defaults(TWILL_OPTIMIZER_ADAGRAD);
+    twill_optimizer adagrad;
+    twill_optimizer_defaults(&adagrad, TWILL_OPTIMIZER_ADAGRAD);
     (void)state;
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (uint64_t t = 1; t <= 100; t++) {
@@ -366,8 +389,8 @@ static void first_momentum_is_not_dampened(void **state)
 {
     static struct arrays arrays;
     struct step_call call;
-    const struct twill_optimizer sgd = {TWILL_OPTIMIZER_SGD, .rate = 0.5, .momentum = 0.9,
-                                        .dampening = 0.5};
+    const twill_optimizer sgd = {
+        .rule = TWILL_OPTIMIZER_SGD, .rate = 0.5, .momentum = 0.9, .dampening = 0.5};
     (void)state;
     fill(&arrays, TWILL_F32, 5, false);
     memset(arrays.state, 0, sizeof(arrays.state));
@@ -380,20 +403,21 @@ static void first_momentum_is_not_dampened(void **state)
 static void hyperparameters_out_of_range_are_named(void **state)
 {
     static const struct {
-        struct twill_optimizer optimizer;
+        twill_optimizer optimizer;
         const char *named;
     } wrong[] = {
-        {{(enum twill_optimizer_rule)6, .rate = 1}, "rule 6"},
-        {{TWILL_OPTIMIZER_SGD, .rate = -1}, "sgd: rate"},
-        {{TWILL_OPTIMIZER_SGD, .rate = (double)NAN}, "sgd: rate"},
-        {{TWILL_OPTIMIZER_SGD, .rate = 1, .weight_decay = (double)INFINITY}, "weight_decay"},
-        {{TWILL_OPTIMIZER_SGD, .rate = 1, .momentum = 1}, "momentum"},
-        {{TWILL_OPTIMIZER_SGD, .rate = 1, .momentum = 0.9, .dampening = 2}, "dampening"},
-        {{TWILL_OPTIMIZER_SGD, .rate = 1, .nesterov = true}, "nesterov"},
-        {{TWILL_OPTIMIZER_ADAGRAD, .rate = 1}, "adagrad: epsilon"},
-        {{TWILL_OPTIMIZER_ADAM, .rate = 1, .beta1 = 1, .epsilon = 1e-8}, "adam: beta1"},
-        {{TWILL_OPTIMIZER_LAMB, .rate = 1, .beta2 = -0.1, .epsilon = 1e-8}, "lamb: beta2"},
-        {{TWILL_OPTIMIZER_LARS, .rate = 1}, "trust_coefficient"},
+        {{.rule = (twill_optimizer_rule)6, .rate = 1}, "rule 6"},
+        {{.rule = TWILL_OPTIMIZER_SGD, .rate = -1}, "sgd: rate"},
+        {{.rule = TWILL_OPTIMIZER_SGD, .rate = (double)NAN}, "sgd: rate"},
+        {{.rule = TWILL_OPTIMIZER_SGD, .rate = 1, .weight_decay = (double)INFINITY},
+         "weight_decay"},
+        {{.rule = TWILL_OPTIMIZER_SGD, .rate = 1, .momentum = 1}, "momentum"},
+        {{.rule = TWILL_OPTIMIZER_SGD, .rate = 1, .momentum = 0.9, .dampening = 2}, "dampening"},
+        {{.rule = TWILL_OPTIMIZER_SGD, .rate = 1, .nesterov = true}, "nesterov"},
+        {{.rule = TWILL_OPTIMIZER_ADAGRAD, .rate = 1}, "adagrad: epsilon"},
+        {{.rule = TWILL_OPTIMIZER_ADAM, .rate = 1, .beta1 = 1, .epsilon = 1e-8}, "adam: beta1"},
+        {{.rule = TWILL_OPTIMIZER_LAMB, .rate = 1, .beta2 = -0.1, .epsilon = 1e-8}, "lamb: beta2"},
+        {{.rule = TWILL_OPTIMIZER_LARS, .rate = 1}, "trust_coefficient"},
     };
     struct twill_error error;
     (void)state;
@@ -403,7 +427,8 @@ static void hyperparameters_out_of_range_are_named(void **state)
         assert_non_null(strstr(error.message, wrong[i].named));
     }
     for (int rule = 0; rule < TWILL_OPTIMIZER_COUNT; rule++) {
-        struct twill_optimizer good = twill_optimizer_defaults((enum twill_optimizer_rule)rule);
+        twill_optimizer good;
+        twill_optimizer_defaults(&good, (twill_optimizer_rule)rule);
         assert_int_equal(twill_optimizer_check(&good, NULL), TWILL_OK);
         assert_non_null(twill_optimizer_name(good.rule));
     }

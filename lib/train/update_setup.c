@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Set-up of a sharded update: the optimizer, memory of parameters and state, and requests. */
+#include "lib/train/gradients.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the optimizer --------------------------------------------------------------------------- */
+
+/* Check that a committed set can go on with the optimizer: only hyperparameters may change. */
+static twill_status check_change(struct twill_gradients *set, const twill_optimizer *optimizer)
+{
+    if (set->update == NULL)
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_set_optimizer: the set was committed "
+                                           "without an optimizer");
+    const twill_optimizer *present = &set->update->optimizer;
+    if (optimizer->rule != present->rule)
+        return TWILL_GRADIENTS_REFUSE(set, "the rule is %s since twill_gradients_commit(), not %s",
+                                      twill_optimizer_name(present->rule),
+                                      twill_optimizer_name(optimizer->rule));
+    if (twill_optimizer_states(optimizer) != twill_optimizer_states(present))
+        return TWILL_GRADIENTS_REFUSE(set, "momentum %g: the set was committed with momentum %g",
+                                      optimizer->momentum, present->momentum);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_optimizer *optimizer)
+{
+    struct twill_error error = {0};
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (set->broken)
+        return TWILL_ERR_BROKEN;
+    if (optimizer == NULL)
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_set_optimizer: optimizer is NULL");
+    if (optimizer->bytes != sizeof(*optimizer))
+        return TWILL_GRADIENTS_REFUSE(set,
+                                      "optimizer.bytes is %zu, not %zu: "
+                                      "twill_optimizer_defaults() sets it",
+                                      optimizer->bytes, sizeof(*optimizer));
+    if (twill_optimizer_check(optimizer, &error) != TWILL_OK)
+        return TWILL_GRADIENTS_REFUSE(set, "%s", error.message);
+    if (set->committed)
+        TWILL_TRY(NULL, check_change(set, optimizer));
+    if (set->update == NULL)
+        set->update = calloc(1, sizeof(*set->update));
+    if (set->update == NULL)
+        return TWILL_ERR_MEMORY;
+    twill_lane_lock(&set->lane);
+    set->update->optimizer = *optimizer;
+    atomic_store(&set->lane.locked, false);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_reload(twill_gradients *set)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (set->update == NULL)
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_reload: the set has no optimizer");
+    twill_lane_lock(&set->lane);
+    set->update->loads++;
+    atomic_store(&set->lane.locked, false);
+    return TWILL_OK;
+}
+
+/* --- parameters ------------------------------------------------------------------------------ */
+
+static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_bytes,
+                       size_t a_bytes)
+{
+    return a != NULL && b != NULL && a < b + b_bytes && b < a + a_bytes;
+}
+
+static twill_status check_parameters(struct twill_gradients *set)
+{
+    if (set->options.autotune || set->options.compression_automatic)
+        return TWILL_FAIL(
+            &set->error, TWILL_ERR_ARGUMENT,
+            "options.%s with an optimizer, whose state is divided as buckets are: try "
+            "without one, and set what twill_gradients_describe() shows",
+            set->options.autotune ? "autotune" : "compression_automatic");
+    for (uint32_t t = 0; t < set->tensors; t++) {
+        const struct twill_train_tensor *tensor = &set->tensor[t];
+        const unsigned char *own = tensor->parameters;
+        if (tensor->type != TWILL_F32 && tensor->type != TWILL_F16 && tensor->type != TWILL_BF16)
+            return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT,
+                              "tensor '%s': there is no optimizer for %s, only for f32, f16, bf16",
+                              tensor->name, twill_type_name(tensor->type));
+        if ((uintptr_t)own % twill_type_size(tensor->type) != 0)
+            return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT,
+                              "tensor '%s': its parameters are not aligned to %zu bytes",
+                              tensor->name, twill_type_size(tensor->type));
+        for (uint32_t o = 0; own != NULL && o < set->tensors; o++) {
+            const struct twill_train_tensor *other = &set->tensor[o];
+            if (do_overlap(own, other->own, other->bytes, tensor->bytes) ||
+                (o < t && do_overlap(own, other->parameters, other->bytes, tensor->bytes)))
+                return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT,
+                                  "the parameters of tensor '%s' overlap the memory of tensor '%s'",
+                                  tensor->name, other->name);
+        }
+    }
+    return TWILL_OK;
+}
+
+/* Place the parameters as the gradients are, from the last tensor to the first, so that those of
+ * a fused bucket have the same distances. */
+static twill_status place_parameters(struct twill_gradients *set)
+{
+    struct twill_update *update = set->update;
+    for (uint32_t i = 0; i < set->tensors; i++) {
+        struct twill_train_tensor *tensor = &set->tensor[set->backward[i]];
+        tensor->parameter_place = SIZE_MAX;
+        if (tensor->place == SIZE_MAX && tensor->parameters != NULL)
+            continue;
+        tensor->parameter_place = update->arena[tensor->type].bytes;
+        update->arena[tensor->type].bytes += twill_round_up(tensor->bytes, TWILL_BUCKET_ALIGN);
+    }
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        size_t bytes = update->arena[type].bytes;
+        void *memory = NULL;
+        if (bytes == 0)
+            continue;
+        twill_status status = twill_alloc(set->context, &memory, bytes);
+        if (status != TWILL_OK)
+            return TWILL_FAIL(&set->error, status, "%zu bytes for parameters: %s", bytes,
+                              twill_context_message(set->context));
+        update->arena[type].memory = memset(memory, 0, bytes);
+    }
+    return TWILL_OK;
+}
+
+static unsigned char *parameter_place(const struct twill_gradients *set,
+                                      const struct twill_train_tensor *tensor)
+{
+    return set->update->arena[tensor->type].memory + tensor->parameter_place;
+}
+
+unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32_t tensor)
+{
+    unsigned char *own = set->tensor[tensor].parameters;
+    return own != NULL ? own : parameter_place(set, &set->tensor[tensor]);
+}
+
+void *twill_gradients_parameters(const twill_gradients *set, int index)
+{
+    if (set == NULL || index < 0 || (uint32_t)index >= set->tensors || !set->committed ||
+        set->update == NULL)
+        return NULL;
+    return twill_update_parameters(set, (uint32_t)index);
+}
+
+twill_status twill_update_open(struct twill_gradients *set)
+{
+    struct twill_update *update = set->update;
+    int size = twill_comm_size(set->parent);
+    TWILL_TRY(&set->error, check_parameters(set));
+    TWILL_TRY(&set->error, place_parameters(set));
+    TWILL_TRY(&set->error, twill_gradients_duplicate(set, &update->comm));
+    update->scale = set->options.op == TWILL_AVG ? (float)(1.0 / size) : 1;
+    update->loads = 1;
+    update->counts = calloc((size_t)size, sizeof(*update->counts));
+    if (update->counts == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %d shards", size);
+    return TWILL_OK;
+}
+
+void twill_update_close(struct twill_gradients *set)
+{
+    struct twill_update *update = set->update;
+    if (update == NULL)
+        return;
+    twill_comm_destroy(update->comm);
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++)
+        (void)twill_free(set->context, update->arena[type].memory);
+    free(update->counts);
+    free(update);
+    set->update = NULL;
+}
+
+/* --- buckets --------------------------------------------------------------------------------- */
+
+/* Divide `count` elements into one shard a rank, update->counts. Returns where this rank's begins.
+ */
+static size_t divide_shards(const struct twill_gradients *set, twill_type type, size_t count)
+{
+    size_t *counts = set->update->counts, ranks = (size_t)twill_comm_size(set->parent), mine = 0,
+           first = 0;
+    size_t each =
+        twill_round_up((count + ranks - 1) / ranks, TWILL_SHARD_ALIGN / twill_type_size(type));
+    for (size_t r = 0; r < ranks; r++) {
+        if ((int)r == twill_comm_rank(set->parent))
+            mine = first;
+        counts[r] = twill_min(each, count - first);
+        first += counts[r];
+    }
+    return mine;
+}
+
+twill_status twill_update_init_reduction(struct twill_gradients *set,
+                                         const struct twill_bucket *bucket, size_t first,
+                                         size_t count, twill_request **request)
+{
+    size_t width = twill_type_size(bucket->type), shard = divide_shards(set, bucket->type, count);
+    unsigned char *from = bucket->memory + first * width;
+    return twill_reduce_scatterv_init(set->lane.comm, from, from + shard * width,
+                                      set->update->counts, bucket->type, bucket->op, request);
+}
+
+/* Return how many f32 values are kept for an element: of the rule, and the master weight. */
+static size_t states_of(const struct twill_update *update, twill_type type)
+{
+    return twill_optimizer_states(&update->optimizer) + (type != TWILL_F32);
+}
+
+/* Prepare the shard and the all-gather of a segment. */
+static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uint32_t s)
+{
+    struct twill_update *update = set->update;
+    const struct twill_bucket *bucket = &set->bucket[b];
+    struct twill_update_segment *segment = &update->bucket[b].segment[s];
+    size_t width = twill_type_size(bucket->type),
+           most = bucket->wire.used ? bucket->count : twill_bucket_segment(set, bucket);
+    segment->first = s * most;
+    segment->count = twill_min(most, bucket->count - segment->first);
+    size_t shard = divide_shards(set, bucket->type, segment->count);
+    segment->shard_first = segment->first + shard;
+    segment->shard_count = update->counts[twill_comm_rank(set->parent)];
+    update->state_bytes +=
+        twill_round_up(segment->shard_count * sizeof(float), 64) * states_of(update, bucket->type);
+    unsigned char *to = update->bucket[b].parameters + segment->first * width;
+    twill_status status = twill_allgatherv_init(
+        update->comm, to + shard * width, to, update->counts, NULL, bucket->type, &segment->gather);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(set, update->comm, status);
+}
+
+/* Find where the parameters of a bucket lie, and prepare its segments. */
+static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
+{
+    struct twill_update *update = set->update;
+    const struct twill_bucket *bucket = &set->bucket[b];
+    struct twill_update_bucket *made = &update->bucket[b];
+    const struct twill_train_tensor *first = &set->tensor[set->backward[bucket->first]];
+    for (uint32_t i = 0; bucket->tensors > 1 && i < bucket->tensors; i++)
+        made->copies |= set->tensor[set->backward[bucket->first + i]].parameters != NULL;
+    made->parameters = bucket->tensors == 1 && first->parameters != NULL
+                           ? first->parameters
+                           : parameter_place(set, first);
+    made->segments = bucket->wire.used ? 1 : bucket->segments;
+    made->segment = calloc(made->segments, sizeof(*made->segment));
+    made->norms = calloc(bucket->tensors, sizeof(*made->norms));
+    if (made->segment == NULL || made->norms == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for a bucket");
+    for (uint32_t s = 0; s < made->segments; s++)
+        TWILL_TRY(&set->error, prepare_segment(set, b, s));
+    update->units_most += made->segments;
+    if (!twill_optimizer_takes_norms(update->optimizer.rule))
+        return TWILL_OK;
+    twill_status status =
+        twill_allreduce_init(update->comm, made->norms, made->norms, 2 * (size_t)bucket->tensors,
+                             TWILL_F64, TWILL_SUM, &made->norms_request);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(set, update->comm, status);
+}
+
+/* Allocate the state of all shards, and divide it. */
+static twill_status place_state(struct twill_gradients *set)
+{
+    struct twill_update *update = set->update;
+    unsigned states = twill_optimizer_states(&update->optimizer);
+    if (update->state_bytes == 0)
+        return TWILL_OK;
+    float *next = aligned_alloc(64, update->state_bytes);
+    if (next == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %zu bytes of state",
+                          update->state_bytes);
+    update->state = memset(next, 0, update->state_bytes);
+    for (uint32_t b = 0; b < update->buckets; b++)
+        for (uint32_t s = 0; s < update->bucket[b].segments; s++) {
+            struct twill_update_segment *segment = &update->bucket[b].segment[s];
+            size_t floats =
+                twill_round_up(segment->shard_count * sizeof(float), 64) / sizeof(float);
+            for (unsigned i = 0; i < states; i++, next += floats)
+                segment->state[i] = next;
+            if (set->bucket[b].type == TWILL_F32)
+                continue;
+            segment->master = next;
+            next += floats;
+        }
+    return TWILL_OK;
+}
+
+twill_status twill_update_prepare(struct twill_gradients *set)
+{
+    struct twill_update *update = set->update;
+    update->bucket = calloc(set->buckets, sizeof(*update->bucket));
+    if (update->bucket == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
+                          set->buckets);
+    update->buckets = set->buckets;
+    for (uint32_t b = 0; b < set->buckets; b++)
+        TWILL_TRY(&set->error, prepare_bucket(set, b));
+    uint32_t held = 1;
+    while (held < update->units_most)
+        held *= 2;
+    update->units_most = held;
+    update->unit = calloc(update->units_most, sizeof(*update->unit));
+    if (update->unit == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u segments",
+                          update->units_most);
+    return place_state(set);
+}
+
+void twill_update_unprepare(struct twill_gradients *set)
+{
+    struct twill_update *update = set->update;
+    for (uint32_t b = 0; b < update->buckets; b++) {
+        struct twill_update_bucket *bucket = &update->bucket[b];
+        for (uint32_t s = 0; bucket->segment != NULL && s < bucket->segments; s++)
+            (void)twill_request_free(&bucket->segment[s].gather);
+        (void)twill_request_free(&bucket->norms_request);
+        free(bucket->segment);
+        free(bucket->norms);
+    }
+    free(update->bucket);
+    free(update->unit);
+    free(update->state);
+    update->bucket = NULL;
+    update->unit = NULL;
+    update->state = NULL;
+    update->buckets = update->units_most = 0;
+    update->state_bytes = 0;
+}
