@@ -162,6 +162,7 @@ static void run_traced(int rank, int size, twill_bootstrap *bootstrap, void *use
         comm->trace.consumer = count_event;
         TWILL_CHECK_OK(&comm->error, twill_barrier(comm));
         comm->trace.consumer = NULL;
+        comm->trace.user = NULL; /* a timeline frees what it has put there */
         TWILL_CHECK(seen[TWILL_TRACE_CALL_BEGIN] == 1 && seen[TWILL_TRACE_CALL_END] == 1);
         TWILL_CHECK(seen[TWILL_TRACE_SEGMENT_BEGIN] == 1 && seen[TWILL_TRACE_SEGMENT_END] == 1);
         TWILL_CHECK(seen[TWILL_TRACE_WAIT_BEGIN] == seen[TWILL_TRACE_WAIT_END]);
