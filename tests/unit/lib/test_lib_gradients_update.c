@@ -265,9 +265,11 @@ static void run_rule(const twill_optimizer *optimizer, twill_type type)
 {
     float *oracle = calloc(UPDATE_TENSORS * UPDATE_COUNT, sizeof(*oracle));
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(update_worlds); w++)
-        for (unsigned s = 0; s < TWILL_ARRAY_LENGTH(update_settings); s++) {
-            struct update_case c = {
-                &update_worlds[w], update_settings[s], *optimizer, type, (w + s) % 2 == 0, oracle};
+        for (unsigned s = 0; s < (may_compress(optimizer, type, w) ? 3 : 2); s++) {
+            unsigned settings = s == 2 ? 4 : (w + 2 * s + (unsigned)optimizer->rule) % 4;
+            struct update_case c = {&update_worlds[w], update_settings[settings],
+                                    *optimizer,        type,
+                                    (w + s) % 2 == 0,  oracle};
             if (s == 0)
                 run_oracle(&c);
             twill_test_run_ranks(c.world->size, rank_updates, &c);
