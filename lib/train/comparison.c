@@ -84,10 +84,12 @@ static void group_ranks(char *text, size_t bytes, const char *described, int siz
             append(text, bytes, "; and others");
             return;
         }
-        append(text, bytes, "%s%s on rank", values > 1 ? "; " : "", mine);
+        for (int p = r; p < size; p++)
+            ranks += strcmp(described + (size_t)p * DESCRIBED_BYTES, mine) == 0;
+        append(text, bytes, "%s%s on rank%s", values > 1 ? "; " : "", mine, ranks > 1 ? "s" : "");
         for (int p = r; p < size; p++)
             if (strcmp(described + (size_t)p * DESCRIBED_BYTES, mine) == 0)
-                append(text, bytes, "%s%d", ranks++ > 0 ? ", " : " ", p);
+                append(text, bytes, "%s%d", p > r ? ", " : " ", p);
     }
 }
 

@@ -3,6 +3,10 @@
 #include "lib/train/gradients.h"
 
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAPPED_ALONE_BYTES ((size_t)128 << 10) /* glibc's malloc maps such memory by itself */
 
 /* Check that a set can be used in a step. */
 static twill_status check_usable(struct twill_gradients *set, const char *call)
@@ -33,6 +37,19 @@ static void count_exposed(struct twill_gradients *set, uint64_t from)
                               memory_order_relaxed);
 }
 
+/* Is the caller's memory unmapped? Large allocations are when they are freed, and an access would
+ * be a SIGSEGV here, far from the fault. Smaller ones cannot be told. */
+static bool is_unmapped(const struct twill_train_tensor *tensor)
+{
+    if (tensor->own == NULL || tensor->bytes < MAPPED_ALONE_BYTES)
+        return false;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE),
+              last = (uintptr_t)tensor->own + tensor->bytes;
+    unsigned char resident;
+    return mincore((void *)((uintptr_t)tensor->own & -page), 1, &resident) != 0 ||
+           mincore((void *)((last - 1) & -page), 1, &resident) != 0;
+}
+
 twill_status twill_gradients_ready(twill_gradients *set, int index)
 {
     uint64_t from = twill_ticks();
@@ -40,6 +57,11 @@ twill_status twill_gradients_ready(twill_gradients *set, int index)
     TWILL_TRY(NULL, check_index(set, "twill_gradients_ready", index));
     struct twill_train_tensor *tensor = &set->tensor[index];
     struct twill_bucket *bucket = &set->bucket[tensor->bucket];
+    if (is_unmapped(tensor))
+        return TWILL_GRADIENTS_REFUSE(set,
+                                      "tensor '%s': its memory is not mapped: it was freed before "
+                                      "the set was destroyed",
+                                      tensor->name);
     uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
     if (!atomic_compare_exchange_strong(&tensor->marked, &(uint32_t){step}, step + 1))
         return TWILL_GRADIENTS_REFUSE(set,

@@ -200,9 +200,11 @@ static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void run_all(bool own, bool shuffled, bool threads, const char *const *settings)
 {
-    for (; *settings != NULL; settings++)
+    for (unsigned s = 0; settings[s] != NULL; s++)
         for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(set_worlds); w++) {
-            struct set_case c = {&set_worlds[w], *settings, own, shuffled, threads};
+            if (TEST_SLOW && (s + w) % 3 != 0)
+                continue;
+            struct set_case c = {&set_worlds[w], settings[s], own, shuffled, threads};
             twill_test_run_ranks(c.world->size, rank_steps, &c);
         }
 }

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradient sets: bad input and failures. Each gets a sentence that names the tensor and the rank,
+ * and every rank leaves. Also the scale of sums, and the comparison of parameters. */
+#include "lib/twill_train.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct errors_ranks {
+    twill_context *context;
+    twill_comm *comm;
+    twill_gradients *set;
+};
+
+static bool errors_start(struct errors_ranks *r, twill_bootstrap *bootstrap, const char *timeout,
+                         const char *options)
+{
+    const char *const settings[] = {timeout, options, NULL};
+    *r = (struct errors_ranks){NULL, NULL, NULL};
+    if (!twill_test_connect(&r->context, &r->comm, bootstrap, "", NULL, settings))
+        return false;
+    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
+    return true;
+}
+
+static void errors_stop(struct errors_ranks *r, twill_bootstrap *bootstrap)
+{
+    (void)twill_test_barrier(bootstrap);
+    twill_gradients_destroy(r->set);
+    twill_comm_destroy(r->comm);
+    twill_context_destroy(r->context);
+}
+
+static twill_status add_named(struct errors_ranks *r, const char *name, size_t count,
+                              twill_type type, void *memory)
+{
+    const twill_tensor tensor = {.name = name, .count = count, .type = type, .gradient = memory};
+    return twill_gradients_add(r->set, &tensor, NULL);
+}
+
+/* Check that the set's message has these words. */
+static bool says(const struct errors_ranks *r, const char *words)
+{
+    const char *message = twill_gradients_message(r->set);
+    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__, "'%s' is not in: %s",
+                           words, message);
+}
+
+#define CHECK_REFUSED(r, call, words)                                                              \
+    do {                                                                                           \
+        TWILL_CHECK((call) == TWILL_ERR_ARGUMENT);                                                 \
+        TWILL_CHECK(says((r), (words)));                                                           \
+    } while (0)
+
+static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)user;
+    (void)size;
+    static float memory[2][64]; /* ranks are threads: each uses its own */
+    struct errors_ranks r;
+    char where[16];
+    int done;
+    snprintf(where, sizeof(where), "rank %d: ", rank);
+    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    CHECK_REFUSED(&r, add_named(&r, "", 4, TWILL_F32, NULL), "has no name");
+    CHECK_REFUSED(&r, add_named(&r, "a", 0, TWILL_F32, NULL), "'a': count 0");
+    CHECK_REFUSED(&r, add_named(&r, "a", 4, (twill_type)99, NULL), "'a': type 99");
+    CHECK_REFUSED(&r, add_named(&r, "a", 4, TWILL_F32, (char *)memory[rank] + 1), "not aligned");
+    CHECK_REFUSED(&r, twill_gradients_ready(r.set, 0), "before twill_gradients_commit()");
+    CHECK_REFUSED(&r, twill_gradients_wait_all(r.set), "before twill_gradients_commit()");
+    TWILL_CHECK(add_named(&r, "a", 40, TWILL_F32, memory[rank]) == TWILL_OK);
+    CHECK_REFUSED(&r, add_named(&r, "a", 4, TWILL_F32, NULL), "'a' is registered twice");
+    CHECK_REFUSED(&r, add_named(&r, "b", 4, TWILL_F32, &memory[rank][39]),
+                  "'b' overlaps tensor 'a'");
+    TWILL_CHECK(says(&r, where));
+    TWILL_CHECK(add_named(&r, "b", 24, TWILL_F32, &memory[rank][40]) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
+    CHECK_REFUSED(&r, twill_gradients_commit(r.set), "was called before");
+    CHECK_REFUSED(&r, add_named(&r, "c", 4, TWILL_F32, NULL), "after twill_gradients_commit()");
+    CHECK_REFUSED(&r, twill_gradients_ready(r.set, 2), "tensor 2 is outside 0 .. 1");
+    CHECK_REFUSED(&r, twill_gradients_wait(r.set, -1), "tensor -1 is outside");
+    CHECK_REFUSED(&r, twill_gradients_test(r.set, 0, NULL), "done is NULL");
+    TWILL_CHECK(twill_gradients_ready(r.set, 1) == TWILL_OK);
+    CHECK_REFUSED(&r, twill_gradients_ready(r.set, 1), "'b' is marked ready twice");
+    TWILL_CHECK(twill_gradients_test(r.set, 1, &done) == TWILL_OK && !done);
+    TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK); /* no harm was done */
+    errors_stop(&r, bootstrap);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_refused, NULL);
+}
+
+/* --- tensors that differ --------------------------------------------------------------------- */
+
+struct difference {
+    const char *name;
+    size_t count;
+    twill_type type;
+    int more; /* tensors beside it */
+    const char *options, *words;
+};
+
+static const struct difference differences[] = {
+    {"conv2", 12, TWILL_F32, 1, NULL,
+     "tensor 1: 'conv1' (12 f32, priority 0, memory of the set) on "
+     "ranks 0, 2; 'conv2' (12 f32"},
+    {"conv1", 13, TWILL_F32, 1, NULL, "'conv1' (13 f32, priority 0, memory of the set) on rank 1"},
+    {"conv1", 12, TWILL_F16, 1, NULL, "'conv1' (12 f16, priority 0, memory of the set) on rank 1"},
+    {"conv1", 12, TWILL_F32, 2, NULL,
+     "the number of tensors: 3 tensors on ranks 0, 2; 4 tensors on "
+     "rank 1"},
+    {"conv1", 12, TWILL_F32, 1, "TWILL_GRADIENTS=", NULL},
+};
+
+static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    const struct difference *d = user, *same = &differences[TWILL_ARRAY_LENGTH(differences) - 1];
+    const struct difference *mine = rank == 1 ? d : same;
+    struct errors_ranks r;
+    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    TWILL_CHECK(add_named(&r, "first", 5, TWILL_F32, NULL) == TWILL_OK);
+    TWILL_CHECK(add_named(&r, mine->name, mine->count, mine->type, NULL) == TWILL_OK);
+    for (int i = 0; i < mine->more; i++)
+        TWILL_CHECK(add_named(&r, i == 0 ? "last" : "more", 5, TWILL_F32, NULL) == TWILL_OK);
+    twill_status status = twill_gradients_commit(r.set);
+    if (d->words == NULL) {
+        TWILL_CHECK(status == TWILL_OK);
+    } else {
+        TWILL_CHECK(status == TWILL_ERR_MISMATCH);
+        TWILL_CHECK(says(&r, d->words));
+        TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_ERR_BROKEN);
+    }
+    errors_stop(&r, bootstrap);
+}
+
+static void test_differences(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(differences); i++) {
+        struct difference d = differences[i];
+        twill_test_run_ranks(3, rank_differs, &d);
+    }
+}
+
+static void rank_has_other_options(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)user;
+    (void)size;
+    struct errors_ranks r;
+    twill_gradients_options options;
+    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    twill_gradients_destroy(r.set);
+    twill_gradients_defaults(&options);
+    options.op = rank == 0 ? TWILL_SUM : TWILL_AVG;
+    TWILL_CHECK(twill_gradients_create(&r.set, r.comm, &options) == TWILL_OK);
+    TWILL_CHECK(add_named(&r, "a", 4, TWILL_F32, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_ERR_MISMATCH);
+    TWILL_CHECK(says(&r, "differ in their options: op sum"));
+    errors_stop(&r, bootstrap);
+}
+
+static void rank_has_bad_options(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank;
+    (void)size;
+    (void)user;
+    struct errors_ranks r;
+    twill_gradients *none;
+    twill_gradients_options options;
+    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    for (int i = 0; i < 4; i++) {
+        twill_gradients_defaults(&options);
+        options.bytes -= i == 0;
+        options.op = i == 1 ? TWILL_MAX : options.op;
+        options.scale = i == 2 ? 0 : 1;
+        options.segment_bytes = i == 3 ? 5 : 4096;
+        TWILL_CHECK(twill_gradients_create(&none, r.comm, &options) == TWILL_ERR_ARGUMENT);
+        TWILL_CHECK(none == NULL && strstr(twill_comm_message(r.comm), "options") != NULL);
+    }
+    errors_stop(&r, bootstrap);
+}
+
+static void rank_has_bad_variable(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank;
+    (void)size;
+    const char *const settings[] = {TWILL_TEST_PATIENT, user, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_gradients *none;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
+    TWILL_CHECK(twill_gradients_create(&none, comm, NULL) == TWILL_ERR_CONFIG);
+    TWILL_CHECK(strstr(twill_comm_message(comm), "TWILL_GRADIENTS") != NULL);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_has_other_options, NULL);
+    twill_test_run_ranks(1, rank_has_bad_options, NULL);
+    twill_test_run_ranks(1, rank_has_bad_variable, "TWILL_GRADIENTS=buckets=1");
+    twill_test_run_ranks(1, rank_has_bad_variable, "TWILL_GRADIENTS=bucket=x");
+    twill_test_run_ranks(1, rank_has_bad_variable, "TWILL_GRADIENTS=order=forward");
+    twill_test_run_ranks(1, rank_has_bad_variable, "TWILL_GRADIENTS=@/nonexistent");
+}
+
+/* --- failures in a step ---------------------------------------------------------------------- */
+
+static bool commit_two(struct errors_ranks *r)
+{
+    TWILL_REQUIRE(add_named(r, "early", 1000, TWILL_F32, NULL) == TWILL_OK);
+    TWILL_REQUIRE(add_named(r, "late", 1000, TWILL_F32, NULL) == TWILL_OK);
+    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
+                           twill_gradients_message(r->set));
+}
+
+/* Rank 1 never marks `early`: it says so after its deadline, and the others are told. */
+static void rank_forgets(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    struct errors_ranks r;
+    TWILL_CHECK(
+        errors_start(&r, bootstrap, rank == 1 ? "TWILL_TIMEOUT=1" : TWILL_TEST_PATIENT, user));
+    TWILL_CHECK(commit_two(&r));
+    TWILL_CHECK(twill_gradients_ready(r.set, 1) == TWILL_OK);
+    if (rank != 1)
+        TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_ERR_TIMEOUT);
+    TWILL_CHECK(says(&r, "rank 1"));
+    TWILL_CHECK(says(&r, "tensor 'early' was not marked ready within 1.0 s"));
+    TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_ERR_BROKEN);
+    errors_stop(&r, bootstrap);
+}
+
+static void test_never_ready(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_forgets, NULL);
+    twill_test_run_ranks(3, rank_forgets, "TWILL_GRADIENTS=order=priority");
+}
+
+static void rank_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    struct errors_ranks r;
+    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
+    TWILL_CHECK(commit_two(&r));
+    TWILL_CHECK(twill_gradients_ready(r.set, 1) == TWILL_OK);
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank == 1)
+        _exit(0);
+    (void)twill_gradients_ready(r.set, 0); /* may find out already */
+    TWILL_CHECK(twill_gradients_wait_all(r.set) != TWILL_OK);
+    TWILL_CHECK(says(&r, "rank 1"));
+    twill_gradients_destroy(r.set);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+}
+
+/* A large tensor's memory is unmapped under the set. */
+static void rank_frees(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank;
+    (void)size;
+    (void)user;
+    struct errors_ranks r;
+    size_t bytes = (size_t)1 << 20;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TWILL_CHECK(memory != MAP_FAILED);
+    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    TWILL_CHECK(add_named(&r, "gone", bytes / 4, TWILL_F32, memory) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
+    munmap(memory, bytes);
+    CHECK_REFUSED(&r, twill_gradients_ready(r.set, 0), "tensor 'gone': its memory is not mapped");
+    errors_stop(&r, bootstrap);
+}
+
+static void test_freed(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, rank_frees, NULL);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, rank_dies, NULL);
+    twill_test_run_processes(3, rank_dies, "TWILL_GRADIENTS=order=priority");
+}
+
+/* --- scale, and the comparison of parameters ------------------------------------------------- */
+
+/* The sum of the ranks' values is beyond f16, their mean is not. */
+static void rank_scales(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)user;
+    struct errors_ranks r;
+    twill_gradients_options options;
+    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    twill_gradients_destroy(r.set);
+    twill_gradients_defaults(&options);
+    options.scale = 0.5;
+    TWILL_CHECK(twill_gradients_create(&r.set, r.comm, &options) == TWILL_OK);
+    TWILL_CHECK(add_named(&r, "half", 33, TWILL_F16, NULL) == TWILL_OK);
+    TWILL_CHECK(add_named(&r, "whole", 33, TWILL_F64, NULL) == TWILL_OK);
+    CHECK_REFUSED(&r, add_named(&r, "numbers", 33, TWILL_I32, NULL),
+                  "scale is for floats, not i32");
+    TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
+    uint16_t *half = twill_gradients_memory(r.set, 0);
+    double *whole = twill_gradients_memory(r.set, 1);
+    for (int i = 0; i < 33; i++) {
+        half[i] = 0x7b00; /* 57,344 */
+        whole[i] = rank;
+    }
+    TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_ready(r.set, 1) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK);
+    for (int i = 0; i < 33; i++) {
+        TWILL_CHECK(half[i] == 0x7700); /* 28,672 */
+        TWILL_CHECK(whole[i] == (size - 1) / 4.0);
+    }
+    errors_stop(&r, bootstrap);
+}
+
+static void rank_compares(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)user;
+    (void)size;
+    float parameters[2][64] = {{0}};
+    struct errors_ranks r;
+    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, "TWILL_GRADIENTS=check=2"));
+    for (int t = 0; t < 2; t++) {
+        const twill_tensor tensor = {.name = t == 0 ? "good" : "bad",
+                                     .count = 63,
+                                     .type = TWILL_F32,
+                                     .parameters = parameters[t]};
+        TWILL_CHECK(twill_gradients_add(r.set, &tensor, NULL) == TWILL_OK);
+    }
+    TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_check(r.set) == TWILL_OK);
+    for (int step = 1; step <= 4; step++) {
+        if (rank == 1 && step == 3)
+            parameters[1][62] = -0.0f; /* equal, but not the same bits */
+        TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
+        TWILL_CHECK(twill_gradients_ready(r.set, 1) == TWILL_OK);
+        twill_status status = twill_gradients_wait_all(r.set);
+        TWILL_CHECK(status == (step < 4 ? TWILL_OK : TWILL_ERR_MISMATCH));
+    }
+    TWILL_CHECK(says(&r, "the parameters of tensor 'bad' after step 4"));
+    TWILL_CHECK(says(&r, "on ranks 0, 2"));
+    errors_stop(&r, bootstrap);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(4, rank_scales, NULL);
+    twill_test_run_ranks(3, rank_compares, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_options), cmocka_unit_test(test_never_ready),
+        cmocka_unit_test(test_freed),   cmocka_unit_test(test_death),
+        cmocka_unit_test(test_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
