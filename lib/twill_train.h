@@ -72,6 +72,10 @@ typedef struct twill_gradients_options {
                                         rank sends, 0.01: one of a hundred */
     double compression_threshold;  /**< threshold: magnitude of a gradient times scale, with what is
                                         left of former steps, from which it is sent */
+    int threads; /**< communication threads, each with buckets and a network endpoint
+                      of its own; 0, the default: none, reductions start in
+                      twill_gradients_ready() and advance inside calls, or as
+                      TWILL_PROGRESS says. At most 64 */
 } twill_gradients_options;
 
 /** \brief A tensor to be registered. */

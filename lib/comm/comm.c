@@ -126,6 +126,9 @@ void twill_comm_close(struct twill_comm *comm)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_split_close(comm);
     twill_timeline_detach(comm);
+    for (unsigned t = 0; t < TWILL_TRANSPORTS_MOST; t++)
+        if (comm->links.common[t] != NULL)
+            comm->links.common[t]->close(comm->links.common[t]);
     twill_plans_destroy(comm);
     twill_chooser_destroy(comm->plan_cache.chooser);
     twill_group_destroy(comm);
@@ -346,6 +349,7 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                               .parent = parent,
                               .ranks = ranks,
                               .own = {.what = what}};
+    comm->links.alone = parent != NULL && parent->makes_alone;
     twill_status status = open_members(&opening);
     free(opening.numbers);
     free(opening.label);

@@ -37,7 +37,9 @@ struct twill_comm_links {
     uint8_t *connected;                    /* [size] */
     struct twill_heap_view *view;          /* [local_size] heaps of the ranks of this node */
     struct twill_single_copy *single_copy; /* other memory of theirs; NULL: inaccessible */
-    char rail_line[224];                   /* result of twill_comm_rail() */
+    bool alone;                            /* its endpoints are its own: twill_comm_dup_alone() */
+    struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* alone: in place of the context's */
+    char rail_line[224];                                /* result of twill_comm_rail() */
 };
 
 /* The plans of a communicator: lib/exec/plan.c. */
@@ -138,6 +140,7 @@ struct twill_comm {
     struct twill_error error;
     bool owns_context; /* made by twill_init() */
     struct twill_context *context;
+    bool makes_alone;   /* communicators made out of this one have endpoints of their own */
     const char *making; /* the call that makes a communicator out of this one, or NULL */
     struct twill_call_group *group; /* lib/api/group.c */
 
@@ -191,6 +194,15 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
 twill_status twill_comm_open_transports(struct twill_comm *comm);
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
+
+/* Like twill_comm_dup(), with network endpoints and completion queues that no other communicator
+ * uses, for a thread of its own. */
+twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
+/* Return where the shared state of transport t of the registry is kept. */
+static inline struct twill_common **twill_comm_common(struct twill_comm *comm, size_t t)
+{
+    return comm->links.alone ? &comm->links.common[t] : &comm->context->transports.common[t];
+}
 
 /* Free what twill_comm_open() made; no thread may use the communicator any more. */
 void twill_comm_close(struct twill_comm *comm);

@@ -117,12 +117,12 @@ void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_interno
 }
 
 /* Return where the context keeps the shared state of the transport between nodes. */
-static struct twill_common **internode_common(const struct twill_comm *comm)
+static struct twill_common **internode_common(struct twill_comm *comm)
 {
     size_t t = 0;
     while (twill_transport_at(t) != comm->context->transports.internode)
         t++;
-    return &comm->context->transports.common[t];
+    return twill_comm_common(comm, t);
 }
 
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
@@ -169,7 +169,7 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         if (!(needed >> t & 1))
             continue;
-        params.common = &comm->context->transports.common[t];
+        params.common = twill_comm_common(comm, t);
         place[t] = (uint8_t)comm->links.transports;
         TWILL_TRY(error, twill_rails_open(&comm->links.transport[comm->links.transports],
                                           twill_transport_at(t), &params, error));

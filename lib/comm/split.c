@@ -73,6 +73,7 @@ static twill_status end_split(struct twill_comm *comm, twill_status status,
             status = twill_comm_fail(comm, status);
     }
     comm->making = NULL;
+    comm->makes_alone = false;
     twill_comm_release(comm);
     return status;
 }
@@ -190,6 +191,15 @@ twill_status twill_comm_dup(twill_comm **made, twill_comm *comm)
 {
     twill_status status = begin_split(made, comm, "twill_comm_dup");
     return status != TWILL_OK ? status : split_by(made, comm, KIND_DUP, 0, 0);
+}
+
+twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm)
+{
+    twill_status status = begin_split(made, comm, "twill_comm_dup");
+    if (status != TWILL_OK)
+        return status;
+    comm->makes_alone = true;
+    return split_by(made, comm, KIND_DUP, 0, 0);
 }
 
 twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int colour, int key)

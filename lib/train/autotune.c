@@ -53,10 +53,7 @@ static twill_status use_sizes(struct twill_gradients *set, const struct twill_bu
     set->options.bucket_bytes = sizes->bucket;
     set->options.first_bucket_bytes = sizes->first;
     set->options.segment_bytes = sizes->segment;
-    twill_lane_lock(&set->lane);
-    twill_status status = twill_gradients_prepare(set);
-    twill_lane_unlock(set);
-    return status;
+    return twill_gradients_prepare(set);
 }
 
 /* Agree on the fastest candidate. */
@@ -64,16 +61,16 @@ static twill_status choose(struct twill_gradients *set)
 {
     struct twill_autotuning *tuning = &set->autotuning;
     unsigned best = 0, n = tuning->candidates;
-    twill_status status =
-        twill_allreduce(set->lane.comm, tuning->seconds, tuning->seconds, n, TWILL_F64, TWILL_MAX);
+    twill_status status = twill_allreduce(set->lane[0].comm, tuning->seconds, tuning->seconds, n,
+                                          TWILL_F64, TWILL_MAX);
     if (status != TWILL_OK)
-        return twill_gradients_fail(set, set->lane.comm, status);
+        return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
     for (unsigned i = 1; i < n; i++)
         if (tuning->seconds[i] < tuning->seconds[best])
             best = i;
     const struct twill_bucket_sizes *sizes = &tuning->sizes[best];
     twill_say(
-        &set->context->log, twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane.comm) == 0),
+        &set->context->log, twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane[0].comm) == 0),
         "gradient set: TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu is the fastest of %u "
         "(%.6f s a step; at first %.6f s)",
         sizes->bucket, sizes->first, sizes->segment, n, tuning->seconds[best], tuning->seconds[0]);

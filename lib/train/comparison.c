@@ -10,10 +10,20 @@
 #define DESCRIBED_BYTES 192u /* of a tensor, in a message */
 #define VALUES_MOST     4u   /* different ones that a message lists */
 
-/* Return the failure of a collective on the set's communicator. */
+/* The caller's communicator, until the set has its own. */
+static twill_comm *comm_to_compare(const struct twill_gradients *set)
+{
+    return set->lanes > 0 ? set->lane[0].comm : set->parent;
+}
+
+/* Return the failure of a collective on that communicator. */
 static twill_status check_call(struct twill_gradients *set, twill_status status)
 {
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(set, set->lane.comm, status);
+    if (status == TWILL_OK)
+        return TWILL_OK;
+    if (set->lanes > 0)
+        return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
+    return TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
 }
 
 /* Fail on all ranks alike, which know the reason already. */
@@ -50,7 +60,7 @@ static twill_status find_difference(struct twill_gradients *set, const uint64_t 
         bounds[n + i] = ~hash[i];
     }
     twill_status status =
-        twill_allreduce(set->lane.comm, bounds, bounds, 2 * n, TWILL_U64, TWILL_MIN);
+        twill_allreduce(comm_to_compare(set), bounds, bounds, 2 * n, TWILL_U64, TWILL_MIN);
     *found = 0;
     while (status == TWILL_OK && *found < n && bounds[*found] == ~bounds[n + *found])
         (*found)++;
@@ -97,13 +107,14 @@ static void group_ranks(char *text, size_t bytes, const char *described, int siz
 static twill_status explain_difference(struct twill_gradients *set, const char *what,
                                        const char *mine)
 {
-    int size = twill_comm_size(set->lane.comm);
+    int size = twill_comm_size(comm_to_compare(set));
     char *all = calloc((size_t)size, DESCRIBED_BYTES), sent[DESCRIBED_BYTES] = "";
     char text[sizeof(set->error.message)] = "";
     snprintf(sent, sizeof(sent), "%s", mine);
     if (all == NULL)
         return check_call(set, TWILL_ERR_MEMORY);
-    twill_status status = twill_allgather(set->lane.comm, sent, all, DESCRIBED_BYTES, TWILL_U8);
+    twill_status status =
+        twill_allgather(comm_to_compare(set), sent, all, DESCRIBED_BYTES, TWILL_U8);
     if (status == TWILL_OK) {
         append(text, sizeof(text), "the ranks differ in %s: ", what);
         group_ranks(text, sizeof(text), all, size);
@@ -127,6 +138,7 @@ static uint64_t hash_of_options(const struct twill_gradients *set)
                                (uint64_t)o->order,
                                (uint64_t)o->autotune,
                                (uint64_t)o->check_every,
+                               (uint64_t)o->threads,
                                (uint64_t)o->compression,
                                (uint64_t)o->compression_automatic,
                                (uint64_t)o->error_feedback};
@@ -147,9 +159,9 @@ static void describe_options(const struct twill_gradients *set, char text[DESCRI
     const twill_gradients_options *o = &set->options;
     snprintf(text, DESCRIBED_BYTES,
              "op %s, scale %g, bucket %zu, first %zu, segment %zu, order %d, autotune %d, check "
-             "%d, compress %s, ratio %g, threshold %g, automatic %d, feedback %d",
+             "%d, threads %d, compress %s, ratio %g, threshold %g, automatic %d, feedback %d",
              twill_op_name(o->op), o->scale, o->bucket_bytes, o->first_bucket_bytes,
-             o->segment_bytes, (int)o->order, o->autotune, o->check_every,
+             o->segment_bytes, (int)o->order, o->autotune, o->check_every, o->threads,
              twill_compression_name(o->compression), o->compression_ratio, o->compression_threshold,
              o->compression_automatic, o->error_feedback);
     if (set->update != NULL) {
@@ -169,7 +181,7 @@ static void describe_tensor(const struct twill_train_tensor *tensor, char text[D
 {
     snprintf(text, DESCRIBED_BYTES, "'%.60s' (%zu %s, priority %d%s%s)", tensor->name,
              tensor->count, twill_type_name(tensor->type), tensor->priority,
-             tensor->own == NULL ? ", memory of the set" : "", tensor->raw ? ", uncompressed" : "");
+             tensor->own == NULL ? ", memory of the set" : "", tensor->raw ? "" : ", compressed");
 }
 
 /* Compare tensors one by one, up to the least number that a rank has registered. */
@@ -200,7 +212,7 @@ twill_status twill_gradients_compare_tensors(struct twill_gradients *set)
 {
     uint64_t mine[3] = {hash_of_options(set), ~hash_of_options(set), set->tensors}, least[3];
     char text[DESCRIBED_BYTES];
-    TWILL_TRY(&set->error, check_call(set, twill_allreduce(set->lane.comm, mine, least, 3,
+    TWILL_TRY(&set->error, check_call(set, twill_allreduce(comm_to_compare(set), mine, least, 3,
                                                            TWILL_U64, TWILL_MIN)));
     if (least[0] != ~least[1]) {
         describe_options(set, text);

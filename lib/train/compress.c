@@ -83,7 +83,7 @@ twill_status twill_compressor_open(struct twill_gradients *set)
     c->format =
         (struct twill_block_format){codings[options->compression].code, TWILL_BLOCK_DEFAULT};
     c->kernels = set->context->machine.kernels;
-    c->threads = set->lane.comm->tuning.threads;
+    c->threads = set->lane[0].comm->tuning.threads;
     c->choice = TWILL_WIRE_ALL;
     choose_factors(set);
     TWILL_TRY(&set->error, make_code_operation(set));
@@ -232,11 +232,12 @@ size_t twill_wire_list_bytes(const struct twill_gradients *set, size_t entries)
     return list_head(set) + entries * ENTRY_BYTES;
 }
 
-twill_status twill_wire_request(struct twill_gradients *set, const struct twill_bucket *bucket,
+twill_status twill_wire_request(struct twill_lane *lane, const struct twill_bucket *bucket,
                                 size_t from, size_t count, twill_request **request)
 {
+    struct twill_gradients *set = lane->set;
     const struct twill_compressor *c = &set->compressor;
-    twill_comm *comm = set->lane.comm;
+    twill_comm *comm = lane->comm;
     if (c->kind == TWILL_CODING_SPARSE) {
         unsigned char *lists = twill_wire_lists(set, bucket, from);
         size_t bytes = twill_wire_list_bytes(set, count);

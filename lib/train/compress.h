@@ -22,6 +22,7 @@
 #include "lib/twill_train.h"
 
 struct twill_gradients;
+struct twill_lane;
 struct twill_bucket;
 
 enum twill_coding { TWILL_CODING_NARROW, TWILL_CODING_BLOCKS, TWILL_CODING_SPARSE };
@@ -84,7 +85,7 @@ void twill_compressor_unprepare(struct twill_gradients *set);
 /* Return the units of a segment of a compressed bucket: at most `bytes` of codes, at least one. */
 size_t twill_wire_units(const struct twill_gradients *set, size_t bytes);
 /* Prepare the exchange of `count` units from `from` on. */
-twill_status twill_wire_request(struct twill_gradients *set, const struct twill_bucket *bucket,
+twill_status twill_wire_request(struct twill_lane *lane, const struct twill_bucket *bucket,
                                 size_t from, size_t count, twill_request **request);
 /* Return the bytes that this rank contributes to the exchange of a compressed bucket. */
 size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket);

@@ -39,7 +39,7 @@ twill_status twill_wire_pays(struct twill_gradients *set, const struct twill_buc
                              bool *pays)
 {
     const struct twill_compressor *c = &set->compressor;
-    struct twill_comm *comm = set->lane.comm;
+    struct twill_comm *comm = set->lane[0].comm;
     const struct twill_tuning *tuning = set->context->selection.tuning;
     uint64_t plain = 0, coded = 0;
     struct twill_select_request request = {.collective = TWILL_ALLREDUCE,
@@ -70,8 +70,8 @@ twill_status twill_wire_trial_begin(struct twill_gradients *set)
     struct twill_compressor *c = &set->compressor;
     c->choice = TWILL_WIRE_PRICED;
     c->trial = (struct twill_wire_trial){.choice = TWILL_WIRE_PRICED};
-    return twill_chooser_create(&c->chooser, set->lane.comm->world, set->context->selection.tuning,
-                                NULL, &set->error);
+    return twill_chooser_create(&c->chooser, set->lane[0].comm->world,
+                                set->context->selection.tuning, NULL, &set->error);
 }
 
 static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choice choice)
@@ -79,10 +79,7 @@ static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choi
     if (choice == set->compressor.choice)
         return TWILL_OK;
     set->compressor.choice = choice;
-    twill_lane_lock(&set->lane);
-    twill_status status = twill_gradients_prepare(set);
-    twill_lane_unlock(set);
-    return status;
+    return twill_gradients_prepare(set);
 }
 
 /* Agree on the fastest choice. */
@@ -90,17 +87,17 @@ static twill_status agree_on_choice(struct twill_gradients *set)
 {
     struct twill_wire_trial *trial = &set->compressor.trial;
     double *seconds = trial->seconds;
-    twill_status status =
-        twill_allreduce(set->lane.comm, seconds, seconds, TWILL_WIRE_CHOICES, TWILL_F64, TWILL_MAX);
+    twill_status status = twill_allreduce(set->lane[0].comm, seconds, seconds, TWILL_WIRE_CHOICES,
+                                          TWILL_F64, TWILL_MAX);
     if (status != TWILL_OK)
-        return twill_gradients_fail(set, set->lane.comm, status);
+        return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
     enum twill_wire_choice best =
         seconds[TWILL_WIRE_ALL] < seconds[TWILL_WIRE_PRICED] ? TWILL_WIRE_ALL : TWILL_WIRE_PRICED;
     if (seconds[best] > GAIN_LEAST * seconds[TWILL_WIRE_NONE])
         best = TWILL_WIRE_NONE;
     trial->over = true;
     twill_say(&set->context->log,
-              twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane.comm) == 0),
+              twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane[0].comm) == 0),
               "gradient set: compression by %s of %s (%.6f s a step; of all buckets %.6f s, where "
               "the price says it pays %.6f s, of none %.6f s)",
               twill_compression_name(set->options.compression), choice_names[best], seconds[best],

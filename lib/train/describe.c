@@ -55,8 +55,11 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
                  twill_wire_bytes(set, &set->bucket[b]));
     const struct twill_bucket *bucket = &set->bucket[b];
     const uint32_t *member = &set->backward[bucket->first];
-    snprintf(text, bytes, "bucket %u: %u tensor%s, %zu bytes of %s%s%s, '%.60s' to '%.60s'", b,
-             bucket->tensors, bucket->tensors == 1 ? "" : "s",
+    char lane[40] = "";
+    if (set->lanes > 1)
+        snprintf(lane, sizeof(lane), ", lane %u", bucket->lane);
+    snprintf(text, bytes, "bucket %u%s: %u tensor%s, %zu bytes of %s%s%s, '%.60s' to '%.60s'", b,
+             lane, bucket->tensors, bucket->tensors == 1 ? "" : "s",
              bucket->count * twill_type_size(bucket->type), twill_type_name(bucket->type),
              compressed, bucket->copies ? ", copied" : "",
              set->tensor[member[bucket->tensors - 1]].name, set->tensor[member[0]].name);

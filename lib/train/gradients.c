@@ -127,19 +127,19 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
 
 twill_status twill_gradients_prepare(struct twill_gradients *set)
 {
-    twill_lane_unprepare(set);
+    twill_lanes_unprepare(set);
     twill_compressor_unprepare(set);
     twill_gradients_free_buckets(set);
     atomic_store(&set->step, 0);
     TWILL_TRY(&set->error, twill_gradients_divide(set));
     TWILL_TRY(&set->error, twill_compressor_prepare(set));
-    return twill_lane_prepare(set);
+    return twill_lanes_prepare(set);
 }
 
 static twill_status commit_set(struct twill_gradients *set)
 {
-    TWILL_TRY(&set->error, twill_lane_open(set));
     TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));
+    TWILL_TRY(&set->error, twill_lanes_open(set));
     TWILL_TRY(&set->error, twill_gradients_place(set));
     TWILL_TRY(&set->error, twill_compressor_open(set));
     if (set->update != NULL)
@@ -151,9 +151,16 @@ static twill_status commit_set(struct twill_gradients *set)
 /* Fail on all ranks with this one's reason. */
 static twill_status fail_commit(struct twill_gradients *set, twill_status status)
 {
-    if (set->broken || set->lane.comm == NULL)
+    struct twill_error own = set->error;
+    if (set->broken || set->lanes == 0)
         return status;
-    return twill_gradients_fail(set, set->lane.comm, status);
+    twill_error_clear(&set->error);
+    struct twill_comm *comm = set->lane[0].comm;
+    if (twill_comm_acquire(comm, "twill_gradients_commit") != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    status = twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", own.message));
+    twill_comm_release(comm);
+    return twill_gradients_fail(&set->lane[0], comm, status);
 }
 
 twill_status twill_gradients_commit(twill_gradients *set)
@@ -167,7 +174,7 @@ twill_status twill_gradients_commit(twill_gradients *set)
     twill_status status = commit_set(set);
     if (status != TWILL_OK) {
         status = fail_commit(set, status);
-        set->broken = true;
+        atomic_store(&set->broken, true);
         return status;
     }
     set->committed = true;
@@ -207,32 +214,19 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
     const struct twill_gradients_usage *usage = &set->usage;
     *counters = (twill_gradients_counters){
         .steps = twill_counter_read(&usage->steps),
-        .operations = twill_counter_read(&usage->operations),
+        .operations = atomic_load_explicit(&usage->operations, memory_order_relaxed),
         .bytes = twill_counter_read(&usage->bytes),
         .bytes_copied = atomic_load_explicit(&usage->bytes_copied, memory_order_relaxed),
         .bytes_exchanged = twill_counter_read(&usage->bytes_exchanged),
         .bytes_converted = atomic_load_explicit(&usage->bytes_converted, memory_order_relaxed),
         .buckets = set->buckets,
-        .agreements = twill_counter_read(&usage->agreements)};
+        .agreements = atomic_load_explicit(&usage->agreements, memory_order_relaxed)};
     if (set->update != NULL)
         counters->state_bytes = set->update->state_bytes;
-    if (set->lane.comm != NULL)
+    if (set->lanes > 0)
         counters->seconds_exposed = twill_comm_seconds(
-            set->lane.comm, atomic_load_explicit(&usage->ticks_exposed, memory_order_relaxed));
+            set->lane[0].comm, atomic_load_explicit(&usage->ticks_exposed, memory_order_relaxed));
     return TWILL_OK;
-}
-
-/* Wait for what is under way: reductions that this rank has started, others have too. */
-static void finish(struct twill_gradients *set)
-{
-    twill_status status = TWILL_OK;
-    twill_lane_lock(&set->lane);
-    while (status == TWILL_OK && !set->broken && twill_lane_is_busy(set)) {
-        status = twill_lane_advance(set);
-        if (status == TWILL_OK && twill_lane_is_busy(set))
-            status = twill_lane_wait(set, UINT64_MAX);
-    }
-    atomic_store(&set->lane.locked, false);
 }
 
 void twill_gradients_destroy(twill_gradients *set)
@@ -240,12 +234,12 @@ void twill_gradients_destroy(twill_gradients *set)
     if (set == NULL)
         return;
     if (set->committed && !twill_context_is_forked(set->context))
-        finish(set);
-    twill_lane_unprepare(set);
+        twill_lanes_finish(set);
+    twill_lanes_unprepare(set);
     twill_compressor_unprepare(set);
     twill_compressor_close(set);
     twill_gradients_free_buckets(set);
-    twill_lane_close(set);
+    twill_lanes_close(set);
     twill_update_close(set);
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         (void)twill_free(set->context, set->arena[type].memory);

@@ -49,6 +49,7 @@ struct twill_bucket {
     bool raw;              /* of tensors that are never compressed */
     bool copies;           /* some of its tensors have memory of their own, and are copied */
     int priority;          /* the lowest of its tensors */
+    uint32_t lane;         /* that reduces it */
     uint32_t segments;
     twill_request **request; /* [segments] persistent */
     struct twill_wire wire;
@@ -56,9 +57,9 @@ struct twill_bucket {
     _Atomic uint32_t arrived; /* tensors marked, in all steps */
     _Atomic uint32_t filled;  /* steps in which all its tensors were marked, and encoded */
     _Atomic uint32_t reduced; /* reductions complete, their results in the tensors' memory */
+    _Atomic uint32_t ended;   /* segments complete, in all steps */
     uint32_t agreed;          /* by the lane: steps in which all ranks are ready for it */
     uint32_t started;         /* by the lane: segments begun, in all steps */
-    uint32_t ended;           /* by the lane: segments complete, in all steps */
 };
 
 /* Memory of all tensors of one type. */
@@ -81,8 +82,8 @@ struct twill_autotuning {
 
 /* The steps' results, for the caller's counters; written by the thread that waits. */
 struct twill_gradients_usage {
-    uint64_t steps, operations, bytes, agreements;
-    uint64_t bytes_exchanged;
+    uint64_t steps, bytes, bytes_exchanged;
+    _Atomic uint64_t operations, agreements; /* by the lanes */
     _Atomic uint64_t bytes_converted;
     _Atomic uint64_t bytes_copied; /* threads that mark tensors ready copy too */
     _Atomic uint64_t ticks_exposed;
@@ -94,7 +95,7 @@ struct twill_gradients {
     struct twill_gradients_options options;
     bool committed;
     _Atomic bool broken;
-    struct twill_error error;   /* the first failure; under lane.lock */
+    struct twill_error error;   /* the first failure; under `refusing` until `broken` */
     struct twill_error refused; /* the last bad argument; under `refusing` */
     _Atomic bool refusing;
 
@@ -104,9 +105,10 @@ struct twill_gradients {
     struct twill_arena_of_type arena[TWILL_TYPE_COUNT];
     struct twill_bucket *bucket;
     uint32_t buckets;
-    _Atomic uint32_t step; /* complete ones */
-    struct twill_lane lane;
-    struct twill_update *update; /* NULL: the set has no optimizer */
+    _Atomic uint32_t step;   /* complete ones */
+    struct twill_lane *lane; /* [lanes] */
+    uint32_t lanes;
+    struct twill_update *update; /* NULL: the set has no optimizer; else it has one lane */
     struct twill_autotuning autotuning;
     struct twill_compressor compressor;
     struct twill_gradients_usage usage;
@@ -115,10 +117,12 @@ struct twill_gradients {
 
 /* --- lib/train/set_failure.c --- */
 
-/* Record that a call on a communicator of the set has failed, break the set and its communicators,
- * and return the status. The lane is locked, or no other thread uses the set yet. */
-twill_status twill_gradients_fail(struct twill_gradients *set, twill_comm *comm,
-                                  twill_status status);
+/* Record that a call on a communicator of the lane has failed, break the set and the lane, have the
+ * other lanes break, and return the status. The lane is locked, or no other thread uses the set. */
+twill_status twill_gradients_fail(struct twill_lane *lane, twill_comm *comm, twill_status status);
+/* Break the lane's communicators because the set is broken. The lane is locked. Returns
+ * TWILL_ERR_BROKEN. */
+twill_status twill_gradients_leave(struct twill_lane *lane);
 /* Refuse an argument: record the sentence, and return TWILL_ERR_ARGUMENT. Any thread. */
 twill_status twill_gradients_refuse(struct twill_gradients *set, const char *file, int line,
                                     const char *format, ...) TWILL_PRINTF(4, 5);
@@ -133,7 +137,7 @@ twill_status twill_gradients_prepare(struct twill_gradients *set);
 /* --- lib/train/lane.c --- */
 
 /* Create a communicator of the parent's ranks. The parent's message explains a failure. */
-twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made);
+twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made, bool alone);
 /* Return the elements of a bucket's segments, or units of its codes; the last one may have less.
  */
 size_t twill_bucket_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lane's communicators, its lock, and its progress in the order of the backward pass. */
+/* Lanes: their communicators, their lock, and their progress in the order of the backward pass. */
 #include "lib/train/lane.h"
 
 #include "lib/exec/progress.h"
@@ -14,27 +14,44 @@
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
-twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made)
+twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made, bool alone)
 {
-    twill_status status = twill_comm_dup(made, set->parent);
+    twill_status status =
+        alone ? twill_comm_dup_alone(made, set->parent) : twill_comm_dup(made, set->parent);
     if (status != TWILL_OK)
         return TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
     return TWILL_OK;
 }
 
-twill_status twill_lane_open(struct twill_gradients *set)
+twill_status twill_lanes_open(struct twill_gradients *set)
 {
-    TWILL_TRY(&set->error, twill_gradients_duplicate(set, &set->lane.comm));
-    if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
-        TWILL_TRY(&set->error, twill_gradients_duplicate(set, &set->lane.order_comm));
+    bool threads = set->options.threads > 0;
+    uint32_t lanes = threads ? (uint32_t)set->options.threads : 1;
+    set->lane = calloc(lanes, sizeof(*set->lane));
+    if (set->lane == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u lanes", lanes);
+    for (; set->lanes < lanes; set->lanes++) {
+        struct twill_lane *lane = &set->lane[set->lanes];
+        lane->set = set;
+        lane->own.core = -1;
+        TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->comm, threads));
+        if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
+            TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->order_comm, threads));
+    }
     return TWILL_OK;
 }
 
-void twill_lane_close(struct twill_gradients *set)
+void twill_lanes_close(struct twill_gradients *set)
 {
-    twill_comm_destroy(set->lane.comm);
-    twill_comm_destroy(set->lane.order_comm);
-    set->lane.comm = set->lane.order_comm = NULL;
+    for (uint32_t l = 0; l < set->lanes; l++)
+        twill_lane_thread_stop(&set->lane[l]);
+    for (uint32_t l = 0; l < set->lanes; l++) {
+        twill_comm_destroy(set->lane[l].comm);
+        twill_comm_destroy(set->lane[l].order_comm);
+    }
+    free(set->lane);
+    set->lane = NULL;
+    set->lanes = 0;
 }
 
 size_t twill_bucket_segment(const struct twill_gradients *set, const struct twill_bucket *bucket)
@@ -48,20 +65,21 @@ size_t twill_bucket_segment(const struct twill_gradients *set, const struct twil
 }
 
 /* Prepare the reduction of `count` elements of a bucket, or units of its codes, from `from` on. */
-static twill_status prepare_segment(struct twill_gradients *set, const struct twill_bucket *bucket,
+static twill_status prepare_segment(struct twill_lane *lane, const struct twill_bucket *bucket,
                                     size_t from, size_t count, twill_request **request)
 {
     if (bucket->wire.used)
-        return twill_wire_request(set, bucket, from, count, request);
-    if (set->update != NULL)
-        return twill_update_init_reduction(set, bucket, from, count, request);
+        return twill_wire_request(lane, bucket, from, count, request);
+    if (lane->set->update != NULL)
+        return twill_update_init_reduction(lane->set, bucket, from, count, request);
     unsigned char *at = bucket->memory + from * twill_type_size(bucket->type);
-    return twill_allreduce_init(set->lane.comm, at, at, count, bucket->type, bucket->op, request);
+    return twill_allreduce_init(lane->comm, at, at, count, bucket->type, bucket->op, request);
 }
 
 /* Prepare the reductions of a bucket's segments. */
-static twill_status prepare_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
+static twill_status prepare_bucket(struct twill_lane *lane, struct twill_bucket *bucket)
 {
+    struct twill_gradients *set = lane->set;
     size_t whole = bucket->wire.used ? bucket->wire.units : bucket->count,
            most = twill_bucket_segment(set, bucket), segments = (whole + most - 1) / most;
     if (segments > UINT32_MAX)
@@ -72,35 +90,86 @@ static twill_status prepare_bucket(struct twill_gradients *set, struct twill_buc
     for (bucket->segments = 0; bucket->segments < segments; bucket->segments++) {
         size_t from = bucket->segments * most, count = twill_min(most, whole - from);
         twill_status status =
-            prepare_segment(set, bucket, from, count, &bucket->request[bucket->segments]);
+            prepare_segment(lane, bucket, from, count, &bucket->request[bucket->segments]);
         if (status != TWILL_OK)
-            return twill_gradients_fail(set, set->lane.comm, status);
+            return twill_gradients_fail(lane, lane->comm, status);
     }
     return TWILL_OK;
 }
 
-twill_status twill_lane_prepare(struct twill_gradients *set)
+/* A bucket and its weight, for the assignment to lanes. */
+struct weighted_bucket {
+    size_t bytes;
+    uint32_t bucket;
+};
+
+static int compare_weights(const void *left, const void *right)
 {
-    struct twill_lane *lane = &set->lane;
-    uint32_t n = set->buckets;
-    lane->order = calloc(n, sizeof(*lane->order));
-    lane->flight = calloc(n + TWILL_LANE_SEGMENTS, sizeof(*lane->flight));
-    lane->flights_most = (uint32_t)twill_max(n, TWILL_LANE_SEGMENTS);
-    lane->next = lane->oldest = lane->flights = 0;
-    if (lane->order == NULL || lane->flight == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets", n);
-    for (uint32_t b = 0; b < n; b++) {
-        lane->order[b] = b;
-        TWILL_TRY(&set->error, prepare_bucket(set, &set->bucket[b]));
-    }
-    if (lane->order_comm != NULL)
-        TWILL_TRY(&set->error, twill_priority_prepare(set));
-    return set->update != NULL ? twill_update_prepare(set) : TWILL_OK;
+    const struct weighted_bucket *a = left, *b = right;
+    return a->bytes != b->bytes ? (a->bytes < b->bytes ? 1 : -1)
+                                : (a->bucket > b->bucket) - (a->bucket < b->bucket);
 }
 
-void twill_lane_unprepare(struct twill_gradients *set)
+/* Give each bucket to a lane: the heaviest first, to the lane with the least load (LPT, Graham
+ * 1969). So no lane has more than the mean and the largest bucket. */
+static twill_status assign_buckets(struct twill_gradients *set)
 {
-    struct twill_lane *lane = &set->lane;
+    size_t load[TWILL_LANES_MOST] = {0};
+    struct weighted_bucket *weight = calloc(set->buckets, sizeof(*weight));
+    if (weight == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
+                          set->buckets);
+    for (uint32_t b = 0; b < set->buckets; b++)
+        weight[b] = (struct weighted_bucket){
+            set->bucket[b].count * twill_type_size(set->bucket[b].type), b};
+    qsort(weight, set->buckets, sizeof(*weight), compare_weights);
+    for (uint32_t i = 0; i < set->buckets; i++) {
+        uint32_t least = 0;
+        for (uint32_t l = 1; l < set->lanes; l++)
+            least = load[l] < load[least] ? l : least;
+        load[least] += weight[i].bytes;
+        set->bucket[weight[i].bucket].lane = least;
+    }
+    free(weight);
+    return TWILL_OK;
+}
+
+static twill_status prepare_lane(struct twill_lane *lane)
+{
+    struct twill_gradients *set = lane->set;
+    lane->order = calloc(set->buckets, sizeof(*lane->order));
+    lane->flight = calloc(set->buckets + TWILL_LANE_SEGMENTS, sizeof(*lane->flight));
+    lane->buckets = lane->next = lane->oldest = lane->flights = 0;
+    if (lane->order == NULL || lane->flight == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
+                          set->buckets);
+    for (uint32_t b = 0; b < set->buckets; b++)
+        if (&set->lane[set->bucket[b].lane] == lane) {
+            lane->order[lane->buckets++] = b;
+            TWILL_TRY(&set->error, prepare_bucket(lane, &set->bucket[b]));
+        }
+    lane->flights_most = (uint32_t)twill_max(lane->buckets, TWILL_LANE_SEGMENTS);
+    if (lane->order_comm != NULL && lane->buckets > 0)
+        TWILL_TRY(&set->error, twill_priority_prepare(lane));
+    return TWILL_OK;
+}
+
+twill_status twill_lanes_prepare(struct twill_gradients *set)
+{
+    TWILL_TRY(&set->error, assign_buckets(set));
+    for (uint32_t l = 0; l < set->lanes; l++)
+        TWILL_TRY(&set->error, prepare_lane(&set->lane[l]));
+    if (set->update != NULL)
+        TWILL_TRY(&set->error, twill_update_prepare(set));
+    for (uint32_t l = 0; l < set->lanes && set->options.threads > 0; l++)
+        TWILL_TRY(&set->error, twill_lane_thread_start(&set->lane[l]));
+    return TWILL_OK;
+}
+
+void twill_lanes_unprepare(struct twill_gradients *set)
+{
+    for (uint32_t l = 0; l < set->lanes; l++)
+        twill_lane_thread_stop(&set->lane[l]);
     for (uint32_t b = 0; b < set->buckets; b++) {
         struct twill_bucket *bucket = &set->bucket[b];
         for (uint32_t s = 0; bucket->request != NULL && s < bucket->segments; s++)
@@ -108,18 +177,36 @@ void twill_lane_unprepare(struct twill_gradients *set)
         free((void *)bucket->request);
         bucket->request = NULL;
     }
-    twill_priority_unprepare(set);
     if (set->update != NULL)
         twill_update_unprepare(set);
-    free(lane->order);
-    free(lane->flight);
-    lane->order = NULL;
-    lane->flight = NULL;
+    for (uint32_t l = 0; l < set->lanes; l++) {
+        struct twill_lane *lane = &set->lane[l];
+        twill_priority_unprepare(lane);
+        free(lane->order);
+        free(lane->flight);
+        lane->order = NULL;
+        lane->flight = NULL;
+        lane->buckets = 0;
+    }
+}
+
+void twill_lanes_finish(struct twill_gradients *set)
+{
+    for (uint32_t l = 0; l < set->lanes; l++) {
+        struct twill_lane *lane = &set->lane[l];
+        twill_lane_thread_stop(lane);
+        twill_lane_lock(lane);
+        while (!set->broken && twill_lane_is_busy(lane)) {
+            if (twill_lane_advance(lane) == TWILL_OK && twill_lane_is_busy(lane))
+                (void)twill_lane_wait(lane, UINT64_MAX);
+        }
+        atomic_store(&lane->locked, false);
+    }
 }
 
 /* --- the lock -------------------------------------------------------------------------------- */
 
-static bool try_lock(struct twill_lane *lane)
+bool twill_lane_try_lock(struct twill_lane *lane)
 {
     return !atomic_load_explicit(&lane->locked, memory_order_relaxed) &&
            !atomic_exchange(&lane->locked, true);
@@ -127,7 +214,7 @@ static bool try_lock(struct twill_lane *lane)
 
 void twill_lane_lock(struct twill_lane *lane)
 {
-    for (unsigned spins = 0; !try_lock(lane); spins++) {
+    for (unsigned spins = 0; !twill_lane_try_lock(lane); spins++) {
         if (spins < LOCK_SPINS)
             twill_pause();
         else
@@ -137,26 +224,28 @@ void twill_lane_lock(struct twill_lane *lane)
 
 /* Advance the lane until nothing is wanted, unless another thread holds it: that thread then sees
  * `wanted`, in its wait or after its unlock. */
-static void advance_wanted(struct twill_gradients *set)
+static void advance_wanted(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
-    while (atomic_load(&lane->wanted) && try_lock(lane)) {
-        (void)twill_lane_advance(set); /* a failure has broken the set */
+    while (atomic_load(&lane->wanted) && twill_lane_try_lock(lane)) {
+        (void)twill_lane_advance(lane); /* a failure has broken the set */
         atomic_store(&lane->locked, false);
     }
 }
 
-void twill_lane_unlock(struct twill_gradients *set)
+void twill_lane_unlock(struct twill_lane *lane)
 {
-    atomic_store(&set->lane.locked, false);
-    advance_wanted(set);
+    atomic_store(&lane->locked, false);
+    if (!lane->own.running)
+        advance_wanted(lane);
 }
 
-void twill_lane_kick(struct twill_gradients *set)
+void twill_lane_kick(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
     atomic_store(&lane->wanted, true);
-    advance_wanted(set);
+    if (lane->own.running)
+        twill_lane_thread_wake(lane);
+    else
+        advance_wanted(lane);
     if (atomic_load(&lane->wanted)) /* the holder may sleep in its wait */
         twill_node_ring_doorbell(lane->comm->node, lane->comm->local);
 }
@@ -168,45 +257,50 @@ bool twill_bucket_is_ready(const struct twill_bucket *bucket)
     return atomic_load_explicit(&bucket->filled, memory_order_acquire) != bucket->agreed;
 }
 
-twill_status twill_lane_start(struct twill_gradients *set, uint32_t b)
+twill_status twill_lane_start(struct twill_lane *lane, uint32_t b)
 {
-    struct twill_lane *lane = &set->lane;
+    struct twill_gradients *set = lane->set;
     struct twill_bucket *bucket = &set->bucket[b];
     uint32_t segment = bucket->started % bucket->segments;
     twill_status status = twill_request_start(bucket->request[segment]);
     if (status != TWILL_OK)
-        return twill_gradients_fail(set, lane->comm, status);
+        return twill_gradients_fail(lane, lane->comm, status);
     lane->flight[(lane->oldest + lane->flights++) % lane->flights_most] =
         (struct twill_lane_flight){b, segment};
     bucket->started++;
-    twill_counter_add(&set->usage.operations, 1);
+    atomic_fetch_add_explicit(&set->usage.operations, 1, memory_order_relaxed);
     return TWILL_OK;
 }
 
-static struct twill_request *oldest_request(const struct twill_gradients *set)
+static struct twill_request *oldest_request(const struct twill_lane *lane)
 {
-    const struct twill_lane *lane = &set->lane;
     if (lane->flights == 0)
         return NULL;
     const struct twill_lane_flight *flight = &lane->flight[lane->oldest];
-    return twill_request_find(set->bucket[flight->bucket].request[flight->segment]);
+    return twill_request_find(lane->set->bucket[flight->bucket].request[flight->segment]);
+}
+
+void twill_bucket_end(struct twill_lane *lane, struct twill_bucket *bucket, uint32_t segments)
+{
+    atomic_fetch_add_explicit(&bucket->ended, segments, memory_order_release);
+    twill_lane_note_end(lane);
 }
 
 /* Collect the reductions that are complete, oldest first. */
-static twill_status collect(struct twill_gradients *set)
+static twill_status collect(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
-    while (lane->flights > 0 && twill_request_done(oldest_request(set))) {
+    struct twill_gradients *set = lane->set;
+    while (lane->flights > 0 && twill_request_done(oldest_request(lane))) {
         const struct twill_lane_flight *flight = &lane->flight[lane->oldest];
         struct twill_bucket *bucket = &set->bucket[flight->bucket];
         twill_status status = twill_wait(&bucket->request[flight->segment]);
         if (status != TWILL_OK)
-            return twill_gradients_fail(set, lane->comm, status);
+            return twill_gradients_fail(lane, lane->comm, status);
         lane->collected++;
         if (set->update != NULL)
             twill_update_queue(set, flight->bucket, flight->segment);
         else
-            bucket->ended++;
+            twill_bucket_end(lane, bucket, 1);
         lane->oldest = (lane->oldest + 1) % lane->flights_most;
         lane->flights--;
     }
@@ -214,42 +308,41 @@ static twill_status collect(struct twill_gradients *set)
 }
 
 /* Start the buckets that are ready, each after those before it. */
-static twill_status start_in_order(struct twill_gradients *set)
+static twill_status start_in_order(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
-    while (lane->flights < lane->flights_most) {
+    struct twill_gradients *set = lane->set;
+    while (lane->buckets > 0 && lane->flights < lane->flights_most) {
         uint32_t b = lane->order[lane->next];
         if (!twill_bucket_is_ready(&set->bucket[b]))
             break;
         set->bucket[b].agreed++;
-        TWILL_TRY(&set->error, twill_lane_start(set, b));
-        lane->next = (lane->next + 1) % set->buckets;
+        TWILL_TRY(NULL, twill_lane_start(lane, b));
+        lane->next = (lane->next + 1) % lane->buckets;
     }
     return TWILL_OK;
 }
 
-twill_status twill_lane_advance(struct twill_gradients *set)
+twill_status twill_lane_advance(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
     atomic_store(&lane->wanted, false);
-    if (set->broken)
-        return TWILL_ERR_BROKEN;
-    TWILL_TRY(&set->error, collect(set));
-    if (set->update != NULL)
-        TWILL_TRY(&set->error, twill_update_advance(set));
-    return lane->order_comm != NULL ? twill_priority_advance(set) : start_in_order(set);
+    if (lane->set->broken)
+        return twill_gradients_leave(lane);
+    TWILL_TRY(NULL, collect(lane));
+    if (lane->set->update != NULL)
+        TWILL_TRY(NULL, twill_update_advance(lane->set));
+    return lane->exchange != NULL ? twill_priority_advance(lane) : start_in_order(lane);
 }
 
-bool twill_lane_is_busy(const struct twill_gradients *set)
+bool twill_lane_is_busy(const struct twill_lane *lane)
 {
-    return set->lane.flights > 0 || twill_update_is_busy(set);
+    return lane->flights > 0 || twill_update_is_busy(lane->set);
 }
 
-twill_status twill_lane_progress(struct twill_gradients *set)
+twill_status twill_lane_progress(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
-    TWILL_TRY(&set->error, twill_lane_advance(set));
-    if (!twill_lane_is_busy(set) && !lane->exchanging)
+    struct twill_gradients *set = lane->set;
+    TWILL_TRY(NULL, twill_lane_advance(lane));
+    if (!twill_lane_is_busy(lane) && !lane->exchanging)
         return TWILL_OK;
     struct twill_comm *comm = lane->flights > 0           ? lane->comm
                               : twill_update_is_busy(set) ? set->update->comm
@@ -260,8 +353,8 @@ twill_status twill_lane_progress(struct twill_gradients *set)
         twill_comm_release(comm);
     }
     if (status != TWILL_OK)
-        return twill_gradients_fail(set, comm, status);
-    return twill_lane_advance(set);
+        return twill_gradients_fail(lane, comm, status);
+    return twill_lane_advance(lane);
 }
 
 /* --- waiting --------------------------------------------------------------------------------- */
@@ -276,7 +369,8 @@ struct awaited {
 static bool has_arrived(const void *of)
 {
     const struct awaited *awaited = of;
-    bool any = atomic_load_explicit(&awaited->lane->wanted, memory_order_acquire);
+    bool any = atomic_load_explicit(&awaited->lane->wanted, memory_order_acquire) ||
+               atomic_load_explicit(&awaited->lane->set->broken, memory_order_acquire);
     for (size_t i = 0; !any && i < TWILL_ARRAY_LENGTH(awaited->any); i++)
         any = awaited->any[i] != NULL && twill_request_done(awaited->any[i]);
     return any;
@@ -284,22 +378,22 @@ static bool has_arrived(const void *of)
 
 /* Wait for another thread, or for the time of the next exchange; other communicators of the
  * context are advanced meanwhile. */
-static twill_status wait_for_thread(struct twill_gradients *set, uint64_t deadline)
+static twill_status wait_for_thread(struct twill_lane *lane, uint64_t deadline)
 {
-    struct twill_comm *comm = set->lane.comm;
-    uint64_t now = twill_now(), until = set->lane.exchange_from_ns;
-    while (!atomic_load(&set->lane.wanted) && (until == 0 || now < until)) {
+    struct twill_comm *comm = lane->comm;
+    uint64_t now = twill_now(), until = lane->exchange_from_ns;
+    while (!atomic_load(&lane->wanted) && !lane->set->broken && (until == 0 || now < until)) {
         if (now >= deadline)
             return TWILL_PENDING;
         if (twill_comm_acquire(comm, "twill_gradients_wait") != TWILL_OK)
-            return twill_gradients_fail(set, comm, TWILL_ERR_ARGUMENT);
+            return twill_gradients_fail(lane, comm, TWILL_ERR_ARGUMENT);
         twill_status status = twill_comm_poll_failures(comm, true);
         if (status != TWILL_OK)
             status = twill_comm_fail(comm, status);
         twill_comm_release(comm);
         if (status != TWILL_OK)
-            return twill_gradients_fail(set, comm, status);
-        if (twill_context_advance(set->context, NULL) == 0) {
+            return twill_gradients_fail(lane, comm, status);
+        if (twill_context_advance(lane->set->context, NULL) == 0) {
             struct timespec nap = {.tv_nsec = THREAD_NAP_NS};
             (void)nanosleep(&nap, NULL);
         }
@@ -308,11 +402,11 @@ static twill_status wait_for_thread(struct twill_gradients *set, uint64_t deadli
     return TWILL_OK;
 }
 
-twill_status twill_lane_wait(struct twill_gradients *set, uint64_t deadline)
+twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
 {
-    struct twill_lane *lane = &set->lane;
+    struct twill_gradients *set = lane->set;
     struct awaited awaited = {lane,
-                              {oldest_request(set),
+                              {oldest_request(lane),
                                lane->exchanging ? twill_request_find(lane->exchange) : NULL,
                                twill_update_gather_awaited(set), twill_update_norms_awaited(set)}};
     struct twill_comm *comm = awaited.any[0] != NULL                             ? lane->comm
@@ -320,7 +414,7 @@ twill_status twill_lane_wait(struct twill_gradients *set, uint64_t deadline)
                               : awaited.any[1] != NULL                           ? lane->order_comm
                                                                                  : NULL;
     if (comm == NULL)
-        return wait_for_thread(set, deadline);
+        return wait_for_thread(lane, deadline);
     twill_status status = twill_comm_acquire(comm, "twill_gradients_wait");
     if (status == TWILL_OK) {
         if (!has_arrived(&awaited) && !comm->broken)
@@ -329,5 +423,5 @@ twill_status twill_lane_wait(struct twill_gradients *set, uint64_t deadline)
             status = twill_comm_fail(comm, status);
         twill_comm_release(comm);
     }
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(set, comm, status);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, comm, status);
 }

@@ -17,27 +17,26 @@
 
 #define EXCHANGE_AGAIN_NS 50000u /* after an exchange that agreed on nothing */
 
-twill_status twill_priority_prepare(struct twill_gradients *set)
+twill_status twill_priority_prepare(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
-    lane->words = (set->buckets + 63) / 64;
+    struct twill_gradients *set = lane->set;
+    lane->words = (lane->buckets + 63) / 64;
     lane->ready = calloc(2 * (size_t)lane->words, sizeof(uint64_t));
     if (lane->ready == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
-                          set->buckets);
+                          lane->buckets);
     lane->agreed = lane->ready + lane->words;
     lane->exchanging = false;
     lane->exchange_from_ns = 0;
     twill_status status = twill_allreduce_init(lane->order_comm, lane->ready, lane->agreed,
                                                lane->words, TWILL_U64, TWILL_BAND, &lane->exchange);
     if (status != TWILL_OK)
-        return twill_gradients_fail(set, lane->order_comm, status);
+        return twill_gradients_fail(lane, lane->order_comm, status);
     return TWILL_OK;
 }
 
-void twill_priority_unprepare(struct twill_gradients *set)
+void twill_priority_unprepare(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
     (void)twill_request_free(&lane->exchange);
     lane->exchange = NULL;
     free(lane->ready);
@@ -52,71 +51,73 @@ static bool has_segments(const struct twill_bucket *bucket)
 
 /* Return the agreed bucket that comes first, or UINT32_MAX: lowest priority number, then the one
  * that the backward pass completes first. */
-static uint32_t first_agreed(const struct twill_gradients *set)
+static uint32_t first_agreed(const struct twill_lane *lane)
 {
+    const struct twill_bucket *bucket = lane->set->bucket;
     uint32_t first = UINT32_MAX;
-    for (uint32_t b = 0; b < set->buckets; b++)
-        if (has_segments(&set->bucket[b]) &&
-            (first == UINT32_MAX || set->bucket[b].priority < set->bucket[first].priority))
+    for (uint32_t i = 0; i < lane->buckets; i++) {
+        uint32_t b = lane->order[i];
+        if (has_segments(&bucket[b]) &&
+            (first == UINT32_MAX || bucket[b].priority < bucket[first].priority))
             first = b;
+    }
     return first;
 }
 
 /* Read the result of the exchange, and start the segment that it leads to. */
-static twill_status end_exchange(struct twill_gradients *set)
+static twill_status end_exchange(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
+    struct twill_gradients *set = lane->set;
     bool any = false;
     twill_status status = twill_wait(&lane->exchange);
     if (status != TWILL_OK)
-        return twill_gradients_fail(set, lane->order_comm, status);
+        return twill_gradients_fail(lane, lane->order_comm, status);
     lane->exchanging = false;
-    for (uint32_t b = 0; b < set->buckets; b++) {
-        uint32_t bit = (uint32_t)(lane->agreed[b / 64] >> b % 64 & 1);
-        set->bucket[b].agreed += bit;
+    for (uint32_t i = 0; i < lane->buckets; i++) {
+        uint32_t bit = (uint32_t)(lane->agreed[i / 64] >> i % 64 & 1);
+        set->bucket[lane->order[i]].agreed += bit;
         any |= bit != 0;
     }
-    twill_counter_add(&set->usage.agreements, 1);
-    uint32_t first = first_agreed(set);
+    atomic_fetch_add_explicit(&set->usage.agreements, 1, memory_order_relaxed);
+    uint32_t first = first_agreed(lane);
     lane->exchange_from_ns = any || first != UINT32_MAX ? 0 : twill_now() + EXCHANGE_AGAIN_NS;
-    return first != UINT32_MAX ? twill_lane_start(set, first) : TWILL_OK;
+    return first != UINT32_MAX ? twill_lane_start(lane, first) : TWILL_OK;
 }
 
 /* Begin an exchange if it is this rank's turn to. */
-static twill_status begin_exchange(struct twill_gradients *set)
+static twill_status begin_exchange(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
+    struct twill_gradients *set = lane->set;
     if (lane->flights >= TWILL_LANE_SEGMENTS)
         return TWILL_OK;
     bool any = false;
     memset(lane->ready, 0, lane->words * sizeof(*lane->ready));
-    for (uint32_t b = 0; b < set->buckets; b++)
-        if (twill_bucket_is_ready(&set->bucket[b])) {
-            lane->ready[b / 64] |= UINT64_C(1) << b % 64;
+    for (uint32_t i = 0; i < lane->buckets; i++)
+        if (twill_bucket_is_ready(&set->bucket[lane->order[i]])) {
+            lane->ready[i / 64] |= UINT64_C(1) << i % 64;
             any = true;
         }
-    if (first_agreed(set) == UINT32_MAX) {
+    if (first_agreed(lane) == UINT32_MAX) {
         if (!any || (lane->exchange_from_ns != 0 && twill_now() < lane->exchange_from_ns))
             return TWILL_OK;
     }
     lane->exchange_from_ns = 0;
     twill_status status = twill_request_start(lane->exchange);
     if (status != TWILL_OK)
-        return twill_gradients_fail(set, lane->order_comm, status);
+        return twill_gradients_fail(lane, lane->order_comm, status);
     lane->exchanging = true;
     return TWILL_OK;
 }
 
-twill_status twill_priority_advance(struct twill_gradients *set)
+twill_status twill_priority_advance(struct twill_lane *lane)
 {
-    struct twill_lane *lane = &set->lane;
     for (;;) {
         if (lane->exchanging) {
             if (!twill_request_done(twill_request_find(lane->exchange)))
                 return TWILL_OK;
-            TWILL_TRY(&set->error, end_exchange(set));
+            TWILL_TRY(NULL, end_exchange(lane));
         }
-        TWILL_TRY(&set->error, begin_exchange(set));
+        TWILL_TRY(NULL, begin_exchange(lane));
         if (!lane->exchanging)
             return TWILL_OK;
     }

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 
-/* Break a communicator of the set, so that no rank waits on it. */
+/* Break a communicator of the set, so that no rank waits on it. The lane is locked. */
 static void break_comm(struct twill_gradients *set, twill_comm *comm)
 {
     if (comm == NULL || twill_comm_acquire(comm, "twill_gradients") != TWILL_OK)
@@ -16,16 +16,42 @@ static void break_comm(struct twill_gradients *set, twill_comm *comm)
     twill_comm_release(comm);
 }
 
-twill_status twill_gradients_fail(struct twill_gradients *set, twill_comm *comm,
-                                  twill_status status)
+twill_status twill_gradients_leave(struct twill_lane *lane)
 {
+    break_comm(lane->set, lane->comm);
+    break_comm(lane->set, lane->order_comm);
+    if (lane->set->update != NULL)
+        break_comm(lane->set, lane->set->update->comm); /* the set has one lane */
+    twill_lane_note_end(lane);
+    return TWILL_ERR_BROKEN;
+}
+
+static void lock_messages(struct twill_gradients *set)
+{
+    while (atomic_exchange(&set->refusing, true))
+        sched_yield();
+}
+
+twill_status twill_gradients_fail(struct twill_lane *lane, twill_comm *comm, twill_status status)
+{
+    struct twill_gradients *set = lane->set;
+    lock_messages(set);
     if (!set->broken)
         (void)TWILL_FAIL(&set->error, status, "%s", twill_comm_message(comm));
-    set->broken = true;
-    break_comm(set, set->lane.comm);
-    break_comm(set, set->lane.order_comm);
-    if (set->update != NULL)
-        break_comm(set, set->update->comm);
+    atomic_store(&set->broken, true);
+    atomic_store(&set->refusing, false);
+    (void)twill_gradients_leave(lane);
+    for (uint32_t l = 0; l < set->lanes; l++) {
+        struct twill_lane *other = &set->lane[l];
+        if (other == lane)
+            continue;
+        if (other->own.running)
+            twill_lane_kick(other); /* its thread leaves */
+        else if (twill_lane_try_lock(other)) {
+            (void)twill_gradients_leave(other);
+            atomic_store(&other->locked, false);
+        }
+    }
     return status;
 }
 
@@ -37,8 +63,7 @@ twill_status twill_gradients_refuse(struct twill_gradients *set, const char *fil
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    while (atomic_exchange(&set->refusing, true))
-        sched_yield();
+    lock_messages(set);
     twill_error_clear(&set->refused);
     (void)twill_error_set(&set->refused, TWILL_ERR_ARGUMENT, file, line, "rank %d: %s",
                           twill_comm_rank(set->parent), text);
@@ -50,5 +75,5 @@ const char *twill_gradients_message(const twill_gradients *set)
 {
     if (set == NULL)
         return "the gradient set is NULL";
-    return set->error.status != TWILL_OK ? set->error.message : set->refused.message;
+    return set->broken ? set->error.message : set->refused.message;
 }

@@ -65,6 +65,7 @@ static const struct gradients_setting {
     {"feedback", SETTING_NUMBER, offsetof(twill_gradients_options, error_feedback)},
     {"ratio", SETTING_REAL, offsetof(twill_gradients_options, compression_ratio)},
     {"threshold", SETTING_REAL, offsetof(twill_gradients_options, compression_threshold)},
+    {"threads", SETTING_NUMBER, offsetof(twill_gradients_options, threads)},
 };
 
 const char *twill_compression_name(twill_compression compression)
@@ -135,7 +136,7 @@ static twill_status apply_entry(twill_gradients_options *options, char *entry,
     return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                       "TWILL_GRADIENTS: there is no entry \"%s\"; there are bucket, first, "
                       "segment, order, autotune, check, compress, automatic, feedback, ratio, "
-                      "threshold",
+                      "threshold, threads",
                       entry);
 }
 
@@ -210,6 +211,9 @@ static twill_status check_options(const twill_gradients_options *o, struct twill
     if (o->segment_bytes < SEGMENT_LEAST)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.segment_bytes %zu is less than %u",
                           o->segment_bytes, SEGMENT_LEAST);
+    if (o->threads < 0 || o->threads > (int)TWILL_LANES_MOST)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.threads %d is outside 0 .. %u",
+                          o->threads, TWILL_LANES_MOST);
     if (o->check_every < 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.check_every %d is negative",
                           o->check_every);

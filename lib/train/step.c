@@ -73,17 +73,18 @@ twill_status twill_gradients_ready(twill_gradients *set, int index)
     if (arrived % bucket->tensors == 0) {
         twill_wire_encode(set, bucket);
         atomic_fetch_add_explicit(&bucket->filled, 1, memory_order_release);
-        twill_lane_kick(set);
+        twill_lane_kick(&set->lane[bucket->lane]);
     }
     count_exposed(set, from);
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
 
-/* Is the bucket's reduction of this step complete? The lane is locked. */
+/* Is the bucket's reduction of this step complete? */
 static bool is_complete(const struct twill_bucket *bucket)
 {
     uint32_t reduced = atomic_load_explicit(&bucket->reduced, memory_order_relaxed);
-    return bucket->ended == (reduced + 1) * bucket->segments;
+    return atomic_load_explicit(&bucket->ended, memory_order_acquire) ==
+           (reduced + 1) * bucket->segments;
 }
 
 /* Copy the results of a complete bucket out. Its tensors may be marked ready again then. */
@@ -108,9 +109,10 @@ static bool is_delivered(const struct twill_gradients *set, const struct twill_b
     return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != atomic_load(&set->step);
 }
 
-/* Name the tensors of a bucket that were not marked ready in time. */
-static twill_status time_out(struct twill_gradients *set, const struct twill_bucket *bucket)
+/* Name the tensors of a bucket that were not marked ready in time. The lane is locked. */
+static twill_status time_out(struct twill_lane *lane, const struct twill_bucket *bucket)
 {
+    struct twill_gradients *set = lane->set;
     uint32_t reduced = atomic_load(&bucket->reduced), missing = 0;
     const char *name = "?";
     for (uint32_t i = bucket->tensors; i-- > 0;) {
@@ -121,7 +123,7 @@ static twill_status time_out(struct twill_gradients *set, const struct twill_buc
     char more[32] = "";
     if (missing > 1)
         snprintf(more, sizeof(more), " and %u more", missing - 1);
-    struct twill_comm *comm = set->lane.comm;
+    struct twill_comm *comm = lane->comm;
     if (twill_comm_acquire(comm, "twill_gradients_wait") != TWILL_OK)
         return TWILL_ERR_ARGUMENT;
     twill_status status = twill_comm_fail(
@@ -129,37 +131,74 @@ static twill_status time_out(struct twill_gradients *set, const struct twill_buc
                               "tensor '%s'%s was not marked ready within %.1f s (TWILL_TIMEOUT)",
                               name, more, (double)comm->tuning.timeout_ns * 1e-9));
     twill_comm_release(comm);
-    return twill_gradients_fail(set, comm, status);
+    return twill_gradients_fail(lane, comm, status);
 }
 
 /* Return the bucket that keeps this one from being reduced on this rank: one that is not ready. */
-static const struct twill_bucket *first_missing(const struct twill_gradients *set,
+static const struct twill_bucket *first_missing(const struct twill_lane *lane,
                                                 const struct twill_bucket *bucket)
 {
-    const struct twill_lane *lane = &set->lane;
-    return lane->order_comm == NULL ? &set->bucket[lane->order[lane->next]] : bucket;
+    return lane->order_comm == NULL ? &lane->set->bucket[lane->order[lane->next]] : bucket;
+}
+
+/* Is this rank's part of the bucket missing, in this step? */
+static bool is_missing(const struct twill_bucket *bucket)
+{
+    uint32_t reduced = atomic_load(&bucket->reduced);
+    return atomic_load(&bucket->arrived) != (reduced + 1) * bucket->tensors;
+}
+
+/* Wait for a bucket that the lane's thread reduces. */
+static twill_status wait_for_lane_thread(struct twill_lane *lane, struct twill_bucket *bucket)
+{
+    struct twill_gradients *set = lane->set;
+    uint64_t timeout = lane->comm->tuning.timeout_ns, from = twill_now();
+    while (!is_complete(bucket)) {
+        uint32_t seen = atomic_load(&lane->own.ends);
+        if (set->broken)
+            return set->error.status;
+        if (is_complete(bucket))
+            break;
+        twill_lane_await_end(lane, seen);
+        if (!is_missing(bucket))
+            from = twill_now(); /* the thread's wait has a deadline of its own */
+        else if (twill_now() - from > timeout) {
+            twill_lane_lock(lane);
+            twill_status status = time_out(lane, bucket);
+            twill_lane_unlock(lane);
+            return status;
+        }
+    }
+    return TWILL_OK;
+}
+
+/* Wait for a bucket, advancing its lane. */
+static twill_status wait_in_lane(struct twill_lane *lane, struct twill_bucket *bucket)
+{
+    twill_status status = TWILL_OK;
+    uint64_t deadline = twill_now() + lane->comm->tuning.timeout_ns;
+    twill_lane_lock(lane);
+    while (status == TWILL_OK && !is_complete(bucket)) {
+        uint32_t collected = lane->collected;
+        status = twill_lane_advance(lane);
+        if (status != TWILL_OK || is_complete(bucket))
+            break;
+        status = twill_lane_wait(lane, deadline);
+        if (status == TWILL_PENDING)
+            status = time_out(lane, first_missing(lane, bucket));
+        else if (lane->collected != collected)
+            deadline = twill_now() + lane->comm->tuning.timeout_ns;
+    }
+    twill_lane_unlock(lane);
+    return status;
 }
 
 /* Wait until a bucket is reduced in this step, and deliver it. */
 static twill_status wait_for_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    twill_status status = TWILL_OK;
-    uint64_t deadline = twill_now() + set->lane.comm->tuning.timeout_ns;
-    twill_lane_lock(&set->lane);
-    while (status == TWILL_OK && !is_complete(bucket)) {
-        uint32_t collected = set->lane.collected;
-        status = twill_lane_advance(set);
-        if (status != TWILL_OK || is_complete(bucket))
-            break;
-        status = twill_lane_wait(set, deadline);
-        if (status == TWILL_PENDING)
-            status = time_out(set, first_missing(set, bucket));
-        else if (set->lane.collected != collected)
-            deadline = twill_now() + set->lane.comm->tuning.timeout_ns;
-    }
-    twill_lane_unlock(set);
-    if (status != TWILL_OK)
-        return status;
+    struct twill_lane *lane = &set->lane[bucket->lane];
+    TWILL_TRY(NULL,
+              lane->own.running ? wait_for_lane_thread(lane, bucket) : wait_in_lane(lane, bucket));
     deliver(set, bucket);
     return TWILL_OK;
 }
@@ -180,12 +219,26 @@ static bool test_bucket(struct twill_gradients *set, struct twill_bucket *bucket
 {
     if (is_delivered(set, bucket))
         return true;
-    twill_lane_lock(&set->lane);
     bool complete = is_complete(bucket);
-    twill_lane_unlock(set);
     if (complete)
         deliver(set, bucket);
     return complete;
+}
+
+/* Advance the lanes that have no thread. */
+static twill_status progress_lanes(struct twill_gradients *set)
+{
+    for (uint32_t l = 0; l < set->lanes; l++) {
+        struct twill_lane *lane = &set->lane[l];
+        if (lane->own.running)
+            continue;
+        twill_lane_lock(lane);
+        twill_status status = twill_lane_progress(lane);
+        twill_lane_unlock(lane);
+        if (status != TWILL_OK)
+            return status;
+    }
+    return set->broken ? set->error.status : TWILL_OK;
 }
 
 twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
@@ -195,10 +248,7 @@ twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_test: done is NULL");
     if (index != -1)
         TWILL_TRY(NULL, check_index(set, "twill_gradients_test", index));
-    twill_lane_lock(&set->lane);
-    twill_status status = twill_lane_progress(set);
-    twill_lane_unlock(set);
-    TWILL_TRY(NULL, status);
+    TWILL_TRY(NULL, progress_lanes(set));
     if (index != -1) {
         *done = test_bucket(set, &set->bucket[set->tensor[index].bucket]);
         return TWILL_OK;

@@ -210,11 +210,11 @@ static twill_status collect_gathers(struct twill_gradients *set)
             break;
         twill_status status = twill_wait(first_gather(update, unit));
         if (status != TWILL_OK)
-            return twill_gradients_fail(set, update->comm, status);
-        set->lane.collected++;
+            return twill_gradients_fail(&set->lane[0], update->comm, status);
+        set->lane[0].collected++;
         if (++unit->gathered < unit->segments)
             continue;
-        set->bucket[unit->bucket].ended += unit->reductions;
+        twill_bucket_end(&set->lane[0], &set->bucket[unit->bucket], unit->reductions);
         update->oldest++;
     }
     return TWILL_OK;
@@ -238,7 +238,8 @@ static twill_status exchange_norms(struct twill_gradients *set,
         update->norms_started = false;
         status = twill_wait(&bucket->norms_request);
     }
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(set, update->comm, status);
+    return status == TWILL_OK ? TWILL_OK
+                              : twill_gradients_fail(&set->lane[0], update->comm, status);
 }
 
 /* Update the shards of a unit and start gathering the parameters. */
@@ -250,7 +251,7 @@ static twill_status update_unit(struct twill_gradients *set, const struct twill_
         update_shard(set, unit->bucket, &bucket->segment[s]);
         twill_status status = twill_request_start(bucket->segment[s].gather);
         if (status != TWILL_OK)
-            return twill_gradients_fail(set, update->comm, status);
+            return twill_gradients_fail(&set->lane[0], update->comm, status);
     }
     if (unit->segment + unit->segments == bucket->segments)
         bucket->steps++;

@@ -40,15 +40,20 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
                                       optimizer->bytes, sizeof(*optimizer));
     if (twill_optimizer_check(optimizer, &error) != TWILL_OK)
         return TWILL_GRADIENTS_REFUSE(set, "%s", error.message);
+    if (set->options.threads > 1)
+        return TWILL_GRADIENTS_REFUSE(set, "an optimizer takes options.threads of 0 or 1, not %d",
+                                      set->options.threads);
     if (set->committed)
         TWILL_TRY(NULL, check_change(set, optimizer));
     if (set->update == NULL)
         set->update = calloc(1, sizeof(*set->update));
     if (set->update == NULL)
         return TWILL_ERR_MEMORY;
-    twill_lane_lock(&set->lane);
+    if (set->committed)
+        twill_lane_lock(&set->lane[0]);
     set->update->optimizer = *optimizer;
-    atomic_store(&set->lane.locked, false);
+    if (set->committed)
+        twill_lane_unlock(&set->lane[0]);
     return TWILL_OK;
 }
 
@@ -58,9 +63,11 @@ twill_status twill_gradients_reload(twill_gradients *set)
         return TWILL_ERR_ARGUMENT;
     if (set->update == NULL)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_reload: the set has no optimizer");
-    twill_lane_lock(&set->lane);
+    if (set->committed)
+        twill_lane_lock(&set->lane[0]);
     set->update->loads++;
-    atomic_store(&set->lane.locked, false);
+    if (set->committed)
+        twill_lane_unlock(&set->lane[0]);
     return TWILL_OK;
 }
 
@@ -156,7 +163,7 @@ twill_status twill_update_open(struct twill_gradients *set)
     int size = twill_comm_size(set->parent);
     TWILL_TRY(&set->error, check_parameters(set));
     TWILL_TRY(&set->error, place_parameters(set));
-    TWILL_TRY(&set->error, twill_gradients_duplicate(set, &update->comm));
+    TWILL_TRY(&set->error, twill_gradients_duplicate(set, &update->comm, set->options.threads > 0));
     update->scale = set->options.op == TWILL_AVG ? (float)(1.0 / size) : 1;
     update->loads = 1;
     update->counts = calloc((size_t)size, sizeof(*update->counts));
@@ -203,7 +210,7 @@ twill_status twill_update_init_reduction(struct twill_gradients *set,
 {
     size_t width = twill_type_size(bucket->type), shard = divide_shards(set, bucket->type, count);
     unsigned char *from = bucket->memory + first * width;
-    return twill_reduce_scatterv_init(set->lane.comm, from, from + shard * width,
+    return twill_reduce_scatterv_init(set->lane[0].comm, from, from + shard * width,
                                       set->update->counts, bucket->type, bucket->op, request);
 }
 
@@ -231,7 +238,8 @@ static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uin
     unsigned char *to = update->bucket[b].parameters + segment->first * width;
     twill_status status = twill_allgatherv_init(
         update->comm, to + shard * width, to, update->counts, NULL, bucket->type, &segment->gather);
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(set, update->comm, status);
+    return status == TWILL_OK ? TWILL_OK
+                              : twill_gradients_fail(&set->lane[0], update->comm, status);
 }
 
 /* Find where the parameters of a bucket lie, and prepare its segments. */
@@ -259,7 +267,8 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
     twill_status status =
         twill_allreduce_init(update->comm, made->norms, made->norms, 2 * (size_t)bucket->tensors,
                              TWILL_F64, TWILL_SUM, &made->norms_request);
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(set, update->comm, status);
+    return status == TWILL_OK ? TWILL_OK
+                              : twill_gradients_fail(&set->lane[0], update->comm, status);
 }
 
 /* Allocate the state of all shards, and divide it. */

@@ -215,6 +215,11 @@ static const char *const priority[] = {
     "TWILL_GRADIENTS=order=priority",
     "TWILL_GRADIENTS=order=priority,bucket=32K,first=4K,segment=4K", NULL};
 
+/* Communication threads, each with buckets of its own. */
+static const char *const lanes[] = {"TWILL_GRADIENTS=threads=1",
+                                    "TWILL_GRADIENTS=threads=3,bucket=16K,first=1K",
+                                    "TWILL_GRADIENTS=threads=2,order=priority,segment=4K", NULL};
+
 static void test_backward(void **state)
 {
     (void)state;
@@ -234,6 +239,7 @@ static void test_threads(void **state)
     (void)state;
     run_all(true, true, true, backward + 2);
     run_all(false, true, true, priority + 1);
+    run_all(true, true, true, lanes);
 }
 
 int main(void)

@@ -103,7 +103,7 @@ static void test_refused(void **state)
 
 /* --- tensors that differ --------------------------------------------------------------------- */
 
-struct difference {
+struct tensor_difference {
     const char *name;
     size_t count;
     twill_type type;
@@ -111,7 +111,7 @@ struct difference {
     const char *options, *words;
 };
 
-static const struct difference differences[] = {
+static const struct tensor_difference differences[] = {
     {"conv2", 12, TWILL_F32, 1, NULL,
      "tensor 1: 'conv1' (12 f32, priority 0, memory of the set) on "
      "ranks 0, 2; 'conv2' (12 f32"},
@@ -126,8 +126,9 @@ static const struct difference differences[] = {
 static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
-    const struct difference *d = user, *same = &differences[TWILL_ARRAY_LENGTH(differences) - 1];
-    const struct difference *mine = rank == 1 ? d : same;
+    const struct tensor_difference *d = user,
+                                   *same = &differences[TWILL_ARRAY_LENGTH(differences) - 1];
+    const struct tensor_difference *mine = rank == 1 ? d : same;
     struct errors_ranks r;
     TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
     TWILL_CHECK(add_named(&r, "first", 5, TWILL_F32, NULL) == TWILL_OK);
@@ -149,7 +150,7 @@ static void test_differences(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(differences); i++) {
-        struct difference d = differences[i];
+        struct tensor_difference d = differences[i];
         twill_test_run_ranks(3, rank_differs, &d);
     }
 }
@@ -251,6 +252,7 @@ static void test_never_ready(void **state)
     (void)state;
     twill_test_run_ranks(2, rank_forgets, NULL);
     twill_test_run_ranks(3, rank_forgets, "TWILL_GRADIENTS=order=priority");
+    twill_test_run_ranks(2, rank_forgets, "TWILL_GRADIENTS=threads=2,bucket=0");
 }
 
 static void rank_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -300,6 +302,7 @@ static void test_death(void **state)
     (void)state;
     twill_test_run_processes(2, rank_dies, NULL);
     twill_test_run_processes(3, rank_dies, "TWILL_GRADIENTS=order=priority");
+    twill_test_run_processes(2, rank_dies, "TWILL_GRADIENTS=threads=2,bucket=0");
 }
 
 /* --- scale, and the comparison of parameters ------------------------------------------------- */

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The threads of options.threads: one a lane, which starts the lane's reductions, waits for them,
+ * and sleeps while no tensor is ready. It takes no signal. */
+#include "lib/train/gradients.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define END_SPINS  200u     /* polls before a wait for the thread sleeps */
+#define SLEEP_NS   5000000u /* the longest sleep: a lost wake costs no more */
+#define NO_TIMEOUT UINT64_MAX
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t seen)
+{
+    const struct timespec most = {.tv_nsec = SLEEP_NS};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &most, NULL, 0);
+}
+
+static void wake_all(_Atomic uint32_t *word)
+{
+    atomic_fetch_add(word, 1);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void twill_lane_thread_wake(struct twill_lane *lane)
+{
+    wake_all(&lane->own.kicks);
+}
+
+void twill_lane_note_end(struct twill_lane *lane)
+{
+    if (lane->own.running)
+        wake_all(&lane->own.ends);
+}
+
+void twill_lane_await_end(struct twill_lane *lane, uint32_t seen)
+{
+    for (unsigned spins = 0; spins < END_SPINS; spins++) {
+        if (atomic_load(&lane->own.ends) != seen)
+            return;
+        twill_pause();
+    }
+    sleep_on(&lane->own.ends, seen);
+}
+
+/* Advance the lane. Returns whether something is under way, which is waited for then. */
+static bool work_once(struct twill_lane *lane)
+{
+    bool busy = false;
+    twill_lane_lock(lane);
+    if (twill_lane_advance(lane) == TWILL_OK) {
+        busy = lane->flights > 0 || lane->exchanging || lane->exchange_from_ns != 0;
+        if (busy)
+            (void)twill_lane_wait(lane, NO_TIMEOUT);
+    }
+    atomic_store(&lane->locked, false);
+    return busy;
+}
+
+static void *lane_main(void *argument)
+{
+    struct twill_lane *lane = argument;
+    while (!atomic_load(&lane->own.stop)) {
+        uint32_t seen = atomic_load(&lane->own.kicks);
+        if (!work_once(lane) && !atomic_load(&lane->wanted))
+            sleep_on(&lane->own.kicks, seen);
+    }
+    return NULL;
+}
+
+twill_status twill_lane_thread_start(struct twill_lane *lane)
+{
+    struct twill_gradients *set = lane->set;
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    cpu_set_t cpus;
+    if (lane->own.running)
+        return TWILL_OK;
+    CPU_ZERO(&cpus);
+    atomic_store(&lane->own.stop, false);
+    int code = pthread_attr_init(&attributes);
+    if (code == 0 && lane->own.core >= 0) {
+        CPU_SET((size_t)lane->own.core, &cpus);
+        code = pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
+    }
+    lane->own.running = code == 0; /* before the thread reads it */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (code == 0)
+        code = pthread_create(&lane->own.thread, &attributes, lane_main, lane);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (code != 0)
+        lane->own.running = false;
+    if (code != 0)
+        return TWILL_FAIL(&set->error, TWILL_ERR_SYSTEM, "no thread for lane %td on CPU %d: %s",
+                          lane - set->lane, lane->own.core, strerror(code));
+    (void)pthread_setname_np(lane->own.thread, "twill-lane");
+    return TWILL_OK;
+}
+
+void twill_lane_thread_stop(struct twill_lane *lane)
+{
+    if (!lane->own.running)
+        return;
+    atomic_store(&lane->own.stop, true);
+    atomic_store(&lane->wanted, true); /* ends its wait */
+    twill_lane_thread_wake(lane);
+    pthread_join(lane->own.thread, NULL);
+    lane->own.running = false;
+}
