@@ -135,9 +135,13 @@ UNSIGNED(u64)
 
 #include "kernels/all_types.h"
 
-/* Batches of 16, which the compiler makes vectors of. */
+/* Batches of 16, of which the compiler makes vectors, unless gcc unrolls the loops before that. */
 #define TWILL_STEP_REGISTERS 16u
+#if defined(__clang__)
 #define EACH_REGISTER
+#else
+#define EACH_REGISTER _Pragma("GCC unroll 1")
+#endif
 #define splat_f32(x)            ((float)(x))
 #define splat_i32(x)            ((uint32_t)(x))
 #define sqrt_f32                __builtin_sqrtf

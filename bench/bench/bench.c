@@ -2,6 +2,7 @@
 /* twill-bench: time the collectives in the manner of nccl-tests and check every value. */
 #include "bench/bench/bench_run.h"
 #include "bench/bench/calibrate.h"
+#include "bench/bench/kernel_times.h"
 #include "bench/common/exit_status.h"
 #include "bench/common/option_names.h"
 
@@ -345,6 +346,8 @@ int main(int argc, char **argv)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
     if (run.options.calibration != NULL)
         return twill_bench_calibrate(run.options.calibration, run.options.max_bytes);
+    if (run.options.kernels != NULL)
+        return twill_bench_kernels(&run.options);
 
     int32_t outcome = STATUS_GOOD;
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -80,10 +80,14 @@ static const struct option long_options[] = {
 
 static const char usage[] =
     "Usage: twill-bench COLLECTIVE [options]\n"
+    "       twill-bench kernels [NAME] [-b -e -f -n -J]\n"
     "COLLECTIVE:   " NAMES_WHOLE "\n"
     "  of shards:  " NAMES_SHARDS "\n"
     "  uneven ones:" NAMES_UNEVEN "\n"
     "Time a collective over the ranks it was started on (see twillrun) and check every value.\n"
+    "kernels: time this machine's sums, optimizer steps and codes, those with NAME in their "
+    "name,\n"
+    "against the scalar ones and memory bandwidth, on one core.\n"
     "\n"
     "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of nccl-tests, "
     "and\n"
@@ -344,6 +348,15 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
     }
 }
 
+/* "kernels" and what their names must contain. */
+static bool set_kernels(struct twill_bench_options *options, int argc, char **argv, bool speak)
+{
+    options->kernels = optind + 1 < argc ? argv[optind + 1] : "";
+    if (speak && optind + 2 < argc)
+        fprintf(stderr, "twill-bench: one name too many: '%s'\n", argv[optind + 2]);
+    return optind + 2 >= argc;
+}
+
 static bool set_collective(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
     if (options->calibration != NULL && optind == argc)
@@ -353,6 +366,8 @@ static bool set_collective(struct twill_bench_options *options, int argc, char *
                 argv[optind]);
     if (options->calibration != NULL)
         return false;
+    if (optind < argc && strcmp(argv[optind], "kernels") == 0)
+        return set_kernels(options, argc, argv, speak);
     if (optind + 1 != argc) {
         if (speak && optind < argc)
             fprintf(stderr, "twill-bench: one collective too many: '%s'\n", argv[optind + 1]);

@@ -44,6 +44,7 @@ struct twill_bench_options {
     bool reproducible;          /* measure with TWILL_REPRODUCIBLE=1, too */
     int narrow;                 /* measure narrow sums of this type, too; -1: not */
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
+    const char *kernels;        /* instead: time kernels whose name contains this, or NULL */
     const char *calibration;    /* file that --calibrate writes, or NULL */
     const char *split; /* NULL: all ranks; else a number of groups, or a level of the machine */
 };

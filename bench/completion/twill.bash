@@ -82,7 +82,7 @@ _twill_bench()
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;
-        *) _twill_words "$_twill_collectives" "$word" ;;
+        *) _twill_words "$_twill_collectives kernels" "$word" ;;
         esac
         ;;
     esac

@@ -34,6 +34,7 @@ for tool in $tools; do
 done
 
 offers allreduce twill-bench ""
+offers kernels twill-bench ker
 offers --datatype twill-bench allreduce --da
 offers bfloat16 twill-bench allreduce -d bf
 offers numa twillrun -n 2 --bind ""

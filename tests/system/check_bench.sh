@@ -57,6 +57,16 @@ awk -F, 'NR == 1 { n = NF; if ($1 != "size_bytes" || $6 != "time_us" || $9 != "w
     { sizes = sizes " " $1 } END { if (sizes != " 8 8192 8388608") exit 1 }' "$scratch/out" || fail "the CSV"
 ranks 1 "$bench" alltoallv -b 64 -e 64 --csv -I 1 || fail "--csv of what has no place"
 awk -F, '{ if (NF != 21 || (NR == 2 && ($10 != "" || $13 != ""))) exit 1 } END { exit NR != 2 }' "$scratch/out" || fail "the CSV of alltoallv"
+
+# Kernels alone: a row for each, each with the bits of the scalar one.
+expect 0 "sgd f32 x2" "$bench" kernels -b 128K -e 128K -n 1 -J "$scratch/kernels.json"
+# shellcheck disable=SC2016 # awk's dollars
+awk '/^#/ { next } NF != 11 || $4 != "-" || $5 != 131072 || $6 <= 0 || $7 <= 0 || $8 <= 0 || $9 <= 0 || $11 != "yes" { print; exit 1 }
+    { n++ } END { exit n < 60 }' "$scratch/out" || fail "the table of kernels"
+[ "$(grep -c '"equal": *true' "$scratch/kernels.json")" -eq "$(grep -vc '^#' "$scratch/out")" ] || fail "the JSON of kernels"
+expect 1 "File exists" "$bench" kernels sgd -b 64K -e 64K -n 1 -J "$scratch/kernels.json"
+expect 2 "no kernel has 'sdg' in its name" "$bench" kernels sdg -b 64K -e 64K
+expect 2 "one name too many: 'x'" "$bench" kernels sgd x
 expect 2 "--csv cannot be combined with --list" "$bench" allreduce --csv --list x
 
 # Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
