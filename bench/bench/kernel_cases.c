@@ -15,7 +15,7 @@ struct twill_bench_kernel_case {
     enum case_kind kind;
     twill_type type; /* of sources or gradients, of codes */
     unsigned sources;
-    enum twill_optimizer_rule rule;
+    twill_optimizer_rule rule;
     bool narrow; /* parameters have the gradient's type beside f32 */
     bool heavy;  /* SGD with momentum */
 };
@@ -66,9 +66,10 @@ const struct twill_bench_kernel_case *twill_bench_kernel_case_at(size_t index)
 }
 
 /* The hyperparameters of a case: small steps, so that numbers stay what they are. */
-static struct twill_optimizer optimizer_of(const struct twill_bench_kernel_case *one)
+static twill_optimizer optimizer_of(const struct twill_bench_kernel_case *one)
 {
-    struct twill_optimizer optimizer = twill_optimizer_defaults(one->rule);
+    twill_optimizer optimizer;
+    twill_optimizer_defaults(&optimizer, one->rule);
     optimizer.rate = 1e-6;
     optimizer.momentum = one->heavy || one->rule == TWILL_OPTIMIZER_LARS ? 0.9 : 0;
     return optimizer;
@@ -110,7 +111,7 @@ static unsigned add_arrays(struct array_use *uses, unsigned used, unsigned count
 
 static unsigned arrays_of(const struct twill_bench_kernel_case *one, struct array_use *uses)
 {
-    const struct twill_optimizer optimizer = optimizer_of(one);
+    const twill_optimizer optimizer = optimizer_of(one);
     const double element = (double)twill_kernels_element(one->type, TWILL_SUM);
     const double block = (double)twill_block_bytes(BLOCK(one->type)) / TWILL_BLOCK_DEFAULT;
     const bool lamb = one->rule == TWILL_OPTIMIZER_LAMB, norms = one->kind == NORMS;
@@ -252,7 +253,7 @@ static void run_optimizer(const struct twill_bench_kernel_case *one,
                           const struct twill_kernels *kernels,
                           const struct twill_bench_kernel_arrays *arrays, size_t count)
 {
-    const struct twill_optimizer optimizer = optimizer_of(one);
+    const twill_optimizer optimizer = optimizer_of(one);
     unsigned char *const *rest = arrays->array + one->sources;
     float *weights = (float *)rest[0];
     unsigned states = twill_optimizer_states(&optimizer);
