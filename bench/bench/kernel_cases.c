@@ -77,8 +77,8 @@ static twill_optimizer optimizer_of(const struct twill_bench_kernel_case *one)
 
 void twill_bench_kernel_name(const struct twill_bench_kernel_case *one, char *name, size_t bytes)
 {
-#define TYPE_NAME(NOUN, stem, ...) [TWILL_##NOUN] = #stem,
-    static const char *const types[] = {TWILL_TYPES(TYPE_NAME, )};
+#define KERNEL_TYPE_NAME(NOUN, stem, ...) [TWILL_##NOUN] = #stem,
+    static const char *const types[] = {TWILL_TYPES(KERNEL_TYPE_NAME, )};
     static const char *const kinds[] = {[REDUCE] = "sum",
                                         [SQUARES] = "squares",
                                         [QUANTIZE] = "quantize",

@@ -14,22 +14,22 @@
 /* Least time between two looks at the clock. */
 #define TURN_SECONDS 1e-4
 /* No more turns after this, unless there were too few. */
-#define MOST_SECONDS 1.0
-#define LEAST_TURNS  5
-#define LEVELS       3
+#define MOST_TURN_SECONDS 1.0
+#define LEAST_TURNS       5
+#define LEVELS            3
 
 /* STREAM's triad (McCalpin 1995), for the widest registers: the bandwidth that a core can have. */
-#define TRIAD(name, for_cpu)                                                                       \
+#define KERNEL_TRIAD(name, for_cpu)                                                                \
     for_cpu static void name(float *restrict a, const float *restrict b, const float *restrict c,  \
                              size_t count)                                                         \
     {                                                                                              \
         for (size_t i = 0; i < count; i++)                                                         \
             a[i] = b[i] + 0.5f * c[i];                                                             \
     }
-TRIAD(triad_base, )
+KERNEL_TRIAD(triad_base, )
 #if defined(__x86_64__)
-TRIAD(triad_avx2, __attribute__((target("avx2"))))
-TRIAD(triad_avx512f, __attribute__((target("avx512f,prefer-vector-width=512"))))
+KERNEL_TRIAD(triad_avx2, __attribute__((target("avx2"))))
+KERNEL_TRIAD(triad_avx512f, __attribute__((target("avx512f,prefer-vector-width=512"))))
 #endif
 
 struct kernel_run {
@@ -111,7 +111,7 @@ static void time_contenders(struct kernel_run *run, const struct contender *cont
     size_t turn = 0;
     double start = twill_bench_now();
     for (; turn < run->options->iterations; turn++) {
-        if (turn >= LEAST_TURNS && twill_bench_now() - start > MOST_SECONDS)
+        if (turn >= LEAST_TURNS && twill_bench_now() - start > MOST_TURN_SECONDS)
             break;
         for (size_t i = 0; i < 3; i++)
             run->samples[i][turn] = take_turn(&contenders[i]);
