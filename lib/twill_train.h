@@ -62,6 +62,8 @@ typedef struct twill_gradients_options {
                                    twill_gradients_wait_all(); 0 by default */
     int check_every;          /**< compare the parameters of the ranks at the end of every N-th step
                                    (twill_gradients_check()); 0, the default: never */
+    int late;                 /**< 1: a step delivers the result of the step before, see
+                                   twill_gradients_set_late(); 0 by default */
     twill_compression compression; /**< of tensors of ::TWILL_F32; none by default. twill(7) has the
                                         errors */
     int compression_automatic;     /**< 1: compress only buckets for which it pays, by their price
@@ -192,9 +194,26 @@ TWILL_API twill_status twill_gradients_reload(twill_gradients *set);
  *  message names the tensor and the ranks. */
 TWILL_API twill_status twill_gradients_commit(twill_gradients *set);
 /** \brief Return the gradient memory of a tensor, the caller's or the set's (aligned to 64 bytes,
- *  zeros after the commit); NULL for an unknown index or before the commit. Any thread may call
- *  it. */
+ *  zeros after the commit); NULL for an unknown index or before the commit. With options.late the
+ *  set's alternates: ask for it in each step. Any thread may call it. */
 TWILL_API void *twill_gradients_memory(const twill_gradients *set, int index);
+/** \brief Return where the last result of a tensor is: twill_gradients_memory() of the step that it
+ *  is of. With options.late it is valid until the next step's gradient is written. NULL as for
+ *  twill_gradients_memory(). */
+TWILL_API void *twill_gradients_result(const twill_gradients *set, int index);
+/** \brief Turn lateness on or off between steps, in a set of options.late. Local, on all ranks.
+ *
+ * While it is on, twill_gradients_wait_all() of step n delivers the result of step n - 1, so that a
+ * whole step hides the exchange; the first one delivers zeros. A set of options.late holds
+ * gradients twice, and copies those in the caller's memory; they are overwritten by results in
+ * twill_gradients_wait(), twill_gradients_wait_all() and twill_gradients_drain() only. For the
+ * cool-down, the last steps of a run without lateness, call twill_gradients_drain() before it is
+ * turned off. */
+TWILL_API twill_status twill_gradients_set_late(twill_gradients *set, int late);
+/** \brief Wait for the result that is outstanding and deliver it, so that nothing is lost, after
+ *  the last late step. Between steps, on all ranks. \return ::TWILL_ERR_ARGUMENT if there is none.
+ */
+TWILL_API twill_status twill_gradients_drain(twill_gradients *set);
 
 /** \brief Mark a tensor ready: its gradient is complete and belongs to the set until it is waited
  *  for. Starts the bucket if this was the last of its tensors. Returns soon; any thread may call

@@ -10,6 +10,8 @@ static bool is_never_fused(const struct twill_gradients *set,
                            const struct twill_train_tensor *tensor)
 {
     size_t most = set->options.bucket_bytes;
+    if (set->generations > 1)
+        return false;
     if (set->options.autotune)
         most = twill_max(most, TWILL_FUSED_TO_MOST);
     return tensor->own != NULL && tensor->bytes > most;
@@ -68,11 +70,11 @@ twill_status twill_gradients_place(struct twill_gradients *set)
         if (arena->bytes == 0)
             continue;
         void *memory = NULL;
-        twill_status status = twill_alloc(set->context, &memory, arena->bytes);
+        twill_status status = twill_alloc(set->context, &memory, arena->bytes * set->generations);
         if (status != TWILL_OK)
-            return TWILL_FAIL(&set->error, status, "%zu bytes for gradients: %s", arena->bytes,
-                              twill_context_message(set->context));
-        arena->memory = memset(memory, 0, arena->bytes);
+            return TWILL_FAIL(&set->error, status, "%zu bytes for gradients: %s",
+                              arena->bytes * set->generations, twill_context_message(set->context));
+        arena->memory = memset(memory, 0, arena->bytes * set->generations);
     }
     return TWILL_OK;
 }
@@ -108,9 +110,10 @@ static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bu
         bytes = end;
         bucket->priority = next->priority < bucket->priority ? next->priority : bucket->priority;
     }
-    for (uint32_t i = 0; n > 1 && i < n; i++)
+    bool in_place = n == 1 && tensor->own != NULL && set->generations == 1;
+    for (uint32_t i = 0; !in_place && i < n; i++)
         bucket->copies |= set->tensor[set->backward[first + i]].own != NULL;
-    bucket->memory = n == 1 && tensor->own != NULL ? tensor->own : twill_tensor_place(set, tensor);
+    bucket->memory = in_place ? tensor->own : twill_tensor_place(set, tensor, 0);
     bucket->count = bytes / width;
     bucket->tensors = n;
     return n;
@@ -126,9 +129,22 @@ static int compare_buckets(const void *left, const void *right, void *user)
     return end_a > end_b ? -1 : end_a < end_b;
 }
 
+/* Add the buckets of the second generation. */
+static void add_generation(struct twill_gradients *set)
+{
+    uint32_t n = set->buckets;
+    for (uint32_t b = 0; b < n; b++) {
+        struct twill_bucket *bucket = &set->bucket[n + b];
+        memcpy(bucket, &set->bucket[b], sizeof(*bucket));
+        bucket->memory += set->arena[bucket->type].bytes;
+        bucket->generation = 1;
+    }
+    set->buckets = 2 * n;
+}
+
 twill_status twill_gradients_divide(struct twill_gradients *set)
 {
-    set->bucket = calloc(set->tensors, sizeof(*set->bucket));
+    set->bucket = calloc((size_t)set->tensors * set->generations, sizeof(*set->bucket));
     if (set->bucket == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u tensors",
                           set->tensors);
@@ -142,6 +158,8 @@ twill_status twill_gradients_divide(struct twill_gradients *set)
             tensor->bucket = b;
             atomic_store_explicit(&tensor->marked, 0, memory_order_relaxed);
         }
+    if (set->generations > 1)
+        add_generation(set);
     return TWILL_OK;
 }
 
@@ -169,13 +187,14 @@ static void record_copy(const struct twill_gradients *set, enum twill_trace_kind
                                                                            .kind = (uint8_t)kind});
 }
 
-void twill_bucket_fill(struct twill_gradients *set, const struct twill_train_tensor *tensor)
+void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
+                       const struct twill_train_tensor *tensor)
 {
     record_copy(set, TWILL_TRACE_TENSOR_READY, (uint32_t)(tensor - set->tensor), tensor->bytes);
-    if (tensor->own == NULL || !set->bucket[tensor->bucket].copies)
+    if (tensor->own == NULL || !bucket->copies)
         return;
     record_copy(set, TWILL_TRACE_FUSE_IN_BEGIN, tensor->bucket, tensor->bytes);
-    memcpy(twill_tensor_place(set, tensor), tensor->own, tensor->bytes);
+    memcpy(twill_tensor_place(set, tensor, bucket->generation), tensor->own, tensor->bytes);
     record_copy(set, TWILL_TRACE_FUSE_IN_END, tensor->bucket, tensor->bytes);
     count_copy(set, tensor->bytes);
 }
@@ -190,7 +209,7 @@ void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *
         const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
         if (tensor->own == NULL)
             continue;
-        memcpy(tensor->own, twill_tensor_place(set, tensor), tensor->bytes);
+        memcpy(tensor->own, twill_tensor_place(set, tensor, bucket->generation), tensor->bytes);
         count_copy(set, tensor->bytes);
     }
     if (bucket->copies)

@@ -139,6 +139,7 @@ static uint64_t hash_of_options(const struct twill_gradients *set)
                                (uint64_t)o->autotune,
                                (uint64_t)o->check_every,
                                (uint64_t)o->threads,
+                               (uint64_t)(o->late != 0),
                                (uint64_t)o->compression,
                                (uint64_t)o->compression_automatic,
                                (uint64_t)o->error_feedback};
@@ -157,13 +158,14 @@ static uint64_t hash_of_options(const struct twill_gradients *set)
 static void describe_options(const struct twill_gradients *set, char text[DESCRIBED_BYTES])
 {
     const twill_gradients_options *o = &set->options;
-    snprintf(text, DESCRIBED_BYTES,
-             "op %s, scale %g, bucket %zu, first %zu, segment %zu, order %d, autotune %d, check "
-             "%d, threads %d, compress %s, ratio %g, threshold %g, automatic %d, feedback %d",
-             twill_op_name(o->op), o->scale, o->bucket_bytes, o->first_bucket_bytes,
-             o->segment_bytes, (int)o->order, o->autotune, o->check_every, o->threads,
-             twill_compression_name(o->compression), o->compression_ratio, o->compression_threshold,
-             o->compression_automatic, o->error_feedback);
+    snprintf(
+        text, DESCRIBED_BYTES,
+        "op %s, scale %g, bucket %zu, first %zu, segment %zu, order %d, autotune %d, check "
+        "%d, late %d, threads %d, compress %s, ratio %g, threshold %g, automatic %d, feedback %d",
+        twill_op_name(o->op), o->scale, o->bucket_bytes, o->first_bucket_bytes, o->segment_bytes,
+        (int)o->order, o->autotune, o->check_every, o->late != 0, o->threads,
+        twill_compression_name(o->compression), o->compression_ratio, o->compression_threshold,
+        o->compression_automatic, o->error_feedback);
     if (set->update != NULL) {
         const twill_optimizer *u = &set->update->optimizer;
         append(text, DESCRIBED_BYTES, ", %s, rate %g", twill_optimizer_name(u->rule), u->rate);
@@ -237,7 +239,7 @@ twill_status twill_gradients_compare_parameters(struct twill_gradients *set)
         if (data == NULL && set->update != NULL)
             data = twill_update_parameters(set, (uint32_t)t);
         else if (data == NULL)
-            data = twill_gradients_memory(set, (int)t);
+            data = twill_gradients_result(set, (int)t);
         hash[t] = hash_bytes(3, data, tensor->bytes);
     }
     twill_status status = find_difference(set, hash, n, &found);

@@ -112,7 +112,7 @@ static void clear_gaps(const struct twill_gradients *set, const struct twill_buc
     for (uint32_t i = 0; i + 1 < bucket->tensors; i++) {
         const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
         size_t gap = twill_round_up(tensor->bytes, TWILL_BUCKET_ALIGN) - tensor->bytes;
-        memset(twill_tensor_place(set, tensor) + tensor->bytes, 0, gap);
+        memset(twill_tensor_place(set, tensor, bucket->generation) + tensor->bytes, 0, gap);
     }
 }
 

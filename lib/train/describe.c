@@ -41,6 +41,9 @@ static void describe_options(const struct twill_gradients *set, char *text, size
              : tuning->at == tuning->candidates ? "; autotuned"
                                                 : "; autotuning");
     size_t used = strlen(text);
+    if (set->generations > 1)
+        used += (size_t)snprintf(text + used, bytes - used, "; %s",
+                                 set->late ? "one step late" : "not late at present");
     if (set->update != NULL)
         snprintf(text + used, bytes - used, "; %s on shards, rate %g, %zu bytes of state here",
                  twill_optimizer_name(set->update->optimizer.rule), set->update->optimizer.rate,
@@ -67,7 +70,7 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
 
 const char *twill_gradients_describe(twill_gradients *set, size_t index)
 {
-    if (set == NULL || index > set->buckets)
+    if (set == NULL || index > twill_buckets_of_step(set))
         return NULL;
     if (index == 0)
         describe_options(set, set->line, sizeof(set->line));

@@ -35,11 +35,14 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
         return refuse_create(comm, TWILL_ERR_MEMORY, "out of memory");
     set->context = context;
     set->parent = comm;
+    set->generations = 1;
     twill_status status = twill_gradients_set_options(set, options, &error);
     if (status != TWILL_OK) {
         free(set);
         return refuse_create(comm, status, error.message);
     }
+    set->late = set->options.late != 0;
+    set->generations = set->late ? 2 : 1;
     *made = set;
     return TWILL_OK;
 }
@@ -190,7 +193,10 @@ void *twill_gradients_memory(const twill_gradients *set, int index)
     const struct twill_train_tensor *tensor = &set->tensor[index];
     if (tensor->own != NULL)
         return tensor->own;
-    return set->committed ? twill_tensor_place(set, tensor) : NULL;
+    if (!set->committed)
+        return NULL;
+    uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
+    return twill_tensor_place(set, tensor, step % set->generations);
 }
 
 /* --- the rest -------------------------------------------------------------------------------- */
@@ -219,7 +225,7 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
         .bytes_copied = atomic_load_explicit(&usage->bytes_copied, memory_order_relaxed),
         .bytes_exchanged = twill_counter_read(&usage->bytes_exchanged),
         .bytes_converted = atomic_load_explicit(&usage->bytes_converted, memory_order_relaxed),
-        .buckets = set->buckets,
+        .buckets = twill_buckets_of_step(set),
         .agreements = atomic_load_explicit(&usage->agreements, memory_order_relaxed)};
     if (set->update != NULL)
         counters->state_bytes = set->update->state_bytes;

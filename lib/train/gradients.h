@@ -5,6 +5,10 @@
  * last to the first. Other bucket sizes change the ranges, never the addresses, so a tensor in the
  * set's memory is never copied.
  *
+ * A set that may run one step late (options.late) has two generations of everything: buckets and
+ * arenas, used by alternate steps, so that the gradients of a step are computed while those of the
+ * step before are reduced. lib/train/late.c.
+ *
  * Steps are counted, not flagged: a tensor has been marked ready n times, a bucket has been
  * reduced m times. So the threads that mark tensors ready need no lock and nothing is reset. */
 #ifndef TWILL_TRAIN_GRADIENTS_H
@@ -34,7 +38,7 @@ struct twill_train_tensor {
     bool raw;                /* never compressed */
     size_t residual;         /* of one that may be: index into the set's residuals */
     size_t place;            /* offset in the arena of its type; SIZE_MAX: it has no place there */
-    uint32_t bucket;         /* changes between steps, if bucket sizes do */
+    uint32_t bucket;         /* of generation 0; changes between steps, if bucket sizes do */
     _Atomic uint32_t marked; /* times it was marked ready */
 };
 
@@ -47,9 +51,10 @@ struct twill_bucket {
     unsigned char *memory; /* in an arena, or that of its only tensor */
     size_t count;          /* elements, with gaps between tensors */
     bool raw;              /* of tensors that are never compressed */
-    bool copies;           /* some of its tensors have memory of their own, and are copied */
-    int priority;          /* the lowest of its tensors */
-    uint32_t lane;         /* that reduces it */
+    uint32_t generation;
+    bool copies;   /* some of its tensors have memory of their own, and are copied */
+    int priority;  /* the lowest of its tensors */
+    uint32_t lane; /* that reduces it */
     uint32_t segments;
     twill_request **request; /* [segments] persistent */
     struct twill_wire wire;
@@ -64,7 +69,7 @@ struct twill_bucket {
 
 /* Memory of all tensors of one type. */
 struct twill_arena_of_type {
-    unsigned char *memory; /* of twill_alloc(), or NULL */
+    unsigned char *memory; /* of twill_alloc(), `bytes` for each generation, or NULL */
     size_t bytes;
     twill_op op; /* the set's, or one with its scale */
 };
@@ -104,8 +109,12 @@ struct twill_gradients {
     uint32_t *backward;             /* [tensors] indices by type, then from the last to the first */
     struct twill_arena_of_type arena[TWILL_TYPE_COUNT];
     struct twill_bucket *bucket;
-    uint32_t buckets;
+    uint32_t buckets; /* of all generations, one after the other */
+    uint32_t generations;
     _Atomic uint32_t step;   /* complete ones */
+    bool late;               /* a step delivers the result of the one before */
+    bool outstanding;        /* the last step's result is not delivered */
+    uint32_t delivered;      /* generation of the last result */
     struct twill_lane *lane; /* [lanes] */
     uint32_t lanes;
     struct twill_update *update; /* NULL: the set has no optimizer; else it has one lane */
@@ -142,6 +151,11 @@ twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm *
  */
 size_t twill_bucket_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);
 
+/* --- lib/train/step.c --- */
+
+/* Wait for the results of step number `step`, and deliver them. */
+twill_status twill_gradients_wait_step(struct twill_gradients *set, uint32_t step);
+
 /* --- lib/train/settings.c --- */
 
 #define TWILL_COMPRESSIONS (TWILL_COMPRESS_THRESHOLD + 1)
@@ -162,14 +176,27 @@ twill_status twill_gradients_divide(struct twill_gradients *set);
 void twill_gradients_free_buckets(struct twill_gradients *set);
 /* Copy a tensor into its bucket, and all tensors of a bucket out of it, where they have memory of
  * their own. */
-void twill_bucket_fill(struct twill_gradients *set, const struct twill_train_tensor *tensor);
+void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
+                       const struct twill_train_tensor *tensor);
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Return where a tensor lies in the set's memory. It has a place there. */
 static inline unsigned char *twill_tensor_place(const struct twill_gradients *set,
-                                                const struct twill_train_tensor *tensor)
+                                                const struct twill_train_tensor *tensor,
+                                                uint32_t generation)
 {
-    return set->arena[tensor->type].memory + tensor->place;
+    const struct twill_arena_of_type *arena = &set->arena[tensor->type];
+    return arena->memory + generation * arena->bytes + tensor->place;
 }
+/* Return the buckets of a generation. */
+static inline uint32_t twill_buckets_of_step(const struct twill_gradients *set)
+{
+    return set->buckets / set->generations;
+}
+
+/* --- lib/train/late.c --- */
+
+/* Fill the memory of a generation with zeros: there is no result to deliver. */
+void twill_late_clear(struct twill_gradients *set, uint32_t generation);
 
 /* --- lib/train/comparison.c --- */
 

@@ -115,20 +115,21 @@ static int compare_weights(const void *left, const void *right)
 static twill_status assign_buckets(struct twill_gradients *set)
 {
     size_t load[TWILL_LANES_MOST] = {0};
-    struct weighted_bucket *weight = calloc(set->buckets, sizeof(*weight));
+    uint32_t n = twill_buckets_of_step(set);
+    struct weighted_bucket *weight = calloc(n, sizeof(*weight));
     if (weight == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
-                          set->buckets);
-    for (uint32_t b = 0; b < set->buckets; b++)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets", n);
+    for (uint32_t b = 0; b < n; b++)
         weight[b] = (struct weighted_bucket){
             set->bucket[b].count * twill_type_size(set->bucket[b].type), b};
-    qsort(weight, set->buckets, sizeof(*weight), compare_weights);
-    for (uint32_t i = 0; i < set->buckets; i++) {
+    qsort(weight, n, sizeof(*weight), compare_weights);
+    for (uint32_t i = 0; i < n; i++) {
         uint32_t least = 0;
         for (uint32_t l = 1; l < set->lanes; l++)
             least = load[l] < load[least] ? l : least;
         load[least] += weight[i].bytes;
-        set->bucket[weight[i].bucket].lane = least;
+        for (uint32_t b = weight[i].bucket; b < set->buckets; b += n)
+            set->bucket[b].lane = least;
     }
     free(weight);
     return TWILL_OK;

@@ -60,6 +60,7 @@ static const struct gradients_setting {
     {"order", SETTING_ORDER, offsetof(twill_gradients_options, order)},
     {"autotune", SETTING_NUMBER, offsetof(twill_gradients_options, autotune)},
     {"check", SETTING_NUMBER, offsetof(twill_gradients_options, check_every)},
+    {"late", SETTING_NUMBER, offsetof(twill_gradients_options, late)},
     {"compress", SETTING_COMPRESSION, offsetof(twill_gradients_options, compression)},
     {"automatic", SETTING_NUMBER, offsetof(twill_gradients_options, compression_automatic)},
     {"feedback", SETTING_NUMBER, offsetof(twill_gradients_options, error_feedback)},
@@ -133,11 +134,12 @@ static twill_status apply_entry(twill_gradients_options *options, char *entry,
             return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS: %s=%s: %s", entry, value,
                               kind_help[settings[i].kind]);
         }
-    return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                      "TWILL_GRADIENTS: there is no entry \"%s\"; there are bucket, first, "
-                      "segment, order, autotune, check, compress, automatic, feedback, ratio, "
-                      "threshold, threads",
-                      entry);
+    return TWILL_FAIL(
+        error, TWILL_ERR_CONFIG,
+        "TWILL_GRADIENTS: there is no entry \"%s\"; there are bucket, first, "
+        "segment, order, autotune, check, late, compress, automatic, feedback, ratio, "
+        "threshold, threads",
+        entry);
 }
 
 /* Read the first line of a file, without a "TWILL_GRADIENTS=" before it. */
@@ -214,6 +216,10 @@ static twill_status check_options(const twill_gradients_options *o, struct twill
     if (o->threads < 0 || o->threads > (int)TWILL_LANES_MOST)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.threads %d is outside 0 .. %u",
                           o->threads, TWILL_LANES_MOST);
+    if (o->late != 0 && (o->autotune != 0 || o->compression_automatic != 0))
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "options.late with %s, which divides buckets anew between steps",
+                          o->autotune != 0 ? "autotune" : "compression_automatic");
     if (o->check_every < 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.check_every %d is negative",
                           o->check_every);

@@ -50,25 +50,31 @@ static bool is_unmapped(const struct twill_train_tensor *tensor)
            mincore((void *)((last - 1) & -page), 1, &resident) != 0;
 }
 
+/* Return a bucket of generation 0, or the one that a step uses in its place. */
+static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t b, uint32_t step)
+{
+    return &set->bucket[step % set->generations * twill_buckets_of_step(set) + b];
+}
+
 twill_status twill_gradients_ready(twill_gradients *set, int index)
 {
     uint64_t from = twill_ticks();
     TWILL_TRY(NULL, check_usable(set, "twill_gradients_ready"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_ready", index));
     struct twill_train_tensor *tensor = &set->tensor[index];
-    struct twill_bucket *bucket = &set->bucket[tensor->bucket];
     if (is_unmapped(tensor))
         return TWILL_GRADIENTS_REFUSE(set,
                                       "tensor '%s': its memory is not mapped: it was freed before "
                                       "the set was destroyed",
                                       tensor->name);
     uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
+    struct twill_bucket *bucket = bucket_of_step(set, tensor->bucket, step);
     if (!atomic_compare_exchange_strong(&tensor->marked, &(uint32_t){step}, step + 1))
         return TWILL_GRADIENTS_REFUSE(set,
                                       "tensor '%s' is marked ready twice in a step, which "
                                       "twill_gradients_wait_all() ends",
                                       tensor->name);
-    twill_bucket_fill(set, tensor);
+    twill_bucket_fill(set, bucket, tensor);
     uint32_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
     if (arrived % bucket->tensors == 0) {
         twill_wire_encode(set, bucket);
@@ -103,10 +109,11 @@ static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
     atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
 }
 
-/* Has the bucket been reduced and delivered in this step? */
-static bool is_delivered(const struct twill_gradients *set, const struct twill_bucket *bucket)
+/* Has the bucket been reduced and delivered in this step, which uses it? */
+static bool is_delivered(const struct twill_gradients *set, const struct twill_bucket *bucket,
+                         uint32_t step)
 {
-    return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != atomic_load(&set->step);
+    return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != step / set->generations;
 }
 
 /* Name the tensors of a bucket that were not marked ready in time. The lane is locked. */
@@ -117,7 +124,8 @@ static twill_status time_out(struct twill_lane *lane, const struct twill_bucket 
     const char *name = "?";
     for (uint32_t i = bucket->tensors; i-- > 0;) {
         const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
-        if (atomic_load(&tensor->marked) != reduced + 1 && missing++ == 0)
+        uint32_t marked = reduced * set->generations + bucket->generation + 1;
+        if (atomic_load(&tensor->marked) != marked && missing++ == 0)
             name = tensor->name;
     }
     char more[32] = "";
@@ -203,24 +211,39 @@ static twill_status wait_for_bucket(struct twill_gradients *set, struct twill_bu
     return TWILL_OK;
 }
 
+/* Return the step whose results the caller waits for next: a late one is that before the present
+ * one. UINT32_MAX: none, as nothing is outstanding. */
+static uint32_t awaited_step(const struct twill_gradients *set)
+{
+    uint32_t step = atomic_load(&set->step);
+    if (set->late)
+        return set->outstanding ? step - 1 : UINT32_MAX;
+    return step;
+}
+
 twill_status twill_gradients_wait(twill_gradients *set, int index)
 {
     uint64_t from = twill_ticks();
     TWILL_TRY(NULL, check_usable(set, "twill_gradients_wait"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_wait", index));
-    struct twill_bucket *bucket = &set->bucket[set->tensor[index].bucket];
-    twill_status status = is_delivered(set, bucket) ? TWILL_OK : wait_for_bucket(set, bucket);
+    uint32_t step = awaited_step(set);
+    if (step == UINT32_MAX)
+        return TWILL_OK;
+    struct twill_bucket *bucket = bucket_of_step(set, set->tensor[index].bucket, step);
+    twill_status status = is_delivered(set, bucket, step) ? TWILL_OK : wait_for_bucket(set, bucket);
     count_exposed(set, from);
     return status;
 }
 
-/* Deliver the bucket if it is complete. */
-static bool test_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
+/* Deliver the bucket if it is complete; but late, as the caller may be computing the next gradient
+ * in the memory that it would be delivered to. */
+static bool test_bucket(struct twill_gradients *set, uint32_t b, uint32_t step)
 {
-    if (is_delivered(set, bucket))
+    struct twill_bucket *bucket = bucket_of_step(set, b, step);
+    if (is_delivered(set, bucket, step))
         return true;
     bool complete = is_complete(bucket);
-    if (complete)
+    if (complete && !set->late)
         deliver(set, bucket);
     return complete;
 }
@@ -249,13 +272,69 @@ twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
     if (index != -1)
         TWILL_TRY(NULL, check_index(set, "twill_gradients_test", index));
     TWILL_TRY(NULL, progress_lanes(set));
+    uint32_t step = awaited_step(set);
+    *done = 1;
+    if (step == UINT32_MAX)
+        return TWILL_OK;
     if (index != -1) {
-        *done = test_bucket(set, &set->bucket[set->tensor[index].bucket]);
+        *done = test_bucket(set, set->tensor[index].bucket, step);
         return TWILL_OK;
     }
-    *done = 1;
-    for (uint32_t b = 0; b < set->buckets; b++)
-        *done &= test_bucket(set, &set->bucket[b]);
+    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
+        *done &= test_bucket(set, b, step);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_wait_step(struct twill_gradients *set, uint32_t step)
+{
+    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++) {
+        struct twill_bucket *bucket = bucket_of_step(set, b, step);
+        if (!is_delivered(set, bucket, step))
+            TWILL_TRY(NULL, wait_for_bucket(set, bucket));
+    }
+    set->delivered = step % set->generations;
+    return TWILL_OK;
+}
+
+/* Wait until all tensors of a bucket are marked ready in a late step. */
+static twill_status wait_for_marks(struct twill_gradients *set, struct twill_bucket *bucket,
+                                   uint32_t step)
+{
+    struct twill_lane *lane = &set->lane[bucket->lane];
+    uint64_t deadline = twill_now() + lane->comm->tuning.timeout_ns;
+    twill_status status = TWILL_OK;
+    while (status == TWILL_OK && atomic_load(&bucket->filled) == step / set->generations) {
+        if (lane->own.running) {
+            twill_lane_await_end(lane, atomic_load(&lane->own.ends));
+            status = set->broken              ? set->error.status
+                     : twill_now() > deadline ? TWILL_PENDING
+                                              : TWILL_OK;
+        }
+        twill_lane_lock(lane);
+        if (!lane->own.running) {
+            status = twill_lane_advance(lane);
+            if (status == TWILL_OK && atomic_load(&bucket->filled) == step / set->generations)
+                status = twill_lane_wait(lane, deadline);
+        }
+        if (status == TWILL_PENDING)
+            status = time_out(lane, bucket);
+        twill_lane_unlock(lane);
+    }
+    return status;
+}
+
+/* End a late step: deliver the result of the one before, or zeros. */
+static twill_status end_late_step(struct twill_gradients *set, uint32_t step)
+{
+    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
+        TWILL_TRY(NULL, wait_for_marks(set, bucket_of_step(set, b, step), step));
+    if (set->outstanding) {
+        TWILL_TRY(NULL, twill_gradients_wait_step(set, step - 1));
+    } else {
+        set->delivered = (step + 1) % set->generations;
+        twill_late_clear(set, set->delivered);
+    }
+    set->outstanding = true;
     return TWILL_OK;
 }
 
@@ -263,9 +342,8 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
 {
     uint64_t from = twill_ticks();
     TWILL_TRY(NULL, check_usable(set, "twill_gradients_wait_all"));
-    for (uint32_t b = 0; b < set->buckets; b++)
-        if (!is_delivered(set, &set->bucket[b]))
-            TWILL_TRY(NULL, wait_for_bucket(set, &set->bucket[b]));
+    uint32_t step = atomic_load(&set->step);
+    TWILL_TRY(NULL, set->late ? end_late_step(set, step) : twill_gradients_wait_step(set, step));
     atomic_fetch_add(&set->step, 1);
     twill_counter_add(&set->usage.steps, 1);
     count_exposed(set, from);

@@ -81,6 +81,10 @@ static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_
 
 static twill_status check_parameters(struct twill_gradients *set)
 {
+    if (set->generations > 1)
+        return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT,
+                          "options.late with an optimizer: parameters would change under the "
+                          "forward pass");
     if (set->options.autotune || set->options.compression_automatic)
         return TWILL_FAIL(
             &set->error, TWILL_ERR_ARGUMENT,
