@@ -3,6 +3,7 @@
 #include "bench/bench/bench_run.h"
 #include "bench/bench/calibrate.h"
 #include "bench/bench/kernel_times.h"
+#include "bench/bench/played_step.h"
 #include "bench/common/exit_status.h"
 #include "bench/common/option_names.h"
 
@@ -108,7 +109,9 @@ static void print_start(struct twill_bench_run *run)
     const char *line;
     for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
         printf("# %s\n", line);
-    if (options->list != NULL)
+    if (options->list != NULL && options->overlap)
+        twill_bench_print_played_header(stdout, run);
+    else if (options->list != NULL)
         twill_bench_print_step_header(stdout, options->each);
     else
         twill_bench_print_header(stdout, run_columns(run));
@@ -169,6 +172,8 @@ static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twil
 {
     const struct twill_bench_options *options = &run->options;
     struct twill_bench_row row;
+    if (run->list.keys > 0 && options->overlap)
+        return twill_bench_play_steps(run, type, op);
     twill_status status = warm_up(run, type, op, root);
     if (run->list.keys > 0) {
         if (status == TWILL_OK)
@@ -217,6 +222,8 @@ static twill_status run_table(struct twill_bench_run *run)
     if (run->list.keys == 0)
         rows = 2 * twill_bench_count_sizes(options->min_bytes, options->max_bytes,
                                            options->step_bytes, options->step_factor);
+    if (run->list.keys > 0 && options->overlap)
+        rows = (options->warmups + options->iterations) * options->n_buckets;
     run->rows = options->cycles * tables * rows;
     twill_status status = TWILL_OK;
     for (int type = types.first; type <= types.last; type++)

@@ -24,7 +24,12 @@ enum {
     OPTION_ALGORITHM,
     OPTION_SPLIT,
     OPTION_CALIBRATE,
-    OPTION_CSV
+    OPTION_CSV,
+    OPTION_BATCH,
+    OPTION_GFLOPS,
+    OPTION_DEVICE,
+    OPTION_BUCKET,
+    OPTION_PRIORITY
 };
 
 static const struct option long_options[] = {
@@ -60,6 +65,11 @@ static const struct option long_options[] = {
     {"split", required_argument, NULL, OPTION_SPLIT},
     {"calibrate", required_argument, NULL, OPTION_CALIBRATE},
     {"csv", no_argument, NULL, OPTION_CSV},
+    {"batch", required_argument, NULL, OPTION_BATCH},
+    {"device-gflops", required_argument, NULL, OPTION_GFLOPS},
+    {"device", no_argument, NULL, OPTION_DEVICE},
+    {"bucket", required_argument, NULL, OPTION_BUCKET},
+    {"priority", no_argument, NULL, OPTION_PRIORITY},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -122,6 +132,13 @@ static const char usage[] =
     "for\n"
     "                            as long as it takes alone (with twill_test() or without), "
     "wait\n"
+    "                            with --list: a training step with its computing played,\n"
+    "                            and the gradients reduced by a gradient set\n"
+    "      --batch N             samples of that step (32)\n"
+    "      --device-gflops N     speed of what computes (10000)\n"
+    "      --device              a device computes, not the rank's core\n"
+    "      --bucket SIZE,...     bucket sizes to measure (that of the library)\n"
+    "      --priority            the first layers' buckets first\n"
     "      --times               columns wait wire stack: of the time, waiting for the last rank,\n"
     "                            for data, and the rest (copying, reducing, sending)\n"
     "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
@@ -174,6 +191,8 @@ static bool set_bench_number(struct twill_bench_options *options, int letter, co
         {'T', &options->timeout, 1, 10000000, "a number of seconds from 1"},
         {'u', &options->unalign, 0, 1 << 20, "a number from 0 to 1048576"},
         {'K', &options->each_skip, 0, 100000000, "a number from 0 to 100000000"},
+        {OPTION_BATCH, &options->batch, 1, 1000000, "a number of samples from 1 to 1000000"},
+        {OPTION_GFLOPS, &options->gflops, 1, 1000000000, "a speed in Gflop/s from 1"},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (numbers[i].letter == letter)
@@ -270,6 +289,18 @@ static bool set_overlap(struct twill_bench_options *options, const char *text, b
            complain_bench(speak, OPTION_OVERLAP, text, "test or none");
 }
 
+static bool set_buckets(struct twill_bench_options *options, const char *text, bool speak)
+{
+    char *copy = strdup(text), *rest = copy;
+    bool good = copy != NULL;
+    options->n_buckets = 0;
+    for (const char *word; good && (word = strsep(&rest, ",")) != NULL;)
+        good = options->n_buckets < TWILL_BENCH_BUCKETS_MOST &&
+               twill_bench_parse_size(word, &options->buckets[options->n_buckets++]);
+    free(copy);
+    return good || complain_bench(speak, OPTION_BUCKET, text, "a list of sizes such as 0,1M,8M");
+}
+
 static bool set_split(struct twill_bench_options *options, const char *text, bool speak)
 {
     size_t groups;
@@ -339,6 +370,12 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
     case OPTION_CALIBRATE:
         options->calibration = text;
         return *text != '\0' || complain_bench(speak, letter, text, "a file to write");
+    case OPTION_DEVICE:
+        return options->device = true;
+    case OPTION_BUCKET:
+        return set_buckets(options, text, speak);
+    case OPTION_PRIORITY:
+        return options->priority = true;
     case OPTION_MEMORY:
         return set_memory(options, text, speak);
     case OPTION_ALIGN:
@@ -390,6 +427,13 @@ static bool combines(const struct twill_bench_options *options)
            twill_bench_op_takes((twill_op)options->op, (twill_type)options->type);
 }
 
+/* Return whether a gradient set can make the reductions of --list. */
+static bool plays_step(const struct twill_bench_options *options)
+{
+    return options->collective == TWILL_BENCH_ALLREDUCE && options->type != TWILL_BENCH_ALL &&
+           (options->op == TWILL_SUM || options->op == TWILL_AVG) && !options->each;
+}
+
 static bool check_together(const struct twill_bench_options *options, bool speak)
 {
     const char *mistake = NULL;
@@ -400,8 +444,13 @@ static bool check_together(const struct twill_bench_options *options, bool speak
         mistake = "--list is for allreduce and broadcast";
     else if (options->list != NULL && options->csv)
         mistake = "--csv cannot be combined with --list: use -J";
-    else if (options->list != NULL && (options->overlap || options->form != TWILL_BENCH_BLOCKING))
-        mistake = "--list cannot be combined with --overlap or --form";
+    else if (options->list != NULL && options->form != TWILL_BENCH_BLOCKING)
+        mistake = "--list cannot be combined with --form";
+    else if (options->list != NULL && options->overlap && !plays_step(options))
+        mistake = "--list with --overlap is for allreduce of one type, sum or avg, without -I";
+    else if (options->played && (options->list == NULL || !options->overlap))
+        mistake = "--batch, --device, --device-gflops, --bucket and --priority need --list and "
+                  "--overlap";
     else if (options->reproducible && (options->split != NULL || options->list != NULL ||
                                        !twill_bench_facts(options->collective)->reduces))
         mistake = "--reproducible needs a reduction, without --split and --list";
@@ -438,6 +487,10 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
         .narrow = -1,
         .placed = true,
         .align = 64,
+        .batch = 32,
+        .gflops = 10000,
+        .buckets = {SIZE_MAX},
+        .n_buckets = 1,
     };
     int letter;
     opterr = speak;
@@ -453,6 +506,7 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
         }
         if (letter == '?' || !set_bench_option(options, letter, optarg, speak))
             return TWILL_BENCH_USAGE;
+        options->played |= letter >= OPTION_BATCH && letter <= OPTION_PRIORITY;
         options->ranged |= letter < 256 && strchr("beif", letter) != NULL;
     }
     return set_collective(options, argc, argv, speak) &&

@@ -8,6 +8,7 @@
 #include "lib/twill.h"
 
 #define TWILL_BENCH_ALL (-1)
+enum { TWILL_BENCH_BUCKETS_MOST = 32 };
 
 /* How the ranks' times are combined into one, as by nccl-tests' -a. */
 enum twill_bench_average {
@@ -46,6 +47,13 @@ struct twill_bench_options {
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
     const char *kernels;        /* instead: time kernels whose name contains this, or NULL */
     const char *calibration;    /* file that --calibrate writes, or NULL */
+    /* --list with --overlap */
+    size_t batch, gflops;                     /* samples; speed of what computes */
+    bool device;                              /* it is a device, not the rank's core */
+    bool priority;                            /* order of the buckets */
+    size_t buckets[TWILL_BENCH_BUCKETS_MOST]; /* sizes to measure; SIZE_MAX: the default */
+    size_t n_buckets;
+    bool played;       /* one of these was given */
     const char *split; /* NULL: all ranks; else a number of groups, or a level of the machine */
 };
 

@@ -6,7 +6,7 @@
 #include "bench/bench/bench_collective.h"
 #include "bench/bench/bench_options.h"
 #include "bench/bench/bench_payload.h"
-#include "bench/bench/gradient_list.h"
+#include "bench/common/gradient_list.h"
 #include "bench/common/try.h"
 
 struct json_object;

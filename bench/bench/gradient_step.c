@@ -19,6 +19,7 @@ static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
     if (run->step == NULL || run->step_seconds == NULL ||
         !twill_bench_list_reserve(list, list->keys))
         return TWILL_ERR_MEMORY;
+    TWILL_BENCH_TRY(twill_broadcast(run->world, list->work, list->work, list->keys, TWILL_I64, 0));
     return twill_broadcast(run->world, list->elements, list->elements, list->keys, TWILL_I64, 0);
 }
 
@@ -28,7 +29,13 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
     struct twill_bench_options *options = &run->options;
     uint64_t keys = 0;
     if (run->world_rank == 0) {
-        if (twill_bench_list_read(&run->list, options->list, message, sizeof(message)))
+        bool good = twill_bench_list_read(&run->list, options->list, message, sizeof(message));
+        if (good && options->overlap && run->list.all_work == 0) {
+            snprintf(message, sizeof(message),
+                     "%s: no layer has multiply-adds, which --overlap needs", options->list);
+            good = false;
+        }
+        if (good)
             keys = run->list.keys;
         else
             fprintf(stderr, "twill-bench: --list: %s\n", message);
@@ -38,6 +45,8 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
     size_t widest = options->type == TWILL_BENCH_ALL ? sizeof(double)
                                                      : twill_type_size((twill_type)options->type);
     options->min_bytes = options->max_bytes = (size_t)run->list.extent * widest;
+    if (options->overlap && options->placed)
+        options->min_bytes = options->max_bytes = 0; /* the gradient set has the memory */
     if (keys == 0)
         *outcome = 2;
     return TWILL_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON that nccl-tests' -J writes, field by field, with machine, ranks and nodes added. */
 #include "bench/bench/bench_run.h"
+#include "bench/bench/played_step.h"
 
 #include <errno.h>
 #include <json-c/json.h>
@@ -115,6 +116,13 @@ static void put_sizes(struct json_object *object, const struct twill_bench_run *
     if (options->list != NULL) {
         put(object, "list", string(options->list));
         put(object, "keys", integer(run->list.keys));
+        if (options->overlap) {
+            put(object, "batch", integer(options->batch));
+            put(object, "gflops", integer(options->gflops));
+            put(object, "computes", string(options->device ? "device" : "core"));
+            put(object, "tests", truth(options->tests));
+            put(object, "order", string(options->priority ? "priority" : "backward"));
+        }
         return;
     }
     put(object, "minimum_bytes", integer(options->min_bytes));
@@ -268,6 +276,29 @@ void twill_bench_json_step(struct twill_bench_run *run)
     }
     put(step, "keys", keys);
     add_result(run, step);
+}
+
+void twill_bench_json_played(struct twill_bench_run *run, twill_type type, twill_op op,
+                             const struct twill_bench_played *row)
+{
+    if (run->json == NULL)
+        return;
+    struct twill_bench_subject step =
+        twill_bench_subject(run, type, op, -1, (size_t)run->list.total);
+    struct twill_bench_row facts = twill_bench_row(&step);
+    struct json_object *object = subject(run, &facts);
+    put(object, "bucket", row->bucket == SIZE_MAX ? NULL : integer(row->bucket));
+    put(object, "buckets", integer(row->buckets));
+    put(object, "operations", integer(row->operations));
+    put(object, "bytes", integer(row->bytes));
+    put(object, "bytes_copied", integer(row->bytes_copied));
+    put(object, "compute", real(row->compute * 1e6));
+    put(object, "communication", real(row->communication * 1e6));
+    put(object, "after", real(row->after * 1e6));
+    put(object, "overlapped", real(row->overlapped * 1e6));
+    put(object, "by_tensor", real(row->by_tensor * 1e6));
+    put(object, "nwrong", row->wrong < 0 ? NULL : json_object_new_int64(row->wrong));
+    add_result(run, object);
 }
 
 bool twill_bench_json_close(struct twill_bench_run *run)

@@ -174,12 +174,23 @@ tr -d ' \r' <"$scratch/list" >"$scratch/plain"
 check_step "$scratch/plain" 1.5 half max -1
 ranks 3 "$bench" broadcast --list "$scratch/list" -n 2 -r 2 --memory malloc || fail "--list broadcast"
 check_step "$scratch/plain" 1 float none 2
-for model in nt3 resnet50 alexnet vgg16 inceptionv3; do
+while read -r model total gflop; do
     model=${source:?}/bench/gradients/$model.txt
-    stated=$(sed -n '1s/.* \([0-9]*\) tensors, \([0-9]*\) floats.*/\1 \2/p' "$model")
-    counted=$(awk '!/^#/ { n++; sum += $1 } END { printf "%d %d", n, sum }' "$model")
+    stated=$(sed -n '1s/.* \([0-9]*\) tensors, \([0-9]*\) floats, \([0-9]*\) multiply-adds;.*/\1 \2 \3/p' "$model")
+    counted=$(awk '!/^#/ { n++; sum += $1; work += $2 } END { printf "%d %d %.0f", n, sum, work }' "$model")
     [ "$stated" = "$counted" ] || fail "$model: $counted, not $stated"
-done
+    # Published parameters, and forward multiply-adds of a sample in 1e9 (torchvision's; of nt3 and orlob, by their layers).
+    echo "$counted" | awk -v total="$total" -v gflop="$gflop" '
+        { off = $3 / 1e9 - gflop; exit !($2 == total && off * off <= gflop * gflop * 1e-4) }' || fail "$model: $counted"
+done <<'END'
+nt3 154922918 10.21
+resnet50 25557032 4.09
+alexnet 61100840 0.714
+vgg16 138357544 15.47
+inceptionv3 27161264 5.72
+googlenet 6624904 1.50
+orlob 153441 0.000153
+END
 sed 50q "$source/bench/gradients/resnet50.txt" >"$scratch/resnet" # its many small tensors
 ranks 2 "$bench" allreduce --list "$scratch/resnet" -n 2 -I 1 -J "$scratch/step.json" || fail "--list resnet50"
 check_step "$scratch/resnet" 1 float sum -1
@@ -187,11 +198,34 @@ bytes=$(awk '!/^#/ { n += 4 * $1 } END { print n }' "$scratch/resnet")
 cmake -DFILE="$scratch/step.json" -DKEYS=49 -DBYTES="$bytes" -P "$(dirname "$0")/../support/check_bench_step.cmake" >"$scratch/out" 2>&1 ||
     fail "the JSON of --list"
 
+# --list with --overlap: a row for each bucket size; a tensor above it is reduced alone and not copied.
+printf '50000 40000000\n 10\n20000\n70000 9000000 # twice\n' >"$scratch/worked"
+# check_played LIST-OF-ROWS: "bucket operations copied" of each row, and right sums
+check_played()
+{
+    # shellcheck disable=SC2016 # awk's dollars
+    awk -v wanted="$1" '/^#/ || NF == 0 { next }
+        { got = got " " $1 " " $3 " " $4 ";"
+          sum = $5 + $6 - $7; after = $9 - $5 - $10; on = $12 - $5 - $13
+          if (sum * sum > 1e-5 || after * after > 1e-5 || on * on > 1e-5 || $19 != 0 || NF != 19) bad = 1 }
+        END { if (got != wanted) print got ", not" wanted; exit bad || got != wanted }' "$scratch/out" || fail "--list --overlap: $2"
+    grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "no good end: $2"
+}
+ranks 2 "$bench" allreduce --list "$scratch/worked" --overlap test --bucket 0,100K,1M -n 2 -J "$scratch/played.json" || fail "--bucket"
+check_played " 0 4 0; 102400 3 0; 1048576 1 0;" "--bucket"
+grep -q '"by_tensor"' "$scratch/played.json" || fail "no played step in the JSON"
+ranks 2 "$bench" allreduce --list "$scratch/worked" --overlap test --bucket 100K -n 2 --memory malloc || fail "--memory malloc"
+check_played " 102400 3 160080;" "two tensors of 20010 floats together are copied in and out, larger ones are not"
+TWILL_LAYOUT=nodes=2x2 TWILL_PROGRESS=thread ranks 4 "$bench" allreduce --list "$scratch/worked" --overlap none --device \
+    --device-gflops 100000 --batch 8 -d half -o avg -n 2 --priority || fail "--device"
+check_played " default 1 0;" "--device --priority"
+expect 2 "list: no layer has multiply-adds, which --overlap needs" "$bench" allreduce --list "$scratch/list" --overlap test
+
 # Invalid lists. Only rank 0 reads the list and prints errors.
 expect 2 "--list: /nonexistent/x: No such file" "$bench" allreduce --list /nonexistent/x
 expect 2 "--list: $scratch: Is a directory" "$bench" allreduce --list "$scratch"
 expect 2 "the list has no tensor" "$bench" allreduce --list /dev/null
-for word in abc -3 1.5 0 '12 13' 99999999999999999999; do
+for word in abc -3 1.5 0 '12 x' '12 13 14' '12 -1' 99999999999999999999; do
     printf '# three lines\n12\n%s\n' "$word" >"$scratch/bad"
     expect 2 "--list: $scratch/bad:3: '$word' is not a number" "$bench" allreduce --list "$scratch/bad"
 done
@@ -243,7 +277,12 @@ done <<'END'
 --align: '48'|allreduce --align 48
 -b, -e, -i and -f cannot be combined with it|allreduce --list x -f 2
 --list is for allreduce and broadcast|barrier --list x
---list cannot be combined with|allreduce --list x --overlap test
+--list cannot be combined with|allreduce --list x --form persistent
+--list with --overlap is for allreduce|allreduce --list x --overlap test -d all
+--list with --overlap is for allreduce|broadcast --list x --overlap test
+need --list and --overlap|allreduce --device
+--bucket: '1,x'|allreduce --list x --overlap test --bucket 1,x
+--device-gflops: '0'|allreduce --list x --overlap test --device-gflops 0
 --reproducible needs a reduction|broadcast --reproducible
 --narrow needs a reduction|broadcast --narrow f16
 'f64' is not a float of 8 or 16 bits|allreduce --narrow f64

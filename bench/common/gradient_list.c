@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Read gradient lists. */
-#include "bench/bench/gradient_list.h"
+#include "bench/common/gradient_list.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -18,44 +18,57 @@ bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys)
     uint64_t *offsets = reallocarray(list->offsets, keys, sizeof(*offsets));
     if (offsets != NULL)
         list->offsets = offsets;
-    return elements != NULL && offsets != NULL;
+    uint64_t *work = reallocarray(list->work, keys, sizeof(*work));
+    if (work != NULL)
+        list->work = work;
+    return elements != NULL && offsets != NULL && work != NULL;
 }
 
 bool twill_bench_list_lay_out(struct twill_bench_list *list)
 {
     const uint64_t most = UINT64_C(1) << 48;
-    list->total = list->extent = 0;
+    list->total = list->extent = list->all_work = 0;
     for (size_t key = 0; key < list->keys; key++) {
         uint64_t elements = list->elements[key];
-        if (elements > most || list->extent > most)
+        if (elements > most || list->extent > most || list->work[key] > most ||
+            list->all_work > most)
             return false;
         list->offsets[key] = list->extent;
         list->total += elements;
+        list->all_work += list->work[key];
         list->extent += (elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     }
     return true;
 }
 
-/* Return the number in a line without its comment, or 0 if it is invalid or zero. */
-static uint64_t parse_elements(const char *line)
+/* Parse "ELEMENTS" or "ELEMENTS MULTIPLY-ADDS", a line without its comment. */
+static bool parse_tensor(const char *line, uint64_t *elements, uint64_t *work)
 {
-    char *end;
-    while (isspace((unsigned char)*line))
-        line++;
-    if (!isdigit((unsigned char)*line))
-        return 0;
+    uint64_t *const numbers[] = {elements, work};
+    *elements = *work = 0;
     errno = 0;
-    unsigned long long elements = strtoull(line, &end, 10);
-    end += strspn(end, " \t\r");
-    return errno == 0 && *end == '\0' ? elements : 0;
+    for (size_t i = 0; i < 2; i++) {
+        char *end;
+        line += strspn(line, " \t\r");
+        if (*line == '\0' && i > 0)
+            break;
+        if (!isdigit((unsigned char)*line))
+            return false;
+        *numbers[i] = strtoull(line, &end, 10);
+        if (errno != 0 || (*end != '\0' && !isspace((unsigned char)*end)))
+            return false;
+        line = end;
+    }
+    return line[strspn(line, " \t\r")] == '\0' && *elements > 0;
 }
 
 /* Append a key. Returns false when out of memory. */
-static bool append_size(struct twill_bench_list *list, uint64_t elements)
+static bool append_tensor(struct twill_bench_list *list, uint64_t elements, uint64_t work)
 {
     bool full = (list->keys & (list->keys - 1)) == 0; /* capacity doubles at powers of two */
     if (full && !twill_bench_list_reserve(list, list->keys == 0 ? 1 : 2 * list->keys))
         return false;
+    list->work[list->keys] = work;
     list->elements[list->keys++] = elements;
     return true;
 }
@@ -71,11 +84,14 @@ static bool read_lines(struct twill_bench_list *list, FILE *file, const char *pa
         line[strcspn(line, "#\n")] = '\0';
         if (line[strspn(line, " \t\r")] == '\0')
             continue;
-        uint64_t elements = parse_elements(line);
-        good = elements > 0 && append_size(list, elements);
-        if (elements == 0)
-            snprintf(message, bytes, "%s:%zu: '%.40s' is not a number of elements from 1", path,
-                     number, line);
+        uint64_t elements, work;
+        bool parsed = parse_tensor(line, &elements, &work);
+        good = parsed && append_tensor(list, elements, work);
+        if (!parsed)
+            snprintf(message, bytes,
+                     "%s:%zu: '%.40s' is not a number of elements from 1, or one and a number of "
+                     "multiply-adds",
+                     path, number, line);
         else if (!good)
             snprintf(message, bytes, "%s: %s", path, strerror(ENOMEM));
     }
@@ -107,9 +123,16 @@ bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char
     return false;
 }
 
+double twill_bench_list_seconds(const struct twill_bench_list *list, size_t key, size_t batch,
+                                double gflops)
+{
+    return 2 * (double)list->work[key] * (double)batch / (gflops * 1e9);
+}
+
 void twill_bench_list_free(struct twill_bench_list *list)
 {
     free(list->elements);
     free(list->offsets);
+    free(list->work);
     *list = (struct twill_bench_list){0};
 }

@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# overlap_hosts.sh BIN MODEL [options of twill-bench...]: a training step between two hosts of this machine
+# (tests/support/hosts.sh; root only), a rank on each, joined by a link of 1 Gbit/s, where the wire and not the core
+# limits the reductions. Prints twill-bench's table of steps: each part alone, one after the other, and overlapped.
+# MODEL: a list in bench/gradients, or a file. RATE: the link. PROGRESS: TWILL_PROGRESS. BIN: the folder of twillrun and
+# twill-bench.
+# shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
+here=$(cd "$(dirname "$0")/../../tests" && pwd)
+bin=$(cd "$1" && pwd) model=$2
+shift 2
+[ -f "$model" ] || model=$here/../bench/gradients/$model.txt
+[ -f "$model" ] || { echo "overlap_hosts.sh: $model: no such list" >&2 && exit 2; }
+. "$here/support/hosts_alone.sh"
+hosts_up 2
+for port in 0 1; do
+    # shellcheck disable=SC2154 # of hosts.sh
+    nsenter -t "$(cat "$hosts_dir/switch.pid")" -n tc qdisc add dev port$port-0 root tbf rate "${RATE:-1gbit}" \
+        burst 128kb limit 4mb || skip "no tc tbf here"
+done
+echo "# two hosts, ${RATE:-1gbit}, TWILL_PROGRESS=${PROGRESS:-none}, $(basename "$model" .txt)"
+status=0
+TWILL_PROGRESS=${PROGRESS:-none} host_run 0 "$bin/twillrun" --hosts h0:1,h1:1 --agent "$hosts_agent" -x TWILL_PROGRESS \
+    "$bin/twill-bench" allreduce --list "$model" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+sed -n '/^# played/,$p' "$scratch/out"
+cat "$scratch/err" >&2
+exit $status

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A training step whose computing is played: --list with --overlap. */
+#ifndef TWILL_PLAYED_STEP_H
+#define TWILL_PLAYED_STEP_H
+
+#include "bench/bench/bench_run.h"
+
+/* The results for one bucket size. Times are seconds of a step: medians over the iterations, of the
+ * slowest rank in each. */
+struct twill_bench_played {
+    size_t bucket; /* bytes; SIZE_MAX: the library's default */
+    uint64_t buckets;
+    uint64_t operations, bytes, bytes_copied; /* of an overlapped step */
+    double compute;                           /* alone */
+    double communication;                     /* alone */
+    double after;      /* all tensors are marked ready after the backward pass */
+    double overlapped; /* each when its gradient is there; the forward pass waits for all */
+    double by_tensor;  /* each layer of the forward pass waits for its own */
+    int64_t wrong;     /* elements over all ranks; -1: not checked */
+};
+
+/* Measure a step for each bucket size, and print and add to the JSON a row for each. */
+twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type, twill_op op);
+void twill_bench_print_played_header(FILE *out, const struct twill_bench_run *run);
+void twill_bench_print_played(FILE *out, const struct twill_bench_played *row);
+/* json.c: add a result. */
+void twill_bench_json_played(struct twill_bench_run *run, twill_type type, twill_op op,
+                             const struct twill_bench_played *row);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Computing that is played, for a given time: by this core, or by a device beside it. The core
+ * computes an amount of work that takes so long if nothing else runs on it, so what a library does
+ * on the core in the meantime comes on top. A device needs the time itself, and the core sleeps.
+ *
+ * For twill-bench and the programs of twill-compare, in C and C++. */
+#ifndef TWILL_PLAYED_COMPUTE_H
+#define TWILL_PLAYED_COMPUTE_H
+
+#include "board.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+#define PLAYED_SLICE 200e-6 /* seconds of computing between two tests */
+
+struct played_compute {
+    int device;              /* 1: a device computes; 0: this core does */
+    double turns_per_second; /* of this core, from played_speed() */
+    double due;              /* device: when it will have done what it was given, seconds */
+    /* Called between slices of computing, unless NULL; non-zero ends it. */
+    int (*test)(void *of);
+    void *of;
+};
+
+/* Compute in registers only; the result is discarded. */
+static inline void played_turns(uint64_t turns)
+{
+    volatile double sink;
+    double x = 1;
+    for (uint64_t i = 0; i < turns; i++)
+        x = x * 0.999999 + 1e-9;
+    sink = x;
+    (void)sink;
+}
+
+/* Return the turns that this core computes in a second, from the best of several tries. */
+static inline double played_speed(void)
+{
+    const uint64_t tried = 200000;
+    double best = 0;
+    for (int i = 0; i < 6; i++) {
+        double from = twill_compare_now();
+        played_turns(tried);
+        double seconds = twill_compare_now() - from;
+        if (seconds > 0 && (best <= 0 || seconds < best))
+            best = seconds;
+    }
+    return best > 0 ? (double)tried / best : 1e9;
+}
+
+/* Sleep until `due` (twill_compare_now()). */
+static inline void played_sleep(double due)
+{
+    struct timespec until;
+    until.tv_sec = (time_t)due;
+    until.tv_nsec = (long)((due - (double)until.tv_sec) * 1e9);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+}
+
+/* Give an idle device work: what it computes next begins now at the earliest. */
+static inline void played_launch(struct played_compute *compute)
+{
+    double now = twill_compare_now();
+    compute->due = compute->due > now ? compute->due : now;
+}
+
+/* Let the device compute for `seconds` more. Returns what ended it early, or 0. */
+static inline int played_by_device(struct played_compute *compute, double seconds)
+{
+    int stop = 0;
+    compute->due += seconds;
+    for (double now; stop == 0 && (now = twill_compare_now()) < compute->due;) {
+        double until = compute->due;
+        if (compute->test != NULL && until > now + PLAYED_SLICE)
+            until = now + PLAYED_SLICE;
+        played_sleep(until);
+        stop = compute->test != NULL ? compute->test(compute->of) : 0;
+    }
+    return stop;
+}
+
+/* Compute for `seconds`. Returns what ended it early, or 0. */
+static inline int played_for(struct played_compute *compute, double seconds)
+{
+    int stop = 0;
+    if (compute->device)
+        return played_by_device(compute, seconds);
+    for (double left = seconds; left > 0 && stop == 0;) {
+        double slice = compute->test != NULL && left > PLAYED_SLICE ? PLAYED_SLICE : left;
+        played_turns((uint64_t)(slice * compute->turns_per_second));
+        left -= slice;
+        stop = compute->test != NULL ? compute->test(compute->of) : 0;
+    }
+    return stop;
+}
+
+#endif
