@@ -16,7 +16,8 @@ enum {
     TWILL_COMPARE_RANKS = 64,
     TWILL_COMPARE_BATCHES = 40, /* most in a turn */
     TWILL_COMPARE_TEXT = 200,   /* most bytes of a message */
-    TWILL_COMPARE_EXCHANGE = 1 << 16
+    TWILL_COMPARE_EXCHANGE = 1 << 16,
+    TWILL_COMPARE_TENSORS = 1024
 };
 
 enum twill_compare_collective {
@@ -69,6 +70,26 @@ static inline uint64_t twill_compare_shards(enum twill_compare_collective what, 
     }
 }
 
+/* How the gradients of a played training step are reduced. */
+enum twill_compare_step {
+    TWILL_COMPARE_NO_STEP,
+    TWILL_COMPARE_BY_TENSOR, /* each on its own, nonblocking, when the backward pass yields it; by
+                                twill with a gradient set */
+    TWILL_COMPARE_FUSED      /* all in one call after the backward pass, in memory without gaps */
+};
+
+/* The model of played steps: its tensors, in forward order, and what computes. */
+struct twill_compare_tensor {
+    uint64_t elements, first; /* floats; the first among those of all tensors */
+    double forward;           /* seconds of its layer; the backward pass takes twice as long */
+};
+struct twill_compare_model {
+    uint32_t tensors;
+    uint32_t device;         /* 1: a device computes, not the rank's core */
+    double turns_per_second; /* of the core: played_compute.h */
+    struct twill_compare_tensor tensor[TWILL_COMPARE_TENSORS];
+};
+
 /* What to measure in a turn. */
 struct twill_compare_order {
     uint32_t collective;
@@ -76,6 +97,7 @@ struct twill_compare_order {
     uint32_t keep;  /* keep the buffers for the next turn of this size */
     uint32_t quit;  /* end the program */
     uint32_t least; /* batches */
+    uint32_t step;  /* not TWILL_COMPARE_NO_STEP: played steps, `least` of them */
     uint32_t line;  /* measure the latency of a cache line between ranks 0 and 1 */
     uint64_t bytes;
     double batch_seconds; /* target for one batch of calls */
@@ -95,6 +117,8 @@ struct twill_compare_board {
 
     uint32_t turn; /* futex: incremented when an order is ready */
     struct twill_compare_order order;
+
+    struct twill_compare_model model;
 
     uint32_t done; /* futex: ranks that have finished the order */
     uint64_t calls, batches;

@@ -136,12 +136,18 @@ static bool compare_contenders(struct twill_compare_run *run)
             twill_compare_start(run, &run->contenders[i]);
     twill_compare_print_head(run, stdout);
     fflush(stdout);
-    bool good = twill_compare_measure(run);
+    bool steps = run->options.n_lists > 0;
+    bool good = steps ? twill_compare_measure_steps(run) : twill_compare_measure(run);
     twill_compare_congestion_back(run); /* early, in case of an interrupt */
     run->seconds = twill_compare_now() - run->started;
     for (int i = 0; i < run->n_contenders; i++)
         twill_compare_end(run, &run->contenders[i]);
-    print_results(run);
+    if (steps)
+        twill_compare_print_steps(run, stdout);
+    if (steps)
+        twill_compare_print_foot(run, stdout);
+    else
+        print_results(run);
     if (run->options.json != NULL)
         good = twill_compare_save(run) && good;
     if (run->options.csv != NULL)
@@ -200,6 +206,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < run->n_rows; i++)
             for (int k = 0; k < run->n_contenders; k++)
                 free(run->rows[i].cells[k].samples);
+        twill_compare_free_steps(run);
         twill_compare_free_contenders(run);
         free(run->rows);
     } else {

@@ -19,6 +19,7 @@ enum {
     TWILL_COMPARE_ARGUMENTS = 64,
     TWILL_COMPARE_SETTINGS = 16,
     TWILL_COMPARE_HOSTS = 32,
+    TWILL_COMPARE_LISTS = 16,
     TWILL_COMPARE_PATH = 1024
 };
 
@@ -44,9 +45,14 @@ struct twill_compare_options {
     const char *peers; /* names or parts of names, comma-separated; NULL: all */
     int bind;          /* 1, 0, or -1: if there is a core for each rank */
     bool persistent, details, quick, list;
-    bool mpi;            /* compare MPI programs with and without twill */
-    double timeout;      /* seconds, for a start and for a turn */
-    double turn_seconds; /* of timed calls per turn, where calls are short */
+    /* --steps: played training steps instead */
+    const char *lists[TWILL_COMPARE_LISTS]; /* gradient lists, in argv */
+    int n_lists;
+    size_t batch, gflops; /* samples; speed of what computes */
+    bool device;          /* it is a device, not the rank's core */
+    bool mpi;             /* compare MPI programs with and without twill */
+    double timeout;       /* seconds, for a start and for a turn */
+    double turn_seconds;  /* of timed calls per turn, where calls are short */
     const char *json, *csv, *plot, *work, *ucc, *oneccl;
 };
 
@@ -102,6 +108,8 @@ struct twill_compare_run {
     int n_contenders;
     struct twill_compare_row *rows;
     int n_rows;
+    struct twill_compare_step_result *steps; /* --steps, instead of rows */
+    int n_steps;
     bool bind, keep;
     int cores;
     uint32_t core[TWILL_COMPARE_RANKS];
@@ -171,8 +179,30 @@ struct twill_compare_row {
     struct twill_compare_cell cells[TWILL_COMPARE_CONTENDERS];
 };
 
+/* --steps: a contender's results for a model, in one way. */
+struct twill_compare_step_result {
+    const char *list;
+    int contender;
+    enum twill_compare_step way;
+    size_t bytes;           /* of all gradients */
+    double *compute, *step; /* [samples] seconds of the slowest rank */
+    size_t samples;
+    double compute_median, step_median;
+    bool wrong;
+};
+
 /* Measure everything; results are in run->rows. Returns false if interrupted or out of memory. */
 bool twill_compare_measure(struct twill_compare_run *run);
+
+/* compare_steps.c: measure the steps of all lists, as twill_compare_measure() does rows; free them;
+ * print them. */
+bool twill_compare_measure_steps(struct twill_compare_run *run);
+void twill_compare_free_steps(struct twill_compare_run *run);
+void twill_compare_print_steps(const struct twill_compare_run *run, FILE *out);
+/* Return how a result's gradients are reduced, as text; what a step takes beyond its computing. */
+const char *twill_compare_way(const struct twill_compare_run *run,
+                              const struct twill_compare_step_result *result);
+double twill_compare_exposed(const struct twill_compare_step_result *result);
 
 /* Return the fastest contender of a kind in a row, or -1. */
 int twill_compare_best(const struct twill_compare_run *run, const struct twill_compare_row *row,

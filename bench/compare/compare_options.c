@@ -32,7 +32,11 @@ enum {
     COMPARE_OPTION_HOSTS,
     COMPARE_OPTION_AGENT,
     COMPARE_OPTION_CONGESTION,
-    COMPARE_OPTION_ADDRESS
+    COMPARE_OPTION_ADDRESS,
+    COMPARE_OPTION_STEPS,
+    COMPARE_OPTION_BATCH,
+    COMPARE_OPTION_GFLOPS,
+    COMPARE_OPTION_DEVICE
 };
 
 static const struct option long_options[] = {
@@ -61,6 +65,10 @@ static const struct option long_options[] = {
     {"agent", required_argument, NULL, COMPARE_OPTION_AGENT},
     {"congestion", required_argument, NULL, COMPARE_OPTION_CONGESTION},
     {"address", required_argument, NULL, COMPARE_OPTION_ADDRESS},
+    {"steps", required_argument, NULL, COMPARE_OPTION_STEPS},
+    {"batch", required_argument, NULL, COMPARE_OPTION_BATCH},
+    {"device-gflops", required_argument, NULL, COMPARE_OPTION_GFLOPS},
+    {"device", no_argument, NULL, COMPARE_OPTION_DEVICE},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -105,6 +113,11 @@ static const char usage[] =
     "      --agent COMMAND  runs commands on hosts: COMMAND HOST WORDS... (ssh)\n"
     "      --congestion NAME congestion control of TCP on all hosts meanwhile (bbr, cubic ...)\n"
     "      --address LIST   addresses by which hosts reach this one (all it has)\n"
+    "      --steps FILES    instead: training steps of the models of gradient lists, with their\n"
+    "                       computing played, and the gradients reduced by tensor or in one call\n"
+    "      --batch N        samples of a step (32)\n"
+    "      --device-gflops N speed of what computes (10000)\n"
+    "      --device         a device computes, not the rank's core\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 success, also when contenders were left out; 1 a wrong value of twill, or a\n"
@@ -215,6 +228,19 @@ static bool set_hosts(struct twill_compare_options *options, const char *text)
                            "a list of two hosts or more, such as a:1,b:1, of 64 ranks at most");
 }
 
+/* Keep the paths of gradient lists, comma-separated. */
+static bool set_lists(struct twill_compare_options *options, char *text)
+{
+    char *rest = text, *word;
+    options->n_lists = 0;
+    while ((word = next_word(&rest)) != NULL) {
+        if (options->n_lists == TWILL_COMPARE_LISTS)
+            return complain_option("--steps", word, "needed: 16 lists are the most");
+        options->lists[options->n_lists++] = word;
+    }
+    return options->n_lists > 0 || complain_option("--steps", "", "a list of files");
+}
+
 static bool set_congestion(struct twill_compare_options *options, const char *text)
 {
     options->congestion = text;
@@ -254,13 +280,23 @@ static bool set_counted(struct twill_compare_options *options, int letter, const
     } else if (letter == COMPARE_OPTION_TURN) {
         good = number_set("--turn", text, 1, 10000, "1 to 10000 ms", &number);
         options->turn_seconds = (double)number / 1e3;
+    } else if (letter == COMPARE_OPTION_BATCH) {
+        good =
+            number_set("--batch", text, 1, 1000000, "a number of samples from 1", &options->batch);
+    } else if (letter == COMPARE_OPTION_GFLOPS) {
+        good = number_set("--device-gflops", text, 1, 1000000000, "a speed in Gflop/s from 1",
+                          &options->gflops);
     }
     return good;
 }
 
-static bool set_compare_option(struct twill_compare_options *options, int letter, const char *text)
+static bool set_compare_option(struct twill_compare_options *options, int letter, char *text)
 {
     switch (letter) {
+    case COMPARE_OPTION_STEPS:
+        return set_lists(options, text);
+    case COMPARE_OPTION_DEVICE:
+        return options->device = true;
     case COMPARE_OPTION_MAX:
         return (twill_bench_parse_size(text, &options->max_bytes) && options->max_bytes >= 8 &&
                 options->max_bytes <= (size_t)4 << 30) ||
@@ -356,8 +392,13 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
                                               char **argv)
 {
     int letter;
-    *options = (struct twill_compare_options){
-        .ranks = 2, .max_bytes = 256 << 20, .bind = -1, .agent = "ssh", .timeout = 60};
+    *options = (struct twill_compare_options){.ranks = 2,
+                                              .max_bytes = 256 << 20,
+                                              .bind = -1,
+                                              .agent = "ssh",
+                                              .timeout = 60,
+                                              .batch = 32,
+                                              .gflops = 10000};
     while ((letter = getopt_long(argc, argv, "n:hV", long_options, NULL)) != -1) {
         if (letter == 'h' || letter == 'V') {
             printf("%s%s%s", letter == 'h' ? usage : "twill-compare ",
@@ -369,6 +410,10 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
     }
     if (optind < argc) {
         fprintf(stderr, "twill-compare: unexpected argument: '%s'\n", argv[optind]);
+        return TWILL_COMPARE_USAGE;
+    }
+    if (options->n_lists > 0 && (options->mpi || options->plot != NULL || options->csv != NULL)) {
+        fprintf(stderr, "twill-compare: --steps cannot be combined with --mpi, --plot and --csv\n");
         return TWILL_COMPARE_USAGE;
     }
     complete_options(options);

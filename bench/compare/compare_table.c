@@ -202,16 +202,17 @@ void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
                      "with TWILL_MPI=0.\n"
                      "# alloc: memory of MPI_Alloc_mem(), else plain pages; nonblocking: calls "
                      "waited for at once.\n");
-    else
+    else if (options->n_lists == 0)
         fprintf(out,
                 "# plain: pages as malloc maps them; alloc: twill_alloc(). x: the peer's "
                 "time over twill's.\n"
                 "# tuned: freed memory kept, huge pages. bound: %s;\n",
                 hosts ? "raw TCP, both ways at once (w: received into a window; s: in steps)"
                       : "nothing copied (s: streaming stores)");
-    fprintf(out,
-            "# a batch's time is the mean of its calls, on the slowest rank; times are medians "
-            "over batches.\n");
+    if (options->n_lists == 0)
+        fprintf(out,
+                "# a batch's time is the mean of its calls, on the slowest rank; times are medians "
+                "over batches.\n");
     for (int i = 0; i < run->n_contenders; i++) {
         const struct twill_compare_contender *one = &run->contenders[i];
         if (one->absent[0] != '\0')

@@ -54,6 +54,32 @@ static const struct twill_compare_entry between_hosts[] = {
     {"gloo-halving", GLOO, "", "halving", NULL, false, false, "plain"},
 };
 
+/* --steps: on one host and between hosts. */
+#define STEPS_OF_TWILL                                                                             \
+    {"twill", TWILL, "", "", NULL, false, false, "plain"},                                         \
+    {                                                                                              \
+        "twill-thread", TWILL, "", "", "TWILL_PROGRESS=thread", false, false, "plain"              \
+    }
+static const struct twill_compare_entry steps_on_one_host[] = {
+    STEPS_OF_TWILL,
+    {"ompi-cma", OPENMPI,
+     "--mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism cma", "", NULL,
+     false, false, "plain"},
+    {"ompi-ucx", OPENMPI, "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any", "", NULL,
+     false, false, "plain"},
+    {"mpich", MPICH, "", "", NULL, false, false, "plain"},
+    {"gloo", GLOO, "", "ring", NULL, false, false, "plain"},
+};
+static const struct twill_compare_entry steps_between_hosts[] = {
+    STEPS_OF_TWILL,
+    {"ompi-tcp", OPENMPI, "--mca pml ob1 --mca btl tcp,vader,self", "", NULL, false, false,
+     "plain"},
+    {"ompi-ucx", OPENMPI, "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any", "",
+     "UCX_TLS=tcp,sm,self", false, false, "plain"},
+    {"mpich", MPICH, "", "", "UCX_TLS=tcp,sm,self", false, false, "plain"},
+    {"gloo", GLOO, "", "ring", NULL, false, false, "plain"},
+};
+
 /* Pairs with and without twill, on one host or several. */
 #define PAIR_CONTENDER(name, program, setting, arguments, memory)                                  \
     {name, program, "", arguments, setting, false, false, memory},                                 \
@@ -74,6 +100,11 @@ static size_t entries_of(const struct twill_compare_run *run,
                          const struct twill_compare_entry **entries)
 {
     bool hosts = run->options.n_hosts > 0;
+    if (run->options.n_lists > 0) {
+        *entries = hosts ? steps_between_hosts : steps_on_one_host;
+        return hosts ? sizeof(steps_between_hosts) / sizeof(steps_between_hosts[0])
+                     : sizeof(steps_on_one_host) / sizeof(steps_on_one_host[0]);
+    }
     *entries = run->options.mpi ? with_mpi : hosts ? between_hosts : on_one_host;
     return run->options.mpi ? sizeof(with_mpi) / sizeof(with_mpi[0])
            : hosts          ? sizeof(between_hosts) / sizeof(between_hosts[0])

@@ -26,6 +26,7 @@ enum twill_compare_frame_kind {
     TWILL_COMPARE_COUNTS, /* from rank 0, and from the driver to all others: calls, batches */
     /* from a rank: its contribution to an allgather; from the driver: all of them */
     TWILL_COMPARE_POSTED,
+    TWILL_COMPARE_MODEL, /* from the driver, after an order of steps: the model */
     TWILL_COMPARE_RESULT /* from a rank: it has finished its start or a turn */
 };
 

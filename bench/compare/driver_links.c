@@ -277,8 +277,14 @@ bool twill_compare_serve_links(struct twill_compare_run *run,
 
 void twill_compare_send_order(struct twill_compare_contender *contender)
 {
-    for (int rank = 0; rank < contender->board->ranks; rank++)
-        if (contender->link[rank] > 0)
-            twill_compare_send(contender->link[rank], TWILL_COMPARE_ORDERED, rank,
-                               &contender->board->order, sizeof(contender->board->order));
+    const struct twill_compare_board *board = contender->board;
+    for (int rank = 0; rank < board->ranks; rank++) {
+        if (contender->link[rank] <= 0)
+            continue;
+        twill_compare_send(contender->link[rank], TWILL_COMPARE_ORDERED, rank, &board->order,
+                           sizeof(board->order));
+        if (board->order.step != TWILL_COMPARE_NO_STEP)
+            twill_compare_send(contender->link[rank], TWILL_COMPARE_MODEL, rank, &board->model,
+                               sizeof(board->model));
+    }
 }

@@ -40,6 +40,8 @@ struct peer_call {
     size_t count; /* elements; of one shard where there are shards */
 };
 
+struct peer_steps;
+
 /* What a program implements. Functions return 0, or non-zero after peer_say(). */
 struct peer_program {
     int (*begin)(struct peer *peer); /* sets rank and size */
@@ -54,6 +56,10 @@ struct peer_program {
     void (*free_buffer)(struct peer *peer, int which, void *memory);
     /* Return 0 for an unsupported collective. NULL: supports the common ones */
     int (*supports)(struct peer *peer, enum twill_compare_collective collective);
+    /* May be NULL: peer_play() of peer_steps.h, and what it needs. */
+    int (*play)(const struct peer_program *program, struct peer *peer,
+                const struct twill_compare_order *order);
+    const struct peer_steps *steps;
     /* 1: moves bytes only, so there are no values to check */
     int bytes_only;
 };
@@ -392,9 +398,13 @@ static inline int peer_turns(const struct peer_program *program, struct peer *pe
         struct twill_compare_order order = board->order;
         if (order.quit)
             return 0;
-        if (program->supports != NULL
-                ? !program->supports(peer, (enum twill_compare_collective)order.collective)
-                : order.collective >= TWILL_COMPARE_COMMON)
+        if (order.step != TWILL_COMPARE_NO_STEP && program->play == NULL)
+            board->batches = 0; /* no result */
+        else if (order.step != TWILL_COMPARE_NO_STEP)
+            board->error[peer->rank] = program->play(program, peer, &order) != 0;
+        else if (program->supports != NULL
+                     ? !program->supports(peer, (enum twill_compare_collective)order.collective)
+                     : order.collective >= TWILL_COMPARE_COMMON)
             board->batches = 0; /* no result */
         else if (peer_measure(program, peer, &order) != 0)
             board->error[peer->rank] = 1;

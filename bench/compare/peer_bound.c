@@ -319,7 +319,7 @@ static void free_buffer(struct peer *peer, int which, void *memory)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin, end,          run,         barrier, prepare,
-                                                NULL,  alloc_buffer, free_buffer, NULL,    0};
+    static const struct peer_program program = {
+        begin, end, run, barrier, prepare, NULL, alloc_buffer, free_buffer, NULL, NULL, NULL, 0};
     return peer_main(argc, argv, &program);
 }

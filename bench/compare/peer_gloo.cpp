@@ -2,8 +2,10 @@
 /* twill-compare's program for Gloo over TCP, on loopback or between hosts; compiled when a
  * comparison runs. Argument: ring (Gloo's default), bcube, or halving (halving and doubling of the
  * older interface: allreduce in place and reduce_scatter only). */
-#include "peer.h"
+#include "peer_steps.h"
 
+#include <condition_variable>
+#include <deque>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -17,18 +19,33 @@
 #include <gloo/transport/tcp/device.h>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <sys/stat.h>
+#include <thread>
 #include <vector>
 
 namespace
 {
 
+struct step_queue;
+
 struct gloo_state {
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::unique_ptr<gloo::Algorithm> persistent;
     std::string way;
+    std::unique_ptr<step_queue> queue;
+};
+
+/* Reductions of a played step, made in order by a thread: Gloo's calls block, and programs that
+ * overlap them with computing (PyTorch) use it so. */
+struct step_queue {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<struct peer_call> calls;
+    bool busy = false, failed = false, stop = false;
+    std::thread thread;
 };
 
 /* Exchanges keys between hosts before ranks are connected. All ranks set keys in one order, so
@@ -227,11 +244,71 @@ int run(struct peer *peer, const struct peer_call *call)
     return 0;
 }
 
+void make_queued_calls(struct peer *peer, step_queue *queue)
+{
+    std::unique_lock<std::mutex> lock(queue->mutex);
+    for (;;) {
+        queue->changed.wait(lock, [queue] { return queue->stop || !queue->calls.empty(); });
+        if (queue->stop)
+            return;
+        struct peer_call call = queue->calls.front();
+        queue->calls.pop_front();
+        queue->busy = true;
+        lock.unlock();
+        bool failed = run(peer, &call) != 0;
+        lock.lock();
+        queue->busy = false;
+        queue->failed = queue->failed || failed;
+        queue->changed.notify_all();
+    }
+}
+
+int steps_open(struct peer *peer, const struct twill_compare_model *)
+{
+    step_queue *queue = new step_queue;
+    of(peer)->queue.reset(queue);
+    queue->thread = std::thread(make_queued_calls, peer, queue);
+    return 0;
+}
+
+void steps_close(struct peer *peer)
+{
+    step_queue *queue = of(peer)->queue.get();
+    {
+        std::lock_guard<std::mutex> lock(queue->mutex);
+        queue->stop = true;
+    }
+    queue->changed.notify_all();
+    queue->thread.join();
+    of(peer)->queue.reset();
+}
+
+int steps_start(struct peer *peer, uint32_t, float *gradient, uint64_t count)
+{
+    step_queue *queue = of(peer)->queue.get();
+    struct peer_call call = {TWILL_COMPARE_ALLREDUCE, gradient, gradient,
+                             static_cast<size_t>(count)};
+    std::lock_guard<std::mutex> lock(queue->mutex);
+    queue->calls.push_back(call);
+    queue->changed.notify_all();
+    return 0;
+}
+
+int steps_wait(struct peer *peer)
+{
+    step_queue *queue = of(peer)->queue.get();
+    std::unique_lock<std::mutex> lock(queue->mutex);
+    queue->changed.wait(lock, [queue] { return queue->calls.empty() && !queue->busy; });
+    return queue->failed ? 1 : 0;
+}
+
 } // namespace
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin,   end,  run,  barrier,  prepare,
-                                                release, NULL, NULL, supports, 0};
+    static const struct peer_steps steps = {steps_open,  steps_close, NULL,
+                                            steps_start, steps_wait,  NULL};
+    static const struct peer_program program = {begin, end,  run,      barrier,   prepare, release,
+                                                NULL,  NULL, supports, peer_play, &steps,  0};
     return peer_main(argc, argv, &program);
 }

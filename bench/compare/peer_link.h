@@ -113,6 +113,10 @@ static inline int peer_link_order(const struct peer_link *link, int rank,
     if (twill_compare_receive(link->socket, TWILL_COMPARE_ORDERED, &board->order,
                               sizeof(board->order)) != 0)
         return -1;
+    if (board->order.step != TWILL_COMPARE_NO_STEP &&
+        twill_compare_receive(link->socket, TWILL_COMPARE_MODEL, &board->model,
+                              sizeof(board->model)) != 0)
+        return -1;
     alarm((unsigned)link->patience + 5);
     board->calls = board->batches = 0;
     board->wrong[rank] = 0;

@@ -3,7 +3,7 @@
  * allocator is MPI_Alloc_mem(); with the argument "nonblocking" calls are nonblocking and waited
  * for at once. It does not use twill, but reports if libtwill-mpi should have been loaded before
  * the MPI and was not. */
-#include "peer.h"
+#include "peer_steps.h"
 
 #include <dlfcn.h>
 #include <mpi.h>
@@ -132,9 +132,63 @@ static int supports(struct peer *peer, enum twill_compare_collective collective)
     return 1;
 }
 
+/* --- played steps: a nonblocking call for each tensor ------------------------------------------
+ */
+
+static struct {
+    MPI_Request request[TWILL_COMPARE_TENSORS];
+    int started, complete; /* the first ones are */
+} steps_state;
+
+static int steps_open(struct peer *peer, const struct twill_compare_model *model)
+{
+    (void)peer;
+    (void)model;
+    steps_state.started = steps_state.complete = 0;
+    return 0;
+}
+
+static void steps_close(struct peer *peer)
+{
+    (void)peer;
+}
+
+static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count)
+{
+    (void)peer;
+    (void)tensor;
+    return MPI_Iallreduce(MPI_IN_PLACE, gradient, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD,
+                          &steps_state.request[steps_state.started++]);
+}
+
+/* Test the oldest that is not complete, which advances all. */
+static int steps_test(struct peer *peer)
+{
+    int done = 1;
+    (void)peer;
+    while (done && steps_state.complete < steps_state.started) {
+        if (MPI_Test(&steps_state.request[steps_state.complete], &done, MPI_STATUS_IGNORE) !=
+            MPI_SUCCESS)
+            return 1;
+        steps_state.complete += done;
+    }
+    return 0;
+}
+
+static int steps_wait(struct peer *peer)
+{
+    int n = steps_state.started;
+    (void)peer;
+    steps_state.started = steps_state.complete = 0;
+    return MPI_Waitall(n, steps_state.request, MPI_STATUSES_IGNORE);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin, end,          run,         barrier,  NULL,
-                                                NULL,  alloc_buffer, free_buffer, supports, 0};
+    static const struct peer_steps steps = {steps_open,  steps_close, NULL,
+                                            steps_start, steps_wait,  steps_test};
+    static const struct peer_program program = {begin,    end,       run,          barrier,
+                                                NULL,     NULL,      alloc_buffer, free_buffer,
+                                                supports, peer_play, &steps,       0};
     return peer_main(argc, argv, &program);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for twill. Its own allocator is twill_alloc(); with the argument
  * "persistent" calls are persistent. */
-#include "bench/compare/peer.h"
-#include "lib/twill.h"
+#include "bench/compare/peer_steps.h"
+#include "lib/twill_train.h"
 
 #include <stdbool.h>
 
 struct twill_peer_state {
     twill_comm *comm;
     twill_request *request;
+    twill_gradients *set; /* of played steps */
     bool persistent;
 };
 
@@ -127,9 +128,72 @@ static void free_buffer(struct peer *peer, int which, void *memory)
     twill_free(twill_comm_context(of(peer)->comm), memory);
 }
 
+/* --- played steps: a gradient set ------------------------------------------------------------- */
+
+static int report_set(struct peer *peer, twill_status status)
+{
+    if (status == TWILL_OK)
+        return 0;
+    const char *why = twill_gradients_message(of(peer)->set);
+    return why[0] != '\0' ? peer_say(peer, why) : report_status(peer, status);
+}
+
+static int steps_open(struct peer *peer, const struct twill_compare_model *model)
+{
+    struct twill_peer_state *state = of(peer);
+    twill_gradients_options options;
+    twill_gradients_defaults(&options);
+    options.op = TWILL_SUM;
+    twill_status status = twill_gradients_create(&state->set, state->comm, &options);
+    for (uint32_t i = 0; status == TWILL_OK && i < model->tensors; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%u", i);
+        twill_tensor tensor = {.name = name,
+                               .count = (size_t)model->tensor[i].elements,
+                               .type = TWILL_F32,
+                               .priority = (int)i};
+        status = twill_gradients_add(state->set, &tensor, NULL);
+    }
+    if (status == TWILL_OK)
+        status = twill_gradients_commit(state->set);
+    return report_set(peer, status);
+}
+
+static void steps_close(struct peer *peer)
+{
+    twill_gradients_destroy(of(peer)->set);
+    of(peer)->set = NULL;
+}
+
+static float *steps_memory(struct peer *peer, uint32_t tensor)
+{
+    return twill_gradients_memory(of(peer)->set, (int)tensor);
+}
+
+static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count)
+{
+    (void)gradient;
+    (void)count;
+    return report_set(peer, twill_gradients_ready(of(peer)->set, (int)tensor));
+}
+
+static int steps_test(struct peer *peer)
+{
+    int done;
+    return report_set(peer, twill_gradients_test(of(peer)->set, 0, &done));
+}
+
+static int steps_wait(struct peer *peer)
+{
+    return report_set(peer, twill_gradients_wait_all(of(peer)->set));
+}
+
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {
-        begin, end, run, barrier, prepare, release, alloc_buffer, free_buffer, supports, 0};
+    static const struct peer_steps steps = {steps_open,  steps_close, steps_memory,
+                                            steps_start, steps_wait,  steps_test};
+    static const struct peer_program program = {begin,    end,       run,          barrier,
+                                                prepare,  release,   alloc_buffer, free_buffer,
+                                                supports, peer_play, &steps,       0};
     return peer_main(argc, argv, &program);
 }

@@ -169,6 +169,23 @@ static struct json_object *result(const struct twill_compare_run *run,
     return object;
 }
 
+/* --steps: a contender's result for a model. Times are microseconds. */
+static struct json_object *step_json(const struct twill_compare_run *run,
+                                     const struct twill_compare_step_result *one)
+{
+    struct json_object *object = json_object_new_object();
+    put_text(object, "list", one->list);
+    put_text(object, "name", run->contenders[one->contender].name);
+    put_text(object, "reduces", twill_compare_way(run, one));
+    put_integer(object, "bytes", one->bytes);
+    put(object, "compute", real(one->compute_median * 1e6));
+    put(object, "step", real(one->step_median * 1e6));
+    put(object, "exposed", json_object_new_double(twill_compare_exposed(one) * 1e6));
+    put_integer(object, "samples", one->samples);
+    put(object, "values_right", json_object_new_boolean(!one->wrong));
+    return object;
+}
+
 /* List the hosts in rank order; none for a single host. */
 static struct json_object *hosts_json(const struct twill_compare_run *run)
 {
@@ -200,6 +217,9 @@ static struct json_object *whole(const struct twill_compare_run *run)
         json_object_array_add(contenders, contender(run, &run->contenders[i]));
     for (int i = 0; i < run->n_rows; i++)
         json_object_array_add(results, result(run, &run->rows[i]));
+    for (int i = 0; i < run->n_steps; i++)
+        if (run->steps[i].samples > 0)
+            json_object_array_add(results, step_json(run, &run->steps[i]));
     put(object, "contenders", contenders);
     put(object, "results", results);
     return object;

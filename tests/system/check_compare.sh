@@ -287,6 +287,27 @@ unexpected argument: 'allreduce'|allreduce
 --plot: 'p' is not available with --mpi|--mpi --plot p
 END
 expect 0 "Usage: twill-compare" "$compare" --help
+
+# Training steps: both ways of both contenders, right sums, exposed = step - compute, the JSON.
+printf '30000 20000000\n70\n' >"$scratch/model"
+expect 0 "# exposed: step - compute" env PATH=$none "$compare" --quick --rounds 1 --timeout 300 --steps "$scratch/model" \
+    --json "$scratch/steps.json"
+# shellcheck disable=SC2016 # awk's dollars
+awk '/^  / { n++; off = $(NF - 2) - $(NF - 3) - $(NF - 1); if (off < 0) off = -off
+        if (off > 0.0011 || $(NF - 3) <= 0) { print; bad = 1 } }
+    END { exit bad || n != 4 }' "$scratch/out" || fail "the table of steps"
+[ "$(grep -c '^  twill\(-thread\)\{0,1\} *gradient set' "$scratch/out")" -eq 2 ] || fail "gradient sets"
+[ "$(grep -c '"values_right": *true' "$scratch/steps.json")" -eq 4 ] || fail "the JSON of steps"
+if [ -z "$sanitize" ]; then # MPIs that are here
+    timeout -k 10 "$patience" "$compare" --quick --rounds 1 --timeout 300 --steps "$scratch/model" --peers ompi-cma,mpich \
+        >"$scratch/out" 2>"$scratch/err" || fail "steps with the peers that are here"
+    ! grep ' wrong' "$scratch/out" "$scratch/err" | grep -v ', 0 wrong' || fail "wrong values in steps"
+    grep -q 'by tensor' "$scratch/out" || grep -q 'left out: not installed' "$scratch/out" || fail "no step of an MPI"
+fi
+expect 1 "--steps: $scratch/none: No such file" env PATH=$none "$compare" --quick --steps "$scratch/none"
+echo 12 >"$scratch/idle"
+expect 1 "--steps: $scratch/idle: no layer has multiply-adds" env PATH=$none "$compare" --quick --steps "$scratch/idle"
+expect 2 "--steps cannot be combined" "$compare" --steps "$scratch/model" --mpi
 expect 0 "twill-compare 0." "$compare" -V
 expect 1 "twill-compare: --work: /nonexistent/work:" "$compare" --work /nonexistent/work
 echo "ok: twill-compare"

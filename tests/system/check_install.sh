@@ -33,6 +33,8 @@ libexec/twill/compare-twill
 share/twill/compare/peer.h
 share/twill/compare/board.h
 share/twill/compare/peer_mpi.c
+share/twill/compare/peer_steps.h
+share/twill/compare/played_compute.h
 share/man/man1/twillrun.1
 share/man/man1/twill-bench.1
 share/man/man1/twill-info.1
