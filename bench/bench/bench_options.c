@@ -3,6 +3,7 @@
  * argument. */
 #include "bench/bench/bench_options.h"
 #include "bench/bench/bench_payload.h"
+#include "bench/bench/played_step.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
 #include "lib/lists.h"
@@ -319,9 +320,24 @@ static bool set_average(struct twill_bench_options *options, const char *text, b
     return true;
 }
 
+/* Return the flag that an option without an argument sets, or NULL. */
+static bool *switch_option(struct twill_bench_options *options, int letter)
+{
+    return letter == OPTION_CSV            ? &options->csv
+           : letter == OPTION_VERIFY       ? &options->verify
+           : letter == OPTION_TIMES        ? &options->times
+           : letter == OPTION_REPRODUCIBLE ? &options->reproducible
+           : letter == OPTION_DEVICE       ? &options->device
+           : letter == OPTION_PRIORITY     ? &options->priority
+                                           : NULL;
+}
+
 static bool set_bench_option(struct twill_bench_options *options, int letter, const char *text,
                              bool speak)
 {
+    bool *flag = switch_option(options, letter);
+    if (flag != NULL)
+        return *flag = true;
     switch (letter) {
     case 'b':
         return set_size(&options->min_bytes, letter, text, speak);
@@ -350,14 +366,6 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
         return true;
     case OPTION_FORM:
         return set_form(options, text, speak);
-    case OPTION_CSV:
-        return options->csv = true;
-    case OPTION_VERIFY:
-        return options->verify = true;
-    case OPTION_TIMES:
-        return options->times = true;
-    case OPTION_REPRODUCIBLE:
-        return options->reproducible = true;
     case OPTION_NARROW:
         return set_narrow(options, text, speak);
     case OPTION_OVERLAP:
@@ -370,12 +378,8 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
     case OPTION_CALIBRATE:
         options->calibration = text;
         return *text != '\0' || complain_bench(speak, letter, text, "a file to write");
-    case OPTION_DEVICE:
-        return options->device = true;
     case OPTION_BUCKET:
         return set_buckets(options, text, speak);
-    case OPTION_PRIORITY:
-        return options->priority = true;
     case OPTION_MEMORY:
         return set_memory(options, text, speak);
     case OPTION_ALIGN:
@@ -427,13 +431,6 @@ static bool combines(const struct twill_bench_options *options)
            twill_bench_op_takes((twill_op)options->op, (twill_type)options->type);
 }
 
-/* Return whether a gradient set can make the reductions of --list. */
-static bool plays_step(const struct twill_bench_options *options)
-{
-    return options->collective == TWILL_BENCH_ALLREDUCE && options->type != TWILL_BENCH_ALL &&
-           (options->op == TWILL_SUM || options->op == TWILL_AVG) && !options->each;
-}
-
 static bool check_together(const struct twill_bench_options *options, bool speak)
 {
     const char *mistake = NULL;
@@ -446,11 +443,8 @@ static bool check_together(const struct twill_bench_options *options, bool speak
         mistake = "--csv cannot be combined with --list: use -J";
     else if (options->list != NULL && options->form != TWILL_BENCH_BLOCKING)
         mistake = "--list cannot be combined with --form";
-    else if (options->list != NULL && options->overlap && !plays_step(options))
-        mistake = "--list with --overlap is for allreduce of one type, sum or avg, without -I";
-    else if (options->played && (options->list == NULL || !options->overlap))
-        mistake = "--batch, --device, --device-gflops, --bucket and --priority need --list and "
-                  "--overlap";
+    else if ((mistake = twill_bench_played_mistake(options)) != NULL)
+        ;
     else if (options->reproducible && (options->split != NULL || options->list != NULL ||
                                        !twill_bench_facts(options->collective)->reduces))
         mistake = "--reproducible needs a reduction, without --split and --list";

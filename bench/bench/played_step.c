@@ -23,6 +23,19 @@ struct played_step {
     twill_status status;   /* of the last test */
 };
 
+const char *twill_bench_played_mistake(const struct twill_bench_options *options)
+{
+    bool plays = options->list != NULL && options->overlap;
+    bool summed = options->op == TWILL_SUM || options->op == TWILL_AVG;
+    if (options->played && !plays)
+        return "--batch, --device, --device-gflops, --bucket and --priority need --list and "
+               "--overlap";
+    if (plays && (options->collective != TWILL_BENCH_ALLREDUCE || !summed || options->each ||
+                  options->type == TWILL_BENCH_ALL))
+        return "--list with --overlap is for allreduce of one type, sum or avg, without -I";
+    return NULL;
+}
+
 /* --- the set --------------------------------------------------------------------------------- */
 
 static twill_status fail_set(struct played_step *play, twill_status status)

@@ -19,6 +19,8 @@ struct twill_bench_played {
     int64_t wrong;     /* elements over all ranks; -1: not checked */
 };
 
+/* Return what is wrong with the options of a played step together, or NULL. */
+const char *twill_bench_played_mistake(const struct twill_bench_options *options);
 /* Measure a step for each bucket size, and print and add to the JSON a row for each. */
 twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type, twill_op op);
 void twill_bench_print_played_header(FILE *out, const struct twill_bench_run *run);
