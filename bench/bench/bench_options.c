@@ -6,7 +6,6 @@
 #include "bench/bench/played_step.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
-#include "lib/lists.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -75,85 +74,6 @@ static const struct option long_options[] = {
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
 };
-
-/* Lists of the usage text: each name after a blank. */
-#define QUOTED(NOUN, name, ...)   " " name
-#define UNQUOTED(NOUN, name, ...) " " #name
-#define NAMES_WHOLE               TWILL_MEASURED_WHOLE(QUOTED)
-#define NAMES_SHARDS              TWILL_MEASURED_SHARDS(QUOTED)
-#define NAMES_UNEVEN              TWILL_MEASURED_UNEVEN(QUOTED)
-#define NAMES_TYPES               TWILL_TYPES(UNQUOTED, )
-#define NAMES_LEVELS              TWILL_LEVELS(UNQUOTED, )
-#define NAMES_OPS                                                                                  \
-    TWILL_OPS_ARITHMETIC(UNQUOTED, )                                                               \
-    TWILL_OPS_BITWISE(UNQUOTED, )                                                                  \
-    TWILL_OPS_LOGICAL(UNQUOTED, )
-
-static const char usage[] =
-    "Usage: twill-bench COLLECTIVE [options]\n"
-    "       twill-bench kernels [NAME] [-b -e -f -n -J]\n"
-    "COLLECTIVE:   " NAMES_WHOLE "\n"
-    "  of shards:  " NAMES_SHARDS "\n"
-    "  uneven ones:" NAMES_UNEVEN "\n"
-    "Time a collective over the ranks it was started on (see twillrun) and check every value.\n"
-    "kernels: time this machine's sums, optimizer steps and codes, those with NAME in their "
-    "name,\n"
-    "against the scalar ones and memory bandwidth, on one core.\n"
-    "\n"
-    "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of nccl-tests, "
-    "and\n"
-    "so are names: all_reduce, fp32.\n"
-    "  -b, --minbytes SIZE       first size (32M)\n"
-    "  -e, --maxbytes SIZE       last size (32M)\n"
-    "  -i, --stepbytes SIZE      add this for the next size (1M)\n"
-    "  -f, --stepfactor N        or multiply by this (off)\n"
-    "  -n, --iters N             timed iterations (20)\n"
-    "  -w, --warmup_iters N      iterations before those (1)\n"
-    "  -m, --agg_iters N         operations in each iteration (1)\n"
-    "  -N, --run_cycles N        repeat the whole table (1; 0: for ever)\n"
-    "  -a, --average 0|1|2|3     time of rank 0, average, minimum, maximum over ranks (1)\n"
-    "  -c, --check N             check results N times for each size (1; 0: never)\n"
-    "  -o, --op NAME|all        " NAMES_OPS " (sum)\n"
-    "  -d, --datatype NAME|all   as nccl-tests has them (float, bfloat16, uint8 ...), or of\n"
-    "       " NAMES_TYPES " (f32)\n"
-    "  -r, --root RANK|all       root of a rooted collective (0)\n"
-    "  -z, --blocking 0|1        a barrier after each operation (0)\n"
-    "  -T, --timeout SECONDS     give up a wait after this long (TWILL_TIMEOUT)\n"
-    "  -J, --output_file FILE    write the results as JSON too; never overwrites\n"
-    "      --csv                 print the table as comma-separated values only\n"
-    "  -u, --unalign N           index of the first element in each buffer (0)\n"
-    "  -I, --per_iter_timing 0|1 columns i_min i_max i_p99 i_cv% over iterations (0)\n"
-    "  -K, --per_iter_skip N     leave the first N iterations out of those (0)\n"
-    "      --list FILE           sizes from a gradient list, reduced last to first as one step\n"
-    "      --memory malloc|twill where buffers come from (twill)\n"
-    "      --align BYTES         alignment of the buffers, a power of two (64)\n"
-    "      --form FORM           calls: blocking, nonblocking or persistent (blocking)\n"
-    "      --verify              check all three forms of the call, not only the one timed\n"
-    "      --overlap test|none   columns overall compute pure overlap: start a call, compute "
-    "for\n"
-    "                            as long as it takes alone (with twill_test() or without), "
-    "wait\n"
-    "                            with --list: a training step with its computing played,\n"
-    "                            and the gradients reduced by a gradient set\n"
-    "      --batch N             samples of that step (32)\n"
-    "      --device-gflops N     speed of what computes (10000)\n"
-    "      --device              a device computes, not the rank's core\n"
-    "      --bucket SIZE,...     bucket sizes to measure (that of the library)\n"
-    "      --priority            the first layers' buckets first\n"
-    "      --times               columns wait wire stack: of the time, waiting for the last rank,\n"
-    "                            for data, and the rest (copying, reducing, sending)\n"
-    "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
-    "      --narrow TYPE         columns time ratio bytes: as many elements of f16, bf16, f8e4m3\n"
-    "                            or f8e5m2 with narrow partial sums, against f32\n"
-    "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
-    "      --split N|LEVEL       N groups of ranks (rank modulo N) at once, or one for each\n"
-    "                            unit of a level:" NAMES_LEVELS ";\n"
-    "                            the table is that of the slowest\n"
-    "      --calibrate FILE      instead: measure all algorithms, at sizes up to\n"
-    "                            --maxbytes, and write FILE for TWILL_TUNING\n"
-    "  -h, --help  -V, --version\n"
-    "\n"
-    "Exit status: 0 success, 1 a wrong value or a failure, 2 a wrong command line.\n";
 
 /* Write an option's name for messages: "-b/--minbytes". */
 static void name_option(int letter, char *text, size_t bytes)
@@ -231,7 +151,7 @@ static bool set_op(struct twill_bench_options *options, const char *text, bool s
         if (strcmp(text, twill_op_name((twill_op)op)) == 0)
             options->op = op;
     return options->op != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
-           complain_bench(speak, 'o', text, "all or one of" NAMES_OPS);
+           complain_bench(speak, 'o', text, "all or one of" TWILL_BENCH_NAMES_OF_OPS);
 }
 
 static bool set_root(struct twill_bench_options *options, const char *text, bool speak)
@@ -307,7 +227,8 @@ static bool set_split(struct twill_bench_options *options, const char *text, boo
     size_t groups;
     options->split = text;
     return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0 ||
-           complain_bench(speak, OPTION_SPLIT, text, "a number of groups, or one of" NAMES_LEVELS);
+           complain_bench(speak, OPTION_SPLIT, text,
+                          "a number of groups, or one of" TWILL_BENCH_NAMES_OF_LEVELS);
 }
 
 static bool set_average(struct twill_bench_options *options, const char *text, bool speak)
@@ -492,7 +413,7 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
                                  long_options, NULL)) != -1) {
         if (letter == 'h' || letter == 'V') {
             if (speak)
-                printf("%s%s", letter == 'h' ? usage : "twill-bench ",
+                printf("%s%s", letter == 'h' ? twill_bench_usage : "twill-bench ",
                        letter == 'h' ? "" : twill_version());
             if (speak && letter == 'V')
                 printf("\n");

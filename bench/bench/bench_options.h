@@ -5,9 +5,21 @@
 
 #include "bench/bench/bench_collective.h"
 #include "bench/common/report.h"
+#include "lib/lists.h"
 #include "lib/twill.h"
 
 #define TWILL_BENCH_ALL (-1)
+
+/* Names for messages, each after a blank. */
+#define TWILL_BENCH_NAME(NOUN, name, ...) " " #name
+#define TWILL_BENCH_NAMES_OF_LEVELS       TWILL_LEVELS(TWILL_BENCH_NAME, )
+#define TWILL_BENCH_NAMES_OF_OPS                                                                   \
+    TWILL_OPS_ARITHMETIC(TWILL_BENCH_NAME, )                                                       \
+    TWILL_OPS_BITWISE(TWILL_BENCH_NAME, )                                                          \
+    TWILL_OPS_LOGICAL(TWILL_BENCH_NAME, )
+
+extern const char twill_bench_usage[]; /* the text of --help: bench_usage.c */
+
 enum { TWILL_BENCH_BUCKETS_MOST = 32 };
 
 /* How the ranks' times are combined into one, as by nccl-tests' -a. */
