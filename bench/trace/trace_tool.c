@@ -79,7 +79,10 @@ static bool read_timelines(struct trace_job *job, const struct trace_request *re
         good = trace_read(job, paths[i], out) && good;
     if (out != NULL)
         fputs("\n]\n", out);
-    if (out != NULL && (ferror(out) != 0) | (fclose(out) != 0)) {
+    bool unwritten = out != NULL && ferror(out) != 0;
+    if (out != NULL && fclose(out) != 0)
+        unwritten = true;
+    if (unwritten) {
         fprintf(stderr, "twill-trace: %s: %s\n", request->output, strerror(errno));
         return false;
     }
