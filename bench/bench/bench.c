@@ -288,8 +288,8 @@ static twill_status connect_strictly(struct twill_bench_run *run, const char *co
 
 static twill_status ranks_connect(struct twill_bench_run *run)
 {
-    char timeout[48], algorithm[512];
-    const char *settings[] = {NULL, NULL, NULL, NULL};
+    char timeout[48], algorithm[512], gradients[512];
+    const char *settings[] = {NULL, NULL, NULL, NULL, NULL};
     int given = 0;
     if (run->options.timeout > 0) {
         snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%zu", run->options.timeout);
@@ -298,6 +298,10 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     if (run->options.algorithm != NULL) {
         snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->options.algorithm);
         settings[given++] = algorithm;
+    }
+    if (run->options.gradients != NULL) {
+        snprintf(gradients, sizeof(gradients), "TWILL_GRADIENTS=%s", run->options.gradients);
+        settings[given++] = gradients;
     }
     twill_status status = twill_context_create(&run->context, NULL, settings);
     if (status == TWILL_OK)

@@ -22,6 +22,7 @@ enum {
     OPTION_REPRODUCIBLE,
     OPTION_NARROW,
     OPTION_ALGORITHM,
+    OPTION_GRADIENTS,
     OPTION_SPLIT,
     OPTION_CALIBRATE,
     OPTION_CSV,
@@ -62,6 +63,7 @@ static const struct option long_options[] = {
     {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
     {"narrow", required_argument, NULL, OPTION_NARROW},
     {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
+    {"gradients", required_argument, NULL, OPTION_GRADIENTS},
     {"split", required_argument, NULL, OPTION_SPLIT},
     {"calibrate", required_argument, NULL, OPTION_CALIBRATE},
     {"csv", no_argument, NULL, OPTION_CSV},
@@ -291,6 +293,9 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
         return set_narrow(options, text, speak);
     case OPTION_OVERLAP:
         return set_overlap(options, text, speak);
+    case OPTION_GRADIENTS:
+        options->gradients = text;
+        return true;
     case OPTION_ALGORITHM:
         options->algorithm = text;
         return true;

@@ -58,6 +58,7 @@ struct twill_bench_options {
     int narrow;                 /* measure narrow sums of this type, too; -1: not */
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
     const char *kernels;        /* instead: time kernels whose name contains this, or NULL */
+    const char *gradients;      /* TWILL_GRADIENTS for this run, or NULL */
     const char *calibration;    /* file that --calibrate writes, or NULL */
     /* --list with --overlap */
     size_t batch, gflops;                     /* samples; speed of what computes */

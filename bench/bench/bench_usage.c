@@ -60,6 +60,7 @@ const char twill_bench_usage[] =
     "      --device-gflops N     speed of what computes (10000)\n"
     "      --device              a device computes, not the rank's core\n"
     "      --bucket SIZE,...     bucket sizes to measure (that of the library)\n"
+    "      --gradients SETTINGS  TWILL_GRADIENTS for this run, such as compress=int8\n"
     "      --priority            the first layers' buckets first\n"
     "      --times               columns wait wire stack: of the time, waiting for the last rank,\n"
     "                            for data, and the rest (copying, reducing, sending)\n"

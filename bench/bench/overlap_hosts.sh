@@ -13,11 +13,7 @@ shift 2
 [ -f "$model" ] || { echo "overlap_hosts.sh: $model: no such list" >&2 && exit 2; }
 . "$here/support/hosts_alone.sh"
 hosts_up 2
-for port in 0 1; do
-    # shellcheck disable=SC2154 # of hosts.sh
-    nsenter -t "$(cat "$hosts_dir/switch.pid")" -n tc qdisc add dev port$port-0 root tbf rate "${RATE:-1gbit}" \
-        burst 128kb limit 4mb || skip "no tc tbf here"
-done
+hosts_shape "${RATE:-1gbit}" || skip "no tc tbf here"
 echo "# two hosts, ${RATE:-1gbit}, TWILL_PROGRESS=${PROGRESS:-none}, $(basename "$model" .txt)"
 status=0
 TWILL_PROGRESS=${PROGRESS:-none} host_run 0 "$bin/twillrun" --hosts h0:1,h1:1 --agent "$hosts_agent" -x TWILL_PROGRESS \

@@ -219,6 +219,8 @@ check_played " 102400 3 160080;" "two tensors of 20010 floats together are copie
 TWILL_LAYOUT=nodes=2x2 TWILL_PROGRESS=thread ranks 4 "$bench" allreduce --list "$scratch/worked" --overlap none --device \
     --device-gflops 100000 --batch 8 -d half -o avg -n 2 --priority || fail "--device"
 check_played " default 1 0;" "--device --priority"
+ranks 2 "$bench" allreduce --list "$scratch/worked" --overlap none --gradients compress=int8 -n 1 || fail "--gradients"
+grep -q '^ *default .* N/A$' "$scratch/out" || fail "a lossy sum is not checked"
 expect 2 "list: no layer has multiply-adds, which --overlap needs" "$bench" allreduce --list "$scratch/list" --overlap test
 
 # Invalid lists. Only rank 0 reads the list and prints errors.
@@ -281,6 +283,8 @@ done <<'END'
 --list with --overlap is for allreduce|allreduce --list x --overlap test -d all
 --list with --overlap is for allreduce|broadcast --list x --overlap test
 need --list and --overlap|allreduce --device
+--gradients needs --list and --overlap|allreduce --gradients late=1
+cannot be combined with --times|allreduce --list x --overlap test --times
 --bucket: '1,x'|allreduce --list x --overlap test --bucket 1,x
 --device-gflops: '0'|allreduce --list x --overlap test --device-gflops 0
 --reproducible needs a reduction|broadcast --reproducible

@@ -90,6 +90,14 @@ expect 0 "hierarchy: 1 node x 32 tiles x 2 ranks" \
 expect 2 "129 ranks of a node do not fit the 128 cores of file" \
     "$info" --why barrier 0 --world 1x129 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
 
+# A small net's gradients, bench/gradients/orlob.txt, on 30 nodes and more: few exchanges, not a ring.
+for nodes in 30 32 100; do
+    for machine in auto theta; do
+        expect 0 "is chosen" "$info" --why allreduce 613764 f32 --world ${nodes}x1 --machine $machine
+        grep -qE '^(halving_doubling|torus[=0-9x]*|double_tree[=0-9]*) is chosen' "$scratch/out" ||
+            fail "613764 bytes on $nodes nodes, $machine: $(grep 'is chosen' "$scratch/out")"
+    done
+done
 expect 0 "not on these nodes and ranks" "$info" --why allreduce 1M --world 2x2
 expect 0 "cannot keep this order of operands" "$info" --why allreduce 1M left --world 4x1
 expect 0 "not with shards of different sizes" "$info" --why alltoall 1M vector --world 4x1
