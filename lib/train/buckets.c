@@ -177,9 +177,8 @@ static void count_copy(struct twill_gradients *set, size_t bytes)
     atomic_fetch_add_explicit(&set->usage.bytes_copied, bytes, memory_order_relaxed);
 }
 
-/* Record what this thread does for a tensor, or for a bucket. */
-static void record_copy(const struct twill_gradients *set, enum twill_trace_kind kind,
-                        uint32_t index, size_t bytes)
+void twill_gradients_record(const struct twill_gradients *set, enum twill_trace_kind kind,
+                            uint32_t index, size_t bytes)
 {
     twill_trace_emit_other(&set->parent->trace, (struct twill_trace_event){.tick = twill_ticks(),
                                                                            .bytes = bytes,
@@ -190,12 +189,13 @@ static void record_copy(const struct twill_gradients *set, enum twill_trace_kind
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor)
 {
-    record_copy(set, TWILL_TRACE_TENSOR_READY, (uint32_t)(tensor - set->tensor), tensor->bytes);
+    twill_gradients_record(set, TWILL_TRACE_TENSOR_READY, (uint32_t)(tensor - set->tensor),
+                           tensor->bytes);
     if (tensor->own == NULL || !bucket->copies)
         return;
-    record_copy(set, TWILL_TRACE_FUSE_IN_BEGIN, tensor->bucket, tensor->bytes);
+    twill_gradients_record(set, TWILL_TRACE_FUSE_IN_BEGIN, tensor->bucket, tensor->bytes);
     memcpy(twill_tensor_place(set, tensor, bucket->generation), tensor->own, tensor->bytes);
-    record_copy(set, TWILL_TRACE_FUSE_IN_END, tensor->bucket, tensor->bytes);
+    twill_gradients_record(set, TWILL_TRACE_FUSE_IN_END, tensor->bucket, tensor->bytes);
     count_copy(set, tensor->bytes);
 }
 
@@ -204,7 +204,7 @@ void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *
     uint32_t index = (uint32_t)(bucket - set->bucket);
     size_t bytes = bucket->count * twill_type_size(bucket->type);
     if (bucket->copies)
-        record_copy(set, TWILL_TRACE_FUSE_OUT_BEGIN, index, bytes);
+        twill_gradients_record(set, TWILL_TRACE_FUSE_OUT_BEGIN, index, bytes);
     for (uint32_t i = 0; bucket->copies && i < bucket->tensors; i++) {
         const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
         if (tensor->own == NULL)
@@ -213,5 +213,5 @@ void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *
         count_copy(set, tensor->bytes);
     }
     if (bucket->copies)
-        record_copy(set, TWILL_TRACE_FUSE_OUT_END, index, bytes);
+        twill_gradients_record(set, TWILL_TRACE_FUSE_OUT_END, index, bytes);
 }

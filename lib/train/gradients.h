@@ -179,6 +179,9 @@ void twill_gradients_free_buckets(struct twill_gradients *set);
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor);
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
+/* Record what the calling thread does for a tensor, or for a bucket. */
+void twill_gradients_record(const struct twill_gradients *set, enum twill_trace_kind kind,
+                            uint32_t index, size_t bytes);
 /* Return where a tensor lies in the set's memory. It has a place there. */
 static inline unsigned char *twill_tensor_place(const struct twill_gradients *set,
                                                 const struct twill_train_tensor *tensor,

@@ -263,6 +263,9 @@ twill_status twill_lane_start(struct twill_lane *lane, uint32_t b)
     struct twill_gradients *set = lane->set;
     struct twill_bucket *bucket = &set->bucket[b];
     uint32_t segment = bucket->started % bucket->segments;
+    if (segment == 0)
+        twill_gradients_record(set, TWILL_TRACE_BUCKET_BEGIN, b,
+                               bucket->count * twill_type_size(bucket->type));
     twill_status status = twill_request_start(bucket->request[segment]);
     if (status != TWILL_OK)
         return twill_gradients_fail(lane, lane->comm, status);
@@ -283,7 +286,12 @@ static struct twill_request *oldest_request(const struct twill_lane *lane)
 
 void twill_bucket_end(struct twill_lane *lane, struct twill_bucket *bucket, uint32_t segments)
 {
-    atomic_fetch_add_explicit(&bucket->ended, segments, memory_order_release);
+    const struct twill_gradients *set = lane->set;
+    uint32_t ended =
+        atomic_fetch_add_explicit(&bucket->ended, segments, memory_order_release) + segments;
+    if (ended % bucket->segments == 0)
+        twill_gradients_record(set, TWILL_TRACE_BUCKET_END, (uint32_t)(bucket - set->bucket),
+                               bucket->count * twill_type_size(bucket->type));
     twill_lane_note_end(lane);
 }
 

@@ -346,6 +346,7 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
     TWILL_TRY(NULL, set->late ? end_late_step(set, step) : twill_gradients_wait_step(set, step));
     atomic_fetch_add(&set->step, 1);
     twill_counter_add(&set->usage.steps, 1);
+    twill_gradients_record(set, TWILL_TRACE_STEP_END, (uint32_t)set->usage.steps, 0);
     count_exposed(set, from);
     if (set->options.check_every > 0 && set->usage.steps % (uint64_t)set->options.check_every == 0)
         TWILL_TRY(NULL, twill_gradients_check(set));

@@ -106,7 +106,9 @@ static struct twill_optimizer_norms update_part(struct twill_gradients *set, uin
             step.state[i] = segment->state[i] + from;
     if (norms)
         return twill_optimizer_norms(set->context->machine.kernels, &step, part.count);
+    twill_gradients_record(set, TWILL_TRACE_UPDATE_BEGIN, b, part.count * width);
     twill_optimizer_update(set->context->machine.kernels, &step, part.count);
+    twill_gradients_record(set, TWILL_TRACE_UPDATE_END, b, part.count * width);
     return (struct twill_optimizer_norms){0, 0};
 }
 

@@ -122,6 +122,7 @@ cc -o set set.c -I"${source:?}/lib" -L"$bin/../lib" -Wl,-rpath,"$bin/../lib" -lt
 TWILL_TIMELINE=set.json "$bin/twillrun" -n 2 ./set >out 2>&1 || fail "a gradient set" "$(cat out)"
 events set.1.json "all(sum(x['name'] == 'ready ' + n for x in e) == 4 for n in ('conv', 'a _quoted_ one', 'dense'))"
 events set.1.json "spans('fuse in') and spans('fuse out')"
+events set.1.json "spans('bucket') and any(x['name'] == 'step' for x in e)"
 
 # twill-bench --times: the three parts are the time.
 "$bin/twillrun" -n 2 "$bin/twill-bench" allreduce -b 64K -e 256K -f 2 --times --csv >out 2>&1 || fail "--times" "$(cat out)"
