@@ -3,6 +3,7 @@
 #ifndef TWILL_TRAINING_H
 #define TWILL_TRAINING_H
 
+#include "kernels/factors.h"
 #include "kernels/optimizer.h"
 #include "kernels/quantize.h"
 
@@ -57,6 +58,10 @@ typedef size_t (*twill_count_fn)(const float *values, size_t count, uint32_t low
 typedef size_t (*twill_collect_fn)(float *values, size_t count, uint32_t bits, size_t equals,
                                    struct twill_sparse chosen);
 
+/* Compute rows first .. first + count - 1 of a product. */
+typedef void (*twill_multiply_fn)(const struct twill_factors *factors, float *gradient,
+                                  size_t first, size_t count);
+
 struct twill_training_kernels {
     twill_update_fn update[TWILL_OPTIMIZER_COUNT];
     twill_norms_fn norms[TWILL_OPTIMIZER_COUNT];
@@ -67,6 +72,7 @@ struct twill_training_kernels {
     twill_histogram_fn histogram;
     twill_count_fn count;
     twill_collect_fn collect;
+    twill_multiply_fn multiply;
 };
 
 #endif

@@ -82,6 +82,7 @@ TWILL_INLINE vector_i32 magnitude_of(vector_f32 v)
     return bits_of_f32(v) & splat_i32(MAGNITUDE);
 }
 
+#include "kernels/factors_template.h"
 #include "kernels/largest_template.h"
 #include "kernels/optimizer_template.h"
 #include "kernels/quantize_template.h"
@@ -106,4 +107,5 @@ static const struct twill_training_kernels training_kernels = {
                [TWILL_F8E5M2] = feedback_f8e5m2},
     .histogram = histogram_f32,
     .count = count_f32,
-    .collect = collect_f32};
+    .collect = collect_f32,
+    .multiply = multiply_factors};

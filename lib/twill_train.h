@@ -45,6 +45,14 @@ typedef enum twill_compression {
     TWILL_COMPRESS_THRESHOLD /**< elements from a magnitude on, 8 bytes each */
 } twill_compression;
 
+/** \brief What is exchanged for a layer of twill_gradients_add_dense(). */
+typedef enum twill_factors_choice {
+    TWILL_FACTORS_BY_PRICE = 0, /**< what takes less time by its price, multiplications included,
+                                     whose rate is measured at the commit; all ranks agree */
+    TWILL_FACTORS_GATHERED,     /**< the factors of all ranks */
+    TWILL_FACTORS_REDUCED       /**< the gradient */
+} twill_factors_choice;
+
 /** \brief Options of a set. Fill with twill_gradients_defaults(), then change members. All ranks
  * pass the same values. The variable TWILL_GRADIENTS overrides them, see twill(7). */
 typedef struct twill_gradients_options {
@@ -62,8 +70,9 @@ typedef struct twill_gradients_options {
                                    twill_gradients_wait_all(); 0 by default */
     int check_every;          /**< compare the parameters of the ranks at the end of every N-th step
                                    (twill_gradients_check()); 0, the default: never */
-    int late;                 /**< 1: a step delivers the result of the step before, see
-                                   twill_gradients_set_late(); 0 by default */
+    twill_factors_choice factors;  /**< ::TWILL_FACTORS_BY_PRICE by default */
+    int late;                      /**< 1: a step delivers the result of the step before, see
+                                        twill_gradients_set_late(); 0 by default */
     twill_compression compression; /**< of tensors of ::TWILL_F32; none by default. twill(7) has the
                                         errors */
     int compression_automatic;     /**< 1: compress only buckets for which it pays, by their price
@@ -167,6 +176,22 @@ TWILL_API twill_status twill_gradients_add(twill_gradients *set, const twill_ten
 /** \brief Fill an optimizer with the rule's defaults: those of PyTorch; for LARS and LAMB of the
  *  papers. Local. */
 TWILL_API void twill_optimizer_defaults(twill_optimizer *optimizer, twill_optimizer_rule rule);
+/** \brief Register the weights of a dense layer, \p rows (outputs) x \p columns (inputs) of
+ *  ::TWILL_F32, row after row, of which a rank has at most \p samples samples in a step. Local.
+ *
+ * Its gradient is the sum over samples of error x activation. If the factors are less than the
+ * gradient, they are gathered instead, and each rank computes the sum of all ranks from them: the
+ * gradient up to rounding, with the same bits on all ranks. See options.factors;
+ * twill_gradients_describe() shows the choice. */
+TWILL_API twill_status twill_gradients_add_dense(twill_gradients *set, const twill_tensor *tensor,
+                                                 size_t rows, size_t columns, size_t samples,
+                                                 int *index);
+/** \brief Mark a dense layer ready, instead of twill_gradients_ready(): pass errors
+ *  (samples x rows) and activations (samples x columns), which may be changed when it returns. Any
+ *  thread may call it. */
+TWILL_API twill_status twill_gradients_ready_factors(twill_gradients *set, int index,
+                                                     const float *errors, const float *activations,
+                                                     size_t samples);
 /** \brief Make the set update parameters, instead of returning reduced gradients. Local; all ranks
  * pass the same values.
  *

@@ -100,9 +100,11 @@ static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bu
                                     .op = set->arena[tensor->type].op,
                                     .priority = tensor->priority,
                                     .raw = tensor->raw};
-    for (; tensor->place != SIZE_MAX && first + n < set->tensors; n++) {
+    bool alone = tensor->place == SIZE_MAX || tensor->dense != NULL;
+    for (; !alone && first + n < set->tensors; n++) {
         const struct twill_train_tensor *next = &set->tensor[set->backward[first + n]];
-        if (next->type != tensor->type || next->raw != tensor->raw || next->place == SIZE_MAX)
+        if (next->type != tensor->type || next->raw != tensor->raw || next->place == SIZE_MAX ||
+            next->dense != NULL)
             break;
         size_t end = next->place - tensor->place + next->bytes;
         if (end > limit)
@@ -165,6 +167,8 @@ twill_status twill_gradients_divide(struct twill_gradients *set)
 
 void twill_gradients_free_buckets(struct twill_gradients *set)
 {
+    for (uint32_t b = 0; b < set->buckets; b++)
+        (void)twill_free(set->context, set->bucket[b].factors);
     free(set->bucket);
     set->bucket = NULL;
     set->buckets = 0;

@@ -140,6 +140,7 @@ static uint64_t hash_of_options(const struct twill_gradients *set)
                                (uint64_t)o->check_every,
                                (uint64_t)o->threads,
                                (uint64_t)(o->late != 0),
+                               (uint64_t)o->factors,
                                (uint64_t)o->compression,
                                (uint64_t)o->compression_automatic,
                                (uint64_t)o->error_feedback};
@@ -176,7 +177,13 @@ static uint64_t hash_of_tensor(const struct twill_train_tensor *tensor)
 {
     const uint64_t values[] = {tensor->count, (uint64_t)tensor->type, (uint64_t)tensor->priority,
                                tensor->own == NULL, tensor->raw};
-    return hash_bytes(hash_bytes(2, values, sizeof(values)), tensor->name, strlen(tensor->name));
+    uint64_t hash = hash_bytes(2, values, sizeof(values));
+    if (tensor->dense != NULL) {
+        const uint64_t shape[] = {tensor->dense->rows, tensor->dense->columns,
+                                  tensor->dense->samples};
+        hash = hash_bytes(hash, shape, sizeof(shape));
+    }
+    return hash_bytes(hash, tensor->name, strlen(tensor->name));
 }
 
 static void describe_tensor(const struct twill_train_tensor *tensor, char text[DESCRIBED_BYTES])

@@ -52,11 +52,17 @@ static void describe_options(const struct twill_gradients *set, char *text, size
 
 static void describe_bucket(const struct twill_gradients *set, uint32_t b, char *text, size_t bytes)
 {
-    char compressed[48] = "";
+    char compressed[128] = "";
     if (set->bucket[b].wire.used)
         snprintf(compressed, sizeof(compressed), " compressed to %zu",
                  twill_wire_bytes(set, &set->bucket[b]));
     const struct twill_bucket *bucket = &set->bucket[b];
+    const struct twill_dense *dense = set->tensor[set->backward[bucket->first]].dense;
+    if (dense != NULL)
+        snprintf(compressed, sizeof(compressed),
+                 " of %zu x %zu, %s (%.0f us by factors, %.0f by a reduction)", dense->rows,
+                 dense->columns, dense->gathers ? "factors gathered" : "reduced",
+                 (double)dense->gather_ps * 1e-6, (double)dense->reduce_ps * 1e-6);
     const uint32_t *member = &set->backward[bucket->first];
     char lane[40] = "";
     if (set->lanes > 1)

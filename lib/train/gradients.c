@@ -135,6 +135,7 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
     twill_gradients_free_buckets(set);
     atomic_store(&set->step, 0);
     TWILL_TRY(&set->error, twill_gradients_divide(set));
+    TWILL_TRY(&set->error, twill_dense_prepare(set));
     TWILL_TRY(&set->error, twill_compressor_prepare(set));
     return twill_lanes_prepare(set);
 }
@@ -147,6 +148,7 @@ static twill_status commit_set(struct twill_gradients *set)
     TWILL_TRY(&set->error, twill_compressor_open(set));
     if (set->update != NULL)
         TWILL_TRY(&set->error, twill_update_open(set));
+    TWILL_TRY(&set->error, twill_dense_choose(set));
     TWILL_TRY(&set->error, twill_autotuning_begin(set));
     return twill_gradients_prepare(set);
 }
@@ -253,8 +255,10 @@ void twill_gradients_destroy(twill_gradients *set)
             (void)twill_op_destroy(set->context, set->arena[type].op);
     }
     twill_autotuning_free(set);
-    for (uint32_t t = 0; t < set->tensors; t++)
+    for (uint32_t t = 0; t < set->tensors; t++) {
         free(set->tensor[t].name);
+        free(set->tensor[t].dense);
+    }
     free(set->tensor);
     free(set->backward);
     free(set);

@@ -16,6 +16,7 @@
 
 #include "lib/comm/comm.h"
 #include "lib/train/compress.h"
+#include "lib/train/dense.h"
 #include "lib/train/lane.h"
 #include "lib/train/update.h"
 #include "lib/twill_train.h"
@@ -32,11 +33,12 @@ struct twill_train_tensor {
     size_t count, bytes;
     twill_type type;
     int priority;
-    unsigned char *own;      /* the caller's memory; NULL: the tensor is in the set's */
-    void *parameters;        /* the caller's, or NULL */
-    size_t parameter_place;  /* as place, in the arena of parameters */
-    bool raw;                /* never compressed */
-    size_t residual;         /* of one that may be: index into the set's residuals */
+    unsigned char *own;        /* the caller's memory; NULL: the tensor is in the set's */
+    void *parameters;          /* the caller's, or NULL */
+    size_t parameter_place;    /* as place, in the arena of parameters */
+    struct twill_dense *dense; /* NULL: it has no factors */
+    bool raw;                  /* never compressed */
+    size_t residual;           /* of one that may be: index into the set's residuals */
     size_t place;            /* offset in the arena of its type; SIZE_MAX: it has no place there */
     uint32_t bucket;         /* of generation 0; changes between steps, if bucket sizes do */
     _Atomic uint32_t marked; /* times it was marked ready */
@@ -58,6 +60,8 @@ struct twill_bucket {
     uint32_t segments;
     twill_request **request; /* [segments] persistent */
     struct twill_wire wire;
+    const struct twill_dense *dense; /* NULL: it does not gather factors */
+    float *factors;                  /* of all ranks, of twill_alloc() */
     /* Steps. */
     _Atomic uint32_t arrived; /* tensors marked, in all steps */
     _Atomic uint32_t filled;  /* steps in which all its tensors were marked, and encoded */
@@ -153,6 +157,11 @@ size_t twill_bucket_segment(const struct twill_gradients *set, const struct twil
 
 /* --- lib/train/step.c --- */
 
+/* Check that a tensor may be marked ready, and find its bucket of this step. */
+twill_status twill_gradients_check_ready(struct twill_gradients *set, const char *call, int index,
+                                         struct twill_bucket **bucket);
+/* Mark a tensor ready, of any kind. */
+twill_status twill_gradients_mark(struct twill_gradients *set, int index);
 /* Wait for the results of step number `step`, and deliver them. */
 twill_status twill_gradients_wait_step(struct twill_gradients *set, uint32_t step);
 

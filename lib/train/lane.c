@@ -57,7 +57,7 @@ void twill_lanes_close(struct twill_gradients *set)
 size_t twill_bucket_segment(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     size_t bytes = set->options.segment_bytes;
-    if (set->options.order != TWILL_BUCKETS_BY_PRIORITY)
+    if (set->options.order != TWILL_BUCKETS_BY_PRIORITY || bucket->dense != NULL)
         return bucket->wire.used ? bucket->wire.units : bucket->count;
     if (bucket->wire.used)
         return twill_wire_units(set, bytes);
@@ -70,6 +70,8 @@ static twill_status prepare_segment(struct twill_lane *lane, const struct twill_
 {
     if (bucket->wire.used)
         return twill_wire_request(lane, bucket, from, count, request);
+    if (bucket->dense != NULL)
+        return twill_dense_request(lane, bucket, request);
     if (lane->set->update != NULL)
         return twill_update_init_reduction(lane->set, bucket, from, count, request);
     unsigned char *at = bucket->memory + from * twill_type_size(bucket->type);

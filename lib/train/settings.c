@@ -34,10 +34,12 @@ enum setting_kind {
     SETTING_REAL,
     SETTING_ORDER,
     SETTING_COMPRESSION,
+    SETTING_FACTORS,
     SETTING_KINDS
 };
 
 static const char *const order_names[] = {"backward", "priority"};
+static const char *const factors_names[] = {"price", "gather", "reduce"};
 static const char *const compression_names[TWILL_COMPRESSIONS] = {
     "none", "f16", "bf16", "f8e4m3", "f8e5m2", "int8", "top_k", "threshold"};
 
@@ -47,7 +49,8 @@ static const char *const kind_help[SETTING_KINDS] = {
     [SETTING_NUMBER] = "must be a number from 0",
     [SETTING_REAL] = "must be a number",
     [SETTING_ORDER] = "must be backward or priority",
-    [SETTING_COMPRESSION] = "must be none, f16, bf16, f8e4m3, f8e5m2, int8, top_k or threshold"};
+    [SETTING_COMPRESSION] = "must be none, f16, bf16, f8e4m3, f8e5m2, int8, top_k or threshold",
+    [SETTING_FACTORS] = "must be price, gather or reduce"};
 
 static const struct gradients_setting {
     const char *name;
@@ -66,6 +69,7 @@ static const struct gradients_setting {
     {"feedback", SETTING_NUMBER, offsetof(twill_gradients_options, error_feedback)},
     {"ratio", SETTING_REAL, offsetof(twill_gradients_options, compression_ratio)},
     {"threshold", SETTING_REAL, offsetof(twill_gradients_options, compression_threshold)},
+    {"factors", SETTING_FACTORS, offsetof(twill_gradients_options, factors)},
     {"threads", SETTING_NUMBER, offsetof(twill_gradients_options, threads)},
 };
 
@@ -109,6 +113,11 @@ static bool apply_value(twill_gradients_options *options, const struct gradients
         *(twill_compression *)member = (twill_compression)name;
         return name >= 0;
     }
+    if (setting->kind == SETTING_FACTORS) {
+        name = find_name(factors_names, TWILL_ARRAY_LENGTH(factors_names), value);
+        *(twill_factors_choice *)member = (twill_factors_choice)name;
+        return name >= 0;
+    }
     if (!twill_config_bytes(value, &number) || number < 0)
         return false;
     if (setting->kind == SETTING_BYTES)
@@ -138,7 +147,7 @@ static twill_status apply_entry(twill_gradients_options *options, char *entry,
         error, TWILL_ERR_CONFIG,
         "TWILL_GRADIENTS: there is no entry \"%s\"; there are bucket, first, "
         "segment, order, autotune, check, late, compress, automatic, feedback, ratio, "
-        "threshold, threads",
+        "threshold, factors, threads",
         entry);
 }
 
@@ -220,6 +229,9 @@ static twill_status check_options(const twill_gradients_options *o, struct twill
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "options.late with %s, which divides buckets anew between steps",
                           o->autotune != 0 ? "autotune" : "compression_automatic");
+    if ((unsigned)o->factors > TWILL_FACTORS_REDUCED)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "options.factors %d is not a twill_factors_choice", (int)o->factors);
     if (o->check_every < 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.check_every %d is negative",
                           o->check_every);

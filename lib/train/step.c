@@ -56,11 +56,41 @@ static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t
     return &set->bucket[step % set->generations * twill_buckets_of_step(set) + b];
 }
 
+static twill_status refuse_second_mark(struct twill_gradients *set,
+                                       const struct twill_train_tensor *tensor)
+{
+    return TWILL_GRADIENTS_REFUSE(set,
+                                  "tensor '%s' is marked ready twice in a step, which "
+                                  "twill_gradients_wait_all() ends",
+                                  tensor->name);
+}
+
+twill_status twill_gradients_check_ready(struct twill_gradients *set, const char *call, int index,
+                                         struct twill_bucket **bucket)
+{
+    TWILL_TRY(NULL, check_usable(set, call));
+    TWILL_TRY(NULL, check_index(set, call, index));
+    const struct twill_train_tensor *tensor = &set->tensor[index];
+    uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
+    *bucket = bucket_of_step(set, tensor->bucket, step);
+    return atomic_load(&tensor->marked) == step ? TWILL_OK : refuse_second_mark(set, tensor);
+}
+
 twill_status twill_gradients_ready(twill_gradients *set, int index)
 {
-    uint64_t from = twill_ticks();
     TWILL_TRY(NULL, check_usable(set, "twill_gradients_ready"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_ready", index));
+    if (set->tensor[index].dense != NULL)
+        return TWILL_GRADIENTS_REFUSE(set,
+                                      "tensor '%s' is a dense layer: "
+                                      "twill_gradients_ready_factors() marks it ready",
+                                      set->tensor[index].name);
+    return twill_gradients_mark(set, index);
+}
+
+twill_status twill_gradients_mark(struct twill_gradients *set, int index)
+{
+    uint64_t from = twill_ticks();
     struct twill_train_tensor *tensor = &set->tensor[index];
     if (is_unmapped(tensor))
         return TWILL_GRADIENTS_REFUSE(set,
@@ -70,10 +100,7 @@ twill_status twill_gradients_ready(twill_gradients *set, int index)
     uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
     struct twill_bucket *bucket = bucket_of_step(set, tensor->bucket, step);
     if (!atomic_compare_exchange_strong(&tensor->marked, &(uint32_t){step}, step + 1))
-        return TWILL_GRADIENTS_REFUSE(set,
-                                      "tensor '%s' is marked ready twice in a step, which "
-                                      "twill_gradients_wait_all() ends",
-                                      tensor->name);
+        return refuse_second_mark(set, tensor);
     twill_bucket_fill(set, bucket, tensor);
     uint32_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
     if (arrived % bucket->tensors == 0) {
@@ -101,11 +128,15 @@ static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
         twill_update_deliver(set, bucket);
     } else {
         twill_wire_decode(set, bucket);
+        twill_dense_rebuild(set, bucket, 0, bucket->count);
         twill_bucket_empty(set, bucket);
     }
     twill_counter_add(&set->usage.bytes, bytes);
-    twill_counter_add(&set->usage.bytes_exchanged,
-                      bucket->wire.used ? twill_wire_bytes(set, bucket) : bytes);
+    if (bucket->wire.used)
+        bytes = twill_wire_bytes(set, bucket);
+    else if (bucket->dense != NULL)
+        bytes = twill_dense_floats(bucket->dense) * sizeof(float);
+    twill_counter_add(&set->usage.bytes_exchanged, bytes);
     atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
 }
 

@@ -260,6 +260,16 @@ static twill_status update_unit(struct twill_gradients *set, const struct twill_
     return TWILL_OK;
 }
 
+/* Compute the gradients of a unit from what was exchanged, if that is not the gradients. */
+static void decode_unit(struct twill_gradients *set, const struct twill_update_unit *unit)
+{
+    const struct twill_bucket *bucket = &set->bucket[unit->bucket];
+    const struct twill_update_segment *segment =
+        &set->update->bucket[unit->bucket].segment[unit->segment];
+    twill_wire_decode(set, bucket);
+    twill_dense_rebuild(set, bucket, segment->shard_first, segment->shard_count);
+}
+
 twill_status twill_update_advance(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
@@ -267,7 +277,7 @@ twill_status twill_update_advance(struct twill_gradients *set)
     while (update->next != update->end) {
         const struct twill_update_unit *unit = unit_at(update, update->next);
         if (!update->norms_started)
-            twill_wire_decode(set, &set->bucket[unit->bucket]);
+            decode_unit(set, unit);
         if (update->bucket[unit->bucket].norms_request != NULL) {
             twill_status status = exchange_norms(set, unit);
             if (status == TWILL_PENDING)

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of sufficient factors, in the compiler's vectors: tiles of rows and columns that stay in
+ * registers while the samples are added. */
+#include "kernels/factors.h"
+
+#define FACTOR_ROWS  4u
+#define FACTOR_LANES 8u  /* floats of a vector */
+#define FACTOR_TILE  16u /* columns of a tile */
+
+typedef float factor_vector __attribute__((vector_size(4 * FACTOR_LANES), aligned(4), may_alias));
+
+/* Compute `rows` rows (1 .. FACTOR_ROWS, a constant) of FACTOR_TILE columns. */
+TWILL_INLINE void multiply_tile(const struct twill_factors *f, float *gradient, size_t row,
+                                size_t column, unsigned rows)
+{
+    factor_vector sum[FACTOR_ROWS][2] = {{{0}}};
+    for (size_t p = 0; p < f->parts; p++) {
+        const float *error = f->errors + p * f->stride + row,
+                    *activation = f->activations + p * f->stride + column;
+        for (size_t s = 0; s < f->samples; s++, error += f->rows, activation += f->columns) {
+            factor_vector left = *(const factor_vector *)activation,
+                          right = *(const factor_vector *)(activation + FACTOR_LANES);
+            TWILL_UNROLL
+            for (unsigned r = 0; r < rows; r++) {
+                sum[r][0] += error[r] * left;
+                sum[r][1] += error[r] * right;
+            }
+        }
+    }
+    TWILL_UNROLL
+    for (unsigned r = 0; r < rows; r++) {
+        float *to = gradient + (row + r) * f->columns + column;
+        *(factor_vector *)to = sum[r][0] * f->scale;
+        *(factor_vector *)(to + FACTOR_LANES) = sum[r][1] * f->scale;
+    }
+}
+
+static float multiply_one(const struct twill_factors *f, size_t row, size_t column)
+{
+    float sum = 0;
+    for (size_t p = 0; p < f->parts; p++)
+        for (size_t s = 0; s < f->samples; s++)
+            sum += f->errors[p * f->stride + s * f->rows + row] *
+                   f->activations[p * f->stride + s * f->columns + column];
+    return sum * f->scale;
+}
+
+static void multiply_factors(const struct twill_factors *f, float *gradient, size_t first,
+                             size_t count)
+{
+    size_t whole = f->columns / FACTOR_TILE * FACTOR_TILE, end = first + count;
+    for (size_t column = 0; column < whole; column += FACTOR_TILE) {
+        size_t row = first;
+        for (; row + FACTOR_ROWS <= end; row += FACTOR_ROWS)
+            multiply_tile(f, gradient, row, column, FACTOR_ROWS);
+        for (; row < end; row++)
+            multiply_tile(f, gradient, row, column, 1);
+    }
+    for (size_t row = first; row < end; row++)
+        for (size_t column = whole; column < f->columns; column++)
+            gradient[row * f->columns + column] = multiply_one(f, row, column);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sufficient factors of dense layers: the choice, the all-gather, the product. */
+#include "algorithms/select/narrowing.h"
+#include "lib/train/gradients.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The product that is timed at a commit: as the tiles of a large one. */
+#define TIMED_ROWS    64u
+#define TIMED_COLUMNS 512u
+#define TIMED_SAMPLES 16u
+#define TIMED_TIMES   3u
+
+size_t twill_dense_floats(const struct twill_dense *dense)
+{
+    return dense->samples * (dense->rows + dense->columns);
+}
+
+/* --- the choice ------------------------------------------------------------------------------ */
+
+/* Time a product on all ranks. Stores the picoseconds of a million multiplications by the slowest.
+ */
+static twill_status time_products(struct twill_gradients *set, uint64_t *million)
+{
+    size_t factors = TIMED_SAMPLES * (TIMED_ROWS + TIMED_COLUMNS);
+    float *memory = calloc(factors + TIMED_ROWS * TIMED_COLUMNS, sizeof(*memory));
+    if (memory == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory to time a product");
+    const struct twill_factors job = {.errors = memory,
+                                      .activations = memory + TIMED_SAMPLES * TIMED_ROWS,
+                                      .parts = 1,
+                                      .samples = TIMED_SAMPLES,
+                                      .rows = TIMED_ROWS,
+                                      .columns = TIMED_COLUMNS,
+                                      .scale = 1};
+    uint64_t best = UINT64_MAX;
+    for (unsigned i = 0; i < TIMED_TIMES; i++) {
+        uint64_t from = twill_now();
+        twill_factors_multiply(set->context->machine.kernels, &job, memory + factors, 0, TIMED_ROWS,
+                               1);
+        best = twill_min(best, twill_now() - from);
+    }
+    free(memory);
+    uint64_t mine = best * 1000 * 1000000 / (TIMED_ROWS * TIMED_COLUMNS * TIMED_SAMPLES);
+    struct twill_comm *comm = set->lane[0].comm;
+    twill_status status = twill_allreduce(comm, &mine, million, 1, TWILL_U64, TWILL_MAX);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(&set->lane[0], comm, status);
+}
+
+/* Price both ways for a layer. */
+static twill_status price_layer(struct twill_gradients *set, struct twill_chooser *chooser,
+                                const struct twill_train_tensor *tensor, uint64_t million)
+{
+    struct twill_dense *dense = tensor->dense;
+    const struct twill_world *world = set->lane[0].comm->world;
+    const struct twill_tuning *tuning = set->context->selection.tuning;
+    struct twill_select_request request = {.collective = TWILL_ALLREDUCE,
+                                           .bytes = tensor->bytes,
+                                           .mapped = world->nodes == 1,
+                                           .type = TWILL_F32};
+    uint64_t reduce = 0, gather = 0;
+    TWILL_TRY(&set->error,
+              twill_cost_of_choice(&reduce, chooser, world, tuning, &request, &set->error));
+    request.collective = TWILL_ALLGATHER;
+    request.bytes = twill_dense_floats(dense) * sizeof(float) * world->size;
+    TWILL_TRY(&set->error,
+              twill_cost_of_choice(&gather, chooser, world, tuning, &request, &set->error));
+    double product = (double)dense->samples * (double)tensor->count * 1e-6 * (double)million;
+    dense->reduce_ps = reduce + (uint64_t)product;
+    /* An update needs the sum of this rank's shard only. */
+    double shares = set->update != NULL ? 1 : (double)world->size;
+    dense->gather_ps = gather + (uint64_t)(product * shares);
+    dense->gathers = dense->gather_ps < dense->reduce_ps;
+    return TWILL_OK;
+}
+
+twill_status twill_dense_choose(struct twill_gradients *set)
+{
+    struct twill_chooser *chooser = NULL;
+    uint64_t million = 0;
+    twill_status status = TWILL_OK;
+    for (uint32_t t = 0; status == TWILL_OK && t < set->tensors; t++) {
+        if (set->tensor[t].dense == NULL)
+            continue;
+        if (chooser == NULL) {
+            TWILL_TRY(&set->error,
+                      twill_chooser_create(&chooser, set->lane[0].comm->world,
+                                           set->context->selection.tuning, NULL, &set->error));
+            status = time_products(set, &million);
+        }
+        if (status == TWILL_OK)
+            status = price_layer(set, chooser, &set->tensor[t], million);
+        if (set->options.factors != TWILL_FACTORS_BY_PRICE)
+            set->tensor[t].dense->gathers = set->options.factors == TWILL_FACTORS_GATHERED;
+    }
+    if (chooser != NULL)
+        twill_chooser_destroy(chooser);
+    return status;
+}
+
+/* --- buckets --------------------------------------------------------------------------------- */
+
+twill_status twill_dense_prepare(struct twill_gradients *set)
+{
+    for (uint32_t b = 0; b < set->buckets; b++) {
+        struct twill_bucket *bucket = &set->bucket[b];
+        const struct twill_dense *dense = set->tensor[set->backward[bucket->first]].dense;
+        if (dense == NULL || !dense->gathers)
+            continue;
+        size_t bytes =
+            twill_dense_floats(dense) * sizeof(float) * (size_t)twill_comm_size(set->parent);
+        void *memory = NULL;
+        twill_status status = twill_alloc(set->context, &memory, bytes);
+        if (status != TWILL_OK)
+            return TWILL_FAIL(&set->error, status, "%zu bytes for factors: %s", bytes,
+                              twill_context_message(set->context));
+        bucket->dense = dense;
+        bucket->factors = memory;
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_dense_request(struct twill_lane *lane, const struct twill_bucket *bucket,
+                                 twill_request **request)
+{
+    size_t floats = twill_dense_floats(bucket->dense);
+    const float *mine = bucket->factors + floats * (size_t)twill_comm_rank(lane->set->parent);
+    return twill_allgather_init(lane->comm, mine, bucket->factors, floats, TWILL_F32, request);
+}
+
+void twill_dense_rebuild(struct twill_gradients *set, const struct twill_bucket *bucket,
+                         size_t first, size_t count)
+{
+    const struct twill_dense *dense = bucket->dense;
+    if (dense == NULL || count == 0)
+        return;
+    int size = twill_comm_size(set->parent);
+    double scale = set->options.scale;
+    if (set->update == NULL && set->options.op == TWILL_AVG)
+        scale /= size;
+    const struct twill_factors factors = {.errors = bucket->factors,
+                                          .activations =
+                                              bucket->factors + dense->samples * dense->rows,
+                                          .parts = (size_t)size,
+                                          .stride = twill_dense_floats(dense),
+                                          .samples = dense->samples,
+                                          .rows = dense->rows,
+                                          .columns = dense->columns,
+                                          .scale = (float)scale};
+    size_t row = first / dense->columns, end = (first + count - 1) / dense->columns + 1;
+    twill_factors_multiply(set->context->machine.kernels, &factors, (float *)(void *)bucket->memory,
+                           row, end - row, set->lane[0].comm->tuning.threads);
+}
+
+/* --- calls ----------------------------------------------------------------------------------- */
+
+twill_status twill_gradients_add_dense(twill_gradients *set, const twill_tensor *tensor,
+                                       size_t rows, size_t columns, size_t samples, int *index)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    const char *name = tensor != NULL && tensor->name != NULL ? tensor->name : "?";
+    if (rows == 0 || columns == 0 || samples == 0 || rows > SIZE_MAX / 16 / columns ||
+        samples > SIZE_MAX / 16 / (rows + columns))
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': %zu rows, %zu columns, %zu samples", name,
+                                      rows, columns, samples);
+    if (tensor != NULL && (tensor->count != rows * columns || tensor->type != TWILL_F32))
+        return TWILL_GRADIENTS_REFUSE(
+            set,
+            "tensor '%s': a dense layer of %zu x %zu has as many f32, not "
+            "%zu %s",
+            name, rows, columns, tensor->count, twill_type_name(tensor->type));
+    struct twill_dense *dense = calloc(1, sizeof(*dense));
+    if (dense == NULL)
+        return TWILL_ERR_MEMORY;
+    *dense = (struct twill_dense){.rows = rows, .columns = columns, .samples = samples};
+    twill_status status = twill_gradients_add(set, tensor, index);
+    if (status != TWILL_OK) {
+        free(dense);
+        return status;
+    }
+    set->tensor[set->tensors - 1].dense = dense;
+    set->tensor[set->tensors - 1].raw = true;
+    return TWILL_OK;
+}
+
+/* Store this rank's factors where they are gathered from. */
+static void store_factors(struct twill_gradients *set, struct twill_bucket *bucket,
+                          const float *errors, const float *activations, size_t samples)
+{
+    const struct twill_dense *d = bucket->dense;
+    size_t rest = d->samples - samples;
+    float *to = bucket->factors + twill_dense_floats(d) * (size_t)twill_comm_rank(set->parent);
+    memcpy(to, errors, samples * d->rows * sizeof(*to));
+    memset(to + samples * d->rows, 0, rest * d->rows * sizeof(*to));
+    to += d->samples * d->rows;
+    memcpy(to, activations, samples * d->columns * sizeof(*to));
+    memset(to + samples * d->columns, 0, rest * d->columns * sizeof(*to));
+    atomic_fetch_add_explicit(&set->usage.bytes_copied,
+                              samples * (d->rows + d->columns) * sizeof(*to), memory_order_relaxed);
+}
+
+twill_status twill_gradients_ready_factors(twill_gradients *set, int index, const float *errors,
+                                           const float *activations, size_t samples)
+{
+    struct twill_bucket *bucket = NULL;
+    TWILL_TRY(NULL,
+              twill_gradients_check_ready(set, "twill_gradients_ready_factors", index, &bucket));
+    struct twill_train_tensor *tensor = &set->tensor[index];
+    const struct twill_dense *dense = tensor->dense;
+    if (dense == NULL)
+        return TWILL_GRADIENTS_REFUSE(
+            set,
+            "tensor '%s' is no dense layer: twill_gradients_ready() marks "
+            "it ready",
+            tensor->name);
+    if (samples > dense->samples)
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': %zu samples, registered for at most %zu",
+                                      tensor->name, samples, dense->samples);
+    if (samples > 0 && (errors == NULL || activations == NULL))
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': its factors are NULL", tensor->name);
+    const struct twill_factors factors = {.errors = errors,
+                                          .activations = activations,
+                                          .parts = 1,
+                                          .samples = samples,
+                                          .rows = dense->rows,
+                                          .columns = dense->columns,
+                                          .scale = 1};
+    if (dense->gathers)
+        store_factors(set, bucket, errors, activations, samples);
+    else
+        twill_factors_multiply(set->context->machine.kernels, &factors,
+                               twill_gradients_memory(set, index), 0, dense->rows,
+                               set->lane[0].comm->tuning.threads);
+    return twill_gradients_mark(set, index);
+}
