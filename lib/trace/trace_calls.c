@@ -48,6 +48,7 @@ void twill_trace_wait_begin(const struct twill_comm *comm, uint32_t peer, uint64
                                                 .sequence = (uint32_t)comm->issue.sequence,
                                                 .peer = peer,
                                                 .kind = TWILL_TRACE_WAIT_BEGIN});
+    TWILL_PROBE(wait_begin, comm->number, comm->issue.sequence, peer);
 }
 
 void twill_trace_wait_end(const struct twill_comm *comm)
@@ -57,6 +58,7 @@ void twill_trace_wait_end(const struct twill_comm *comm)
                                                 .sequence = (uint32_t)comm->issue.sequence,
                                                 .peer = TWILL_TRACE_NOBODY,
                                                 .kind = TWILL_TRACE_WAIT_END});
+    TWILL_PROBE(wait_end, comm->number, comm->issue.sequence, 0);
 }
 
 void twill_trace_failure(const struct twill_comm *comm, twill_status status, uint32_t from)
@@ -68,6 +70,7 @@ void twill_trace_failure(const struct twill_comm *comm, twill_status status, uin
                                                     .peer = from,
                                                     .detail = (uint16_t)-status,
                                                     .kind = TWILL_TRACE_FAILURE});
+    TWILL_PROBE(failure, comm->number, comm->issue.sequence, status);
 }
 
 void twill_trace_detail(const struct twill_run *run, enum twill_trace_kind kind, uint32_t peer,

@@ -4,6 +4,7 @@
 #define TWILL_TRACE_CALLS_H
 
 #include "lib/comm/comm.h"
+#include "lib/trace/probes.h"
 
 /* Record events into this rank's node memory from now on. is_first: the context's first
  * communicator, whose ring is populated; that of others is as events come. */
@@ -27,6 +28,7 @@ static inline void twill_trace_call(const struct twill_request *request, enum tw
 static inline void twill_trace_call_begin(const struct twill_request *request)
 {
     twill_trace_call(request, TWILL_TRACE_CALL_BEGIN, request->ticks, TWILL_OK);
+    TWILL_PROBE(call_begin, request->comm->number, request->run.sequence, request->run.bytes);
 }
 
 /* Record that a call has ended, and when. */
@@ -34,6 +36,7 @@ static inline void twill_trace_call_end(struct twill_request *request, twill_sta
 {
     request->ended = twill_ticks();
     twill_trace_call(request, TWILL_TRACE_CALL_END, request->ended, status);
+    TWILL_PROBE(call_end, request->comm->number, request->run.sequence, status);
 }
 
 /* Record the begin and end of a point-to-point call. */

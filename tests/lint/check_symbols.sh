@@ -92,9 +92,10 @@ check_mpi() # library variable
             $NF !~ /^(__dso_handle|completed\..*|__TMC_END__)$/ {print "variable", $NF}'
 }
 
+# _.stapsdt.base is made by sys/sdt.h: hidden, and the same in all programs.
 check_prefix() # archive
 {
-    nm --defined-only --extern-only "$1" | awk 'NF == 3 && $3 !~ /^twill_/ {print $3}'
+    nm --defined-only --extern-only "$1" | awk 'NF == 3 && $3 !~ /^twill_|^_\.stapsdt\.base$/ {print $3}'
 }
 
 # --- bad inputs ---------------------------------------------------------------------------------
@@ -176,6 +177,15 @@ for mpi in "$build"/lib/libtwill-mpi-*.so; do
     must_complain 'variable twill_mpi' check_mpi "$mpi" twill_other
     must_complain 'twill_allreduce is no name of MPI' check_mpi "$build/lib/libtwill.so" twill_mpi
 done
+check_probes() # library
+{
+    readelf -n "$1" >"$scratch/notes"
+    for probe in call_begin call_end wait_begin wait_end failure; do
+        grep -A1 'Provider: twill' "$scratch/notes" | grep -q "Name: $probe\$" || echo "${1##*/} has no probe $probe"
+    done
+}
+[ -z "$(cached TWILL_HAVE_SDT)" ] || must_pass "probes" check_probes "$build/lib/libtwill.so"
+must_complain 'no probe wait_end' check_probes "$build/lib/libtwill-heap.so"
 must_pass "soname" check_soname "$build/lib/libtwill.so" libtwill.so.0
 must_pass "libtwill.a has no name without twill_" check_prefix "$build/lib/libtwill.a"
 finish
