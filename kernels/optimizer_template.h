@@ -144,7 +144,7 @@ struct square_lanes {
 /* Add the lanes in a tree. A NaN becomes the canonical one. */
 static double sum_lanes(const struct square_lanes *sums)
 {
-    double lane[TWILL_SQUARE_LANES];
+    TWILL_ALIGNED(64) double lane[TWILL_SQUARE_LANES]; /* gcc 12 under asan assumes it, too */
     for (unsigned i = 0; i < TWILL_SQUARE_LANES / lanes_f64; i++)
         store_f64(lane + i * lanes_f64, sums->lane[i]);
     for (unsigned width = TWILL_SQUARE_LANES / 2; width > 0; width /= 2)

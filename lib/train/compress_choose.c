@@ -14,8 +14,8 @@
 #define STEPS_A_CHOICE 5u   /* the first is not counted: its reductions are new */
 #define GAIN_LEAST     0.97 /* of the time without compression: at most this */
 
-/* Picoseconds that encoding and decoding take, in those of a conversion: measured on Emerald Rapids
- * by bench/gradients/compression.sh. Adding a list's entry is a miss of the cache. */
+/* Estimates: encoding and decoding a list take as long as this many conversions, and adding one of
+ * its entries is a miss of the cache. A trial of some steps decides in the end. */
 #define SPARSE_CONVERSIONS 2u
 #define ENTRY_PICOSECONDS  2000u
 
