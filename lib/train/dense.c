@@ -192,10 +192,12 @@ static void store_factors(struct twill_gradients *set, struct twill_bucket *buck
     const struct twill_dense *d = bucket->dense;
     size_t rest = d->samples - samples;
     float *to = bucket->factors + twill_dense_floats(d) * (size_t)twill_comm_rank(set->parent);
-    memcpy(to, errors, samples * d->rows * sizeof(*to));
+    if (samples > 0)
+        memcpy(to, errors, samples * d->rows * sizeof(*to));
     memset(to + samples * d->rows, 0, rest * d->rows * sizeof(*to));
     to += d->samples * d->rows;
-    memcpy(to, activations, samples * d->columns * sizeof(*to));
+    if (samples > 0)
+        memcpy(to, activations, samples * d->columns * sizeof(*to));
     memset(to + samples * d->columns, 0, rest * d->columns * sizeof(*to));
     atomic_fetch_add_explicit(&set->usage.bytes_copied,
                               samples * (d->rows + d->columns) * sizeof(*to), memory_order_relaxed);
@@ -222,7 +224,7 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
         return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': its factors are NULL", tensor->name);
     const struct twill_factors factors = {.errors = errors,
                                           .activations = activations,
-                                          .parts = 1,
+                                          .parts = samples > 0,
                                           .samples = samples,
                                           .rows = dense->rows,
                                           .columns = dense->columns,

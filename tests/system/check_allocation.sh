@@ -12,9 +12,11 @@ flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror"
 {
     must_end 0 "the interposer compiles" "$cc" $flags -D_GNU_SOURCE -shared -fPIC \
         -o "$scratch/interposer.so" "$from/interposer.c" -ldl || finish
-    must_end 0 "the program compiles" "$cc" $flags -D_GNU_SOURCE -I"$source/lib" -rdynamic \
-        -o "$scratch/steady" "$from/steady.c" -L"$build/lib" -ltwill -ldl \
-        -Wl,-rpath,"$build/lib" || finish
+    for name in steady steady_training; do
+        must_end 0 "$name compiles" "$cc" $flags -D_GNU_SOURCE -I"$source/lib" -rdynamic \
+            -o "$scratch/$name" "$from/$name.c" -L"$build/lib" -ltwill -ldl \
+            -Wl,-rpath,"$build/lib" || finish
+    done
 }
 
 # Observe the program, not the launcher.
@@ -43,6 +45,14 @@ for how in tcp:2x1 tcp:2x2 ofi:tcp:2x2; do
     must_end 0 "$ranks ranks, TWILL_LAYOUT=nodes=$nodes, $provider" env TWILL_LAYOUT=nodes="$nodes" \
         TWILL_PROVIDER="$provider" "$run" -n "$ranks" "$scratch/observed" && said_by "$ranks" 2
     grep 'libfabric' "$scratch/output" | head -n 1
+done
+
+# Gradient sets allocate nothing after the commit.
+for nodes in 2 2x1; do
+    must_end 0 "gradient sets, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" "$run" -n 2 \
+        env LD_PRELOAD="$scratch/interposer.so" "$scratch/steady_training"
+    [ "$(grep -c ': 0 allocations with an optimizer, 0 late' "$scratch/output")" -eq 2 ] ||
+        fault "not both ranks have counted: $(cat "$scratch/output")"
 done
 
 # A rank that waits for long probes the others, over connections made for that.
