@@ -130,6 +130,7 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
 
 twill_status twill_gradients_prepare(struct twill_gradients *set)
 {
+    twill_gradients_await_markers(set);
     twill_lanes_unprepare(set);
     twill_compressor_unprepare(set);
     twill_gradients_free_buckets(set);
@@ -150,7 +151,10 @@ static twill_status commit_set(struct twill_gradients *set)
         TWILL_TRY(&set->error, twill_update_open(set));
     TWILL_TRY(&set->error, twill_dense_choose(set));
     TWILL_TRY(&set->error, twill_autotuning_begin(set));
-    return twill_gradients_prepare(set);
+    TWILL_TRY(&set->error, twill_gradients_prepare(set));
+    twill_status status = twill_barrier(set->lane[0].comm); /* fails if a rank has */
+    return status == TWILL_OK ? TWILL_OK
+                              : twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
 }
 
 /* Fail on all ranks with this one's reason. */
@@ -159,6 +163,8 @@ static twill_status fail_commit(struct twill_gradients *set, twill_status status
     struct twill_error own = set->error;
     if (set->broken || set->lanes == 0)
         return status;
+    for (uint32_t l = 0; l < set->lanes; l++)
+        twill_lane_thread_stop(&set->lane[l]);
     twill_error_clear(&set->error);
     struct twill_comm *comm = set->lane[0].comm;
     if (twill_comm_acquire(comm, "twill_gradients_commit") != TWILL_OK)
@@ -197,8 +203,8 @@ void *twill_gradients_memory(const twill_gradients *set, int index)
         return tensor->own;
     if (!set->committed)
         return NULL;
-    uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
-    return twill_tensor_place(set, tensor, step % set->generations);
+    uint64_t step = atomic_load_explicit(&set->step, memory_order_acquire);
+    return twill_tensor_place(set, tensor, (uint32_t)(step % set->generations));
 }
 
 /* --- the rest -------------------------------------------------------------------------------- */
@@ -212,6 +218,9 @@ twill_status twill_gradients_check(twill_gradients *set)
     if (!set->committed)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_check before "
                                            "twill_gradients_commit()");
+    if (twill_context_is_forked(set->context))
+        return TWILL_ERR_FORKED;
+    TWILL_TRY(NULL, twill_gradients_settle(set));
     return twill_gradients_compare_parameters(set);
 }
 
@@ -241,8 +250,10 @@ void twill_gradients_destroy(twill_gradients *set)
 {
     if (set == NULL)
         return;
-    if (set->committed && !twill_context_is_forked(set->context))
+    if (set->committed && !twill_context_is_forked(set->context)) {
+        twill_gradients_await_markers(set);
         twill_lanes_finish(set);
+    }
     twill_lanes_unprepare(set);
     twill_compressor_unprepare(set);
     twill_compressor_close(set);

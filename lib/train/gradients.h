@@ -10,7 +10,8 @@
  * step before are reduced. lib/train/late.c.
  *
  * Steps are counted, not flagged: a tensor has been marked ready n times, a bucket has been
- * reduced m times. So the threads that mark tensors ready need no lock and nothing is reset. */
+ * reduced m times. So the threads that mark tensors ready need no lock and nothing is reset.
+ * Counters have 64 bits: segments of 4 KiB would wrap 32 within a training run. */
 #ifndef TWILL_TRAIN_GRADIENTS_H
 #define TWILL_TRAIN_GRADIENTS_H
 
@@ -41,7 +42,7 @@ struct twill_train_tensor {
     size_t residual;           /* of one that may be: index into the set's residuals */
     size_t place;            /* offset in the arena of its type; SIZE_MAX: it has no place there */
     uint32_t bucket;         /* of generation 0; changes between steps, if bucket sizes do */
-    _Atomic uint32_t marked; /* times it was marked ready */
+    _Atomic uint64_t marked; /* times it was marked ready */
 };
 
 /* Tensors that are reduced together: `tensors` of them, of one type, from `first` on in
@@ -63,12 +64,12 @@ struct twill_bucket {
     const struct twill_dense *dense; /* NULL: it does not gather factors */
     float *factors;                  /* of all ranks, of twill_alloc() */
     /* Steps. */
-    _Atomic uint32_t arrived; /* tensors marked, in all steps */
-    _Atomic uint32_t filled;  /* steps in which all its tensors were marked, and encoded */
-    _Atomic uint32_t reduced; /* reductions complete, their results in the tensors' memory */
-    _Atomic uint32_t ended;   /* segments complete, in all steps */
-    uint32_t agreed;          /* by the lane: steps in which all ranks are ready for it */
-    uint32_t started;         /* by the lane: segments begun, in all steps */
+    _Atomic uint64_t arrived; /* tensors marked, in all steps */
+    _Atomic uint64_t filled;  /* steps in which all its tensors were marked, and encoded */
+    _Atomic uint64_t reduced; /* reductions complete, their results in the tensors' memory */
+    _Atomic uint64_t ended;   /* segments complete, in all steps */
+    uint64_t agreed;          /* by the lane: steps in which all ranks are ready for it */
+    uint64_t started;         /* by the lane: segments begun, in all steps */
 };
 
 /* Memory of all tensors of one type. */
@@ -115,11 +116,12 @@ struct twill_gradients {
     struct twill_bucket *bucket;
     uint32_t buckets; /* of all generations, one after the other */
     uint32_t generations;
-    _Atomic uint32_t step;   /* complete ones */
-    bool late;               /* a step delivers the result of the one before */
-    bool outstanding;        /* the last step's result is not delivered */
-    uint32_t delivered;      /* generation of the last result */
-    struct twill_lane *lane; /* [lanes] */
+    _Atomic uint64_t step;    /* complete ones */
+    _Atomic uint32_t markers; /* threads in twill_gradients_ready() */
+    bool late;                /* a step delivers the result of the one before */
+    bool outstanding;         /* the last step's result is not delivered */
+    uint32_t delivered;       /* generation of the last result */
+    struct twill_lane *lane;  /* [lanes] */
     uint32_t lanes;
     struct twill_update *update; /* NULL: the set has no optimizer; else it has one lane */
     struct twill_autotuning autotuning;
@@ -163,7 +165,12 @@ twill_status twill_gradients_check_ready(struct twill_gradients *set, const char
 /* Mark a tensor ready, of any kind. */
 twill_status twill_gradients_mark(struct twill_gradients *set, int index);
 /* Wait for the results of step number `step`, and deliver them. */
-twill_status twill_gradients_wait_step(struct twill_gradients *set, uint32_t step);
+twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t step);
+/* Wait until no reduction is under way, on any lane: all ranks have then started the same ones.
+ * Nothing is delivered. Between steps. */
+twill_status twill_gradients_settle(struct twill_gradients *set);
+/* Wait until no thread is in twill_gradients_ready(). */
+void twill_gradients_await_markers(struct twill_gradients *set);
 
 /* --- lib/train/settings.c --- */
 

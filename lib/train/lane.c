@@ -30,11 +30,14 @@ twill_status twill_lanes_open(struct twill_gradients *set)
     set->lane = calloc(lanes, sizeof(*set->lane));
     if (set->lane == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u lanes", lanes);
-    for (; set->lanes < lanes; set->lanes++) {
+    if (set->update != NULL)
+        TWILL_TRY(&set->error, twill_gradients_duplicate(set, &set->update->comm, threads));
+    while (set->lanes < lanes) {
         struct twill_lane *lane = &set->lane[set->lanes];
         lane->set = set;
         lane->own.core = -1;
         TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->comm, threads));
+        set->lanes++;
         if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
             TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->order_comm, threads));
     }
@@ -264,7 +267,7 @@ twill_status twill_lane_start(struct twill_lane *lane, uint32_t b)
 {
     struct twill_gradients *set = lane->set;
     struct twill_bucket *bucket = &set->bucket[b];
-    uint32_t segment = bucket->started % bucket->segments;
+    uint32_t segment = (uint32_t)(bucket->started % bucket->segments);
     if (segment == 0)
         twill_gradients_record(set, TWILL_TRACE_BUCKET_BEGIN, b,
                                bucket->count * twill_type_size(bucket->type));
@@ -381,6 +384,7 @@ static bool has_arrived(const void *of)
 {
     const struct awaited *awaited = of;
     bool any = atomic_load_explicit(&awaited->lane->wanted, memory_order_acquire) ||
+               atomic_load_explicit(&awaited->lane->own.lets_in, memory_order_acquire) ||
                atomic_load_explicit(&awaited->lane->set->broken, memory_order_acquire);
     for (size_t i = 0; !any && i < TWILL_ARRAY_LENGTH(awaited->any); i++)
         any = awaited->any[i] != NULL && twill_request_done(awaited->any[i]);

@@ -28,9 +28,10 @@ struct twill_lane_flight {
 /* The thread of a lane: lib/train/lane_thread.c. */
 struct twill_lane_thread {
     pthread_t thread;
-    bool running;
-    int core; /* CPU that it is bound to, or -1 */
+    _Atomic bool running; /* set by the thread that uses the set; others read it */
+    int core;             /* CPU that it is bound to, or -1 */
     _Atomic bool stop;
+    _Atomic bool lets_in;   /* it leaves its wait, and the lock to another thread */
     _Atomic uint32_t kicks; /* futex word: changes when the lane is wanted */
     _Atomic uint32_t ends;  /* futex word: changes when a bucket ends, or the set breaks */
 };
@@ -59,7 +60,8 @@ struct twill_lane {
     uint64_t exchange_from_ns; /* twill_now() before which no other one begins */
 };
 
-/* Create the lanes and their communicators. Collective. */
+/* Create all communicators of the set. Collective; later steps of a commit may fail on one rank, as
+ * the others hear of it on these, and the caller's is not harmed. */
 twill_status twill_lanes_open(struct twill_gradients *set);
 /* Divide the set's buckets among the lanes, and prepare their reductions. Collective, between
  * steps. */
@@ -94,9 +96,12 @@ twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline);
 
 /* Start the lane's thread, bound to lane.own.core unless that is -1. */
 twill_status twill_lane_thread_start(struct twill_lane *lane);
+/* Stop it and wait for its end. In a forked process there is none. */
 void twill_lane_thread_stop(struct twill_lane *lane);
 /* Wake the thread: the lane is wanted. */
 void twill_lane_thread_wake(struct twill_lane *lane);
+/* Lock a lane with a thread, which leaves its wait. One caller at a time. */
+void twill_lane_interrupt(struct twill_lane *lane);
 /* A bucket of the lane has ended, or the set has broken: wake who waits for it. */
 void twill_lane_note_end(struct twill_lane *lane);
 /* Sleep until lane.own.ends differs from `seen`, some milliseconds at most. */

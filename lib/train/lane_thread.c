@@ -34,6 +34,14 @@ void twill_lane_thread_wake(struct twill_lane *lane)
     wake_all(&lane->own.kicks);
 }
 
+void twill_lane_interrupt(struct twill_lane *lane)
+{
+    atomic_store(&lane->own.lets_in, true);
+    twill_lane_kick(lane);
+    twill_lane_lock(lane);
+    atomic_store(&lane->own.lets_in, false);
+}
+
 void twill_lane_note_end(struct twill_lane *lane)
 {
     if (lane->own.running)
@@ -56,7 +64,7 @@ static bool work_once(struct twill_lane *lane)
     bool busy = false;
     twill_lane_lock(lane);
     if (twill_lane_advance(lane) == TWILL_OK) {
-        busy = lane->flights > 0 || lane->exchanging || lane->exchange_from_ns != 0;
+        busy = twill_lane_is_busy(lane) || lane->exchanging || lane->exchange_from_ns != 0;
         if (busy)
             (void)twill_lane_wait(lane, NO_TIMEOUT);
     }
@@ -69,6 +77,8 @@ static void *lane_main(void *argument)
     struct twill_lane *lane = argument;
     while (!atomic_load(&lane->own.stop)) {
         uint32_t seen = atomic_load(&lane->own.kicks);
+        while (atomic_load(&lane->own.lets_in))
+            (void)sched_yield();
         if (!work_once(lane) && !atomic_load(&lane->wanted))
             sleep_on(&lane->own.kicks, seen);
     }
@@ -113,6 +123,7 @@ void twill_lane_thread_stop(struct twill_lane *lane)
     atomic_store(&lane->own.stop, true);
     atomic_store(&lane->wanted, true); /* ends its wait */
     twill_lane_thread_wake(lane);
-    pthread_join(lane->own.thread, NULL);
+    if (!twill_context_is_forked(lane->set->context))
+        pthread_join(lane->own.thread, NULL);
     lane->own.running = false;
 }

@@ -2,6 +2,7 @@
 /* The calls of a training step. */
 #include "lib/train/gradients.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,8 +26,8 @@ static twill_status check_usable(struct twill_gradients *set, const char *call)
 static twill_status check_index(struct twill_gradients *set, const char *call, int index)
 {
     if (index < 0 || (uint32_t)index >= set->tensors)
-        return TWILL_GRADIENTS_REFUSE(set, "%s: tensor %d is outside 0 .. %u", call, index,
-                                      set->tensors - 1);
+        return TWILL_GRADIENTS_REFUSE(set, "%s: tensor %d: the set has %u tensors, from 0 on", call,
+                                      index, set->tensors);
     return TWILL_OK;
 }
 
@@ -51,7 +52,7 @@ static bool is_unmapped(const struct twill_train_tensor *tensor)
 }
 
 /* Return a bucket of generation 0, or the one that a step uses in its place. */
-static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t b, uint32_t step)
+static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t b, uint64_t step)
 {
     return &set->bucket[step % set->generations * twill_buckets_of_step(set) + b];
 }
@@ -71,7 +72,7 @@ twill_status twill_gradients_check_ready(struct twill_gradients *set, const char
     TWILL_TRY(NULL, check_usable(set, call));
     TWILL_TRY(NULL, check_index(set, call, index));
     const struct twill_train_tensor *tensor = &set->tensor[index];
-    uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
+    uint64_t step = atomic_load_explicit(&set->step, memory_order_acquire);
     *bucket = bucket_of_step(set, tensor->bucket, step);
     return atomic_load(&tensor->marked) == step ? TWILL_OK : refuse_second_mark(set, tensor);
 }
@@ -88,34 +89,49 @@ twill_status twill_gradients_ready(twill_gradients *set, int index)
     return twill_gradients_mark(set, index);
 }
 
-twill_status twill_gradients_mark(struct twill_gradients *set, int index)
+/* Mark a tensor; the set knows that this thread does. */
+static twill_status mark_tensor(struct twill_gradients *set, int index)
 {
-    uint64_t from = twill_ticks();
     struct twill_train_tensor *tensor = &set->tensor[index];
     if (is_unmapped(tensor))
         return TWILL_GRADIENTS_REFUSE(set,
                                       "tensor '%s': its memory is not mapped: it was freed before "
                                       "the set was destroyed",
                                       tensor->name);
-    uint32_t step = atomic_load_explicit(&set->step, memory_order_acquire);
+    uint64_t step = atomic_load_explicit(&set->step, memory_order_acquire);
     struct twill_bucket *bucket = bucket_of_step(set, tensor->bucket, step);
-    if (!atomic_compare_exchange_strong(&tensor->marked, &(uint32_t){step}, step + 1))
+    if (!atomic_compare_exchange_strong(&tensor->marked, &(uint64_t){step}, step + 1))
         return refuse_second_mark(set, tensor);
     twill_bucket_fill(set, bucket, tensor);
-    uint32_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
+    uint64_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
     if (arrived % bucket->tensors == 0) {
         twill_wire_encode(set, bucket);
         atomic_fetch_add_explicit(&bucket->filled, 1, memory_order_release);
         twill_lane_kick(&set->lane[bucket->lane]);
     }
-    count_exposed(set, from);
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
+}
+
+twill_status twill_gradients_mark(struct twill_gradients *set, int index)
+{
+    uint64_t from = twill_ticks();
+    atomic_fetch_add(&set->markers, 1);
+    twill_status status = mark_tensor(set, index);
+    count_exposed(set, from);
+    atomic_fetch_sub(&set->markers, 1);
+    return status;
+}
+
+void twill_gradients_await_markers(struct twill_gradients *set)
+{
+    while (atomic_load(&set->markers) > 0)
+        (void)sched_yield();
 }
 
 /* Is the bucket's reduction of this step complete? */
 static bool is_complete(const struct twill_bucket *bucket)
 {
-    uint32_t reduced = atomic_load_explicit(&bucket->reduced, memory_order_relaxed);
+    uint64_t reduced = atomic_load_explicit(&bucket->reduced, memory_order_relaxed);
     return atomic_load_explicit(&bucket->ended, memory_order_acquire) ==
            (reduced + 1) * bucket->segments;
 }
@@ -142,7 +158,7 @@ static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
 
 /* Has the bucket been reduced and delivered in this step, which uses it? */
 static bool is_delivered(const struct twill_gradients *set, const struct twill_bucket *bucket,
-                         uint32_t step)
+                         uint64_t step)
 {
     return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != step / set->generations;
 }
@@ -151,11 +167,12 @@ static bool is_delivered(const struct twill_gradients *set, const struct twill_b
 static twill_status time_out(struct twill_lane *lane, const struct twill_bucket *bucket)
 {
     struct twill_gradients *set = lane->set;
-    uint32_t reduced = atomic_load(&bucket->reduced), missing = 0;
+    uint64_t reduced = atomic_load(&bucket->reduced);
+    unsigned missing = 0;
     const char *name = "?";
     for (uint32_t i = bucket->tensors; i-- > 0;) {
         const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
-        uint32_t marked = reduced * set->generations + bucket->generation + 1;
+        uint64_t marked = reduced * set->generations + bucket->generation + 1;
         if (atomic_load(&tensor->marked) != marked && missing++ == 0)
             name = tensor->name;
     }
@@ -165,10 +182,14 @@ static twill_status time_out(struct twill_lane *lane, const struct twill_bucket 
     struct twill_comm *comm = lane->comm;
     if (twill_comm_acquire(comm, "twill_gradients_wait") != TWILL_OK)
         return TWILL_ERR_ARGUMENT;
+    if (missing == 0)
+        name = set->tensor[set->backward[bucket->first]].name;
     twill_status status = twill_comm_fail(
-        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
-                              "tensor '%s'%s was not marked ready within %.1f s (TWILL_TIMEOUT)",
-                              name, more, (double)comm->tuning.timeout_ns * 1e-9));
+        comm,
+        TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
+                        "tensor '%s'%s was not marked ready%s within %.1f s (TWILL_TIMEOUT)", name,
+                        more, missing == 0 ? ", or one in its bucket, on another rank" : "",
+                        (double)comm->tuning.timeout_ns * 1e-9));
     twill_comm_release(comm);
     return twill_gradients_fail(lane, comm, status);
 }
@@ -180,35 +201,37 @@ static const struct twill_bucket *first_missing(const struct twill_lane *lane,
     return lane->order_comm == NULL ? &lane->set->bucket[lane->order[lane->next]] : bucket;
 }
 
-/* Is this rank's part of the bucket missing, in this step? */
-static bool is_missing(const struct twill_bucket *bucket)
+/* Time out, unless the lane has something under way, which has a deadline of its own. */
+static twill_status time_out_idle(struct twill_lane *lane, const struct twill_bucket *bucket)
 {
-    uint32_t reduced = atomic_load(&bucket->reduced);
-    return atomic_load(&bucket->arrived) != (reduced + 1) * bucket->tensors;
+    twill_status status = TWILL_OK;
+    twill_lane_interrupt(lane);
+    if (!lane->set->broken && !is_complete(bucket) && !twill_lane_is_busy(lane))
+        status = time_out(lane, first_missing(lane, bucket));
+    twill_lane_unlock(lane);
+    return status;
 }
 
-/* Wait for a bucket that the lane's thread reduces. */
+/* Wait for a bucket that the lane's thread reduces. The time counts from the last bucket of the
+ * lane that has ended. */
 static twill_status wait_for_lane_thread(struct twill_lane *lane, struct twill_bucket *bucket)
 {
     struct twill_gradients *set = lane->set;
     uint64_t timeout = lane->comm->tuning.timeout_ns, from = twill_now();
-    while (!is_complete(bucket)) {
+    for (;;) {
         uint32_t seen = atomic_load(&lane->own.ends);
         if (set->broken)
             return set->error.status;
         if (is_complete(bucket))
-            break;
+            return TWILL_OK;
         twill_lane_await_end(lane, seen);
-        if (!is_missing(bucket))
-            from = twill_now(); /* the thread's wait has a deadline of its own */
+        if (atomic_load(&lane->own.ends) != seen)
+            from = twill_now();
         else if (twill_now() - from > timeout) {
-            twill_lane_lock(lane);
-            twill_status status = time_out(lane, bucket);
-            twill_lane_unlock(lane);
-            return status;
+            TWILL_TRY(NULL, time_out_idle(lane, bucket));
+            from = twill_now();
         }
     }
-    return TWILL_OK;
 }
 
 /* Wait for a bucket, advancing its lane. */
@@ -232,23 +255,40 @@ static twill_status wait_in_lane(struct twill_lane *lane, struct twill_bucket *b
     return status;
 }
 
+/* Wait until a bucket is reduced in this step. */
+static twill_status await_reduction(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    struct twill_lane *lane = &set->lane[bucket->lane];
+    return lane->own.running ? wait_for_lane_thread(lane, bucket) : wait_in_lane(lane, bucket);
+}
+
 /* Wait until a bucket is reduced in this step, and deliver it. */
 static twill_status wait_for_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    struct twill_lane *lane = &set->lane[bucket->lane];
-    TWILL_TRY(NULL,
-              lane->own.running ? wait_for_lane_thread(lane, bucket) : wait_in_lane(lane, bucket));
+    TWILL_TRY(NULL, await_reduction(set, bucket));
     deliver(set, bucket);
     return TWILL_OK;
 }
 
-/* Return the step whose results the caller waits for next: a late one is that before the present
- * one. UINT32_MAX: none, as nothing is outstanding. */
-static uint32_t awaited_step(const struct twill_gradients *set)
+twill_status twill_gradients_settle(struct twill_gradients *set)
 {
-    uint32_t step = atomic_load(&set->step);
+    uint64_t step = atomic_load(&set->step);
+    twill_gradients_await_markers(set);
+    for (uint32_t b = 0; set->outstanding && b < twill_buckets_of_step(set); b++) {
+        struct twill_bucket *bucket = bucket_of_step(set, b, step - 1);
+        if (!is_delivered(set, bucket, step - 1))
+            TWILL_TRY(NULL, await_reduction(set, bucket));
+    }
+    return TWILL_OK;
+}
+
+/* Return the step whose results the caller waits for next: a late one is that before the present
+ * one. UINT64_MAX: none, as nothing is outstanding. */
+static uint64_t awaited_step(const struct twill_gradients *set)
+{
+    uint64_t step = atomic_load(&set->step);
     if (set->late)
-        return set->outstanding ? step - 1 : UINT32_MAX;
+        return set->outstanding ? step - 1 : UINT64_MAX;
     return step;
 }
 
@@ -257,8 +297,8 @@ twill_status twill_gradients_wait(twill_gradients *set, int index)
     uint64_t from = twill_ticks();
     TWILL_TRY(NULL, check_usable(set, "twill_gradients_wait"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_wait", index));
-    uint32_t step = awaited_step(set);
-    if (step == UINT32_MAX)
+    uint64_t step = awaited_step(set);
+    if (step == UINT64_MAX)
         return TWILL_OK;
     struct twill_bucket *bucket = bucket_of_step(set, set->tensor[index].bucket, step);
     twill_status status = is_delivered(set, bucket, step) ? TWILL_OK : wait_for_bucket(set, bucket);
@@ -268,7 +308,7 @@ twill_status twill_gradients_wait(twill_gradients *set, int index)
 
 /* Deliver the bucket if it is complete; but late, as the caller may be computing the next gradient
  * in the memory that it would be delivered to. */
-static bool test_bucket(struct twill_gradients *set, uint32_t b, uint32_t step)
+static bool test_bucket(struct twill_gradients *set, uint32_t b, uint64_t step)
 {
     struct twill_bucket *bucket = bucket_of_step(set, b, step);
     if (is_delivered(set, bucket, step))
@@ -303,9 +343,9 @@ twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
     if (index != -1)
         TWILL_TRY(NULL, check_index(set, "twill_gradients_test", index));
     TWILL_TRY(NULL, progress_lanes(set));
-    uint32_t step = awaited_step(set);
+    uint64_t step = awaited_step(set);
     *done = 1;
-    if (step == UINT32_MAX)
+    if (step == UINT64_MAX)
         return TWILL_OK;
     if (index != -1) {
         *done = test_bucket(set, set->tensor[index].bucket, step);
@@ -316,20 +356,20 @@ twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
     return TWILL_OK;
 }
 
-twill_status twill_gradients_wait_step(struct twill_gradients *set, uint32_t step)
+twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++) {
         struct twill_bucket *bucket = bucket_of_step(set, b, step);
         if (!is_delivered(set, bucket, step))
             TWILL_TRY(NULL, wait_for_bucket(set, bucket));
     }
-    set->delivered = step % set->generations;
+    set->delivered = (uint32_t)(step % set->generations);
     return TWILL_OK;
 }
 
 /* Wait until all tensors of a bucket are marked ready in a late step. */
 static twill_status wait_for_marks(struct twill_gradients *set, struct twill_bucket *bucket,
-                                   uint32_t step)
+                                   uint64_t step)
 {
     struct twill_lane *lane = &set->lane[bucket->lane];
     uint64_t deadline = twill_now() + lane->comm->tuning.timeout_ns;
@@ -341,8 +381,12 @@ static twill_status wait_for_marks(struct twill_gradients *set, struct twill_buc
                      : twill_now() > deadline ? TWILL_PENDING
                                               : TWILL_OK;
         }
-        twill_lane_lock(lane);
-        if (!lane->own.running) {
+        if (lane->own.running && status == TWILL_OK)
+            continue;
+        if (lane->own.running) {
+            twill_lane_interrupt(lane);
+        } else {
+            twill_lane_lock(lane);
             status = twill_lane_advance(lane);
             if (status == TWILL_OK && atomic_load(&bucket->filled) == step / set->generations)
                 status = twill_lane_wait(lane, deadline);
@@ -355,14 +399,14 @@ static twill_status wait_for_marks(struct twill_gradients *set, struct twill_buc
 }
 
 /* End a late step: deliver the result of the one before, or zeros. */
-static twill_status end_late_step(struct twill_gradients *set, uint32_t step)
+static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
         TWILL_TRY(NULL, wait_for_marks(set, bucket_of_step(set, b, step), step));
     if (set->outstanding) {
         TWILL_TRY(NULL, twill_gradients_wait_step(set, step - 1));
     } else {
-        set->delivered = (step + 1) % set->generations;
+        set->delivered = (uint32_t)((step + 1) % set->generations);
         twill_late_clear(set, set->delivered);
     }
     set->outstanding = true;
@@ -373,7 +417,7 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
 {
     uint64_t from = twill_ticks();
     TWILL_TRY(NULL, check_usable(set, "twill_gradients_wait_all"));
-    uint32_t step = atomic_load(&set->step);
+    uint64_t step = atomic_load(&set->step);
     TWILL_TRY(NULL, set->late ? end_late_step(set, step) : twill_gradients_wait_step(set, step));
     atomic_fetch_add(&set->step, 1);
     twill_counter_add(&set->usage.steps, 1);

@@ -72,7 +72,7 @@ struct twill_update {
 
 /* --- lib/train/update_setup.c --- */
 
-/* Check the tensors, create the communicator and place the parameters. Collective. */
+/* Check the tensors and place the parameters. Local. */
 twill_status twill_update_open(struct twill_gradients *set);
 void twill_update_close(struct twill_gradients *set);
 /* Prepare the updates of the set's buckets. Collective, between steps. */

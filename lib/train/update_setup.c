@@ -31,6 +31,8 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
         return TWILL_ERR_ARGUMENT;
     if (set->broken)
         return TWILL_ERR_BROKEN;
+    if (twill_context_is_forked(set->context))
+        return TWILL_ERR_FORKED;
     if (optimizer == NULL)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_set_optimizer: optimizer is NULL");
     if (optimizer->bytes != sizeof(*optimizer))
@@ -61,6 +63,8 @@ twill_status twill_gradients_reload(twill_gradients *set)
 {
     if (set == NULL)
         return TWILL_ERR_ARGUMENT;
+    if (twill_context_is_forked(set->context))
+        return TWILL_ERR_FORKED;
     if (set->update == NULL)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_reload: the set has no optimizer");
     if (set->committed)
@@ -167,7 +171,6 @@ twill_status twill_update_open(struct twill_gradients *set)
     int size = twill_comm_size(set->parent);
     TWILL_TRY(&set->error, check_parameters(set));
     TWILL_TRY(&set->error, place_parameters(set));
-    TWILL_TRY(&set->error, twill_gradients_duplicate(set, &update->comm, set->options.threads > 0));
     update->scale = set->options.op == TWILL_AVG ? (float)(1.0 / size) : 1;
     update->loads = 1;
     update->counts = calloc((size_t)size, sizeof(*update->counts));

@@ -84,8 +84,8 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
     CHECK_REFUSED(&r, twill_gradients_commit(r.set), "was called before");
     CHECK_REFUSED(&r, add_named(&r, "c", 4, TWILL_F32, NULL), "after twill_gradients_commit()");
-    CHECK_REFUSED(&r, twill_gradients_ready(r.set, 2), "tensor 2 is outside 0 .. 1");
-    CHECK_REFUSED(&r, twill_gradients_wait(r.set, -1), "tensor -1 is outside");
+    CHECK_REFUSED(&r, twill_gradients_ready(r.set, 2), "tensor 2: the set has 2 tensors");
+    CHECK_REFUSED(&r, twill_gradients_wait(r.set, -1), "tensor -1: the set has");
     CHECK_REFUSED(&r, twill_gradients_test(r.set, 0, NULL), "done is NULL");
     TWILL_CHECK(twill_gradients_ready(r.set, 1) == TWILL_OK);
     CHECK_REFUSED(&r, twill_gradients_ready(r.set, 1), "'b' is marked ready twice");

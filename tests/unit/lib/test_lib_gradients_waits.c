@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradient sets: counters beyond 2^32, waits of which nothing comes, sets with threads that fork,
+ * are compared or divided anew, and a commit that one rank refuses. */
+#include "lib/train/gradients.h"
+#include "tests/support/ranks.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define WAITS_TENSORS 3u
+#define WAITS_COUNT   1024u /* elements, a segment of 4 KiB */
+#define WAITS_STEPS   12u
+
+struct waits_ranks {
+    twill_context *context;
+    twill_comm *comm;
+    twill_gradients *set;
+};
+
+static bool waits_start(struct waits_ranks *r, twill_bootstrap *bootstrap, const char *timeout,
+                        const char *options)
+{
+    const char *const settings[] = {timeout, options, NULL};
+    *r = (struct waits_ranks){NULL, NULL, NULL};
+    if (!twill_test_connect(&r->context, &r->comm, bootstrap, "", NULL, settings))
+        return false;
+    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
+    for (unsigned t = 0; t < WAITS_TENSORS; t++) {
+        char name[16];
+        snprintf(name, sizeof(name), "t%u", t);
+        const twill_tensor tensor = {
+            .name = name, .count = WAITS_COUNT, .type = TWILL_F32, .priority = (int)t};
+        TWILL_REQUIRE(twill_gradients_add(r->set, &tensor, NULL) == TWILL_OK);
+    }
+    return true;
+}
+
+static bool waits_commit(struct waits_ranks *r)
+{
+    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
+                           twill_gradients_message(r->set));
+}
+
+static void waits_stop(struct waits_ranks *r, twill_bootstrap *bootstrap)
+{
+    (void)twill_test_barrier(bootstrap);
+    twill_gradients_destroy(r->set);
+    twill_comm_destroy(r->comm);
+    twill_context_destroy(r->context);
+}
+
+static bool waits_says(const struct waits_ranks *r, const char *words)
+{
+    const char *message = twill_gradients_message(r->set);
+    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__, "'%s' is not in: %s",
+                           words, message);
+}
+
+static bool waits_mark(struct waits_ranks *r, int rank, unsigned step)
+{
+    for (unsigned t = 0; t < WAITS_TENSORS; t++) {
+        float *memory = twill_gradients_memory(r->set, (int)t);
+        for (unsigned i = 0; i < WAITS_COUNT; i++)
+            memory[i] = (float)(i % 7 + t + 4 * step + 2 * (unsigned)rank);
+        TWILL_REQUIRE(twill_gradients_ready(r->set, (int)t) == TWILL_OK);
+    }
+    return true;
+}
+
+/* Check the averages of 2 ranks. */
+static bool waits_verify(struct waits_ranks *r, unsigned step)
+{
+    for (unsigned t = 0; t < WAITS_TENSORS; t++) {
+        const float *result = twill_gradients_result(r->set, (int)t);
+        for (unsigned i = 0; i < WAITS_COUNT; i++)
+            TWILL_REQUIRE(result[i] == (float)(i % 7 + t + 4 * step + 1));
+    }
+    return true;
+}
+
+/* --- counters -------------------------------------------------------------------------------- */
+
+/* Pretend that `steps` steps are complete. */
+static void pretend_steps(struct twill_gradients *set, uint32_t steps)
+{
+    struct twill_bucket *bucket = &set->bucket[0];
+    atomic_store(&set->step, steps);
+    for (uint32_t t = 0; t < set->tensors; t++)
+        atomic_store(&set->tensor[t].marked, steps);
+    atomic_store(&bucket->arrived, (uint64_t)steps * bucket->tensors);
+    atomic_store(&bucket->filled, steps);
+    atomic_store(&bucket->reduced, steps);
+    atomic_store(&bucket->ended, (uint64_t)steps * bucket->segments);
+    bucket->agreed = steps;
+    bucket->started = (uint64_t)steps * bucket->segments;
+}
+
+static void rank_counts_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    (void)user;
+    struct waits_ranks r;
+    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY,
+                            "TWILL_GRADIENTS=order=priority,segment=4096"));
+    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(r.set->buckets == 1 && r.set->bucket[0].segments == 3);
+    pretend_steps(r.set, UINT32_MAX / 3 - 1); /* 3 of these are 2^32 - 4 */
+    for (unsigned step = 0; step < 4; step++) {
+        TWILL_CHECK(waits_mark(&r, rank, step));
+        TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK);
+        TWILL_CHECK(waits_verify(&r, step));
+    }
+    waits_stop(&r, bootstrap);
+}
+
+/* --- nothing comes --------------------------------------------------------------------------- */
+
+static void rank_misses_earlier(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank;
+    (void)size;
+    struct waits_ranks r;
+    TWILL_CHECK(waits_start(&r, bootstrap, "TWILL_TIMEOUT=1", user));
+    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_ready(r.set, 2) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_wait(r.set, 0) == TWILL_ERR_TIMEOUT);
+    TWILL_CHECK(waits_says(&r, "tensor 't1' was not marked ready"));
+    waits_stop(&r, bootstrap);
+}
+
+static void rank_lets_wait(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    struct waits_ranks r;
+    TWILL_CHECK(waits_start(&r, bootstrap, "TWILL_TIMEOUT=1", user));
+    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(twill_gradients_ready(r.set, 2) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_ready(r.set, 1 - rank) == TWILL_OK); /* never the same one */
+    if (rank == 0) {
+        TWILL_CHECK(twill_gradients_wait(r.set, 1) == TWILL_ERR_TIMEOUT);
+        TWILL_CHECK(waits_says(&r, "'t1'"));
+        TWILL_CHECK(waits_says(&r, "on another rank"));
+    } else {
+        int done;
+        uint64_t until = twill_now() + TWILL_TEST_SOON;
+        while (twill_now() < until && twill_gradients_test(r.set, -1, &done) == TWILL_OK)
+            (void)sched_yield();
+    }
+    waits_stop(&r, bootstrap);
+}
+
+static void test_counters(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_counts_on, NULL);
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0,threads=1");
+    twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0");
+    twill_test_run_ranks(2, rank_lets_wait, "TWILL_GRADIENTS=bucket=0,order=priority");
+    twill_test_run_ranks(2, rank_lets_wait, "TWILL_GRADIENTS=bucket=0,order=priority,threads=1");
+}
+
+/* --- a commit that one rank refuses ---------------------------------------------------------- */
+
+static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    (void)user;
+    static float memory[2][8];
+    struct waits_ranks r;
+    twill_optimizer optimizer;
+    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY, NULL));
+    const twill_tensor tensor = {
+        .name = "bad", .count = 4, .type = TWILL_F32, .parameters = (char *)memory[rank] + rank};
+    TWILL_CHECK(twill_gradients_add(r.set, &tensor, NULL) == TWILL_OK);
+    twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_SGD);
+    TWILL_CHECK(twill_gradients_set_optimizer(r.set, &optimizer) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_commit(r.set) < 0);
+    TWILL_CHECK(waits_says(&r, "'bad'"));
+    TWILL_CHECK(waits_says(&r, "not aligned"));
+    TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK); /* it is the caller's, and unharmed */
+    waits_stop(&r, bootstrap);
+}
+
+static void rank_has_none(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank;
+    (void)size;
+    struct waits_ranks r;
+    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY, user));
+    twill_gradients_destroy(r.set); /* never committed */
+    r.set = NULL;
+    TWILL_CHECK(twill_gradients_create(&r.set, r.comm, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(waits_says(&r, "the set has 0"));
+    TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_check(r.set) == TWILL_OK);
+    waits_stop(&r, bootstrap);
+}
+
+static void test_commits(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_refuses, NULL);
+    twill_test_run_ranks(2, rank_has_none, NULL);
+    twill_test_run_ranks(2, rank_has_none, "TWILL_GRADIENTS=threads=2,order=priority,autotune=1");
+    twill_test_run_ranks(1, rank_has_none, "TWILL_GRADIENTS=late=1,compress=int8");
+}
+
+/* --- threads --------------------------------------------------------------------------------- */
+
+/* Comparisons while the result of the last step is under way. */
+static void rank_checks(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    struct waits_ranks r;
+    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
+    TWILL_CHECK(waits_commit(&r));
+    for (unsigned step = 0; step < WAITS_STEPS; step++) {
+        TWILL_CHECK(waits_mark(&r, rank, step));
+        for (int i = 0; i < (rank + (int)step) % 2 * 50; i++)
+            (void)sched_yield();
+        twill_status status = twill_gradients_wait_all(r.set);
+        TWILL_CHECK(status == TWILL_OK || waits_says(&r, "no failure"));
+        TWILL_CHECK(step == 0 || waits_verify(&r, step - 1));
+    }
+    TWILL_CHECK(twill_gradients_drain(r.set) == TWILL_OK);
+    TWILL_CHECK(waits_verify(&r, WAITS_STEPS - 1));
+    waits_stop(&r, bootstrap);
+}
+
+static void rank_forks(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank;
+    (void)size;
+    (void)user;
+    struct waits_ranks r;
+    TWILL_CHECK(
+        waits_start(&r, bootstrap, TWILL_TEST_PATIENT, "TWILL_GRADIENTS=threads=2,bucket=0"));
+    TWILL_CHECK(waits_commit(&r));
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        twill_gradients_destroy(r.set);
+        _exit(0);
+    }
+    int how = -1;
+    TWILL_CHECK(waitpid(child, &how, 0) == child);
+    TWILL_CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    waits_stop(&r, bootstrap);
+}
+
+struct waits_marker {
+    struct waits_ranks *ranks;
+    int rank;
+    _Atomic unsigned step; /* the marker may mark this one */
+};
+
+#define WAITS_TUNED 68u /* steps until autotuning is over */
+
+static void *mark_steps(void *argument)
+{
+    struct waits_marker *m = argument;
+    for (unsigned step = 0; step < WAITS_TUNED; step++) {
+        while (atomic_load(&m->step) != step && !twill_test_failed())
+            (void)sched_yield();
+        if (!waits_mark(m->ranks, m->rank, step))
+            break;
+    }
+    return NULL;
+}
+
+/* A thread marks tensors; it may still be in twill_gradients_ready() when buckets change. */
+static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    struct waits_ranks r;
+    struct waits_marker marker = {&r, rank, 0};
+    pthread_t thread;
+    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
+    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(pthread_create(&thread, NULL, mark_steps, &marker) == 0);
+    bool well = true;
+    for (unsigned step = 0; well && step < WAITS_TUNED; step++) {
+        well = twill_gradients_wait_all(r.set) == TWILL_OK && waits_verify(&r, step);
+        atomic_store(&marker.step, step + 1);
+    }
+    well = twill_test_note(well, __FILE__, __LINE__, "%s", twill_gradients_message(r.set));
+    pthread_join(thread, NULL);
+    TWILL_CHECK(well);
+    waits_stop(&r, bootstrap);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_checks, "TWILL_GRADIENTS=late=1,check=1,bucket=0");
+    twill_test_run_ranks(2, rank_checks,
+                         "TWILL_GRADIENTS=late=1,check=1,bucket=0,order=priority,segment=4096");
+    twill_test_run_ranks(2, rank_checks, "TWILL_GRADIENTS=late=1,check=1,bucket=0,threads=2");
+    twill_test_run_ranks(1, rank_forks, NULL);
+    twill_test_run_ranks(2, rank_divides_anew, "TWILL_GRADIENTS=autotune=1");
+    twill_test_run_ranks(2, rank_divides_anew, "TWILL_GRADIENTS=autotune=1,threads=2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_commits),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
