@@ -6,29 +6,44 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Used by one thread at a time. */
+/* Tensors, in the order of the forward pass. A layer has two: its weights and its biases. */
+enum { HIDDEN_WEIGHTS, HIDDEN_BIASES, OUTPUT_WEIGHTS, OUTPUT_BIAS, EXAMPLE_TENSORS };
+enum { EXAMPLE_LAYERS = EXAMPLE_TENSORS / 2 };
+
+/* Used by one thread at a time. The caller sets `weights` before the first pass, and `gradient`
+ * before each backward pass, to memory of count[tensor] numbers. */
 struct example_network {
     size_t features, hidden, parameters;
-    double *weights;  /* [features][hidden], hidden biases, output weights, output bias */
-    double *gradient; /* as many, then the loss; the caller's memory */
-    double *scratch;  /* 2 * hidden */
+    size_t count[EXAMPLE_TENSORS]; /* hidden weights are [features][hidden] */
+    float *weights[EXAMPLE_TENSORS];
+    float *gradient[EXAMPLE_TENSORS];
+    float *units;  /* [samples][hidden] of the last forward pass; deltas after the backward pass
+                      of the output */
+    float *errors; /* [samples] of the output, times the scale of the forward pass */
 };
 
-size_t example_network_parameters(size_t features, size_t hidden);
-/* Create a network with weights of zero. `gradient` is the caller's memory for
- * example_network_parameters() + 1 numbers, which must outlive it. Returns 0, or -1: no memory. */
+const char *example_network_tensor(int tensor);
+/* Create a network without weights, for mini-batches of up to `samples`. Returns 0, or -1: no
+ * memory. */
 int example_network_create(struct example_network *network, size_t features, size_t hidden,
-                           double *gradient);
+                           size_t samples);
 void example_network_free(struct example_network *network);
 void example_network_randomise(struct example_network *network, uint64_t seed);
 
-/* Return the logit of the output, and leave the hidden layer in scratch. */
-double example_network_forward(struct example_network *network, const float *features);
+/* Return the logit of the output for one sample, and leave the hidden layer in units[hidden]. */
+float example_network_logit(const struct example_network *network, const float *features,
+                            float *units);
 /* Return -log of the probability that the logit gives to the label. */
-double example_network_loss(double logit, int label);
-/* Add one sample's gradient and loss to network->gradient. */
-void example_network_backward(struct example_network *network, const float *features, int label);
+double example_network_loss(float logit, int label);
+/* Forward pass of `samples` samples. Returns the sum of their losses. The backward pass yields the
+ * gradient of that sum, times the scale. */
+double example_network_forward(struct example_network *network, const float *features,
+                               const uint8_t *labels, size_t samples, float scale);
+/* Backward pass of a layer over the samples of the last forward pass, the last layer first: write
+ * the gradients of its two tensors. A layer's weights are not read again afterwards. */
+void example_network_backward(struct example_network *network, int layer, const float *features,
+                              size_t samples);
 /* weights -= rate * gradient. */
-void example_network_step(struct example_network *network, double rate);
+void example_network_step(struct example_network *network, float rate);
 
 #endif

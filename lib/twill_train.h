@@ -264,6 +264,15 @@ TWILL_API twill_status twill_gradients_check(twill_gradients *set);
 /** \brief Read the counters. Any thread may call it. */
 TWILL_API twill_status twill_gradients_count(const twill_gradients *set,
                                              twill_gradients_counters *counters);
+/** \brief Read the counters of the set's own communicators, those of all communication threads
+ *  added. Any thread may call it. \return ::TWILL_ERR_ARGUMENT also before the commit. */
+TWILL_API twill_status twill_gradients_traffic(const twill_gradients *set,
+                                               twill_counters *counters);
+/** \brief Return line 0, 1, ... of where the time of the set's reductions went since the commit, as
+ *  twill_comm_times() does for a communicator, and which ranks came last; for one communication
+ *  thread after the other. NULL past the end. Between steps; the text is valid until the next call
+ *  on the set. */
+TWILL_API const char *twill_gradients_times(twill_gradients *set, size_t index);
 /** \brief Return line 0, 1, ... of a description of options, buckets and tensors; NULL past the
  *  end. The text is valid until the next call on the set. */
 TWILL_API const char *twill_gradients_describe(twill_gradients *set, size_t index);

@@ -42,12 +42,8 @@ static struct wait_start begin_time(const struct twill_request *request)
 
 static void count_time(struct twill_comm *comm, const struct wait_start *start)
 {
-    if (start->ticks == 0)
-        return;
-    uint64_t now = twill_ticks(), spent = now - start->ticks;
-    twill_counter_add(&comm->usage.ticks, spent);
-    if (spent >= TWILL_SPLIT_TICKS)
-        twill_split_add(comm, start->ticks, now, start->idle, 1);
+    if (start->ticks != 0)
+        twill_comm_count_wait(comm, start->ticks, start->idle);
 }
 
 /* Return the status of a complete request; free it and clear the handle unless it is persistent.

@@ -264,6 +264,16 @@ static inline void twill_comm_count_call(struct twill_comm *comm, uint64_t from,
         twill_split_add(comm, from, to, idle, is_long ? 1 : TWILL_SPLIT_EVERY);
 }
 
+/* Count the time of a wait for nonblocking calls from a twill_ticks() to now, and split it if it is
+ * long. idle: comm->split.idle at its start. */
+static inline void twill_comm_count_wait(struct twill_comm *comm, uint64_t from, uint64_t idle)
+{
+    uint64_t now = twill_ticks(), spent = now - from;
+    twill_counter_add(&comm->usage.ticks, spent);
+    if (spent >= TWILL_SPLIT_TICKS)
+        twill_split_add(comm, from, now, idle, 1);
+}
+
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN or
  * TWILL_ERR_FORKED if it may not. */
 twill_status twill_comm_usable_again(struct twill_comm *comm);

@@ -432,8 +432,11 @@ twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
         return wait_for_thread(lane, deadline);
     twill_status status = twill_comm_acquire(comm, "twill_gradients_wait");
     if (status == TWILL_OK) {
-        if (!has_arrived(&awaited) && !comm->broken)
+        uint64_t from = twill_ticks(), idle = comm->split.idle;
+        if (!has_arrived(&awaited) && !comm->broken) {
             status = twill_comm_wait(comm, has_arrived, &awaited);
+            twill_comm_count_wait(comm, from, idle);
+        }
         if (status != TWILL_OK)
             status = twill_comm_fail(comm, status);
         twill_comm_release(comm);

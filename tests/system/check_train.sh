@@ -31,11 +31,21 @@ check_run()
     ranks "$@" || fail "$label"
     same_loss "$label"
     grep -q "^parameters *bit-identical on $1 ranks" "$scratch/out" || fail "$label: ranks differ"
-    for phase in load preprocess train evaluate; do
-        [ -n "$(value $phase)" ] || fail "$label: no phase $phase"
+    for phase in load preprocess train " computing" " exposed" evaluate; do
+        [ -n "$(value "$phase")" ] || fail "$label: no phase $phase"
     done
     echo "$(value "held-out accuracy") $accuracy" | awk '{ exit !(NF == 2 && $1 > $2) }' ||
         fail "$label: accuracy $(value "held-out accuracy")"
+}
+
+# check_options RANKS OPTIONS: ranks agree, and the classifier works
+check_options()
+{
+    count=$1
+    shift
+    ranks "$count" "$train" --data "$data" --epochs 20 "$@" || fail "$*"
+    grep -q "^parameters *bit-identical on $count ranks" "$scratch/out" || fail "$*: ranks differ"
+    value "held-out accuracy" | awk '{ exit !($1 > 0.93) }' || fail "$*: accuracy"
 }
 
 accuracy=0.93
@@ -44,11 +54,35 @@ for n in 1 2 3 4; do
 done
 TWILL_LAYOUT=nodes=2x2 check_run "2x2" 4 "$train" --data "$data"
 grep -q "training on 4 ranks, 2 nodes" "$scratch/out" || fail "2x2: nodes"
-grep -q "of training: 800 allreduces" "$scratch/out" || fail "2x2: one allreduce for each mini-batch"
+grep -q "^exchange  *800 steps of 1 bucket; of each, 2112 bytes of gradients, 2112 exchanged, [1-9][0-9]* sent" "$scratch/out" ||
+    fail "2x2: what each mini-batch moves"
+grep -q "^rank 0  *801 calls, .* waiting for the last rank" "$scratch/out" || fail "2x2: where the time went"
+# The promise at the head of train.c.
+lines=$(grep -cE 'twill_(gradients|optimizer|broadcast)[a-z_]*\(' "$(dirname "$0")/../../examples/train.c")
+[ "$lines" -eq 19 ] || fail "train.c says that 19 lines communicate, and $lines do"
+
+# What the set is asked for changes the way of the sums, and no bit of them on two ranks.
+ranks 2 "$train" --data "$data" --epochs 20 || fail "2 ranks"
+plain=$(value parameters)$(sed -n 's/^parameters.*hash//p' "$scratch/out")
+for options in --overlap --fused '--fused --overlap'; do
+    # shellcheck disable=SC2086 # words
+    check_options 2 $options
+    [ "$(value parameters)$(sed -n 's/^parameters.*hash//p' "$scratch/out")" = "$plain" ] ||
+        fail "$options: other parameters than without"
+done
+# Late or compressed gradients train another model, which is as good.
+check_options 3 --late --compress int8
+grep -q "of 2 buckets; of each, 2112 bytes of gradients, 648 exchanged" "$scratch/out" || fail "int8: bytes"
+for name in f16 bf16 f8e4m3 f8e5m2 top_k; do
+    check_options 2 --compress $name
+done
+expect 2 "--compress: 'zip' is not f16, bf16, " "$train" --data "$data" --compress zip
+expect 2 "--late with --fused: " "$train" --data "$data" --late --fused
+expect 2 "--late with --overlap: " "$train" --data "$data" --late --overlap
 # Large gradients are neither copied (but for a tail of some bytes, which comes with its header)
 # nor registered anew between nodes.
 TWILL_LAYOUT=nodes=2x1 ranks 2 "$train" --data "$data" --hidden 4096 --epochs 1 || fail "2x1"
-grep -q "^counters .* [0-9]\{1,3\}\.[0-9] copied, [0-9.]* between nodes; [0-9]* registrations before, 0 after it" \
+grep -q "^copies  *0 bytes into .*, [0-9]\{1,3\}\.[0-9] a step in the library; [0-9]* registrations in .*, 0 after it" \
     "$scratch/out" || fail "2x1: counters"
 
 # Another seed takes another path.

@@ -16,9 +16,9 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 4, HIDDEN = 32, BATCH = 16 /* of a rank */, STEPS = 600 };
+enum { RANKS = 4, FEATURES = 30, HIDDEN = 32, BATCH = 16 /* of a rank */, STEPS = 600 };
 
-static const double rate = 0.5;
+static const float rate = 0.5F;
 
 /* The samples, standardised; read by all ranks. */
 static struct example_set train, held_out;
@@ -30,39 +30,49 @@ struct training_run {
     uint64_t bytes, exchanged;
 };
 
-/* Add the gradient of a rank's samples of a step. */
-static void add_gradients(struct example_network *network, int rank, unsigned step)
+/* Place all tensors of the network one after the other in memory of its parameters. */
+static void place(const struct example_network *network, float *memory,
+                  float *tensor[EXAMPLE_TENSORS])
 {
-    memset(network->gradient, 0, (network->parameters + 1) * sizeof(double));
+    for (int t = 0; t < EXAMPLE_TENSORS; memory += network->count[t++])
+        tensor[t] = memory;
+}
+
+/* Write the gradient of a rank's samples of a step. */
+static void compute_gradients(struct example_network *network, int rank, unsigned step)
+{
+    float values[BATCH * FEATURES];
+    uint8_t labels[BATCH];
     for (unsigned i = 0; i < BATCH; i++) {
         size_t sample = ((size_t)step * RANKS * BATCH + (size_t)rank * BATCH + i) % train.count;
-        example_network_backward(network, train.values + sample * train.features,
-                                 train.labels[sample]);
+        memcpy(values + (size_t)i * FEATURES, train.values + sample * FEATURES,
+               FEATURES * sizeof(float));
+        labels[i] = train.labels[sample];
     }
+    (void)example_network_forward(network, values, labels, BATCH, 1.0F / BATCH);
+    for (int layer = EXAMPLE_LAYERS - 1; layer >= 0; layer--)
+        example_network_backward(network, layer, values, BATCH);
 }
 
 static bool do_step(twill_gradients *set, struct example_network *network, int rank, unsigned step)
 {
-    float *mean = twill_gradients_memory(set, 0);
-    add_gradients(network, rank, step);
-    for (size_t i = 0; i < network->parameters; i++)
-        mean[i] = (float)(network->gradient[i] / BATCH);
+    place(network, twill_gradients_memory(set, 0), network->gradient);
+    compute_gradients(network, rank, step);
     TWILL_REQUIRE(twill_gradients_ready(set, 0) == TWILL_OK);
     TWILL_REQUIRE(twill_gradients_wait_all(set) == TWILL_OK);
-    for (size_t i = 0; i < network->parameters; i++)
-        network->gradient[i] = mean[i];
     example_network_step(network, rate);
     return true;
 }
 
-static void measure(struct training_run *run, struct example_network *network)
+static void measure(struct training_run *run, const struct example_network *network)
 {
+    float units[HIDDEN];
     for (size_t i = 0; i < train.count; i++) {
-        double logit = example_network_forward(network, train.values + i * train.features);
+        float logit = example_network_logit(network, train.values + i * FEATURES, units);
         run->loss += example_network_loss(logit, train.labels[i]) / (double)train.count;
     }
     for (size_t i = 0; i < held_out.count; i++) {
-        double logit = example_network_forward(network, held_out.values + i * held_out.features);
+        float logit = example_network_logit(network, held_out.values + i * FEATURES, units);
         run->right += (logit > 0) == held_out.labels[i];
     }
 }
@@ -75,15 +85,15 @@ static void rank_trains(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_comm *comm = NULL;
     twill_gradients *set = NULL;
     struct example_network network = {0};
-    double *gradient =
-        calloc(example_network_parameters(train.features, HIDDEN) + 1, sizeof(double));
     (void)size;
-    bool ok = example_network_create(&network, train.features, HIDDEN, gradient) == 0 &&
+    bool ok = example_network_create(&network, FEATURES, HIDDEN, BATCH) == 0 &&
               twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
               twill_gradients_create(&set, comm, NULL) == TWILL_OK;
+    float *weights = calloc(network.parameters, sizeof(float));
     const twill_tensor tensor = {
-        .name = "network", .count = network.parameters, .parameters = network.weights};
-    ok = ok && twill_gradients_add(set, &tensor, NULL) == TWILL_OK &&
+        .name = "network", .count = network.parameters, .parameters = weights};
+    place(&network, weights, network.weights);
+    ok = ok && weights != NULL && twill_gradients_add(set, &tensor, NULL) == TWILL_OK &&
          twill_gradients_commit(set) == TWILL_OK;
     if (ok)
         example_network_randomise(&network, 1);
@@ -103,7 +113,7 @@ static void rank_trains(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_comm_destroy(comm);
     twill_context_destroy(context);
     example_network_free(&network);
-    free(gradient);
+    free(weights);
 }
 
 /* Train, and return the result. */
@@ -158,7 +168,8 @@ static int load_samples(void **state)
     }
     size_t *order = example_split(&file, 1, &n);
     int failed =
-        order == NULL || example_load(&file, order, n, &train, message, sizeof(message)) ||
+        order == NULL || file.features != FEATURES ||
+        example_load(&file, order, n, &train, message, sizeof(message)) ||
         example_load(&file, order + n, file.samples - n, &held_out, message, sizeof(message));
     free(order);
     example_file_close(&file);

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of the training example. */
+#include "train.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "Usage: train --data FILE [options]\n"
+    "Train a tumour-or-normal classifier on all ranks of a job (see twillrun).\n"
+    "      --data FILE      CSV: data/wdbc.csv, or NT3's (label, then features, no header)\n"
+    "      --format NAME    auto, wdbc or nt3 (auto: wdbc if the first line is a header)\n"
+    "      --epochs N       (100)\n"
+    "      --batch N        mini-batch of all ranks together (64)\n"
+    "      --rate X         learning rate (0.1)\n"
+    "      --hidden N       hidden units (16)\n"
+    "      --seed N         of the split, the order and the first parameters (1)\n"
+    "      --overlap        reduce a layer's gradients while the next one's are computed\n"
+    "      --compress NAME  what travels instead of weights' gradients: f16, bf16, f8e4m3,\n"
+    "                       f8e5m2, int8 or top_k\n"
+    "      --fused          the set updates the parameters, each rank its shard of them\n"
+    "      --late           update with the gradients of the mini-batch before; not so in the\n"
+    "                       last tenth of the epochs\n"
+    "  -h, --help\n";
+
+static int parse_count(const char *name, const char *text, size_t least, size_t *count)
+{
+    char *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    *count = (size_t)value;
+    if (end != text && *end == '\0' && strchr(text, '-') == NULL && value >= least &&
+        value < 1u << 30)
+        return 0;
+    fprintf(stderr, "train: --%s: '%s' is not a number from %zu\n", name, text, least);
+    return -1;
+}
+
+static int parse_rate(const char *text, double *rate)
+{
+    char *end;
+    *rate = strtod(text, &end);
+    if (end != text && *end == '\0' && *rate > 0 && *rate < 1e6)
+        return 0;
+    fprintf(stderr, "train: --rate: '%s' is not a number above 0\n", text);
+    return -1;
+}
+
+static int parse_format(const char *text, enum example_format *format)
+{
+    static const char *const names[] = {"auto", "wdbc", "nt3"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *format = (enum example_format)i;
+            return 0;
+        }
+    fprintf(stderr, "train: --format: '%s' is not auto, wdbc or nt3\n", text);
+    return -1;
+}
+
+static int parse_compression(const char *text, twill_compression *compression)
+{
+    static const char *const names[] = {"f16", "bf16", "f8e4m3", "f8e5m2", "int8", "top_k"};
+    for (int i = 0; i < 6; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *compression = (twill_compression)(TWILL_COMPRESS_F16 + i);
+            return 0;
+        }
+    fprintf(stderr, "train: --compress: '%s' is not f16, bf16, f8e4m3, f8e5m2, int8 or top_k\n",
+            text);
+    return -1;
+}
+
+/* Check that the options go together. */
+static int check_options(const struct train_options *options, int other_arguments)
+{
+    const char *mistake = NULL;
+    if (options->data == NULL || other_arguments)
+        mistake = "expected --data FILE and no other arguments";
+    else if (options->late && options->fused)
+        mistake = "--late with --fused: parameters would change while they are used";
+    else if (options->late && options->overlap)
+        mistake = "--late with --overlap: a late exchange has all of the next step to hide behind";
+    if (mistake != NULL)
+        fprintf(stderr, "train: %s\n", mistake);
+    return mistake != NULL;
+}
+
+int example_options(struct train_options *options, int argc, char **argv)
+{
+    static const struct option names[] = {
+        {"data", required_argument, NULL, 'd'},
+        {"format", required_argument, NULL, 'f'},
+        {"epochs", required_argument, NULL, 'e'},
+        {"batch", required_argument, NULL, 'b'},
+        {"rate", required_argument, NULL, 'r'},
+        {"hidden", required_argument, NULL, 'n'},
+        {"seed", required_argument, NULL, 's'},
+        {"compress", required_argument, NULL, 'c'},
+        {"overlap", no_argument, NULL, 'o'},
+        {"fused", no_argument, NULL, 'u'},
+        {"late", no_argument, NULL, 'l'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    int letter, failed = 0;
+    *options =
+        (struct train_options){.epochs = 100, .batch = 64, .hidden = 16, .seed = 1, .rate = 0.1};
+    while (!failed && (letter = getopt_long(argc, argv, "h", names, NULL)) != -1) {
+        if (letter == 'd')
+            options->data = optarg;
+        else if (letter == 'f')
+            failed = parse_format(optarg, &options->format);
+        else if (letter == 'e')
+            failed = parse_count("epochs", optarg, 1, &options->epochs);
+        else if (letter == 'b')
+            failed = parse_count("batch", optarg, 1, &options->batch);
+        else if (letter == 'r')
+            failed = parse_rate(optarg, &options->rate);
+        else if (letter == 'n')
+            failed = parse_count("hidden", optarg, 1, &options->hidden);
+        else if (letter == 's')
+            failed = parse_count("seed", optarg, 0, &options->seed);
+        else if (letter == 'c')
+            failed = parse_compression(optarg, &options->compression);
+        else if (letter == 'o')
+            options->overlap = 1;
+        else if (letter == 'u')
+            options->fused = 1;
+        else if (letter == 'l')
+            options->late = 1;
+        else
+            return letter == 'h' ? (fputs(usage, stdout), 1) : 2;
+    }
+    failed = failed || check_options(options, optind < argc);
+    return failed ? 2 : 0;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model's quality, and where the time of its training went. */
+#include "train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sum the loss and the correct answers over the samples of all ranks. */
+static int evaluate(struct training *t, const struct example_set *set, double result[2])
+{
+    float *units = malloc(t->network.hidden * sizeof(*units));
+    if (units == NULL)
+        snprintf(t->message, sizeof(t->message), "no memory");
+    int failed = example_agree(t, units == NULL);
+    result[0] = result[1] = 0;
+    for (size_t i = 0; !failed && i < set->count; i++) {
+        float logit = example_network_logit(&t->network, set->values + i * set->features, units);
+        result[0] += example_network_loss(logit, set->labels[i]);
+        result[1] += (logit > 0) == set->labels[i];
+    }
+    free(units);
+    return failed ? -1 : example_reduce(t, result, 2, TWILL_F64, TWILL_SUM);
+}
+
+/* Check that the parameters are equal, bit for bit, on all ranks. */
+static int compare_parameters(struct training *t)
+{
+    twill_status status = twill_gradients_check(t->set);
+    if (status != TWILL_OK) {
+        snprintf(t->message, sizeof(t->message), "%s", twill_gradients_message(t->set));
+        return -1;
+    }
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (int i = 0; i < EXAMPLE_TENSORS; i++) {
+        const unsigned char *bytes = (const unsigned char *)t->network.weights[i];
+        for (size_t j = 0; j < t->network.count[i] * sizeof(float); j++)
+            hash = (hash ^ bytes[j]) * UINT64_C(0x100000001b3);
+    }
+    if (t->rank == 0)
+        printf("parameters         bit-identical on %d ranks (hash %016llx)\n", t->size,
+               (unsigned long long)hash);
+    return 0;
+}
+
+/* Print what this rank's set has moved, and whom it waited for. */
+static void print_exchange(const struct training *t)
+{
+    twill_gradients_counters counters = {0};
+    twill_counters ended = {0};
+    const char *line = NULL;
+    twill_gradients_count(t->set, &counters);
+    twill_gradients_traffic(t->set, &ended);
+    double steps = counters.steps > 0 ? (double)counters.steps : 1;
+    printf(
+        "exchange    %llu steps of %llu bucket%s; of each, %.0f bytes of gradients, %.0f exchanged",
+        (unsigned long long)counters.steps, (unsigned long long)counters.buckets,
+        counters.buckets == 1 ? "" : "s", (double)counters.bytes / steps,
+        (double)counters.bytes_exchanged / steps);
+    if (ended.bytes_wire > 0)
+        printf(", %.0f sent to other nodes", (double)ended.bytes_wire / steps);
+    printf("\ncopies      %llu bytes into and out of buckets, %.1f a step in the library; "
+           "%llu registrations in the first step, %llu after it\n",
+           (unsigned long long)counters.bytes_copied,
+           (double)(ended.bytes_copied - t->started.bytes_copied) / steps,
+           (unsigned long long)t->started.registrations,
+           (unsigned long long)(ended.registrations - t->started.registrations));
+    for (size_t i = 0; i < 2 && (line = twill_gradients_times(t->set, i)) != NULL; i++)
+        printf("%s%s\n", i == 0 ? "rank 0      " : "            ", line);
+}
+
+static int print_phases(struct training *t)
+{
+    static const char *const names[] = {"load",       "preprocess", "train",
+                                        " computing", " exposed",   "evaluate"};
+    double least[PHASES], mean[PHASES], most[PHASES];
+    memcpy(least, t->seconds, sizeof(least));
+    memcpy(mean, t->seconds, sizeof(mean));
+    memcpy(most, t->seconds, sizeof(most));
+    if (example_reduce(t, least, PHASES, TWILL_F64, TWILL_MIN) != 0 ||
+        example_reduce(t, mean, PHASES, TWILL_F64, TWILL_AVG) != 0 ||
+        example_reduce(t, most, PHASES, TWILL_F64, TWILL_MAX) != 0)
+        return -1;
+    if (t->rank != 0)
+        return 0;
+    printf("\nphase           min s     mean s      max s   over ranks\n");
+    for (int i = 0; i < PHASES; i++)
+        printf("%-11s %9.4f  %9.4f  %9.4f%s\n", names[i], least[i], mean[i], most[i],
+               i == EXPOSED ? "   communication that computing does not hide" : "");
+    print_exchange(t);
+    return 0;
+}
+
+int example_report(struct training *t)
+{
+    double start = example_now(), fitted[2], tested[2];
+    if (evaluate(t, &t->train, fitted) != 0 || evaluate(t, &t->held_out, tested) != 0)
+        return -1;
+    t->seconds[EVALUATE] = example_now() - start;
+    size_t held_out = t->file.samples - t->samples;
+    if (t->rank == 0) {
+        printf("\ntrain loss         %.12g\n", fitted[0] / (double)t->samples);
+        printf("held-out loss      %.12g\n", tested[0] / (double)held_out);
+        printf("held-out accuracy  %.4f (%.0f of %zu)\n", tested[1] / (double)held_out, tested[1],
+               held_out);
+    }
+    return compare_parameters(t) || print_phases(t);
+}
