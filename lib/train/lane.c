@@ -102,40 +102,20 @@ static twill_status prepare_bucket(struct twill_lane *lane, struct twill_bucket 
     return TWILL_OK;
 }
 
-/* A bucket and its weight, for the assignment to lanes. */
-struct weighted_bucket {
-    size_t bytes;
-    uint32_t bucket;
-};
-
-static int compare_weights(const void *left, const void *right)
-{
-    const struct weighted_bucket *a = left, *b = right;
-    return a->bytes != b->bytes ? (a->bytes < b->bytes ? 1 : -1)
-                                : (a->bucket > b->bucket) - (a->bucket < b->bucket);
-}
-
-/* Give each bucket to a lane: the heaviest first, to the lane with the least load (LPT, Graham
- * 1969). So no lane has more than the mean and the largest bucket. */
+/* Give each bucket to a lane, by its bytes; both of its generations to the same one. */
 static twill_status assign_buckets(struct twill_gradients *set)
 {
-    size_t load[TWILL_LANES_MOST] = {0};
     uint32_t n = twill_buckets_of_step(set);
-    struct weighted_bucket *weight = calloc(n, sizeof(*weight));
+    struct twill_lane_weight *weight = calloc(n, sizeof(*weight));
     if (weight == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets", n);
     for (uint32_t b = 0; b < n; b++)
-        weight[b] = (struct weighted_bucket){
-            set->bucket[b].count * twill_type_size(set->bucket[b].type), b};
-    qsort(weight, n, sizeof(*weight), compare_weights);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t least = 0;
-        for (uint32_t l = 1; l < set->lanes; l++)
-            least = load[l] < load[least] ? l : least;
-        load[least] += weight[i].bytes;
+        weight[b] = (struct twill_lane_weight){
+            .bytes = set->bucket[b].count * twill_type_size(set->bucket[b].type), .bucket = b};
+    twill_lanes_balance(weight, n, set->lanes);
+    for (uint32_t i = 0; i < n; i++)
         for (uint32_t b = weight[i].bucket; b < set->buckets; b += n)
-            set->bucket[b].lane = least;
-    }
+            set->bucket[b].lane = weight[i].lane;
     free(weight);
     return TWILL_OK;
 }

@@ -234,7 +234,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
         (void)says(r.set, twill_gradients_ready_factors(r.set, 1, factors, factors, 7),
                    "7 samples, registered for at most 6");
         (void)says(r.set, twill_gradients_ready_factors(r.set, 3, factors, factors, 1),
-                   "tensor 3 is outside");
+                   "tensor 3: the set has 3 tensors");
         (void)(twill_gradients_ready_factors(r.set, 1, NULL, NULL, 0) == TWILL_OK &&
                says(r.set, twill_gradients_ready_factors(r.set, 1, NULL, NULL, 0), "ready twice"));
         (void)says(open, twill_gradients_add_dense(open, &wrong, 2, 3, 1, NULL), "2 x 3");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient sets: counters beyond 2^32, waits of which nothing comes, sets with threads that fork,
- * are compared or divided anew, and a commit that one rank refuses. */
+ * are compared or divided anew, a commit that one rank refuses, and the assignment to lanes. */
 #include "lib/train/gradients.h"
 #include "tests/support/ranks.h"
 
@@ -316,13 +316,47 @@ static void test_threads(void **state)
     twill_test_run_ranks(2, rank_divides_anew, "TWILL_GRADIENTS=autotune=1,threads=2");
 }
 
+/* --- lanes ----------------------------------------------------------------------------------- */
+
+/* Assign random buckets, and check that each has one lane and no lane has too much. */
+static void check_balance(uint64_t *seed)
+{
+    struct twill_lane_weight weight[100];
+    size_t load[TWILL_LANES_MOST] = {0}, all = 0, largest = 0;
+    bool seen[100] = {false};
+    uint32_t n = (uint32_t)((*seed = twill_hash_mix(*seed, 1)) % 101),
+             lanes = (uint32_t)((*seed = twill_hash_mix(*seed, 2)) % TWILL_LANES_MOST) + 1;
+    for (uint32_t b = 0; b < n; b++) {
+        *seed = twill_hash_mix(*seed, 3);
+        size_t bytes = *seed % 7 == 0 ? (*seed >> 8) % 100000000 : (*seed >> 8) % 1000;
+        weight[b] = (struct twill_lane_weight){.bytes = bytes, .bucket = b, .lane = UINT32_MAX};
+        all += bytes;
+        largest = twill_max(largest, bytes);
+    }
+    twill_lanes_balance(weight, n, lanes);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(weight[i].bucket < n && !seen[weight[i].bucket] && weight[i].lane < lanes);
+        seen[weight[i].bucket] = true;
+        load[weight[i].lane] += weight[i].bytes;
+    }
+    for (uint32_t l = 0; l < lanes; l++)
+        assert_true(load[l] * lanes <= all + largest * lanes);
+}
+
+static void test_balance(void **state)
+{
+    uint64_t seed = 121;
+    (void)state;
+    for (unsigned i = 0; i < 2000; i++)
+        check_balance(&seed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_commits),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_counters), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_commits),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_balance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
