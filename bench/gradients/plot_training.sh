@@ -41,7 +41,8 @@ set logscale x
 set format x '%g'
 set xlabel 'link, Mbit/s'
 set ylabel 'ratio'
-set yrange [0:*]
+set yrange [0:1.1]
+set key outside right noenhanced
 plot 'steps.dat' using 1:2 with lines lw 2 lc rgb 'black' title 'f32', '' using 1:3 with linespoints lw 2 title 'f16', \
      '' using 1:4 with linespoints lw 2 title 'int8', '' using 1:5 with linespoints lw 2 title 'f8e4m3', \
      '' using 1:6 with linespoints lw 2 title 'top_k, 1 %'

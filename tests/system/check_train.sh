@@ -56,7 +56,7 @@ TWILL_LAYOUT=nodes=2x2 check_run "2x2" 4 "$train" --data "$data"
 grep -q "training on 4 ranks, 2 nodes" "$scratch/out" || fail "2x2: nodes"
 grep -q "^exchange  *800 steps of 1 bucket; of each, 2112 bytes of gradients, 2112 exchanged, [1-9][0-9]* sent" "$scratch/out" ||
     fail "2x2: what each mini-batch moves"
-grep -q "^rank 0  *801 calls, .* waiting for the last rank" "$scratch/out" || fail "2x2: where the time went"
+grep -q "^rank 0  *80[0-9] calls, .* waiting for the last rank" "$scratch/out" || fail "2x2: where the time went"
 # The promise at the head of train.c.
 lines=$(grep -cE 'twill_(gradients|optimizer|broadcast)[a-z_]*\(' "$(dirname "$0")/../../examples/train.c")
 [ "$lines" -eq 19 ] || fail "train.c says that 19 lines communicate, and $lines do"

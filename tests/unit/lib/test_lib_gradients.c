@@ -186,8 +186,12 @@ static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *use
     for (unsigned step = 0; ok && step < SET_STEPS; step++)
         ok = run_step(&r, c, rank, size, step);
     twill_gradients_counters counters = {0};
+    twill_counters traffic = {0};
     if (ok) {
         (void)twill_gradients_count(r.set, &counters);
+        TWILL_CHECK(twill_gradients_traffic(r.set, &traffic) == TWILL_OK);
+        TWILL_CHECK(traffic.calls >= counters.operations);
+        TWILL_CHECK(strstr(twill_gradients_times(r.set, 0), " calls, ") != NULL);
         TWILL_CHECK(counters.steps == SET_STEPS);
         TWILL_CHECK(counters.buckets > 0);
         TWILL_CHECK(c->own || counters.bytes_copied == 0);
