@@ -29,7 +29,11 @@
 KERNEL_TRIAD(triad_base, )
 #if defined(__x86_64__)
 KERNEL_TRIAD(triad_avx2, __attribute__((target("avx2"))))
+#ifdef __clang__ /* has no such attribute */
+KERNEL_TRIAD(triad_avx512f, __attribute__((target("avx512f"))))
+#else
 KERNEL_TRIAD(triad_avx512f, __attribute__((target("avx512f,prefer-vector-width=512"))))
+#endif
 #endif
 
 struct kernel_run {
