@@ -33,10 +33,11 @@ static void describe_options(const struct twill_gradients *set, char *text, size
     char compression[128];
     describe_compression(set, compression, sizeof(compression));
     snprintf(text, bytes,
-             "TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu,order=%s%s (op %s, scale %g%s)",
+             "TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu,order=%s,threads=%d%s (op %s, scale "
+             "%g%s)",
              o->bucket_bytes, o->first_bucket_bytes, o->segment_bytes,
-             o->order == TWILL_BUCKETS_BY_PRIORITY ? "priority" : "backward", compression,
-             twill_op_name(o->op), o->scale,
+             o->order == TWILL_BUCKETS_BY_PRIORITY ? "priority" : "backward", o->threads,
+             compression, twill_op_name(o->op), o->scale,
              tuning->candidates == 0            ? ""
              : tuning->at == tuning->candidates ? "; autotuned"
                                                 : "; autotuning");
