@@ -104,7 +104,7 @@ static twill_status train_batch(struct training *t, size_t batch, double *loss)
     return status;
 }
 
-/* End the steps with late results: the last ones, to which training settles, have their own. */
+/* End the steps with late results: the last ones deliver their own. */
 static twill_status cool_down(struct training *t)
 {
     twill_status status = twill_gradients_drain(t->set);

@@ -9,8 +9,6 @@ bin=$1 rate=${2:-1gbit}
 shift $(($# < 2 ? $# : 2))
 . "$here/support/hosts_alone.sh"
 hosts_up 2
-for host in 0 1; do
-    host_run $host tc qdisc add dev eth0 root tbf rate "$rate" burst 256k latency 50ms || skip "tc cannot shape a link"
-done
+hosts_shape "$rate" 4mb 256kb || skip "tc cannot shape a link"
 host_run 0 "$bin/twillrun" --hosts h0:1,h1:1 --agent "$hosts_agent" --bind none "$bin/twill-bench" allreduce \
     -b 64K -e 16M -f 4 -n 5 --narrow f16 "$@" | sed -n '/out-of-place/,$p'

@@ -30,7 +30,7 @@ bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys);
  * memory. */
 bool twill_bench_list_lay_out(struct twill_bench_list *list);
 /* Return how long the layer of a key computes in the forward pass for a batch of samples, in
- * seconds, on a device of so many Gflop/s: a multiply-add is two operations. The backward pass
+ * seconds, on a device of `gflops`: a multiply-add is two operations. The backward pass
  * takes twice as long, for the gradients of the weights and of the inputs. */
 double twill_bench_list_seconds(const struct twill_bench_list *list, size_t key, size_t batch,
                                 double gflops);

@@ -100,29 +100,17 @@ static bool note_clock(struct trace_job *job, struct json_object *event)
     return true;
 }
 
-/* Read a whole file. Returns NULL with errno on failure. */
+/* Read a whole file, which has no NUL. Returns NULL with errno on failure. */
 static char *read_whole(const char *path)
 {
     FILE *file = fopen(path, "r");
     char *text = NULL;
-    size_t used = 0, room = 0;
+    size_t allocated = 0;
     if (file == NULL)
         return NULL;
-    for (size_t n = 1; n > 0; used += n) {
-        if (room - used < 2) {
-            room = 2 * room + 65536;
-            char *more = realloc(text, room);
-            if (more == NULL) {
-                free(text);
-                fclose(file);
-                return NULL;
-            }
-            text = more;
-        }
-        n = fread(text + used, 1, room - used - 1, file);
-    }
+    if (getdelim(&text, &allocated, '\0', file) < 0 && text != NULL)
+        text[0] = '\0'; /* an empty file */
     fclose(file);
-    text[used] = '\0';
     return text;
 }
 

@@ -85,14 +85,14 @@ static void reduce_run(const struct twill_run *run, const struct reduction *f, s
         return;
     bool is_detailed = twill_trace_is_detailed(&run->comm->trace);
     if (is_detailed)
-        twill_trace_detail(run, TWILL_TRACE_REDUCE_BEGIN, TWILL_TRACE_NOBODY,
+        twill_trace_detail(run, TWILL_TRACE_REDUCE_BEGIN, TWILL_TRACE_NO_PEER,
                            count * run->layout.element, 0);
     if (TWILL_UNLIKELY(run->layout.created != NULL && run->layout.created->function != NULL))
         reduce_by_function(run, f, count);
     else
         reduce_by_kernel(run, f, count);
     if (is_detailed)
-        twill_trace_detail(run, TWILL_TRACE_REDUCE_END, TWILL_TRACE_NOBODY,
+        twill_trace_detail(run, TWILL_TRACE_REDUCE_END, TWILL_TRACE_NO_PEER,
                            count * run->layout.element, 0);
 }
 

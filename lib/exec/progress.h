@@ -48,6 +48,10 @@ int twill_comm_advance(struct twill_comm *comm);
 
 /* --- lib/exec/progress_thread.c --- */
 
+/* Start a thread of the library: with all signals blocked, as they are for the program's own
+ * threads, and bound to a CPU unless core is -1. Returns 0 or an errno. */
+int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                       void *argument);
 /* Parse TWILL_PROGRESS. */
 twill_status twill_progress_configure(struct twill_context *context);
 /* Choose the thread's CPU, given where the n ranks of this host may run; `me` is this rank. */

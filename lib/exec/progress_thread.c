@@ -124,33 +124,34 @@ static void *progress_main(void *argument)
     return NULL;
 }
 
-/* Start the thread with all signals blocked: they are for the program's own threads. */
-static int start_thread(struct twill_context *context, const pthread_attr_t *attributes)
+int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                       void *argument)
 {
     sigset_t all, before;
+    pthread_attr_t attributes;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    if (core >= 0)
+        CPU_SET((size_t)core, &cpus);
+    int code = pthread_attr_init(&attributes);
+    if (code == 0 && core >= 0)
+        code = pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&context->progress.thread, attributes, progress_main, context);
+    if (code == 0)
+        code = pthread_create(thread, &attributes, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code == 0)
+        (void)pthread_setname_np(*thread, name);
+    pthread_attr_destroy(&attributes);
     return code;
 }
 
 static void thread_start(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
-    pthread_attr_t attributes;
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    if (progress->core >= 0)
-        CPU_SET((size_t)progress->core, &cpus);
-    int code = pthread_attr_init(&attributes);
-    if (code == 0 && progress->core >= 0)
-        code = pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
-    if (code == 0)
-        code = start_thread(context, &attributes);
-    if (code == 0)
-        (void)pthread_setname_np(progress->thread, "twill-progress");
-    pthread_attr_destroy(&attributes);
+    int code = twill_thread_start(&progress->thread, "twill-progress", progress->core,
+                                  progress_main, context);
     progress->running = code == 0;
     if (code != 0)
         twill_say(&context->log, TWILL_LOG_WARN,

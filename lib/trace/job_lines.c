@@ -11,14 +11,14 @@ void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
     char *text = NULL;
     va_list arguments;
     if (view->lines == view->line_capacity) {
-        size_t room = view->line_capacity * 2 + 64;
-        char **more = realloc(view->line, room * sizeof(*more));
+        size_t capacity = view->line_capacity * 2 + 64;
+        char **more = realloc(view->line, capacity * sizeof(*more));
         if (more == NULL) {
             view->short_of_memory = true;
             return;
         }
         view->line = more;
-        view->line_capacity = room;
+        view->line_capacity = capacity;
     }
     va_start(arguments, format);
     if (vasprintf(&text, format, arguments) < 0)
@@ -143,9 +143,9 @@ static void list_event(struct twill_job_view *view, const struct twill_job_regio
     bool of_call = event->what != 0 || event->kind == TWILL_TRACE_CALL_BEGIN ||
                    event->kind == TWILL_TRACE_CALL_END;
     bool of_rank = event->kind < TWILL_TRACE_TENSOR_READY;
-    int peer = event->peer == TWILL_TRACE_NOBODY ? -1
-               : of_rank                         ? twill_job_rank_of(view, region, event->peer)
-                                                 : (int)event->peer;
+    int peer = event->peer == TWILL_TRACE_NO_PEER ? -1
+               : of_rank                          ? twill_job_rank_of(view, region, event->peer)
+                                                  : (int)event->peer;
     char ago[32] = "-";
     if (event->tick != 0)
         snprintf(ago, sizeof(ago), "%.0f", twill_job_age(view, region, event->tick) * 1e9);

@@ -56,12 +56,12 @@ static twill_status add_region(struct job_search *search, int fd)
     if (fstat(fd, &about) != 0 || is_known(view, &about))
         return TWILL_OK;
     if (view->regions == view->capacity) {
-        size_t room = view->capacity * 2 + 16;
-        struct twill_job_region *more = realloc(view->region, room * sizeof(*more));
+        size_t capacity = view->capacity * 2 + 16;
+        struct twill_job_region *more = realloc(view->region, capacity * sizeof(*more));
         if (more == NULL)
             return TWILL_FAIL(search->error, TWILL_ERR_MEMORY, "out of memory");
         view->region = more;
-        view->capacity = room;
+        view->capacity = capacity;
     }
     struct twill_job_region *region = &view->region[view->regions];
     *region = (struct twill_job_region){.device = about.st_dev, .file = about.st_ino};

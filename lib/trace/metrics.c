@@ -118,7 +118,7 @@ void twill_metrics_count(struct twill_request *request)
 /* A text that grows. */
 struct metrics_text {
     char *start;
-    size_t used, room;
+    size_t used, capacity;
 };
 
 static void TWILL_PRINTF(2, 3) add_text(struct metrics_text *text, const char *format, ...)
@@ -127,18 +127,18 @@ static void TWILL_PRINTF(2, 3) add_text(struct metrics_text *text, const char *f
     for (;;) {
         va_start(arguments, format);
         int length =
-            vsnprintf(text->start + text->used, text->room - text->used, format, arguments);
+            vsnprintf(text->start + text->used, text->capacity - text->used, format, arguments);
         va_end(arguments);
-        if (length < 0 || text->used + (size_t)length < text->room) {
+        if (length < 0 || text->used + (size_t)length < text->capacity) {
             text->used += length > 0 ? (size_t)length : 0;
             return;
         }
-        size_t room = 2 * text->room + (size_t)length;
-        char *more = realloc(text->start, room);
+        size_t capacity = 2 * text->capacity + (size_t)length;
+        char *more = realloc(text->start, capacity);
         if (more == NULL)
             return;
         text->start = more;
-        text->room = room;
+        text->capacity = capacity;
     }
 }
 
@@ -213,10 +213,10 @@ static bool replace_file(const char *path, const struct metrics_text *text)
 void twill_metrics_write(struct twill_context *context)
 {
     struct twill_metrics *metrics = context->metrics;
-    struct metrics_text text = {.room = 4096};
+    struct metrics_text text = {.capacity = 4096};
     if (metrics == NULL || atomic_exchange_explicit(&metrics->writing, true, memory_order_acquire))
         return;
-    text.start = malloc(text.room);
+    text.start = malloc(text.capacity);
     if (text.start != NULL) {
         compose(context, &text);
         if (!replace_file(metrics->path, &text))

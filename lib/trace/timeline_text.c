@@ -95,7 +95,7 @@ static char *put_arguments(char *to, const struct twill_timeline_event *event)
         to = put_member(to, ",\"seq\":", event->sequence);
     if (event->kind != TWILL_TRACE_WAIT_BEGIN)
         to = put_member(to, ",\"bytes\":", event->bytes);
-    if (event->peer != TWILL_TRACE_NOBODY && event->kind != TWILL_TRACE_SEGMENT_BEGIN)
+    if (event->peer != TWILL_TRACE_NO_PEER && event->kind != TWILL_TRACE_SEGMENT_BEGIN)
         to = put_member(to, event->kind >= TWILL_TRACE_TENSOR_READY ? ",\"index\":" : ",\"peer\":",
                         event->peer);
     if (event->kind == TWILL_TRACE_CALL_BEGIN && event->detail != 0)

@@ -17,9 +17,9 @@
 
 #include <stdatomic.h>
 
-#define TWILL_TRACE_EVENTS 4096u /* of the thread that holds the communicator */
-#define TWILL_TRACE_OTHERS 1024u /* of other threads */
-#define TWILL_TRACE_NOBODY UINT32_MAX
+#define TWILL_TRACE_EVENTS  4096u /* of the thread that holds the communicator */
+#define TWILL_TRACE_OTHERS  1024u /* of other threads */
+#define TWILL_TRACE_NO_PEER UINT32_MAX
 
 /* X(NOUN, name). `peer` is a rank of the communicator unless it says otherwise; `detail` is 0
  * unless it says otherwise. What each kind has besides:
@@ -75,7 +75,7 @@ struct twill_trace_event {
     uint64_t tick;     /* twill_ticks(); 0: not read */
     uint64_t bytes;    /* as the kind says */
     uint32_t sequence; /* low bits of the call's number in its communicator */
-    uint32_t peer;     /* as the kind says, or TWILL_TRACE_NOBODY */
+    uint32_t peer;     /* as the kind says, or TWILL_TRACE_NO_PEER */
     uint32_t what;     /* twill_call_what() of a call: collective, type, operation (24 bits) */
     uint16_t detail;   /* as the kind says */
     uint8_t kind;      /* enum twill_trace_kind */

@@ -4,7 +4,7 @@
 #include "fabric/shm/mapping.h"
 
 _Static_assert(sizeof(struct twill_trace_ring) <= TWILL_NODE_TRACE_BYTES,
-               "the node memory has room for the ring");
+               "the ring fits the node memory");
 
 void twill_trace_open(struct twill_comm *comm, bool is_first)
 {
@@ -56,7 +56,7 @@ void twill_trace_wait_end(const struct twill_comm *comm)
     twill_trace_emit(&comm->trace,
                      (struct twill_trace_event){.tick = twill_ticks(),
                                                 .sequence = (uint32_t)comm->issue.sequence,
-                                                .peer = TWILL_TRACE_NOBODY,
+                                                .peer = TWILL_TRACE_NO_PEER,
                                                 .kind = TWILL_TRACE_WAIT_END});
     TWILL_PROBE(wait_end, comm->number, comm->issue.sequence, 0);
 }

@@ -18,7 +18,7 @@ static inline void twill_trace_call(const struct twill_request *request, enum tw
                      (struct twill_trace_event){.tick = tick,
                                                 .bytes = run->bytes,
                                                 .sequence = (uint32_t)run->sequence,
-                                                .peer = TWILL_TRACE_NOBODY,
+                                                .peer = TWILL_TRACE_NO_PEER,
                                                 .what = run->what,
                                                 .detail = (uint16_t)-status,
                                                 .kind = (uint8_t)kind});

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Search for the fastest bucket sizes in the first steps, as Horovod's autotuning does, but without
- * a model: there are a few sizes only. Each candidate is used for TWILL_STEPS steps, of which the
- * shortest counts; all ranks change at the same step. At the end they agree, by one reduction, on
- * the candidate whose slowest rank is fastest. */
+ * a model: there are a few sizes only. Each candidate is used for STEPS_A_CANDIDATE steps, of which
+ * the shortest counts; all ranks change at the same step. At the end they agree, by one reduction,
+ * on the candidate whose slowest rank is fastest. */
 #include "lib/config/log.h"
 #include "lib/train/gradients.h"
 

@@ -194,7 +194,7 @@ static void describe_tensor(const struct twill_train_tensor *tensor, char text[D
 }
 
 /* Compare tensors one by one, up to the least number that a rank has registered. */
-static twill_status compare_each(struct twill_gradients *set, uint64_t least, bool same_number)
+static twill_status compare_each(struct twill_gradients *set, uint64_t least)
 {
     char text[DESCRIBED_BYTES] = "", what[48];
     size_t n = (size_t)least, found = 0;
@@ -203,7 +203,7 @@ static twill_status compare_each(struct twill_gradients *set, uint64_t least, bo
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %zu tensors", n);
     for (size_t t = 0; t < n; t++)
         hash[t] = hash_of_tensor(&set->tensor[t]);
-    hash[n] = same_number ? 0 : set->tensors;
+    hash[n] = set->tensors;
     twill_status status = find_difference(set, hash, n + 1, &found);
     free(hash);
     if (status != TWILL_OK || found > n)
@@ -227,7 +227,7 @@ twill_status twill_gradients_compare_tensors(struct twill_gradients *set)
         describe_options(set, text);
         return explain_difference(set, "their options", text);
     }
-    return compare_each(set, least[2], false);
+    return compare_each(set, least[2]);
 }
 
 /* --- parameters ------------------------------------------------------------------------------ */

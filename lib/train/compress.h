@@ -91,7 +91,7 @@ twill_status twill_wire_request(struct twill_lane *lane, const struct twill_buck
 size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket);
 
 /* Return where the lists of all ranks begin for the segment from entry `from` on; the bytes of a
- * list of so many entries. */
+ * list of `entries`. */
 unsigned char *twill_wire_lists(const struct twill_gradients *set,
                                 const struct twill_bucket *bucket, size_t from);
 size_t twill_wire_list_bytes(const struct twill_gradients *set, size_t entries);

@@ -35,7 +35,6 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
         return refuse_create(comm, TWILL_ERR_MEMORY, "out of memory");
     set->context = context;
     set->parent = comm;
-    set->generations = 1;
     twill_status status = twill_gradients_set_options(set, options, &error);
     if (status != TWILL_OK) {
         free(set);
@@ -220,7 +219,7 @@ twill_status twill_gradients_check(twill_gradients *set)
                                            "twill_gradients_commit()");
     if (twill_context_is_forked(set->context))
         return TWILL_ERR_FORKED;
-    TWILL_TRY(NULL, twill_gradients_settle(set));
+    TWILL_TRY(NULL, twill_gradients_finish_late(set));
     return twill_gradients_compare_parameters(set);
 }
 

@@ -110,7 +110,7 @@ struct twill_gradients {
     _Atomic bool refusing;
 
     struct twill_train_tensor *tensor;
-    uint32_t tensors, tensors_held; /* registered; memory for so many */
+    uint32_t tensors, tensors_held; /* registered; allocated */
     uint32_t *backward;             /* [tensors] indices by type, then from the last to the first */
     struct twill_arena_of_type arena[TWILL_TYPE_COUNT];
     struct twill_bucket *bucket;
@@ -168,7 +168,7 @@ twill_status twill_gradients_mark(struct twill_gradients *set, int index);
 twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t step);
 /* Wait until no reduction is under way, on any lane: all ranks have then started the same ones.
  * Nothing is delivered. Between steps. */
-twill_status twill_gradients_settle(struct twill_gradients *set);
+twill_status twill_gradients_finish_late(struct twill_gradients *set);
 /* Wait until no thread is in twill_gradients_ready(). */
 void twill_gradients_await_markers(struct twill_gradients *set);
 

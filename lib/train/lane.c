@@ -35,7 +35,6 @@ twill_status twill_lanes_open(struct twill_gradients *set)
     while (set->lanes < lanes) {
         struct twill_lane *lane = &set->lane[set->lanes];
         lane->set = set;
-        lane->own.core = -1;
         TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->comm, threads));
         set->lanes++;
         if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
@@ -272,7 +271,7 @@ static struct twill_request *oldest_request(const struct twill_lane *lane)
 void twill_bucket_end(struct twill_lane *lane, struct twill_bucket *bucket, uint32_t segments)
 {
     const struct twill_gradients *set = lane->set;
-    uint32_t ended =
+    uint64_t ended =
         atomic_fetch_add_explicit(&bucket->ended, segments, memory_order_release) + segments;
     if (ended % bucket->segments == 0)
         twill_gradients_record(set, TWILL_TRACE_BUCKET_END, (uint32_t)(bucket - set->bucket),

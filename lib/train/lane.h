@@ -29,7 +29,6 @@ struct twill_lane_flight {
 struct twill_lane_thread {
     pthread_t thread;
     _Atomic bool running; /* set by the thread that uses the set; others read it */
-    int core;             /* CPU that it is bound to, or -1 */
     _Atomic bool stop;
     _Atomic bool lets_in;   /* it leaves its wait, and the lock to another thread */
     _Atomic uint32_t kicks; /* futex word: changes when the lane is wanted */
@@ -106,7 +105,7 @@ void twill_lanes_balance(struct twill_lane_weight *weight, uint32_t buckets, uin
 
 /* --- lib/train/lane_thread.c --- */
 
-/* Start the lane's thread, bound to lane.own.core unless that is -1. */
+/* Start the lane's thread, where the caller may run. */
 twill_status twill_lane_thread_start(struct twill_lane *lane);
 /* Stop it and wait for its end. In a forked process there is none. */
 void twill_lane_thread_stop(struct twill_lane *lane);

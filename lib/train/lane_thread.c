@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of options.threads: one a lane, which starts the lane's reductions, waits for them,
  * and sleeps while no tensor is ready. It takes no signal. */
+#include "lib/exec/progress.h"
 #include "lib/train/gradients.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -88,32 +88,16 @@ static void *lane_main(void *argument)
 twill_status twill_lane_thread_start(struct twill_lane *lane)
 {
     struct twill_gradients *set = lane->set;
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    cpu_set_t cpus;
     if (lane->own.running)
         return TWILL_OK;
-    CPU_ZERO(&cpus);
     atomic_store(&lane->own.stop, false);
-    int code = pthread_attr_init(&attributes);
-    if (code == 0 && lane->own.core >= 0) {
-        CPU_SET((size_t)lane->own.core, &cpus);
-        code = pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
-    }
-    lane->own.running = code == 0; /* before the thread reads it */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    lane->own.running = true; /* before the thread reads it */
+    int code = twill_thread_start(&lane->own.thread, "twill-lane", -1, lane_main, lane);
     if (code == 0)
-        code = pthread_create(&lane->own.thread, &attributes, lane_main, lane);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (code != 0)
-        lane->own.running = false;
-    if (code != 0)
-        return TWILL_FAIL(&set->error, TWILL_ERR_SYSTEM, "no thread for lane %td on CPU %d: %s",
-                          lane - set->lane, lane->own.core, strerror(code));
-    (void)pthread_setname_np(lane->own.thread, "twill-lane");
-    return TWILL_OK;
+        return TWILL_OK;
+    lane->own.running = false;
+    return TWILL_FAIL(&set->error, TWILL_ERR_SYSTEM, "no thread for lane %td: %s", lane - set->lane,
+                      strerror(code));
 }
 
 void twill_lane_thread_stop(struct twill_lane *lane)

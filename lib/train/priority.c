@@ -8,7 +8,7 @@
  * is agreed, and at most one segment is started after it, before exchange n + 1. While segments of
  * agreed buckets remain, every rank takes part in the next exchange once it has fewer than
  * TWILL_LANE_SEGMENTS under way. If none remain, a rank takes part when a bucket is ready on it:
- * until then, none could be agreed on. Nobody coordinates, and nobody waits for a rank that has
+ * until then, none could be agreed on. No rank coordinates, and none waits for one that has
  * something to compute before anything could start. */
 #include "lib/train/gradients.h"
 

@@ -270,7 +270,7 @@ static twill_status wait_for_bucket(struct twill_gradients *set, struct twill_bu
     return TWILL_OK;
 }
 
-twill_status twill_gradients_settle(struct twill_gradients *set)
+twill_status twill_gradients_finish_late(struct twill_gradients *set)
 {
     uint64_t step = atomic_load(&set->step);
     twill_gradients_await_markers(set);
@@ -367,35 +367,57 @@ twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t ste
     return TWILL_OK;
 }
 
-/* Wait until all tensors of a bucket are marked ready in a late step. */
-static twill_status wait_for_marks(struct twill_gradients *set, struct twill_bucket *bucket,
-                                   uint64_t step)
+/* Is a tensor of the bucket not marked ready yet, in a late step? */
+static bool lacks_marks(const struct twill_gradients *set, const struct twill_bucket *bucket,
+                        uint64_t step)
 {
-    struct twill_lane *lane = &set->lane[bucket->lane];
+    return atomic_load(&bucket->filled) == step / set->generations;
+}
+
+/* Wait for those marks, where the lane's thread reduces the bucket. */
+static twill_status await_marks(struct twill_lane *lane, struct twill_bucket *bucket, uint64_t step)
+{
+    struct twill_gradients *set = lane->set;
+    uint64_t deadline = twill_now() + lane->comm->tuning.timeout_ns;
+    while (lacks_marks(set, bucket, step)) {
+        twill_lane_await_end(lane, atomic_load(&lane->own.ends));
+        if (set->broken)
+            return set->error.status;
+        if (twill_now() <= deadline)
+            continue;
+        twill_lane_interrupt(lane);
+        twill_status status = time_out(lane, bucket);
+        twill_lane_unlock(lane);
+        return status;
+    }
+    return TWILL_OK;
+}
+
+/* Wait for those marks, advancing the lane. */
+static twill_status await_marks_in_lane(struct twill_lane *lane, struct twill_bucket *bucket,
+                                        uint64_t step)
+{
     uint64_t deadline = twill_now() + lane->comm->tuning.timeout_ns;
     twill_status status = TWILL_OK;
-    while (status == TWILL_OK && atomic_load(&bucket->filled) == step / set->generations) {
-        if (lane->own.running) {
-            twill_lane_await_end(lane, atomic_load(&lane->own.ends));
-            status = set->broken              ? set->error.status
-                     : twill_now() > deadline ? TWILL_PENDING
-                                              : TWILL_OK;
-        }
-        if (lane->own.running && status == TWILL_OK)
-            continue;
-        if (lane->own.running) {
-            twill_lane_interrupt(lane);
-        } else {
-            twill_lane_lock(lane);
-            status = twill_lane_advance(lane);
-            if (status == TWILL_OK && atomic_load(&bucket->filled) == step / set->generations)
-                status = twill_lane_wait(lane, deadline);
-        }
+    while (status == TWILL_OK && lacks_marks(lane->set, bucket, step)) {
+        twill_lane_lock(lane);
+        status = twill_lane_advance(lane);
+        if (status == TWILL_OK && lacks_marks(lane->set, bucket, step))
+            status = twill_lane_wait(lane, deadline);
         if (status == TWILL_PENDING)
             status = time_out(lane, bucket);
         twill_lane_unlock(lane);
     }
     return status;
+}
+
+/* Wait until all tensors of a bucket are marked ready in a late step. */
+static twill_status wait_for_marks(struct twill_gradients *set, struct twill_bucket *bucket,
+                                   uint64_t step)
+{
+    struct twill_lane *lane = &set->lane[bucket->lane];
+    return lane->own.running ? await_marks(lane, bucket, step)
+                             : await_marks_in_lane(lane, bucket, step);
 }
 
 /* End a late step: deliver the result of the one before, or zeros. */

@@ -10,7 +10,7 @@
 #                                    so $! is its process when started in the background
 #   host_name K, host_address K [R]  h0, 10.88.0.1 or fd88::1; interface eth0, 10.88.1.1 on rail 1, eth1
 #   hosts_congestion NAME            set all hosts' congestion control; 1: not available
-#   hosts_shape RATE [QUEUE]         limit what each host receives to RATE, such as 1gbit; 1: not available
+#   hosts_shape RATE [QUEUE [BURST]] limit what each host receives to RATE, such as 1gbit; 1: not available
 #   hosts_job HOSTS options... program...
 #                                    run twillrun in host 0; output and status as with ranks() of check.sh
 #   host_link K up|down [R]          set its interface up or down
@@ -182,7 +182,7 @@ hosts_shape()
 {
     for hosts_host in $(seq 0 $((hosts_count - 1))); do
         nsenter -t "$(cat "$hosts_dir/switch.pid")" -n tc qdisc add dev "port$hosts_host-0" root tbf rate "$1" \
-            burst 128kb limit "${2:-4mb}" 2>/dev/null || return 1
+            burst "${3:-128kb}" limit "${2:-4mb}" 2>/dev/null || return 1
     done
 }
 

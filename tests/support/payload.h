@@ -13,7 +13,7 @@
 /* User-defined operations, beyond the library's: a sum of inputs that are multiplied by
  * test_payload_factor(); a commutative function on the bits of any type; a non-commutative one on
  * opaque elements (composition of maps x -> a x + b); and a sum with narrow partials, of inputs
- * multiplied likewise, doubled in the end. */
+ * multiplied in the same way, doubled in the end. */
 #define TEST_OP_SCALED ((twill_op)TWILL_OP_COUNT)
 #define TEST_OP_XOR    ((twill_op)(TWILL_OP_COUNT + 1))
 #define TEST_OP_AFFINE ((twill_op)(TWILL_OP_COUNT + 2))

@@ -58,7 +58,7 @@ struct compression_case {
     bool own;     /* every second tensor has memory of its own */
     bool threads; /* two threads mark tensors */
     bool broken;  /* step 0 has some values that are not finite, */
-    bool flooded; /* or so many that no list holds them */
+    bool flooded; /* or more than a list holds */
 };
 
 /* What the ranks of a run share. */
