@@ -96,7 +96,7 @@ check_citations() # page tree
 check_names() # page tree
 {
     grep -ohE '\bTWILL_[A-Z0-9_]+\b' "$1" | sort -u | while read -r name; do
-        grep -qwF "$name" "$2/lib/config/config.h" "$2/lib/twill.h" "$2/lib/twill_job.h" "$2/lib/twill_train.h" "$2/CMakeLists.txt" ||
+        grep -qwF "$name" "$2/lib/config/config.h" "$2"/lib/twill.h "$2"/lib/twill_*.h "$2/CMakeLists.txt" ||
             echo "${1##*/} names $name, which is not there"
     done
 }

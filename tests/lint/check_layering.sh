@@ -12,7 +12,7 @@ may_know() # module includer included
     lib:*)
         case $2 in
         lib/base.[ch] | lib/lists.h) case $3 in lib/base.h | lib/lists.h | lib/twill.h) return 0 ;; esac; return 1 ;;
-        lib/twill_job.h | lib/twill_train.h) case $3 in lib/twill.h) return 0 ;; esac; return 1 ;;
+        lib/twill_*.h) case $3 in lib/twill.h) return 0 ;; esac; return 1 ;;
         lib/memory/malloc/*) case $3 in lib/base.h | lib/memory/malloc/*) return 0 ;; esac; return 1 ;;
         lib/mpi/*) case $3 in lib/base.h | lib/lists.h | lib/twill.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
         esac
@@ -27,8 +27,8 @@ may_know() # module includer included
     fabric:numa/* | fabric:fabric/*) return 0 ;;
     # Kernels are timed alone; the library does not export them.
     bench:kernels/*.h | bench:lib/base.h) case $2 in bench/bench/kernel_*) return 0 ;; esac; return 1 ;;
-    bench:lib/twill.h | bench:lib/twill_job.h | bench:lib/twill_train.h | bench:lib/lists.h | bench:bench/*) return 0 ;;
-    examples:lib/twill.h | examples:lib/twill_train.h | examples:examples/*) return 0 ;;
+    bench:lib/twill.h | bench:lib/twill_*.h | bench:lib/lists.h | bench:bench/*) return 0 ;;
+    examples:lib/twill.h | examples:lib/twill_*.h | examples:examples/*) return 0 ;;
     esac
     return 1
 }
@@ -47,7 +47,7 @@ may_use() # includer header
     mpi-ext.h) case $1 in lib/mpi/*) return 0 ;; esac; return 1 ;;
     ucc/api/ucc.h) case $1 in bench/compare/peer_ucc.c) return 0 ;; esac; return 1 ;;
     json.h | json-c/*) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
-    twill.h | twill_job.h | twill_train.h) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
+    twill.h | twill_*.h) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
     # C11
     assert.h | ctype.h | errno.h | fenv.h | float.h | inttypes.h | limits.h | locale.h | math.h) ;;
     signal.h | stdalign.h | stdarg.h | stdatomic.h | stdbool.h | stddef.h | stdint.h) ;;
@@ -71,7 +71,7 @@ resolve() # root includer header
         echo "${2%/*}/$3"
     elif [ -f "$1/$3" ]; then
         echo "$3"
-    elif [ "$3" = twill.h ] || [ "$3" = twill_job.h ] || [ "$3" = twill_train.h ]; then
+    elif case $3 in twill.h | twill_*.h) [ -f "$1/lib/$3" ] ;; *) false ;; esac; then
         echo "lib/$3"
     else
         echo "$3 (no such file)"
