@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agreement of lib/health/consensus.h among simulated ranks: messages are late, lost, doubled
+ * and out of order, ranks die at any step (also between two messages of a broadcast) or stay silent
+ * for a while. */
+#include "lib/health/consensus.h"
+#include "tests/support/numbers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MOST_RANKS  6
+#define AGREEMENTS  3
+#define MOST_QUEUED 4000
+#define MOST_STEPS  200000
+
+struct letter {
+    uint32_t from, to;
+    size_t bytes;
+    unsigned char *message;
+};
+
+struct simulated_rank {
+    struct scene_of_ranks *scene;
+    struct twill_consensus *consensus;
+    uint32_t number, left; /* agreements left */
+    bool dead, silent;
+    unsigned sends_left; /* until it dies; 0: it does not */
+    uint64_t flags[AGREEMENTS + 1];
+    struct twill_decision *decision[AGREEMENTS + 1];
+    bool noticed[MOST_RANKS]; /* failures that it has been notified of */
+};
+
+struct scene_of_ranks {
+    uint64_t seed;
+    uint32_t size;
+    bool partition; /* a silent rank hears nothing, and others nothing of it */
+    struct simulated_rank rank[MOST_RANKS];
+    struct letter queue[MOST_QUEUED];
+    size_t queued;
+};
+
+static uint64_t draw(struct scene_of_ranks *scene, uint64_t below)
+{
+    return twill_test_random(&scene->seed) % below;
+}
+
+static void send_letter(void *user, uint32_t to, const void *message, size_t bytes, bool last)
+{
+    struct simulated_rank *rank = user;
+    struct scene_of_ranks *scene = rank->scene;
+    (void)last;
+    if (rank->dead || scene->queued == MOST_QUEUED)
+        return;
+    struct letter *letter = &scene->queue[scene->queued++];
+    *letter = (struct letter){rank->number, to, bytes, malloc(bytes)};
+    memcpy(letter->message, message, bytes);
+    if (rank->sends_left > 0 && --rank->sends_left == 0)
+        rank->dead = true;
+}
+
+static void deliver_letter(struct scene_of_ranks *scene)
+{
+    if (scene->queued == 0)
+        return;
+    size_t which = draw(scene, scene->queued);
+    struct letter letter = scene->queue[which];
+    struct simulated_rank *to = &scene->rank[letter.to];
+    bool again = draw(scene, 16) == 0, lost = draw(scene, 8) == 0;
+    if (!again)
+        scene->queue[which] = scene->queue[--scene->queued];
+    if (!lost && !to->dead && !to->silent && !scene->rank[letter.from].silent)
+        twill_consensus_receive(to->consensus, letter.from, letter.message, letter.bytes);
+    if (!again)
+        free(letter.message);
+}
+
+/* Enter the next agreement, or leave the present one if it is decided. */
+static void step_rank(struct scene_of_ranks *scene, struct simulated_rank *rank)
+{
+    const struct twill_decision *decision = twill_consensus_decision(rank->consensus);
+    if (rank->dead || rank->silent)
+        return;
+    if (rank->consensus->instance == rank->left && rank->left < AGREEMENTS) {
+        uint64_t flags = ~(draw(scene, 2) << rank->number);
+        rank->flags[rank->left + 1] = flags;
+        twill_consensus_enter(rank->consensus, flags, 10 * rank->left + rank->number % 2, 0);
+    } else if (decision != NULL && twill_rank_set_has(decision->set, rank->number)) {
+        rank->left = AGREEMENTS; /* the others go on without it */
+    } else if (decision != NULL && rank->consensus->instance == rank->left + 1) {
+        struct twill_decision *kept = malloc(twill_decision_bytes(scene->size));
+        memcpy(kept, decision, twill_decision_bytes(scene->size));
+        rank->decision[++rank->left] = kept;
+    } else {
+        twill_consensus_tick(rank->consensus);
+    }
+}
+
+/* Notify a rank of a failure, if there is one that it does not know. */
+static void notice_failure(struct scene_of_ranks *scene, struct simulated_rank *rank)
+{
+    uint32_t r = (uint32_t)draw(scene, scene->size);
+    struct simulated_rank *other = &scene->rank[r];
+    if (rank->dead || rank->silent || other == rank || rank->noticed[r] ||
+        (!other->dead && !other->silent))
+        return;
+    rank->noticed[r] = other->dead;
+    twill_consensus_fail(rank->consensus, r, !other->dead);
+}
+
+static bool is_over(const struct scene_of_ranks *scene)
+{
+    for (uint32_t r = 0; r < scene->size; r++)
+        if (!scene->rank[r].dead && scene->rank[r].left < AGREEMENTS)
+            return false;
+    return true;
+}
+
+static void run_scene(struct scene_of_ranks *scene)
+{
+    for (size_t step = 0; step < MOST_STEPS && !is_over(scene); step++) {
+        struct simulated_rank *rank = &scene->rank[draw(scene, scene->size)];
+        uint64_t what = draw(scene, 64);
+        if (what < 40)
+            deliver_letter(scene);
+        else if (what < 56)
+            step_rank(scene, rank);
+        else if (what < 62)
+            notice_failure(scene, rank);
+        else if (rank->silent && draw(scene, 20) == 0)
+            rank->silent = false; /* it wakes up */
+    }
+}
+
+static bool is_in(const struct twill_decision *decision, uint32_t rank)
+{
+    return twill_rank_set_has(decision->set, rank);
+}
+
+/* All that left with permission to go on left with the same decision, also those that died later;
+ * and it is right: the failed ranks had failed, the others' flags are in it. */
+static void check_decisions(const struct scene_of_ranks *scene, uint32_t agreement)
+{
+    const struct twill_decision *first = NULL;
+    for (uint32_t r = 0; r < scene->size; r++) {
+        const struct twill_decision *own = scene->rank[r].decision[agreement];
+        if (own == NULL || own->refused)
+            continue;
+        first = first == NULL ? own : first;
+        assert_memory_equal(own, first, twill_decision_bytes(scene->size));
+        assert_true((own->flags & ~scene->rank[r].flags[agreement]) == 0 || is_in(own, r));
+    }
+    for (uint32_t r = 0; first != NULL && r < scene->size; r++)
+        if (is_in(first, r) && !scene->partition)
+            assert_true(scene->rank[r].dead);
+    uint64_t least = 10 * (uint64_t)(agreement - 1);
+    if (first != NULL) {
+        assert_in_range(first->least, least, least + 1);
+        assert_in_range(first->most, first->least, least + 1);
+    }
+}
+
+/* Kill some ranks: at once, or at a later message. One rank at least lives. */
+static void choose_deaths(struct scene_of_ranks *scene)
+{
+    uint64_t deaths = draw(scene, scene->size);
+    for (uint64_t i = 0; i < deaths; i++)
+        scene->rank[draw(scene, scene->size)].sends_left = 1 + (unsigned)draw(scene, 60);
+    scene->rank[draw(scene, scene->size)].sends_left = 0;
+}
+
+static void run_seed(uint64_t seed, bool partition)
+{
+    struct scene_of_ranks *scene = calloc(1, sizeof(*scene));
+    scene->seed = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    scene->size = 1 + (uint32_t)draw(scene, MOST_RANKS);
+    scene->partition = partition;
+    for (uint32_t r = 0; r < scene->size; r++) {
+        struct simulated_rank *rank = &scene->rank[r];
+        rank->scene = scene;
+        rank->number = r;
+        rank->consensus = twill_consensus_open(scene->size, r, NULL, send_letter, rank);
+        assert_non_null(rank->consensus);
+    }
+    if (partition)
+        scene->rank[draw(scene, scene->size)].silent = true;
+    else
+        choose_deaths(scene);
+    run_scene(scene);
+    for (uint32_t a = 1; a <= AGREEMENTS; a++)
+        check_decisions(scene, a);
+    if (!is_over(scene))
+        fail_msg("seed %llu: not all survivors have left", (unsigned long long)seed);
+    for (uint32_t r = 0; r < scene->size; r++) {
+        twill_consensus_close(scene->rank[r].consensus);
+        for (uint32_t a = 1; a <= AGREEMENTS; a++)
+            free(scene->rank[r].decision[a]);
+    }
+    for (size_t i = 0; i < scene->queued; i++)
+        free(scene->queue[i].message);
+    free(scene);
+}
+
+static void test_deaths(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 3000; seed++)
+        run_seed(seed, false);
+}
+
+static void test_silence(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 3000; seed++)
+        run_seed(seed, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_deaths),
+        cmocka_unit_test(test_silence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
