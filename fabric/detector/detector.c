@@ -62,8 +62,10 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
     detector->taken = calloc(size, sizeof(*detector->taken));
     detector->caller = calloc(detector->capacity, sizeof(*detector->caller));
     detector->polls = calloc(detector->capacity, sizeof(*detector->polls));
+    detector->out = calloc(1, twill_notice_body_bytes(TWILL_NOTICE_DATA(size)));
+    detector->in = calloc(1, sizeof(*detector->in) + TWILL_NOTICE_DATA(size));
     if (!detector->link || !detector->place || !detector->taken || !detector->caller ||
-        !detector->polls)
+        !detector->polls || !detector->out || !detector->in)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                           "rank %d: failure detector: no memory for %zu ranks", detector->rank,
                           size);
@@ -114,6 +116,8 @@ void twill_detector_close(struct twill_detector *detector)
     free(detector->taken);
     free(detector->caller);
     free(detector->polls);
+    free(detector->out);
+    free(detector->in);
     twill_hosts_opening_end(detector);
     twill_hosts_close(&detector->hosts);
     twill_secret_wipe(detector, sizeof(*detector));
@@ -282,23 +286,24 @@ void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host)
 }
 
 /* Build the header of the notification as the next frame of a link. */
-static void seal(struct twill_detector_link *link, const struct twill_notice_body *body)
+static void seal(struct twill_detector_link *link, const struct twill_notice_body *body,
+                 size_t bytes)
 {
-    twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NOTICE, 0, body, sizeof(*body), NULL);
+    twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NOTICE, 0, body, bytes, NULL);
 }
 
 /* Progress the notification of one peer. */
-static void notify_one(struct twill_detector *detector, uint32_t peer,
-                       const struct twill_notice_body *body)
+static void notify_one(struct twill_detector *detector, uint32_t peer, size_t bytes)
 {
     struct twill_detector_link *link = &detector->link[peer];
+    const struct twill_notice_body *body = detector->out;
     if (link->state != LINK_OPEN)
         step_link(detector, peer);
     if (link->state == LINK_OPEN) {
         if (link->done == 0)
-            seal(link, body);
+            seal(link, body, bytes);
         enum twill_wire_moved outcome =
-            twill_wire_write(link->fd, &link->header, body, sizeof(*body), &link->done);
+            twill_wire_write(link->fd, &link->header, body, bytes, &link->done);
         link->session.sent -= link->done == 0; /* nothing sent: reuse the sequence number */
         if (outcome == TWILL_WIRE_GONE)
             link_lose(link);
@@ -313,8 +318,7 @@ static void notify_one(struct twill_detector *detector, uint32_t peer,
 }
 
 /* Progress as many peers as fit. Returns false when all are notified; fills polls for the wait. */
-static bool notify_some(struct twill_detector *detector, const struct twill_notice_body *body,
-                        size_t *waiting)
+static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
 {
     size_t active = 0;
     bool left = false;
@@ -329,7 +333,7 @@ static bool notify_some(struct twill_detector *detector, const struct twill_noti
             continue;
         }
         link->temporary = link->temporary || fresh;
-        notify_one(detector, r, body);
+        notify_one(detector, r, bytes);
         active += link->temporary && link->fd >= 0;
         left = left || !link->notified;
         if (!link->notified && link->fd >= 0)
@@ -338,29 +342,34 @@ static bool notify_some(struct twill_detector *detector, const struct twill_noti
     return left;
 }
 
-static void fill_notice(struct twill_notice_body *body, const struct twill_notice *notice)
+/* Build the body of a notification in detector->out. Returns its bytes. */
+static size_t fill_notice(struct twill_detector *detector, const struct twill_notice *notice)
 {
+    struct twill_notice_body *body = detector->out;
+    size_t data = twill_min(notice->bytes, TWILL_NOTICE_DATA(detector->size));
     memset(body, 0, sizeof(*body));
     body->comm = notice->comm;
     body->status = notice->status;
     snprintf(body->message, sizeof(body->message), "%s", notice->message);
     memcpy(body->state, notice->state, sizeof(body->state));
+    if (data > 0)
+        memcpy(body->data, notice->data, data);
+    return twill_notice_body_bytes(data);
 }
 
 void twill_detector_send(struct twill_detector *detector, uint32_t peer,
                          const struct twill_notice *notice)
 {
     struct twill_detector_link *link = &detector->link[peer];
-    struct twill_notice_body body;
     size_t done = 0;
     if (peer == (uint32_t)detector->rank)
         return;
     step_link(detector, peer);
     if (link->state != LINK_OPEN)
         return;
-    fill_notice(&body, notice);
-    seal(link, &body);
-    if (twill_wire_write(link->fd, &link->header, &body, sizeof(body), &done) == TWILL_WIRE_DONE)
+    size_t bytes = fill_notice(detector, notice);
+    seal(link, detector->out, bytes);
+    if (twill_wire_write(link->fd, &link->header, detector->out, bytes, &done) == TWILL_WIRE_DONE)
         return;
     link->session.sent -= done == 0;
     if (done > 0) /* the stream cannot continue after a partial frame */
@@ -371,9 +380,7 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
                            const uint32_t *ranks, size_t count, uint64_t patience_ns)
 {
     uint64_t deadline = twill_wire_deadline(patience_ns);
-    struct twill_notice_body body;
-    size_t waiting;
-    fill_notice(&body, notice);
+    size_t waiting, bytes = fill_notice(detector, notice);
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
         detector->link[r].notified = true;
         detector->link[r].temporary = false;
@@ -383,7 +390,7 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
         detector->link[ranks[i]].notified = ranks[i] == (uint32_t)detector->rank ||
                                             detector->link[ranks[i]].state == LINK_DEAD ||
                                             twill_hosts_is(detector, ranks[i], HOST_LOST);
-    while (notify_some(detector, &body, &waiting) && twill_now() < deadline)
+    while (notify_some(detector, bytes, &waiting) && twill_now() < deadline)
         (void)twill_wire_poll(detector->polls, waiting,
                               twill_min(deadline, twill_wire_deadline(NOTIFY_TURN_NS)));
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++)

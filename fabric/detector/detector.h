@@ -24,7 +24,10 @@ struct twill_notice {
     twill_status status; /* of the sender's call; TWILL_OK: no failure, it only sends its state */
     char message[320];   /* of the failure */
     uint64_t state[4];   /* of the sender; opaque to the detector */
+    const void *data;    /* more, opaque; received: valid until the next poll */
+    size_t bytes;        /* of data, at most TWILL_NOTICE_DATA(size of the job) */
 };
+#define TWILL_NOTICE_DATA(size) ((size_t)256 + (size_t)(size) / 4)
 
 /* A detector is opened in three steps around two exchanges, collective over `oob`. The caller
  * closes it also after a failure.

@@ -97,51 +97,60 @@ static enum twill_wire_moved authenticate(struct twill_detector *detector, size_
     return outcome;
 }
 
-/* Peek at the next frame of caller i: DONE if it is complete and authentic. ended: no more data
- * will arrive. */
+/* Peek at the next frame of caller i, into detector->in: DONE if it is complete and authentic.
+ * ended: no more data will arrive. */
 static enum twill_wire_moved peek(struct twill_detector *detector, size_t i, bool ended,
-                                  struct twill_notice_frame *frame, enum twill_fault *fault)
+                                  enum twill_fault *fault)
 {
     struct twill_caller *caller = &detector->caller[i];
-    ssize_t n = recv(caller->fd, frame, sizeof(*frame), MSG_PEEK | MSG_DONTWAIT);
+    struct twill_notice_frame *frame = detector->in;
+    size_t most = twill_notice_body_bytes(TWILL_NOTICE_DATA(detector->size));
+    ssize_t n = recv(caller->fd, frame, sizeof(frame->header) + most, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return TWILL_WIRE_LATER;
     if (n <= 0)
         return TWILL_WIRE_GONE;
-    if ((size_t)n < sizeof(*frame))
+    bool whole = (size_t)n >= sizeof(*frame); /* no body is shorter; the length is not verified */
+    if (!whole ||
+        (frame->header.length <= most && (size_t)n - sizeof(frame->header) < frame->header.length))
         return ended ? TWILL_WIRE_GONE : TWILL_WIRE_LATER;
     *fault = twill_wire_check(&caller->session, &frame->header);
-    if (*fault == TWILL_FAULT_NONE && frame->header.kind != TWILL_WIRE_NOTICE)
+    if (*fault == TWILL_FAULT_NONE &&
+        (frame->header.kind != TWILL_WIRE_NOTICE || frame->header.length < sizeof(frame->body)))
         *fault = TWILL_FAULT_MALFORMED;
-    else if (*fault == TWILL_FAULT_NONE && frame->header.length != sizeof(frame->body))
+    else if (*fault == TWILL_FAULT_NONE && frame->header.length > most)
         *fault = TWILL_FAULT_OVERSIZED;
     else if (*fault == TWILL_FAULT_NONE && !twill_wire_is_body(&frame->header, &frame->body))
         *fault = TWILL_FAULT_KEY;
     return *fault == TWILL_FAULT_NONE ? TWILL_WIRE_DONE : TWILL_WIRE_GONE;
 }
 
-static void take_notice(struct twill_notice *notice, const struct twill_caller *caller,
-                        struct twill_notice_frame *frame)
+/* Remove the frame in detector->in from the connection. */
+static void take_notice(struct twill_detector *detector, struct twill_notice *notice,
+                        const struct twill_caller *caller)
 {
+    struct twill_notice_frame *frame = detector->in;
     struct twill_notice_body *body = &frame->body;
-    size_t done = 0;
-    while (twill_wire_read(caller->fd, frame, sizeof(*frame), &done) == TWILL_WIRE_LATER)
+    size_t done = 0, bytes = (size_t)frame->header.length;
+    while (twill_wire_read(caller->fd, frame, sizeof(frame->header) + bytes, &done) ==
+           TWILL_WIRE_LATER)
         continue; /* interrupted by a signal: the frame has arrived */
     notice->from = (uint32_t)caller->rank;
     notice->comm = body->comm;
-    notice->status = body->status <= 0 && body->status >= TWILL_ERR_INTERNAL
+    notice->status = body->status <= 0 && body->status >= TWILL_STATUS_LOWEST
                          ? (twill_status)body->status
                          : TWILL_ERR_INTERNAL;
     body->message[sizeof(body->message) - 1] = '\0';
     memcpy(notice->message, body->message, sizeof(notice->message));
     memcpy(notice->state, body->state, sizeof(notice->state));
+    notice->data = body->data;
+    notice->bytes = bytes - sizeof(*body);
 }
 
 /* Receive from caller i. GONE: its connection was closed. DONE: *notice is set. */
 static enum twill_wire_moved receive_from(struct twill_detector *detector, size_t i,
                                           struct twill_notice *notice)
 {
-    struct twill_notice_frame frame;
     enum twill_fault fault = TWILL_FAULT_NONE;
     bool ended = (detector->polls[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
     if (detector->caller[i].rank < 0) {
@@ -149,9 +158,9 @@ static enum twill_wire_moved receive_from(struct twill_detector *detector, size_
         if (moved != TWILL_WIRE_DONE)
             return moved;
     }
-    enum twill_wire_moved outcome = peek(detector, i, ended, &frame, &fault);
+    enum twill_wire_moved outcome = peek(detector, i, ended, &fault);
     if (outcome == TWILL_WIRE_DONE)
-        take_notice(notice, &detector->caller[i], &frame);
+        take_notice(detector, notice, &detector->caller[i]);
     else if (outcome == TWILL_WIRE_GONE)
         drop_caller(detector, i, fault);
     return outcome;

@@ -57,12 +57,19 @@ struct twill_notice_body {
     int32_t status;
     char message[sizeof(((struct twill_notice *)0)->message)];
     uint64_t state[TWILL_ARRAY_LENGTH(((struct twill_notice *)0)->state)];
+    unsigned char data[];
 };
 
 struct twill_notice_frame {
     struct twill_wire_header header;
     struct twill_notice_body body;
 };
+
+/* Return the bytes of a body with `data` bytes of data. */
+static inline size_t twill_notice_body_bytes(size_t data)
+{
+    return sizeof(struct twill_notice_body) + data;
+}
 
 /* What a rank knows of a host. */
 enum twill_host_state {
@@ -103,6 +110,8 @@ struct twill_detector {
     struct pollfd *polls;                 /* [capacity] */
     struct twill_handshake handshake[TWILL_DETECTOR_HANDSHAKES];
     struct twill_hosts hosts;
+    struct twill_notice_body *out;          /* being sent, with space for the most data */
+    struct twill_notice_frame *in;          /* being received, with as much */
     struct twill_listen_address own;        /* sent to the others */
     struct twill_detector_opening *opening; /* detector_hosts.c; until it is concluded */
 };
