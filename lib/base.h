@@ -65,6 +65,9 @@ void twill_error_prefix(struct twill_error *error, const char *format, ...) TWIL
 twill_status twill_error_pass(struct twill_error *error, twill_status status, const char *file,
                               int line);
 
+/* The lowest value of twill_status. */
+#define TWILL_STATUS_LOWEST TWILL_ERR_EXCLUDED
+
 /* Record a failure and evaluate to its status:
  * return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "memfd_create: %s", strerror(errno)); */
 #define TWILL_FAIL(error, status, ...)                                                             \

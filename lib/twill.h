@@ -59,7 +59,9 @@ typedef enum twill_status {
     TWILL_ERR_BROKEN = -10,      /**< the communicator failed earlier */
     TWILL_ERR_FORKED = -11,      /**< used in a child process after fork() */
     TWILL_ERR_UNSUPPORTED = -12, /**< not built in, or not available on this machine */
-    TWILL_ERR_INTERNAL = -13     /**< a bug in twill; please report the message */
+    TWILL_ERR_INTERNAL = -13,    /**< a bug in twill; please report the message */
+    TWILL_ERR_REVOKED = -14,     /**< twill_comm_revoke() has ended the communicator */
+    TWILL_ERR_EXCLUDED = -15     /**< the other ranks go on without this one, which was silent */
 } twill_status;
 
 /** \brief Element types. Reductions of 8- and 16-bit floats accumulate in 32 bits on the whole path
@@ -292,8 +294,7 @@ TWILL_API twill_status twill_allgatherv(twill_comm *comm, const void *src, void 
  *  rank r. In place: dst is this rank's shard of src; the other shards keep their contents. */
 TWILL_API twill_status twill_reduce_scatter(twill_comm *comm, const void *src, void *dst,
                                             size_t count, twill_type type, twill_op op);
-/** \brief Like twill_reduce_scatter(), with contiguous shards of counts[r] elements. counts must be
- *  the same on all ranks. */
+/** \brief Like twill_reduce_scatter(), with shards of counts[r] elements, the same on all ranks. */
 TWILL_API twill_status twill_reduce_scatterv(twill_comm *comm, const void *src, void *dst,
                                              const size_t *counts, twill_type type, twill_op op);
 /** \brief Copy src of rank r to shard r of dst on the root. Other ranks' dst may be NULL. In place:

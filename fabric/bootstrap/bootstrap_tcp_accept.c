@@ -231,6 +231,21 @@ static twill_status check_exited(struct rendezvous *m, struct twill_error *error
                                     exited.how);
 }
 
+/* Fail if a rank has died before it joined. */
+static twill_status check_ended(const struct rendezvous *m, uint64_t *wake,
+                                struct twill_error *error)
+{
+    struct twill_bootstrap_tcp *tcp = m->tcp;
+    const struct twill_job *job = tcp->job;
+    if (job->has_ended == NULL)
+        return TWILL_OK;
+    *wake = twill_min(*wake, twill_wire_deadline(TWILL_JOB_ENDED_NS));
+    for (uint32_t r = 1; r < (uint32_t)tcp->oob.size; r++)
+        if (tcp->peer[r].fd < 0 && job->has_ended(job->user, r))
+            return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_PEER, "rank %u has ended", r);
+    return TWILL_OK;
+}
+
 /* Sleep until an event on any connection, or until `wake`. */
 static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_error *error)
 {
@@ -291,6 +306,7 @@ static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *er
     uint64_t wake = m->deadline;
     char who[128], rejected[200];
     TWILL_TRY(error, check_waiting(m, &wake, error));
+    TWILL_TRY(error, check_ended(m, &wake, error));
     if (twill_now() >= m->deadline) {
         twill_bootstrap_tcp_list(tcp, is_absent, who, sizeof(who));
         twill_rejected_text(&tcp->oob.rejected, rejected, sizeof(rejected));

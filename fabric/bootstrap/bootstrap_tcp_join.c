@@ -25,6 +25,14 @@ struct search {
     struct twill_launcher_exited exited;
 };
 
+/* Note the end of rank 0 as if twillrun had reported it. */
+static bool root_has_ended(struct search *s)
+{
+    s->exited.rank = 0;
+    snprintf(s->exited.how, sizeof(s->exited.how), "has ended");
+    return true;
+}
+
 /* Wait for the connection `fd` and for a notice of twillrun. After a notice, wait slack_ns at most,
  * the time in which rank 0's own failure message arrives. LATER: nothing came in time. */
 static enum twill_wire_moved wait_here(struct search *s, int fd, short events, uint64_t until,
@@ -33,10 +41,15 @@ static enum twill_wire_moved wait_here(struct search *s, int fd, short events, u
     while (!s->notified) {
         struct pollfd both[2] = {{.fd = fd, .events = events},
                                  {.fd = s->tcp->launcher, .events = POLLIN}};
-        int n = twill_wire_poll(both, 2, until);
-        if (n <= 0 || both[0].revents != 0)
+        const struct twill_job *job = s->tcp->job;
+        uint64_t turn = job->has_ended != NULL ? twill_wire_deadline(TWILL_JOB_ENDED_NS) : until;
+        int n = twill_wire_poll(both, 2, twill_min(turn, until));
+        if (n < 0 || both[0].revents != 0 || (n == 0 && twill_now() >= until))
             return n < 0 ? TWILL_WIRE_GONE : n == 0 ? TWILL_WIRE_LATER : TWILL_WIRE_DONE;
-        s->notified = twill_bootstrap_tcp_exited(s->tcp, &s->exited);
+        if (n > 0)
+            s->notified = twill_bootstrap_tcp_exited(s->tcp, &s->exited);
+        else if (job->has_ended != NULL && job->has_ended(job->user, 0))
+            s->notified = root_has_ended(s);
     }
     return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
 }
@@ -63,7 +76,9 @@ static int try_address(struct search *s, const struct twill_bootstrap_address *a
     if (why == 0)
         return one.fd;
     snprintf(s->last, sizeof(s->last), "connect: %s", strerror(why));
-    s->until = UINT64_MAX; /* the process that had the port has ended */
+    /* The process that had the port has ended; or rank 0, which listened before, has given up. */
+    bool given_up = s->tcp->job->has_ended != NULL && why == ECONNREFUSED;
+    s->until = given_up ? 0 : UINT64_MAX;
     close(one.fd);
     return -1;
 }
@@ -79,7 +94,7 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
         !twill_wire_is_body(header, text))
         text[0] = '\0';
     twill_text_plain(text, strlen(text));
-    twill_status status = header->argument < 0 && header->argument >= TWILL_ERR_INTERNAL
+    twill_status status = header->argument < 0 && header->argument >= TWILL_STATUS_LOWEST
                               ? (twill_status)header->argument
                               : TWILL_ERR_BOOTSTRAP;
     return TWILL_FAIL(error, status, "rank %d: rank 0 %s: %s", tcp->oob.rank,

@@ -24,7 +24,12 @@ struct twill_job {
     const char *source; /* what named the host: "MASTER_ADDR" */
     bool guessed;       /* the host is the first of a list: rank 0's as a rule only */
     char how[160];      /* copied to struct twill_oob */
+    /* Report whether a rank has died; called every TWILL_JOB_ENDED_NS. NULL: not known. If it is
+     * known, rank 0 listens before any other rank looks for it. */
+    bool (*has_ended)(void *user, uint32_t rank);
+    void *user;
 };
+#define TWILL_JOB_ENDED_NS UINT64_C(20000000)
 
 /* Return the value of a launcher's variable; NULL if it is not set or empty. */
 const char *twill_launch_variable(const struct twill_bootstrap_params *params, const char *name);

@@ -268,6 +268,11 @@ bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
     return detector->link[peer].state == LINK_DEAD || twill_hosts_is(detector, peer, HOST_LOST);
 }
 
+const char *twill_detector_address(const struct twill_detector *detector, uint32_t peer)
+{
+    return detector->place[peer].address;
+}
+
 const char *twill_detector_lost_host(const struct twill_detector *detector, uint32_t peer)
 {
     return twill_hosts_is(detector, peer, HOST_LOST) ? detector->place[peer].address : NULL;

@@ -52,12 +52,16 @@ twill_status twill_detector_connect(struct twill_detector *detector, const struc
                                     const uint32_t *host, struct twill_agreement *agreement,
                                     struct twill_error *error);
 twill_status twill_detector_conclude(struct twill_detector *detector, struct twill_error *error);
+/* Conclude a detector of ranks that are all on one host, in place of connect and conclude. */
+void twill_detector_conclude_alone(struct twill_detector *detector);
 /* Describe the result of twill_detector_conclude(). Returns the number of missing connections. */
 size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes);
 
 /* Report whether the peer is dead. Never blocks; the first calls start a connection. False while in
  * doubt. */
 bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer);
+/* Return the address at which a peer's host is reached. Constant once the detector is concluded. */
+const char *twill_detector_address(const struct twill_detector *detector, uint32_t peer);
 /* Return the address of a dead peer's host if the whole host stopped answering; else NULL. */
 const char *twill_detector_lost_host(const struct twill_detector *detector, uint32_t peer);
 /* Notify ranks[0 .. count-1] except this one; blocks for at most `patience_ns` in all. */

@@ -417,6 +417,13 @@ twill_status twill_detector_connect(struct twill_detector *detector, const struc
     return TWILL_OK;
 }
 
+void twill_detector_conclude_alone(struct twill_detector *detector)
+{
+    for (int r = 0; r < detector->size; r++)
+        detector->place[r].address[sizeof(detector->place[r].address) - 1] = '\0';
+    twill_hosts_opening_end(detector);
+}
+
 twill_status twill_detector_conclude(struct twill_detector *detector, struct twill_error *error)
 {
     struct twill_detector_opening *o = detector->opening;

@@ -248,6 +248,18 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
     twill_node_ring_doorbells(node);
 }
 
+/* Sequentially consistent, as is the load: of two ranks that shut out each other, at least one sees
+ * it before it goes on. */
+void twill_node_exclude(struct twill_node *node, uint32_t l)
+{
+    atomic_store(&node->area[l]->abort.excluded, 1);
+}
+
+bool twill_node_is_excluded(const struct twill_node *node)
+{
+    return atomic_load(&node->area[node->me]->abort.excluded) != 0;
+}
+
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence)
 {
     for (uint32_t l = 0; l < node->size; l++) {

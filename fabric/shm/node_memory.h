@@ -101,6 +101,7 @@ struct twill_doorbell_line {
 /* The failure of a communicator, as one rank reports it. */
 struct twill_abort_line {
     _Atomic uint32_t set;
+    _Atomic uint32_t excluded; /* set by other ranks: they go on without the owner */
     int32_t status;
     uint32_t from;
     uint64_t sequence; /* of the failed call: earlier ones may still succeed */
@@ -112,7 +113,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000006)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000007)
 
 /* Whose area it is, for readers outside the job (node_view.h). */
 #define TWILL_PROGRAM_TEXT 64
@@ -329,5 +330,9 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
                       uint64_t sequence, const char *message);
 /* Return a local rank that has published a failure of a call up to this one, or UINT32_MAX. */
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence);
+/* Shut out local rank l, which is silent: the others go on without it. */
+void twill_node_exclude(struct twill_node *node, uint32_t l);
+/* Report whether this rank has been shut out. */
+bool twill_node_is_excluded(const struct twill_node *node);
 
 #endif

@@ -8,7 +8,8 @@
 #include "lib/base.h"
 
 /* Values of the first word of a context or communicator. TWILL_TORN: two threads used the
- * communicator at once. Any value but LIVE and TORN: the object has ended. */
+ * communicator at once, or it was revoked: the thread that holds it is to break it. Any value but
+ * LIVE and TORN: the object has ended. */
 #define TWILL_GONE 0u
 #define TWILL_LIVE 0x7477696cu
 #define TWILL_TORN 0x7477696du

@@ -22,8 +22,10 @@ const char *twill_strerror(twill_status status)
         "used after fork",
         "not supported",
         "internal error",
+        "communicator revoked",
+        "excluded by the other ranks",
     };
-    _Static_assert(TWILL_ARRAY_LENGTH(messages) == 1 - TWILL_ERR_INTERNAL, "a message for each");
+    _Static_assert(TWILL_ARRAY_LENGTH(messages) == 1 - TWILL_STATUS_LOWEST, "a message for each");
     size_t index = (size_t)-status;
     return status <= 0 && index < TWILL_ARRAY_LENGTH(messages) ? messages[index] : "unknown status";
 }

@@ -4,6 +4,7 @@
 #include "lib/api/group.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
+#include "lib/health/recovery.h"
 #include "lib/trace/metrics.h"
 #include "lib/trace/timeline.h"
 #include "lib/trace/trace_calls.h"
@@ -122,6 +123,7 @@ void twill_comm_close(struct twill_comm *comm)
     atomic_store_explicit(&comm->live, TWILL_GONE, memory_order_relaxed);
     struct twill_context *context = comm->context;
     twill_metrics_write(context);
+    twill_agree_close(comm);
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_split_close(comm);

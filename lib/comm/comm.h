@@ -99,6 +99,7 @@ struct twill_comm_health {
         uint32_t rank;    /* the rank that the reporter waits for */
     } * reported;         /* [size] from ranks of other nodes */
     uint64_t failed_call; /* number of the earlier call that has failed; 0: the current one */
+    struct twill_recovery *recovery; /* lib/health/agree.c: NULL: there was no agreement */
 };
 
 /* Settings of a communicator, and what it has learnt about waiting. */
@@ -177,6 +178,11 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
+/* lib/comm/split.c. Make a communicator of ranks[0 .. lent->size-1] of comm by an exchange
+ * function. Does not hold comm, which other threads may use: reads only what never changes. */
+twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
+                                  const uint32_t *ranks, const twill_bootstrap *lent,
+                                  struct twill_error *error);
 /* lib/comm/comm_transports.c. The transport between nodes is chosen once, with the context's own
  * communicator, which has all ranks. */
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
@@ -371,6 +377,11 @@ void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notic
                        uint64_t patience_ns);
 /* Has a rank's process ended, or destroyed its context? Returns false while in doubt. */
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
+bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer); /* holds detector_lock */
+/* Deliver what the detector has received, for all communicators. The caller holds detector_lock. */
+void twill_context_receive_notices(struct twill_context *context);
+/* Return the rank in this communicator of a rank of the job, or UINT32_MAX. */
+uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job);
 /* Describe a rank that is dead: it has ended, or its host does not answer. Returns text. */
 #define TWILL_DEATH_TEXT 160
 const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,

@@ -7,6 +7,7 @@
 #include "lib/config/log.h"
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
+#include "lib/health/recovery.h"
 #include "lib/trace/timeline.h"
 
 #include <stdio.h>
@@ -248,15 +249,6 @@ static twill_status compare_ranks(struct twill_context *context, struct job_open
     return label_nodes(context, job->all);
 }
 
-/* Report whether there are several nodes, whether or not their ranks can share memory. */
-static bool has_several_labels(const struct twill_context *context)
-{
-    bool several = false;
-    for (int r = 1; r < context->job.oob->size; r++)
-        several = several || context->job.label[r] != context->job.label[0];
-    return several;
-}
-
 static twill_status open_job(struct twill_context *context)
 {
     struct twill_error *error = &context->error;
@@ -268,9 +260,7 @@ static twill_status open_job(struct twill_context *context)
         status = compare_ranks(context, &job);
     if (status == TWILL_OK) {
         status = twill_heap_attach(context, &job.opening, job.heap, &agreement);
-        twill_status detects = TWILL_OK;
-        if (has_several_labels(context))
-            detects = twill_context_offer_detector(context, &agreement);
+        twill_status detects = twill_context_offer_detector(context, &agreement);
         status = twill_agreement_exchange(&agreement, status != TWILL_OK ? status : detects, error);
     }
     if (status == TWILL_OK)
@@ -417,8 +407,7 @@ static twill_status create_context(struct twill_context *context, const twill_bo
     TWILL_TRY(error, open_bootstrap(context, bootstrap));
     TWILL_TRY(error, open_job(context));
     TWILL_TRY(error, twill_levels_open(context, context->job.level));
-    if (context->job.world.nodes > 1)
-        TWILL_TRY(error, twill_context_conclude_detector(context));
+    TWILL_TRY(error, twill_context_conclude_detector(context));
     note_machine(context);
     TWILL_TRY(error, twill_context_agree_tuning(context, context->selection.all_tuned));
     twill_levels_log_world(context);
@@ -469,6 +458,7 @@ void twill_context_destroy(twill_context *context)
     twill_shm_region_close(region);
     twill_preloaded_close(&context->memory.preloaded);
     twill_detector_close(context->health.detector);
+    twill_agree_close_context(context);
     if (context->memory.user != NULL)
         twill_memory_close(context->memory.user);
     if (context->memory.library != NULL)

@@ -73,9 +73,10 @@ struct twill_context_transports {
 };
 
 struct twill_context_health {
-    struct twill_detector *detector;  /* NULL on one node; under detector_lock */
-    pthread_mutex_t detector_lock;    /* taken before context->lock */
-    struct twill_timed_out timed_out; /* under context->lock */
+    struct twill_detector *detector;       /* under detector_lock */
+    pthread_mutex_t detector_lock;         /* taken before context->lock */
+    struct twill_timed_out timed_out;      /* under context->lock */
+    struct twill_departed_comms *departed; /* lib/health/agree.c; under detector_lock */
 };
 
 /* What algorithms are selected by. */
@@ -186,9 +187,9 @@ void twill_context_note_nics(struct twill_context *context);
  * lib/comm/comm_transports.c */
 void twill_context_preview(struct twill_context *context);
 
-/* lib/health/notification.c. Open the failure detector: offer it, to be exchanged with others, when
- * it is clear that there are several nodes, and conclude when the nodes are known. Conclude is
- * collective over the job: one exchange, or two if it was not offered. */
+/* lib/health/notification.c. Open the failure detector: offer it, to be exchanged with others, and
+ * conclude when the nodes are known. Conclude is collective over the job, one exchange, if there
+ * are several. */
 twill_status twill_context_offer_detector(struct twill_context *context,
                                           struct twill_agreement *agreement);
 twill_status twill_context_conclude_detector(struct twill_context *context);

@@ -298,15 +298,13 @@ twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int co
 
 /* --- by the caller's exchange function ------------------------------------------------------- */
 
-/* Does not hold comm, which other threads may use: reads only what never changes. */
-static twill_status create_over(struct twill_comm **made, const struct twill_comm *comm,
-                                const struct rank_list *named, twill_exchange_fn exchange,
-                                void *user, struct twill_error *error)
+twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
+                                  const uint32_t *ranks, const twill_bootstrap *lent,
+                                  struct twill_error *error)
 {
     struct twill_oob *oob;
-    twill_bootstrap lent = {(int)named->self, (int)named->size, exchange, user};
-    TWILL_TRY(error, twill_oob_lend(&oob, comm->context->job.oob, &lent, error));
-    TWILL_TRY(error, make_by(made, comm, oob, named->rank, error));
+    TWILL_TRY(error, twill_oob_lend(&oob, comm->context->job.oob, lent, error));
+    TWILL_TRY(error, make_by(made, comm, oob, ranks, error));
     twill_oob_lend_seal(oob);
     return TWILL_OK;
 }
@@ -325,8 +323,9 @@ twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int cou
                                            "this process was forked after the context was created")
                           : made == NULL ? TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "made is NULL")
                                          : ranks_read(comm, &named, count, ranks, &error);
+    twill_bootstrap lent = {(int)named.self, (int)named.size, exchange, user};
     if (status == TWILL_OK)
-        status = create_over(made, comm, &named, exchange, user, &error);
+        status = twill_comm_make_over(made, comm, named.rank, &lent, &error);
     free(named.rank);
     if (status != TWILL_OK)
         (void)TWILL_FAIL(&whole, status, "%s: twill_comm_create_over: %s",

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exclusive use of a communicator, by one call or by a thread that advances it. A call waits for
  * the latter, which is short. A second call at the same time is refused before it touches anything,
- * and the communicator fails on all ranks, because they no longer agree on its calls. */
+ * and the communicator fails on all ranks, because they no longer agree on its calls. Revocation by
+ * any thread ends a communicator in the same way. */
 #include "lib/exec/progress.h"
+#include "lib/twill_recover.h"
 
 #include <sched.h>
 
@@ -14,10 +16,12 @@ static twill_status refuse_claim(struct twill_comm *comm, const char *call, cons
     char rank[TWILL_RANK_TEXT];
     uint32_t live = TWILL_LIVE;
     twill_context_lock(comm->context);
-    (void)TWILL_FAIL(&comm->claim.refused, TWILL_ERR_ARGUMENT,
-                     "%s: %s on communicator %u while %s is under way on it, in another thread or "
-                     "around this call: a communicator belongs to one thread at a time",
-                     twill_comm_rank_text(comm, comm->rank, rank), call, comm->number, inside);
+    if (atomic_load(&comm->live) == TWILL_LIVE)
+        (void)TWILL_FAIL(
+            &comm->claim.refused, TWILL_ERR_ARGUMENT,
+            "%s: %s on communicator %u while %s is under way on it, in another thread or "
+            "around this call: a communicator belongs to one thread at a time",
+            twill_comm_rank_text(comm, comm->rank, rank), call, comm->number, inside);
     twill_context_unlock(comm->context);
     (void)atomic_compare_exchange_strong(&comm->live, &live, TWILL_TORN);
     return TWILL_ERR_ARGUMENT;
@@ -30,6 +34,16 @@ twill_status twill_comm_torn(struct twill_comm *comm)
         return TWILL_OK;
     comm->error = comm->claim.refused;
     return comm->error.status;
+}
+
+/* Break a communicator that is torn. */
+static void fail_torn(struct twill_comm *comm)
+{
+    twill_status torn = twill_comm_torn(comm);
+    if (torn == TWILL_OK)
+        return;
+    (void)twill_comm_fail(comm, torn);
+    comm->broken = true; /* twill_comm_fail() leaves a communicator of one rank as it is */
 }
 
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
@@ -48,10 +62,32 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
         else
             sched_yield();
     }
-    twill_status torn = twill_comm_torn(comm);
-    if (torn != TWILL_OK) {
-        (void)twill_comm_fail(comm, torn);
-        comm->broken = true; /* twill_comm_fail() leaves a communicator of one rank as it is */
+    fail_torn(comm);
+    return TWILL_OK;
+}
+
+twill_status twill_comm_revoke(twill_comm *comm)
+{
+    const char *expected = NULL;
+    char rank[TWILL_RANK_TEXT];
+    uint32_t live = TWILL_LIVE;
+    if (!twill_comm_is_live(comm))
+        return TWILL_ERR_ARGUMENT;
+    if (twill_context_is_forked(comm->context))
+        return TWILL_ERR_FORKED;
+    twill_context_lock(comm->context);
+    if (atomic_load(&comm->live) == TWILL_LIVE)
+        (void)TWILL_FAIL(&comm->claim.refused, TWILL_ERR_REVOKED,
+                         "%s: twill_comm_revoke: this rank has revoked communicator %u",
+                         twill_comm_rank_text(comm, comm->rank, rank), comm->number);
+    (void)atomic_compare_exchange_strong(&comm->live, &live, TWILL_TORN);
+    twill_context_unlock(comm->context);
+    /* A thread that is in a call finds that while it waits; else this one breaks it. */
+    if (atomic_compare_exchange_strong(&comm->claim.held, &expected, "twill_comm_revoke")) {
+        fail_torn(comm);
+        twill_comm_release(comm);
+    } else {
+        twill_node_wake(comm->node, comm->local);
     }
     return TWILL_OK;
 }

@@ -15,7 +15,8 @@ module twill_base
     integer(c_int), parameter, public :: twill_ok = 0, twill_err_argument = -1, twill_err_config = -2, &
         twill_err_memory = -3, twill_err_system = -4, twill_err_bootstrap = -5, twill_err_fabric = -6, &
         twill_err_timeout = -7, twill_err_peer = -8, twill_err_mismatch = -9, twill_err_broken = -10, &
-        twill_err_forked = -11, twill_err_unsupported = -12, twill_err_internal = -13
+        twill_err_forked = -11, twill_err_unsupported = -12, twill_err_internal = -13, &
+        twill_err_revoked = -14, twill_err_excluded = -15
     integer(c_int), parameter, public :: twill_f32 = 0, twill_f64 = 1, twill_i32 = 2, twill_i64 = 3, &
         twill_f16 = 4, twill_bf16 = 5, twill_i8 = 6, twill_u8 = 7, twill_i16 = 8, twill_u16 = 9, &
         twill_u32 = 10, twill_u64 = 11, twill_f8e4m3 = 12, twill_f8e5m2 = 13

@@ -195,7 +195,7 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     struct twill_error own = comm->error;
     uint64_t deadline = twill_now() + EXPLAIN_NS;
     bool differs = status == TWILL_ERR_MISMATCH && !comm->health.notified;
-    bool waits = comm->context->health.detector != NULL &&
+    bool waits = comm->context->job.world.nodes > 1 &&
                  (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
     twill_error_clear(&comm->error);
     if (waits && differs)
@@ -232,12 +232,13 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
               twill_strerror(status), comm->error.message);
     twill_trace_failure(comm, status,
                         comm->health.notified ? comm->health.notice.from : comm->rank);
-    uint64_t sequence =
-        comm->health.failed_call > 0 ? comm->health.failed_call : comm->issue.sequence;
+    uint64_t sequence = status == TWILL_ERR_REVOKED    ? 0 /* whatever call others are in */
+                        : comm->health.failed_call > 0 ? comm->health.failed_call
+                                                       : comm->issue.sequence;
     twill_node_abort(comm->node, status,
                      comm->health.notified ? comm->health.notice.from : comm->rank, sequence,
                      comm->health.notified ? comm->health.notice.message : comm->error.message);
-    if (comm->context->health.detector != NULL && !comm->health.notified) {
+    if (comm->context->job.world.nodes > 1 && !comm->health.notified) {
         struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = status};
         notice.state[0] = sequence;
         snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,

@@ -4,7 +4,7 @@
  * story.
  */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/comm.h"
+#include "lib/health/recovery.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,14 +32,12 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
     struct twill_agreement agreement = {.oob = context->job.oob};
     struct twill_detector *detector = context->health.detector;
     char text[160];
-    twill_status status = TWILL_OK;
-    if (detector == NULL) { /* ranks of a host could not share memory */
-        status = twill_context_offer_detector(context, &agreement);
-        TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
-        detector = context->health.detector;
+    if (context->job.world.nodes == 1) {
+        twill_detector_conclude_alone(detector);
+        return TWILL_OK;
     }
-    status = twill_detector_connect(detector, context->job.oob, context->job.world.node, &agreement,
-                                    error);
+    twill_status status = twill_detector_connect(detector, context->job.oob,
+                                                 context->job.world.node, &agreement, error);
     TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
     TWILL_TRY(error, twill_detector_conclude(detector, error));
     size_t missing = twill_detector_describe(detector, text, sizeof(text));
@@ -100,7 +98,7 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
     uint32_t missing = twill_comm_missing(comm, ranks[0]);
     comm->health.reported[comm->rank] = (struct twill_wait_report){comm->issue.sequence, missing};
     twill_node_wait_for(comm->node, missing);
-    for (unsigned i = 0; i < n && comm->context->health.detector != NULL; i++)
+    for (unsigned i = 0; i < n; i++)
         if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
             send_position(comm, ranks[i], missing, 0);
 }
@@ -132,8 +130,7 @@ static void record_failure(struct twill_comm *comm, const struct twill_notice *n
     comm->health.notice = *notice;
 }
 
-/* Return the rank in this communicator of a rank of the job, or UINT32_MAX. */
-static uint32_t comm_rank_of(const struct twill_comm *comm, uint32_t job)
+uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
 {
     if (job < comm->world->size && comm->job[job] == job)
         return job;
@@ -153,7 +150,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
     for (size_t i = 0; i < context->comms.opened; i++) {
         struct twill_comm *comm = context->comms.open[i];
         uint32_t from =
-            comm->number == notice->comm ? comm_rank_of(comm, notice->from) : UINT32_MAX;
+            comm->number == notice->comm ? twill_comm_rank_of(comm, notice->from) : UINT32_MAX;
         if (from == UINT32_MAX)
             continue;
         struct twill_mailbox *mailbox = &comm->health.mailbox;
@@ -168,15 +165,24 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
     twill_context_unlock(context);
 }
 
+void twill_context_receive_notices(struct twill_context *context)
+{
+    struct twill_notice notice;
+    while (twill_detector_poll(context->health.detector, &notice))
+        if (notice.bytes > 0)
+            twill_agree_receive(context, &notice);
+        else
+            deliver_notice(context, &notice);
+}
+
 /* Deliver everything that the detector has received, for all communicators of the context; then
  * handle this one's mailbox. */
 static twill_status poll_detector(struct twill_comm *comm)
 {
-    struct twill_notice notice, report[TWILL_MAILBOX_REPORTS];
+    struct twill_notice report[TWILL_MAILBOX_REPORTS];
     struct twill_context *context = comm->context;
     pthread_mutex_lock(&context->health.detector_lock);
-    while (twill_detector_poll(context->health.detector, &notice))
-        deliver_notice(context, &notice);
+    twill_context_receive_notices(context);
     pthread_mutex_unlock(&context->health.detector_lock);
     twill_context_lock(context);
     struct twill_mailbox *mailbox = &comm->health.mailbox;
@@ -201,14 +207,17 @@ void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notic
     pthread_mutex_unlock(&comm->context->health.detector_lock);
 }
 
-bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
+bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] == comm->world->node[comm->rank])
         return twill_shm_region_owner_dead(comm->node->region, peer);
-    if (comm->context->health.detector == NULL)
-        return false;
+    return twill_detector_is_dead(comm->context->health.detector, comm->job[peer]);
+}
+
+bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
+{
     pthread_mutex_lock(&comm->context->health.detector_lock);
-    bool dead = twill_detector_is_dead(comm->context->health.detector, comm->job[peer]);
+    bool dead = twill_comm_is_dead_locked(comm, peer);
     pthread_mutex_unlock(&comm->context->health.detector_lock);
     return dead;
 }
@@ -217,8 +226,7 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT])
 {
     struct twill_context *context = comm->context;
-    bool remote = comm->world->node[peer] != comm->world->node[comm->rank] &&
-                  context->health.detector != NULL;
+    bool remote = comm->world->node[peer] != comm->world->node[comm->rank];
     const char *host = NULL;
     char rank[TWILL_RANK_TEXT];
     (void)twill_comm_rank_text(comm, peer, rank);
@@ -245,8 +253,7 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
         notice.state[0] = line->sequence;
         record_failure(comm, &notice);
     }
-    if (comm->context->health.detector != NULL)
-        TWILL_TRY(&comm->error, poll_detector(comm));
+    TWILL_TRY(&comm->error, poll_detector(comm));
     char rank[TWILL_RANK_TEXT];
     if (comm->health.notified && comm->health.notice.state[0] <= until)
         return TWILL_COMM_FAIL(comm, comm->health.notice.status, "reported by %s: %s",

@@ -18,7 +18,7 @@
 #define MOST_QUEUED 4000
 #define MOST_STEPS  200000
 
-struct letter {
+struct queued_message {
     uint32_t from, to;
     size_t bytes;
     unsigned char *message;
@@ -40,7 +40,7 @@ struct scene_of_ranks {
     uint32_t size;
     bool partition; /* a silent rank hears nothing, and others nothing of it */
     struct simulated_rank rank[MOST_RANKS];
-    struct letter queue[MOST_QUEUED];
+    struct queued_message queue[MOST_QUEUED];
     size_t queued;
 };
 
@@ -56,8 +56,8 @@ static void send_letter(void *user, uint32_t to, const void *message, size_t byt
     (void)last;
     if (rank->dead || scene->queued == MOST_QUEUED)
         return;
-    struct letter *letter = &scene->queue[scene->queued++];
-    *letter = (struct letter){rank->number, to, bytes, malloc(bytes)};
+    struct queued_message *letter = &scene->queue[scene->queued++];
+    *letter = (struct queued_message){rank->number, to, bytes, malloc(bytes)};
     memcpy(letter->message, message, bytes);
     if (rank->sends_left > 0 && --rank->sends_left == 0)
         rank->dead = true;
@@ -68,7 +68,7 @@ static void deliver_letter(struct scene_of_ranks *scene)
     if (scene->queued == 0)
         return;
     size_t which = draw(scene, scene->queued);
-    struct letter letter = scene->queue[which];
+    struct queued_message letter = scene->queue[which];
     struct simulated_rank *to = &scene->rank[letter.to];
     bool again = draw(scene, 16) == 0, lost = draw(scene, 8) == 0;
     if (!again)

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Public calls for going on after ranks have failed: twill_recover.h. twill_comm_revoke() is in
+ * lib/exec/claim.c. */
+#include "lib/health/recovery.h"
+#include "lib/twill_recover.h"
+
+/* Hold a communicator for an agreement. It may be broken, but nothing may be under way on it. */
+static twill_status begin_agreement(struct twill_comm *comm, const void *result, const char *call)
+{
+    TWILL_TRY(NULL, twill_comm_acquire(comm, call));
+    twill_status status = TWILL_OK;
+    if (twill_context_is_forked(comm->context))
+        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_FORKED,
+                                     "this process was forked after the context was created");
+    else if (result == NULL)
+        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "the result's address is NULL");
+    else if (atomic_load_explicit(&comm->claim.pending, memory_order_acquire) > 0)
+        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on it is under way");
+    if (status != TWILL_OK)
+        twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_comm_agree(twill_comm *comm, uint64_t *flags)
+{
+    TWILL_TRY(NULL, begin_agreement(comm, flags, "twill_comm_agree"));
+    const struct twill_decision *decision;
+    twill_status status = twill_agree(comm, *flags, 0, &decision);
+    if (status == TWILL_OK)
+        *flags = decision->flags;
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_comm_shrink(twill_comm **smaller, twill_comm *comm)
+{
+    if (smaller != NULL)
+        *smaller = NULL;
+    TWILL_TRY(NULL, begin_agreement(comm, smaller, "twill_comm_shrink"));
+    twill_status status = twill_shrink(smaller, comm);
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_comm_outcome(const twill_comm *comm, twill_outcome *outcome)
+{
+    if (!twill_comm_is_live(comm) || outcome == NULL)
+        return TWILL_ERR_ARGUMENT;
+    const struct twill_decision *decision = twill_agree_last(comm);
+    if (decision == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *outcome = (twill_outcome){.complete = decision->least, .complete_some = decision->most};
+    for (uint32_t r = 0; r < comm->world->size; r++)
+        outcome->failed += twill_rank_set_has(decision->set, r);
+    outcome->survivors = (int)comm->world->size - outcome->failed;
+    return TWILL_OK;
+}
+
+int twill_comm_failed_rank(const twill_comm *comm, int index)
+{
+    const struct twill_decision *decision =
+        twill_comm_is_live(comm) && index >= 0 ? twill_agree_last(comm) : NULL;
+    for (uint32_t r = 0; decision != NULL && r < comm->world->size; r++)
+        if (twill_rank_set_has(decision->set, r) && index-- == 0)
+            return (int)r;
+    return -1;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recovery of a communicator of which ranks have failed: agreement among the survivors, and what is
+ * built on it. The public calls are in lib/twill_recover.h. */
+#ifndef TWILL_RECOVERY_H
+#define TWILL_RECOVERY_H
+
+#include "lib/comm/comm.h"
+#include "lib/health/consensus.h"
+
+/* Agree among the ranks that live. flags: this rank's; port: see struct twill_decision. The caller
+ * holds the communicator, which may be broken. *decision is valid until the next agreement. Returns
+ * TWILL_ERR_EXCLUDED, TWILL_ERR_PEER if too few ranks remain, TWILL_ERR_MEMORY. */
+twill_status twill_agree(struct twill_comm *comm, uint64_t flags, uint32_t port,
+                         const struct twill_decision **decision);
+/* Set the sentence of a recovery that has failed, which replaces that of an earlier failure, and
+ * return the status. Use the macro. */
+twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, const char *file,
+                                 int line, const char *format, ...) TWILL_PRINTF(5, 6);
+#define TWILL_RECOVERY_FAIL(comm, status, ...)                                                     \
+    twill_recovery_fail((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
+/* Handle a notice with data. The caller holds detector_lock. */
+void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice);
+/* A communicator ends: keep its last decision for ranks that ask for it later. */
+void twill_agree_close(struct twill_comm *comm);
+void twill_agree_close_context(struct twill_context *context);
+/* Make a communicator of the survivors of one that the caller holds, broken or not. */
+twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm);
+/* Return the last decision, or NULL. */
+const struct twill_decision *twill_agree_last(const struct twill_comm *comm);
+
+#endif

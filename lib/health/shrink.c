@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a communicator of the survivors: agree who they are, let the lowest of them serve a
+ * rendezvous for the rest (fabric/bootstrap), make the communicator over that, and agree whether
+ * all have it. If another rank has failed meanwhile, that agreement is the first of the next
+ * attempt. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "lib/exec/progress.h"
+#include "lib/health/recovery.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ATTEMPTS      4u                    /* without a further failed rank */
+#define RENDEZVOUS_NS UINT64_C(10000000000) /* at most, for all survivors to meet */
+
+static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
+                                                         .name = "survivors"};
+
+/* One attempt to make the communicator. */
+struct attempt {
+    struct twill_comm *comm;
+    struct twill_comm *made; /* or NULL */
+    int listener;            /* of the rendezvous, in case this rank serves it */
+    uint16_t port;
+    uint32_t size, self; /* survivors, and this rank among them */
+    uint32_t *rank;      /* [size] */
+    uint64_t *failed;    /* set of the ranks that `made` is without */
+    struct twill_error error;
+};
+
+/* Listen where the others would find this rank. */
+static twill_status listen_for_survivors(struct attempt *a)
+{
+    struct twill_comm *comm = a->comm;
+    struct sockaddr_storage address;
+    struct twill_endpoint endpoint;
+    socklen_t length;
+    a->port = 1; /* one rank needs none */
+    if (comm->world->size == 1)
+        return TWILL_OK;
+    const char *text =
+        twill_detector_address(comm->context->health.detector, comm->job[comm->rank]);
+    if (!twill_endpoint_address(text, 0, &address, &length))
+        return TWILL_FAIL(&a->error, TWILL_ERR_INTERNAL, "%s is not an address", text);
+    a->listener = twill_socket_listen((struct sockaddr *)&address, length, (int)comm->world->size);
+    if (a->listener < 0 || !twill_socket_name(a->listener, false, &endpoint))
+        return TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "cannot listen on %s: %s", text,
+                          strerror(errno));
+    a->port = endpoint.port;
+    return TWILL_OK;
+}
+
+static void stop_listening(struct attempt *a)
+{
+    if (a->listener >= 0)
+        close(a->listener);
+    a->listener = -1;
+}
+
+static int exchange_by_tcp(void *user, const void *mine, void *all, size_t bytes)
+{
+    struct twill_error error = {0};
+    return twill_oob_allgather(user, mine, all, bytes, &error);
+}
+
+static bool has_ended(void *user, uint32_t rank)
+{
+    const struct attempt *a = user;
+    return twill_comm_is_dead(a->comm, a->rank[rank]);
+}
+
+/* Describe the rendezvous of the survivors, whose port has been agreed on. */
+static void describe_rendezvous(struct attempt *a, const struct twill_decision *decision,
+                                struct twill_job *job)
+{
+    struct twill_comm *comm = a->comm;
+    *job = (struct twill_job){.rank = (int)a->self,
+                              .size = (int)a->size,
+                              .port = (uint16_t)decision->port,
+                              .key = comm->context->job.oob->secret,
+                              .has_key = true,
+                              .listener = a->self == 0 ? a->listener : -1,
+                              .source = "rank",
+                              .has_ended = has_ended,
+                              .user = a};
+    snprintf(job->hosts, sizeof(job->hosts), "%s",
+             twill_detector_address(comm->context->health.detector, comm->job[a->rank[0]]));
+    snprintf(job->how, sizeof(job->how), "survivors of communicator %u", comm->number);
+    if (a->self == 0)
+        a->listener = -1; /* the bootstrap closes it */
+}
+
+/* Make the communicator of the survivors that were agreed on. */
+static twill_status make_smaller(struct attempt *a, const struct twill_decision *decision)
+{
+    struct twill_bootstrap_params params = {
+        .timeout_ns = twill_min(a->comm->tuning.timeout_ns, RENDEZVOUS_NS)};
+    struct twill_oob *oob = NULL;
+    struct twill_job job;
+    if (decision->by != a->rank[0] || decision->port == 0)
+        return TWILL_FAIL(&a->error, TWILL_ERR_PEER, "rank %u, which would have served, has failed",
+                          decision->by);
+    describe_rendezvous(a, decision, &job);
+    twill_status status = twill_bootstrap_tcp_open(&oob, &survivors_ops, &job, &params, &a->error);
+    twill_secret_wipe(&job, sizeof(job));
+    TWILL_TRY(&a->error, status);
+    twill_bootstrap lent = {(int)a->self, (int)a->size, exchange_by_tcp, oob};
+    status = twill_comm_make_over(&a->made, a->comm, a->rank, &lent, &a->error);
+    twill_oob_close(oob);
+    return status;
+}
+
+static void find_survivors(struct attempt *a, const struct twill_decision *decision)
+{
+    a->size = 0;
+    for (uint32_t r = 0; r < a->comm->world->size; r++) {
+        if (twill_rank_set_has(decision->set, r))
+            continue;
+        a->self = r == a->comm->rank ? a->size : a->self;
+        a->rank[a->size++] = r;
+    }
+    memcpy(a->failed, decision->set,
+           twill_consensus_words(a->comm->world->size) * sizeof(*a->failed));
+}
+
+/* Give up what an attempt has made; the other survivors do the same. */
+static void drop_made(struct attempt *a)
+{
+    if (a->made == NULL)
+        return;
+    twill_context_remove(a->comm->context, a->made);
+    twill_comm_close(a->made);
+    a->made = NULL;
+}
+
+static bool same_failed(const struct attempt *a, const struct twill_decision *decision)
+{
+    return memcmp(a->failed, decision->set,
+                  twill_consensus_words(a->comm->world->size) * sizeof(*a->failed)) == 0;
+}
+
+static twill_status shrink_by(struct attempt *a)
+{
+    for (unsigned unchanged = 0;; unchanged++) {
+        const struct twill_decision *decision;
+        stop_listening(a);
+        TWILL_TRY(&a->error, listen_for_survivors(a));
+        twill_status status = twill_agree(a->comm, a->made != NULL, a->port, &decision);
+        if (status != TWILL_OK) {
+            a->error = a->comm->error;
+            return status;
+        }
+        if (decision->flags != 0 && same_failed(a, decision))
+            return TWILL_OK;
+        drop_made(a);
+        if (!same_failed(a, decision))
+            unchanged = 0;
+        else if (unchanged >= ATTEMPTS)
+            return a->error.status != TWILL_OK
+                       ? a->error.status
+                       : TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "another rank could not do it");
+        find_survivors(a, decision);
+        twill_error_clear(&a->error);
+        (void)make_smaller(a, decision);
+    }
+}
+
+twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm)
+{
+    size_t words = twill_consensus_words(comm->world->size);
+    struct attempt a = {.comm = comm, .listener = -1};
+    a.rank = calloc(comm->world->size, sizeof(*a.rank));
+    a.failed = calloc(words, sizeof(*a.failed));
+    twill_status status = a.rank == NULL || a.failed == NULL
+                              ? TWILL_FAIL(&a.error, TWILL_ERR_MEMORY, "out of memory")
+                              : shrink_by(&a);
+    stop_listening(&a);
+    free(a.rank);
+    free(a.failed);
+    if (status != TWILL_OK) {
+        drop_made(&a);
+        (void)TWILL_RECOVERY_FAIL(comm, status, "%s", a.error.message);
+        return status;
+    }
+    a.made->owns_context = comm->owns_context;
+    comm->owns_context = false;
+    *smaller = a.made;
+    return TWILL_OK;
+}

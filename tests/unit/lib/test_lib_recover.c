@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Going on after failures: revocation, agreement, and the communicator of the survivors
+ * (lib/twill_recover.h). Ranks are threads where none dies, else processes. */
+#include "lib/comm/comm.h"
+#include "lib/twill_recover.h"
+#include "tests/support/ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { COUNT = 1000 };
+
+/* What one rank of a test has. */
+struct recovering {
+    twill_context *context;
+    twill_comm *comm;
+};
+
+static bool connect_ends(struct recovering *ends, twill_bootstrap *bootstrap, const char *nodes,
+                         const char *timeout)
+{
+    const char *const settings[] = {timeout, "TWILL_PROVIDER=tcp", NULL};
+    return twill_test_connect(&ends->context, &ends->comm, bootstrap, nodes, NULL, settings);
+}
+
+static void leave_ends(struct recovering *ends)
+{
+    twill_comm_leave(ends->comm);
+    twill_context_destroy(ends->context);
+}
+
+static bool sum_is(twill_comm *comm, float *buffer, float expected)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        buffer[i] = 1;
+    twill_status status = twill_allreduce(comm, buffer, buffer, COUNT, TWILL_F32, TWILL_SUM);
+    return twill_test_note(status == TWILL_OK && buffer[0] == expected &&
+                               buffer[COUNT - 1] == expected,
+                           __FILE__, __LINE__, "sum %g instead of %g: %s", (double)buffer[0],
+                           (double)expected, twill_comm_message(comm));
+}
+
+/* --- revocation ------------------------------------------------------------------------------ */
+
+enum blocked_in { IN_ALLREDUCE, IN_WAIT, IN_DUP, IN_RECV, NOT_BLOCKED };
+
+/* Rank 0 does not make the call that the others block in. */
+static twill_status block(twill_comm *comm, enum blocked_in where)
+{
+    float buffer[4] = {0};
+    twill_request *request = NULL;
+    twill_comm *made = NULL;
+    twill_status status;
+    switch (where) {
+    case IN_ALLREDUCE:
+        return twill_allreduce(comm, buffer, buffer, 4, TWILL_F32, TWILL_SUM);
+    case IN_WAIT:
+        status = twill_allreduce_start(comm, buffer, buffer, 4, TWILL_F32, TWILL_SUM, &request);
+        return status != TWILL_OK ? status : twill_wait(&request);
+    case IN_DUP:
+        return twill_comm_dup(&made, comm);
+    case IN_RECV:
+        return twill_recv(comm, buffer, 4, TWILL_F32, 0);
+    case NOT_BLOCKED:
+        break;
+    }
+    return twill_barrier(comm);
+}
+
+/* A second thread of rank 1 revokes while its first is blocked, or rank 0 does. */
+struct revocation {
+    enum blocked_in where;
+    const char *nodes;
+    bool by_blocked;
+};
+
+static void *revoke_soon(void *comm)
+{
+    usleep(20000);
+    (void)twill_comm_revoke(comm);
+    return NULL;
+}
+
+static void revoked_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct revocation *test = user;
+    struct recovering ends = {NULL, NULL};
+    float buffer[4] = {0};
+    pthread_t thread;
+    (void)size;
+    TWILL_CHECK(connect_ends(&ends, bootstrap, test->nodes, TWILL_TEST_PATIENT));
+    bool threaded = test->by_blocked && rank == 1;
+    if (threaded)
+        TWILL_CHECK(pthread_create(&thread, NULL, revoke_soon, ends.comm) == 0);
+    twill_status status;
+    if (rank != 0)
+        status = block(ends.comm, test->where);
+    else if (test->by_blocked)
+        status = twill_recv(ends.comm, buffer, 4, TWILL_F32, 2);
+    else
+        status = twill_comm_revoke(ends.comm);
+    if (threaded)
+        pthread_join(thread, NULL);
+    bool revokes = rank == 0 && !test->by_blocked;
+    TWILL_CHECK(twill_test_note(status == (revokes ? TWILL_OK : TWILL_ERR_REVOKED), __FILE__,
+                                __LINE__, "status %d: %s", status, twill_comm_message(ends.comm)));
+    TWILL_CHECK(strstr(twill_comm_message(ends.comm), "has revoked communicator") != NULL);
+    TWILL_CHECK(twill_barrier(ends.comm) == TWILL_ERR_BROKEN);
+    TWILL_CHECK(twill_comm_revoke(ends.comm) == TWILL_OK); /* again */
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    leave_ends(&ends);
+}
+
+static void test_revocation(void **state)
+{
+    (void)state;
+    static const struct revocation tests[] = {
+        {IN_ALLREDUCE, "3", false}, {IN_WAIT, "3", false},   {IN_DUP, "3", false},
+        {IN_RECV, "3", false},      {IN_WAIT, "2+1", true},  {IN_DUP, "3x1", false},
+        {IN_ALLREDUCE, "3", true},  {IN_RECV, "1+2", false},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++)
+        twill_test_run_ranks(3, revoked_rank, (void *)(uintptr_t)&tests[i]);
+}
+
+/* --- agreement and shrinking without failures ------------------------------------------------- */
+
+static void agreeing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct recovering ends = {NULL, NULL};
+    float buffer[COUNT];
+    twill_outcome outcome;
+    TWILL_CHECK(connect_ends(&ends, bootstrap, user, TWILL_TEST_PATIENT));
+    TWILL_CHECK(twill_comm_outcome(ends.comm, &outcome) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(sum_is(ends.comm, buffer, (float)size));
+    for (uint64_t round = 0; round < 5; round++) {
+        uint64_t flags = ~(UINT64_C(1) << ((uint64_t)rank + round));
+        TWILL_CHECK(twill_comm_agree(ends.comm, &flags) == TWILL_OK);
+        for (int r = 0; r < size; r++)
+            TWILL_CHECK((flags >> ((uint64_t)r + round) & 1) == 0);
+        TWILL_CHECK((flags >> 40) == UINT64_MAX >> 40);
+    }
+    TWILL_CHECK(twill_comm_outcome(ends.comm, &outcome) == TWILL_OK);
+    TWILL_CHECK(outcome.failed == 0 && outcome.survivors == size);
+    TWILL_CHECK(outcome.complete == 1 && outcome.complete_some == 1);
+    TWILL_CHECK(twill_comm_failed_rank(ends.comm, 0) == -1);
+    if (rank == size - 1)
+        TWILL_CHECK(twill_comm_revoke(ends.comm) == TWILL_OK);
+    twill_comm *same = NULL;
+    TWILL_CHECK(twill_test_note(twill_comm_shrink(&same, ends.comm) == TWILL_OK, __FILE__, __LINE__,
+                                "%s", twill_comm_message(ends.comm)));
+    twill_comm_leave(ends.comm);
+    ends.comm = same;
+    TWILL_CHECK(twill_comm_size(same) == size && twill_comm_rank(same) == rank);
+    TWILL_CHECK(sum_is(same, buffer, (float)size));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    leave_ends(&ends);
+}
+
+static void test_agreement(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, agreeing_rank, "1");
+    twill_test_run_ranks(4, agreeing_rank, "4");
+    twill_test_run_ranks(4, agreeing_rank, "2x2");
+    twill_test_run_ranks(5, agreeing_rank, "1+3+1");
+}
+
+static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct recovering ends = {NULL, NULL};
+    float buffer[4] = {0};
+    uint64_t flags = 0;
+    twill_request *request = NULL;
+    twill_comm *made = NULL;
+    (void)size;
+    TWILL_CHECK(connect_ends(&ends, bootstrap, user, TWILL_TEST_PATIENT));
+    TWILL_CHECK(twill_comm_revoke(NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_agree(NULL, &flags) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_agree(ends.comm, NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_shrink(NULL, ends.comm) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_outcome(ends.comm, NULL) == TWILL_ERR_ARGUMENT);
+    if (rank == 1) /* rank 0's request is under way until then */
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    TWILL_CHECK(twill_allreduce_start(ends.comm, buffer, buffer, 4, TWILL_F32, TWILL_SUM,
+                                      &request) == TWILL_OK);
+    if (rank == 0) {
+        TWILL_CHECK(twill_comm_shrink(&made, ends.comm) == TWILL_ERR_ARGUMENT && made == NULL);
+        TWILL_CHECK(strstr(twill_comm_message(ends.comm), "under way") != NULL);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    }
+    TWILL_CHECK(twill_wait(&request) == TWILL_OK);
+    leave_ends(&ends);
+}
+
+static void test_bad_calls(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, bad_calls, "2");
+}
+
+/* --- ranks that die -------------------------------------------------------------------------- */
+
+struct deaths {
+    const char *nodes;
+    int ranks;
+    int first, second; /* ranks that die; second: while the others shrink, or -1 */
+    unsigned delay_us; /* of the second, from its call on */
+};
+
+/* Die of SIGALRM, somewhere in the next calls. */
+static void die_after(unsigned us)
+{
+    struct itimerval timer = {.it_value = {.tv_usec = us > 0 ? (suseconds_t)us : 1}};
+    (void)setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static bool has_failed_rank(const twill_comm *comm, int rank)
+{
+    for (int i = 0, failed; (failed = twill_comm_failed_rank(comm, i)) >= 0; i++)
+        if (failed == rank)
+            return true;
+    return false;
+}
+
+/* Shrink until a sum over the survivors is right. */
+static void survive(struct recovering *ends, const struct deaths *test, int rank, float *buffer)
+{
+    int expected = test->ranks - 1 - (test->second >= 0);
+    for (;;) {
+        twill_comm *smaller = NULL;
+        if (rank == test->second)
+            die_after(test->delay_us);
+        TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, ends->comm) == TWILL_OK, __FILE__,
+                                    __LINE__, "%s", twill_comm_message(ends->comm)));
+        if (twill_comm_size(ends->comm) == test->ranks)
+            TWILL_CHECK(has_failed_rank(ends->comm, test->first));
+        twill_comm_leave(ends->comm);
+        ends->comm = smaller;
+        for (size_t i = 0; i < COUNT; i++)
+            buffer[i] = 1;
+        twill_status status = twill_allreduce(smaller, buffer, buffer, COUNT, TWILL_F32, TWILL_SUM);
+        if (rank == test->second)
+            pause();
+        if (status != TWILL_OK)
+            continue;
+        TWILL_CHECK(buffer[0] == (float)twill_comm_size(smaller));
+        if (twill_comm_size(smaller) == expected)
+            return;
+    }
+}
+
+static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct deaths *test = user;
+    struct recovering ends = {NULL, NULL};
+    float *buffer;
+    if (rank == test->first || rank == test->second)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(connect_ends(&ends, bootstrap, test->nodes, TWILL_TEST_PATIENT));
+    TWILL_CHECK(twill_alloc(ends.context, (void **)&buffer, COUNT * sizeof(*buffer)) == TWILL_OK);
+    TWILL_CHECK(sum_is(ends.comm, buffer, (float)size));
+    if (rank == test->first)
+        _exit(1);
+    twill_status status = TWILL_OK;
+    while (status == TWILL_OK)
+        status = twill_allreduce(ends.comm, buffer, buffer, COUNT, TWILL_F32, TWILL_MAX);
+    TWILL_CHECK(status == TWILL_ERR_PEER);
+    survive(&ends, test, rank, buffer);
+    twill_free(ends.context, buffer);
+    leave_ends(&ends);
+}
+
+static void test_deaths(void **state)
+{
+    (void)state;
+    static const struct deaths tests[] = {
+        {"3", 3, 0, -1, 0},     {"3", 3, 2, -1, 0},     {"2x2", 4, 0, -1, 0},
+        {"1+2", 3, 0, -1, 0},   {"4", 4, 1, 0, 500},    {"4", 4, 0, 1, 3000},
+        {"2x2", 4, 2, 3, 2000}, {"2x2", 4, 1, 0, 5000}, {"4x1", 4, 3, 0, 8000},
+        {"2", 2, 0, -1, 0},     {"5", 5, 4, 0, 1},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++)
+        twill_test_run_processes(tests[i].ranks, dying_rank, (void *)(uintptr_t)&tests[i]);
+}
+
+/* --- a rank that is silent for too long --------------------------------------------------------
+ */
+
+static void silent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct recovering ends = {NULL, NULL};
+    float buffer[COUNT];
+    uint64_t flags = 1;
+    twill_comm *smaller = NULL;
+    TWILL_CHECK(connect_ends(&ends, bootstrap, user, "TWILL_TIMEOUT=1"));
+    TWILL_CHECK(sum_is(ends.comm, buffer, (float)size));
+    if (rank == 0) {
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(twill_comm_agree(ends.comm, &flags) == TWILL_ERR_EXCLUDED);
+        TWILL_CHECK(strstr(twill_comm_message(ends.comm), "go on without this one") != NULL);
+        TWILL_CHECK(twill_comm_shrink(&smaller, ends.comm) == TWILL_ERR_EXCLUDED);
+    } else {
+        TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, ends.comm) == TWILL_OK, __FILE__,
+                                    __LINE__, "%s", twill_comm_message(ends.comm)));
+        TWILL_CHECK(sum_is(smaller, buffer, (float)size - 1));
+        twill_comm_leave(ends.comm);
+        ends.comm = smaller;
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    leave_ends(&ends);
+}
+
+static void test_silence(void **state)
+{
+    (void)state;
+    twill_test_run_processes(3, silent_rank, "3");
+    twill_test_run_processes(3, silent_rank, "3x1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_revocation), cmocka_unit_test(test_agreement),
+        cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_deaths),
+        cmocka_unit_test(test_silence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
