@@ -148,6 +148,8 @@ TWILL_INLINE unsigned lanes_in(__m256i v, uint32_t low, uint32_t last)
 
 #include "kernels/training_template.h"
 
-const struct twill_kernels twill_kernels_avx2 = {
-    .isa = "avx2", .supported = twill_cpu_runs_avx2, TWILL_KERNELS_MEMBERS};
+const struct twill_kernels twill_kernels_avx2 = {.isa = "avx2",
+                                                 .supported = twill_cpu_runs_avx2,
+                                                 .crc32c = twill_crc32c_sse42,
+                                                 TWILL_KERNELS_MEMBERS};
 #endif

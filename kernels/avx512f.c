@@ -183,6 +183,8 @@ TWILL_INLINE unsigned lanes_in(__m512i v, uint32_t low, uint32_t last)
 
 #include "kernels/training_template.h"
 
-const struct twill_kernels twill_kernels_avx512f = {
-    .isa = "avx512f", .supported = twill_cpu_runs_avx512f, TWILL_KERNELS_MEMBERS};
+const struct twill_kernels twill_kernels_avx512f = {.isa = "avx512f",
+                                                    .supported = twill_cpu_runs_avx512f,
+                                                    .crc32c = twill_crc32c_sse42,
+                                                    TWILL_KERNELS_MEMBERS};
 #endif

@@ -14,6 +14,7 @@ struct features {
 };
 
 enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6 };
+enum { CHECKSUM = bit_SSE4_2 | bit_PCLMUL }; /* of crc32c_sse42.c: every CPU with AVX has them */
 
 static struct features features(void)
 {
@@ -37,13 +38,14 @@ static bool cpu_has(struct features f, unsigned leaf1_ecx, unsigned leaf7_ebx, u
 
 bool twill_cpu_runs_avx2(void)
 {
-    return cpu_has(features(), bit_AVX | bit_F16C, bit_AVX2, XCR0_AVX);
+    return cpu_has(features(), bit_AVX | bit_F16C | CHECKSUM, bit_AVX2, XCR0_AVX);
 }
 
 /* -mavx512f lets the compiler use what it implies, hence FMA, too. */
 bool twill_cpu_runs_avx512f(void)
 {
-    return cpu_has(features(), bit_AVX | bit_F16C | bit_FMA, bit_AVX2 | bit_AVX512F, XCR0_AVX512);
+    return cpu_has(features(), bit_AVX | bit_F16C | bit_FMA | CHECKSUM, bit_AVX2 | bit_AVX512F,
+                   XCR0_AVX512);
 }
 #endif
 

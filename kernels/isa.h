@@ -18,6 +18,10 @@ bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);
 
+/* Of every table: by a table of bytes (aarch64: by its CRC instructions), by SSE4.2. */
+uint32_t twill_crc32c_plain(uint32_t crc, const void *data, size_t bytes);
+uint32_t twill_crc32c_sse42(uint32_t crc, const void *data, size_t bytes);
+
 /* Elements in memory: element_f32 and so on. Integers are unsigned, so that they wrap. */
 #define TWILL_ELEMENT_FLOAT(type, bits)                    typedef TWILL_FLOAT_##bits element_##type;
 #define TWILL_ELEMENT_NARROW(type, bits)                   typedef uint##bits##_t element_##type;

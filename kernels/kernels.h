@@ -43,6 +43,9 @@ typedef void (*twill_spread_fn)(void *const *dst, unsigned ndst, const void *con
 typedef void (*twill_copy_fn)(void *dst, const void *src, size_t bytes, unsigned flags);
 /* Convert elements to f32, exact, or back, rounded; a NaN becomes the canonical one. */
 typedef void (*twill_convert_fn)(void *dst, const void *src, size_t count);
+/* Return the CRC32C (Castagnoli; RFC 3720) of the data that `crc` is of, followed by these bytes.
+ * 0: of these bytes alone. */
+typedef uint32_t (*twill_crc32c_fn)(uint32_t crc, const void *data, size_t bytes);
 
 /* The kernels of one instruction set. Constant. */
 struct twill_kernels {
@@ -53,6 +56,7 @@ struct twill_kernels {
     twill_convert_fn widen[TWILL_TYPE_COUNT];  /* to f32; NULL except for 8- and 16-bit floats */
     twill_convert_fn narrow[TWILL_TYPE_COUNT]; /* from f32; NULL except for these */
     twill_copy_fn copy;
+    twill_crc32c_fn crc32c;
     const struct twill_training_kernels *training; /* for optimizer.h and quantize.h */
 };
 

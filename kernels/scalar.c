@@ -163,5 +163,7 @@ static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
         memcpy(dst, src, bytes);
 }
 
-const struct twill_kernels twill_kernels_scalar = {
-    .isa = "scalar", .supported = twill_cpu_runs_baseline, TWILL_KERNELS_MEMBERS};
+const struct twill_kernels twill_kernels_scalar = {.isa = "scalar",
+                                                   .supported = twill_cpu_runs_baseline,
+                                                   .crc32c = twill_crc32c_plain,
+                                                   TWILL_KERNELS_MEMBERS};

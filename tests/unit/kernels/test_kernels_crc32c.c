@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CRC32C of every table: known values, every length and alignment, split in two, one bit altered.
+ */
+#include "kernels/kernels.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LONGEST 20000u
+
+/* RFC 3720, B.4, and the check value of the catalogue of parametrised CRC algorithms. */
+static void known_values(void **state)
+{
+    unsigned char zeros[32] = {0}, ones[32], up[32], down[32];
+    (void)state;
+    memset(ones, 0xff, sizeof(ones));
+    for (unsigned i = 0; i < 32; i++) {
+        up[i] = (unsigned char)i;
+        down[i] = (unsigned char)(31 - i);
+    }
+    const struct {
+        const void *data;
+        size_t bytes;
+        uint32_t crc;
+    } rows[] = {{"123456789", 9, 0xe3069283}, {zeros, 32, 0x8a9136aa}, {ones, 32, 0x62a8ab43},
+                {up, 32, 0x46dd794e},         {down, 32, 0x113fdb5c},  {"", 0, 0}};
+    const struct twill_kernels *kernels;
+    for (size_t t = 0; (kernels = twill_kernels_at(t)) != NULL; t++)
+        for (size_t i = 0; kernels->supported() && i < TWILL_ARRAY_LENGTH(rows); i++)
+            assert_int_equal(kernels->crc32c(0, rows[i].data, rows[i].bytes), rows[i].crc);
+}
+
+static uint32_t bit_by_bit(const unsigned char *data, size_t bytes)
+{
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= data[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ ((crc & 1) != 0 ? UINT32_C(0x82f63b78) : 0);
+    }
+    return ~crc;
+}
+
+static unsigned char *random_bytes(size_t bytes)
+{
+    unsigned char *data = malloc(bytes);
+    uint32_t value = 12345;
+    assert_non_null(data);
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (unsigned char)((value = value * 1664525u + 1013904223u) >> 24);
+    return data;
+}
+
+static void every_length_and_alignment(void **state)
+{
+    unsigned char *data = random_bytes(LONGEST + 8);
+    const struct twill_kernels *kernels;
+    (void)state;
+    for (size_t bytes = 0; bytes <= LONGEST; bytes += bytes < 1200 ? 1 : 997) {
+        size_t offset = bytes % 8;
+        uint32_t right = bit_by_bit(data + offset, bytes);
+        for (size_t t = 0; (kernels = twill_kernels_at(t)) != NULL; t++) {
+            if (!kernels->supported())
+                continue;
+            size_t cut = bytes / 3;
+            assert_int_equal(kernels->crc32c(0, data + offset, bytes), right);
+            uint32_t first = kernels->crc32c(0, data + offset, cut);
+            assert_int_equal(kernels->crc32c(first, data + offset + cut, bytes - cut), right);
+        }
+    }
+    free(data);
+}
+
+static void any_altered_bit_is_found(void **state)
+{
+    unsigned char *data = random_bytes(LONGEST);
+    const struct twill_kernels *kernels;
+    (void)state;
+    for (size_t t = 0; (kernels = twill_kernels_at(t)) != NULL; t++) {
+        if (!kernels->supported())
+            continue;
+        uint32_t right = kernels->crc32c(0, data, LONGEST);
+        for (size_t bit = t; bit < 8 * LONGEST; bit += 1009) {
+            data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+            assert_int_not_equal(kernels->crc32c(0, data, LONGEST), right);
+            data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        }
+    }
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_values),
+        cmocka_unit_test(every_length_and_alignment),
+        cmocka_unit_test(any_altered_bit_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
