@@ -96,6 +96,9 @@ struct twill_transport_params {
     const char *interface;                     /* TWILL_INTERFACE or the name of a rail, or NULL */
     const struct twill_topology *topology;     /* NULL: all devices are equally near */
     const struct twill_persistent *persistent; /* or NULL */
+    /* Return the CRC32C of the data that `crc` is of, followed by these bytes. NULL: there are no
+     * checksums. */
+    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes);
     struct twill_log *log;
     /* Return the text of another environment variable, NULL if it is empty: what a transport alone
      * reads. `settings` is passed to it. May be NULL: none is set. */

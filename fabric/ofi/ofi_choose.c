@@ -326,10 +326,24 @@ static bool find_better(const struct twill_transport_params *params, char *name,
     return best != UINT32_MAX;
 }
 
+/* Return whether the user asks for what only twill's tcp has. */
+static bool is_protected(const struct twill_transport_params *params)
+{
+    const char *encrypt = twill_transport_setting(params, "TWILL_ENCRYPT");
+    const char *checksum = twill_transport_setting(params, "TWILL_CHECKSUM");
+    return (encrypt != NULL && strcmp(encrypt, "1") == 0) ||
+           (checksum != NULL && strcmp(checksum, "network") == 0);
+}
+
 uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
     struct twill_error trouble = {0};
     char name[32];
+    if (is_protected(params)) {
+        snprintf(why, bytes,
+                 "libfabric has neither checksums nor encryption (TWILL_CHECKSUM, TWILL_ENCRYPT)");
+        return TWILL_PRIORITY_NONE;
+    }
     if (is_set(params->provider)) {
         bool other = strcasecmp(params->provider, "tcp") == 0;
         snprintf(why, bytes, "%s", other ? "" : "libfabric, by TWILL_PROVIDER");

@@ -23,6 +23,11 @@ static bool tcp_reaches(const struct twill_transport_params *params, uint32_t fr
 
 static uint32_t tcp_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
+    const char *what;
+    if (twill_tcp_protects(params, &what)) {
+        snprintf(why, bytes, "twill's own tcp, the one with %s", what);
+        return TWILL_PRIORITY_NAMED; /* open() refuses another TWILL_PROVIDER */
+    }
     bool named = params->provider != NULL && params->provider[0] != '\0';
     if (named && strcasecmp(params->provider, "tcp") != 0)
         return TWILL_PRIORITY_NONE;
@@ -129,17 +134,23 @@ static void tcp_close(struct twill_transport *transport)
 static twill_status set_up_tcp(struct twill_tcp *t, struct twill_error *error)
 {
     char congestion[128];
+    const char *guard = "";
     TWILL_TRY(error, twill_tcp_common_open(t, error));
     t->peers = calloc(t->size, sizeof(*t->peers));
     t->scratch = aligned_alloc(4096, TWILL_TCP_SCRATCH);
     if (t->peers == NULL || t->scratch == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u peers", t->size);
     (void)twill_tcp_congestion_text(t->common->listener, congestion, sizeof(congestion));
+    if (t->common->protection.encrypts)
+        guard = t->common->protection.aes ? "; encrypted (AES-256-GCM)"
+                                          : "; encrypted (ChaCha20-Poly1305)";
+    else if (t->common->protection.crc32c != NULL)
+        guard = "; checksums (CRC32C)";
     t->start = twill_clock_read();
     t->once = t->common->paced ? TWILL_TCP_PACED : TWILL_TCP_ONCE;
     t->base.best_message = t->common->paced ? 2 * TWILL_TCP_PACED : 0;
-    snprintf(t->description, sizeof(t->description), "twill's tcp at %s, interface %s, %s; %s",
-             t->common->at, t->common->interface, t->common->why, congestion);
+    snprintf(t->description, sizeof(t->description), "twill's tcp at %s, interface %s, %s; %s%s",
+             t->common->at, t->common->interface, t->common->why, congestion, guard);
     return TWILL_OK;
 }
 

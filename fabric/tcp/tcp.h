@@ -23,6 +23,7 @@
 #define TWILL_TCP_H
 
 #include "fabric/auth/handshake.h"
+#include "fabric/tcp/tcp_records.h"
 #include "fabric/transports.h"
 
 #include <netinet/in.h>
@@ -35,7 +36,7 @@
 #define TWILL_TCP_DIRECT   8u           /* up to this many busy lanes are tried, more use epoll */
 #define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
 #define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
-#define TWILL_TCP_WIRE     0x77740104u  /* version of the wire format */
+#define TWILL_TCP_WIRE     0x77740105u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 
@@ -70,6 +71,8 @@ struct twill_tcp_lane {
     bool readable, writable;
     uint8_t again; /* failed attempts to connect */
     int why;       /* LOST: errno */
+
+    struct twill_tcp_records *records; /* with checksums or encryption, else NULL */
 
     struct twill_transfer_queue out;
     struct twill_tcp_header out_header; /* of the first in `out` */
@@ -111,7 +114,8 @@ struct twill_tcp_address {
 struct twill_tcp_incoming {
     struct twill_tcp_incoming *next;
     int fd;
-    bool whole;     /* authenticated: its communicator and lane are known */
+    bool whole; /* authenticated: its communicator and lane are known */
+    struct twill_session session;
     uint64_t until; /* not evicted before, unless silent while descriptors are short */
     struct twill_hello hello;
 };
@@ -131,7 +135,8 @@ struct twill_tcp_common {
     uint32_t newest;              /* highest communicator number among all users so far */
     unsigned rejected;            /* connections that were rejected */
     /* Constant after creation. */
-    struct twill_secret secret;        /* of the job, for handshakes */
+    struct twill_secret secret; /* of the job, for handshakes */
+    struct twill_tcp_protection protection;
     bool paced;                        /* some rank has paced congestion control */
     uint32_t rank, size;               /* in the job */
     struct twill_tcp_address *address; /* [size] of the ranks' listeners */
@@ -202,7 +207,8 @@ twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lan
 int twill_tcp_lane_connect(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error);
 /* Use a connection that the peer has opened. */
-void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd);
+void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd,
+                           const struct twill_session *session);
 /* Close a lane's connection. at_once: reset it and discard unsent data, which the peer notices. */
 void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once);
 /* Add the lane to those that progress works on. */
@@ -219,12 +225,36 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error);
 static inline bool twill_tcp_sends(const struct twill_tcp_lane *lane)
 {
-    return lane->out.head != NULL || lane->refuses;
+    return lane->out.head != NULL || lane->refuses ||
+           (lane->records != NULL && twill_tcp_records_wait(lane->records));
 }
 static inline bool twill_tcp_receives(const struct twill_tcp_lane *lane)
 {
     return lane->in.head != NULL || lane->skip > 0;
 }
+
+/* --- tcp_protect.c: checksums and encryption -------------------------------------------------- */
+/* Return whether the user asks for what only this transport has, and for what. */
+bool twill_tcp_protects(const struct twill_transport_params *params, const char **what);
+/* Find how connections are protected, without what ranks have to agree on. */
+twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
+                                       const struct twill_transport_params *params,
+                                       struct twill_error *error);
+/* Return what this rank has, for the others; take into account what another rank has. */
+uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
+twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
+                                   uint32_t guard, struct twill_error *error);
+/* Read from a lane with records as recv() does, to be called instead of it. An error of a record
+ * fills *error and sets errno to EBADMSG. */
+ssize_t twill_tcp_protected_read(struct twill_tcp_lane *lane, void *to, size_t bytes,
+                                 struct twill_error *error);
+/* Send from a lane with records as sendmsg() does; -1 with EAGAIN: nothing was taken. */
+ssize_t twill_tcp_protected_write(struct twill_tcp_lane *lane, const struct iovec *iov, size_t n,
+                                  size_t bytes);
+/* Send what lies in records, and read acknowledgements. Returns 1 if something moved, or a status.
+ */
+int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                             struct twill_error *error);
 
 /* --- tcp_progress.c -------------------------------------------------------------------------- */
 int twill_tcp_progress(struct twill_transport *transport, struct twill_error *error);

@@ -41,6 +41,12 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
         lane->number = (uint8_t)l;
         lane->fd = -1;
         lane->rx = rx_buffers + l * RX_BYTES;
+        if (twill_tcp_protects(&t->params, NULL) &&
+            (lane->records = twill_tcp_records_new(&t->common->protection, &t->base.counters,
+                                                   peer->name)) == NULL) {
+            twill_tcp_peer_free(peer);
+            return NULL;
+        }
     }
     return peer;
 }
@@ -60,6 +66,8 @@ twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp
 
 void twill_tcp_peer_free(struct twill_tcp_peer *peer)
 {
+    for (unsigned l = 0; peer != NULL && l < TWILL_LANES; l++)
+        twill_tcp_records_free(peer->lanes[l].records);
     if (peer != NULL)
         free(peer->rx_buffers);
     free(peer);
@@ -108,8 +116,11 @@ twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct t
                       why == 0 ? "it has closed its connection" : strerror(why));
 }
 
-static void make_open(struct twill_tcp *t, struct twill_tcp_lane *lane)
+static void make_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                      const struct twill_session *session)
 {
+    if (lane->records != NULL)
+        twill_tcp_records_begin(lane->records, lane->fd, session);
     lane->state = TWILL_TCP_OPEN;
     lane->readable = lane->writable = true;
     lane->gone_out = 0;
@@ -190,7 +201,7 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct t
 
 static int greet_link(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
-    struct twill_session session; /* unused: no frame follows */
+    struct twill_session session;
     struct twill_hello *hello = hello_of(lane);
     uint8_t step = hello->step;
     enum twill_wire_moved outcome = twill_hello_move(hello, lane->fd, &session);
@@ -201,10 +212,10 @@ static int greet_link(struct twill_tcp *t, struct twill_tcp_lane *lane, struct t
         return call_again(t, lane, error);
     if (outcome == TWILL_WIRE_GONE)
         return give_up_link(lane, hello->fault == TWILL_FAULT_CLOSED ? errno : EPROTO, error);
+    make_open(t, lane, &session);
     twill_secret_wipe(&session, sizeof(session));
     twill_counter_add(&t->base.counters.header_bytes,
                       sizeof(hello->said.call) + sizeof(hello->reply));
-    make_open(t, lane);
     return 1;
 }
 
@@ -225,12 +236,13 @@ int twill_tcp_lane_connect(struct twill_tcp *t, struct twill_tcp_lane *lane,
     return greet_link(t, lane, error);
 }
 
-void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd)
+void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd,
+                           const struct twill_session *session)
 {
     if (lane->state == TWILL_TCP_WAITING)
         t->waiting--;
     lane->fd = fd;
-    make_open(t, lane);
+    make_open(t, lane, session);
 }
 
 void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once)

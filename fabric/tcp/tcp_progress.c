@@ -17,7 +17,14 @@ static bool has_work(const struct twill_tcp_lane *lane)
 {
     if (lane->state == TWILL_TCP_LOST)
         return false;
-    return lane->state != TWILL_TCP_OPEN || twill_tcp_sends(lane) || twill_tcp_receives(lane);
+    return lane->state != TWILL_TCP_OPEN || twill_tcp_sends(lane) || twill_tcp_receives(lane) ||
+           (lane->records != NULL && twill_tcp_records_kept(lane->records));
+}
+
+static bool has_bytes(const struct twill_tcp_lane *lane)
+{
+    return lane->end > lane->begin ||
+           (lane->records != NULL && twill_tcp_records_have(lane->records));
 }
 
 static int step_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, bool direct,
@@ -29,11 +36,15 @@ static int step_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, bool dire
         if (moved < 0 || lane->state != TWILL_TCP_OPEN)
             return moved;
     }
+    if (TWILL_UNLIKELY(lane->records != NULL)) {
+        TWILL_TRY(error, more = twill_tcp_protected_step(t, lane, error));
+        moved += more;
+    }
     if (twill_tcp_sends(lane) && (direct || lane->writable)) {
         TWILL_TRY(error, more = twill_tcp_send(t, lane, error));
         moved += more;
     }
-    if (twill_tcp_receives(lane) && (direct || lane->readable || lane->end > lane->begin)) {
+    if (twill_tcp_receives(lane) && (direct || lane->readable || has_bytes(lane))) {
         TWILL_TRY(error, more = twill_tcp_recv(t, lane, error));
         moved += more;
     }

@@ -17,7 +17,9 @@ enum { EMPTY = 0, SHORT = 1, FULL = 2 };
 static int read_some(struct twill_tcp_lane *lane, void *to, size_t bytes, size_t *got,
                      struct twill_error *error)
 {
-    ssize_t n = recv(lane->fd, to, bytes, MSG_DONTWAIT);
+    ssize_t n = TWILL_LIKELY(lane->records == NULL)
+                    ? recv(lane->fd, to, bytes, MSG_DONTWAIT)
+                    : twill_tcp_protected_read(lane, to, bytes, error);
     *got = n > 0 ? (size_t)n : 0;
     if (n > 0)
         return (size_t)n == bytes ? FULL : SHORT;
@@ -25,6 +27,8 @@ static int read_some(struct twill_tcp_lane *lane, void *to, size_t bytes, size_t
         lane->readable = lane->readable && errno == EINTR; /* EINTR causes no new edge */
         return EMPTY;
     }
+    if (n < 0 && errno == EBADMSG)
+        return TWILL_ERR_FABRIC;
     return twill_tcp_lost(lane, n == 0 ? 0 : errno, error);
 }
 

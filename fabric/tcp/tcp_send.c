@@ -27,13 +27,16 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
                 (struct iovec){.iov_base = (unsigned char *)payload + from, .iov_len = now};
             asked += now;
         }
-        ssize_t n = sendmsg(lane->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = TWILL_LIKELY(lane->records == NULL)
+                        ? sendmsg(lane->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+                        : twill_tcp_protected_write(lane, iov, message.msg_iovlen, asked);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return -1;
         twill_counter_add(&t->base.counters.again, n < 0);
         *moved += n < 0 ? 0 : (size_t)n;
         lane->gone_out += n < 0 ? 0 : (size_t)n;
-        lane->writable = n == (ssize_t)asked || (n < 0 && errno == EINTR);
+        if (TWILL_LIKELY(lane->records == NULL))
+            lane->writable = n == (ssize_t)asked || (n < 0 && errno == EINTR);
         if (lane->gone_out < all)
             return 0; /* let the other direction have its turn */
     }
@@ -94,7 +97,7 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twil
 {
     int finished = 0;
     size_t moved = 0;
-    while (twill_tcp_sends(lane)) {
+    while (lane->out.head != NULL || lane->refuses) {
         bool refuses = lane->refusing || (lane->refuses && lane->gone_out == 0);
         int done =
             refuses ? send_refusal(t, lane, &moved, error) : send_first(t, lane, &moved, error);

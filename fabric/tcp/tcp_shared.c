@@ -26,6 +26,7 @@ struct tcp_peer_info {
     int32_t status;
     uint32_t port;  /* of the listener */
     uint32_t paces; /* its congestion control paces */
+    uint32_t guard; /* what protects its messages: tcp_protect.c */
     char address[TWILL_ADDRESS_TEXT];
     char message[192]; /* if status is not TWILL_OK */
 };
@@ -62,6 +63,9 @@ static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *i
     if (c->listener < 0 || !twill_socket_name(c->listener, false, &here))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, ADDRESSED, info->address, strerror(errno));
     TWILL_TRY(error, twill_tcp_congestion(&t->params, c->listener, error));
+    c->protection.interface = c->interface;
+    TWILL_TRY(error, twill_tcp_protection_find(&c->protection, &t->params, error));
+    info->guard = twill_tcp_guard(&c->protection);
     info->port = here.port;
     info->paces = twill_tcp_congestion_text(c->listener, NULL, 0);
     snprintf(c->at, sizeof(c->at), strchr(info->address, ':') == NULL ? "%s:%u" : "[%s]:%u",
@@ -89,7 +93,7 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
                           rank);
     memcpy(&address->at, &at, address->length);
     t->common->paced |= info->paces != 0;
-    return TWILL_OK;
+    return twill_tcp_guard_agree(&t->common->protection, rank, info->guard, error);
 }
 
 /* Exchange addresses. A rank that failed takes part, so that the others need not wait for it. */
@@ -144,6 +148,7 @@ static void drop_incoming(struct twill_tcp_common *c, struct twill_tcp_incoming 
     if (incoming->fd >= 0)
         close(incoming->fd);
     twill_secret_wipe(&incoming->hello, sizeof(incoming->hello));
+    twill_secret_wipe(&incoming->session, sizeof(incoming->session));
     incoming->next = c->spare; /* later connections need no allocation */
     c->spare = incoming;
     keep_reserve(c);
@@ -251,15 +256,13 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
 /* Progress a handshake. False: it failed. */
 static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {
-    struct twill_session session; /* unused: no frame follows */
     bool silent = incoming->hello.step == 0;
     if (incoming->whole)
         return true;
-    enum twill_wire_moved outcome = twill_hello_move(&incoming->hello, incoming->fd, &session);
+    enum twill_wire_moved outcome =
+        twill_hello_move(&incoming->hello, incoming->fd, &incoming->session);
     c->silent -= silent && incoming->hello.step > 0;
     incoming->whole = outcome == TWILL_WIRE_DONE;
-    if (incoming->whole)
-        twill_secret_wipe(&session, sizeof(session));
     return outcome != TWILL_WIRE_GONE;
 }
 
@@ -387,7 +390,7 @@ static int claim_connections(struct twill_tcp *t, struct twill_error *error)
         }
         struct twill_tcp_lane *lane = ours ? hello_lane(t, &incoming->hello, error) : NULL;
         if (lane != NULL) {
-            twill_tcp_lane_attach(t, lane, incoming->fd);
+            twill_tcp_lane_attach(t, lane, incoming->fd, &incoming->session);
             incoming->fd = -1;
             adopted++;
         }

@@ -26,6 +26,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .topology = context->machine.topology,
         .internode = context->transports.internode,
         .persistent = &context->memory.persistent,
+        .crc32c = context->machine.kernels->crc32c,
         .log = &context->log,
         .setting = config_setting,
         .settings = config,

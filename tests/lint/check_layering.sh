@@ -38,7 +38,7 @@ may_use() # includer header
 {
     case $2 in
     rdma/*) case $1 in fabric/ofi/*) return 0 ;; esac; return 1 ;;
-    sodium*) case $1 in fabric/auth/job_key.c) return 0 ;; esac; return 1 ;;
+    sodium*) case $1 in fabric/auth/job_key.c | fabric/auth/seal.c) return 0 ;; esac; return 1 ;;
     pmix*) case $1 in fabric/bootstrap/bootstrap_pmix.c) return 0 ;; esac; return 1 ;;
     hwloc*) case $1 in numa/topology*) return 0 ;; esac; return 1 ;;
     memkind* | hbwmalloc*) case $1 in numa/memory*) return 0 ;; esac; return 1 ;;

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checksums and encryption of the tcp transport: which, and lanes whose bytes go through records.
+ */
+#include "fabric/tcp/tcp.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Idle polls between looks at a lane that only keeps records for its receiver. */
+#define POLLS_PER_LOOK 64u
+
+/* What a rank has, for the exchange of addresses. */
+enum { GUARD_NONE, GUARD_CHECKSUM, GUARD_CHACHA, GUARD_AES };
+
+static bool asked_for(const struct twill_transport_params *params, const char *variable,
+                      const char *value)
+{
+    const char *text = twill_transport_setting(params, variable);
+    return text != NULL && strcmp(text, value) == 0;
+}
+
+bool twill_tcp_protects(const struct twill_transport_params *params, const char **what)
+{
+    bool encrypts = asked_for(params, "TWILL_ENCRYPT", "1");
+    if (what != NULL)
+        *what = encrypts ? "encryption (TWILL_ENCRYPT)" : "checksums (TWILL_CHECKSUM)";
+    return encrypts || asked_for(params, "TWILL_CHECKSUM", "network");
+}
+
+twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
+                                       const struct twill_transport_params *params,
+                                       struct twill_error *error)
+{
+    const char *what, *provider = params->provider != NULL ? params->provider : "";
+    if (twill_tcp_protects(params, &what) && provider[0] != '\0' &&
+        strcasecmp(provider, "tcp") != 0)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_PROVIDER=%s has no %s: only twill's tcp has it", provider, what);
+    protection->log = params->log;
+    protection->encrypts = asked_for(params, "TWILL_ENCRYPT", "1");
+    protection->aes = protection->encrypts && twill_seal_has_aes();
+    if (protection->encrypts || !twill_tcp_protects(params, NULL))
+        return TWILL_OK;
+    protection->crc32c = params->crc32c;
+    if (params->crc32c == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "tcp: no function for TWILL_CHECKSUM");
+    return TWILL_OK;
+}
+
+uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection)
+{
+    if (protection->encrypts)
+        return protection->aes ? GUARD_AES : GUARD_CHACHA;
+    return protection->crc32c != NULL ? GUARD_CHECKSUM : GUARD_NONE;
+}
+
+twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
+                                   uint32_t guard, struct twill_error *error)
+{
+    bool encrypts = guard == GUARD_CHACHA || guard == GUARD_AES;
+    if (encrypts != protection->encrypts ||
+        (!encrypts && (guard == GUARD_CHECKSUM) != (protection->crc32c != NULL)))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "tcp: rank %u has another TWILL_ENCRYPT or TWILL_CHECKSUM", rank);
+    protection->aes = protection->aes && guard == GUARD_AES;
+    return TWILL_OK;
+}
+
+ssize_t twill_tcp_protected_read(struct twill_tcp_lane *lane, void *to, size_t bytes,
+                                 struct twill_error *error)
+{
+    return twill_tcp_records_read(lane->records, to, bytes, error);
+}
+
+ssize_t twill_tcp_protected_write(struct twill_tcp_lane *lane, const struct iovec *iov, size_t n,
+                                  size_t bytes)
+{
+    size_t taken = 0, used = 0;
+    struct iovec rest[2] = {iov[0], n > 1 ? iov[1] : (struct iovec){.iov_len = 0}};
+    struct iovec *at = rest;
+    for (;;) {
+        size_t now = twill_tcp_records_write(lane->records, at, n, bytes - taken);
+        ssize_t gone = twill_tcp_records_push(lane->records);
+        lane->writable = !lane->records->blocked;
+        if (gone < 0)
+            return -1;
+        taken += now;
+        if (now == 0 || taken == bytes)
+            break;
+        for (used = now; n > 0 && used >= at->iov_len; at++, n--)
+            used -= at->iov_len;
+        at->iov_base = (unsigned char *)at->iov_base + used;
+        at->iov_len -= used;
+    }
+    errno = EAGAIN;
+    return taken > 0 ? (ssize_t)taken : -1;
+}
+
+/* Handle the end of a connection that is not read for data now: it is an error if the lane sends,
+ * else what the receiver has not acknowledged is no longer kept for it. */
+static int end_keeping(struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    if (errno == EBADMSG)
+        return TWILL_ERR_FABRIC;
+    if (twill_tcp_sends(lane))
+        return twill_tcp_lost(lane, errno, error);
+    lane->records->seen = lane->records->made;
+    return 0;
+}
+
+int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                             struct twill_error *error)
+{
+    struct twill_tcp_records *r = lane->records;
+    int moved = 0;
+    bool reads = twill_tcp_receives(lane); /* then acknowledgements are found on the way */
+    bool looks = twill_tcp_records_kept(r) && !reads &&
+                 (lane->out.head != NULL || t->vain % POLLS_PER_LOOK == 0);
+    if (looks) {
+        int more = twill_tcp_records_look(r, error);
+        if (more < 0)
+            return end_keeping(lane, error);
+        moved += more;
+    }
+    if (twill_tcp_records_wait(r)) {
+        ssize_t gone = twill_tcp_records_push(r);
+        lane->writable = !r->blocked;
+        if (gone < 0 && (r->gone < r->made || lane->out.head != NULL))
+            return twill_tcp_lost(lane, errno, error);
+        if (gone < 0)
+            r->has_control = false; /* an acknowledgement for a peer that has ended */
+        moved += gone > 0;
+    }
+    return moved;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records, the sending side: built in slots, sent from there, kept until they are acknowledged. */
+#include "fabric/tcp/tcp_records.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define HEAD       sizeof(struct twill_tcp_record_head)
+#define PER_CALL   8u /* most records sent by one system call */
+#define SEEN_EVERY (TWILL_TCP_WINDOW / 4)
+
+struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
+                                                struct twill_transport_counters *counters,
+                                                const char *peer)
+{
+    struct twill_tcp_records *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return NULL;
+    r->how = how;
+    r->counters = counters;
+    r->peer = peer;
+    r->fd = -1;
+    r->slots = malloc(TWILL_TCP_WINDOW * TWILL_TCP_SLOT); /* pages are touched when used */
+    r->in = malloc(TWILL_TCP_ARRIVALS);
+    if (r->slots != NULL && r->in != NULL)
+        return r;
+    twill_tcp_records_free(r);
+    return NULL;
+}
+
+void twill_tcp_records_free(struct twill_tcp_records *r)
+{
+    if (r == NULL)
+        return;
+    free(r->slots);
+    free(r->in);
+    twill_secret_wipe(r, sizeof(*r));
+    free(r);
+}
+
+void twill_tcp_records_begin(struct twill_tcp_records *r, int fd,
+                             const struct twill_session *session)
+{
+    r->fd = fd;
+    if (!r->how->encrypts)
+        return;
+    twill_seal_start(&r->out_seal, &session->key, session->caller, r->how->aes);
+    twill_seal_start(&r->in_seal, &session->key, !session->caller, r->how->aes);
+}
+
+static uint32_t crc_of_head(const struct twill_tcp_records *r,
+                            const struct twill_tcp_record_head *head)
+{
+    return r->how->crc32c(0, head, offsetof(struct twill_tcp_record_head, head));
+}
+
+/* Note that the sender will know of all records that were used. */
+static uint32_t acknowledge(struct twill_tcp_records *r)
+{
+    r->acknowledged = r->expected - r->held;
+    return (uint32_t)r->acknowledged;
+}
+
+static unsigned char *slot_of(const struct twill_tcp_records *r, uint64_t number)
+{
+    return r->slots + number % TWILL_TCP_WINDOW * TWILL_TCP_SLOT;
+}
+
+/* Complete the record in the next slot, whose body is there. */
+static void close_record(struct twill_tcp_records *r, size_t bytes)
+{
+    unsigned char *slot = slot_of(r, r->made), *body = slot + HEAD;
+    struct twill_tcp_record_head head = {
+        .bytes = (uint32_t)bytes & 0xffffff, .kind = TWILL_TCP_DATA, .number = (uint32_t)r->made};
+    size_t all = HEAD + bytes;
+    if (r->how->encrypts) {
+        twill_seal_close(&r->out_seal, &head, HEAD, body, body, bytes, body + bytes);
+        all += TWILL_SEAL_TAG;
+    } else {
+        head.seen = acknowledge(r);
+        head.body = r->how->crc32c(0, body, bytes);
+        head.head = crc_of_head(r, &head);
+    }
+    memcpy(slot, &head, HEAD);
+    r->slot_bytes[r->made % TWILL_TCP_WINDOW] = (uint32_t)all;
+    r->made++;
+    twill_counter_add(&r->counters->header_bytes, all - bytes);
+}
+
+size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *iov, size_t n,
+                               size_t bytes)
+{
+    size_t taken = 0, used = 0; /* used: of iov[0] */
+    while (taken < bytes) {
+        uint64_t first = r->how->encrypts ? r->gone : r->seen;
+        if (r->made - first >= (r->how->encrypts ? TWILL_TCP_SEALED : TWILL_TCP_WINDOW))
+            break;
+        unsigned char *body = slot_of(r, r->made) + HEAD;
+        size_t have = 0;
+        while (n > 0 && have < TWILL_TCP_RECORD) {
+            size_t now = twill_min(iov->iov_len - used, TWILL_TCP_RECORD - have);
+            memcpy(body + have, (const unsigned char *)iov->iov_base + used, now);
+            have += now;
+            used += now;
+            if (used < iov->iov_len)
+                break;
+            iov++;
+            n--;
+            used = 0;
+        }
+        close_record(r, have);
+        taken += have;
+    }
+    return taken;
+}
+
+/* Start a record without a body, if one is due. */
+static void make_control(struct twill_tcp_records *r)
+{
+    if (r->goes_back) {
+        r->goes_back = false;
+        r->gone = r->back_to;
+    }
+    bool owes = !r->how->encrypts && r->expected - r->held - r->acknowledged >= SEEN_EVERY;
+    if (r->has_control || (!r->asks && !owes))
+        return;
+    r->control = (struct twill_tcp_record_head){.kind = r->asks ? TWILL_TCP_AGAIN : TWILL_TCP_SEEN,
+                                                .number = (uint32_t)r->expected};
+    r->control.seen = acknowledge(r);
+    r->control.head = crc_of_head(r, &r->control);
+    r->has_control = true;
+    r->asks = false;
+    r->control_gone = 0;
+    twill_counter_add(&r->counters->header_bytes, HEAD);
+}
+
+/* List what is to be sent next: the rest of a control record or of a data record, and others. */
+static size_t list_records(struct twill_tcp_records *r, struct iovec iov[PER_CALL])
+{
+    size_t n = 0, skip = r->gone_bytes;
+    if (r->has_control)
+        iov[n++] = (struct iovec){.iov_base = (unsigned char *)&r->control + r->control_gone,
+                                  .iov_len = HEAD - r->control_gone};
+    for (uint64_t i = r->gone; i < r->made && n < PER_CALL; i++, skip = 0)
+        iov[n++] = (struct iovec){.iov_base = slot_of(r, i) + skip,
+                                  .iov_len = r->slot_bytes[i % TWILL_TCP_WINDOW] - skip};
+    return n;
+}
+
+/* Count bytes that the kernel took. */
+static void note_sent(struct twill_tcp_records *r, size_t bytes)
+{
+    if (r->has_control) {
+        size_t now = twill_min(HEAD - r->control_gone, bytes);
+        r->control_gone += now;
+        bytes -= now;
+        r->has_control = r->control_gone < HEAD;
+    }
+    for (; bytes > 0; r->gone++, r->gone_bytes = 0) {
+        size_t left = r->slot_bytes[r->gone % TWILL_TCP_WINDOW] - r->gone_bytes;
+        if (bytes < left) {
+            r->gone_bytes += bytes;
+            return;
+        }
+        bytes -= left;
+    }
+}
+
+ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
+{
+    ssize_t sent = 0;
+    for (;;) {
+        struct iovec iov[PER_CALL];
+        if (r->gone_bytes == 0) /* between records */
+            make_control(r);
+        struct msghdr message = {.msg_iov = iov, .msg_iovlen = list_records(r, iov)};
+        size_t asked = 0;
+        for (size_t i = 0; i < message.msg_iovlen; i++)
+            asked += iov[i].iov_len;
+        if (asked == 0)
+            return sent;
+        ssize_t n = sendmsg(r->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        r->blocked = n < (ssize_t)asked && !(n < 0 && errno == EINTR);
+        twill_counter_add(&r->counters->again, n < 0);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return -1;
+        if (n < 0)
+            return sent;
+        note_sent(r, (size_t)n);
+        sent += n;
+        if (r->blocked)
+            return sent;
+    }
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records: with TWILL_CHECKSUM or TWILL_ENCRYPT the bytes of a lane's connection, headers of
+ * messages and payload, are cut into records, each with a checksum (CRC32C) or encrypted and
+ * authenticated (fabric/auth/seal.h). Without them a lane has no records and none of this runs.
+ *
+ * With checksums a sender keeps what it has sent until the receiver has used it, up to
+ * TWILL_TCP_WINDOW records. A receiver that finds a record damaged discards it and what follows,
+ * and asks for it (AGAIN); the sender then sends on from that record. If it is damaged again, or
+ * its header is, so that the start of the next one is not known, the lane fails. A receiver
+ * acknowledges records that it has used, in the headers of its own ones, or in a record of its own
+ * (SEEN) for every fourth part of the window. It has memory for a whole window: a rank that sends
+ * can always read what acknowledgements lie behind, even if it has no use yet for the data before
+ * them.
+ *
+ * Encrypted records are not kept: damage cannot be told from an attack, so it ends the lane. */
+#ifndef TWILL_TCP_RECORDS_H
+#define TWILL_TCP_RECORDS_H
+
+#include "fabric/auth/handshake.h"
+#include "fabric/auth/seal.h"
+#include "fabric/transport.h"
+
+#include <sys/uio.h>
+
+#define TWILL_TCP_RECORD  (16u << 10)  /* most bytes in a record */
+#define TWILL_TCP_WINDOW  32u          /* most records that are not acknowledged */
+#define TWILL_TCP_SEALED  8u           /* most encrypted records that wait to be sent */
+#define TWILL_TCP_ARRIVED (128u << 10) /* most bytes read by one system call */
+
+enum twill_tcp_record_kind { TWILL_TCP_DATA = 1, TWILL_TCP_SEEN, TWILL_TCP_AGAIN };
+
+/* Precedes every record. Host byte order, as all of this transport. */
+struct twill_tcp_record_head {
+    uint32_t bytes : 24; /* of the body, without the tag */
+    uint32_t kind : 8;
+    uint32_t number; /* of this record; AGAIN: of the one that is wanted */
+    uint32_t seen;   /* checksums: records of the other direction that were used */
+    uint32_t body;   /* checksums: CRC32C of the body */
+    uint32_t head;   /* checksums: CRC32C of the fields above */
+};
+_Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on all machines");
+#define TWILL_TCP_SLOT     (sizeof(struct twill_tcp_record_head) + TWILL_TCP_RECORD + TWILL_SEAL_TAG)
+#define TWILL_TCP_ARRIVALS ((TWILL_TCP_WINDOW + 1) * TWILL_TCP_SLOT + TWILL_TCP_ARRIVED)
+
+/* What the records of a transport have in common. */
+struct twill_tcp_protection {
+    bool encrypts; /* TWILL_ENCRYPT; takes the place of checksums */
+    bool aes;      /* all ranks have the instructions for AES */
+    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* TWILL_CHECKSUM, or NULL */
+    struct twill_log *log;
+    const char *interface; /* for messages */
+};
+
+/* The records of a lane. Created with the peer, used from the handshake on. */
+struct twill_tcp_records {
+    const struct twill_tcp_protection *how;
+    struct twill_transport_counters *counters;
+    const char *peer; /* rank of the other end, for messages */
+    int fd;
+
+    /* Sending. Records are numbered from 0; record n is in slot n % window. */
+    uint64_t made, gone, seen; /* built; given to the kernel; used by the receiver */
+    uint64_t back_to;          /* record that the receiver asked for, if goes_back */
+    size_t gone_bytes;         /* sent of record `gone` */
+    size_t control_gone;       /* sent of `control` */
+    uint32_t slot_bytes[TWILL_TCP_WINDOW];
+    bool goes_back, has_control, asks, blocked; /* blocked: the kernel's buffer is full */
+    struct twill_tcp_record_head control;
+    unsigned char *slots; /* [TWILL_TCP_WINDOW][TWILL_TCP_SLOT] */
+    struct twill_seal out_seal;
+
+    /* Receiving: in[begin, ready) is verified, in[raw, end) is as it arrived. */
+    unsigned char *in; /* [TWILL_TCP_ARRIVALS] */
+    size_t begin, ready, raw, end;
+    uint64_t expected;     /* number of the next record */
+    uint64_t held;         /* records of in[begin, ready) */
+    uint64_t acknowledged; /* records that the sender knows of as used */
+    bool discards;         /* until the record arrives that was asked for */
+    struct twill_seal in_seal;
+};
+
+/* Make the records of a lane; NULL: no memory. */
+struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
+                                                struct twill_transport_counters *counters,
+                                                const char *peer);
+void twill_tcp_records_free(struct twill_tcp_records *records);
+/* Begin on a connection whose handshake made this session. */
+void twill_tcp_records_begin(struct twill_tcp_records *records, int fd,
+                             const struct twill_session *session);
+
+/* Build records of these bytes. Returns how many bytes were taken: fewer if the window is full. */
+size_t twill_tcp_records_write(struct twill_tcp_records *records, const struct iovec *iov, size_t n,
+                               size_t bytes);
+/* Send what was built. Returns the bytes that the kernel took, -1: failed, with errno. */
+ssize_t twill_tcp_records_push(struct twill_tcp_records *records);
+/* Return whether something is left that the kernel would take. */
+static inline bool twill_tcp_records_wait(const struct twill_tcp_records *r)
+{
+    return r->gone < r->made || r->goes_back || r->has_control;
+}
+/* Return whether the receiver may still ask for a record. */
+static inline bool twill_tcp_records_kept(const struct twill_tcp_records *r)
+{
+    return !r->how->encrypts && r->seen < r->made;
+}
+
+/* Read up to `bytes` verified bytes. Returns how many; 0: the connection has ended; -1 with errno,
+ * EAGAIN: there are none now, EBADMSG: *error says what is wrong with a record. */
+ssize_t twill_tcp_records_read(struct twill_tcp_records *records, void *to, size_t bytes,
+                               struct twill_error *error);
+/* Read and verify what has arrived, for its acknowledgements. Returns 1 if something did, 0 if not,
+ * -1 as above, with errno 0 if the connection has ended. */
+int twill_tcp_records_look(struct twill_tcp_records *records, struct twill_error *error);
+/* Return whether verified bytes, or some that are to be verified, are there. */
+static inline bool twill_tcp_records_have(const struct twill_tcp_records *r)
+{
+    return r->end > r->begin;
+}
+
+#endif

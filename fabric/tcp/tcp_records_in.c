@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records, the receiving side: verified one after the other before anything is made of them. */
+#include "fabric/tcp/tcp_records.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define HEAD sizeof(struct twill_tcp_record_head)
+
+/* Results of a step besides -1 with errno. */
+enum { NOTHING = 0, PROGRESSED = 1 };
+
+static int refuse_record(struct twill_error *error, const struct twill_tcp_records *r, size_t bytes,
+                         const char *what)
+{
+    (void)TWILL_FAIL(error, TWILL_ERR_FABRIC, "%zu bytes from %s over tcp %s arrived %s", bytes,
+                     r->peer, r->how->interface, what);
+    errno = EBADMSG;
+    return -1;
+}
+
+/* Extend a number of 32 bits to the one of 64 bits that is nearest to `near`. */
+static uint64_t extended(uint32_t number, uint64_t near)
+{
+    return near + (uint64_t)(int64_t)(int32_t)(number - (uint32_t)near);
+}
+
+static void note_seen(struct twill_tcp_records *r, uint32_t number)
+{
+    uint64_t seen = extended(number, r->seen);
+    if (seen > r->seen && seen <= r->gone)
+        r->seen = seen;
+}
+
+/* Add a verified body to in[begin, ready). */
+static void accept_body(struct twill_tcp_records *r, unsigned char *body, size_t bytes)
+{
+    if (r->begin == r->ready)
+        r->begin = r->ready = (size_t)(body - r->in);
+    else
+        memmove(r->in + r->ready, body, bytes);
+    r->ready += bytes;
+    r->held++;
+    r->expected++;
+}
+
+static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
+                       unsigned char *body, struct twill_error *error)
+{
+    if (head->kind != TWILL_TCP_DATA || head->number != (uint32_t)r->expected ||
+        !twill_seal_open(&r->in_seal, head, HEAD, body, head->bytes, body + head->bytes))
+        return refuse_record(error, r, head->bytes,
+                             "altered: a record was damaged, changed, repeated or left out on the "
+                             "way (TWILL_ENCRYPT)");
+    accept_body(r, body, head->bytes);
+    return PROGRESSED;
+}
+
+/* Ask for the next record, whose body is damaged, unless that was done before. */
+static int ask_again(struct twill_tcp_records *r, size_t bytes, struct twill_error *error)
+{
+    if (r->discards)
+        return refuse_record(error, r, bytes, "damaged, and damaged again (TWILL_CHECKSUM)");
+    r->discards = r->asks = true;
+    twill_say(r->how->log, TWILL_LOG_WARN,
+              "tcp: %zu bytes from %s over %s arrived damaged; they are sent again", bytes, r->peer,
+              r->how->interface);
+    return PROGRESSED;
+}
+
+static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
+                        unsigned char *body, struct twill_error *error)
+{
+    note_seen(r, head->seen);
+    uint64_t number = extended(head->number, r->expected);
+    if (head->kind == TWILL_TCP_AGAIN) {
+        uint64_t wanted = extended(head->number, r->seen);
+        if (wanted < r->seen || wanted > r->gone)
+            return refuse_record(error, r, 0, "out of order: a record is wanted that was used");
+        r->goes_back = true;
+        r->back_to = wanted;
+        return PROGRESSED;
+    }
+    if (head->kind != TWILL_TCP_DATA)
+        return PROGRESSED;
+    if (number != r->expected)
+        return r->discards ? PROGRESSED
+                           : refuse_record(error, r, head->bytes, "out of order (TWILL_CHECKSUM)");
+    if (r->how->crc32c(0, body, head->bytes) != head->body)
+        return ask_again(r, head->bytes, error);
+    r->discards = false;
+    accept_body(r, body, head->bytes);
+    return PROGRESSED;
+}
+
+/* Verify the next record, if all of it has arrived. */
+static int take_record(struct twill_tcp_records *r, struct twill_error *error)
+{
+    struct twill_tcp_record_head head;
+    if (r->end - r->raw < HEAD)
+        return NOTHING;
+    memcpy(&head, r->in + r->raw, HEAD);
+    bool sealed = r->how->encrypts;
+    if (head.bytes > TWILL_TCP_RECORD ||
+        (!sealed &&
+         r->how->crc32c(0, &head, offsetof(struct twill_tcp_record_head, head)) != head.head))
+        return refuse_record(error, r, HEAD,
+                             sealed ? "altered: not the head of a record (TWILL_ENCRYPT)"
+                                    : "damaged: the head of a record, so that the next one is not "
+                                      "found (TWILL_CHECKSUM)");
+    size_t all = HEAD + head.bytes + (sealed ? TWILL_SEAL_TAG : 0);
+    if (r->end - r->raw < all)
+        return NOTHING;
+    unsigned char *body = r->in + r->raw + HEAD;
+    r->raw += all;
+    return sealed ? take_sealed(r, &head, body, error) : take_checked(r, &head, body, error);
+}
+
+/* Move what is kept to the begin of the memory. */
+static void compact(struct twill_tcp_records *r)
+{
+    size_t verified = r->ready - r->begin, arrived = r->end - r->raw;
+    memmove(r->in, r->in + r->begin, verified);
+    memmove(r->in + verified, r->in + r->raw, arrived);
+    r->begin = 0;
+    r->ready = r->raw = verified;
+    r->end = verified + arrived;
+}
+
+/* Read from the socket. *last: nothing more is there. */
+static int fill(struct twill_tcp_records *r, bool *last)
+{
+    if (r->begin == r->ready && r->raw == r->end)
+        r->begin = r->ready = r->raw = r->end = 0;
+    if (TWILL_TCP_ARRIVALS - r->end < TWILL_TCP_ARRIVED)
+        compact(r);
+    size_t most = twill_min(TWILL_TCP_ARRIVALS - r->end, TWILL_TCP_ARRIVED);
+    if (most == 0) { /* a peer that exceeds its window; more is read when some was used */
+        errno = EAGAIN;
+        return -1;
+    }
+    ssize_t n = recv(r->fd, r->in + r->end, most, MSG_DONTWAIT);
+    *last = n < (ssize_t)most;
+    if (n <= 0)
+        return (int)n; /* NOTHING is the end of the connection here */
+    r->end += (size_t)n;
+    return PROGRESSED;
+}
+
+/* Send what became due by reading. Failures are found by the next call that sends or reads data. */
+static void answer(struct twill_tcp_records *r)
+{
+    int why = errno;
+    if (!r->how->encrypts)
+        (void)twill_tcp_records_push(r);
+    errno = why;
+}
+
+ssize_t twill_tcp_records_read(struct twill_tcp_records *r, void *to, size_t bytes,
+                               struct twill_error *error)
+{
+    size_t got = 0;
+    bool last = false;
+    int step = PROGRESSED;
+    while (got < bytes) {
+        size_t now = twill_min(r->ready - r->begin, bytes - got);
+        if (now > 0) {
+            memcpy((unsigned char *)to + got, r->in + r->begin, now);
+            r->begin += now;
+            got += now;
+            r->held = r->begin == r->ready ? 0 : r->held;
+            continue;
+        }
+        step = take_record(r, error);
+        if (step == NOTHING && !last)
+            step = fill(r, &last);
+        else if (step == NOTHING) {
+            errno = EAGAIN;
+            step = -1;
+        }
+        if (step != PROGRESSED)
+            break;
+    }
+    answer(r);
+    if (got > 0 && !(step < 0 && errno == EBADMSG))
+        return (ssize_t)got; /* an end or an error comes back with the next call */
+    return step;
+}
+
+int twill_tcp_records_look(struct twill_tcp_records *r, struct twill_error *error)
+{
+    bool last = false;
+    int moved = 0, step = PROGRESSED;
+    while (step == PROGRESSED && !last) {
+        if ((step = fill(r, &last)) != PROGRESSED)
+            break;
+        moved = 1;
+        while ((step = take_record(r, error)) == PROGRESSED)
+            ;
+        step = step == NOTHING ? PROGRESSED : step;
+    }
+    answer(r);
+    if (step == NOTHING)
+        errno = 0;
+    return step == NOTHING || (step < 0 && errno != EAGAIN && errno != EINTR) ? -1 : moved;
+}
