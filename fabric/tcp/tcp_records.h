@@ -76,6 +76,8 @@ struct twill_tcp_records {
     uint64_t held;         /* records of in[begin, ready) */
     uint64_t acknowledged; /* records that the sender knows of as used */
     bool discards;         /* until the record arrives that was asked for */
+    bool refuses;          /* a record is damaged or altered, as `refusal` says */
+    struct twill_error refusal;
     struct twill_seal in_seal;
 };
 

@@ -10,13 +10,21 @@
 #define HEAD sizeof(struct twill_tcp_record_head)
 
 /* Results of a step besides -1 with errno. */
-enum { NOTHING = 0, PROGRESSED = 1 };
+enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 
-static int refuse_record(struct twill_error *error, const struct twill_tcp_records *r, size_t bytes,
-                         const char *what)
+/* Fail for good; what was verified before can still be read. */
+static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *what)
 {
-    (void)TWILL_FAIL(error, TWILL_ERR_FABRIC, "%zu bytes from %s over tcp %s arrived %s", bytes,
-                     r->peer, r->how->interface, what);
+    (void)TWILL_FAIL(&r->refusal, TWILL_ERR_FABRIC, "%zu bytes from %s over tcp %s arrived %s",
+                     bytes, r->peer, r->how->interface, what);
+    r->refuses = true;
+    return REFUSED;
+}
+
+static int report_refusal(const struct twill_tcp_records *r, struct twill_error *error)
+{
+    if (error != NULL && error->status == TWILL_OK)
+        *error = r->refusal;
     errno = EBADMSG;
     return -1;
 }
@@ -47,11 +55,11 @@ static void accept_body(struct twill_tcp_records *r, unsigned char *body, size_t
 }
 
 static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
-                       unsigned char *body, struct twill_error *error)
+                       unsigned char *body)
 {
     if (head->kind != TWILL_TCP_DATA || head->number != (uint32_t)r->expected ||
         !twill_seal_open(&r->in_seal, head, HEAD, body, head->bytes, body + head->bytes))
-        return refuse_record(error, r, head->bytes,
+        return refuse_record(r, head->bytes,
                              "altered: a record was damaged, changed, repeated or left out on the "
                              "way (TWILL_ENCRYPT)");
     accept_body(r, body, head->bytes);
@@ -59,10 +67,10 @@ static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_recor
 }
 
 /* Ask for the next record, whose body is damaged, unless that was done before. */
-static int ask_again(struct twill_tcp_records *r, size_t bytes, struct twill_error *error)
+static int ask_again(struct twill_tcp_records *r, size_t bytes)
 {
     if (r->discards)
-        return refuse_record(error, r, bytes, "damaged, and damaged again (TWILL_CHECKSUM)");
+        return refuse_record(r, bytes, "damaged, and damaged again (TWILL_CHECKSUM)");
     r->discards = r->asks = true;
     twill_say(r->how->log, TWILL_LOG_WARN,
               "tcp: %zu bytes from %s over %s arrived damaged; they are sent again", bytes, r->peer,
@@ -71,14 +79,14 @@ static int ask_again(struct twill_tcp_records *r, size_t bytes, struct twill_err
 }
 
 static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
-                        unsigned char *body, struct twill_error *error)
+                        unsigned char *body)
 {
     note_seen(r, head->seen);
     uint64_t number = extended(head->number, r->expected);
     if (head->kind == TWILL_TCP_AGAIN) {
         uint64_t wanted = extended(head->number, r->seen);
         if (wanted < r->seen || wanted > r->gone)
-            return refuse_record(error, r, 0, "out of order: a record is wanted that was used");
+            return refuse_record(r, 0, "out of order: a record is wanted that was used");
         r->goes_back = true;
         r->back_to = wanted;
         return PROGRESSED;
@@ -87,18 +95,20 @@ static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_reco
         return PROGRESSED;
     if (number != r->expected)
         return r->discards ? PROGRESSED
-                           : refuse_record(error, r, head->bytes, "out of order (TWILL_CHECKSUM)");
+                           : refuse_record(r, head->bytes, "out of order (TWILL_CHECKSUM)");
     if (r->how->crc32c(0, body, head->bytes) != head->body)
-        return ask_again(r, head->bytes, error);
+        return ask_again(r, head->bytes);
     r->discards = false;
     accept_body(r, body, head->bytes);
     return PROGRESSED;
 }
 
 /* Verify the next record, if all of it has arrived. */
-static int take_record(struct twill_tcp_records *r, struct twill_error *error)
+static int take_record(struct twill_tcp_records *r)
 {
     struct twill_tcp_record_head head;
+    if (r->refuses)
+        return REFUSED;
     if (r->end - r->raw < HEAD)
         return NOTHING;
     memcpy(&head, r->in + r->raw, HEAD);
@@ -106,7 +116,7 @@ static int take_record(struct twill_tcp_records *r, struct twill_error *error)
     if (head.bytes > TWILL_TCP_RECORD ||
         (!sealed &&
          r->how->crc32c(0, &head, offsetof(struct twill_tcp_record_head, head)) != head.head))
-        return refuse_record(error, r, HEAD,
+        return refuse_record(r, HEAD,
                              sealed ? "altered: not the head of a record (TWILL_ENCRYPT)"
                                     : "damaged: the head of a record, so that the next one is not "
                                       "found (TWILL_CHECKSUM)");
@@ -115,7 +125,7 @@ static int take_record(struct twill_tcp_records *r, struct twill_error *error)
         return NOTHING;
     unsigned char *body = r->in + r->raw + HEAD;
     r->raw += all;
-    return sealed ? take_sealed(r, &head, body, error) : take_checked(r, &head, body, error);
+    return sealed ? take_sealed(r, &head, body) : take_checked(r, &head, body);
 }
 
 /* Move what is kept to the begin of the memory. */
@@ -173,7 +183,7 @@ ssize_t twill_tcp_records_read(struct twill_tcp_records *r, void *to, size_t byt
             r->held = r->begin == r->ready ? 0 : r->held;
             continue;
         }
-        step = take_record(r, error);
+        step = take_record(r);
         if (step == NOTHING && !last)
             step = fill(r, &last);
         else if (step == NOTHING) {
@@ -184,9 +194,9 @@ ssize_t twill_tcp_records_read(struct twill_tcp_records *r, void *to, size_t byt
             break;
     }
     answer(r);
-    if (got > 0 && !(step < 0 && errno == EBADMSG))
+    if (got > 0)
         return (ssize_t)got; /* an end or an error comes back with the next call */
-    return step;
+    return step == REFUSED ? report_refusal(r, error) : step;
 }
 
 int twill_tcp_records_look(struct twill_tcp_records *r, struct twill_error *error)
@@ -197,11 +207,13 @@ int twill_tcp_records_look(struct twill_tcp_records *r, struct twill_error *erro
         if ((step = fill(r, &last)) != PROGRESSED)
             break;
         moved = 1;
-        while ((step = take_record(r, error)) == PROGRESSED)
+        while ((step = take_record(r)) == PROGRESSED)
             ;
         step = step == NOTHING ? PROGRESSED : step;
     }
     answer(r);
+    if (step == REFUSED)
+        return report_refusal(r, error);
     if (step == NOTHING)
         errno = 0;
     return step == NOTHING || (step < 0 && errno != EAGAIN && errno != EINTR) ? -1 : moved;

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tcp transport with checksums and with encryption, also through a proxy that damages or
+ * attacks what it forwards. */
+#include "kernels/kernels.h"
+#include "tests/support/proxy.h"
+#include "tests/support/tcp_ends.h"
+#include "tests/support/transport_settings.h"
+
+#include <setjmp.h>
+#include <stdatomic.h>
+
+#include <cmocka.h>
+
+enum mode { PLAIN, CHECKED, SEALED, SEALED_CHACHA };
+
+static const struct test_setting settings[][2] = {
+    [PLAIN] = {{NULL, NULL}},
+    [CHECKED] = {{"TWILL_CHECKSUM", "network"}, {NULL, NULL}},
+    [SEALED] = {{"TWILL_ENCRYPT", "1"}, {NULL, NULL}},
+    [SEALED_CHACHA] = {{"TWILL_ENCRYPT", "1"}, {NULL, NULL}},
+};
+
+/* Open a rank's end on loopback. */
+static bool open_end(struct tcp_end *end, twill_bootstrap *caller, enum mode mode)
+{
+    const struct twill_kernels *kernels;
+    memset(end, 0, sizeof(*end));
+    end->oob = twill_test_oob(caller);
+    TWILL_REQUIRE(end->oob != NULL);
+    TWILL_REQUIRE(twill_kernels_select(&kernels, NULL, NULL) == TWILL_OK);
+    end->end.rank = (uint32_t)caller->rank;
+    end->end.size = (uint32_t)caller->size;
+    end->params = (struct twill_transport_params){.oob = end->oob,
+                                                  .interface = "127.0.0.1",
+                                                  .common = &end->common,
+                                                  .crc32c = kernels->crc32c,
+                                                  .setting = test_setting,
+                                                  .settings = settings[mode]};
+    TWILL_REQUIRE(end_more(end, end, 1));
+    if (mode == SEALED_CHACHA) /* as if a rank's CPU had no instructions for AES */
+        ((struct twill_tcp *)end->end.transport)->common->protection.aes = false;
+    return true;
+}
+
+/* --- nothing happens on the way --------------------------------------------------------------- */
+
+static const size_t sizes[] = {0,
+                               1,
+                               65,
+                               TWILL_TCP_RX_BYTES + 1,
+                               TWILL_TCP_RECORD - 32,
+                               TWILL_TCP_RECORD - 31,
+                               TWILL_TCP_SCRATCH + 61,
+                               (3u << 20) + 5};
+
+static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct tcp_end end;
+    (void)rank;
+    (void)size;
+    if (open_end(&end, caller, *(enum mode *)user) &&
+        twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
+        twill_test_mismatch(&end.end) && twill_test_flood(&end.end, 60, 40000))
+        rank_barrier(&end);
+    end_close(&end);
+}
+
+static void test_sweep(void **state)
+{
+    (void)state;
+    for (enum mode mode = CHECKED; mode <= SEALED_CHACHA; mode++)
+        twill_test_run_ranks(mode == CHECKED ? 3 : 2, rank_sweep, &mode);
+}
+
+/* Rank 1 sends before rank 0 takes any of it, and acknowledgements lie behind that. */
+static void rank_crossed(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const size_t bytes = 4u << 20;
+    struct tcp_end end;
+    unsigned char *out = malloc(bytes), *in = calloc(1, bytes);
+    (void)size;
+    if (open_end(&end, caller, *(enum mode *)user)) {
+        uint32_t peer = 1 - (uint32_t)rank;
+        memset(out, rank + 1, bytes);
+        struct twill_transfer send = transfer(TWILL_TRANSFER_SEND, peer, 0, out, bytes);
+        struct twill_transfer recv = transfer(TWILL_TRANSFER_RECV, peer, 0, in, bytes);
+        bool fine = post(&end, &send) && (rank == 0 || post(&end, &recv)) &&
+                    (rank == 1 || twill_test_await(&end.end, &send, 1)) &&
+                    (rank == 1 || post(&end, &recv)) && twill_test_await(&end.end, &send, 1) &&
+                    twill_test_await(&end.end, &recv, 1);
+        if (fine && in[0] == 2 - rank && memcmp(in, in + 1, bytes - 1) == 0)
+            rank_barrier(&end);
+        else
+            twill_test_note(false, __FILE__, __LINE__, "rank %d: %d %d, first byte %d", rank,
+                            send.status, recv.status, in[0]);
+    }
+    free(out);
+    free(in);
+    end_close(&end);
+}
+
+static void test_crossed(void **state)
+{
+    (void)state;
+    for (enum mode mode = CHECKED; mode <= SEALED; mode++)
+        twill_test_run_ranks(2, rank_crossed, &mode);
+}
+
+/* --- a proxy on the way ----------------------------------------------------------------------- */
+
+#define MESSAGES      40u
+#define BYTES         64u /* of a message: a record has 20 bytes, a header of 32, these, a tag of 16 */
+#define RECORD        (20u + 32u + BYTES)
+#define SEALED_RECORD (RECORD + 16u)
+/* Bytes of the handshake from the rank that connects. */
+#define HELLO (sizeof(struct twill_hello_call) + TWILL_PROOF_BYTES)
+
+/* Rank 0 sends messages with the marker to rank 1 through the proxy. */
+struct scene {
+    enum mode mode;
+    struct twill_proxy proxy;
+    unsigned arrived; /* at rank 1, all with the right bytes */
+    bool failed;      /* on rank 1 */
+    atomic_bool over; /* rank 1 is done */
+    char message[sizeof(((struct twill_error *)0)->message)];
+};
+
+static void fill_message(unsigned char *data, unsigned number)
+{
+    memset(data, 'a' + (int)(number % 7), BYTES);
+    memcpy(data + 20, TWILL_PROXY_MARKER, strlen(TWILL_PROXY_MARKER));
+}
+
+static void send_all(struct tcp_end *end, struct scene *scene)
+{
+    struct twill_tcp *t = (struct twill_tcp *)end->end.transport;
+    unsigned char data[BYTES];
+    scene->proxy.target = ntohs(t->common->address[1].at.four.sin_port);
+    TWILL_CHECK(twill_proxy_start(&scene->proxy));
+    t->common->address[1].at.four.sin_port = htons(scene->proxy.port);
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        struct twill_transfer send = transfer(TWILL_TRANSFER_SEND, 1, 0, data, BYTES);
+        fill_message(data, i);
+        if (twill_tcp_transport.post(end->end.transport, &send, &end->end.error) != TWILL_OK)
+            return;
+        while (send.status == TWILL_PENDING)
+            if (progress(end) < 0)
+                return;
+    }
+}
+
+static void receive_all(struct tcp_end *end, struct scene *scene)
+{
+    for (; scene->arrived < MESSAGES; scene->arrived++) {
+        unsigned char data[BYTES] = {0}, right[BYTES];
+        struct twill_transfer recv = transfer(TWILL_TRANSFER_RECV, 0, 0, data, BYTES);
+        TWILL_CHECK(post(end, &recv));
+        uint64_t until = twill_now() + TWILL_TEST_PATIENCE;
+        while (recv.status == TWILL_PENDING && !scene->failed && twill_now() < until)
+            scene->failed = progress(end) < 0;
+        memcpy(scene->message, end->end.error.message, sizeof(scene->message));
+        if (scene->failed) {
+            twill_tcp_transport.cancel(end->end.transport); /* as the communicator does */
+            return;
+        }
+        fill_message(right, scene->arrived);
+        TWILL_CHECK(recv.status == TWILL_OK && memcmp(data, right, BYTES) == 0);
+    }
+}
+
+static void rank_scene(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct scene *scene = user;
+    struct tcp_end end;
+    (void)size;
+    if (open_end(&end, caller, scene->mode)) {
+        if (rank == 0)
+            send_all(&end, scene);
+        else
+            receive_all(&end, scene);
+        if (rank == 1)
+            atomic_store(&scene->over, true);
+        while (!atomic_load(&scene->over) && progress(&end) >= 0)
+            ; /* rank 1 may ask rank 0 for a record */
+        rank_barrier(&end);
+        if (rank == 0)
+            twill_proxy_stop(&scene->proxy);
+    }
+    end_close(&end);
+}
+
+static void play(struct scene *scene)
+{
+    twill_test_run_ranks(2, rank_scene, scene);
+}
+
+static void expect_failure(const struct scene *scene, unsigned arrived, const char *words)
+{
+    if (!scene->failed || scene->arrived != arrived || strstr(scene->message, words) == NULL ||
+        strstr(scene->message, "rank 0") == NULL)
+        fail_msg("%u arrived, not %u; \"%s\" has no \"%s\" or no rank", scene->arrived, arrived,
+                 scene->message, words);
+}
+
+/* What goes over the wire can be read without encryption, and not with it. */
+static void test_sniffed(void **state)
+{
+    (void)state;
+    for (enum mode mode = PLAIN; mode <= SEALED_CHACHA; mode++) {
+        struct scene scene = {.mode = mode};
+        play(&scene);
+        assert_int_equal(scene.arrived, MESSAGES);
+        assert_true(scene.proxy.forwarded > MESSAGES * BYTES);
+        assert_int_equal(scene.proxy.markers, mode <= CHECKED ? MESSAGES : 0);
+    }
+}
+
+static void test_damaged(void **state)
+{
+    (void)state;
+    struct scene once = {.mode = CHECKED, .proxy = {.flips = 1}};
+    play(&once);
+    assert_int_equal(once.arrived, MESSAGES);
+    assert_int_equal(once.proxy.flips, 0);
+    assert_true(once.proxy.markers > MESSAGES); /* that record, and those after it, twice */
+    struct scene always = {.mode = CHECKED, .proxy = {.flips = 1000}};
+    play(&always);
+    expect_failure(&always, 0, "over tcp lo arrived damaged, and damaged again");
+    struct scene head = {.mode = CHECKED,
+                         .proxy = {.attack = TWILL_PROXY_FLIP, .offset = HELLO + 3 * RECORD + 1}};
+    play(&head);
+    expect_failure(&head, 3, "over tcp lo arrived damaged: the head");
+}
+
+static void test_attacked(void **state)
+{
+    const struct {
+        enum twill_proxy_attack attack;
+        size_t offset, bytes;
+        unsigned arrived;
+        const char *words;
+    } rows[] = {
+        {TWILL_PROXY_FLIP, HELLO + 5 * SEALED_RECORD + 4, 0, 5, "altered"}, /* its number */
+        {TWILL_PROXY_FLIP, HELLO + 5 * SEALED_RECORD + 20, 0, 5, "altered"},
+        {TWILL_PROXY_FLIP, HELLO + 6 * SEALED_RECORD - 1, 0, 5, "altered"}, /* its tag */
+        {TWILL_PROXY_DROP, HELLO + 5 * SEALED_RECORD, SEALED_RECORD, 5, "altered"},
+        {TWILL_PROXY_REPEAT, HELLO + 5 * SEALED_RECORD, SEALED_RECORD, 5, "altered"},
+        {TWILL_PROXY_CUT, HELLO + 5 * SEALED_RECORD + 50, 0, 5, "closed its connection"},
+    };
+    (void)state;
+    for (enum mode mode = SEALED; mode <= SEALED_CHACHA; mode++)
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
+            struct scene scene = {.mode = mode,
+                                  .proxy = {.attack = rows[i].attack,
+                                            .offset = rows[i].offset,
+                                            .bytes = rows[i].bytes}};
+            play(&scene);
+            expect_failure(&scene, rows[i].arrived, rows[i].words);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sweep),    cmocka_unit_test(test_crossed),
+        cmocka_unit_test(test_sniffed),  cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_attacked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
