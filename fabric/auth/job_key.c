@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The key of a job. With seal.c the only file that uses libsodium; user_key.c handles ~/.twill/key. */
+/* The key of a job. With seal.c the only file that uses libsodium; user_key.c handles ~/.twill/key.
+ */
 #include "fabric/auth/job_key.h"
 
 #include <errno.h>

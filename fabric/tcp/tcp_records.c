@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define HEAD       sizeof(struct twill_tcp_record_head)
 #define PER_CALL   8u /* most records sent by one system call */
 #define SEEN_EVERY (TWILL_TCP_WINDOW / 4)
 
@@ -72,19 +71,19 @@ static unsigned char *slot_of(const struct twill_tcp_records *r, uint64_t number
 /* Complete the record in the next slot, whose body is there. */
 static void close_record(struct twill_tcp_records *r, size_t bytes)
 {
-    unsigned char *slot = slot_of(r, r->made), *body = slot + HEAD;
+    unsigned char *slot = slot_of(r, r->made), *body = slot + TWILL_TCP_HEAD;
     struct twill_tcp_record_head head = {
         .bytes = (uint32_t)bytes & 0xffffff, .kind = TWILL_TCP_DATA, .number = (uint32_t)r->made};
-    size_t all = HEAD + bytes;
+    size_t all = TWILL_TCP_HEAD + bytes;
     if (r->how->encrypts) {
-        twill_seal_close(&r->out_seal, &head, HEAD, body, body, bytes, body + bytes);
+        twill_seal_close(&r->out_seal, &head, TWILL_TCP_HEAD, body, body, bytes, body + bytes);
         all += TWILL_SEAL_TAG;
     } else {
         head.seen = acknowledge(r);
         head.body = r->how->crc32c(0, body, bytes);
         head.head = crc_of_head(r, &head);
     }
-    memcpy(slot, &head, HEAD);
+    memcpy(slot, &head, TWILL_TCP_HEAD);
     r->slot_bytes[r->made % TWILL_TCP_WINDOW] = (uint32_t)all;
     r->made++;
     twill_counter_add(&r->counters->header_bytes, all - bytes);
@@ -98,7 +97,7 @@ size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *
         uint64_t first = r->how->encrypts ? r->gone : r->seen;
         if (r->made - first >= (r->how->encrypts ? TWILL_TCP_SEALED : TWILL_TCP_WINDOW))
             break;
-        unsigned char *body = slot_of(r, r->made) + HEAD;
+        unsigned char *body = slot_of(r, r->made) + TWILL_TCP_HEAD;
         size_t have = 0;
         while (n > 0 && have < TWILL_TCP_RECORD) {
             size_t now = twill_min(iov->iov_len - used, TWILL_TCP_RECORD - have);
@@ -134,7 +133,7 @@ static void make_control(struct twill_tcp_records *r)
     r->has_control = true;
     r->asks = false;
     r->control_gone = 0;
-    twill_counter_add(&r->counters->header_bytes, HEAD);
+    twill_counter_add(&r->counters->header_bytes, TWILL_TCP_HEAD);
 }
 
 /* List what is to be sent next: the rest of a control record or of a data record, and others. */
@@ -143,7 +142,7 @@ static size_t list_records(struct twill_tcp_records *r, struct iovec iov[PER_CAL
     size_t n = 0, skip = r->gone_bytes;
     if (r->has_control)
         iov[n++] = (struct iovec){.iov_base = (unsigned char *)&r->control + r->control_gone,
-                                  .iov_len = HEAD - r->control_gone};
+                                  .iov_len = TWILL_TCP_HEAD - r->control_gone};
     for (uint64_t i = r->gone; i < r->made && n < PER_CALL; i++, skip = 0)
         iov[n++] = (struct iovec){.iov_base = slot_of(r, i) + skip,
                                   .iov_len = r->slot_bytes[i % TWILL_TCP_WINDOW] - skip};
@@ -154,10 +153,10 @@ static size_t list_records(struct twill_tcp_records *r, struct iovec iov[PER_CAL
 static void note_sent(struct twill_tcp_records *r, size_t bytes)
 {
     if (r->has_control) {
-        size_t now = twill_min(HEAD - r->control_gone, bytes);
+        size_t now = twill_min(TWILL_TCP_HEAD - r->control_gone, bytes);
         r->control_gone += now;
         bytes -= now;
-        r->has_control = r->control_gone < HEAD;
+        r->has_control = r->control_gone < TWILL_TCP_HEAD;
     }
     for (; bytes > 0; r->gone++, r->gone_bytes = 0) {
         size_t left = r->slot_bytes[r->gone % TWILL_TCP_WINDOW] - r->gone_bytes;

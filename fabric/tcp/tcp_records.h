@@ -39,7 +39,8 @@ struct twill_tcp_record_head {
     uint32_t head;   /* checksums: CRC32C of the fields above */
 };
 _Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on all machines");
-#define TWILL_TCP_SLOT     (sizeof(struct twill_tcp_record_head) + TWILL_TCP_RECORD + TWILL_SEAL_TAG)
+#define TWILL_TCP_HEAD     sizeof(struct twill_tcp_record_head)
+#define TWILL_TCP_SLOT     (TWILL_TCP_HEAD + TWILL_TCP_RECORD + TWILL_SEAL_TAG)
 #define TWILL_TCP_ARRIVALS ((TWILL_TCP_WINDOW + 1) * TWILL_TCP_SLOT + TWILL_TCP_ARRIVED)
 
 /* What the records of a transport have in common. */

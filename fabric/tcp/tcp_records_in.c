@@ -7,8 +7,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define HEAD sizeof(struct twill_tcp_record_head)
-
 /* Results of a step besides -1 with errno. */
 enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 
@@ -58,7 +56,7 @@ static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_recor
                        unsigned char *body)
 {
     if (head->kind != TWILL_TCP_DATA || head->number != (uint32_t)r->expected ||
-        !twill_seal_open(&r->in_seal, head, HEAD, body, head->bytes, body + head->bytes))
+        !twill_seal_open(&r->in_seal, head, TWILL_TCP_HEAD, body, head->bytes, body + head->bytes))
         return refuse_record(r, head->bytes,
                              "altered: a record was damaged, changed, repeated or left out on the "
                              "way (TWILL_ENCRYPT)");
@@ -109,21 +107,21 @@ static int take_record(struct twill_tcp_records *r)
     struct twill_tcp_record_head head;
     if (r->refuses)
         return REFUSED;
-    if (r->end - r->raw < HEAD)
+    if (r->end - r->raw < TWILL_TCP_HEAD)
         return NOTHING;
-    memcpy(&head, r->in + r->raw, HEAD);
+    memcpy(&head, r->in + r->raw, TWILL_TCP_HEAD);
     bool sealed = r->how->encrypts;
     if (head.bytes > TWILL_TCP_RECORD ||
         (!sealed &&
          r->how->crc32c(0, &head, offsetof(struct twill_tcp_record_head, head)) != head.head))
-        return refuse_record(r, HEAD,
+        return refuse_record(r, TWILL_TCP_HEAD,
                              sealed ? "altered: not the head of a record (TWILL_ENCRYPT)"
                                     : "damaged: the head of a record, so that the next one is not "
                                       "found (TWILL_CHECKSUM)");
-    size_t all = HEAD + head.bytes + (sealed ? TWILL_SEAL_TAG : 0);
+    size_t all = TWILL_TCP_HEAD + head.bytes + (sealed ? TWILL_SEAL_TAG : 0);
     if (r->end - r->raw < all)
         return NOTHING;
-    unsigned char *body = r->in + r->raw + HEAD;
+    unsigned char *body = r->in + r->raw + TWILL_TCP_HEAD;
     r->raw += all;
     return sealed ? take_sealed(r, &head, body) : take_checked(r, &head, body);
 }

@@ -9,9 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TWILL_PROXY_PAIRS  8
-#define TWILL_PROXY_MARKER "a marker of 26 letters: xyz" /* what a test looks for in the payload   \
-                                                          */
+#define TWILL_PROXY_PAIRS 8
+#define TWILL_PROXY_MARKER                                                                         \
+    "a marker of 26 letters: xyz" /* what a test looks for in the payload                          \
+                                   */
 
 /* What is done once at an offset of the bytes from the end that connected, in the first
  * connection. */
