@@ -50,7 +50,10 @@ TWILL_API twill_status twill_comm_agree(twill_comm *comm, uint64_t *flags);
 /** \brief Make a communicator of the ranks that live, in the same order, in the same context:
  * memory of twill_alloc() and registrations are kept. All survivors get it, or none. If \p comm was
  * made by twill_init(), \p *smaller takes its place: twill_finalize() it at the end. \p comm stays
- * as it was: end it with twill_comm_leave(). */
+ * as it was: end it with twill_comm_leave(). If a rank of this node is left behind alive, it must
+ * not write to the survivors' memory any more: memory of twill_alloc() then moves to pages of this
+ * process alone, at the same addresses, and large messages in it are copied from now on. No other
+ * thread may write to it during the call. */
 TWILL_API twill_status twill_comm_shrink(twill_comm **smaller, twill_comm *comm);
 
 /** \brief What the last twill_comm_agree() or twill_comm_shrink() found, the same on all survivors.

@@ -168,6 +168,8 @@ twill_status twill_context_outcome(struct twill_context *context, twill_status s
 /* lib/trace/metrics.c. Free the metrics of a context without communicators. */
 void twill_metrics_close(struct twill_context *context);
 
+/* lib/memory/registration.c. Fence the heap, twill_heap_fence(), and drop its registrations. */
+twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
 /* lib/memory/registration.c. Allocate and free memory for the library, placed as TWILL_MEMORY's
  * second half says. */
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,

@@ -93,6 +93,28 @@ static void describe_rendezvous(struct attempt *a, const struct twill_decision *
         a->listener = -1; /* the bootstrap closes it */
 }
 
+/* If a rank of this node is left behind alive, keep it from writing to this rank's memory. */
+static twill_status fence_memory(struct attempt *a)
+{
+    struct twill_comm *comm = a->comm;
+    bool alive = false;
+    for (uint32_t l = 0; l < comm->local_size; l++) {
+        uint32_t r = comm->node->rank[l];
+        alive = alive || (twill_rank_set_has(a->failed, r) && !twill_comm_is_dead(comm, r));
+    }
+    if (!alive)
+        return TWILL_OK;
+    twill_status status = twill_context_fence(comm->context, &a->error);
+    if (status == TWILL_ERR_UNSUPPORTED) {
+        twill_say(&comm->context->log, TWILL_LOG_WARN,
+                  "twill_comm_shrink: a rank that is left behind lives and may write to memory "
+                  "of malloc (TWILL_HEAP=shared) that it had received");
+        twill_error_clear(&a->error);
+        status = TWILL_OK;
+    }
+    return status;
+}
+
 /* Make the communicator of the survivors that were agreed on. */
 static twill_status make_smaller(struct attempt *a, const struct twill_decision *decision)
 {
@@ -103,6 +125,7 @@ static twill_status make_smaller(struct attempt *a, const struct twill_decision 
     if (decision->by != a->rank[0] || decision->port == 0)
         return TWILL_FAIL(&a->error, TWILL_ERR_PEER, "rank %u, which would have served, has failed",
                           decision->by);
+    TWILL_TRY(&a->error, fence_memory(a));
     describe_rendezvous(a, decision, &job);
     twill_status status = twill_bootstrap_tcp_open(&oob, &survivors_ops, &job, &params, &a->error);
     twill_secret_wipe(&job, sizeof(job));

@@ -7,7 +7,9 @@
 
 #include "lib/memory/malloc/malloc_interface.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* A range of memory, free or taken. */
@@ -250,10 +252,52 @@ twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twil
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes)
 {
     const unsigned char *p = pointer;
-    if (heap->region == NULL || p < heap->base || bytes > heap->bytes ||
+    if (heap->region == NULL || heap->fenced || p < heap->base || bytes > heap->bytes ||
         p > heap->base + (heap->bytes - bytes))
         return TWILL_HEAP_NOWHERE;
     return (uint64_t)(p - heap->base);
+}
+
+/* Put new pages in the place of [at, at + bytes), with the same contents, in one step. */
+static twill_status replace_pages(struct twill_heap *heap, unsigned char *at, size_t bytes,
+                                  struct twill_error *error)
+{
+    unsigned char resident[TWILL_HUGE_PAGE / 4096];
+    unsigned char *new = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (new == MAP_FAILED)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mmap of %zu bytes: %s", bytes, strerror(errno));
+    twill_status status = twill_memory_place(heap->memory, new, bytes, error);
+    bool known = mincore(at, bytes, resident) == 0;
+    for (size_t offset = 0; status == TWILL_OK && offset < bytes; offset += 4096)
+        if (!known || (resident[offset / 4096] & 1) != 0) /* others are zero, and not touched */
+            memcpy(new + offset, at + offset, 4096);
+    if (status == TWILL_OK &&
+        mremap(new, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)
+        status =
+            TWILL_FAIL(error, TWILL_ERR_MEMORY, "mremap of %zu bytes: %s", bytes, strerror(errno));
+    if (status != TWILL_OK)
+        munmap(new, bytes);
+    return status;
+}
+
+twill_status twill_heap_fence(struct twill_heap *heap, struct twill_error *error)
+{
+    if (heap->region == NULL || heap->fenced)
+        return TWILL_OK;
+    if (heap->preload != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "memory of malloc stays shared");
+    for (size_t at = 0; at < heap->placed; at += TWILL_HUGE_PAGE)
+        TWILL_TRY(error, replace_pages(heap, heap->base + at,
+                                       twill_min(heap->placed - at, TWILL_HUGE_PAGE), error));
+    if (heap->placed < heap->bytes &&
+        mmap(heap->base + heap->placed, heap->bytes - heap->placed, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mmap of %zu bytes: %s",
+                          heap->bytes - heap->placed, strerror(errno));
+    twill_memory_unplace(heap->memory, heap->placed); /* the old pages */
+    heap->fenced = true;
+    return TWILL_OK;
 }
 
 twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twill_heap *heap,

@@ -23,6 +23,7 @@ struct twill_heap {
     size_t limit;   /* TWILL_TUNE=heap_limit: most bytes, private memory included; 0: no limit */
     size_t outside; /* bytes taken from the malloc library or as private memory */
     size_t placed;  /* bytes from base on that have been placed */
+    bool fenced;    /* twill_heap_fence(): the region is private memory now */
     struct twill_extent *extents; /* by address; those outside the region first */
 };
 
@@ -40,6 +41,11 @@ twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t by
                               struct twill_error *error);
 /* Free an allocation. Returns TWILL_ERR_ARGUMENT if the heap has none at this address. */
 twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error);
+/* Move the heap to pages that no other process has, at the same addresses, with their contents: a
+ * rank that others go on without may still write to the old ones. From then on it is private
+ * memory. No thread may write to it meanwhile. Returns TWILL_ERR_UNSUPPORTED if the malloc library
+ * manages it, TWILL_ERR_MEMORY. */
+twill_status twill_heap_fence(struct twill_heap *heap, struct twill_error *error);
 /* A peer's heap as it is mapped here; belongs to a communicator. */
 struct twill_heap_view {
     unsigned char *base;

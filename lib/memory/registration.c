@@ -67,6 +67,17 @@ static bool persistent_remove(struct twill_context *context, const void *start, 
     return true;
 }
 
+twill_status twill_context_fence(struct twill_context *context, struct twill_error *error)
+{
+    struct twill_heap *heap = &context->memory.heap;
+    twill_context_lock(context);
+    twill_status status = twill_heap_fence(heap, error);
+    twill_context_unlock(context);
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST && heap->fenced; t++)
+        twill_common_forget(&context->transports.common[t], heap->base, heap->bytes);
+    return status;
+}
+
 void twill_persistent_init(struct twill_context *context)
 {
     context->memory.persistent =

@@ -298,25 +298,31 @@ static void test_deaths(void **state)
 static void silent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct recovering ends = {NULL, NULL};
-    float buffer[COUNT];
+    float *buffer;
     uint64_t flags = 1;
     twill_comm *smaller = NULL;
     TWILL_CHECK(connect_ends(&ends, bootstrap, user, "TWILL_TIMEOUT=1"));
+    TWILL_CHECK(twill_alloc(ends.context, (void **)&buffer, COUNT * sizeof(*buffer)) == TWILL_OK);
     TWILL_CHECK(sum_is(ends.comm, buffer, (float)size));
     if (rank == 0) {
         TWILL_CHECK(twill_test_barrier(bootstrap));
+        for (uint32_t l = 1; l < ends.comm->local_size; l++) /* as if in the middle of a call */
+            memset(ends.comm->links.view[l].base, 0, COUNT * sizeof(*buffer));
         TWILL_CHECK(twill_comm_agree(ends.comm, &flags) == TWILL_ERR_EXCLUDED);
         TWILL_CHECK(strstr(twill_comm_message(ends.comm), "go on without this one") != NULL);
         TWILL_CHECK(twill_comm_shrink(&smaller, ends.comm) == TWILL_ERR_EXCLUDED);
     } else {
         TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, ends.comm) == TWILL_OK, __FILE__,
                                     __LINE__, "%s", twill_comm_message(ends.comm)));
+        TWILL_CHECK(buffer[COUNT - 1] == (float)size); /* moved, with its contents */
         TWILL_CHECK(sum_is(smaller, buffer, (float)size - 1));
         twill_comm_leave(ends.comm);
         ends.comm = smaller;
         TWILL_CHECK(twill_test_barrier(bootstrap));
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank != 0) /* unharmed */
+        TWILL_CHECK(buffer[0] == (float)size - 1 && buffer[COUNT - 1] == (float)size - 1);
     leave_ends(&ends);
 }
 
