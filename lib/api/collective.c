@@ -4,6 +4,7 @@
 #include "lib/api/group.h"
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
+#include "lib/health/recovery.h"
 
 #include <string.h>
 
@@ -175,7 +176,10 @@ static twill_status perform_call(struct twill_comm *comm, const struct twill_cal
 {
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
         return twill_group_record(comm, call);
-    return call_run(comm, call);
+    twill_status status = call_run(comm, call);
+    if (TWILL_UNLIKELY(comm->agrees) && twill_collective_facts(call->collective)->reduces)
+        status = twill_agree_outcome(comm, status);
+    return status;
 }
 
 twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,

@@ -95,6 +95,7 @@ static size_t stream_from(const struct twill_comm *comm)
 static void configure(struct twill_comm *comm)
 {
     const struct twill_config *config = &comm->context->config;
+    comm->agrees = config->number[TWILL_VARIABLE_AGREE] != 0;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
     comm->tuning.learns = spin < 0;
     comm->traced = twill_log_enabled(&comm->context->log, TWILL_LOG_DEBUG);

@@ -137,6 +137,7 @@ struct twill_comm {
     _Atomic uint32_t live; /* TWILL_LIVE, TWILL_TORN, or it has ended: lib/api/handle.h */
     bool broken;
     bool traced; /* log each call: TWILL_LOG=debug */
+    bool agrees; /* on the outcome of each blocking reduction: TWILL_AGREE=every */
     struct twill_comm_claim claim;
     struct twill_error error;
     bool owns_context; /* made by twill_init() */

@@ -55,6 +55,9 @@ enum twill_variable_scope {
       "Seconds without progress until a wait for another rank ends in an error")                   \
     X(REPRODUCIBLE, USER, "TWILL_REPRODUCIBLE", TWILL_NUMBER, "0", 0, 1, NULL, 1,                  \
       "1: sums do not depend on algorithm, node layout or segment size")                           \
+    X(AGREE, USER, "TWILL_AGREE", TWILL_CHOICE, "off", 0, 0, "off|every", 1,                       \
+      "every: blocking reductions are complete on all ranks that survive, or on none, at the "     \
+      "price of an agreement each")                                                                \
     X(THREADS, USER, "TWILL_THREADS", TWILL_NUMBER, "1", 1, 1024, NULL, 0,                         \
       "OpenMP threads a rank may use for large reductions")                                        \
     X(PROGRESS, USER, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, 0,                         \

@@ -263,6 +263,26 @@ twill_status twill_agree(struct twill_comm *comm, uint64_t flags, uint32_t port,
     return check_decision(comm, *decision);
 }
 
+twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status)
+{
+    const struct twill_decision *decision;
+    if (status == TWILL_ERR_BROKEN || (status != TWILL_OK && !comm->broken))
+        return status; /* the call did not begin */
+    struct twill_error own = comm->error;
+    twill_status agreed = twill_agree(comm, status == TWILL_OK, 0, &decision);
+    if (status != TWILL_OK) {
+        comm->error = own;
+        return status;
+    }
+    if (agreed == TWILL_OK && decision->flags != 0)
+        return TWILL_OK;
+    if (agreed == TWILL_OK)
+        agreed = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_PEER,
+                                     "complete here, but not on all ranks that live, as others "
+                                     "have failed (TWILL_AGREE=every)");
+    return twill_comm_fail(comm, agreed);
+}
+
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm)
 {
     const struct twill_recovery *recovery = comm->health.recovery;

@@ -23,6 +23,9 @@ void twill_agree_receive(struct twill_context *context, const struct twill_notic
 /* A communicator ends: keep its last decision for ranks that ask for it later. */
 void twill_agree_close(struct twill_comm *comm);
 void twill_agree_close_context(struct twill_context *context);
+/* Agree on a reduction that has returned `status` here. Returns TWILL_OK on all survivors or on
+ * none. */
+twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status);
 /* Make a communicator of the survivors of one that the caller holds, broken or not. */
 twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm);
 /* Return the last decision, or NULL. */

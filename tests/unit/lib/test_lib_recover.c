@@ -292,6 +292,44 @@ static void test_deaths(void **state)
         twill_test_run_processes(tests[i].ranks, dying_rank, (void *)(uintptr_t)&tests[i]);
 }
 
+/* --- reductions that are complete everywhere or nowhere --------------------------------------- */
+
+/* Rank 2 dies at some time in a row of reductions to rank 0, in which the others need not wait. */
+static void uniform_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const unsigned *delay_us = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", "TWILL_AGREE=every",
+                                    NULL};
+    struct recovering ends = {NULL, NULL};
+    float buffer[4] = {1, 1, 1, 1}, complete = 0, least, most;
+    twill_comm *smaller = NULL;
+    (void)size;
+    if (rank == 2)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(twill_test_connect(&ends.context, &ends.comm, bootstrap, "2+1", NULL, settings));
+    if (rank == 2)
+        die_after(*delay_us);
+    while (twill_reduce(ends.comm, buffer, buffer, 4, TWILL_F32, TWILL_MAX, 0) == TWILL_OK)
+        complete++;
+    if (rank == 2)
+        pause();
+    TWILL_CHECK(twill_comm_shrink(&smaller, ends.comm) == TWILL_OK);
+    TWILL_CHECK(twill_allreduce(smaller, &complete, &least, 1, TWILL_F32, TWILL_MIN) == TWILL_OK);
+    TWILL_CHECK(twill_allreduce(smaller, &complete, &most, 1, TWILL_F32, TWILL_MAX) == TWILL_OK);
+    TWILL_CHECK(twill_test_note(least == most, __FILE__, __LINE__, "%g and %g reductions complete",
+                                (double)least, (double)most));
+    twill_comm_leave(ends.comm);
+    ends.comm = smaller;
+    leave_ends(&ends);
+}
+
+static void test_uniform(void **state)
+{
+    (void)state;
+    for (unsigned delay_us = 300; delay_us < 4000; delay_us += 700)
+        twill_test_run_processes(3, uniform_rank, &delay_us);
+}
+
 /* --- a rank that is silent for too long --------------------------------------------------------
  */
 
@@ -338,7 +376,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_revocation), cmocka_unit_test(test_agreement),
         cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_deaths),
-        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_uniform),    cmocka_unit_test(test_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
