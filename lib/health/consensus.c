@@ -69,8 +69,12 @@ static void decide(struct twill_consensus *c, uint32_t instance, const struct tw
     struct twill_decision *kept = c->last[instance % 2];
     memcpy(kept, value, twill_decision_bytes(c->size));
     c->decided[instance % 2] = instance;
-    if (instance == c->instance)
+    if (instance == c->instance || value->refused)
         c->state = TWILL_CONSENSUS_OUT;
+    if (value->refused) {
+        memmove(c->proposal, value, twill_decision_bytes(c->size));
+        c->excluded = true;
+    }
     for (uint32_t step = 1; step < c->size; step = coordinates ? step + 1 : step * 2) {
         uint32_t to = (c->rank + step) % c->size;
         if (!has_failed(c, to) || twill_rank_set_has(kept->set, to))
@@ -80,27 +84,39 @@ static void decide(struct twill_consensus *c, uint32_t instance, const struct tw
 
 /* --- the coordinator ------------------------------------------------------------------------- */
 
-/* May the survivors go on although silent ranks may be doing the same? A majority may; and half, if
- * it has the lowest rank. */
+/* May the survivors go on? Yes if all that have failed are dead. If some are only silent, they and
+ * ranks that have died since may have decided otherwise: then only a majority of all ranks may, or
+ * half with rank 0. */
 static bool may_go_on(const struct twill_consensus *c)
 {
     const uint64_t *failed = c->own->set, *silent = c->own->set + words_of(c);
-    uint32_t live = 0, in_doubt = 0, lowest = UINT32_MAX;
+    uint32_t live = 0, in_doubt = 0;
     for (uint32_t r = 0; r < c->size; r++) {
-        bool doubt = twill_rank_set_has(silent, r), lives = !twill_rank_set_has(failed, r);
-        live += lives;
-        in_doubt += doubt;
-        if (lowest == UINT32_MAX && (doubt || lives))
-            lowest = r;
+        live += !twill_rank_set_has(failed, r);
+        in_doubt += twill_rank_set_has(silent, r);
     }
-    return live > in_doubt || (live == in_doubt && !twill_rank_set_has(silent, lowest));
+    return in_doubt == 0 || 2 * live > c->size ||
+           (2 * live == c->size && !twill_rank_set_has(failed, 0));
+}
+
+/* Leave, with those that have not failed, without a decision. Others may decide. */
+static void refuse(struct twill_consensus *c)
+{
+    memcpy(c->proposal->set, c->own->set, 2 * words_of(c) * sizeof(uint64_t));
+    c->proposal->by = c->rank;
+    c->proposal->refused = 1;
+    decide(c, c->instance, c->proposal, true);
 }
 
 /* Decide if all that live have accepted. */
 static void check_accepted(struct twill_consensus *c)
 {
-    if (first_outside(c, c->own->set, c->answered, 0) == c->size)
+    if (first_outside(c, c->own->set, c->answered, 0) < c->size)
+        return;
+    if (may_go_on(c))
         decide(c, c->instance, c->proposal, true);
+    else
+        refuse(c);
 }
 
 /* Propose if all that live have joined. */
@@ -108,12 +124,15 @@ static void check_joined(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->joined, 0) < c->size)
         return;
+    if (!may_go_on(c)) {
+        refuse(c);
+        return;
+    }
     memcpy(c->proposal, c->sum, twill_decision_bytes(c->size));
     if (c->gathered_accepted == 0) {
         memcpy(c->proposal->set, c->own->set, 2 * words_of(c) * sizeof(uint64_t));
         c->proposal->by = c->rank;
         c->proposal->port = c->own->port;
-        c->proposal->refused = !may_go_on(c);
     }
     c->accepted = 1 + c->rank;
     c->state = TWILL_CONSENSUS_PROPOSES;
@@ -175,13 +194,15 @@ static void elect(struct twill_consensus *c)
 void twill_consensus_enter(struct twill_consensus *c, uint64_t flags, uint64_t number,
                            uint32_t port)
 {
+    if (c->excluded)
+        return;
     c->instance++;
     c->accepted = 0;
     c->own->flags = flags;
     c->own->least = c->own->most = number;
     c->own->port = port;
     c->state = TWILL_CONSENSUS_OUT;
-    if (c->excluded || c->decided[c->instance % 2] == c->instance)
+    if (c->decided[c->instance % 2] == c->instance)
         return; /* the others have decided without this rank */
     c->ballot = 0;
     c->state = TWILL_CONSENSUS_JOINED;
@@ -230,6 +251,18 @@ static bool follow(struct twill_consensus *c, uint32_t coordinator)
     return true;
 }
 
+/* The sender, and the rank whose refusal it passes on, have left without a decision for good. They
+ * regard this rank as failed. */
+static void count_out(struct twill_consensus *c, uint32_t from, uint32_t instance,
+                      const struct twill_decision *value)
+{
+    if (instance != c->instance)
+        return;
+    twill_consensus_fail(c, from, false);
+    if (value->by < c->size)
+        twill_consensus_fail(c, value->by, false);
+}
+
 /* Handle a message of the present agreement, or of the next one. */
 static void handle(struct twill_consensus *c, uint32_t from,
                    const struct twill_consensus_header *header, const struct twill_decision *value)
@@ -260,7 +293,9 @@ static void handle(struct twill_consensus *c, uint32_t from,
         }
         break;
     case TWILL_CONSENSUS_DECIDE:
-        if (c->decided[header->instance % 2] != header->instance)
+        if (value->refused && twill_rank_set_has(value->set, c->rank))
+            count_out(c, from, header->instance, value);
+        else if (c->decided[header->instance % 2] != header->instance)
             decide(c, header->instance, value, false);
         break;
     }
@@ -300,7 +335,7 @@ void twill_consensus_receive(struct twill_consensus *c, uint32_t from, const voi
     bool out = c->state == TWILL_CONSENSUS_OUT;
     bool past = header.instance < c->instance || (header.instance == c->instance && out);
     bool decides = header.kind == TWILL_CONSENSUS_DECIDE;
-    if (past && !decides && !c->excluded)
+    if (past && !decides && (!c->excluded || c->proposal->refused))
         answer_late(c, from, header.instance);
     else if (decides && header.instance > c->instance + out)
         learn_exclusion(c, value);

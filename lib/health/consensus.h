@@ -35,7 +35,7 @@ struct twill_decision {
     uint64_t least, most; /* least and most of the numbers that were contributed */
     uint32_t port;        /* coordinator: its port, for what comes next; 0: none */
     uint32_t by;          /* rank that proposed it */
-    uint32_t refused;     /* the survivors may not go on without the silent ranks */
+    uint32_t refused; /* no decision: the ranks outside the set may not go on without those in it */
     uint32_t unused;
     uint64_t set[];
 };
@@ -74,7 +74,7 @@ struct twill_consensus {
     struct twill_decision *proposal; /* accepted, or made */
     struct twill_decision *last[2];  /* decision of instance i at i % 2 */
     uint32_t decided[2];             /* their instances; 0: none */
-    bool excluded;                   /* the others go on without this rank: `proposal` says so */
+    bool excluded; /* the others go on without this rank, or it may not go on: `proposal` says so */
 
     /* Coordinator. Also gathers JOINs of the next agreement, which this rank has not entered. */
     uint32_t gathers;            /* instance that the following is of */

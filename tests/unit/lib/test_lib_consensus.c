@@ -28,7 +28,9 @@ struct simulated_rank {
     struct scene_of_ranks *scene;
     struct twill_consensus *consensus;
     uint32_t number, left; /* agreements left */
-    bool dead, silent;
+    bool dead;
+    bool gone;           /* it has left without a decision, and is silent from then on */
+    unsigned side;       /* of a cut network */
     unsigned sends_left; /* until it dies; 0: it does not */
     uint64_t flags[AGREEMENTS + 1];
     struct twill_decision *decision[AGREEMENTS + 1];
@@ -38,7 +40,8 @@ struct simulated_rank {
 struct scene_of_ranks {
     uint64_t seed;
     uint32_t size;
-    bool partition; /* a silent rank hears nothing, and others nothing of it */
+    bool cut; /* no message passes from one side to the other */
+    bool was_cut;
     struct simulated_rank rank[MOST_RANKS];
     struct queued_message queue[MOST_QUEUED];
     size_t queued;
@@ -63,6 +66,12 @@ static void send_letter(void *user, uint32_t to, const void *message, size_t byt
         rank->dead = true;
 }
 
+static bool can_reach(const struct scene_of_ranks *scene, const struct simulated_rank *a,
+                      const struct simulated_rank *b)
+{
+    return !scene->cut || a->side == b->side;
+}
+
 static void deliver_letter(struct scene_of_ranks *scene)
 {
     if (scene->queued == 0)
@@ -73,7 +82,7 @@ static void deliver_letter(struct scene_of_ranks *scene)
     bool again = draw(scene, 16) == 0, lost = draw(scene, 8) == 0;
     if (!again)
         scene->queue[which] = scene->queue[--scene->queued];
-    if (!lost && !to->dead && !to->silent && !scene->rank[letter.from].silent)
+    if (!lost && !to->dead && can_reach(scene, &scene->rank[letter.from], to))
         twill_consensus_receive(to->consensus, letter.from, letter.message, letter.bytes);
     if (!again)
         free(letter.message);
@@ -83,14 +92,16 @@ static void deliver_letter(struct scene_of_ranks *scene)
 static void step_rank(struct scene_of_ranks *scene, struct simulated_rank *rank)
 {
     const struct twill_decision *decision = twill_consensus_decision(rank->consensus);
-    if (rank->dead || rank->silent)
+    if (rank->dead)
         return;
-    if (rank->consensus->instance == rank->left && rank->left < AGREEMENTS) {
+    if (rank->consensus->excluded ||
+        (decision != NULL && twill_rank_set_has(decision->set, rank->number))) {
+        rank->gone = true;
+        rank->left = AGREEMENTS;
+    } else if (rank->consensus->instance == rank->left && rank->left < AGREEMENTS) {
         uint64_t flags = ~(draw(scene, 2) << rank->number);
         rank->flags[rank->left + 1] = flags;
         twill_consensus_enter(rank->consensus, flags, 10 * rank->left + rank->number % 2, 0);
-    } else if (decision != NULL && twill_rank_set_has(decision->set, rank->number)) {
-        rank->left = AGREEMENTS; /* the others go on without it */
     } else if (decision != NULL && rank->consensus->instance == rank->left + 1) {
         struct twill_decision *kept = malloc(twill_decision_bytes(scene->size));
         memcpy(kept, decision, twill_decision_bytes(scene->size));
@@ -105,11 +116,13 @@ static void notice_failure(struct scene_of_ranks *scene, struct simulated_rank *
 {
     uint32_t r = (uint32_t)draw(scene, scene->size);
     struct simulated_rank *other = &scene->rank[r];
-    if (rank->dead || rank->silent || other == rank || rank->noticed[r] ||
-        (!other->dead && !other->silent))
+    bool late =
+        scene->was_cut && draw(scene, 8) == 0; /* a rank that is there, but does not answer */
+    bool silent = !other->dead && (late || other->gone || !can_reach(scene, rank, other));
+    if (rank->dead || other == rank || rank->noticed[r] || (!other->dead && !silent))
         return;
     rank->noticed[r] = other->dead;
-    twill_consensus_fail(rank->consensus, r, !other->dead);
+    twill_consensus_fail(rank->consensus, r, silent);
 }
 
 static bool is_over(const struct scene_of_ranks *scene)
@@ -131,8 +144,8 @@ static void run_scene(struct scene_of_ranks *scene)
             step_rank(scene, rank);
         else if (what < 62)
             notice_failure(scene, rank);
-        else if (rank->silent && draw(scene, 20) == 0)
-            rank->silent = false; /* it wakes up */
+        else if (draw(scene, 50) == 0)
+            scene->cut = false;
     }
 }
 
@@ -148,14 +161,15 @@ static void check_decisions(const struct scene_of_ranks *scene, uint32_t agreeme
     const struct twill_decision *first = NULL;
     for (uint32_t r = 0; r < scene->size; r++) {
         const struct twill_decision *own = scene->rank[r].decision[agreement];
-        if (own == NULL || own->refused)
+        /* A rank that was cut off, decided, and died has left no trace. */
+        if (own == NULL || (scene->was_cut && scene->rank[r].dead))
             continue;
         first = first == NULL ? own : first;
         assert_memory_equal(own, first, twill_decision_bytes(scene->size));
         assert_true((own->flags & ~scene->rank[r].flags[agreement]) == 0 || is_in(own, r));
     }
     for (uint32_t r = 0; first != NULL && r < scene->size; r++)
-        if (is_in(first, r) && !scene->partition)
+        if (is_in(first, r) && !scene->was_cut)
             assert_true(scene->rank[r].dead);
     uint64_t least = 10 * (uint64_t)(agreement - 1);
     if (first != NULL) {
@@ -173,12 +187,12 @@ static void choose_deaths(struct scene_of_ranks *scene)
     scene->rank[draw(scene, scene->size)].sends_left = 0;
 }
 
-static void run_seed(uint64_t seed, bool partition)
+static void run_seed(uint64_t seed, bool cut)
 {
     struct scene_of_ranks *scene = calloc(1, sizeof(*scene));
     scene->seed = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     scene->size = 1 + (uint32_t)draw(scene, MOST_RANKS);
-    scene->partition = partition;
+    scene->cut = scene->was_cut = cut;
     for (uint32_t r = 0; r < scene->size; r++) {
         struct simulated_rank *rank = &scene->rank[r];
         rank->scene = scene;
@@ -186,9 +200,9 @@ static void run_seed(uint64_t seed, bool partition)
         rank->consensus = twill_consensus_open(scene->size, r, NULL, send_letter, rank);
         assert_non_null(rank->consensus);
     }
-    if (partition)
-        scene->rank[draw(scene, scene->size)].silent = true;
-    else
+    for (uint32_t r = 0; r < scene->size; r++)
+        scene->rank[r].side = (unsigned)draw(scene, 2);
+    if (!cut || draw(scene, 2) == 0)
         choose_deaths(scene);
     run_scene(scene);
     for (uint32_t a = 1; a <= AGREEMENTS; a++)
@@ -212,7 +226,7 @@ static void test_deaths(void **state)
         run_seed(seed, false);
 }
 
-static void test_silence(void **state)
+static void test_cut_network(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 3000; seed++)
@@ -223,7 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deaths),
-        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_cut_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
