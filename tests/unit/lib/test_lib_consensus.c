@@ -42,6 +42,7 @@ struct scene_of_ranks {
     uint32_t size;
     bool cut; /* no message passes from one side to the other */
     bool was_cut;
+    unsigned loss; /* eighths of the messages */
     struct simulated_rank rank[MOST_RANKS];
     struct queued_message queue[MOST_QUEUED];
     size_t queued;
@@ -79,7 +80,7 @@ static void deliver_letter(struct scene_of_ranks *scene)
     size_t which = draw(scene, scene->queued);
     struct queued_message letter = scene->queue[which];
     struct simulated_rank *to = &scene->rank[letter.to];
-    bool again = draw(scene, 16) == 0, lost = draw(scene, 8) == 0;
+    bool again = draw(scene, 16) == 0, lost = draw(scene, 8) < scene->loss;
     if (!again)
         scene->queue[which] = scene->queue[--scene->queued];
     if (!lost && !to->dead && can_reach(scene, &scene->rank[letter.from], to))
@@ -193,6 +194,7 @@ static void run_seed(uint64_t seed, bool cut)
     scene->seed = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     scene->size = 1 + (uint32_t)draw(scene, MOST_RANKS);
     scene->cut = scene->was_cut = cut;
+    scene->loss = (unsigned)draw(scene, 6);
     for (uint32_t r = 0; r < scene->size; r++) {
         struct simulated_rank *rank = &scene->rank[r];
         rank->scene = scene;
