@@ -46,6 +46,7 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
 
 static void caller_close(struct twill_oob *oob)
 {
+    twill_secret_wipe(&oob->secret, sizeof(oob->secret));
     free(oob);
 }
 

@@ -42,6 +42,7 @@ static twill_status single_allgather(struct twill_oob *oob, const void *mine, vo
 
 static void single_close(struct twill_oob *oob)
 {
+    twill_secret_wipe(&oob->secret, sizeof(oob->secret));
     free(oob);
 }
 

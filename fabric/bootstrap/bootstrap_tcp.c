@@ -107,6 +107,8 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     twill_bootstrap_tcp_stop_listening(tcp);
     if (tcp->root >= 0)
         close(tcp->root);
+    if (tcp->peer != NULL) /* keys of sessions */
+        twill_secret_wipe(tcp->peer, (size_t)oob->size * sizeof(*tcp->peer));
     free(tcp->peer);
     free(tcp->polls);
     twill_secret_wipe(tcp, sizeof(*tcp));

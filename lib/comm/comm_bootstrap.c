@@ -136,6 +136,7 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
 
 static void comm_close(struct twill_oob *oob)
 {
+    twill_secret_wipe(&oob->secret, sizeof(oob->secret));
     free(oob);
 }
 

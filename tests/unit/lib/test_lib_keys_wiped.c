@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When its context is destroyed, a process has no copy of the job's key and of the secret of its
+ * run left: not in the heap, not on the stack, not in its variables. */
+#include "lib/comm/comm.h"
+#include "tests/support/job_ranks.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MASK    0x5a /* copies of this test are masked, so that they are not found */
+#define ALIGNED 4    /* keys are members of structures with numbers */
+#define VALUES  5000
+
+static unsigned char run_secret[TWILL_SECRET_BYTES], job_key[TWILL_SECRET_BYTES];
+
+static void mask_copy(unsigned char to[TWILL_SECRET_BYTES], const struct twill_secret *from)
+{
+    for (size_t i = 0; i < TWILL_SECRET_BYTES; i++)
+        to[i] = from->key[i] ^ MASK;
+}
+
+static bool is_masked(const unsigned char *at, const unsigned char masked[TWILL_SECRET_BYTES])
+{
+    for (size_t i = 0; i < TWILL_SECRET_BYTES; i++)
+        if ((at[i] ^ MASK) != masked[i])
+            return false;
+    return true;
+}
+
+/* Count copies in the private writable memory of this process, and say where they are. */
+static unsigned count_copies(const unsigned char masked[TWILL_SECRET_BYTES], char *where,
+                             size_t where_bytes)
+{
+    char line[512], access[8], name[256];
+    unsigned found = 0;
+    unsigned long from, to;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    where[0] = '\0';
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
+        name[0] = '\0';
+        if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %255s", &from, &to, access, name) < 3 ||
+            strcmp(access, "rw-p") != 0)
+            continue;
+        for (unsigned long at = from; at + TWILL_SECRET_BYTES <= to; at += ALIGNED)
+            if (is_masked((const unsigned char *)at, masked)) {
+                size_t used = strlen(where);
+                snprintf(where + used, where_bytes - used, " %s+%lx of %lx", name, at - from,
+                         to - from);
+                found++;
+            }
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return found;
+}
+
+static bool sum_works(twill_comm *comm, int size)
+{
+    static float values[VALUES];
+    for (int i = 0; i < VALUES; i++)
+        values[i] = 1;
+    return twill_allreduce(comm, values, values, VALUES, TWILL_F32, TWILL_SUM) == TWILL_OK &&
+           values[VALUES - 1] == (float)size;
+}
+
+static bool use_library(int rank, int size, const struct twill_test_job *job, const char *layout)
+{
+    twill_context *context;
+    twill_comm *comm, *half;
+    char settings[4][48], where[512];
+    snprintf(settings[0], sizeof(settings[0]), "RANK=%d", rank);
+    snprintf(settings[1], sizeof(settings[1]), "WORLD_SIZE=%d", size);
+    snprintf(settings[2], sizeof(settings[2]), "MASTER_PORT=%s", job->port);
+    snprintf(settings[3], sizeof(settings[3]), "TWILL_LAYOUT=nodes=%s", layout);
+    const char *all[] = {settings[0],
+                         settings[1],
+                         settings[2],
+                         settings[3],
+                         "TWILL_ENCRYPT=1",
+                         "TWILL_JOB=" TWILL_TEST_KEY,
+                         "MASTER_ADDR=127.0.0.1",
+                         NULL};
+    twill_status status = twill_context_create(&context, NULL, all);
+    TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "context: %s",
+                                  twill_context_message(context)));
+    mask_copy(run_secret, &context->job.oob->secret);
+    TWILL_REQUIRE(twill_comm_create(&comm, context) == TWILL_OK);
+    TWILL_REQUIRE(twill_comm_split(&half, comm, 0, -rank) == TWILL_OK);
+    TWILL_REQUIRE(sum_works(comm, size) && sum_works(half, size));
+    TWILL_REQUIRE(count_copies(run_secret, where, sizeof(where)) > 0); /* the scan finds them */
+    twill_comm_destroy(half);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    return true;
+}
+
+static void rank_wipes(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    char where[512];
+    struct twill_secret key;
+    (void)caller;
+    TWILL_CHECK(twill_secret_parse(&key, "", TWILL_TEST_KEY, NULL) == TWILL_OK);
+    mask_copy(job_key, &key);
+    twill_secret_wipe(&key, sizeof(key));
+    TWILL_CHECK(use_library(rank, size, user, "2+1"));
+    unsigned left = count_copies(run_secret, where, sizeof(where));
+    TWILL_CHECK(twill_test_note(left == 0, __FILE__, __LINE__, "secret of the run, %u copies:%s",
+                                left, where));
+    left = count_copies(job_key, where, sizeof(where));
+    twill_test_note(left == 0, __FILE__, __LINE__, "key of the job, %u copies:%s", left, where);
+}
+
+static void test_wiped(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    if (TEST_SLOW) /* whose shadow memory would be searched, too */
+        skip();
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    twill_test_run_processes(3, rank_wipes, &job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wiped)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
