@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DESCRIBED_BYTES 192u /* of a tensor, in a message */
-#define VALUES_MOST     4u   /* different ones that a message lists */
+#define DESCRIBED_BYTES TWILL_ENTRY_BYTES /* of a tensor or an option, in a message */
+#define VALUES_MOST     4u                /* different ones that a message lists */
 
 /* The caller's communicator, until the set has its own. */
 static twill_comm *comm_to_compare(const struct twill_gradients *set)
@@ -128,49 +128,25 @@ static twill_status explain_difference(struct twill_gradients *set, const char *
 
 /* --- what is registered ---------------------------------------------------------------------- */
 
-static uint64_t hash_of_options(const struct twill_gradients *set)
+/* Hash all entries into hash[TWILL_SET_ENTRIES]. Returns the hash of them. */
+static uint64_t hash_entries(const struct twill_gradients *set, uint64_t *hash)
 {
-    const twill_gradients_options *o = &set->options;
-    const uint64_t values[] = {(uint64_t)o->op,
-                               o->bucket_bytes,
-                               o->first_bucket_bytes,
-                               o->segment_bytes,
-                               (uint64_t)o->order,
-                               (uint64_t)o->autotune,
-                               (uint64_t)o->check_every,
-                               (uint64_t)o->threads,
-                               (uint64_t)(o->late != 0),
-                               (uint64_t)o->factors,
-                               (uint64_t)o->compression,
-                               (uint64_t)o->compression_automatic,
-                               (uint64_t)o->error_feedback};
-    const double factors[] = {o->scale, o->compression_ratio, o->compression_threshold};
-    uint64_t hash = hash_bytes(hash_bytes(1, values, sizeof(values)), factors, sizeof(factors));
-    if (set->update == NULL)
-        return hash;
-    const twill_optimizer *u = &set->update->optimizer;
-    const double rates[] = {u->rate,      u->weight_decay, u->momentum,
-                            u->dampening, u->rate_decay,   u->beta1,
-                            u->beta2,     u->epsilon,      u->trust_coefficient};
-    const uint64_t rule[] = {(uint64_t)u->rule, u->nesterov != 0};
-    return hash_bytes(hash_bytes(hash, rates, sizeof(rates)), rule, sizeof(rule));
+    char text[TWILL_ENTRY_BYTES];
+    for (unsigned i = 0; i < TWILL_SET_ENTRIES; i++) {
+        twill_set_entry_print(set, i, text);
+        hash[i] = hash_bytes(1, text, strlen(text));
+    }
+    return hash_bytes(1, hash, TWILL_SET_ENTRIES * sizeof(*hash));
 }
 
-static void describe_options(const struct twill_gradients *set, char text[DESCRIBED_BYTES])
+/* Name the first entry that is not the same on all ranks. Some is. */
+static twill_status explain_entries(struct twill_gradients *set, const uint64_t *hash)
 {
-    const twill_gradients_options *o = &set->options;
-    snprintf(
-        text, DESCRIBED_BYTES,
-        "op %s, scale %g, bucket %zu, first %zu, segment %zu, order %d, autotune %d, check "
-        "%d, late %d, threads %d, compress %s, ratio %g, threshold %g, automatic %d, feedback %d",
-        twill_op_name(o->op), o->scale, o->bucket_bytes, o->first_bucket_bytes, o->segment_bytes,
-        (int)o->order, o->autotune, o->check_every, o->late != 0, o->threads,
-        twill_compression_name(o->compression), o->compression_ratio, o->compression_threshold,
-        o->compression_automatic, o->error_feedback);
-    if (set->update != NULL) {
-        const twill_optimizer *u = &set->update->optimizer;
-        append(text, DESCRIBED_BYTES, ", %s, rate %g", twill_optimizer_name(u->rule), u->rate);
-    }
+    char text[TWILL_ENTRY_BYTES];
+    size_t found = 0;
+    TWILL_TRY(&set->error, find_difference(set, hash, TWILL_SET_ENTRIES, &found));
+    twill_set_entry_print(set, (unsigned)found, text);
+    return explain_difference(set, "their options", text);
 }
 
 static uint64_t hash_of_tensor(const struct twill_train_tensor *tensor)
@@ -219,14 +195,12 @@ static twill_status compare_each(struct twill_gradients *set, uint64_t least)
 
 twill_status twill_gradients_compare_tensors(struct twill_gradients *set)
 {
-    uint64_t mine[3] = {hash_of_options(set), ~hash_of_options(set), set->tensors}, least[3];
-    char text[DESCRIBED_BYTES];
+    uint64_t entry[TWILL_SET_ENTRIES], options = hash_entries(set, entry);
+    uint64_t mine[3] = {options, ~options, set->tensors}, least[3];
     TWILL_TRY(&set->error, check_call(set, twill_allreduce(comm_to_compare(set), mine, least, 3,
                                                            TWILL_U64, TWILL_MIN)));
-    if (least[0] != ~least[1]) {
-        describe_options(set, text);
-        return explain_difference(set, "their options", text);
-    }
+    if (least[0] != ~least[1])
+        return explain_entries(set, entry);
     return compare_each(set, least[2]);
 }
 

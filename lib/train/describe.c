@@ -5,43 +5,23 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How the set compresses, if it does. */
-static void describe_compression(const struct twill_gradients *set, char *text, size_t bytes)
+static void describe_options(const struct twill_gradients *set, char *text, size_t bytes)
 {
     static const char *const choices[] = {[TWILL_WIRE_PRICED] = "; compressed where it pays",
                                           [TWILL_WIRE_ALL] = "",
                                           [TWILL_WIRE_NONE] = "; not compressed: does not pay"};
     const twill_gradients_options *o = &set->options;
-    text[0] = '\0';
-    if (!set->compressor.on)
-        return;
-    int used = snprintf(text, bytes, ",compress=%s", twill_compression_name(o->compression));
-    if (set->compressor.kind == TWILL_CODING_SPARSE)
-        used += snprintf(text + used, bytes - (size_t)used, ",ratio=%g", o->compression_ratio);
-    if (o->compression == TWILL_COMPRESS_THRESHOLD)
-        used +=
-            snprintf(text + used, bytes - (size_t)used, ",threshold=%g", o->compression_threshold);
-    snprintf(text + used, bytes - (size_t)used, ",feedback=%d,automatic=%d%s%s",
-             o->error_feedback != 0, o->compression_automatic != 0, choices[set->compressor.choice],
-             set->compressor.trial.over ? "" : ", in a trial");
-}
-
-static void describe_options(const struct twill_gradients *set, char *text, size_t bytes)
-{
-    const twill_gradients_options *o = &set->options;
     const struct twill_autotuning *tuning = &set->autotuning;
-    char compression[128];
-    describe_compression(set, compression, sizeof(compression));
-    snprintf(text, bytes,
-             "TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu,order=%s,threads=%d%s (op %s, scale "
-             "%g%s)",
-             o->bucket_bytes, o->first_bucket_bytes, o->segment_bytes,
-             o->order == TWILL_BUCKETS_BY_PRIORITY ? "priority" : "backward", o->threads,
-             compression, twill_op_name(o->op), o->scale,
-             tuning->candidates == 0            ? ""
-             : tuning->at == tuning->candidates ? "; autotuned"
-                                                : "; autotuning");
-    size_t used = strlen(text);
+    size_t used = (size_t)snprintf(text, bytes, "TWILL_GRADIENTS=");
+    used += twill_set_entries_describe(set, text + used, bytes - used);
+    used += (size_t)snprintf(text + used, bytes - used, " (op %s, scale %g%s)",
+                             twill_op_name(o->op), o->scale,
+                             tuning->candidates == 0            ? ""
+                             : tuning->at == tuning->candidates ? "; autotuned"
+                                                                : "; autotuning");
+    if (set->compressor.on)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", choices[set->compressor.choice],
+                                 set->compressor.trial.over ? "" : "; in a trial");
     if (set->generations > 1)
         used += (size_t)snprintf(text + used, bytes - used, "; %s",
                                  set->late ? "one step late" : "not late at present");

@@ -127,7 +127,7 @@ struct twill_gradients {
     struct twill_autotuning autotuning;
     struct twill_compressor compressor;
     struct twill_gradients_usage usage;
-    char line[256]; /* result of twill_gradients_describe() */
+    char line[1024]; /* result of twill_gradients_describe() */
 };
 
 /* --- lib/train/set_failure.c --- */
@@ -172,11 +172,26 @@ twill_status twill_gradients_finish_late(struct twill_gradients *set);
 /* Wait until no thread is in twill_gradients_ready(). */
 void twill_gradients_await_markers(struct twill_gradients *set);
 
-/* --- lib/train/settings.c --- */
+/* --- lib/train/set_entries.c --- */
 
 #define TWILL_COMPRESSIONS (TWILL_COMPRESS_THRESHOLD + 1)
 /* Return the name of a twill_compression as TWILL_GRADIENTS has it. */
 const char *twill_compression_name(twill_compression compression);
+
+#define TWILL_SET_ENTRIES 27u  /* options, and hyperparameters of the optimizer */
+#define TWILL_ENTRY_BYTES 192u /* of "name=value" */
+/* Print an entry, "no optimizer" for hyperparameters of a set without. Equal texts are equal
+ * values. */
+void twill_set_entry_print(const struct twill_gradients *set, unsigned index,
+                           char text[TWILL_ENTRY_BYTES]);
+/* Print options as TWILL_GRADIENTS accepts them: sizes, order and threads, and what is not the
+ * default. Returns the length; `bytes` must suffice. */
+size_t twill_set_entries_describe(const struct twill_gradients *set, char *text, size_t bytes);
+/* Apply the value of TWILL_GRADIENTS, or of the file that it names. */
+twill_status twill_entries_apply(twill_gradients_options *options, const char *value,
+                                 struct twill_error *error);
+
+/* --- lib/train/settings.c --- */
 
 /* Check the options and apply TWILL_GRADIENTS to them. */
 twill_status twill_gradients_set_options(struct twill_gradients *set,

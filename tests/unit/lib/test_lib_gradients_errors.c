@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient sets: bad input and failures. Each gets a sentence that names the tensor and the rank,
  * and every rank leaves. Also the scale of sums, and the comparison of parameters. */
-#include "lib/twill_train.h"
+#include "lib/train/gradients.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -155,20 +155,61 @@ static void test_differences(void **state)
     }
 }
 
+/* Rank 1 has another value of one option: by TWILL_GRADIENTS, in the program, or of an optimizer.
+ */
+struct option_difference {
+    const char *entry, *words;
+};
+
+static const struct option_difference option_differences[] = {
+    {"op", "op=avg on ranks 0, 2; op=sum on rank 1"},
+    {"scale", "scale=1 on ranks 0, 2; scale=0.10000000000000002 on rank 1"},
+    {"optimizer", "no optimizer on ranks 0, 2; optimizer=adam on rank 1"},
+    {"beta2", "beta2=0.999 on ranks 0, 2; beta2=0.95 on rank 1"},
+    {"bucket=4096", "bucket=8388608 on ranks 0, 2; bucket=4096 on rank 1"},
+    {"first=4096", "first=1048576 on ranks 0, 2; first=4096 on rank 1"},
+    {"segment=64K", "segment=1048576 on ranks 0, 2; segment=65536 on rank 1"},
+    {"order=priority", "order=backward on ranks 0, 2; order=priority on rank 1"},
+    {"autotune=1", "autotune=0 on ranks 0, 2; autotune=1 on rank 1"},
+    {"check=7", "check=0 on ranks 0, 2; check=7 on rank 1"},
+    {"late=1", "late=0 on ranks 0, 2; late=1 on rank 1"},
+    {"compress=int8", "compress=none on ranks 0, 2; compress=int8 on rank 1"},
+    {"automatic=1", "automatic=0 on ranks 0, 2; automatic=1 on rank 1"},
+    {"feedback=0", "feedback=1 on ranks 0, 2; feedback=0 on rank 1"},
+    {"ratio=0.010000000000000002", "ratio=0.01 on ranks 0, 2; ratio=0.010000000000000002 on rank"},
+    {"threshold=0.5", "threshold=0 on ranks 0, 2; threshold=0.5 on rank 1"},
+    {"factors=reduce", "factors=price on ranks 0, 2; factors=reduce on rank 1"},
+    {"threads=2", "threads=0 on ranks 0, 2; threads=2 on rank 1"},
+};
+
 static void rank_has_other_options(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
+    const struct option_difference *d = user;
     (void)size;
     struct errors_ranks r;
+    struct twill_error error = {0};
+    bool other = rank == 1, adam = strcmp(d->entry, "beta2") == 0;
     twill_gradients_options options;
+    twill_optimizer optimizer;
     TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
     twill_gradients_destroy(r.set);
     twill_gradients_defaults(&options);
-    options.op = rank == 0 ? TWILL_SUM : TWILL_AVG;
+    if (other && strchr(d->entry, '=') != NULL) /* the variable itself is the same on all ranks */
+        TWILL_CHECK(twill_entries_apply(&options, d->entry, &error) == TWILL_OK);
+    if (other && strcmp(d->entry, "op") == 0)
+        options.op = TWILL_SUM;
+    if (other && strcmp(d->entry, "scale") == 0)
+        options.scale = 0.1 + 1.5e-17;
     TWILL_CHECK(twill_gradients_create(&r.set, r.comm, &options) == TWILL_OK);
     TWILL_CHECK(add_named(&r, "a", 4, TWILL_F32, NULL) == TWILL_OK);
+    twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_ADAM);
+    if (adam && other)
+        optimizer.beta2 = 0.95;
+    if (adam || (other && strcmp(d->entry, "optimizer") == 0))
+        TWILL_CHECK(twill_gradients_set_optimizer(r.set, &optimizer) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_ERR_MISMATCH);
-    TWILL_CHECK(says(&r, "differ in their options: op sum"));
+    TWILL_CHECK(says(&r, "the ranks differ in their options: "));
+    TWILL_CHECK(says(&r, d->words));
     errors_stop(&r, bootstrap);
 }
 
@@ -211,7 +252,10 @@ static void rank_has_bad_variable(int rank, int size, twill_bootstrap *bootstrap
 static void test_options(void **state)
 {
     (void)state;
-    twill_test_run_ranks(2, rank_has_other_options, NULL);
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(option_differences); i++) {
+        struct option_difference d = option_differences[i];
+        twill_test_run_ranks(3, rank_has_other_options, &d);
+    }
     twill_test_run_ranks(1, rank_has_bad_options, NULL);
     twill_test_run_ranks(1, rank_has_bad_variable, "TWILL_GRADIENTS=buckets=1");
     twill_test_run_ranks(1, rank_has_bad_variable, "TWILL_GRADIENTS=bucket=x");

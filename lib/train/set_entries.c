@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one list of a set's options: an entry each, with its name and the kind of its value. It
+ * parses TWILL_GRADIENTS, prints options for twill_gradients_describe() and for messages, and is
+ * what ranks compare. */
+#include "lib/lists.h"
+#include "lib/train/gradients.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PINNED_BYTES 512u /* of a file named by TWILL_GRADIENTS=@FILE */
+
+enum entry_kind {
+    ENTRY_BYTES,  /* size_t */
+    ENTRY_NUMBER, /* int, from 0 */
+    ENTRY_SWITCH, /* int, of which only whether it is 0 counts */
+    ENTRY_REAL,   /* double */
+    ENTRY_ORDER,  /* enums, by name */
+    ENTRY_COMPRESSION,
+    ENTRY_FACTORS,
+    ENTRY_OPERATION,
+    ENTRY_RULE,
+    ENTRY_KINDS
+};
+
+static const char *const order_names[] = {"backward", "priority"};
+static const char *const factors_names[] = {"price", "gather", "reduce"};
+static const char *const compression_names[TWILL_COMPRESSIONS] = {
+    "none", "f16", "bf16", "f8e4m3", "f8e5m2", "int8", "top_k", "threshold"};
+
+/* What a value of each kind must be; the names that it may have, of an enum. */
+static const struct {
+    const char *help;
+    const char *const *names;
+    unsigned count;
+} kinds[ENTRY_KINDS] = {
+    [ENTRY_BYTES] = {"must be bytes, such as 8M", NULL, 0},
+    [ENTRY_NUMBER] = {"must be a number from 0", NULL, 0},
+    [ENTRY_SWITCH] = {"must be 0 or 1", NULL, 0},
+    [ENTRY_REAL] = {"must be a number", NULL, 0},
+    [ENTRY_ORDER] = {"must be backward or priority", order_names, TWILL_ARRAY_LENGTH(order_names)},
+    [ENTRY_COMPRESSION] = {"must be none, f16, bf16, f8e4m3, f8e5m2, int8, top_k or threshold",
+                           compression_names, TWILL_COMPRESSIONS},
+    [ENTRY_FACTORS] = {"must be price, gather or reduce", factors_names,
+                       TWILL_ARRAY_LENGTH(factors_names)}};
+_Static_assert(sizeof(twill_bucket_order) == sizeof(int) &&
+                   sizeof(twill_compression) == sizeof(int) &&
+                   sizeof(twill_factors_choice) == sizeof(int) && sizeof(twill_op) == sizeof(int) &&
+                   sizeof(twill_optimizer_rule) == sizeof(int),
+               "enums are read and written as int");
+
+/* Where an entry is used beside the comparison of the ranks. */
+enum entry_use {
+    ENTRY_CHANGED = 0, /* in TWILL_GRADIENTS; described if it is not the default */
+    ENTRY_SHOWN,       /* always described */
+    ENTRY_SEARCH,      /* never described: what it has searched for is */
+    ENTRY_IN_PROGRAM   /* not in TWILL_GRADIENTS: the program's results depend on it */
+};
+
+struct set_entry {
+    const char *name;
+    enum entry_kind kind;
+    enum entry_use use;
+    size_t at; /* of the member in the options, or in the optimizer */
+};
+
+#define OPTION(name, kind, use, member)                                                            \
+    {                                                                                              \
+        name, ENTRY_##kind, ENTRY_##use, offsetof(twill_gradients_options, member)                 \
+    }
+static const struct set_entry options_list[] = {
+    OPTION("op", OPERATION, IN_PROGRAM, op),
+    OPTION("scale", REAL, IN_PROGRAM, scale),
+    OPTION("bucket", BYTES, SHOWN, bucket_bytes),
+    OPTION("first", BYTES, SHOWN, first_bucket_bytes),
+    OPTION("segment", BYTES, SHOWN, segment_bytes),
+    OPTION("order", ORDER, SHOWN, order),
+    OPTION("autotune", SWITCH, SEARCH, autotune),
+    OPTION("check", NUMBER, CHANGED, check_every),
+    OPTION("late", SWITCH, CHANGED, late),
+    OPTION("compress", COMPRESSION, CHANGED, compression),
+    OPTION("automatic", SWITCH, CHANGED, compression_automatic),
+    OPTION("feedback", SWITCH, CHANGED, error_feedback),
+    OPTION("ratio", REAL, CHANGED, compression_ratio),
+    OPTION("threshold", REAL, CHANGED, compression_threshold),
+    OPTION("factors", FACTORS, CHANGED, factors),
+    OPTION("threads", NUMBER, SHOWN, threads),
+};
+
+#define RATE(name, kind, member)                                                                   \
+    {                                                                                              \
+        name, ENTRY_##kind, ENTRY_IN_PROGRAM, offsetof(twill_optimizer, member)                    \
+    }
+static const struct set_entry optimizer_list[] = {
+    RATE("optimizer", RULE, rule),
+    RATE("rate", REAL, rate),
+    RATE("weight_decay", REAL, weight_decay),
+    RATE("momentum", REAL, momentum),
+    RATE("dampening", REAL, dampening),
+    RATE("nesterov", SWITCH, nesterov),
+    RATE("rate_decay", REAL, rate_decay),
+    RATE("beta1", REAL, beta1),
+    RATE("beta2", REAL, beta2),
+    RATE("epsilon", REAL, epsilon),
+    RATE("trust_coefficient", REAL, trust_coefficient),
+};
+
+enum { OPTIONS = TWILL_ARRAY_LENGTH(options_list), RATES = TWILL_ARRAY_LENGTH(optimizer_list) };
+_Static_assert(OPTIONS + RATES == TWILL_SET_ENTRIES, "the number of entries");
+
+const char *twill_compression_name(twill_compression compression)
+{
+    return (unsigned)compression < TWILL_COMPRESSIONS ? compression_names[compression] : "?";
+}
+
+/* --- printing -------------------------------------------------------------------------------- */
+
+/* Print a number in as few digits as give the same number again. */
+static int print_real(double value, char *text, size_t bytes)
+{
+    int length = snprintf(text, bytes, "%g", value);
+    if (strtod(text, NULL) != value)
+        length = snprintf(text, bytes, "%.17g", value);
+    return length;
+}
+
+/* Print "name=value" of an entry of an object. */
+static int print_entry(const struct set_entry *entry, const void *object, char *text, size_t bytes)
+{
+    const void *member = (const unsigned char *)object + entry->at;
+    const char *name = "?";
+    int used = snprintf(text, bytes, "%s=", entry->name), number;
+    text += used;
+    bytes -= (size_t)used;
+    if (entry->kind == ENTRY_BYTES)
+        return used + snprintf(text, bytes, "%zu", *(const size_t *)member);
+    if (entry->kind == ENTRY_REAL)
+        return used + print_real(*(const double *)member, text, bytes);
+    memcpy(&number, member, sizeof(number));
+    if (entry->kind == ENTRY_NUMBER || entry->kind == ENTRY_SWITCH)
+        return used +
+               snprintf(text, bytes, "%d", entry->kind == ENTRY_SWITCH ? number != 0 : number);
+    if (entry->kind == ENTRY_OPERATION)
+        name = twill_op_name((twill_op)number);
+    else if (entry->kind == ENTRY_RULE)
+        name = twill_optimizer_name((twill_optimizer_rule)number);
+    else if ((unsigned)number < kinds[entry->kind].count)
+        name = kinds[entry->kind].names[number];
+    return used + snprintf(text, bytes, "%s", name);
+}
+
+void twill_set_entry_print(const struct twill_gradients *set, unsigned index,
+                           char text[TWILL_ENTRY_BYTES])
+{
+    if (index < OPTIONS)
+        (void)print_entry(&options_list[index], &set->options, text, TWILL_ENTRY_BYTES);
+    else if (set->update != NULL)
+        (void)print_entry(&optimizer_list[index - OPTIONS], &set->update->optimizer, text,
+                          TWILL_ENTRY_BYTES);
+    else
+        snprintf(text, TWILL_ENTRY_BYTES, "no optimizer");
+}
+
+size_t twill_set_entries_describe(const struct twill_gradients *set, char *text, size_t bytes)
+{
+    twill_gradients_options defaults;
+    size_t used = 0;
+    twill_gradients_defaults(&defaults);
+    for (unsigned i = 0; i < OPTIONS; i++) {
+        char mine[TWILL_ENTRY_BYTES], usual[TWILL_ENTRY_BYTES];
+        const struct set_entry *entry = &options_list[i];
+        (void)print_entry(entry, &set->options, mine, sizeof(mine));
+        (void)print_entry(entry, &defaults, usual, sizeof(usual));
+        if (entry->use == ENTRY_SHOWN || (entry->use == ENTRY_CHANGED && strcmp(mine, usual) != 0))
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? "," : "", mine);
+    }
+    return used;
+}
+
+/* --- TWILL_GRADIENTS ------------------------------------------------------------------------- */
+
+/* Find a text among names; -1 if it is none of them. */
+static int find_name(const char *const *names, size_t count, const char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(text, names[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
+static bool parse_real(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*value);
+}
+
+/* Set the member of an entry. Returns false if the value cannot be parsed. */
+static bool apply_value(twill_gradients_options *options, const struct set_entry *entry,
+                        const char *value)
+{
+    void *member = (unsigned char *)options + entry->at;
+    int64_t number;
+    if (entry->kind == ENTRY_REAL)
+        return parse_real(value, member);
+    if (kinds[entry->kind].names != NULL)
+        number = find_name(kinds[entry->kind].names, kinds[entry->kind].count, value);
+    else if (!twill_config_bytes(value, &number))
+        return false;
+    if (number < 0 || (entry->kind != ENTRY_BYTES && number > INT32_MAX))
+        return false;
+    if (entry->kind == ENTRY_BYTES)
+        *(size_t *)member = (size_t)number;
+    else
+        memcpy(member, &(int){(int)number}, sizeof(int));
+    return true;
+}
+
+static twill_status refuse_name(const char *name, struct twill_error *error)
+{
+    char known[256];
+    size_t used = 0;
+    for (unsigned i = 0; i < OPTIONS; i++)
+        if (options_list[i].use != ENTRY_IN_PROGRAM)
+            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
+                                     used > 0 ? ", " : "", options_list[i].name);
+    return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                      "TWILL_GRADIENTS: there is no entry \"%s\"; there are %s", name, known);
+}
+
+/* Apply an entry "name=value", whose text is changed. */
+static twill_status apply_entry(twill_gradients_options *options, char *text,
+                                struct twill_error *error)
+{
+    char *value = strchr(text, '=');
+    if (value != NULL)
+        *value++ = '\0';
+    for (unsigned i = 0; value != NULL && i < OPTIONS; i++) {
+        const struct set_entry *entry = &options_list[i];
+        if (entry->use == ENTRY_IN_PROGRAM || strcmp(text, entry->name) != 0)
+            continue;
+        if (apply_value(options, entry, value))
+            return TWILL_OK;
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS: %s=%s: %s", text, value,
+                          kinds[entry->kind].help);
+    }
+    return refuse_name(text, error);
+}
+
+/* Read the first line of a file, without a "TWILL_GRADIENTS=" before it. */
+static twill_status read_pinned(const char *path, char text[PINNED_BYTES],
+                                struct twill_error *error)
+{
+    static const char prefix[] = "TWILL_GRADIENTS=";
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS=@%s: %s", path,
+                          strerror(errno));
+    bool read = fgets(text, PINNED_BYTES, file) != NULL;
+    fclose(file);
+    if (!read)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS=@%s: the file is empty", path);
+    text[strcspn(text, "\n")] = '\0';
+    if (strncmp(text, prefix, strlen(prefix)) == 0)
+        memmove(text, text + strlen(prefix), strlen(text + strlen(prefix)) + 1);
+    return TWILL_OK;
+}
+
+twill_status twill_entries_apply(twill_gradients_options *options, const char *value,
+                                 struct twill_error *error)
+{
+    char text[PINNED_BYTES], *rest = NULL;
+    if (value[0] == '@')
+        TWILL_TRY(error, read_pinned(value + 1, text, error));
+    else if ((size_t)snprintf(text, sizeof(text), "%s", value) >= sizeof(text))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_GRADIENTS is longer than %u bytes",
+                          PINNED_BYTES - 1);
+    for (char *entry = strtok_r(text, ",", &rest); entry != NULL;
+         entry = strtok_r(NULL, ",", &rest))
+        TWILL_TRY(error, apply_entry(options, entry, error));
+    return TWILL_OK;
+}
