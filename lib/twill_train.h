@@ -70,6 +70,9 @@ typedef struct twill_gradients_options {
                                    twill_gradients_wait_all(); 0 by default */
     int check_every;          /**< compare the parameters of the ranks at the end of every N-th step
                                    (twill_gradients_check()); 0, the default: never */
+    int report_every;         /**< rank 0 prints where the time went (twill_gradients_times()) at
+                                   the end of every N-th step, and for all steps when the set is
+                                   destroyed; 0, the default: never */
     twill_factors_choice factors;  /**< ::TWILL_FACTORS_BY_PRICE by default */
     int late;                      /**< 1: a step delivers the result of the step before, see
                                         twill_gradients_set_late(); 0 by default */

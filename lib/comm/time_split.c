@@ -128,8 +128,7 @@ static void begin_period(struct twill_comm *comm)
            comm->world->size * sizeof(*comm->split.late));
 }
 
-/* Print the period that ends now, on one line. */
-static void report_period(struct twill_comm *comm, const char *what)
+void twill_split_report(struct twill_comm *comm, const char *what)
 {
     char text[256], rank_text[128] = "";
     uint32_t rank = rank_by_cost(comm, 0);
@@ -160,20 +159,19 @@ void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64
         twill_counter_add(&split->late[last.rank].ticks, times * waiting);
     }
     if (TWILL_UNLIKELY(comm->usage.counters.calls >= split->report_at)) {
-        report_period(comm, "");
+        twill_split_report(comm, "");
         split->report_at = comm->usage.counters.calls + split->report_every;
     }
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-/* Report on the whole life of the communicator. */
-static void report_all(struct twill_comm *comm)
+void twill_split_report_all(struct twill_comm *comm, const char *what)
 {
     comm->split.start = (struct twill_split_sums){0};
     memset(comm->split.late + comm->world->size, 0, comm->world->size * sizeof(*comm->split.late));
     if (comm->usage.counters.calls > 0)
-        report_period(comm, "in all ");
+        twill_split_report(comm, what);
 }
 
 twill_status twill_split_open(struct twill_comm *comm)
@@ -190,7 +188,7 @@ twill_status twill_split_open(struct twill_comm *comm)
 void twill_split_close(struct twill_comm *comm)
 {
     if (comm->split.report_every > 0 && comm->split.late != NULL)
-        report_all(comm);
+        twill_split_report_all(comm, "in all ");
     free(comm->split.late);
     comm->split.late = NULL;
 }

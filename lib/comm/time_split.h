@@ -51,6 +51,11 @@ void twill_split_close(struct twill_comm *comm);
 void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times);
 
+/* Print the shares of the period that ends now on one line, after `what`, and begin the next one;
+ * or those of the communicator's whole life. Its holder calls it. */
+void twill_split_report(struct twill_comm *comm, const char *what);
+void twill_split_report_all(struct twill_comm *comm, const char *what);
+
 /* Raise *last to the latest entry into a call among the ranks of this node that have published it.
  * Returns whether all have. */
 bool twill_split_look(const struct twill_comm *comm, uint64_t sequence,

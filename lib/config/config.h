@@ -65,8 +65,8 @@ enum twill_variable_scope {
       "thread:CORE), or in a thread once a millisecond (late)")                                    \
     X(GRADIENTS, USER, "TWILL_GRADIENTS", TWILL_TEXT, "", 0, 0, NULL, 1,                           \
       "Options of gradient sets: bucket=8M, first=1M, segment=1M, order=backward or priority, "    \
-      "autotune=1, check=STEPS, threads=N, compress=NAME, automatic=1, feedback=0, ratio=0.01, "   \
-      "threshold=X, without blanks; or @FILE with them in its first line")                         \
+      "autotune=1, check=STEPS, report=STEPS, threads=N, compress=NAME, automatic=1, feedback=0, " \
+      "ratio=0.01, threshold=X, without blanks; or @FILE with them in its first line")             \
     X(LOG, USER, "TWILL_LOG", TWILL_CHOICE, "warn", 0, 0, "none|warn|info|debug", 0,               \
       "Most verbose level that is logged to standard error")                                       \
     X(LOG_FILE, USER, "TWILL_LOG_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                             \

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Search for the fastest bucket sizes in the first steps, as Horovod's autotuning does, but without
- * a model: there are a few sizes only. Each candidate is used for STEPS_A_CANDIDATE steps, of which
- * the shortest counts; all ranks change at the same step. At the end they agree, by one reduction,
- * on the candidate whose slowest rank is fastest. */
+ * a model: there are a few sizes only. */
 #include "lib/config/log.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
-
-#define STEPS_A_CANDIDATE 5u /* the first is not counted: its reductions are new */
 
 static const size_t bucket_sizes[] = {(size_t)256 << 10, (size_t)1 << 20,  (size_t)4 << 20,
                                       (size_t)16 << 20,  (size_t)64 << 20, 0};
@@ -18,7 +14,8 @@ _Static_assert(TWILL_FUSED_TO_MOST == (size_t)64 << 20, "the largest of bucket_s
 static void add_candidate(struct twill_autotuning *tuning, size_t bucket, size_t first,
                           size_t segment)
 {
-    tuning->sizes[tuning->candidates++] = (struct twill_bucket_sizes){bucket, first, segment};
+    tuning->sizes[tuning->search.candidates++] =
+        (struct twill_bucket_sizes){bucket, first, segment};
 }
 
 twill_status twill_autotuning_begin(struct twill_gradients *set)
@@ -31,8 +28,7 @@ twill_status twill_autotuning_begin(struct twill_gradients *set)
     if (!options->autotune)
         return TWILL_OK;
     tuning->sizes = calloc(most, sizeof(*tuning->sizes));
-    tuning->seconds = calloc(most, sizeof(*tuning->seconds));
-    if (tuning->sizes == NULL || tuning->seconds == NULL)
+    if (tuning->sizes == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for autotuning");
     add_candidate(tuning, options->bucket_bytes, options->first_bucket_bytes,
                   options->segment_bytes);
@@ -44,7 +40,7 @@ twill_status twill_autotuning_begin(struct twill_gradients *set)
             if (bucket / 8 > 0)
                 add_candidate(tuning, bucket, bucket / 8, segment);
         }
-    return TWILL_OK;
+    return twill_search_begin(&tuning->search, tuning->search.candidates, &set->error);
 }
 
 /* Divide the tensors anew. */
@@ -60,45 +56,33 @@ static twill_status use_sizes(struct twill_gradients *set, const struct twill_bu
 static twill_status choose(struct twill_gradients *set)
 {
     struct twill_autotuning *tuning = &set->autotuning;
-    unsigned best = 0, n = tuning->candidates;
-    twill_status status = twill_allreduce(set->lane[0].comm, tuning->seconds, tuning->seconds, n,
-                                          TWILL_F64, TWILL_MAX);
-    if (status != TWILL_OK)
-        return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
-    for (unsigned i = 1; i < n; i++)
-        if (tuning->seconds[i] < tuning->seconds[best])
-            best = i;
+    unsigned n = tuning->search.candidates;
+    TWILL_TRY(NULL, twill_search_agree(set, &tuning->search));
+    unsigned best = twill_search_fastest(&tuning->search, n);
+    const double *seconds = tuning->search.seconds;
     const struct twill_bucket_sizes *sizes = &tuning->sizes[best];
-    twill_say(
-        &set->context->log, twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane[0].comm) == 0),
-        "gradient set: TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu is the fastest of %u "
-        "(%.6f s a step; at first %.6f s)",
-        sizes->bucket, sizes->first, sizes->segment, n, tuning->seconds[best], tuning->seconds[0]);
+    twill_say(&set->context->log,
+              twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane[0].comm) == 0),
+              "gradient set: TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu is the fastest of %u "
+              "(%.6f s a step; at first %.6f s)",
+              sizes->bucket, sizes->first, sizes->segment, n, seconds[best], seconds[0]);
     return use_sizes(set, sizes);
 }
 
 twill_status twill_autotuning_end_step(struct twill_gradients *set)
 {
     struct twill_autotuning *tuning = &set->autotuning;
-    if (tuning->at == tuning->candidates)
+    struct twill_step_search *search = &tuning->search;
+    if (twill_search_is_over(search) || !twill_search_end_step(search))
         return TWILL_OK;
-    uint64_t now = twill_now();
-    double seconds = (double)(now - tuning->step_began) * 1e-9,
-           *best = &tuning->seconds[tuning->at];
-    if (tuning->steps > 0 && (tuning->steps == 1 || seconds < *best))
-        *best = seconds;
-    if (++tuning->steps == STEPS_A_CANDIDATE) {
-        tuning->steps = 0;
-        tuning->at++;
-        TWILL_TRY(NULL, tuning->at < tuning->candidates ? use_sizes(set, &tuning->sizes[tuning->at])
-                                                        : choose(set));
-    }
-    tuning->step_began = twill_now();
+    TWILL_TRY(NULL, !twill_search_is_over(search) ? use_sizes(set, &tuning->sizes[search->at])
+                                                  : choose(set));
+    twill_search_restart(search);
     return TWILL_OK;
 }
 
 void twill_autotuning_free(struct twill_gradients *set)
 {
     free(set->autotuning.sizes);
-    free(set->autotuning.seconds);
+    twill_search_free(&set->autotuning.search);
 }

@@ -74,7 +74,6 @@ twill_status twill_compressor_open(struct twill_gradients *set)
 {
     struct twill_compressor *c = &set->compressor;
     const twill_gradients_options *options = &set->options;
-    c->trial.over = true;
     size_t elements = options->compression != TWILL_COMPRESS_NONE ? place_residuals(set) : 0;
     if (elements == 0)
         return TWILL_OK;
@@ -101,6 +100,7 @@ void twill_compressor_close(struct twill_gradients *set)
     if (set->compressor.has_op)
         (void)twill_op_destroy(set->context, set->compressor.op);
     twill_chooser_destroy(set->compressor.chooser);
+    twill_search_free(&set->compressor.trial);
     free(set->compressor.residual);
 }
 

@@ -19,6 +19,7 @@
 #define TWILL_COMPRESS_H
 
 #include "kernels/quantize.h"
+#include "lib/train/step_search.h"
 #include "lib/twill_train.h"
 
 struct twill_gradients;
@@ -45,15 +46,6 @@ struct twill_wire {
     size_t entries;        /* sparse: entries of a segment, but the last */
 };
 
-/* The trial of options.compression_automatic, after that of bucket sizes. */
-struct twill_wire_trial {
-    bool over;                          /* or there is none */
-    enum twill_wire_choice choice;      /* that is tried */
-    unsigned steps;                     /* of it so far */
-    uint64_t step_began;                /* twill_now() */
-    double seconds[TWILL_WIRE_CHOICES]; /* shortest step of each, by the slowest rank at the end */
-};
-
 /* A set's. Constant after the commit, but for `choice` and `trial`, which change between steps. */
 struct twill_compressor {
     bool on;
@@ -70,8 +62,9 @@ struct twill_compressor {
     unsigned char *memory; /* wire buffers, of twill_alloc() */
     bool encoded;          /* something was, so that residuals may have contents */
     enum twill_wire_choice choice;
-    struct twill_wire_trial trial;
-    struct twill_chooser *chooser; /* for prices, or NULL */
+    struct twill_step_search trial; /* of options.compression_automatic, after that of bucket sizes:
+                                       over the choices */
+    struct twill_chooser *chooser;  /* for prices, or NULL */
 };
 
 /* --- lib/train/compress.c --- */

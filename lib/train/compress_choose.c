@@ -11,8 +11,7 @@
 #include "lib/config/log.h"
 #include "lib/train/gradients.h"
 
-#define STEPS_A_CHOICE 5u   /* the first is not counted: its reductions are new */
-#define GAIN_LEAST     0.97 /* of the time without compression: at most this */
+#define GAIN_LEAST 0.97 /* of the time without compression: at most this */
 
 /* Estimates: encoding and decoding a list take as long as this many conversions, and adding one of
  * its entries is a miss of the cache. A trial of some steps decides in the end. */
@@ -69,7 +68,7 @@ twill_status twill_wire_trial_begin(struct twill_gradients *set)
 {
     struct twill_compressor *c = &set->compressor;
     c->choice = TWILL_WIRE_PRICED;
-    c->trial = (struct twill_wire_trial){.choice = TWILL_WIRE_PRICED};
+    TWILL_TRY(&set->error, twill_search_begin(&c->trial, TWILL_WIRE_CHOICES, &set->error));
     return twill_chooser_create(&c->chooser, set->lane[0].comm->world,
                                 set->context->selection.tuning, NULL, &set->error);
 }
@@ -85,41 +84,31 @@ static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choi
 /* Agree on the fastest choice. */
 static twill_status agree_on_choice(struct twill_gradients *set)
 {
-    struct twill_wire_trial *trial = &set->compressor.trial;
-    double *seconds = trial->seconds;
-    twill_status status = twill_allreduce(set->lane[0].comm, seconds, seconds, TWILL_WIRE_CHOICES,
-                                          TWILL_F64, TWILL_MAX);
-    if (status != TWILL_OK)
-        return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
-    enum twill_wire_choice best =
-        seconds[TWILL_WIRE_ALL] < seconds[TWILL_WIRE_PRICED] ? TWILL_WIRE_ALL : TWILL_WIRE_PRICED;
+    struct twill_step_search *trial = &set->compressor.trial;
+    const double *seconds = trial->seconds;
+    TWILL_TRY(NULL, twill_search_agree(set, trial));
+    unsigned best = twill_search_fastest(trial, TWILL_WIRE_NONE);
     if (seconds[best] > GAIN_LEAST * seconds[TWILL_WIRE_NONE])
         best = TWILL_WIRE_NONE;
-    trial->over = true;
     twill_say(&set->context->log,
               twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane[0].comm) == 0),
               "gradient set: compression by %s of %s (%.6f s a step; of all buckets %.6f s, where "
               "the price says it pays %.6f s, of none %.6f s)",
               twill_compression_name(set->options.compression), choice_names[best], seconds[best],
               seconds[TWILL_WIRE_ALL], seconds[TWILL_WIRE_PRICED], seconds[TWILL_WIRE_NONE]);
-    return use_choice(set, best);
+    return use_choice(set, (enum twill_wire_choice)best);
 }
 
 twill_status twill_wire_trial_end_step(struct twill_gradients *set)
 {
-    struct twill_wire_trial *trial = &set->compressor.trial;
-    if (trial->over || set->autotuning.at != set->autotuning.candidates)
+    struct twill_step_search *trial = &set->compressor.trial;
+    if (twill_search_is_over(trial) || !twill_search_is_over(&set->autotuning.search))
         return TWILL_OK;
-    double seconds = (double)(twill_now() - trial->step_began) * 1e-9,
-           *best = &trial->seconds[trial->choice];
-    if (trial->steps > 0 && (trial->steps == 1 || seconds < *best))
-        *best = seconds;
-    if (++trial->steps == STEPS_A_CHOICE) {
-        trial->steps = 0;
-        trial->choice++;
-        TWILL_TRY(NULL, trial->choice < TWILL_WIRE_CHOICES ? use_choice(set, trial->choice)
-                                                           : agree_on_choice(set));
-    }
-    trial->step_began = twill_now();
+    if (!twill_search_end_step(trial))
+        return TWILL_OK;
+    TWILL_TRY(NULL, !twill_search_is_over(trial)
+                        ? use_choice(set, (enum twill_wire_choice)trial->at)
+                        : agree_on_choice(set));
+    twill_search_restart(trial);
     return TWILL_OK;
 }

@@ -11,17 +11,18 @@ static void describe_options(const struct twill_gradients *set, char *text, size
                                           [TWILL_WIRE_ALL] = "",
                                           [TWILL_WIRE_NONE] = "; not compressed: does not pay"};
     const twill_gradients_options *o = &set->options;
-    const struct twill_autotuning *tuning = &set->autotuning;
+    const struct twill_step_search *tuning = &set->autotuning.search;
     size_t used = (size_t)snprintf(text, bytes, "TWILL_GRADIENTS=");
     used += twill_set_entries_describe(set, text + used, bytes - used);
     used += (size_t)snprintf(text + used, bytes - used, " (op %s, scale %g%s)",
                              twill_op_name(o->op), o->scale,
-                             tuning->candidates == 0            ? ""
-                             : tuning->at == tuning->candidates ? "; autotuned"
-                                                                : "; autotuning");
+                             tuning->candidates == 0        ? ""
+                             : twill_search_is_over(tuning) ? "; autotuned"
+                                                            : "; autotuning");
     if (set->compressor.on)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", choices[set->compressor.choice],
-                                 set->compressor.trial.over ? "" : "; in a trial");
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s%s", choices[set->compressor.choice],
+                             twill_search_is_over(&set->compressor.trial) ? "" : "; in a trial");
     if (set->generations > 1)
         used += (size_t)snprintf(text + used, bytes - used, "; %s",
                                  set->late ? "one step late" : "not late at present");

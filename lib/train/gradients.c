@@ -252,6 +252,7 @@ void twill_gradients_destroy(twill_gradients *set)
     if (set->committed && !twill_context_is_forked(set->context)) {
         twill_gradients_await_markers(set);
         twill_lanes_finish(set);
+        twill_gradients_report(set, true);
     }
     twill_lanes_unprepare(set);
     twill_compressor_unprepare(set);

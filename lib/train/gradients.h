@@ -19,6 +19,7 @@
 #include "lib/train/compress.h"
 #include "lib/train/dense.h"
 #include "lib/train/lane.h"
+#include "lib/train/step_search.h"
 #include "lib/train/update.h"
 #include "lib/twill_train.h"
 
@@ -81,13 +82,10 @@ struct twill_arena_of_type {
 
 /* Autotuning: lib/train/autotune.c. */
 struct twill_autotuning {
-    unsigned candidates, at; /* at == candidates: over, or off */
-    unsigned steps;          /* of the present candidate */
-    uint64_t step_began;     /* twill_now(); 0: not yet */
+    struct twill_step_search search;
     struct twill_bucket_sizes {
         size_t bucket, first, segment;
-    } * sizes;
-    double *seconds; /* [candidates] shortest step */
+    } * sizes; /* [search.candidates] */
 };
 
 /* The steps' results, for the caller's counters; written by the thread that waits. */
@@ -178,7 +176,7 @@ void twill_gradients_await_markers(struct twill_gradients *set);
 /* Return the name of a twill_compression as TWILL_GRADIENTS has it. */
 const char *twill_compression_name(twill_compression compression);
 
-#define TWILL_SET_ENTRIES 27u  /* options, and hyperparameters of the optimizer */
+#define TWILL_SET_ENTRIES 28u  /* options, and hyperparameters of the optimizer */
 #define TWILL_ENTRY_BYTES 192u /* of "name=value" */
 /* Print an entry, "no optimizer" for hyperparameters of a set without. Equal texts are equal
  * values. */
@@ -231,6 +229,12 @@ static inline uint32_t twill_buckets_of_step(const struct twill_gradients *set)
 
 /* Fill the memory of a generation with zeros: there is no result to deliver. */
 void twill_late_clear(struct twill_gradients *set, uint32_t generation);
+
+/* --- lib/train/set_traffic.c --- */
+
+/* Print where the time went, a line a lane on rank 0, at the end of every N-th step as
+ * options.report_every asks; or all at the end. */
+void twill_gradients_report(struct twill_gradients *set, bool all);
 
 /* --- lib/train/comparison.c --- */
 

@@ -80,6 +80,7 @@ static const struct set_entry options_list[] = {
     OPTION("order", ORDER, SHOWN, order),
     OPTION("autotune", SWITCH, SEARCH, autotune),
     OPTION("check", NUMBER, CHANGED, check_every),
+    OPTION("report", NUMBER, CHANGED, report_every),
     OPTION("late", SWITCH, CHANGED, late),
     OPTION("compress", COMPRESSION, CHANGED, compression),
     OPTION("automatic", SWITCH, CHANGED, compression_automatic),

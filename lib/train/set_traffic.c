@@ -2,6 +2,8 @@
 /* What a set's communicators have done, for its caller. */
 #include "lib/train/gradients.h"
 
+#include <stdio.h>
+
 static void add_counters(twill_counters *sum, const twill_comm *comm)
 {
     twill_counters one = {0};
@@ -45,4 +47,40 @@ const char *twill_gradients_times(twill_gradients *set, size_t index)
             return line;
     }
     return NULL;
+}
+
+/* Print the shares of one lane. It may have a thread. */
+static void report_lane(struct twill_lane *lane, bool all)
+{
+    const struct twill_gradients *set = lane->set;
+    char what[80];
+    size_t used = (size_t)snprintf(
+        what, sizeof(what), "gradient set: %llu steps: ",
+        (unsigned long long)(all ? set->usage.steps : (uint64_t)set->options.report_every));
+    if (set->lanes > 1)
+        used += (size_t)snprintf(what + used, sizeof(what) - used, "lane %td: ", lane - set->lane);
+    if (all)
+        snprintf(what + used, sizeof(what) - used, "in all ");
+    if (lane->own.running)
+        twill_lane_interrupt(lane);
+    else
+        twill_lane_lock(lane);
+    if (twill_comm_acquire(lane->comm, "twill_gradients_wait_all") == TWILL_OK) {
+        if (all)
+            twill_split_report_all(lane->comm, what);
+        else
+            twill_split_report(lane->comm, what);
+        twill_comm_release(lane->comm);
+    }
+    twill_lane_unlock(lane);
+}
+
+void twill_gradients_report(struct twill_gradients *set, bool all)
+{
+    uint64_t every = (uint64_t)set->options.report_every, steps = set->usage.steps;
+    if (every == 0 || steps == 0 || twill_comm_rank(set->lane[0].comm) != 0 ||
+        (!all && steps % every != 0))
+        return;
+    for (uint32_t l = 0; l < set->lanes; l++)
+        report_lane(&set->lane[l], all);
 }

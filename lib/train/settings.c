@@ -65,9 +65,10 @@ static twill_status check_options(const twill_gradients_options *o, struct twill
     if ((unsigned)o->factors > TWILL_FACTORS_REDUCED)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "options.factors %d is not a twill_factors_choice", (int)o->factors);
-    if (o->check_every < 0)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.check_every %d is negative",
-                          o->check_every);
+    if (o->check_every < 0 || o->report_every < 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.%s %d is negative",
+                          o->check_every < 0 ? "check_every" : "report_every",
+                          o->check_every < 0 ? o->check_every : o->report_every);
     return check_compression(o, error);
 }
 

@@ -447,6 +447,7 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
     count_exposed(set, from);
     if (set->options.check_every > 0 && set->usage.steps % (uint64_t)set->options.check_every == 0)
         TWILL_TRY(NULL, twill_gradients_check(set));
+    twill_gradients_report(set, false);
     TWILL_TRY(NULL, twill_autotuning_end_step(set));
     return twill_wire_trial_end_step(set);
 }

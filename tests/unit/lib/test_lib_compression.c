@@ -344,7 +344,7 @@ static void rank_automatic(int rank, int size, twill_bootstrap *bootstrap, void 
         ok = run_step(&m, step) && results_are_near(&m, step, 100) && bits_are_equal(&m);
     if (ok) {
         shared.choice[rank] = m.set->compressor.choice;
-        TWILL_CHECK(m.set->compressor.trial.over);
+        TWILL_CHECK(twill_search_is_over(&m.set->compressor.trial));
         TWILL_CHECK(nothing_is_left(m.set));
         TWILL_CHECK(twill_test_barrier(bootstrap));
         TWILL_CHECK(shared.choice[rank] == shared.choice[0]);

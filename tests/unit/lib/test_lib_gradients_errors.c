@@ -172,6 +172,7 @@ static const struct option_difference option_differences[] = {
     {"order=priority", "order=backward on ranks 0, 2; order=priority on rank 1"},
     {"autotune=1", "autotune=0 on ranks 0, 2; autotune=1 on rank 1"},
     {"check=7", "check=0 on ranks 0, 2; check=7 on rank 1"},
+    {"report=5", "report=0 on ranks 0, 2; report=5 on rank 1"},
     {"late=1", "late=0 on ranks 0, 2; late=1 on rank 1"},
     {"compress=int8", "compress=none on ranks 0, 2; compress=int8 on rank 1"},
     {"automatic=1", "automatic=0 on ranks 0, 2; automatic=1 on rank 1"},
