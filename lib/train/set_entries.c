@@ -14,16 +14,16 @@
 #define PINNED_BYTES 512u /* of a file named by TWILL_GRADIENTS=@FILE */
 
 enum entry_kind {
-    ENTRY_BYTES,  /* size_t */
-    ENTRY_NUMBER, /* int, from 0 */
-    ENTRY_SWITCH, /* int, of which only whether it is 0 counts */
-    ENTRY_REAL,   /* double */
-    ENTRY_ORDER,  /* enums, by name */
-    ENTRY_COMPRESSION,
-    ENTRY_FACTORS,
-    ENTRY_OPERATION,
-    ENTRY_RULE,
-    ENTRY_KINDS
+    SETTING_BYTES,  /* size_t */
+    SETTING_NUMBER, /* int, from 0 */
+    SETTING_SWITCH, /* int, of which only whether it is 0 counts */
+    SETTING_REAL,   /* double */
+    SETTING_ORDER,  /* enums, by name */
+    SETTING_COMPRESSION,
+    SETTING_FACTORS,
+    SETTING_OPERATION,
+    SETTING_RULE,
+    SETTING_KINDS
 };
 
 static const char *const order_names[] = {"backward", "priority"};
@@ -36,16 +36,17 @@ static const struct {
     const char *help;
     const char *const *names;
     unsigned count;
-} kinds[ENTRY_KINDS] = {
-    [ENTRY_BYTES] = {"must be bytes, such as 8M", NULL, 0},
-    [ENTRY_NUMBER] = {"must be a number from 0", NULL, 0},
-    [ENTRY_SWITCH] = {"must be 0 or 1", NULL, 0},
-    [ENTRY_REAL] = {"must be a number", NULL, 0},
-    [ENTRY_ORDER] = {"must be backward or priority", order_names, TWILL_ARRAY_LENGTH(order_names)},
-    [ENTRY_COMPRESSION] = {"must be none, f16, bf16, f8e4m3, f8e5m2, int8, top_k or threshold",
-                           compression_names, TWILL_COMPRESSIONS},
-    [ENTRY_FACTORS] = {"must be price, gather or reduce", factors_names,
-                       TWILL_ARRAY_LENGTH(factors_names)}};
+} kinds[SETTING_KINDS] = {
+    [SETTING_BYTES] = {"must be bytes, such as 8M", NULL, 0},
+    [SETTING_NUMBER] = {"must be a number from 0", NULL, 0},
+    [SETTING_SWITCH] = {"must be 0 or 1", NULL, 0},
+    [SETTING_REAL] = {"must be a number", NULL, 0},
+    [SETTING_ORDER] = {"must be backward or priority", order_names,
+                       TWILL_ARRAY_LENGTH(order_names)},
+    [SETTING_COMPRESSION] = {"must be none, f16, bf16, f8e4m3, f8e5m2, int8, top_k or threshold",
+                             compression_names, TWILL_COMPRESSIONS},
+    [SETTING_FACTORS] = {"must be price, gather or reduce", factors_names,
+                         TWILL_ARRAY_LENGTH(factors_names)}};
 _Static_assert(sizeof(twill_bucket_order) == sizeof(int) &&
                    sizeof(twill_compression) == sizeof(int) &&
                    sizeof(twill_factors_choice) == sizeof(int) && sizeof(twill_op) == sizeof(int) &&
@@ -54,10 +55,10 @@ _Static_assert(sizeof(twill_bucket_order) == sizeof(int) &&
 
 /* Where an entry is used beside the comparison of the ranks. */
 enum entry_use {
-    ENTRY_CHANGED = 0, /* in TWILL_GRADIENTS; described if it is not the default */
-    ENTRY_SHOWN,       /* always described */
-    ENTRY_SEARCH,      /* never described: what it has searched for is */
-    ENTRY_IN_PROGRAM   /* not in TWILL_GRADIENTS: the program's results depend on it */
+    SETTING_CHANGED = 0, /* in TWILL_GRADIENTS; described if it is not the default */
+    SETTING_SHOWN,       /* always described */
+    SETTING_SEARCH,      /* never described: what it has searched for is */
+    SETTING_IN_PROGRAM   /* not in TWILL_GRADIENTS: the program's results depend on it */
 };
 
 struct set_entry {
@@ -69,7 +70,7 @@ struct set_entry {
 
 #define OPTION(name, kind, use, member)                                                            \
     {                                                                                              \
-        name, ENTRY_##kind, ENTRY_##use, offsetof(twill_gradients_options, member)                 \
+        name, SETTING_##kind, SETTING_##use, offsetof(twill_gradients_options, member)             \
     }
 static const struct set_entry options_list[] = {
     OPTION("op", OPERATION, IN_PROGRAM, op),
@@ -91,26 +92,29 @@ static const struct set_entry options_list[] = {
     OPTION("threads", NUMBER, SHOWN, threads),
 };
 
-#define RATE(name, kind, member)                                                                   \
+#define HYPERPARAMETER(name, kind, member)                                                         \
     {                                                                                              \
-        name, ENTRY_##kind, ENTRY_IN_PROGRAM, offsetof(twill_optimizer, member)                    \
+        name, SETTING_##kind, SETTING_IN_PROGRAM, offsetof(twill_optimizer, member)                \
     }
 static const struct set_entry optimizer_list[] = {
-    RATE("optimizer", RULE, rule),
-    RATE("rate", REAL, rate),
-    RATE("weight_decay", REAL, weight_decay),
-    RATE("momentum", REAL, momentum),
-    RATE("dampening", REAL, dampening),
-    RATE("nesterov", SWITCH, nesterov),
-    RATE("rate_decay", REAL, rate_decay),
-    RATE("beta1", REAL, beta1),
-    RATE("beta2", REAL, beta2),
-    RATE("epsilon", REAL, epsilon),
-    RATE("trust_coefficient", REAL, trust_coefficient),
+    HYPERPARAMETER("optimizer", RULE, rule),
+    HYPERPARAMETER("rate", REAL, rate),
+    HYPERPARAMETER("weight_decay", REAL, weight_decay),
+    HYPERPARAMETER("momentum", REAL, momentum),
+    HYPERPARAMETER("dampening", REAL, dampening),
+    HYPERPARAMETER("nesterov", SWITCH, nesterov),
+    HYPERPARAMETER("rate_decay", REAL, rate_decay),
+    HYPERPARAMETER("beta1", REAL, beta1),
+    HYPERPARAMETER("beta2", REAL, beta2),
+    HYPERPARAMETER("epsilon", REAL, epsilon),
+    HYPERPARAMETER("trust_coefficient", REAL, trust_coefficient),
 };
 
-enum { OPTIONS = TWILL_ARRAY_LENGTH(options_list), RATES = TWILL_ARRAY_LENGTH(optimizer_list) };
-_Static_assert(OPTIONS + RATES == TWILL_SET_ENTRIES, "the number of entries");
+enum {
+    OPTIONS = TWILL_ARRAY_LENGTH(options_list),
+    HYPERPARAMETERS = TWILL_ARRAY_LENGTH(optimizer_list)
+};
+_Static_assert(OPTIONS + HYPERPARAMETERS == TWILL_SET_ENTRIES, "the number of entries");
 
 const char *twill_compression_name(twill_compression compression)
 {
@@ -136,17 +140,17 @@ static int print_entry(const struct set_entry *entry, const void *object, char *
     int used = snprintf(text, bytes, "%s=", entry->name), number;
     text += used;
     bytes -= (size_t)used;
-    if (entry->kind == ENTRY_BYTES)
+    if (entry->kind == SETTING_BYTES)
         return used + snprintf(text, bytes, "%zu", *(const size_t *)member);
-    if (entry->kind == ENTRY_REAL)
+    if (entry->kind == SETTING_REAL)
         return used + print_real(*(const double *)member, text, bytes);
     memcpy(&number, member, sizeof(number));
-    if (entry->kind == ENTRY_NUMBER || entry->kind == ENTRY_SWITCH)
+    if (entry->kind == SETTING_NUMBER || entry->kind == SETTING_SWITCH)
         return used +
-               snprintf(text, bytes, "%d", entry->kind == ENTRY_SWITCH ? number != 0 : number);
-    if (entry->kind == ENTRY_OPERATION)
+               snprintf(text, bytes, "%d", entry->kind == SETTING_SWITCH ? number != 0 : number);
+    if (entry->kind == SETTING_OPERATION)
         name = twill_op_name((twill_op)number);
-    else if (entry->kind == ENTRY_RULE)
+    else if (entry->kind == SETTING_RULE)
         name = twill_optimizer_name((twill_optimizer_rule)number);
     else if ((unsigned)number < kinds[entry->kind].count)
         name = kinds[entry->kind].names[number];
@@ -175,7 +179,8 @@ size_t twill_set_entries_describe(const struct twill_gradients *set, char *text,
         const struct set_entry *entry = &options_list[i];
         (void)print_entry(entry, &set->options, mine, sizeof(mine));
         (void)print_entry(entry, &defaults, usual, sizeof(usual));
-        if (entry->use == ENTRY_SHOWN || (entry->use == ENTRY_CHANGED && strcmp(mine, usual) != 0))
+        if (entry->use == SETTING_SHOWN ||
+            (entry->use == SETTING_CHANGED && strcmp(mine, usual) != 0))
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? "," : "", mine);
     }
     return used;
@@ -205,15 +210,15 @@ static bool apply_value(twill_gradients_options *options, const struct set_entry
 {
     void *member = (unsigned char *)options + entry->at;
     int64_t number;
-    if (entry->kind == ENTRY_REAL)
+    if (entry->kind == SETTING_REAL)
         return parse_real(value, member);
     if (kinds[entry->kind].names != NULL)
         number = find_name(kinds[entry->kind].names, kinds[entry->kind].count, value);
     else if (!twill_config_bytes(value, &number))
         return false;
-    if (number < 0 || (entry->kind != ENTRY_BYTES && number > INT32_MAX))
+    if (number < 0 || (entry->kind != SETTING_BYTES && number > INT32_MAX))
         return false;
-    if (entry->kind == ENTRY_BYTES)
+    if (entry->kind == SETTING_BYTES)
         *(size_t *)member = (size_t)number;
     else
         memcpy(member, &(int){(int)number}, sizeof(int));
@@ -225,7 +230,7 @@ static twill_status refuse_name(const char *name, struct twill_error *error)
     char known[256];
     size_t used = 0;
     for (unsigned i = 0; i < OPTIONS; i++)
-        if (options_list[i].use != ENTRY_IN_PROGRAM)
+        if (options_list[i].use != SETTING_IN_PROGRAM)
             used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
                                      used > 0 ? ", " : "", options_list[i].name);
     return TWILL_FAIL(error, TWILL_ERR_CONFIG,
@@ -241,7 +246,7 @@ static twill_status apply_entry(twill_gradients_options *options, char *text,
         *value++ = '\0';
     for (unsigned i = 0; value != NULL && i < OPTIONS; i++) {
         const struct set_entry *entry = &options_list[i];
-        if (entry->use == ENTRY_IN_PROGRAM || strcmp(text, entry->name) != 0)
+        if (entry->use == SETTING_IN_PROGRAM || strcmp(text, entry->name) != 0)
             continue;
         if (apply_value(options, entry, value))
             return TWILL_OK;
