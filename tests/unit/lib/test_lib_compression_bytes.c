@@ -230,8 +230,8 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
     const char *message = twill_gradients_message(m.set);
     bool named = *exempt ? strstr(message, "'bias' (9 f32, priority 0, memory of the set, "
                                            "compressed) on rank 0") != NULL
-                         : strstr(message, "compress bf16") != NULL &&
-                               strstr(message, "compress f16") != NULL;
+                         : strstr(message, "compress=bf16") != NULL &&
+                               strstr(message, "compress=f16") != NULL;
     (void)twill_test_note(named, __FILE__, __LINE__, "%s", message);
     stop_small(&m);
 }
