@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** \file twill_recover.h
- * \brief Going on after ranks have failed.
+ * \brief Going on after ranks have failed, and with new ones.
  *
  * A call that fails because a rank has died breaks its communicator, on all ranks. The survivors
  * then call twill_comm_shrink(), which gives them a communicator without the failed ranks, and
@@ -55,6 +55,64 @@ TWILL_API twill_status twill_comm_agree(twill_comm *comm, uint64_t *flags);
  * process alone, at the same addresses, and large messages in it are copied from now on. No other
  * thread may write to it during the call. */
 TWILL_API twill_status twill_comm_shrink(twill_comm **smaller, twill_comm *comm);
+
+/** @} */
+
+/** \defgroup twill_growth Growing
+ *
+ * New processes join a job that runs. Its rank 0 makes a handle, a line of text that says where the
+ * job is, and the caller brings it to them, by a file or a store of its own. Then all ranks call
+ * twill_comm_grow(), each new process twill_comm_join(), and all have a larger communicator: the
+ * old ranks keep their numbers, the new ones follow.
+ *
+ *     char handle[TWILL_HANDLE_BYTES];
+ *     if (rank == 0 && twill_comm_handle(comm, 1, handle) == TWILL_OK)
+ *         bring_to_new_process(handle);
+ *     if (twill_comm_grow(&larger, comm) == TWILL_OK) {
+ *         twill_comm_leave(comm);
+ *         comm = larger;
+ *     }
+ *
+ * A new process shows that it belongs to the job by the job's key: TWILL_JOB, or a key file
+ * (TWILL_KEY_FILE, ~/.twill/key). Its variables must agree with those of the job as at the start.
+ * @{ */
+
+#define TWILL_HANDLE_BYTES 256 /**< \brief space for a handle */
+
+/** \brief Make the handle by which \p joining new processes join. Only rank 0 calls it. It listens
+ * for them from then on, until the next twill_comm_grow() or the end of \p comm; another handle
+ * replaces it. The handle has no secret in it, and is good for one growth. Without TWILL_INTERFACE
+ * only processes of the same host can join a job that is on one host.
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_SYSTEM, ::TWILL_ERR_MEMORY */
+TWILL_API twill_status twill_comm_handle(twill_comm *comm, int joining, char *handle);
+
+/** \brief Make a communicator of the ranks of \p comm, in the same order, and of the new processes
+ * after them. All ranks of \p comm call it; all get it, or none. \p comm must not be broken and
+ * stays as it was, also if this fails: end it with twill_comm_leave(). \p *larger belongs to a new
+ * context: operations, registrations and the function of twill_context_idle() are its, too, and
+ * twill_alloc() memory of the old one stays valid: the new ranks do not share it, so that large
+ * messages in it are copied. If \p comm was made by twill_init(), \p *larger takes its place:
+ * twill_finalize() it at the end, free memory by its context, and do not use the old context any
+ * more. Waits for new processes at most for TWILL_TIMEOUT.
+ * \return as described in twill_collectives(3), and: ::TWILL_ERR_BROKEN, ::TWILL_ERR_PEER (a rank
+ * has failed: call twill_comm_shrink()), ::TWILL_ERR_TIMEOUT, ::TWILL_ERR_CONFIG */
+TWILL_API twill_status twill_comm_grow(twill_comm **larger, twill_comm *comm);
+
+/** \brief Join a job by its handle, in place of twill_init(). Collective with twill_comm_grow(),
+ * for which it waits at most for TWILL_TIMEOUT. \p settings, \p message and \p bytes are those of
+ * twill_init_with().
+ * \return those of twill_init_with(); ::TWILL_ERR_ARGUMENT also for what is no handle,
+ * ::TWILL_ERR_BOOTSTRAP for a handle that is out of date. */
+TWILL_API twill_status twill_comm_join(twill_comm **comm, const char *handle,
+                                       const char *const *settings, char *message, size_t bytes);
+
+/** \brief Return how often the job had grown when this communicator was made: 0 before the first
+ * time; -1 if \p comm is NULL or destroyed. Local. */
+TWILL_API int twill_comm_epoch(const twill_comm *comm);
+/** @} */
+
+/** \addtogroup twill_recovery
+ * @{ */
 
 /** \brief What the last twill_comm_agree() or twill_comm_shrink() found, the same on all survivors.
  */

@@ -24,6 +24,7 @@ bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secr
     call->rank = identity->rank;
     call->to = identity->to;
     call->size = identity->size;
+    call->epoch = identity->epoch;
     call->argument = identity->argument;
     if (!twill_random(call->nonce, sizeof(call->nonce)))
         return false;

@@ -3,7 +3,7 @@
  * they know the key. Shared by the rendezvous, the failure detector and transports; never blocks.
  *
  *      caller (connects)                               called end (accepts)
- *      call   rank, to, size, argument, nonce, proof ->
+ *      call   rank, to, size, epoch, argument, nonce, proof ->
  *          <- answer   argument, nonce, proof of both nonces
  *      reply  proof of both nonces                   ->
  *      frames, sealed with a key derived from both   <->
@@ -23,7 +23,7 @@
 
 /* Purpose of a connection. */
 enum twill_hello_role {
-    TWILL_HELLO_JOIN = 1, /* rendezvous; the called end checks rank and size itself */
+    TWILL_HELLO_JOIN = 1, /* rendezvous; the called end checks rank, size, epoch itself */
     TWILL_HELLO_DETECTOR, /* one-way */
     TWILL_HELLO_DATA,     /* transports */
 };
@@ -33,17 +33,18 @@ enum twill_hello_role {
 struct twill_hello_identity {
     enum twill_hello_role role;
     uint32_t rank, to, size;
+    uint32_t epoch; /* of the job (struct twill_oob), for TWILL_HELLO_JOIN */
     uint64_t argument;
 };
 
 #define TWILL_HELLO_NONCE 32
 
-/* The messages on the wire; zero is reserved. The reply is a proof alone. */
+/* The messages on the wire. The reply is a proof alone. */
 struct twill_hello_call {
     uint32_t magic;
     uint16_t version;
     uint16_t role;
-    uint32_t rank, to, size, zero;
+    uint32_t rank, to, size, epoch;
     uint64_t argument;
     uint8_t nonce[TWILL_HELLO_NONCE];
     uint8_t proof[TWILL_PROOF_BYTES];

@@ -11,6 +11,7 @@
  * those whose variables may be inherited (from a batch job or its shell) last. "none" always
  * applies. The names are the values of TWILL_LAUNCHER. */
 static const struct twill_bootstrap_ops *const candidates[] = {
+    &twill_bootstrap_handle,   /* the job grows */
     &twill_bootstrap_caller,   /* the program's own exchange */
     &twill_bootstrap_twillrun, /* TWILL_JOB and RANK, whatever launcher started twillrun */
     &twill_bootstrap_torchrun, /* RANK WORLD_SIZE MASTER_ADDR MASTER_PORT */
@@ -30,7 +31,7 @@ const struct twill_bootstrap_ops *
 twill_bootstrap_detect(const struct twill_bootstrap_params *params)
 {
     const char *only = params->launcher;
-    bool any = !only || !*only || strcmp(only, "auto") == 0 || params->caller;
+    bool any = !only || !*only || strcmp(only, "auto") == 0 || params->caller || params->join;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(candidates); i++)
         if (any ? candidates[i]->applies(params) : strcmp(only, candidates[i]->name) == 0)
             return candidates[i];
@@ -64,11 +65,13 @@ twill_status twill_bootstrap_open(struct twill_oob **oob,
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=%.64s: unknown launcher",
                           params->launcher);
     twill_status status = ops->open(oob, params, error);
-    if (status != TWILL_OK && !params->caller)
+    if (status != TWILL_OK && !params->caller && !params->join)
         prefix_rank(params, error);
     TWILL_TRY(error, status);
     if ((*oob)->interface[0] == '\0')
         twill_interface_of((*oob)->interface, (*oob)->address);
+    if (!params->join)
+        memcpy((*oob)->origin, (*oob)->nonce, sizeof((*oob)->origin));
     return TWILL_OK;
 }
 

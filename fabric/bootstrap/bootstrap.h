@@ -56,20 +56,36 @@ struct twill_oob {
     int size;
     const uint32_t *job; /* [size] rank in the job of each rank; NULL: identical numbering */
     uint64_t timeout_ns;
-    unsigned rounds;                  /* all-gathers so far */
-    struct twill_secret secret;       /* of this run of the job, identical on all ranks */
-    uint8_t nonce[TWILL_NONCE_BYTES]; /* public identifier of the run, identical on all ranks */
-    char address[TWILL_ADDRESS_TEXT]; /* at which other ranks connect to this host; loopback when
-                                         the job is on one host */
-    char interface[32];               /* interface of that address */
-    char address_why[128];            /* why it was chosen, for messages */
-    char how[320];                    /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for messages */
-    struct twill_rejected rejected;   /* rank 0: connections that did not belong to this job */
+    unsigned rounds;                   /* all-gathers so far */
+    struct twill_secret secret;        /* of this run of the job, identical on all ranks */
+    uint8_t nonce[TWILL_NONCE_BYTES];  /* public identifier of the run, identical on all ranks */
+    uint32_t epoch;                    /* how often the job has grown */
+    uint8_t origin[TWILL_NONCE_BYTES]; /* nonce of the run that the job began with */
+    char address[TWILL_ADDRESS_TEXT];  /* at which other ranks connect to this host; loopback when
+                                          the job is on one host */
+    char interface[32];                /* interface of that address */
+    char address_why[128];             /* why it was chosen, for messages */
+    char how[320];                     /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for messages */
+    struct twill_rejected rejected;    /* rank 0: connections that did not belong to this job */
 };
+
+/* How a process takes part in the growth of a job: with the text of its handle (join_handle.h), as
+ * a rank of the larger job, or as a new process, which is given a rank. */
+struct twill_join {
+    const char *handle;
+    int rank;     /* TWILL_JOIN_ANY: a new process */
+    int listener; /* rank 0: a socket that listens at the handle's port, closed in any case; else -1
+                   */
+    const char *nodes; /* rank 0: TWILL_LAYOUT=nodes of the larger job; NULL: not declared */
+    bool (*has_ended)(void *user, uint32_t rank); /* see struct twill_job */
+    void *user;
+};
+#define TWILL_JOIN_ANY (-1)
 
 /* Input of all bootstrap methods. Strings may be NULL or empty when not set. */
 struct twill_bootstrap_params {
-    const twill_bootstrap *caller;                             /* takes precedence over all else */
+    const struct twill_join *join;                             /* takes precedence over all else */
+    const twill_bootstrap *caller;                             /* then this does */
     const char *rank, *world_size, *master_addr, *master_port; /* RANK, ... as text */
     const char *job;                /* TWILL_JOB: key of the job in hex, set by twillrun */
     const char *key_file;           /* TWILL_KEY_FILE */
@@ -132,8 +148,8 @@ twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like
                             const twill_bootstrap *lent, struct twill_error *error);
 void twill_oob_lend_seal(struct twill_oob *oob);
 
-extern const struct twill_bootstrap_ops twill_bootstrap_caller, twill_bootstrap_twillrun,
-    twill_bootstrap_torchrun, twill_bootstrap_pmi, twill_bootstrap_pmix, twill_bootstrap_pals,
-    twill_bootstrap_alps, twill_bootstrap_slurm, twill_bootstrap_single;
+extern const struct twill_bootstrap_ops twill_bootstrap_handle, twill_bootstrap_caller,
+    twill_bootstrap_twillrun, twill_bootstrap_torchrun, twill_bootstrap_pmi, twill_bootstrap_pmix,
+    twill_bootstrap_pals, twill_bootstrap_alps, twill_bootstrap_slurm, twill_bootstrap_single;
 
 #endif

@@ -28,6 +28,16 @@ void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
     twill_secret_derive(&tcp->key, "run", nonce, TWILL_NONCE_BYTES, &tcp->oob.secret);
 }
 
+const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
+                                     char text[TWILL_RANK_TEXT])
+{
+    if (tcp->oob.rank == TWILL_JOIN_ANY)
+        snprintf(text, TWILL_RANK_TEXT, "this process");
+    else
+        snprintf(text, TWILL_RANK_TEXT, "rank %d", tcp->oob.rank);
+    return text;
+}
+
 static twill_status find_key(struct twill_bootstrap_tcp *tcp,
                              const struct twill_bootstrap_params *params, struct twill_error *error)
 {
@@ -70,8 +80,8 @@ static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const cha
         code = getaddrinfo(host, port, &hints, &list);
     }
     if (code != 0)
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %d: %s=%.200s: %s", tcp->oob.rank,
-                          tcp->job->source, host,
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "%s: %s=%.200s: %s",
+                          TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, host,
                           code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
     for (const struct addrinfo *a = list; a && found->count < TWILL_BOOTSTRAP_ADDRESSES;
          a = a->ai_next) {

@@ -24,6 +24,7 @@ struct twill_bootstrap_peer {
 struct twill_bootstrap_welcome {
     char address[TWILL_ADDRESS_TEXT]; /* of rank 0's host */
     uint8_t nonce[TWILL_NONCE_BYTES];
+    uint32_t rank; /* of the receiver */
 };
 
 /* The TCP bootstrap of one rank. */
@@ -83,6 +84,10 @@ bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
 twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct twill_error *error);
 twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mine, void *all,
                                            size_t bytes, struct twill_error *error);
+/* Name this process for messages: "rank 3", or "this process" if it has no rank yet. */
+const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
+                                     char text[TWILL_RANK_TEXT]);
+#define TWILL_BOOTSTRAP_SELF(tcp) twill_bootstrap_tcp_self((tcp), (char[TWILL_RANK_TEXT]){0})
 /* Rank 0: fail with this sentence, and send it to every connected rank. */
 twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct twill_error *error,
                                       twill_status status, const char *format, ...)

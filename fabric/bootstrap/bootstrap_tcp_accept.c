@@ -12,6 +12,7 @@
 
 #define PENDING_HELLO_NS UINT64_C(5000000000) /* time to authenticate */
 #define COMEBACK_NS      UINT64_C(5000000000) /* time to reconnect for a rank that joined and left */
+#define GUEST_BACK_NS    UINT64_C(1000000000) /* the same for a process that was given its rank */
 #define PENDING_LAST_NS  UINT64_C(2000000000) /* extension: this host may have been suspended */
 #define PAUSE_NS         UINT64_C(50000000)   /* between accepts while the host lacks resources */
 
@@ -60,27 +61,50 @@ static bool is_gone(int fd)
  * connection means that it left. */
 static void drop_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
 {
+    int rank = (int)(peer - m->tcp->peer), size = m->tcp->oob.size;
+    bool guest = rank >= size - (int)m->tcp->job->guests;
     /* The kernel has already waited for an answer of its host. */
     peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
     close(peer->fd);
     peer->fd = -1;
-    peer->back_by = peer->silent ? twill_now() : twill_wire_deadline(COMEBACK_NS);
-    peer->overdue = peer->silent;
+    peer->back_by =
+        peer->silent ? twill_now() : twill_wire_deadline(guest ? GUEST_BACK_NS : COMEBACK_NS);
+    peer->overdue = peer->silent || guest;
     m->absent++;
 }
 
-/* Return why an authenticated process cannot join, or NULL. */
-static const char *objection(struct rendezvous *m, const struct twill_hello_call *call)
+/* Return a rank for a process that comes without one; 0: all are taken. */
+static uint32_t find_place(const struct rendezvous *m)
 {
+    uint32_t size = (uint32_t)m->tcp->oob.size, rank = size - m->tcp->job->guests;
+    while (rank < size && m->tcp->peer[rank].fd >= 0 && !is_gone(m->tcp->peer[rank].fd))
+        rank++;
+    return rank < size ? rank : 0;
+}
+
+/* Set the rank of an authenticated process, or return why it cannot join. text: space for that. */
+static const char *objection(struct rendezvous *m, const struct twill_hello_call *call,
+                             uint32_t *rank, char text[TWILL_WIRE_TEXT])
+{
+    uint32_t first_guest = call->size - m->tcp->job->guests;
+    bool guest = m->tcp->job->guests > 0 && call->rank == (uint32_t)TWILL_JOIN_ANY;
+    if (call->epoch != m->tcp->job->epoch) {
+        snprintf(text, TWILL_WIRE_TEXT, "it is of epoch %u, and the job is at epoch %u",
+                 call->epoch, m->tcp->job->epoch);
+        return text;
+    }
     if (call->size != (uint32_t)m->tcp->oob.size)
         return "WORLD_SIZE differs";
-    if (call->rank == 0 || call->rank >= call->size || call->to != 0)
+    *rank = guest ? find_place(m) : call->rank;
+    if (guest && *rank == 0)
+        return "all new ranks are taken";
+    if (*rank == 0 || call->to != 0 || (!guest && *rank >= first_guest))
         return "RANK is out of range or taken by rank 0";
-    if (m->tcp->peer[call->rank].fd < 0)
+    if (m->tcp->peer[*rank].fd < 0)
         return NULL;
-    if (!is_gone(m->tcp->peer[call->rank].fd))
+    if (!is_gone(m->tcp->peer[*rank].fd))
         return "RANK is taken by another process";
-    drop_rank(m, &m->tcp->peer[call->rank]);
+    drop_rank(m, &m->tcp->peer[*rank]);
     return NULL;
 }
 
@@ -89,12 +113,13 @@ static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *
 {
     const struct twill_hello_call *call = &m->pending[i].hello.said.call;
     struct twill_wire_header answer;
-    char text[TWILL_WIRE_TEXT];
+    char text[TWILL_WIRE_TEXT], objected[TWILL_WIRE_TEXT];
     size_t done = 0;
-    const char *reason = objection(m, call);
+    uint32_t rank = 0;
+    const char *reason = objection(m, call, &rank, objected);
     if (!reason) {
         uint64_t patience = twill_min(call->argument, UINT32_MAX) * 1000000;
-        m->tcp->peer[call->rank] =
+        m->tcp->peer[rank] =
             (struct twill_bootstrap_peer){.fd = m->pending[i].fd, .session = *session};
         m->absent--;
         /* Give up before the rank with the shortest timeout does, so that it gets the reason. */
@@ -102,7 +127,7 @@ static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *
         forget_pending(m, i);
         return;
     }
-    snprintf(text, sizeof(text), "%s (rank 0 expects %d ranks)", reason, m->tcp->oob.size);
+    snprintf(text, sizeof(text), "%.200s (rank 0 expects %d ranks)", reason, m->tcp->oob.size);
     twill_wire_seal(session, &answer, TWILL_WIRE_REFUSE, TWILL_ERR_BOOTSTRAP, text, strlen(text),
                     NULL);
     (void)twill_wire_write(m->pending[i].fd, &answer, text, strlen(text), &done);
@@ -283,11 +308,12 @@ static void find_own_address(struct twill_bootstrap_tcp *tcp)
 static void welcome_ranks(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_wire_header header;
-    struct twill_bootstrap_welcome body;
+    struct twill_bootstrap_welcome body = {.rank = 0};
     uint64_t deadline = twill_wire_deadline(tcp->oob.timeout_ns);
     memcpy(body.address, tcp->oob.address, sizeof(body.address));
     memcpy(body.nonce, tcp->oob.nonce, sizeof(body.nonce));
     for (int r = 1; r < tcp->oob.size; r++) {
+        body.rank = (uint32_t)r;
         twill_wire_seal(&tcp->peer[r].session, &header, TWILL_WIRE_WELCOME, 0, &body, sizeof(body),
                         NULL);
         (void)twill_wire_write_by(tcp->peer[r].fd, &header, &body, sizeof(body), deadline);

@@ -97,7 +97,7 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
     twill_status status = header->argument < 0 && header->argument >= TWILL_STATUS_LOWEST
                               ? (twill_status)header->argument
                               : TWILL_ERR_BOOTSTRAP;
-    return TWILL_FAIL(error, status, "rank %d: rank 0 %s: %s", tcp->oob.rank,
+    return TWILL_FAIL(error, status, "%s: rank 0 %s: %s", TWILL_BOOTSTRAP_SELF(tcp),
                       header->kind == TWILL_WIRE_REFUSE ? "refused" : "says",
                       *text ? text : "(no reason)");
 }
@@ -113,6 +113,7 @@ static enum twill_wire_moved say_hello(struct search *s)
     const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
                                                   .rank = (uint32_t)tcp->oob.rank,
                                                   .size = (uint32_t)tcp->oob.size,
+                                                  .epoch = tcp->job->epoch,
                                                   .argument = left / 1000000};
     enum twill_wire_moved outcome = TWILL_WIRE_GONE;
     if (twill_hello_call(&hello, &tcp->key, &identity))
@@ -137,8 +138,16 @@ static enum twill_wire_moved say_hello(struct search *s)
     return outcome;
 }
 
-/* Read the body of the welcome: the nonce of the run and rank 0's address, which is also this
- * host's if the connection is over loopback. */
+/* Take the rank that the welcome says, or check it against the own one. */
+static bool take_rank(struct twill_oob *oob, uint32_t rank)
+{
+    if (oob->rank == TWILL_JOIN_ANY && rank > 0 && rank < (uint32_t)oob->size)
+        oob->rank = (int)rank;
+    return (uint32_t)oob->rank == rank;
+}
+
+/* Read the body of the welcome: this process's rank, the nonce of the run and rank 0's address,
+ * which is also this host's if the connection is over loopback. */
 static enum twill_wire_moved read_welcome(struct search *s, const struct twill_wire_header *header)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -148,7 +157,8 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
         tcp->root, &body, sizeof(body), twill_wire_later(s->deadline, TWILL_BOOTSTRAP_SLACK_NS));
     if (outcome != TWILL_WIRE_DONE)
         return outcome;
-    if (!twill_wire_is_body(header, &body) || !twill_socket_name(tcp->root, false, &here))
+    if (!twill_wire_is_body(header, &body) || !twill_socket_name(tcp->root, false, &here) ||
+        !take_rank(&tcp->oob, body.rank))
         return TWILL_WIRE_GONE;
     body.address[sizeof(body.address) - 1] = '\0';
     twill_bootstrap_tcp_name_run(tcp, body.nonce);
@@ -229,17 +239,23 @@ twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct tw
         status = s.notified ? status : attempt(&s, &found, &final, error);
     }
     if (!final && s.notified)
-        return TWILL_FAIL(error, TWILL_ERR_PEER, "rank %d: rank %u %s", tcp->oob.rank,
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "%s: rank %u %s", TWILL_BOOTSTRAP_SELF(tcp),
                           s.exited.rank, s.exited.how);
     if (!final && s.fault != TWILL_FAULT_NONE)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "rank %d: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "
+                          "%s: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "
                           "the key file differs (this is of %s), or it is another job",
-                          tcp->oob.rank, tcp->job->source, tcp->job->hosts, tcp->job->port,
-                          s.fault == TWILL_FAULT_KEY ? "key" : "version", tcp->key_how);
+                          TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts,
+                          tcp->job->port, s.fault == TWILL_FAULT_KEY ? "key" : "version",
+                          tcp->key_how);
+    if (!final && tcp->oob.rank == TWILL_JOIN_ANY && s.until == 0)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "no job is waiting for new processes at %.100s port %u (%s): the handle, "
+                          "of epoch %u, is out of date",
+                          tcp->job->hosts, tcp->job->port, s.last, tcp->job->epoch);
     if (!final)
-        return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
-                          "rank %d: rank 0 was not found at %s=%.100s port %u in time: %s",
-                          tcp->oob.rank, tcp->job->source, tcp->job->hosts, tcp->job->port, s.last);
+        return TWILL_FAIL(
+            error, TWILL_ERR_TIMEOUT, "%s: rank 0 was not found at %s=%.100s port %u in time: %s",
+            TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts, tcp->job->port, s.last);
     return status;
 }

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #define TWILL_WIRE_MAGIC   UINT32_C(0x4c575457) /* "WTWL"; a job of mixed byte order is refused */
-#define TWILL_WIRE_VERSION 2
+#define TWILL_WIRE_VERSION 3
 #define TWILL_WIRE_TEXT    448 /* bytes of the sentence in a REFUSE or FAIL frame */
 
 /* What the body of a frame is. */

@@ -24,6 +24,8 @@ struct twill_job {
     const char *source; /* what named the host: "MASTER_ADDR" */
     bool guessed;       /* the host is the first of a list: rank 0's as a rule only */
     char how[160];      /* copied to struct twill_oob */
+    uint32_t epoch;     /* rank 0 admits processes of this one only; see struct twill_oob */
+    uint32_t guests;    /* the last ranks, which are given to processes that come without a rank */
     /* Report whether a rank has died; called every TWILL_JOB_ENDED_NS. NULL: not known. If it is
      * known, rank 0 listens before any other rank looks for it. */
     bool (*has_ended)(void *user, uint32_t rank);

@@ -172,7 +172,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
         counts = (counts ^ r->run.call.count) * 0x9e3779b97f4a7c15u + 1;
     }
     TWILL_TRY(&comm->error,
-              twill_comm_grow(comm, &group->packed, &group->packed_bytes, GROUP_FUSED_BYTES));
+              twill_comm_reserve(comm, &group->packed, &group->packed_bytes, GROUP_FUSED_BYTES));
     struct twill_call call = first->run.call;
     call.src = call.dst = group->packed;
     call.count = count;

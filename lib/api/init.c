@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that create and destroy contexts and communicators of all ranks. */
 #include "lib/exec/progress.h"
+#include "lib/health/recovery.h"
 #include "lib/trace/timeline.h"
+#include "lib/twill_recover.h"
 
 #include <stdio.h>
 
@@ -28,8 +30,10 @@ static void leave_comm(struct twill_comm *comm)
         twill_comm_release(comm);
         return;
     }
-    twill_context_remove(comm->context, comm);
+    struct twill_context *context = comm->context;
+    twill_context_remove(context, comm);
     twill_comm_close(comm);
+    twill_context_drop_older(context);
 }
 
 /* Wait until all ranks destroy the communicator, as peers may still read its memory or send, and
@@ -60,18 +64,12 @@ void twill_comm_destroy(twill_comm *comm)
         (void)destroy(comm, "twill_comm_destroy");
 }
 
-twill_status twill_init_with(twill_comm **comm, const twill_bootstrap *bootstrap,
-                             const char *const *settings, char *message, size_t bytes)
+/* End a call that makes a context and its communicator, which then owns it. Else say why not. */
+static twill_status finish_init(twill_comm **comm, twill_context *context, twill_status status,
+                                char *message, size_t bytes)
 {
-    twill_context *context = NULL;
     if (message != NULL && bytes > 0)
         *message = '\0';
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    *comm = NULL;
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(comm, context);
     if (status == TWILL_OK) {
         (*comm)->owns_context = true;
         return TWILL_OK;
@@ -84,6 +82,30 @@ twill_status twill_init_with(twill_comm **comm, const twill_bootstrap *bootstrap
                   context->error.message);
     twill_context_destroy(context);
     return status;
+}
+
+twill_status twill_init_with(twill_comm **comm, const twill_bootstrap *bootstrap,
+                             const char *const *settings, char *message, size_t bytes)
+{
+    twill_context *context = NULL;
+    if (comm == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *comm = NULL;
+    twill_status status = twill_context_create(&context, bootstrap, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(comm, context);
+    return finish_init(comm, context, status, message, bytes);
+}
+
+twill_status twill_comm_join(twill_comm **comm, const char *handle, const char *const *settings,
+                             char *message, size_t bytes)
+{
+    twill_context *context = NULL;
+    if (comm == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *comm = NULL;
+    twill_status status = twill_grow_into(comm, &context, handle, settings);
+    return finish_init(comm, context, status, message, bytes);
 }
 
 twill_status twill_init(twill_comm **comm)

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public calls for going on after ranks have failed: twill_recover.h. twill_comm_revoke() is in
- * lib/exec/claim.c. */
+ * lib/exec/claim.c, twill_comm_join() in lib/api/init.c. */
 #include "lib/health/recovery.h"
 #include "lib/twill_recover.h"
+
+#include <string.h>
+
+_Static_assert(TWILL_HANDLE_BYTES >= TWILL_JOIN_HANDLE_TEXT, "a handle fits");
 
 /* Hold a communicator for an agreement. It may be broken, but nothing may be under way on it. */
 static twill_status begin_agreement(struct twill_comm *comm, const void *result, const char *call)
@@ -40,6 +44,41 @@ twill_status twill_comm_shrink(twill_comm **smaller, twill_comm *comm)
     twill_status status = twill_shrink(smaller, comm);
     twill_comm_release(comm);
     return status;
+}
+
+twill_status twill_comm_handle(twill_comm *comm, int joining, char *handle)
+{
+    TWILL_TRY(NULL, begin_agreement(comm, handle, "twill_comm_handle"));
+    twill_status status;
+    uint32_t size = comm->world->size;
+    if (comm->rank != 0)
+        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "only rank 0 makes handles");
+    else if (joining < 1 || (uint32_t)joining > TWILL_WORLD_MAX_RANKS - size)
+        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "joining = %d is outside 1 .. %u",
+                                     joining, TWILL_WORLD_MAX_RANKS - size);
+    else
+        status = twill_growth_open(comm, (uint32_t)joining, handle);
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_comm_grow(twill_comm **larger, twill_comm *comm)
+{
+    if (larger != NULL)
+        *larger = NULL;
+    TWILL_TRY(NULL, begin_agreement(comm, larger, "twill_comm_grow"));
+    twill_status status =
+        comm->broken ? TWILL_RECOVERY_FAIL(comm, TWILL_ERR_BROKEN,
+                                           "the communicator is broken: twill_comm_shrink() "
+                                           "comes first")
+                     : twill_grow(larger, comm);
+    twill_comm_release(comm);
+    return status;
+}
+
+int twill_comm_epoch(const twill_comm *comm)
+{
+    return twill_comm_is_live(comm) ? (int)comm->context->job.oob->epoch : -1;
 }
 
 twill_status twill_comm_outcome(const twill_comm *comm, twill_outcome *outcome)

@@ -125,6 +125,7 @@ void twill_comm_close(struct twill_comm *comm)
     struct twill_context *context = comm->context;
     twill_metrics_write(context);
     twill_agree_close(comm);
+    twill_growth_close(comm);
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_split_close(comm);

@@ -100,6 +100,7 @@ struct twill_comm_health {
     } * reported;         /* [size] from ranks of other nodes */
     uint64_t failed_call; /* number of the earlier call that has failed; 0: the current one */
     struct twill_recovery *recovery; /* lib/health/agree.c: NULL: there was no agreement */
+    struct twill_growth *growth;     /* lib/health/grow.c: rank 0: a handle was made; or NULL */
 };
 
 /* Settings of a communicator, and what it has learnt about waiting. */
@@ -299,8 +300,8 @@ void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 /* Convert twill_ticks() to seconds. */
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 /* Grow *memory, of *held bytes, to at least `bytes`. Contents are not preserved. */
-twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
-                             size_t bytes);
+twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                                size_t bytes);
 
 /* --- lib/exec/wait.c --- */
 

@@ -85,41 +85,6 @@ static twill_status guard_against_fork(struct twill_context *context)
     return TWILL_OK;
 }
 
-static struct twill_bootstrap_params bootstrap_params(const struct twill_context *context,
-                                                      const twill_bootstrap *bootstrap)
-{
-    const struct twill_config *config = &context->config;
-    return (struct twill_bootstrap_params){
-        .caller = bootstrap,
-        .rank = twill_config_text(config, TWILL_VARIABLE_RANK),
-        .world_size = twill_config_text(config, TWILL_VARIABLE_WORLD_SIZE),
-        .master_addr = twill_config_text(config, TWILL_VARIABLE_MASTER_ADDR),
-        .master_port = twill_config_text(config, TWILL_VARIABLE_MASTER_PORT),
-        .job = twill_config_text(config, TWILL_VARIABLE_JOB),
-        .key_file = twill_config_text(config, TWILL_VARIABLE_KEY_FILE),
-        .listen_fd = twill_config_text(config, TWILL_VARIABLE_LISTEN_FD),
-        .launcher_fd = twill_config_text(config, TWILL_VARIABLE_LAUNCHER_FD),
-        .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
-        .launcher = twill_config_text(config, TWILL_VARIABLE_LAUNCHER),
-        .environment = (const char *const *)environ,
-        .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
-    };
-}
-
-static twill_status open_bootstrap(struct twill_context *context, const twill_bootstrap *bootstrap)
-{
-    struct twill_bootstrap_params params = bootstrap_params(context, bootstrap);
-    if (twill_bootstrap_is_first(&params)) /* once a job, before any failure */
-        twill_config_warn_environment(&context->log);
-    TWILL_TRY(&context->error, twill_bootstrap_open(&context->job.oob, &params, &context->error));
-    if (context->job.oob->size > TWILL_WORLD_MAX_RANKS)
-        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
-                          context->job.oob->size, TWILL_WORLD_MAX_RANKS);
-    context->log.rank = context->job.oob->rank;
-    context->log.size = context->job.oob->size;
-    return twill_log_open(context);
-}
-
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -380,8 +345,8 @@ static void note_job(struct twill_context *context)
     twill_levels_log_binding(context);
 }
 
-static twill_status create_context(struct twill_context *context, const twill_bootstrap *bootstrap,
-                                   const char *const *settings)
+static twill_status create_context(struct twill_context *context,
+                                   const struct twill_context_source *source)
 {
     struct twill_error *error = &context->error;
     context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
@@ -391,7 +356,9 @@ static twill_status create_context(struct twill_context *context, const twill_bo
     context->lockable = true;
     twill_persistent_init(context);
     TWILL_TRY(error, guard_against_fork(context));
-    TWILL_TRY(error, twill_config_load(&context->config, settings, error));
+    TWILL_TRY(error, source->like != NULL
+                         ? twill_config_copy(&context->config, &source->like->config, error)
+                         : twill_config_load(&context->config, source->settings, error));
     TWILL_TRY(error, twill_progress_configure(context));
     TWILL_TRY(error, twill_log_open(context));
     TWILL_TRY(error,
@@ -404,7 +371,7 @@ static twill_status create_context(struct twill_context *context, const twill_bo
     TWILL_TRY(error, memory_open(context));
     TWILL_TRY(error, twill_preloaded_open(&context->memory.preloaded,
                                           context->config.text[TWILL_VARIABLE_HEAP], error));
-    TWILL_TRY(error, open_bootstrap(context, bootstrap));
+    TWILL_TRY(error, twill_context_open_bootstrap(context, source));
     TWILL_TRY(error, open_job(context));
     TWILL_TRY(error, twill_levels_open(context, context->job.level));
     TWILL_TRY(error, twill_context_conclude_detector(context));
@@ -423,13 +390,18 @@ static twill_status create_context(struct twill_context *context, const twill_bo
 twill_status twill_context_create(twill_context **context, const twill_bootstrap *bootstrap,
                                   const char *const *settings)
 {
-    if (context == NULL)
-        return TWILL_ERR_ARGUMENT;
+    const struct twill_context_source source = {.bootstrap = bootstrap, .settings = settings};
+    return context != NULL ? twill_context_create_by(context, &source) : TWILL_ERR_ARGUMENT;
+}
+
+twill_status twill_context_create_by(struct twill_context **context,
+                                     const struct twill_context_source *source)
+{
     *context = twill_handle_map(sizeof(**context));
     if (*context == NULL)
         return TWILL_ERR_MEMORY;
     (*context)->live = TWILL_LIVE;
-    return create_context(*context, bootstrap, settings);
+    return create_context(*context, source);
 }
 
 void twill_context_destroy(twill_context *context)
@@ -447,6 +419,8 @@ void twill_context_destroy(twill_context *context)
                   "twill_context_destroy: communicators are open: the context is not destroyed");
         return;
     }
+    struct twill_context *older = context->newer == NULL ? context->older : NULL;
+    twill_context_unchain(context);
     twill_progress_stop(context);
     twill_metrics_close(context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
@@ -487,4 +461,5 @@ void twill_context_destroy(twill_context *context)
     twill_handle_pool_retire(&context->comms.ended, sizeof(struct twill_comm));
     twill_handle_pool_retire(&context->comms.slabs, sizeof(struct twill_request_slab));
     twill_handle_retire(context, sizeof(*context));
+    twill_context_destroy(older);
 }

@@ -150,7 +150,35 @@ struct twill_context {
     const uint64_t *fork_guard;    /* the kernel zeroes it in a child */
     struct twill_context_notes notes;
     struct twill_timeline *timeline; /* lib/trace/timeline.h; NULL: none */
+    /* Contexts of twill_init() whose jobs have grown, from the latest on: kept for the memory of
+     * twill_alloc() in them, and destroyed with the latest, or earlier if they have none. */
+    struct twill_context *older, *newer;
 };
+
+/* What a context is created by. */
+struct twill_context_source {
+    const twill_bootstrap *bootstrap; /* or NULL */
+    const char *const *settings;      /* or NULL */
+    const struct twill_join *join;    /* the job grows; or NULL */
+    const struct twill_context *like; /* take its configuration instead of settings; or NULL */
+};
+twill_status twill_context_create_by(struct twill_context **context,
+                                     const struct twill_context_source *source);
+/* lib/comm/context_bootstrap.c. Find the other ranks. */
+twill_status twill_context_open_bootstrap(struct twill_context *context,
+                                          const struct twill_context_source *source);
+
+/* lib/comm/context_chain.c. Give `context` what a program has made in the context `from`, whose job
+ * it is larger than: operations, idle function, registered memory. */
+twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
+                                   struct twill_error *error);
+/* Let `context` destroy `older` at its end, or twill_context_drop_older() before. */
+void twill_context_chain(struct twill_context *context, struct twill_context *older);
+/* Take a context out of its chain, before it ends. */
+void twill_context_unchain(struct twill_context *context);
+/* A communicator of this context has ended: destroy the context if it was kept for that one only.
+ */
+void twill_context_drop_older(struct twill_context *context);
 
 /* Take the lock of what several threads change. Never held while waiting for another rank. */
 static inline void twill_context_lock(struct twill_context *context)
@@ -180,6 +208,11 @@ void twill_context_give(struct twill_context *context, void *memory,
 struct twill_shm_region_placer twill_context_placer(struct twill_context *context);
 void twill_persistent_init(struct twill_context *context);
 void twill_persistent_clear(struct twill_context *context); /* drop all regions */
+/* Register what is registered in `from`. */
+twill_status twill_persistent_inherit(struct twill_context *context,
+                                      const struct twill_context *from, struct twill_error *error);
+/* Is there memory of twill_alloc(), or of the library? */
+bool twill_persistent_is_used(const struct twill_context *context);
 
 /* Add a line to twill_context_describe(). */
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);

@@ -365,6 +365,20 @@ twill_status twill_config_load(struct twill_config *config, const char *const *s
     return TWILL_OK;
 }
 
+twill_status twill_config_copy(struct twill_config *config, const struct twill_config *from,
+                               struct twill_error *error)
+{
+    *config = *from;
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+        config->text[v] = NULL;
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
+        config->text[v] = strdup(from->text[v]);
+        if (config->text[v] == NULL)
+            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    }
+    return TWILL_OK;
+}
+
 void twill_config_destroy(struct twill_config *config)
 {
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {

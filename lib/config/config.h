@@ -187,6 +187,9 @@ struct twill_config {
  * message names variable, value and what is allowed. */
 twill_status twill_config_load(struct twill_config *config, const char *const *settings,
                                struct twill_error *error);
+/* Copy values that are loaded. */
+twill_status twill_config_copy(struct twill_config *config, const struct twill_config *from,
+                               struct twill_error *error);
 void twill_config_destroy(struct twill_config *config);
 /* Warn about environment variables that begin with TWILL_ and are not in the table, or have the old
  * name of an entry. */

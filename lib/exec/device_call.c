@@ -74,8 +74,8 @@ static twill_status copy_sides_in(struct twill_request *request, const bool on[T
     size_t dst_at =
         on[0] ? twill_round_up(run->buffers.side[TWILL_SRC].bytes, TWILL_CACHE_LINE) : 0;
     TWILL_TRY(&comm->error,
-              twill_comm_grow(comm, &request->bounce_memory, &request->bounce_memory_bytes,
-                              dst_at + (on[1] ? bytes : 0)));
+              twill_comm_reserve(comm, &request->bounce_memory, &request->bounce_memory_bytes,
+                                 dst_at + (on[1] ? bytes : 0)));
     if (on[0])
         TWILL_TRY(&comm->error, copy_side_in(request, TWILL_SRC, request->bounce_memory));
     if (on[1] && run->buffers.side[TWILL_DST].count != NULL)
@@ -130,8 +130,8 @@ twill_status twill_point_bounce_in(struct twill_request *request)
                       record_error(request, twill_device_is(device, at[i], &on[i], &said), &said));
     size_t in_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;
     TWILL_TRY(&comm->error,
-              twill_comm_grow(comm, &request->bounce_memory, &request->bounce_memory_bytes,
-                              in_at + (on[1] ? bytes[1] : 0)));
+              twill_comm_reserve(comm, &request->bounce_memory, &request->bounce_memory_bytes,
+                                 in_at + (on[1] ? bytes[1] : 0)));
     if (on[0]) {
         twill_counter_add(&comm->usage.counters.bytes_copied, bytes[0]);
         request->bounced[0] = request->bounce_memory;

@@ -352,8 +352,8 @@ twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *sl
 {
     struct twill_comm *comm = run->comm;
     size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
-    TWILL_TRY(&comm->error, twill_comm_grow(comm, &slot->scratch, &slot->scratch_bytes,
-                                            run->layout.scratch_bytes));
+    TWILL_TRY(&comm->error, twill_comm_reserve(comm, &slot->scratch, &slot->scratch_bytes,
+                                               run->layout.scratch_bytes));
     if (posted <= slot->posted_count)
         return TWILL_OK;
     free(slot->posted);

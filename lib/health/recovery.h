@@ -4,6 +4,7 @@
 #ifndef TWILL_RECOVERY_H
 #define TWILL_RECOVERY_H
 
+#include "fabric/bootstrap/join_handle.h"
 #include "lib/comm/comm.h"
 #include "lib/health/consensus.h"
 
@@ -28,6 +29,21 @@ void twill_agree_close_context(struct twill_context *context);
 twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status);
 /* Make a communicator of the survivors of one that the caller holds, broken or not. */
 twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm);
+/* lib/health/shrink.c. Listen for `ranks` others on a free port of a numeric address. The caller
+ * closes *listener unless it is below 0, also after a failure. */
+twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *listener,
+                                   uint16_t *port, struct twill_error *error);
+/* lib/health/grow.c. Rank 0: make the handle by which `joining` new processes join, and listen for
+ * them; it replaces an earlier one. */
+twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining,
+                               char handle[TWILL_JOIN_HANDLE_TEXT]);
+void twill_growth_close(struct twill_comm *comm);
+/* Make a communicator of the ranks of comm, which is whole, and of the new processes that its rank
+ * 0 has made a handle for. */
+twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm);
+/* New process: make that communicator, and its context, which also has the error. */
+twill_status twill_grow_into(struct twill_comm **made, struct twill_context **context,
+                             const char *handle, const char *const *settings);
 /* Return the last decision, or NULL. */
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm);
 

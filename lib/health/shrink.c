@@ -31,26 +31,32 @@ struct attempt {
     struct twill_error error;
 };
 
+twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *listener,
+                                   uint16_t *port, struct twill_error *error)
+{
+    struct sockaddr_storage at;
+    struct twill_endpoint endpoint;
+    socklen_t length;
+    if (!twill_endpoint_address(address, 0, &at, &length))
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "%s is not an address", address);
+    *listener = twill_socket_listen((struct sockaddr *)&at, length, (int)ranks);
+    if (*listener < 0 || !twill_socket_name(*listener, false, &endpoint))
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "cannot listen on %s: %s", address,
+                          strerror(errno));
+    *port = endpoint.port;
+    return TWILL_OK;
+}
+
 /* Listen where the others would find this rank. */
 static twill_status listen_for_survivors(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
-    struct sockaddr_storage address;
-    struct twill_endpoint endpoint;
-    socklen_t length;
     a->port = 1; /* one rank needs none */
     if (comm->world->size == 1)
         return TWILL_OK;
-    const char *text =
+    const char *address =
         twill_detector_address(comm->context->health.detector, comm->job[comm->rank]);
-    if (!twill_endpoint_address(text, 0, &address, &length))
-        return TWILL_FAIL(&a->error, TWILL_ERR_INTERNAL, "%s is not an address", text);
-    a->listener = twill_socket_listen((struct sockaddr *)&address, length, (int)comm->world->size);
-    if (a->listener < 0 || !twill_socket_name(a->listener, false, &endpoint))
-        return TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "cannot listen on %s: %s", text,
-                          strerror(errno));
-    a->port = endpoint.port;
-    return TWILL_OK;
+    return twill_recovery_listen(address, comm->world->size, &a->listener, &a->port, &a->error);
 }
 
 static void stop_listening(struct attempt *a)
@@ -80,6 +86,7 @@ static void describe_rendezvous(struct attempt *a, const struct twill_decision *
     *job = (struct twill_job){.rank = (int)a->self,
                               .size = (int)a->size,
                               .port = (uint16_t)decision->port,
+                              .epoch = comm->context->job.oob->epoch,
                               .key = comm->context->job.oob->secret,
                               .has_key = true,
                               .listener = a->self == 0 ? a->listener : -1,

@@ -93,6 +93,23 @@ void twill_persistent_clear(struct twill_context *context)
     }
 }
 
+twill_status twill_persistent_inherit(struct twill_context *context,
+                                      const struct twill_context *from, struct twill_error *error)
+{
+    for (const struct twill_persistent_region *p = from->memory.regions; p != NULL; p = p->next)
+        if (p->registered)
+            TWILL_TRY(error, persistent_add(context, p->start, p->bytes, true, error));
+    return TWILL_OK;
+}
+
+bool twill_persistent_is_used(const struct twill_context *context)
+{
+    const struct twill_persistent_region *p = context->memory.regions;
+    while (p != NULL && p->registered)
+        p = p->next;
+    return p != NULL;
+}
+
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
                                 struct twill_error *error)
 {
@@ -117,8 +134,8 @@ void twill_context_give(struct twill_context *context, void *memory, size_t byte
     twill_context_unlock(context);
 }
 
-twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
-                             size_t bytes)
+twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                                size_t bytes)
 {
     if (bytes <= *held)
         return TWILL_OK;
@@ -210,6 +227,21 @@ twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
     return twill_context_outcome(context, status, &error);
 }
 
+/* Free memory of this context, or of one that it goes on for. */
+static twill_status free_memory(struct twill_context *context, void *memory,
+                                struct twill_error *error)
+{
+    twill_status status = TWILL_ERR_ARGUMENT;
+    for (; context != NULL && status != TWILL_OK; context = context->older) {
+        twill_error_clear(error);
+        (void)persistent_remove(context, memory, false);
+        twill_context_lock(context);
+        status = twill_heap_free(&context->memory.heap, memory, error);
+        twill_context_unlock(context);
+    }
+    return status;
+}
+
 twill_status twill_free(twill_context *context, void *memory)
 {
     struct twill_error error = {0};
@@ -218,12 +250,8 @@ twill_status twill_free(twill_context *context, void *memory)
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
     twill_status status = check_use(context, "twill_free", &error);
-    if (status == TWILL_OK) {
-        (void)persistent_remove(context, memory, false);
-        twill_context_lock(context);
-        status = twill_heap_free(&context->memory.heap, memory, &error);
-        twill_context_unlock(context);
-    }
+    if (status == TWILL_OK)
+        status = free_memory(context, memory, &error);
     return twill_context_outcome(context, status, &error);
 }
 

@@ -97,17 +97,21 @@ static void write_clock(struct twill_timeline *t)
 
 /* Write the name of a rank's file: the pattern, with %r replaced by the rank; without %r it goes
  * before the ending, or to the end. */
-static void name_timeline(const char *pattern, unsigned rank, char path[PATH_MAX])
+static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, char path[PATH_MAX])
 {
+    char rank[32];
+    int used = snprintf(rank, sizeof(rank), "%u", number);
+    if (epoch > 0) /* ranks have other numbers, and this process may write an earlier file */
+        snprintf(rank + used, sizeof(rank) - (size_t)used, ".e%u", epoch);
     const char *mark = strstr(pattern, "%r"), *slash = strrchr(pattern, '/');
     const char *dot = strrchr(pattern, '.');
     size_t length = strlen(pattern);
     if (mark != NULL)
-        snprintf(path, PATH_MAX, "%.*s%u%s", (int)(mark - pattern), pattern, rank, mark + 2);
+        snprintf(path, PATH_MAX, "%.*s%s%s", (int)(mark - pattern), pattern, rank, mark + 2);
     else if (dot == NULL || (slash != NULL && dot < slash))
-        snprintf(path, PATH_MAX, "%s.%u", pattern, rank);
+        snprintf(path, PATH_MAX, "%s.%s", pattern, rank);
     else
-        snprintf(path, PATH_MAX, "%.*s.%u%s", (int)(length - strlen(dot)), pattern, rank, dot);
+        snprintf(path, PATH_MAX, "%.*s.%s%s", (int)(length - strlen(dot)), pattern, rank, dot);
 }
 
 static void start_file(struct twill_timeline *t)
@@ -137,7 +141,7 @@ static struct twill_timeline *open_timeline(const struct twill_context *context)
     pthread_mutex_init(&t->lock, NULL);
     t->log = &context->log;
     t->rank = (unsigned)context->job.oob->rank;
-    name_timeline(pattern, t->rank, path);
+    name_timeline(pattern, t->rank, context->job.oob->epoch, path);
     t->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (t->file < 0)
         twill_say(t->log, TWILL_LOG_WARN, "TWILL_TIMELINE=%s: %s: %s", pattern, path,

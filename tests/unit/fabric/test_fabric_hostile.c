@@ -197,7 +197,7 @@ static void rank_is_welcomed_by_liar(int rank, int size, twill_bootstrap *unused
     struct twill_secret key;
     struct twill_hello hello;
     struct twill_session session;
-    struct twill_bootstrap_welcome body = {.address = "127.0.0.1"};
+    struct twill_bootstrap_welcome body = {.address = "127.0.0.1", .rank = 1};
     int listener = atoi(liar->job.listen_fd);
     TWILL_CHECK(twill_wire_wait(listener, POLLIN, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
                 TWILL_WIRE_DONE);

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstrap of a job that grows: its ranks and the new processes meet at rank 0, where the handle
+ * says. The key is that of the job: TWILL_JOB, or the key file's with the job's origin, so that a
+ * process of another epoch passes the handshake and is told why it is refused. */
+#include "algorithms/world/world.h"
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/join_handle.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HANDLE_FORMAT "twill-join-1,"
+#define CHECK_BYTES   4
+
+/* Write bytes as hex digits. Returns text. */
+static char *hex_of(const uint8_t *bytes, size_t count, char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return text;
+}
+
+/* Append the check digits, which detect a text that was cut or altered. */
+static void append_check(char text[TWILL_JOIN_HANDLE_TEXT])
+{
+    uint8_t digest[TWILL_DIGEST_BYTES];
+    char digits[2 * CHECK_BYTES + 1];
+    size_t used = strlen(text);
+    twill_secret_digest(text, used, digest);
+    snprintf(text + used, TWILL_JOIN_HANDLE_TEXT - used, ",%s",
+             hex_of(digest, CHECK_BYTES, digits));
+}
+
+void twill_join_handle_write(const struct twill_join_handle *handle,
+                             char text[TWILL_JOIN_HANDLE_TEXT])
+{
+    char origin[2 * TWILL_NONCE_BYTES + 1];
+    snprintf(text, TWILL_JOIN_HANDLE_TEXT, HANDLE_FORMAT "%u,%u,%u,%s,%u,%s", handle->epoch,
+             handle->size, handle->guests, hex_of(handle->origin, TWILL_NONCE_BYTES, origin),
+             handle->port, handle->address);
+    append_check(text);
+}
+
+twill_status twill_join_handle_read(struct twill_join_handle *handle, const char *text,
+                                    struct twill_error *error)
+{
+    char origin[2 * TWILL_NONCE_BYTES + 1] = "", again[TWILL_JOIN_HANDLE_TEXT];
+    struct sockaddr_storage address;
+    socklen_t length;
+    *handle = (struct twill_join_handle){.epoch = 0};
+    _Static_assert(TWILL_NONCE_BYTES == 16 && TWILL_ADDRESS_TEXT == 64, "widths below");
+    bool good =
+        text != NULL && strlen(text) < TWILL_JOIN_HANDLE_TEXT &&
+        sscanf(text,
+               HANDLE_FORMAT "%" SCNu32 ",%" SCNu32 ",%" SCNu32 ",%32[0-9a-f],%" SCNu16 ",%63[^,],",
+               &handle->epoch, &handle->size, &handle->guests, origin, &handle->port,
+               handle->address) == 6;
+    for (size_t i = 0; good && i < TWILL_NONCE_BYTES; i++)
+        good = sscanf(origin + 2 * i, "%2" SCNx8, &handle->origin[i]) == 1;
+    if (good)
+        twill_join_handle_write(handle, again);
+    good = good && strcmp(text, again) == 0 && handle->guests > 0 &&
+           handle->guests < handle->size && handle->size <= TWILL_WORLD_MAX_RANKS &&
+           twill_endpoint_address(handle->address, handle->port, &address, &length);
+    if (!good)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "\"%.200s\" is no handle of twill_comm_handle(), or not all of it",
+                          text != NULL ? text : "");
+    return TWILL_OK;
+}
+
+static bool handle_applies(const struct twill_bootstrap_params *params)
+{
+    return params->join != NULL;
+}
+
+static twill_status handle_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
+                                struct twill_error *error)
+{
+    const struct twill_join *join = params->join;
+    struct twill_join_handle handle;
+    char origin[2 * TWILL_NONCE_BYTES + 1];
+    twill_status status = twill_join_handle_read(&handle, join->handle, error);
+    if (status != TWILL_OK && join->listener >= 0)
+        close(join->listener);
+    TWILL_TRY(error, status);
+    struct twill_job job = {.rank = join->rank,
+                            .size = (int)handle.size,
+                            .port = handle.port,
+                            .listener = join->listener,
+                            .source = "handle",
+                            .epoch = handle.epoch,
+                            .guests = handle.guests,
+                            .has_ended = join->has_ended,
+                            .user = join->user};
+    snprintf(job.hosts, sizeof(job.hosts), "%s", handle.address);
+    snprintf(job.identity, sizeof(job.identity), "growing %s",
+             hex_of(handle.origin, TWILL_NONCE_BYTES, origin));
+    snprintf(job.how, sizeof(job.how), "handle: epoch %u, %u ranks, %u of them new, at %.80s:%u",
+             handle.epoch, handle.size, handle.guests, handle.address, handle.port);
+    TWILL_TRY(error, twill_bootstrap_tcp_open(oob, &twill_bootstrap_handle, &job, params, error));
+    (*oob)->epoch = handle.epoch;
+    memcpy((*oob)->origin, handle.origin, sizeof((*oob)->origin));
+    return TWILL_OK;
+}
+
+const struct twill_bootstrap_ops twill_bootstrap_handle = {
+    TWILL_BOOTSTRAP_BY_TCP, .name = "handle", .applies = handle_applies, .open = handle_open};

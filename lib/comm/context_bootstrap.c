@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a context finds the other ranks: by its launcher or the caller at the start of a job, by a
+ * handle when the job grows. */
+#include "lib/comm/context.h"
+#include "lib/config/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LAYOUT_BYTES 256
+
+static struct twill_bootstrap_params params_from(const struct twill_context *context,
+                                                 const struct twill_context_source *source)
+{
+    const struct twill_config *config = &context->config;
+    bool starts = source->join == NULL; /* twillrun's sockets are for the start of a job */
+    return (struct twill_bootstrap_params){
+        .join = source->join,
+        .caller = source->bootstrap,
+        .rank = twill_config_text(config, TWILL_VARIABLE_RANK),
+        .world_size = twill_config_text(config, TWILL_VARIABLE_WORLD_SIZE),
+        .master_addr = twill_config_text(config, TWILL_VARIABLE_MASTER_ADDR),
+        .master_port = twill_config_text(config, TWILL_VARIABLE_MASTER_PORT),
+        .job = twill_config_text(config, TWILL_VARIABLE_JOB),
+        .key_file = twill_config_text(config, TWILL_VARIABLE_KEY_FILE),
+        .listen_fd = twill_config_text(config, TWILL_VARIABLE_LISTEN_FD),
+        .launcher_fd = starts ? twill_config_text(config, TWILL_VARIABLE_LAUNCHER_FD) : NULL,
+        .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
+        .launcher = twill_config_text(config, TWILL_VARIABLE_LAUNCHER),
+        .environment = (const char *const *)environ,
+        .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
+    };
+}
+
+/* Take rank 0's TWILL_LAYOUT=nodes, which describes all ranks of the larger job. */
+static twill_status share_layout(struct twill_context *context, const struct twill_join *join)
+{
+    struct twill_error *error = &context->error;
+    struct twill_oob *oob = context->job.oob;
+    char mine[LAYOUT_BYTES] = "";
+    char *all = calloc((size_t)oob->size, sizeof(mine)), *text = NULL;
+    snprintf(mine, sizeof(mine), "%s", join->nodes != NULL ? join->nodes : "");
+    twill_status status = all == NULL ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory")
+                                      : twill_oob_allgather(oob, mine, all, sizeof(mine), error);
+    if (status == TWILL_OK) {
+        all[sizeof(mine) - 1] = '\0';
+        text = strdup(all);
+        if (text == NULL)
+            status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    }
+    free(all);
+    TWILL_TRY(error, status);
+    free(context->config.text[TWILL_VARIABLE_NODES]);
+    context->config.text[TWILL_VARIABLE_NODES] = text;
+    return TWILL_OK;
+}
+
+twill_status twill_context_open_bootstrap(struct twill_context *context,
+                                          const struct twill_context_source *source)
+{
+    struct twill_bootstrap_params params = params_from(context, source);
+    if (source->join == NULL && twill_bootstrap_is_first(&params)) /* before any failure */
+        twill_config_warn_environment(&context->log);
+    TWILL_TRY(&context->error, twill_bootstrap_open(&context->job.oob, &params, &context->error));
+    if (context->job.oob->size > TWILL_WORLD_MAX_RANKS)
+        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
+                          context->job.oob->size, TWILL_WORLD_MAX_RANKS);
+    context->log.rank = context->job.oob->rank;
+    context->log.size = context->job.oob->size;
+    TWILL_TRY(&context->error, twill_log_open(context));
+    return source->join != NULL ? share_layout(context, source->join) : TWILL_OK;
+}

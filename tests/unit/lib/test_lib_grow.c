@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* New processes join a job (lib/twill_recover.h). All processes of a test hand the handle around by
+ * the test's exchange, which here is the caller's store. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/join_handle.h"
+#include "lib/comm/comm.h"
+#include "lib/twill_recover.h"
+#include "tests/support/ranks.h"
+
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { COUNT = 70000, MOST_RANKS = 6 };
+
+/* What one test does. */
+struct growth_case {
+    int old, joining;
+    const char *nodes; /* TWILL_LAYOUT=nodes of the old job, "" for none */
+    int nodes_after;   /* of the larger one */
+};
+
+/* Settings of a process of a job that starts by RANK, WORLD_SIZE and so on. */
+struct growth_settings {
+    char text[5][64];
+    const char *list[12];
+};
+
+static const char job_key[] = "TWILL_JOB=00112233445566778899aabbccddeeff";
+
+/* Start a job of the first `old` processes. Collective over all processes of the test, as rank 0's
+ * port is handed around. */
+static void describe_start(struct growth_settings *s, int rank, const struct growth_case *test,
+                           twill_bootstrap *bootstrap, const char *timeout)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct twill_endpoint here = {.port = 0};
+    uint16_t port[MOST_RANKS] = {0};
+    int fd = rank == 0 ? twill_socket_listen((struct sockaddr *)&any, sizeof(any), 16) : -1;
+    if (rank == 0)
+        TWILL_CHECK(fd >= 0 && twill_socket_name(fd, false, &here));
+    TWILL_CHECK(bootstrap->exchange(bootstrap->user, &here.port, port, sizeof(port[0])) == 0);
+    snprintf(s->text[0], sizeof(s->text[0]), "RANK=%d", rank);
+    snprintf(s->text[1], sizeof(s->text[1]), "WORLD_SIZE=%d", test->old);
+    snprintf(s->text[2], sizeof(s->text[2]), "MASTER_PORT=%u", port[0]);
+    snprintf(s->text[3], sizeof(s->text[3]), "TWILL_LISTEN_FD=%d", fd);
+    snprintf(s->text[4], sizeof(s->text[4]), "TWILL_LAYOUT=%s%s",
+             test->nodes[0] != '\0' ? "nodes=" : "", test->nodes);
+    size_t used = 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(s->text); i++)
+        if (i != 3 || fd >= 0)
+            s->list[used++] = s->text[i];
+    s->list[used++] = "MASTER_ADDR=127.0.0.1";
+    s->list[used++] = "TWILL_PROVIDER=tcp";
+    s->list[used++] = "TWILL_INTERFACE=lo";
+    s->list[used++] = timeout;
+    s->list[used++] = job_key;
+    s->list[used] = NULL;
+}
+
+static bool start_job(twill_comm **comm, int rank, const struct growth_case *test,
+                      twill_bootstrap *bootstrap, const char *timeout)
+{
+    struct growth_settings s = {.list = {NULL}};
+    char message[512] = "";
+    *comm = NULL;
+    describe_start(&s, rank, test, bootstrap, timeout);
+    if (rank >= test->old || twill_test_failed())
+        return !twill_test_failed();
+    twill_status status = twill_init_with(comm, NULL, s.list, message, sizeof(message));
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message);
+}
+
+/* Give rank 0's handle to all processes of the test. */
+static bool share_handle(twill_comm *comm, int rank, int joining, twill_bootstrap *bootstrap,
+                         char handle[TWILL_HANDLE_BYTES])
+{
+    char all[MOST_RANKS][TWILL_HANDLE_BYTES];
+    memset(handle, 0, TWILL_HANDLE_BYTES);
+    if (rank == 0)
+        TWILL_REQUIRE(twill_comm_handle(comm, joining, handle) == TWILL_OK);
+    TWILL_REQUIRE(bootstrap->exchange(bootstrap->user, handle, all, TWILL_HANDLE_BYTES) == 0);
+    memcpy(handle, all[0], TWILL_HANDLE_BYTES);
+    return true;
+}
+
+static twill_status join_job(twill_comm **comm, const char *handle, const char *timeout,
+                             char message[512])
+{
+    const char *const settings[] = {"TWILL_PROVIDER=tcp", "TWILL_INTERFACE=lo", timeout, job_key,
+                                    NULL};
+    return twill_comm_join(comm, handle, settings, message, 512);
+}
+
+static bool sum_over(twill_comm *comm, float *buffer, size_t count)
+{
+    float size = (float)twill_comm_size(comm), rank = (float)twill_comm_rank(comm);
+    for (size_t i = 0; i < count; i++)
+        buffer[i] = rank;
+    twill_status status = twill_allreduce(comm, buffer, buffer, count, TWILL_F32, TWILL_SUM);
+    return twill_test_note(status == TWILL_OK && buffer[0] == size * (size - 1) / 2 &&
+                               buffer[count - 1] == buffer[0],
+                           __FILE__, __LINE__, "sum %g of %g ranks: %s", (double)buffer[0],
+                           (double)size, twill_comm_message(comm));
+}
+
+/* --- joining --------------------------------------------------------------------------------- */
+
+/* An operation of the program: the larger of both. */
+static void take_larger(const void *left, const void *right, void *result, size_t count,
+                        twill_type type, void *user)
+{
+    const float *a = left, *b = right;
+    float *larger = result;
+    (void)type;
+    (void)user;
+    for (size_t i = 0; i < count; i++)
+        larger[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
+/* What an old rank has made before, and finds again in the larger communicator's context. */
+struct kept {
+    float *shared; /* of twill_alloc() */
+    float *own;    /* registered */
+    twill_op op;
+};
+
+static void make_things(twill_comm *comm, struct kept *kept)
+{
+    twill_context *context = twill_comm_context(comm);
+    kept->own = malloc(COUNT * sizeof(float));
+    TWILL_CHECK(kept->own != NULL);
+    TWILL_CHECK(twill_alloc(context, (void **)&kept->shared, COUNT * sizeof(float)) == TWILL_OK);
+    TWILL_CHECK(twill_register(context, kept->own, COUNT * sizeof(float)) == TWILL_OK);
+    TWILL_CHECK(twill_op_create(context, &kept->op, take_larger, NULL, 0, 1) == TWILL_OK);
+    kept->shared[COUNT - 1] = 17;
+}
+
+static void use_things(twill_comm *comm, struct kept *kept)
+{
+    twill_context *context = twill_comm_context(comm);
+    float most = (float)(twill_comm_size(comm) - 1), mine = (float)twill_comm_rank(comm);
+    if (kept->shared == NULL) /* a new process */
+        make_things(comm, kept);
+    TWILL_CHECK(kept->shared[COUNT - 1] == 17);
+    TWILL_CHECK(sum_over(comm, kept->shared, COUNT) && sum_over(comm, kept->shared, 3));
+    TWILL_CHECK(sum_over(comm, kept->own, COUNT));
+    TWILL_CHECK(twill_allreduce(comm, &mine, &mine, 1, TWILL_F32, kept->op) == TWILL_OK);
+    TWILL_CHECK(mine == most);
+    TWILL_CHECK(twill_deregister(context, kept->own) == TWILL_OK);
+    TWILL_CHECK(twill_free(context, kept->shared) == TWILL_OK);
+    free(kept->own);
+}
+
+static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct growth_case *test = user;
+    char handle[TWILL_HANDLE_BYTES], message[512] = "";
+    struct kept kept = {.shared = NULL};
+    twill_comm *comm, *larger = NULL;
+    float buffer[COUNT / 100];
+    TWILL_CHECK(start_job(&comm, rank, test, bootstrap, TWILL_TEST_PATIENT));
+    if (comm != NULL) {
+        TWILL_CHECK(sum_over(comm, buffer, COUNT / 100) && twill_comm_epoch(comm) == 0);
+        make_things(comm, &kept);
+    }
+    TWILL_CHECK(share_handle(comm, rank, test->joining, bootstrap, handle));
+    twill_status status = comm != NULL ? twill_comm_grow(&larger, comm)
+                                       : join_job(&larger, handle, TWILL_TEST_PATIENT, message);
+    TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                comm != NULL ? twill_comm_message(comm) : message));
+    TWILL_CHECK(twill_comm_size(larger) == size && twill_comm_epoch(larger) == 1);
+    TWILL_CHECK(twill_comm_nodes(larger) == test->nodes_after);
+    TWILL_CHECK(comm == NULL ? twill_comm_rank(larger) >= test->old
+                             : twill_comm_rank(larger) == rank);
+    if (comm != NULL) /* both can be used */
+        TWILL_CHECK(sum_over(comm, buffer, COUNT / 100));
+    twill_comm_leave(comm);
+    use_things(larger, &kept);
+    TWILL_CHECK(sum_over(larger, buffer, COUNT / 100));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_finalize(larger);
+}
+
+static void test_joining(void **state)
+{
+    (void)state;
+    static const struct growth_case tests[] = {
+        {2, 1, "", 1},  {2, 2, "", 1},    {1, 2, "", 1},
+        {2, 1, "2", 2}, {2, 2, "1+1", 3}, {3, 1, "1+2", 3},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++)
+        twill_test_run_processes(tests[i].old + tests[i].joining, growing_rank,
+                                 (void *)(uintptr_t)&tests[i]);
+}
+
+/* --- one after the other --------------------------------------------------------------------- */
+
+enum { REPLACED = 3 };
+
+/* A store in memory that the processes share: deaths end the test's exchange. */
+struct handle_store {
+    struct {
+        _Atomic bool there;
+        char text[TWILL_HANDLE_BYTES];
+    } handle[REPLACED];
+};
+
+/* Process 1 + i is the i-th to replace the one before it, which dies. */
+static void replaced_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    static const struct growth_case start = {2, 0, "", 1};
+    struct handle_store *store = user;
+    twill_comm *comm, *smaller, *larger;
+    char message[512] = "";
+    float buffer[100];
+    if (rank > 0 && rank < size - 1)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, TWILL_TEST_PATIENT));
+    for (int i = 0; comm == NULL && i < REPLACED; i++) {
+        while (rank == 2 + i && !store->handle[i].there)
+            TWILL_CHECK(!twill_test_failed() && usleep(1000) == 0);
+        if (rank != 2 + i)
+            continue;
+        twill_status status = join_job(&comm, store->handle[i].text, TWILL_TEST_PATIENT, message);
+        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message));
+        TWILL_CHECK(twill_comm_epoch(comm) == i + 1 && twill_comm_rank(comm) == 1);
+    }
+    for (int i = rank == 0 ? 0 : rank - 1; i < REPLACED; i++) {
+        TWILL_CHECK(sum_over(comm, buffer, 100));
+        if (rank != 0)
+            _exit(1);
+        TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_PEER);
+        TWILL_CHECK(twill_comm_grow(&larger, comm) == TWILL_ERR_BROKEN && larger == NULL);
+        TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_OK);
+        twill_comm_leave(comm);
+        TWILL_CHECK(twill_comm_handle(smaller, 1, store->handle[i].text) == TWILL_OK);
+        store->handle[i].there = true;
+        TWILL_CHECK(twill_test_note(twill_comm_grow(&larger, smaller) == TWILL_OK, __FILE__,
+                                    __LINE__, "%s", twill_comm_message(smaller)));
+        twill_comm_leave(smaller);
+        TWILL_CHECK(larger->context->older == NULL); /* no memory of twill_alloc(): not kept */
+        comm = larger;
+    }
+    TWILL_CHECK(sum_over(comm, buffer, 100));
+    twill_finalize(comm);
+}
+
+static void test_replacing(void **state)
+{
+    (void)state;
+    struct handle_store *store =
+        mmap(NULL, sizeof(*store), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(store != MAP_FAILED);
+    twill_test_run_processes(2 + REPLACED, replaced_rank, store);
+    munmap(store, sizeof(*store));
+}
+
+/* --- failures -------------------------------------------------------------------------------- */
+
+enum growth_trouble {
+    NONE_COMES,
+    DIES_JOINING,
+    DIES_CONNECTED,
+    ALTERED_HANDLE,
+    OLD_EPOCH,
+    OTHER_KEY
+};
+
+struct failing_growth {
+    struct growth_case job;
+    enum growth_trouble trouble;
+    twill_status expected; /* of twill_comm_grow() */
+    const char *says;      /* in its message, or in the new process's */
+};
+
+/* Die of SIGALRM, wherever this process is then. */
+static void die_in(unsigned us)
+{
+    struct itimerval timer = {.it_value = {.tv_usec = (suseconds_t)us}};
+    (void)setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* Connect to rank 0 as a new process does, and end in the middle of it. */
+static void connect_only(const char *text)
+{
+    struct twill_join_handle handle;
+    struct sockaddr_storage at;
+    socklen_t length;
+    TWILL_CHECK(twill_join_handle_read(&handle, text, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_endpoint_address(handle.address, handle.port, &at, &length));
+    int fd = socket(at.ss_family, SOCK_STREAM, 0);
+    TWILL_CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&at, length) == 0);
+}
+
+/* What the new process does. */
+static void join_in_vain(const struct failing_growth *test, char *handle, const char *old)
+{
+    twill_comm *comm = NULL;
+    char message[512] = "";
+    const char *says = test->says;
+    switch (test->trouble) {
+    case NONE_COMES:
+        return;
+    case DIES_CONNECTED:
+        connect_only(handle);
+        return;
+    case DIES_JOINING: /* while rank 0 waits for one more */
+        die_in(300000);
+        (void)join_job(&comm, handle, TWILL_TEST_PATIENT, message);
+        return;
+    case ALTERED_HANDLE:
+        handle[strlen(handle) / 2] ^= 1;
+        TWILL_CHECK(join_job(&comm, handle, TWILL_TEST_HASTY, message) == TWILL_ERR_ARGUMENT);
+        break;
+    case OLD_EPOCH:
+        TWILL_CHECK(join_job(&comm, old, TWILL_TEST_HASTY, message) == TWILL_ERR_BOOTSTRAP);
+        break;
+    case OTHER_KEY: {
+        const char *const settings[] = {"TWILL_JOB=ff112233445566778899aabbccddeeff",
+                                        TWILL_TEST_HASTY, NULL};
+        TWILL_CHECK(twill_comm_join(&comm, handle, settings, message, sizeof(message)) ==
+                    TWILL_ERR_BOOTSTRAP);
+        break;
+    }
+    }
+    TWILL_CHECK(comm == NULL);
+    TWILL_CHECK(
+        twill_test_note(strstr(message, says) != NULL, __FILE__, __LINE__, "\"%s\"", message));
+}
+
+static void failing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct failing_growth *test = user;
+    char handle[TWILL_HANDLE_BYTES], old[TWILL_HANDLE_BYTES];
+    twill_comm *comm, *larger = NULL;
+    float buffer[10];
+    (void)size;
+    bool hasty = test->expected == TWILL_ERR_TIMEOUT;
+    TWILL_CHECK(start_job(&comm, rank, &test->job, bootstrap,
+                          hasty ? "TWILL_TIMEOUT=1" : TWILL_TEST_PATIENT));
+    if (test->trouble == DIES_JOINING && comm == NULL)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(share_handle(comm, rank, 1, bootstrap, old)); /* replaced by the next */
+    TWILL_CHECK(share_handle(comm, rank, test->job.joining, bootstrap, handle));
+    if (comm == NULL) {
+        join_in_vain(test, handle, old);
+        return;
+    }
+    twill_status status = twill_comm_grow(&larger, comm);
+    const char *message = twill_comm_message(comm);
+    TWILL_CHECK(twill_test_note(status == test->expected && larger == NULL, __FILE__, __LINE__,
+                                "status %d: %s", status, message));
+    if (test->trouble <= DIES_CONNECTED)
+        TWILL_CHECK(twill_test_note(strstr(message, test->says) != NULL, __FILE__, __LINE__,
+                                    "\"%s\"", message));
+    TWILL_CHECK(sum_over(comm, buffer, 10)); /* as before */
+    twill_finalize(comm);
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    static const struct failing_growth tests[] = {
+        {{2, 1, "", 1}, NONE_COMES, TWILL_ERR_TIMEOUT, "1 of 3 ranks did not join"},
+        {{2, 2, "", 1}, DIES_JOINING, TWILL_ERR_PEER, "rank 2 joined and ended"},
+        {{2, 1, "2", 1}, DIES_CONNECTED, TWILL_ERR_TIMEOUT, "1 of 3 ranks did not join"},
+        {{2, 1, "", 1}, ALTERED_HANDLE, TWILL_ERR_TIMEOUT, "is no handle of twill_comm_handle()"},
+        {{2, 1, "", 1}, OLD_EPOCH, TWILL_ERR_TIMEOUT, "is out of date"},
+        {{2, 1, "", 1}, OTHER_KEY, TWILL_ERR_TIMEOUT, "has another key"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++)
+        twill_test_run_processes(3, failing_rank, (void *)(uintptr_t)&tests[i]);
+}
+
+/* Process 2 dies at some time after it has begun to join. The others have the larger communicator
+ * or not, both alike, and go on. */
+static void abandoned_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    static const struct growth_case start = {2, 1, "", 1};
+    const unsigned *delay_us = user;
+    char handle[TWILL_HANDLE_BYTES], message[512] = "";
+    twill_comm *comm, *larger = NULL, *smaller = NULL;
+    float buffer[10], made, both;
+    (void)size;
+    TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, "TWILL_TIMEOUT=2"));
+    if (comm == NULL)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(share_handle(comm, rank, 1, bootstrap, handle));
+    if (comm == NULL) {
+        die_in(*delay_us);
+        (void)join_job(&larger, handle, TWILL_TEST_PATIENT, message);
+        pause();
+    }
+    made = twill_comm_grow(&larger, comm) == TWILL_OK;
+    TWILL_CHECK(made > 0 || twill_comm_message(comm)[0] != '\0');
+    TWILL_CHECK(twill_allreduce(comm, &made, &both, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
+    TWILL_CHECK(both == 2 * made);
+    if (larger == NULL) {
+        twill_finalize(comm);
+        return;
+    }
+    TWILL_CHECK(twill_barrier(larger) == TWILL_ERR_PEER);
+    TWILL_CHECK(twill_comm_shrink(&smaller, larger) == TWILL_OK && sum_over(smaller, buffer, 10));
+    twill_comm_leave(comm);
+    twill_comm_leave(larger);
+    twill_finalize(smaller);
+}
+
+static void test_abandoned(void **state)
+{
+    (void)state;
+    for (unsigned delay_us = 2000; delay_us < 50000; delay_us += delay_us)
+        twill_test_run_processes(3, abandoned_rank, &delay_us);
+}
+
+/* A process of an older epoch finds the port in use by a later growth, and is told so. */
+static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    static const struct growth_case start = {1, 0, "", 1};
+    char handle[TWILL_HANDLE_BYTES], message[512] = "";
+    twill_comm *comm, *larger = NULL;
+    struct twill_join_handle late;
+    (void)size;
+    (void)user;
+    TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, TWILL_TEST_PATIENT));
+    TWILL_CHECK(share_handle(comm, rank, 1, bootstrap, handle));
+    if (rank == 1) { /* with the handle of an earlier growth at this address */
+        TWILL_CHECK(twill_join_handle_read(&late, handle, NULL) == TWILL_OK);
+        late.epoch = 0;
+        twill_join_handle_write(&late, handle);
+        TWILL_CHECK(join_job(&larger, handle, TWILL_TEST_PATIENT, message) == TWILL_ERR_BOOTSTRAP);
+        TWILL_CHECK(twill_test_note(strstr(message, "it is of epoch 0, and the job is at epoch 1"),
+                                    __FILE__, __LINE__, "\"%s\"", message));
+        late.epoch = 1;
+        twill_join_handle_write(&late, handle);
+        TWILL_CHECK(join_job(&larger, handle, TWILL_TEST_PATIENT, message) == TWILL_OK);
+    } else {
+        TWILL_CHECK(twill_comm_grow(&larger, comm) == TWILL_OK);
+        twill_comm_leave(comm);
+    }
+    TWILL_CHECK(twill_barrier(larger) == TWILL_OK);
+    twill_finalize(larger);
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, late_rank, NULL);
+}
+
+static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    static const struct growth_case start = {2, 0, "", 1};
+    char handle[TWILL_HANDLE_BYTES], message[512] = "";
+    twill_comm *comm, *larger = NULL;
+    (void)size;
+    (void)user;
+    TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, TWILL_TEST_PATIENT));
+    TWILL_CHECK(twill_comm_handle(NULL, 1, handle) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_handle(comm, 1, NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_handle(comm, rank, handle) == TWILL_ERR_ARGUMENT); /* 0, and rank 1 */
+    TWILL_CHECK(strstr(twill_comm_message(comm), rank == 0 ? "joining = 0" : "only rank 0"));
+    TWILL_CHECK(twill_comm_grow(NULL, comm) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_grow(&larger, comm) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(strstr(twill_comm_message(comm), "rank 0 has made no handle") != NULL);
+    TWILL_CHECK(twill_comm_join(NULL, "", NULL, NULL, 0) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(join_job(&larger, "", TWILL_TEST_PATIENT, message) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(join_job(&larger, NULL, TWILL_TEST_PATIENT, message) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_epoch(NULL) == -1 && larger == NULL);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    twill_finalize(comm);
+}
+
+static void test_bad_calls(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, bad_calls, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_joining),  cmocka_unit_test(test_replacing),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_abandoned),
+        cmocka_unit_test(test_late),     cmocka_unit_test(test_bad_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
