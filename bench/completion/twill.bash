@@ -16,7 +16,7 @@ _twill_files()
 _twill_run()
 {
     local options="-n --ranks -l --label -x --bind --report-bindings --grace -h --help -V --version --hosts --hostfile
-        --map --agent --remote --timeout --oversubscribe -np --np -H --host --machinefile --map-by --bind-to"
+        --map --agent --remote --timeout --oversubscribe --check --json -np --np -H --host --machinefile --map-by --bind-to"
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} i
     # Words after the program are its own.
     for ((i = 1; i < COMP_CWORD; i++)); do

@@ -51,8 +51,10 @@ struct twill_site {
 struct twill_options {
     int ranks;
     bool label, serve;
-    bool report;        /* print which cores each rank is bound to */
-    bool oversubscribe; /* more ranks than slots or cores are intended */
+    bool check, json;      /* check the hosts instead of running a program; as JSON */
+    const char *json_file; /* with json: where it goes besides the page, or NULL */
+    bool report;           /* print which cores each rank is bound to */
+    bool oversubscribe;    /* more ranks than slots or cores are intended */
     enum twill_bind bind;
     enum twill_map map;
     uint64_t grace_ns;   /* after a failure: time for the other ranks to detect and report it */
@@ -64,7 +66,7 @@ struct twill_options {
     const char *remote; /* path of twillrun on other hosts, or NULL: that of this one */
     char **assignments; /* of -x: NAME=VALUE, NULL-terminated */
     int assigned;
-    char **command;      /* program and arguments, NULL-terminated */
+    char **command;      /* program and arguments, NULL-terminated; may be empty with check */
     struct rlimit files; /* original RLIMIT_NOFILE, which ranks and agents get */
 };
 
@@ -153,6 +155,14 @@ bool twill_output_drain(const struct twill_stop_request *stop_request);
 /* Parse the command line. Returns 0 to go on; else the program is to exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
 void twill_options_free(struct twill_options *options);
+
+/* Names of what ranks are bound to, as --bind has them; NULL for TWILL_BIND_AUTO. */
+extern const char *const twill_bind_names[TWILL_BIND_COUNT];
+
+/* --- launcher_check.c --- */
+/* Become twill-check, which checks the hosts of the options. Returns the exit code if it cannot be
+ * started, after a message. */
+int twill_check_run(const struct twill_options *options);
 
 /* --- launcher_hosts.c: placement of ranks. False: a message was printed. --- */
 /* Parse a list of hosts, "a:2,b:2", or a file with a host per line. */

@@ -13,6 +13,7 @@
 static const char usage[] =
     "Usage: twillrun -n RANKS [options] [--] program [argument ...]\n"
     "       twillrun --hosts HOST[:RANKS],... [-n RANKS] [options] [--] program [argument ...]\n"
+    "       twillrun --check [--json[=FILE]] [options] [program]\n"
     "Start copies of a program, on this host or on several, as the ranks of one job.\n"
     "\n"
     "  -n, --ranks RANKS    how many, 1 .. 65535; with hosts, as many as they have places for\n"
@@ -25,6 +26,10 @@ static const char usage[] =
     "                       or package that its share is in; none: do not bind\n"
     "      --report-bindings  print to standard error what each rank is bound to\n"
     "      --grace SECONDS  after a rank failed: time for the others to end (default 3)\n"
+    "      --check          instead, check hosts, network, limits and library for such a job, and\n"
+    "                       print what is wrong and what to do; exits with 0 if nothing is, 1 if\n"
+    "                       something is, 2 if it could not be checked\n"
+    "      --json[=FILE]    with --check: print JSON; or print the page, and JSON into a file\n"
     "  -h, --help           print this\n"
     "  -V, --version        print the version\n"
     "\n"
@@ -77,14 +82,15 @@ static bool read_seconds(uint64_t *ns, const char *name, const char *text)
     return true;
 }
 
+const char *const twill_bind_names[TWILL_BIND_COUNT] = {
+    [TWILL_BIND_NONE] = "none", [TWILL_BIND_CORE] = "core",       [TWILL_BIND_L3] = "l3",
+    [TWILL_BIND_NUMA] = "numa", [TWILL_BIND_PACKAGE] = "package",
+};
+
 static bool read_bind(struct twill_options *options, const char *text)
 {
-    static const char *const names[TWILL_BIND_COUNT] = {
-        [TWILL_BIND_NONE] = "none", [TWILL_BIND_CORE] = "core",       [TWILL_BIND_L3] = "l3",
-        [TWILL_BIND_NUMA] = "numa", [TWILL_BIND_PACKAGE] = "package",
-    };
     for (int i = TWILL_BIND_NONE; i < TWILL_BIND_COUNT; i++)
-        if (strcmp(text, names[i]) == 0) {
+        if (strcmp(text, twill_bind_names[i]) == 0) {
             options->bind = (enum twill_bind)i;
             return true;
         }
@@ -215,6 +221,13 @@ static bool read_option(struct twill_options *options, int option, int *code)
     case 'S':
         options->serve = true;
         return true;
+    case 'C':
+        options->check = true;
+        return true;
+    case 'J':
+        options->json = true;
+        options->json_file = optarg;
+        return true;
     case 'h':
         fputs(usage, stdout);
         *code = 0;
@@ -267,6 +280,8 @@ static int next_option(int argc, char **argv)
         {"machinefile", required_argument, NULL, 'F'},
         {"bind-to", required_argument, NULL, 't'},
         {"map-by", required_argument, NULL, 'M'},
+        {"check", no_argument, NULL, 'C'},
+        {"json", optional_argument, NULL, 'J'},
         {"server", no_argument, NULL, 'S'}, /* internal: started on other hosts */
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
@@ -296,7 +311,11 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
         twill_complain("how many ranks? (-n RANKS; see twillrun --help)");
         return -1;
     }
-    if (optind >= argc) {
+    if (options->json && !options->check) {
+        twill_complain("--json goes with --check");
+        return -1;
+    }
+    if (optind >= argc && !options->check) {
         twill_complain("no program given (see twillrun --help)");
         return -1;
     }

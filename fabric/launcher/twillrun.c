@@ -225,6 +225,8 @@ int main(int argc, char **argv)
     fill_files();
     if (twill_options_read(&options, argc, argv, &code) == 0) {
         int only = options.sites > 0 ? twill_sites_only(&options) : -1;
+        if (options.check)
+            return twill_check_run(&options);
         if (!options.serve) { /* a server gets its options from the job */
             twill_output_open();
             twill_files_allow(&options);

@@ -24,6 +24,20 @@ function read_variables(rows, count, row, field, i)
     }
 }
 
+# The checks of twillrun --check, as items of a list.
+function read_checks(rows, count, row, field, i, text)
+{
+    count = split(rows, row, /ITEM_ /)
+    for (i = 2; i <= count; i++) {
+        gsub(/" +"/, "", row[i])
+        gsub(/"/, "", row[i])
+        split(row[i], field, / *FIELD_ */)
+        sub(/ *$/, "", field[2])
+        text = text (i > 2 ? "\n" : "") ".It Cm " field[1] "\n" field[2] "."
+    }
+    return text
+}
+
 FNR == NR && $1 == "LIST" {
     name = $2
     words = $0
@@ -31,6 +45,8 @@ FNR == NR && $1 == "LIST" {
     sub(/ *$/, "", words)
     if (name == "variables") {
         read_variables(words)
+    } else if (name == "checks") {
+        list[name] = read_checks(words)
     } else {
         gsub(/"/, "", words)
         gsub(/ +/, between, words)

@@ -28,6 +28,7 @@ bin/twill-trace
 bin/twill-compare
 libexec/twill/compare-bound
 libexec/twill/compare-twill
+libexec/twill/twill-check
 share/twill/compare/peer.h
 share/twill/compare/board.h
 share/twill/compare/peer_mpi.c

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lists of the preflight: its checks, and what is known of a host. Words, JSON keys and the
+ * manual page come from here. */
+#ifndef TWILL_PREFLIGHT_LISTS_H
+#define TWILL_PREFLIGHT_LISTS_H
+
+/* X(NOUN, name, help): a check, in the order in which the page has them. The name is its key in
+ * JSON, and preflight_check_<name>() looks for its findings. */
+#define PREFLIGHT_CHECKS(X)                                                                        \
+    X(ANSWER, answer,                                                                              \
+      "Every host starts this check by the launcher's own way, and answers in "                    \
+      "time")                                                                                      \
+    X(CONNECT, connect,                                                                            \
+      "Every host connects to every other one over TCP, in both directions, at "                   \
+      "ports of the kind that a job uses; a deadline distinguishes packets "                       \
+      "that are dropped from a refusal")                                                           \
+    X(DATA, data, "64 KiB arrive over each of these connections: large packets pass, too")         \
+    X(MTU, mtu, "The interfaces of the job have one MTU, and no path has a smaller one")           \
+    X(NIC, nic, "The interfaces of the job are up, with full duplex and one speed")                \
+    X(CLOCK, clock, "The clocks of the hosts differ by less than 0.1 s")                           \
+    X(LIBRARY, library, "All hosts load the same libtwill: version and contents")                  \
+    X(PROGRAM, program,                                                                            \
+      "The program, if one is given, is there on each host, can be run, and is "                   \
+      "the same")                                                                                  \
+    X(KEY, key,                                                                                    \
+      "There is a key of the job; a key file, if one is set, can be read, is safe from "           \
+      "other users, and is the same on all hosts")                                                 \
+    X(MEMLOCK, memlock,                                                                            \
+      "The limit of locked memory (ulimit -l) is enough for the network "                          \
+      "adapters that there are")                                                                   \
+    X(NOFILE, nofile, "The limit of open files (ulimit -n) is enough for this number of ranks")    \
+    X(SHM, shm,                                                                                    \
+      "/dev/shm is there and has space: twill does not use it, but MPI libraries, "                \
+      "libfabric and data loaders do")                                                             \
+    X(CMA, cma, "Ranks of a host may read each other's memory (process_vm_readv)")                 \
+    X(THP, thp, "Transparent huge pages are not off, and are set alike on all hosts")              \
+    X(MEMORY, memory, "The memory limit of the cgroup leaves enough for each rank")                \
+    X(CPU, cpu, "The CPU limit of the cgroup allows a core for each rank")                         \
+    X(BINDING, binding, "Every rank has a core, and no two ranks share one")                       \
+    X(JOB, job, "A job of these ranks starts, and its allreduce has the right result")             \
+    X(ROUND_TRIP, round_trip,                                                                      \
+      "No pair of ranks has a round trip far above the median of its "                             \
+      "kind: on a host, or between hosts")                                                         \
+    X(BANDWIDTH, bandwidth, "No pair of ranks has a bandwidth far below the median of its kind")
+
+enum preflight_check {
+#define PREFLIGHT_VALUE(NOUN, name, help) PREFLIGHT_##NOUN,
+    PREFLIGHT_CHECKS(PREFLIGHT_VALUE)
+#undef PREFLIGHT_VALUE
+        PREFLIGHT_CHECK_COUNT
+};
+
+/* X(name): integers that a host reports of itself; -1 where there is none, unless said here. */
+#define PREFLIGHT_NUMBERS(X)                                                                       \
+    X(cpus)               /* online */                                                             \
+    X(memory_bytes)       /* of the host */                                                        \
+    X(memory_limit_bytes) /* of the cgroup */                                                      \
+    X(memory_used_bytes)  /* in the cgroup */                                                      \
+    X(cpu_limit_milli)    /* of the cgroup, in thousandths of a CPU */                             \
+    X(memlock_bytes)      /* -1: unlimited */                                                      \
+    X(nofile)             /* -1: unlimited */                                                      \
+    X(nofile_most)        /* the hard limit; -1: unlimited */                                      \
+    X(shm_bytes)                                                                                   \
+    X(shm_free_bytes)                                                                              \
+    X(cma_error)    /* 0: it works, else errno */                                                  \
+    X(ptrace_scope) /* of Yama */                                                                  \
+    X(key_is_named) /* 1: by TWILL_KEY_FILE; 0: ~/.twill/key */                                    \
+    X(rdma_devices)                                                                                \
+    X(port) /* at which it listens */                                                              \
+    X(interface_mtu)                                                                               \
+    X(interface_mbits) /* speed */                                                                 \
+    X(clock_ns)        /* ahead of the host of twillrun */                                         \
+    X(clock_error_ns)  /* by which that may be wrong */
+
+/* X(name): texts that a host reports of itself; empty where there is none. */
+#define PREFLIGHT_TEXTS(X)                                                                         \
+    X(system) /* kernel and machine */                                                             \
+    X(thp)                                                                                         \
+    X(library_path)                                                                                \
+    X(library_version)                                                                             \
+    X(library_digest)                                                                              \
+    X(program_path)                                                                                \
+    X(program_digest)                                                                              \
+    X(program_error)                                                                               \
+    X(key) /* where it comes from */                                                               \
+    X(key_error)                                                                                   \
+    X(key_digest) /* of a key file; 32 bits, from which the key cannot be found */                 \
+    X(address)                                                                                     \
+    X(interface)                                                                                   \
+    X(interface_state)                                                                             \
+    X(interface_duplex)                                                                            \
+    X(listen_error)
+
+#endif

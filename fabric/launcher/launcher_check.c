@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twillrun --check: hands hosts and options to twill-check, which starts twillruns with them. */
+#include "fabric/launcher/launcher.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK_PROGRAM "twill-check"
+
+/* The arguments of twill-check. They are not freed: exec follows, or the end. */
+struct check_words {
+    const char **word; /* NULL-terminated */
+    size_t count, most;
+};
+
+static void add_check_word(struct check_words *words, const char *word)
+{
+    if (words->count + 1 < words->most)
+        words->word[words->count++] = word;
+}
+
+static void add_check_option(struct check_words *words, const char *name, const char *value)
+{
+    add_check_word(words, name);
+    add_check_word(words, value);
+}
+
+/* Write the path of twill-check beside a twillrun, in one of the two folders. */
+static bool path_beside(char path[PATH_MAX], const char *launcher, const char *folder)
+{
+    const char *slash = strrchr(launcher, '/');
+    int length = slash ? (int)(slash - launcher) : 1;
+    int used =
+        snprintf(path, PATH_MAX, "%.*s/%s/" CHECK_PROGRAM, length, slash ? launcher : ".", folder);
+    return used > 0 && used < PATH_MAX;
+}
+
+/* Add the options that all twillruns of the check need. A variable of -x is set here and passed on
+ * by name: its value appears on no command line. */
+static void add_common(struct check_words *words, const struct twill_options *options)
+{
+    add_check_option(words, "--agent", options->agent);
+    if (options->remote)
+        add_check_option(words, "--remote", options->remote);
+    if (options->bind != TWILL_BIND_AUTO)
+        add_check_option(words, "--bind", twill_bind_names[options->bind]);
+    if (options->oversubscribe)
+        add_check_word(words, "--oversubscribe");
+    for (int i = 0; i < options->assigned; i++) {
+        char *name = strdup(options->assignments[i]);
+        if (!name)
+            return;
+        name[strcspn(name, "=")] = '\0';
+        if (setenv(name, options->assignments[i] + strlen(name) + 1, 1) == 0)
+            add_check_option(words, "-x", name);
+    }
+}
+
+/* Add a host as "RANKS:NAME". */
+static void add_check_site(struct check_words *words, const char *name, int ranks)
+{
+    char *site;
+    if (asprintf(&site, "%d:%s", ranks, name) >= 0)
+        add_check_option(words, "--site", site);
+}
+
+int twill_check_run(const struct twill_options *options)
+{
+    char self[PATH_MAX], local[PATH_MAX], worker[PATH_MAX], timeout[32], json[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    struct check_words words = {.most = 2 * (size_t)(options->sites + options->assigned) + 24};
+    const char *folder = TWILL_CHECK_FOLDER;
+    self[length > 0 ? length : 0] = '\0';
+    words.word = calloc(words.most, sizeof(*words.word));
+    if (!words.word) {
+        twill_complain("no memory for %d hosts", options->sites);
+        return TWILL_EXIT_USAGE;
+    }
+    if (!path_beside(local, self, folder) || access(local, X_OK) != 0) {
+        folder = "../libexec/twill"; /* where it is built */
+        if (!path_beside(local, self, folder) || access(local, X_OK) != 0) {
+            twill_complain("--check: %s: %s; it belongs to the benchmarks (TWILL_BUILD_BENCH)",
+                           local, strerror(errno));
+            return TWILL_EXIT_USAGE;
+        }
+    }
+    if (!path_beside(worker, options->remote ? options->remote : self, folder))
+        return TWILL_EXIT_USAGE;
+    snprintf(timeout, sizeof(timeout), "%g", (double)options->timeout_ns / 1e9);
+    snprintf(json, sizeof(json), "--json%s%s", options->json_file ? "=" : "",
+             options->json_file ? options->json_file : "");
+    add_check_word(&words, local);
+    add_check_option(&words, "--launcher", self);
+    add_check_option(&words, "--worker", worker);
+    add_check_option(&words, "--timeout", timeout);
+    if (options->json)
+        add_check_word(&words, json);
+    if (options->command[0])
+        add_check_option(&words, "--program", options->command[0]);
+    for (int i = 0; i < options->sites; i++)
+        if (options->site[i].ranks > 0)
+            add_check_site(&words, options->site[i].name, options->site[i].ranks);
+    if (options->sites == 0)
+        add_check_site(&words, "localhost", options->ranks);
+    add_check_word(&words, "--");
+    add_common(&words, options);
+    execv(words.word[0], (char *const *)words.word);
+    twill_complain("--check: %s: %s", words.word[0], strerror(errno));
+    return TWILL_EXIT_USAGE;
+}
