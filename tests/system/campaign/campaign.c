@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* campaign [--trials N] [--seed S] [--trial T] [--jobs J] [--verbose]: run trials of a fault
+ * campaign, check each, and print how long the survivors took. --trial repeats one. Exit status: 0,
+ * or 1 if a trial has failed. */
+#include "tests/system/campaign/campaign.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HANG_NS     UINT64_C(60000000000) /* from the fault: longer than any deadline of a trial */
+#define NO_FAULT_NS UINT64_C(400000000)   /* of work after a fault that kills no rank */
+#define MOST_TIMES  20000
+
+struct result {
+    bool done, failed, has_times;
+    double verdict, sum; /* seconds */
+    struct campaign_trial trial;
+};
+
+uint64_t campaign_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static void *shared(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        perror("campaign: mmap");
+        exit(2);
+    }
+    return memory;
+}
+
+/* --- a job's processes -------------------------------------------------------------------------
+ */
+
+struct processes {
+    pid_t pid[CAMPAIGN_RANKS]; /* 0: has ended */
+    int status[CAMPAIGN_RANKS];
+};
+
+static void set_number(const char *name, long long number)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%lld", number);
+    setenv(name, text, 1);
+}
+
+static void set_environment(const struct campaign_trial *trial, int rank, int port, int listener)
+{
+    char job[33];
+    snprintf(job, sizeof(job), "%016llx%016llx", (unsigned long long)trial->seed,
+             (unsigned long long)getppid());
+    setenv("TWILL_JOB", job, 1);
+    setenv("TWILL_LAYOUT", trial->layout, 1);
+    setenv("TWILL_PROVIDER", "tcp", 1);
+    setenv("TWILL_INTERFACE", "lo", 1);
+    setenv("TWILL_LOG", "none", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    set_number("TWILL_TIMEOUT", trial->timeout);
+    set_number("MASTER_PORT", port);
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", trial->ranks);
+    if (rank == 0)
+        set_number("TWILL_LISTEN_FD", listener);
+    else
+        close(listener);
+}
+
+static int listen_on_any_port(int *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 64) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
+        perror("campaign: listen");
+        exit(2);
+    }
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+static void start(struct campaign_job *job, struct processes *processes)
+{
+    int port, listener = listen_on_any_port(&port);
+    fflush(NULL);
+    campaign_expect_fault(job->trial.fault);
+    for (int r = 0; r < job->trial.ranks; r++) {
+        processes->pid[r] = fork();
+        if (processes->pid[r] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            set_environment(&job->trial, r, port, listener);
+            campaign_rank_main(job, r);
+        }
+        if (processes->pid[r] < 0) {
+            perror("campaign: fork");
+            exit(2);
+        }
+    }
+    close(listener);
+}
+
+/* Reap what has ended. Returns the number of those that run. */
+static int reap(const struct campaign_job *job, struct processes *processes)
+{
+    int running = 0;
+    for (int r = 0; r < job->trial.ranks; r++) {
+        if (processes->pid[r] != 0 &&
+            waitpid(processes->pid[r], &processes->status[r], WNOHANG) == processes->pid[r])
+            processes->pid[r] = 0;
+        running += processes->pid[r] != 0;
+    }
+    return running;
+}
+
+static void signal_rank(const struct processes *processes, int rank, int signal)
+{
+    if (processes->pid[rank] != 0)
+        (void)kill(processes->pid[rank], signal);
+}
+
+/* --- a trial -----------------------------------------------------------------------------------
+ */
+
+static bool is_running(const struct campaign_job *job, const struct processes *p, int rank,
+                       enum campaign_state from)
+{
+    return p->pid[rank] == 0 || atomic_load(&job->rank[rank].state) >= from;
+}
+
+static bool all_are(const struct campaign_job *job, const struct processes *p,
+                    enum campaign_state from, int except, int second)
+{
+    for (int r = 0; r < job->trial.ranks; r++)
+        if (r != except && r != second && !is_running(job, p, r, from))
+            return false;
+    return true;
+}
+
+static void strike(struct campaign_job *job, const struct processes *p)
+{
+    const struct campaign_trial *trial = &job->trial;
+    static const int signals[FAULT_COUNT] = {
+        [FAULT_KILL] = SIGKILL, [FAULT_STOP_EVER] = SIGSTOP, [FAULT_STOP_SHORT] = SIGSTOP};
+    int signal = signals[trial->fault] != 0 ? signals[trial->fault] : SIGUSR1;
+    atomic_store(&job->fault_ns, campaign_now());
+    signal_rank(p, trial->victim, signal);
+    if (trial->fault == FAULT_STOP_SHORT) {
+        usleep(trial->pause_us);
+        signal_rank(p, trial->victim, SIGCONT);
+    }
+}
+
+/* Let a second rank die while the others shrink. */
+static void strike_again(struct campaign_job *job, struct processes *p)
+{
+    const struct campaign_trial *trial = &job->trial;
+    uint64_t until = campaign_now() + HANG_NS;
+    bool shrinking = false;
+    while (!shrinking && campaign_now() < until && reap(job, p) > 0) {
+        for (int r = 0; r < trial->ranks; r++)
+            shrinking = shrinking || (r != trial->victim && r != trial->second &&
+                                      atomic_load(&job->rank[r].state) >= STATE_SHRINKING);
+        usleep(100);
+    }
+    usleep(trial->second_delay_us);
+    signal_rank(p, trial->second, SIGKILL);
+}
+
+/* Wait until the survivors have gone on, then let the job end. Returns false if it hangs. */
+static bool finish(struct campaign_job *job, struct processes *p)
+{
+    const struct campaign_trial *trial = &job->trial;
+    bool recovers = campaign_is_death(trial->fault) || trial->fault == FAULT_STOP_EVER;
+    uint64_t fault = atomic_load(&job->fault_ns);
+    for (uint64_t now; (now = campaign_now()) < fault + HANG_NS; usleep(300)) {
+        if (reap(job, p) == 0)
+            return true;
+        if (trial->work == WORK_FINALIZE ||
+            (recovers ? all_are(job, p, STATE_RECOVERED, trial->victim, trial->second)
+                      : now > fault + NO_FAULT_NS))
+            atomic_store(&job->stop, true);
+        /* A stopped rank wakes up when the others are gone, or have gone on for a while. */
+        if (trial->fault == FAULT_STOP_EVER &&
+            all_are(job, p, STATE_ENDED, trial->victim, trial->second))
+            signal_rank(p, trial->victim, SIGCONT);
+    }
+    return false;
+}
+
+static void describe_hang(const struct campaign_job *job, struct processes *p)
+{
+    for (int r = 0; r < job->trial.ranks; r++) {
+        const struct campaign_rank *shown = &job->rank[r];
+        fprintf(stderr, "  rank %d (pid %d): state %d, %lu steps, first \"%s\", last \"%s\"\n", r,
+                (int)p->pid[r], (int)atomic_load(&shown->state), atomic_load(&shown->steps),
+                shown->first, shown->last);
+        if (p->pid[r] != 0 && getenv("CAMPAIGN_TRACE") != NULL) {
+            char command[128];
+            snprintf(command, sizeof(command), "gdb -p %d -batch -ex bt >&2 2>/dev/null",
+                     (int)p->pid[r]);
+            (void)!system(command);
+        }
+        signal_rank(p, r, SIGKILL);
+        if (p->pid[r] != 0)
+            (void)waitpid(p->pid[r], &p->status[r], 0);
+        p->pid[r] = 0;
+    }
+}
+
+static void describe(const struct campaign_trial *trial)
+{
+    fprintf(stderr, "trial %d: %s, %s, rank %d %s after %u us%s", trial->number, trial->layout,
+            campaign_work_names[trial->work], trial->victim, campaign_fault_names[trial->fault],
+            trial->delay_us, trial->second >= 0 ? "" : "\n");
+    if (trial->second >= 0)
+        fprintf(stderr, ", rank %d after %u us more\n", trial->second, trial->second_delay_us);
+}
+
+static void run_trial(struct campaign_job *job, struct result *result)
+{
+    const struct campaign_trial *trial = &job->trial;
+    struct processes processes = {{0}, {0}};
+    char why[2 * CAMPAIGN_TEXT] = "hangs";
+    start(job, &processes);
+    uint64_t begin = campaign_now();
+    while (trial->work != WORK_START && !all_are(job, &processes, STATE_RUNNING, -1, -1) &&
+           campaign_now() < begin + HANG_NS) {
+        (void)reap(job, &processes);
+        usleep(100);
+    }
+    if (trial->work == WORK_FINALIZE)
+        atomic_store(&job->stop, true);
+    usleep(trial->delay_us);
+    strike(job, &processes);
+    if (trial->second >= 0)
+        strike_again(job, &processes);
+    bool fine = finish(job, &processes);
+    if (!fine)
+        describe_hang(job, &processes);
+    else
+        fine = campaign_check(job, processes.status, why, sizeof(why));
+    result->failed = !fine;
+    result->has_times = fine && campaign_times(job, &result->verdict, &result->sum);
+    result->trial = *trial;
+    result->done = true;
+    if (!fine) {
+        describe(trial);
+        fprintf(stderr, "  %s\n", why);
+    }
+}
+
+/* --- the campaign ------------------------------------------------------------------------------
+ */
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Print percentiles of the trials of one fault, on one node or on several. */
+static void print_times(const struct result *results, int count, int fault, bool nodes)
+{
+    double *verdict = calloc((size_t)count, sizeof(*verdict)),
+           *sum = calloc((size_t)count, sizeof(*sum));
+    size_t n = 0;
+    for (int i = 0; i < count && verdict != NULL && sum != NULL; i++) {
+        const struct result *r = &results[i];
+        bool several = strpbrk(r->trial.layout, "x+") != NULL;
+        if (r->has_times && (int)r->trial.fault == fault && several == nodes) {
+            verdict[n] = r->verdict;
+            sum[n++] = r->sum;
+        }
+    }
+    if (n > 0) {
+        qsort(verdict, n, sizeof(*verdict), compare);
+        qsort(sum, n, sizeof(*sum), compare);
+        printf("%-10s %-8s %6zu   %6.3f %6.3f %6.3f   %6.3f %6.3f %6.3f\n",
+               campaign_fault_names[fault], nodes ? "several" : "one", n, verdict[n / 2],
+               verdict[n * 99 / 100], verdict[n - 1], sum[n / 2], sum[n * 99 / 100], sum[n - 1]);
+    }
+    free(verdict);
+    free(sum);
+}
+
+static int report(const struct result *results, int count, double seconds)
+{
+    int failed = 0, done = 0;
+    for (int i = 0; i < count; i++) {
+        failed += results[i].failed;
+        done += results[i].done;
+    }
+    printf("seconds from the fault to the last survivor's error, and to its first right sum\n"
+           "%-10s %-8s %6s   %6s %6s %6s   %6s %6s %6s\n",
+           "fault", "nodes", "trials", "median", "99 %", "most", "median", "99 %", "most");
+    for (int fault = 0; fault < FAULT_COUNT; fault++) {
+        print_times(results, count, fault, false);
+        print_times(results, count, fault, true);
+    }
+    printf("%d trials in %.0f s, %d failed\n", done, seconds, failed);
+    return failed != 0 || done != count;
+}
+
+static void run_share(struct result *results, uint64_t seed, int first, int count, int step,
+                      bool verbose)
+{
+    struct campaign_job *job = shared(sizeof(*job));
+    for (int i = first; i < count; i += step) {
+        memset((void *)job, 0, sizeof(*job));
+        campaign_plan(&job->trial, seed, results[i].trial.number);
+        if (verbose)
+            describe(&job->trial);
+        run_trial(job, &results[i]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"trials", required_argument, NULL, 'n'}, {"seed", required_argument, NULL, 's'},
+        {"trial", required_argument, NULL, 't'},  {"jobs", required_argument, NULL, 'j'},
+        {"verbose", no_argument, NULL, 'v'},      {NULL, 0, NULL, 0},
+    };
+    int trials = 500, only = -1, jobs = 1;
+    uint64_t seed = 1;
+    bool verbose = false;
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (option == 'v')
+            verbose = true;
+        else if (option == 's')
+            seed = strtoull(optarg, NULL, 0);
+        else if (option == '?' || atoi(optarg) < 0)
+            return 2;
+        else
+            *(option == 'n' ? &trials : option == 't' ? &only : &jobs) = atoi(optarg);
+    }
+    uint64_t begin = campaign_now();
+    trials = only >= 0 ? 1 : trials;
+    jobs = jobs < 1 ? 1 : jobs;
+    struct result *results = shared((size_t)(trials + 1) * sizeof(*results));
+    for (int i = 0; i < trials; i++)
+        results[i].trial.number = only >= 0 ? only : i;
+    fflush(NULL);
+    for (int j = 0; j < jobs; j++)
+        if (fork() == 0) {
+            run_share(results, seed, j, trials, jobs, verbose);
+            _exit(0);
+        }
+    while (wait(NULL) > 0 || errno == EINTR)
+        continue;
+    return report(results, trials, (double)(campaign_now() - begin) * 1e-9);
+}

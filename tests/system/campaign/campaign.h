@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fault campaign: many short jobs, each with a fault at a random point, and what is demanded of the
+ * ranks that survive it. A trial is made from (seed, number) alone, so that it can be repeated. */
+#ifndef CAMPAIGN_H
+#define CAMPAIGN_H
+
+#include <twill.h>
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define CAMPAIGN_RANKS 6
+#define CAMPAIGN_TEXT  400
+
+/* What the ranks do while the fault strikes. */
+#define CAMPAIGN_WORK(X)                                                                           \
+    X(BLOCKING, "blocking")                                                                        \
+    X(STARTED, "nonblocking")                                                                      \
+    X(PERSISTENT, "persistent")                                                                    \
+    X(GROUPED, "groups")                                                                           \
+    X(SPLIT, "split")                                                                              \
+    X(AGREE, "agree")                                                                              \
+    X(START, "start")                                                                              \
+    X(SHRINK, "shrink") /* a second rank dies while the others shrink */                           \
+    X(FINALIZE, "finalize")
+enum campaign_work {
+#define X(name, text) WORK_##name,
+    CAMPAIGN_WORK(X)
+#undef X
+        WORK_COUNT
+};
+
+/* What happens to a rank. */
+#define CAMPAIGN_FAULTS(X)                                                                         \
+    X(KILL, "SIGKILL")                                                                             \
+    X(EXIT, "exit")                                                                                \
+    X(ABORT, "abort")                                                                              \
+    X(STOP_EVER, "stopped")                                                                        \
+    X(STOP_SHORT, "stopped briefly")                                                               \
+    X(RESET, "connections reset")                                                                  \
+    X(NO_DESCRIPTORS, "no descriptors")                                                            \
+    X(NO_MEMORY, "no memory")
+enum campaign_fault {
+#define X(name, text) FAULT_##name,
+    CAMPAIGN_FAULTS(X)
+#undef X
+        FAULT_COUNT
+};
+
+struct campaign_trial {
+    uint64_t seed; /* of the trial */
+    int number;
+    int ranks;
+    char layout[32]; /* TWILL_LAYOUT's nodes */
+    enum campaign_work work;
+    enum campaign_fault fault;
+    int victim, second; /* second: -1, or a rank that dies later */
+    unsigned delay_us;  /* from the beginning of the work (start: of the job) to the fault */
+    unsigned second_delay_us;
+    unsigned pause_us; /* STOP_SHORT */
+    int timeout;       /* TWILL_TIMEOUT, seconds */
+};
+
+/* Where a rank is. */
+enum campaign_state { STATE_STARTED, STATE_RUNNING, STATE_SHRINKING, STATE_RECOVERED, STATE_ENDED };
+
+/* What a rank shows to the driver, in shared memory. */
+struct campaign_rank {
+    _Atomic enum campaign_state state;
+    atomic_ulong steps;            /* whose results were right */
+    atomic_ulong wrong;            /* results that were wrong */
+    _Atomic uint64_t verdict_ns;   /* when the first call failed, 0: none has */
+    _Atomic uint64_t first_sum_ns; /* when the first call of the survivors was complete */
+    atomic_int final_size;         /* of the communicator at the end; 0: it has none */
+    atomic_int descriptors;        /* open at the end, less those at the start */
+    atomic_bool found_victim;      /* the first agreement's failed ranks have the victim */
+    twill_status end;              /* of the call that ended the rank; TWILL_OK: regular */
+    char first[CAMPAIGN_TEXT];     /* sentence of the first failure */
+    char last[CAMPAIGN_TEXT];      /* and of the call that ended it */
+};
+
+struct campaign_job {
+    struct campaign_trial trial;
+    atomic_bool stop; /* ranks end regularly */
+    _Atomic uint64_t fault_ns;
+    struct campaign_rank rank[CAMPAIGN_RANKS];
+};
+
+static inline uint64_t campaign_random(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15)); /* SplitMix64 */
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+uint64_t campaign_now(void); /* nanoseconds, monotonic */
+
+/* campaign_plan.c */
+extern const char *const campaign_work_names[WORK_COUNT];
+extern const char *const campaign_fault_names[FAULT_COUNT];
+void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number);
+bool campaign_is_death(enum campaign_fault fault);
+
+/* campaign_work.c: one step of a trial's work on a communicator. */
+struct campaign_buffers;
+struct campaign_buffers *campaign_buffers_open(twill_context *context);
+/* Free what belongs to a communicator, which may be broken; the next step may use another one. */
+void campaign_buffers_release(struct campaign_buffers *buffers);
+void campaign_buffers_close(struct campaign_buffers *buffers);
+/* Do the step'th step. *wrong grows by the results that are wrong. */
+twill_status campaign_step(struct campaign_buffers *buffers, twill_comm *comm,
+                           const struct campaign_trial *trial, uint64_t step, atomic_ulong *wrong);
+
+/* campaign_rank.c */
+/* Handle SIGUSR1, in this process and those that it forks. */
+void campaign_expect_fault(enum campaign_fault fault);
+/* Be a rank of the job. Does not return. */
+_Noreturn void campaign_rank_main(struct campaign_job *job, int rank);
+
+/* campaign_check.c: check what the ranks of a job that has ended show. status: of wait(). Returns
+ * whether all is well; else `text` has the reason. */
+bool campaign_check(const struct campaign_job *job, const int *status, char *text, size_t bytes);
+/* Return seconds from the fault to the last survivor's verdict, and to its first right sum; false:
+ * there was none. */
+bool campaign_times(const struct campaign_job *job, double *verdict, double *sum);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is demanded of a job that has ended. */
+#include "tests/system/campaign/campaign.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static bool is_dead(const struct campaign_trial *trial, int rank)
+{
+    return (rank == trial->victim && campaign_is_death(trial->fault)) || rank == trial->second;
+}
+
+/* Return whether a rank need not go on: it is the one with the fault. */
+static bool is_victim(const struct campaign_trial *trial, int rank)
+{
+    return rank == trial->victim || rank == trial->second;
+}
+
+static bool names_rank(const char *text, int rank)
+{
+    char name[16];
+    int length = snprintf(name, sizeof(name), "rank %d", rank);
+    for (const char *at = text; (at = strstr(at, name)) != NULL; at += length)
+        if (at[length] < '0' || at[length] > '9')
+            return true;
+    return false;
+}
+
+static bool fails(char *text, size_t bytes, int rank, const char *what, const char *sentence)
+{
+    snprintf(text, bytes, "rank %d %s: \"%s\"", rank, what, sentence);
+    return false;
+}
+
+/* Two ranks: the one without the lowest rank may not go on while the other one may. */
+static bool may_be_refused(const struct campaign_trial *trial)
+{
+    return trial->ranks == 2 && trial->fault == FAULT_STOP_EVER;
+}
+
+/* Return whether the first sentence of a survivor names a failed rank. A rank whose half of a split
+ * communicator is whole learns only that another one has revoked what both are of. */
+static bool names_failed(const struct campaign_job *job, int rank)
+{
+    const struct campaign_trial *trial = &job->trial;
+    const char *first = job->rank[rank].first;
+    return names_rank(first, trial->victim) ||
+           (trial->second >= 0 && names_rank(first, trial->second)) ||
+           (trial->work == WORK_SPLIT && strstr(first, "has revoked") != NULL);
+}
+
+/* A survivor of a death, or of a rank that is stopped, has gone on with all other survivors. */
+static bool check_survivor(const struct campaign_job *job, int rank, char *text, size_t bytes)
+{
+    const struct campaign_trial *trial = &job->trial;
+    const struct campaign_rank *shown = &job->rank[rank];
+    int expected = trial->ranks - 1 - (trial->second >= 0);
+    if (shown->verdict_ns == 0) {
+        if (trial->work == WORK_FINALIZE) /* it may have ended before */
+            return true;
+        return fails(text, bytes, rank, "has not noticed", "");
+    }
+    if (!names_failed(job, rank))
+        return fails(text, bytes, rank, "does not name the rank", shown->first);
+    if (trial->work == WORK_START && shown->final_size == 0 && shown->end != TWILL_OK)
+        return true; /* there was no communicator yet on some rank */
+    if (may_be_refused(trial) && shown->end == TWILL_ERR_PEER)
+        return true;
+    if (trial->work == WORK_FINALIZE && shown->end == TWILL_OK && shown->final_size > 0)
+        return true;
+    if (shown->final_size != expected) {
+        char what[64];
+        snprintf(what, sizeof(what), "ends with %d of %d ranks, status %d", shown->final_size,
+                 expected, shown->end);
+        return fails(text, bytes, rank, what, shown->end != TWILL_OK ? shown->last : shown->first);
+    }
+    if (trial->second < 0 && !shown->found_victim)
+        return fails(text, bytes, rank, "does not list the failed rank", shown->first);
+    return true;
+}
+
+static bool check_rank(const struct campaign_job *job, int rank, int status, char *text,
+                       size_t bytes)
+{
+    const struct campaign_trial *trial = &job->trial;
+    const struct campaign_rank *shown = &job->rank[rank];
+    char what[64];
+    if (is_dead(trial, rank))
+        return true;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        snprintf(what, sizeof(what), "has ended with wait status %#x", (unsigned)status);
+        return fails(text, bytes, rank, what, shown->first);
+    }
+    if (shown->wrong != 0) {
+        snprintf(what, sizeof(what), "has %lu wrong results", shown->wrong);
+        return fails(text, bytes, rank, what, shown->first);
+    }
+    if (shown->descriptors != 0) {
+        snprintf(what, sizeof(what), "has %d descriptors more than before", shown->descriptors);
+        return fails(text, bytes, rank, what, shown->first);
+    }
+    if (trial->fault == FAULT_STOP_SHORT) {
+        if (shown->verdict_ns != 0 || shown->final_size != trial->ranks)
+            return fails(text, bytes, rank, "has failed without a reason", shown->first);
+        return true;
+    }
+    if (!is_victim(trial, rank) &&
+        (campaign_is_death(trial->fault) || trial->fault == FAULT_STOP_EVER))
+        return check_survivor(job, rank, text, bytes);
+    return true;
+}
+
+bool campaign_check(const struct campaign_job *job, const int *status, char *text, size_t bytes)
+{
+    for (int r = 0; r < job->trial.ranks; r++)
+        if (!check_rank(job, r, status[r], text, bytes))
+            return false;
+    return true;
+}
+
+bool campaign_times(const struct campaign_job *job, double *verdict, double *sum)
+{
+    uint64_t last_verdict = 0, last_sum = 0;
+    const struct campaign_trial *trial = &job->trial;
+    if ((!campaign_is_death(trial->fault) && trial->fault != FAULT_STOP_EVER) ||
+        trial->work == WORK_START || trial->work == WORK_FINALIZE || trial->second >= 0)
+        return false;
+    for (int r = 0; r < trial->ranks; r++) {
+        const struct campaign_rank *shown = &job->rank[r];
+        if (r == trial->victim)
+            continue;
+        if (shown->first_sum_ns == 0)
+            return false;
+        last_verdict = shown->verdict_ns > last_verdict ? shown->verdict_ns : last_verdict;
+        last_sum = shown->first_sum_ns > last_sum ? shown->first_sum_ns : last_sum;
+    }
+    *verdict = (double)(int64_t)(last_verdict - job->fault_ns) * 1e-9;
+    *sum = (double)(int64_t)(last_sum - job->fault_ns) * 1e-9;
+    return true;
+}

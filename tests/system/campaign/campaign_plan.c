@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a trial from a seed and its number. */
+#include "tests/system/campaign/campaign.h"
+
+#include <stdio.h>
+
+const char *const campaign_work_names[WORK_COUNT] = {
+#define X(name, text) [WORK_##name] = (text),
+    CAMPAIGN_WORK(X)
+#undef X
+};
+const char *const campaign_fault_names[FAULT_COUNT] = {
+#define X(name, text) [FAULT_##name] = (text),
+    CAMPAIGN_FAULTS(X)
+#undef X
+};
+
+bool campaign_is_death(enum campaign_fault fault)
+{
+    return fault == FAULT_KILL || fault == FAULT_EXIT || fault == FAULT_ABORT;
+}
+
+static unsigned below(uint64_t *state, unsigned limit)
+{
+    return (unsigned)(campaign_random(state) % limit);
+}
+
+/* Half of the trials are deaths. Ranks that are stopped for ever take seconds: they are fewer. */
+static enum campaign_fault choose_fault(uint64_t *state, enum campaign_work work)
+{
+    static const enum campaign_fault choices[] = {
+        FAULT_KILL,       FAULT_KILL,  FAULT_KILL,           FAULT_KILL,      FAULT_KILL,
+        FAULT_EXIT,       FAULT_EXIT,  FAULT_ABORT,          FAULT_STOP_EVER, FAULT_STOP_SHORT,
+        FAULT_STOP_SHORT, FAULT_RESET, FAULT_NO_DESCRIPTORS, FAULT_NO_MEMORY,
+    };
+    enum campaign_fault fault = choices[below(state, sizeof(choices) / sizeof(choices[0]))];
+    return work == WORK_SHRINK && !campaign_is_death(fault) ? FAULT_KILL : fault;
+}
+
+static void choose_layout(struct campaign_trial *trial, uint64_t *state)
+{
+    int ranks = trial->ranks;
+    switch (below(state, 4)) {
+    case 0: /* one node */
+        snprintf(trial->layout, sizeof(trial->layout), "nodes=%d", ranks);
+        break;
+    case 1: /* each rank on its own */
+        snprintf(trial->layout, sizeof(trial->layout), "nodes=%dx1", ranks);
+        break;
+    case 2:
+        snprintf(trial->layout, sizeof(trial->layout), "nodes=1+%d", ranks - 1);
+        break;
+    default:
+        snprintf(trial->layout, sizeof(trial->layout), "nodes=%d+%d", (ranks + 1) / 2, ranks / 2);
+    }
+}
+
+void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number)
+{
+    uint64_t state = seed * UINT64_C(1000003) + (uint64_t)number;
+    trial->seed = campaign_random(&state);
+    trial->number = number;
+    trial->ranks = 2 + (int)below(&state, 4);
+    trial->work = (enum campaign_work)below(&state, WORK_COUNT);
+    if (trial->work == WORK_SHRINK && trial->ranks == 2)
+        trial->ranks = 4;
+    choose_layout(trial, &state);
+    trial->fault = choose_fault(&state, trial->work);
+    trial->victim = (int)below(&state, (unsigned)trial->ranks);
+    trial->second = -1;
+    if (trial->work == WORK_SHRINK)
+        trial->second =
+            (trial->victim + 1 + (int)below(&state, (unsigned)trial->ranks - 1)) % trial->ranks;
+    /* Short delays are frequent: set-up and the first calls differ most from the rest. */
+    trial->delay_us = below(&state, 1u << (4 + below(&state, 12)));
+    trial->second_delay_us = below(&state, 1u << (4 + below(&state, 12)));
+    trial->pause_us = 1000 + below(&state, 200000);
+    trial->timeout = trial->fault == FAULT_STOP_EVER || trial->work == WORK_START ? 2 : 20;
+    if (trial->work == WORK_FINALIZE)
+        trial->timeout = 4;
+}

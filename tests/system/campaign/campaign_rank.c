@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank of a campaign's job: works, and after a failure goes on with the survivors. Faults that a
+ * process does to itself come by SIGUSR1, between any two instructions. */
+#include "lib/twill_recover.h"
+#include "tests/system/campaign/campaign.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define FIRST_STEP  1u
+#define DESCRIPTORS 256
+
+static enum campaign_fault own_fault; /* of the handler */
+
+struct worker {
+    struct campaign_job *job;
+    struct campaign_rank *shown;
+    twill_comm *comm;
+    struct campaign_buffers *buffers;
+    uint64_t step;
+};
+
+/* Shut down all connections of this process, as a reset by the network does. */
+static void reset_connections(void)
+{
+    for (int fd = 3; fd < DESCRIPTORS; fd++) {
+        int listening = 0;
+        socklen_t length = sizeof(listening);
+        struct sockaddr_storage name;
+        socklen_t name_length = sizeof(name);
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && !listening &&
+            getsockname(fd, (struct sockaddr *)&name, &name_length) == 0 &&
+            name.ss_family == AF_INET)
+            (void)shutdown(fd, SHUT_RDWR);
+    }
+}
+
+static void limit(int resource, rlim_t to)
+{
+    struct rlimit most;
+    if (getrlimit(resource, &most) == 0) {
+        most.rlim_cur = to;
+        (void)setrlimit(resource, &most);
+    }
+}
+
+static void strike(int signal)
+{
+    (void)signal;
+    switch (own_fault) {
+    case FAULT_EXIT:
+        _exit(7);
+    case FAULT_ABORT:
+        abort();
+    case FAULT_RESET:
+        reset_connections();
+        break;
+    case FAULT_NO_DESCRIPTORS:
+        limit(RLIMIT_NOFILE, 8);
+        break;
+    case FAULT_NO_MEMORY:
+        limit(RLIMIT_AS, 1);
+        break;
+    default:
+        break;
+    }
+}
+
+void campaign_expect_fault(enum campaign_fault fault)
+{
+    struct sigaction action = {.sa_handler = strike, .sa_flags = SA_RESTART};
+    own_fault = fault;
+    (void)sigaction(SIGUSR1, &action, NULL);
+}
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    if (folder == NULL)
+        return -1;
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static void keep_text(char *kept, const char *text)
+{
+    if (kept[0] == '\0')
+        snprintf(kept, CAMPAIGN_TEXT, "%s", text);
+}
+
+/* All ranks know of the last step that any has done, and whether to end. */
+static twill_status synchronise(struct worker *w, bool *stop)
+{
+    int64_t shown[2] = {(int64_t)w->step, 0}, all[2];
+    /* The lowest rank decides when to end, so that all do. */
+    shown[1] = twill_comm_rank(w->comm) == 0 && atomic_load(&w->job->stop);
+    twill_status status = twill_allreduce(w->comm, shown, all, 2, TWILL_I64, TWILL_MAX);
+    if (status != TWILL_OK)
+        return status;
+    w->step = (uint64_t)all[0];
+    *stop = all[1] != 0;
+    return TWILL_OK;
+}
+
+static bool names(const twill_comm *comm, int rank)
+{
+    for (int i = 0, failed; (failed = twill_comm_failed_rank(comm, i)) >= 0; i++)
+        if (failed == rank)
+            return true;
+    return false;
+}
+
+/* Go on with the survivors. Returns false if this rank cannot. */
+static bool recover(struct worker *w)
+{
+    twill_comm *smaller;
+    bool first = atomic_load(&w->shown->verdict_ns) == 0;
+    if (first) {
+        keep_text(w->shown->first, twill_comm_message(w->comm));
+        atomic_store(&w->shown->verdict_ns, campaign_now());
+    }
+    campaign_buffers_release(w->buffers);
+    atomic_store(&w->shown->state, STATE_SHRINKING);
+    twill_status status = twill_comm_shrink(&smaller, w->comm);
+    if (status != TWILL_OK) {
+        w->shown->end = status;
+        snprintf(w->shown->last, sizeof(w->shown->last), "%s", twill_comm_message(w->comm));
+        return false;
+    }
+    if (first)
+        atomic_store(&w->shown->found_victim, names(w->comm, w->job->trial.victim));
+    twill_comm_leave(w->comm);
+    w->comm = smaller;
+    return true;
+}
+
+/* Do steps until the driver ends the job. Returns false if this rank cannot go on. */
+static bool work(struct worker *w)
+{
+    for (bool stop = false; !stop;) {
+        twill_status status = synchronise(w, &stop);
+        if (status == TWILL_OK && !stop)
+            status = campaign_step(w->buffers, w->comm, &w->job->trial, w->step, &w->shown->wrong);
+        if (status != TWILL_OK) {
+            stop = false;
+            if (!recover(w))
+                return false;
+            continue;
+        }
+        w->step++;
+        atomic_fetch_add(&w->shown->steps, 1);
+        if (atomic_load(&w->shown->state) == STATE_SHRINKING) {
+            if (atomic_load(&w->shown->first_sum_ns) == 0)
+                atomic_store(&w->shown->first_sum_ns, campaign_now());
+            atomic_store(&w->shown->state, STATE_RECOVERED);
+        }
+    }
+    return true;
+}
+
+_Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
+{
+    struct worker w = {.job = job, .shown = &job->rank[rank], .step = FIRST_STEP};
+    int before = count_descriptors();
+    w.shown->end = twill_init_with(&w.comm, NULL, NULL, w.shown->first, sizeof(w.shown->first));
+    if (w.shown->end != TWILL_OK)
+        atomic_store(&w.shown->verdict_ns, campaign_now());
+    twill_context *context = twill_comm_context(w.comm);
+    w.buffers = w.comm != NULL ? campaign_buffers_open(context) : NULL;
+    if (w.buffers != NULL) {
+        atomic_store(&w.shown->state, STATE_RUNNING);
+        if (work(&w))
+            atomic_store(&w.shown->final_size, twill_comm_size(w.comm));
+        else
+            campaign_buffers_release(w.buffers);
+        campaign_buffers_release(w.buffers);
+        campaign_buffers_close(w.buffers);
+    }
+    twill_finalize(w.comm);
+    limit(RLIMIT_NOFILE, DESCRIPTORS);
+    limit(RLIMIT_AS, RLIM_INFINITY);
+    atomic_store(&w.shown->descriptors, count_descriptors() - before);
+    atomic_store(&w.shown->state, STATE_ENDED);
+    _exit(0);
+}

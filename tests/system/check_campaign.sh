@@ -1,0 +1,19 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A slice of the fault campaign: CAMPAIGN_TRIALS trials (500; fewer under a sanitizer) from CAMPAIGN_SEED (today's date).
+# Afterwards no file is left in /dev/shm and no process. A failed trial is printed with its number: campaign --seed S --trial N.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+trials=500
+[ -z "${TEST_SANITIZE:-}" ] || trials=40
+ls -A /dev/shm >"$scratch/before"
+cp "$build/tests/campaign" "$scratch/campaign-$$"
+"$scratch/campaign-$$" --trials "${CAMPAIGN_TRIALS:-$trials}" --seed "${CAMPAIGN_SEED:-$(date +%Y%m%d)}" --jobs 8 >"$scratch/out" 2>&1 || {
+    cat "$scratch/out"
+    fail "a trial has failed (seed ${CAMPAIGN_SEED:-$(date +%Y%m%d)})"
+}
+cat "$scratch/out"
+ls -A /dev/shm >"$scratch/after"
+grep -vxF -f "$scratch/before" "$scratch/after" | grep -i twill && fail "files are left in /dev/shm"
+ps -e -o args= | grep -F "campaign-$$" | grep -v grep && fail "processes are left"
+exit 0
