@@ -15,5 +15,5 @@ cp "$build/tests/campaign" "$scratch/campaign-$$"
 cat "$scratch/out"
 ls -A /dev/shm >"$scratch/after"
 grep -vxF -f "$scratch/before" "$scratch/after" | grep -i twill && fail "files are left in /dev/shm"
-ps -e -o args= | grep -F "campaign-$$" | grep -v grep && fail "processes are left"
+pgrep -f "campaign-$$" >"$scratch/left" && fail "processes are left"
 exit 0

@@ -17,7 +17,7 @@
 
 static enum campaign_fault own_fault; /* of the handler */
 
-struct worker {
+struct campaign_worker {
     struct campaign_job *job;
     struct campaign_rank *shown;
     twill_comm *comm;
@@ -97,7 +97,7 @@ static void keep_text(char *kept, const char *text)
 }
 
 /* All ranks know of the last step that any has done, and whether to end. */
-static twill_status synchronise(struct worker *w, bool *stop)
+static twill_status synchronise(struct campaign_worker *w, bool *stop)
 {
     int64_t shown[2] = {(int64_t)w->step, 0}, all[2];
     /* The lowest rank decides when to end, so that all do. */
@@ -119,7 +119,7 @@ static bool names(const twill_comm *comm, int rank)
 }
 
 /* Go on with the survivors. Returns false if this rank cannot. */
-static bool recover(struct worker *w)
+static bool recover(struct campaign_worker *w)
 {
     twill_comm *smaller;
     bool first = atomic_load(&w->shown->verdict_ns) == 0;
@@ -143,7 +143,7 @@ static bool recover(struct worker *w)
 }
 
 /* Do steps until the driver ends the job. Returns false if this rank cannot go on. */
-static bool work(struct worker *w)
+static bool work(struct campaign_worker *w)
 {
     for (bool stop = false; !stop;) {
         twill_status status = synchronise(w, &stop);
@@ -168,7 +168,7 @@ static bool work(struct worker *w)
 
 _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
 {
-    struct worker w = {.job = job, .shown = &job->rank[rank], .step = FIRST_STEP};
+    struct campaign_worker w = {.job = job, .shown = &job->rank[rank], .step = FIRST_STEP};
     int before = count_descriptors();
     w.shown->end = twill_init_with(&w.comm, NULL, NULL, w.shown->first, sizeof(w.shown->first));
     if (w.shown->end != TWILL_OK)

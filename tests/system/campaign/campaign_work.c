@@ -9,7 +9,7 @@
 #define CALLS 4    /* of a step */
 #define MOST  9000 /* elements of a rank's shard */
 
-enum kind {
+enum campaign_kind {
     ALLREDUCE,
     REDUCE,
     BROADCAST,
@@ -28,12 +28,12 @@ enum kind {
     KINDS
 };
 
-enum form { BLOCKING, STARTED, PERSISTENT };
+enum campaign_form { BLOCKING, STARTED, PERSISTENT };
 
 /* One call, its buffers and what it is to yield. */
-struct call {
+struct campaign_call {
     float *src, *dst;
-    enum kind kind;
+    enum campaign_kind kind;
     size_t shard; /* elements of a shard; of a v variant, rank r's is longer by r mod 2 */
     uint64_t step;
     int root, rank, size;
@@ -43,7 +43,7 @@ struct call {
 
 struct campaign_buffers {
     twill_context *context;
-    struct call call[CALLS];
+    struct campaign_call call[CALLS];
     bool prepared; /* persistent requests exist */
     twill_comm *part;
 };
@@ -57,7 +57,7 @@ struct campaign_buffers *campaign_buffers_open(twill_context *context)
         return NULL;
     buffers->context = context;
     for (int i = 0; i < CALLS; i++) {
-        struct call *call = &buffers->call[i];
+        struct campaign_call *call = &buffers->call[i];
         if (i % 2 == 1) {
             call->src = malloc(ELEMENTS * sizeof(float));
             call->dst = malloc(ELEMENTS * sizeof(float));
@@ -90,7 +90,7 @@ void campaign_buffers_release(struct campaign_buffers *buffers)
 void campaign_buffers_close(struct campaign_buffers *buffers)
 {
     for (int i = 0; i < CALLS; i++) {
-        struct call *call = &buffers->call[i];
+        struct campaign_call *call = &buffers->call[i];
         if (i % 2 == 1) {
             free(call->src);
             free(call->dst);
@@ -106,26 +106,26 @@ void campaign_buffers_close(struct campaign_buffers *buffers)
  */
 
 /* Element i of rank r's source. Sums of these are exact. */
-static float value(const struct call *call, int r, size_t i)
+static float value(const struct campaign_call *call, int r, size_t i)
 {
     return (float)((uint64_t)(r + 1) * (1 + (i + call->step) % 5));
 }
 
-static bool is_vector(enum kind kind)
+static bool is_vector(enum campaign_kind kind)
 {
     return kind == ALLGATHERV || kind == REDUCE_SCATTERV || kind == GATHERV || kind == SCATTERV ||
            kind == ALLTOALLV;
 }
 
 /* Length of the shard that rank `from` has for rank `to` (alltoallv; else of rank `to`). */
-static size_t length(const struct call *call, int from, int to)
+static size_t length(const struct campaign_call *call, int from, int to)
 {
     if (call->kind == ALLTOALLV)
         return call->shard + (size_t)((from + to) % 2);
     return call->shard + (is_vector(call->kind) ? (size_t)(to % 2) : 0);
 }
 
-static size_t offset(const struct call *call, int from, int to)
+static size_t offset(const struct campaign_call *call, int from, int to)
 {
     size_t sum = 0;
     for (int r = 0; r < to; r++)
@@ -133,12 +133,13 @@ static size_t offset(const struct call *call, int from, int to)
     return sum;
 }
 
-static void prepare(struct call *call, const twill_comm *comm, uint64_t *random, uint64_t step)
+static void prepare(struct campaign_call *call, const twill_comm *comm, uint64_t *random,
+                    uint64_t step)
 {
     static const size_t shards[] = {1, 7, 100, 1000, 3000, MOST};
     call->rank = twill_comm_rank(comm);
     call->size = twill_comm_size(comm);
-    call->kind = (enum kind)(campaign_random(random) % KINDS);
+    call->kind = (enum campaign_kind)(campaign_random(random) % KINDS);
     call->shard = shards[campaign_random(random) % 6];
     call->root = (int)(campaign_random(random) % (uint64_t)call->size);
     call->step = step;
@@ -148,7 +149,7 @@ static void prepare(struct call *call, const twill_comm *comm, uint64_t *random,
     }
 }
 
-static void fill(struct call *call)
+static void fill(struct campaign_call *call)
 {
     size_t elements = (size_t)call->size * (call->shard + 1);
     for (size_t i = 0; i < elements; i++)
@@ -158,7 +159,8 @@ static void fill(struct call *call)
 
 /* Count the elements dst[at ..] that differ from rank r's source at `from`, or, if r is -1, from
  * the sum of all ranks' sources there. */
-static size_t count_wrong(const struct call *call, size_t at, size_t elements, int r, size_t from)
+static size_t count_wrong(const struct campaign_call *call, size_t at, size_t elements, int r,
+                          size_t from)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < elements; i++) {
@@ -170,7 +172,7 @@ static size_t count_wrong(const struct call *call, size_t at, size_t elements, i
     return wrong;
 }
 
-static size_t verify(const struct call *call)
+static size_t verify(const struct campaign_call *call)
 {
     size_t wrong = 0;
     int me = call->rank, left = (me + call->size - 1) % call->size;
@@ -219,7 +221,8 @@ static size_t verify(const struct call *call)
      : form == STARTED ? twill_##name##_start(__VA_ARGS__, &c->request)                            \
                        : twill_##name##_init(__VA_ARGS__, &c->request))
 
-static twill_status make_vector_call(struct call *c, twill_comm *comm, enum form form)
+static twill_status make_vector_call(struct campaign_call *c, twill_comm *comm,
+                                     enum campaign_form form)
 {
     const size_t *counts = c->counts, *offsets = c->offsets, mine = c->counts[c->rank];
     switch (c->kind) {
@@ -236,7 +239,7 @@ static twill_status make_vector_call(struct call *c, twill_comm *comm, enum form
     }
 }
 
-static twill_status make_call(struct call *c, twill_comm *comm, enum form form)
+static twill_status make_call(struct campaign_call *c, twill_comm *comm, enum campaign_form form)
 {
     size_t n = c->shard;
     int right = (c->rank + 1) % c->size, left = (c->rank + c->size - 1) % c->size;
