@@ -255,9 +255,9 @@ void twill_node_exclude(struct twill_node *node, uint32_t l)
     atomic_store(&node->area[l]->abort.excluded, 1);
 }
 
-bool twill_node_is_excluded(const struct twill_node *node)
+bool twill_node_is_excluded(const struct twill_node *node, uint32_t l)
 {
-    return atomic_load(&node->area[node->me]->abort.excluded) != 0;
+    return atomic_load(&node->area[l]->abort.excluded) != 0;
 }
 
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence)

@@ -332,7 +332,7 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence);
 /* Shut out local rank l, which is silent: the others go on without it. */
 void twill_node_exclude(struct twill_node *node, uint32_t l);
-/* Report whether this rank has been shut out. */
-bool twill_node_is_excluded(const struct twill_node *node);
+/* Report whether local rank l has been shut out. */
+bool twill_node_is_excluded(const struct twill_node *node, uint32_t l);
 
 #endif

@@ -332,6 +332,8 @@ static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoc
 /* Break the communicator with comm->error, or with another rank's failure if that is the cause;
  * notify all ranks and fail all requests. Returns the status that it has failed with. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
+/* Mark the communicator as broken on this rank alone, and end what is under way with the status. */
+void twill_comm_stop(struct twill_comm *comm, twill_status status);
 /* Set comm->error to "rank R: call #N (...): ..." and return the status. Use the macro. */
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
                               int line, const char *format, ...) TWILL_PRINTF(5, 6);

@@ -137,7 +137,14 @@ static bool shut_out(const struct twill_comm *comm, uint32_t rank)
     if (comm->world->node[rank] != comm->world->node[comm->rank])
         return true;
     twill_node_exclude(comm->node, comm->world->local[rank]);
-    return !twill_node_is_excluded(comm->node);
+    return !twill_node_is_excluded(comm->node, comm->local);
+}
+
+/* Report whether another rank of this node has found this one silent. */
+static bool is_shut_out(const struct twill_comm *comm, uint32_t rank)
+{
+    return comm->world->node[rank] == comm->world->node[comm->rank] &&
+           twill_node_is_excluded(comm->node, comm->world->local[rank]);
 }
 
 static void renew_patience(const struct twill_comm *comm, struct twill_recovery *recovery)
@@ -158,7 +165,8 @@ static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *
          r = twill_consensus_awaits(consensus, r + 1)) {
         if (recovery->state != consensus->state || recovery->ballot != consensus->ballot)
             renew_patience(comm, recovery);
-        bool silent = twill_now() - recovery->heard[r] > comm->tuning.timeout_ns;
+        bool silent =
+            twill_now() - recovery->heard[r] > comm->tuning.timeout_ns || is_shut_out(comm, r);
         if (twill_comm_is_dead_locked(comm, r)) {
             twill_context_receive_notices(comm->context); /* it may have decided before */
             twill_consensus_fail(consensus, r, false);
@@ -226,6 +234,13 @@ static bool await_decision(struct twill_comm *comm, struct twill_recovery *recov
     return in;
 }
 
+/* The communicator is of no use any more, and what ends it is not to wait for the others. */
+static twill_status exclude_self(struct twill_comm *comm, const char *why)
+{
+    twill_comm_stop(comm, TWILL_ERR_EXCLUDED);
+    return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_EXCLUDED, "%s", why);
+}
+
 /* Fail if this rank is not among the survivors, or they may not go on. */
 static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision)
 {
@@ -233,8 +248,7 @@ static twill_status check_decision(struct twill_comm *comm, const struct twill_d
     for (uint32_t r = 0; r < comm->world->size; r++)
         live += !twill_rank_set_has(decision->set, r);
     if (twill_rank_set_has(decision->set, comm->rank))
-        return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_EXCLUDED,
-                                   "the other ranks go on without this one, which has been silent");
+        return exclude_self(comm, "the other ranks go on without this one, which has been silent");
     if (decision->refused)
         return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_PEER,
                                    "%u of %u ranks remain and the hosts of others do not answer: "
@@ -255,10 +269,9 @@ twill_status twill_agree(struct twill_comm *comm, uint64_t flags, uint32_t port,
     pthread_mutex_unlock(&comm->context->health.detector_lock);
     if (recovery == NULL)
         return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_MEMORY, "out of memory");
-    if (!await_decision(comm, recovery) || twill_node_is_excluded(comm->node))
-        return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_EXCLUDED,
-                                   "the other ranks of this node go on without this one, which has "
-                                   "been silent");
+    if (!await_decision(comm, recovery) || is_shut_out(comm, comm->rank))
+        return exclude_self(comm, "the other ranks of this node go on without this one, which has "
+                                  "been silent");
     *decision = twill_agree_last(comm);
     return check_decision(comm, *decision);
 }

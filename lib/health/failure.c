@@ -8,8 +8,10 @@
 #include <string.h>
 
 #define FAILURE_NOTIFY_NS UINT64_C(500000000) /* at most, for notifying all ranks */
-#define EXPLAIN_NS        UINT64_C(500000000) /* wait for a root cause, in turns of: */
-#define EXPLAIN_TURN_NS   UINT64_C(2000000)
+#define EXPLAIN_NS        UINT64_C(500000000) /* wait for a root cause, in turns */
+#define EXPLAIN_DEATH_NS                                                                           \
+    UINT64_C(200000000) /* of a death, which closes connections after a notice */
+#define EXPLAIN_TURN_NS UINT64_C(2000000)
 
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
 {
@@ -187,13 +189,14 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
     return twill_comm_compare(comm, peer, &theirs, sequence);
 }
 
-/* Wait up to EXPLAIN_NS for a notice of the root cause, when a transport or a peer has failed: a
+/* Wait for a notice of the root cause, when a transport or a peer has failed: a
  * rank that fails closes its connections, and its own notice says more. Returns the status to fail
  * with, its sentence in comm->error. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
-    uint64_t deadline = twill_now() + EXPLAIN_NS;
+    uint64_t patience = status == TWILL_ERR_PEER ? EXPLAIN_DEATH_NS : EXPLAIN_NS;
+    uint64_t deadline = twill_now() + patience;
     bool differs = status == TWILL_ERR_MISMATCH && !comm->health.notified;
     bool waits = comm->context->job.world.nodes > 1 &&
                  (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
@@ -202,8 +205,8 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
         twill_comm_report(comm, &comm->issue.differs, 1);
     /* The notice may be about a later call than ours. Turns are counted, too, because nothing
      * arrives while this machine is stopped. */
-    for (uint64_t turn = 0;
-         waits && (turn < EXPLAIN_NS / EXPLAIN_TURN_NS || twill_now() < deadline); turn++) {
+    for (uint64_t turn = 0; waits && (turn < patience / EXPLAIN_TURN_NS || twill_now() < deadline);
+         turn++) {
         twill_status outcome = twill_comm_poll_failures(comm, true);
         if (outcome != TWILL_OK)
             return outcome;
@@ -217,6 +220,14 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     twill_error_clear(&comm->error);
     return TWILL_COMM_FAIL(comm, status, "%s",
                            own.message[0] != '\0' ? own.message : twill_strerror(status));
+}
+
+void twill_comm_stop(struct twill_comm *comm, twill_status status)
+{
+    comm->broken = true;
+    for (unsigned t = 0; t < comm->links.transports; t++)
+        comm->links.transport[t]->ops->cancel(comm->links.transport[t]);
+    twill_requests_fail(comm, status);
 }
 
 /* A failure reported by another rank is published on the node with its original sentence and
@@ -245,8 +256,6 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
                  comm->error.message);
         twill_comm_notify(comm, &notice, FAILURE_NOTIFY_NS);
     }
-    for (unsigned t = 0; t < comm->links.transports; t++)
-        comm->links.transport[t]->ops->cancel(comm->links.transport[t]);
-    twill_requests_fail(comm, status);
+    twill_comm_stop(comm, status);
     return status;
 }

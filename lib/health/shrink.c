@@ -56,6 +56,7 @@ static twill_status listen_for_survivors(struct attempt *a)
         return TWILL_OK;
     const char *address =
         twill_detector_address(comm->context->health.detector, comm->job[comm->rank]);
+    a->port = 0; /* a rank that cannot serve: the others learn it with the agreement */
     return twill_recovery_listen(address, comm->world->size, &a->listener, &a->port, &a->error);
 }
 
@@ -130,7 +131,8 @@ static twill_status make_smaller(struct attempt *a, const struct twill_decision 
     struct twill_oob *oob = NULL;
     struct twill_job job;
     if (decision->by != a->rank[0] || decision->port == 0)
-        return TWILL_FAIL(&a->error, TWILL_ERR_PEER, "rank %u, which would have served, has failed",
+        return TWILL_FAIL(&a->error, TWILL_ERR_PEER,
+                          "rank %u, which would have served, has failed or cannot listen",
                           decision->by);
     TWILL_TRY(&a->error, fence_memory(a));
     describe_rendezvous(a, decision, &job);
@@ -177,7 +179,7 @@ static twill_status shrink_by(struct attempt *a)
     for (unsigned unchanged = 0;; unchanged++) {
         const struct twill_decision *decision;
         stop_listening(a);
-        TWILL_TRY(&a->error, listen_for_survivors(a));
+        twill_status listens = listen_for_survivors(a);
         twill_status status = twill_agree(a->comm, a->made != NULL, a->port, &decision);
         if (status != TWILL_OK) {
             a->error = a->comm->error;
@@ -193,7 +195,8 @@ static twill_status shrink_by(struct attempt *a)
                        ? a->error.status
                        : TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "another rank could not do it");
         find_survivors(a, decision);
-        twill_error_clear(&a->error);
+        if (listens == TWILL_OK)
+            twill_error_clear(&a->error);
         (void)make_smaller(a, decision);
     }
 }

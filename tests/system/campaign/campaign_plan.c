@@ -75,7 +75,11 @@ void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number)
     trial->delay_us = below(&state, 1u << (4 + below(&state, 12)));
     trial->second_delay_us = below(&state, 1u << (4 + below(&state, 12)));
     trial->pause_us = 1000 + below(&state, 200000);
-    trial->timeout = trial->fault == FAULT_STOP_EVER || trial->work == WORK_START ? 2 : 20;
-    if (trial->work == WORK_FINALIZE)
-        trial->timeout = 4;
+    trial->timeout = 4;
+    if (trial->fault == FAULT_STOP_EVER || trial->work == WORK_START)
+        trial->timeout = 2;
+    else if (campaign_is_death(trial->fault) && trial->work != WORK_FINALIZE)
+        trial->timeout = 20; /* deaths are found without it */
+    else if (trial->fault == FAULT_STOP_SHORT)
+        trial->timeout = 20;
 }
