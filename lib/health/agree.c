@@ -147,6 +147,13 @@ static bool is_shut_out(const struct twill_comm *comm, uint32_t rank)
            twill_node_is_excluded(comm->node, comm->world->local[rank]);
 }
 
+/* A rank on a host that does not answer may be going on. */
+static bool may_live(const struct twill_comm *comm, uint32_t rank)
+{
+    return comm->world->node[rank] != comm->world->node[comm->rank] &&
+           twill_detector_lost_host(comm->context->health.detector, comm->job[rank]) != NULL;
+}
+
 static void renew_patience(const struct twill_comm *comm, struct twill_recovery *recovery)
 {
     uint64_t now = twill_now();
@@ -169,7 +176,7 @@ static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *
             twill_now() - recovery->heard[r] > comm->tuning.timeout_ns || is_shut_out(comm, r);
         if (twill_comm_is_dead_locked(comm, r)) {
             twill_context_receive_notices(comm->context); /* it may have decided before */
-            twill_consensus_fail(consensus, r, false);
+            twill_consensus_fail(consensus, r, may_live(comm, r));
         } else if (silent) {
             if (!shut_out(comm, r))
                 return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* campaign [--trials N] [--seed S] [--trial T] [--jobs J] [--verbose]: run trials of a fault
- * campaign, check each, and print how long the survivors took. --trial repeats one. Exit status: 0,
- * or 1 if a trial has failed. */
+/* campaign [--trials N] [--seed S] [--trial T] [--jobs J] [--hosts PID,...] [--verbose]: run trials
+ * of a fault campaign, check each, and print how long the survivors took. --trial repeats one;
+ * --hosts: between network namespaces. Exit status: 0, or 1 if a trial has failed. */
 #include "tests/system/campaign/campaign.h"
 
 #include <arpa/inet.h>
@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HANG_NS     UINT64_C(60000000000) /* from the fault: longer than any deadline of a trial */
-#define NO_FAULT_NS UINT64_C(400000000)   /* of work after a fault that kills no rank */
-#define MOST_TIMES  20000
+#define HANG_NS     UINT64_C(120000000000) /* from the fault: longer than any deadline of a trial */
+#define NO_FAULT_NS UINT64_C(400000000)    /* of work after a fault that kills no rank */
+#define FLAPS       5u
 
 struct result {
     bool done, failed, has_times;
@@ -60,6 +60,18 @@ static void set_number(const char *name, long long number)
     setenv(name, text, 1);
 }
 
+/* Between hosts each rank finds its node and network by itself. */
+static void set_host(const struct campaign_trial *trial, int rank)
+{
+    if (!campaign_host_enter(campaign_host_of(trial, rank)))
+        _exit(1);
+    unsetenv("TWILL_LAYOUT");
+    unsetenv("TWILL_INTERFACE");
+    unsetenv("TWILL_LISTEN_FD");
+    setenv("MASTER_ADDR", "10.88.0.1", 1);
+    set_number("MASTER_PORT", 20000 + trial->number % 20000);
+}
+
 static void set_environment(const struct campaign_trial *trial, int rank, int port, int listener)
 {
     char job[33];
@@ -77,8 +89,10 @@ static void set_environment(const struct campaign_trial *trial, int rank, int po
     set_number("WORLD_SIZE", trial->ranks);
     if (rank == 0)
         set_number("TWILL_LISTEN_FD", listener);
-    else
+    if (rank != 0 || trial->hosts > 0)
         close(listener);
+    if (trial->hosts > 0)
+        set_host(trial, rank);
 }
 
 static int listen_on_any_port(int *port)
@@ -143,11 +157,12 @@ static bool is_running(const struct campaign_job *job, const struct processes *p
     return p->pid[rank] == 0 || atomic_load(&job->rank[rank].state) >= from;
 }
 
+/* Return whether all ranks, or those that must go on, have come to a state or have ended. */
 static bool all_are(const struct campaign_job *job, const struct processes *p,
-                    enum campaign_state from, int except, int second)
+                    enum campaign_state from, bool survivors)
 {
     for (int r = 0; r < job->trial.ranks; r++)
-        if (r != except && r != second && !is_running(job, p, r, from))
+        if ((!survivors || campaign_goes_on(&job->trial, r)) && !is_running(job, p, r, from))
             return false;
     return true;
 }
@@ -155,10 +170,23 @@ static bool all_are(const struct campaign_job *job, const struct processes *p,
 static void strike(struct campaign_job *job, const struct processes *p)
 {
     const struct campaign_trial *trial = &job->trial;
-    static const int signals[FAULT_COUNT] = {
-        [FAULT_KILL] = SIGKILL, [FAULT_STOP_EVER] = SIGSTOP, [FAULT_STOP_SHORT] = SIGSTOP};
+    static const int signals[FAULT_COUNT] = {[FAULT_KILL] = SIGKILL,
+                                             [FAULT_HOST_LOST] = SIGKILL,
+                                             [FAULT_STOP_EVER] = SIGSTOP,
+                                             [FAULT_STOP_SHORT] = SIGSTOP};
     int signal = signals[trial->fault] != 0 ? signals[trial->fault] : SIGUSR1;
+    int host = campaign_host_of(trial, trial->victim);
     atomic_store(&job->fault_ns, campaign_now());
+    if (campaign_is_cut(trial->fault))
+        campaign_link(host, false);
+    for (unsigned flap = 0; flap < FLAPS && trial->fault == FAULT_LINK_FLAPS; flap++) {
+        campaign_link(host, false);
+        usleep(trial->pause_us / FLAPS);
+        campaign_link(host, true);
+        usleep(trial->pause_us / FLAPS);
+    }
+    if (trial->fault == FAULT_LINK_DOWN || trial->fault == FAULT_LINK_FLAPS)
+        return;
     signal_rank(p, trial->victim, signal);
     if (trial->fault == FAULT_STOP_SHORT) {
         usleep(trial->pause_us);
@@ -186,18 +214,17 @@ static void strike_again(struct campaign_job *job, struct processes *p)
 static bool finish(struct campaign_job *job, struct processes *p)
 {
     const struct campaign_trial *trial = &job->trial;
-    bool recovers = campaign_is_death(trial->fault) || trial->fault == FAULT_STOP_EVER;
+    bool recovers = campaign_is_death(trial->fault) || campaign_is_cut(trial->fault) ||
+                    trial->fault == FAULT_STOP_EVER;
     uint64_t fault = atomic_load(&job->fault_ns);
     for (uint64_t now; (now = campaign_now()) < fault + HANG_NS; usleep(300)) {
         if (reap(job, p) == 0)
             return true;
         if (trial->work == WORK_FINALIZE ||
-            (recovers ? all_are(job, p, STATE_RECOVERED, trial->victim, trial->second)
-                      : now > fault + NO_FAULT_NS))
+            (recovers ? all_are(job, p, STATE_RECOVERED, true) : now > fault + NO_FAULT_NS))
             atomic_store(&job->stop, true);
         /* A stopped rank wakes up when the others are gone, or have gone on for a while. */
-        if (trial->fault == FAULT_STOP_EVER &&
-            all_are(job, p, STATE_ENDED, trial->victim, trial->second))
+        if (trial->fault == FAULT_STOP_EVER && all_are(job, p, STATE_ENDED, true))
             signal_rank(p, trial->victim, SIGCONT);
     }
     return false;
@@ -239,7 +266,7 @@ static void run_trial(struct campaign_job *job, struct result *result)
     char why[2 * CAMPAIGN_TEXT] = "hangs";
     start(job, &processes);
     uint64_t begin = campaign_now();
-    while (trial->work != WORK_START && !all_are(job, &processes, STATE_RUNNING, -1, -1) &&
+    while (trial->work != WORK_START && !all_are(job, &processes, STATE_RUNNING, false) &&
            campaign_now() < begin + HANG_NS) {
         (void)reap(job, &processes);
         usleep(100);
@@ -255,6 +282,8 @@ static void run_trial(struct campaign_job *job, struct result *result)
         describe_hang(job, &processes);
     else
         fine = campaign_check(job, processes.status, why, sizeof(why));
+    if (campaign_is_cut(trial->fault))
+        campaign_link(campaign_host_of(trial, trial->victim), true);
     result->failed = !fine;
     result->has_times = fine && campaign_times(job, &result->verdict, &result->sum);
     result->trial = *trial;
@@ -274,6 +303,11 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static bool has_nodes(const struct campaign_trial *trial)
+{
+    return trial->hosts > 1 || strpbrk(trial->layout, "x+") != NULL;
+}
+
 /* Print percentiles of the trials of one fault, on one node or on several. */
 static void print_times(const struct result *results, int count, int fault, bool nodes)
 {
@@ -282,8 +316,7 @@ static void print_times(const struct result *results, int count, int fault, bool
     size_t n = 0;
     for (int i = 0; i < count && verdict != NULL && sum != NULL; i++) {
         const struct result *r = &results[i];
-        bool several = strpbrk(r->trial.layout, "x+") != NULL;
-        if (r->has_times && (int)r->trial.fault == fault && several == nodes) {
+        if (r->has_times && (int)r->trial.fault == fault && has_nodes(&r->trial) == nodes) {
             verdict[n] = r->verdict;
             sum[n++] = r->sum;
         }
@@ -317,14 +350,20 @@ static int report(const struct result *results, int count, double seconds)
     return failed != 0 || done != count;
 }
 
-static void run_share(struct result *results, uint64_t seed, int first, int count, int step,
-                      bool verbose)
+struct share {
+    uint64_t seed;
+    int first, count, step;
+    int hosts;
+    bool verbose;
+};
+
+static void run_share(struct result *results, const struct share *share)
 {
     struct campaign_job *job = shared(sizeof(*job));
-    for (int i = first; i < count; i += step) {
+    for (int i = share->first; i < share->count; i += share->step) {
         memset((void *)job, 0, sizeof(*job));
-        campaign_plan(&job->trial, seed, results[i].trial.number);
-        if (verbose)
+        campaign_plan(&job->trial, share->seed, results[i].trial.number, share->hosts);
+        if (share->verbose)
             describe(&job->trial);
         run_trial(job, &results[i]);
     }
@@ -333,36 +372,43 @@ static void run_share(struct result *results, uint64_t seed, int first, int coun
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"trials", required_argument, NULL, 'n'}, {"seed", required_argument, NULL, 's'},
-        {"trial", required_argument, NULL, 't'},  {"jobs", required_argument, NULL, 'j'},
-        {"verbose", no_argument, NULL, 'v'},      {NULL, 0, NULL, 0},
+        {"trials", required_argument, NULL, 'n'},
+        {"seed", required_argument, NULL, 's'},
+        {"trial", required_argument, NULL, 't'},
+        {"jobs", required_argument, NULL, 'j'},
+        {"hosts", required_argument, NULL, 'h'},
+        {"verbose", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
     };
     int trials = 500, only = -1, jobs = 1;
-    uint64_t seed = 1;
-    bool verbose = false;
+    struct share share = {.seed = 1};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option == 'v')
-            verbose = true;
+            share.verbose = true;
         else if (option == 's')
-            seed = strtoull(optarg, NULL, 0);
+            share.seed = strtoull(optarg, NULL, 0);
+        else if (option == 'h')
+            share.hosts = campaign_hosts_set(optarg);
         else if (option == '?' || atoi(optarg) < 0)
             return 2;
         else
             *(option == 'n' ? &trials : option == 't' ? &only : &jobs) = atoi(optarg);
     }
+    if (share.hosts < 0)
+        return 2;
     uint64_t begin = campaign_now();
-    trials = only >= 0 ? 1 : trials;
-    jobs = jobs < 1 ? 1 : jobs;
-    struct result *results = shared((size_t)(trials + 1) * sizeof(*results));
-    for (int i = 0; i < trials; i++)
+    share.count = only >= 0 ? 1 : trials;
+    share.step = jobs < 1 || share.hosts > 0 ? 1 : jobs; /* hosts serve one job at a time */
+    struct result *results = shared((size_t)(share.count + 1) * sizeof(*results));
+    for (int i = 0; i < share.count; i++)
         results[i].trial.number = only >= 0 ? only : i;
     fflush(NULL);
-    for (int j = 0; j < jobs; j++)
+    for (share.first = 0; share.first < share.step; share.first++)
         if (fork() == 0) {
-            run_share(results, seed, j, trials, jobs, verbose);
+            run_share(results, &share);
             _exit(0);
         }
     while (wait(NULL) > 0 || errno == EINTR)
         continue;
-    return report(results, trials, (double)(campaign_now() - begin) * 1e-9);
+    return report(results, share.count, (double)(campaign_now() - begin) * 1e-9);
 }

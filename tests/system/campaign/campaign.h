@@ -42,7 +42,10 @@ enum campaign_work {
     X(STOP_SHORT, "stopped briefly")                                                               \
     X(RESET, "connections reset")                                                                  \
     X(NO_DESCRIPTORS, "no descriptors")                                                            \
-    X(NO_MEMORY, "no memory")
+    X(NO_MEMORY, "no memory")                                                                      \
+    X(LINK_DOWN, "link down")   /* of its host; this one and the next two: between hosts only */   \
+    X(HOST_LOST, "host lost")   /* the link goes down and the rank dies */                         \
+    X(LINK_FLAPS, "link flaps") /* packets are lost, a few milliseconds each time */
 enum campaign_fault {
 #define X(name, text) FAULT_##name,
     CAMPAIGN_FAULTS(X)
@@ -54,6 +57,7 @@ struct campaign_trial {
     uint64_t seed; /* of the trial */
     int number;
     int ranks;
+    int hosts;       /* network namespaces; 0: layout */
     char layout[32]; /* TWILL_LAYOUT's nodes */
     enum campaign_work work;
     enum campaign_fault fault;
@@ -102,8 +106,22 @@ uint64_t campaign_now(void); /* nanoseconds, monotonic */
 /* campaign_plan.c */
 extern const char *const campaign_work_names[WORK_COUNT];
 extern const char *const campaign_fault_names[FAULT_COUNT];
-void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number);
+/* hosts: that there are, 0: this one only. */
+void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number, int hosts);
 bool campaign_is_death(enum campaign_fault fault);
+bool campaign_is_cut(enum campaign_fault fault);
+int campaign_host_of(const struct campaign_trial *trial, int rank);
+/* Return whether a rank must go on after the fault. After a cut that is the larger part of the
+ * ranks, or the half with rank 0. */
+bool campaign_goes_on(const struct campaign_trial *trial, int rank);
+
+/* campaign_hosts.c: hosts are network namespaces, each with a process that holds it. */
+/* Set the hosts from a list "PID,PID,...". Returns their number, -1: not a list. */
+int campaign_hosts_set(const char *list);
+/* Move this process, which has one thread, into a host. */
+bool campaign_host_enter(int host);
+/* Set the interface of a host up or down. */
+void campaign_link(int host, bool up);
 
 /* campaign_work.c: one step of a trial's work on a communicator. */
 struct campaign_buffers;

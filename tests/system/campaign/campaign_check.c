@@ -8,13 +8,9 @@
 
 static bool is_dead(const struct campaign_trial *trial, int rank)
 {
-    return (rank == trial->victim && campaign_is_death(trial->fault)) || rank == trial->second;
-}
-
-/* Return whether a rank need not go on: it is the one with the fault. */
-static bool is_victim(const struct campaign_trial *trial, int rank)
-{
-    return rank == trial->victim || rank == trial->second;
+    return (rank == trial->victim &&
+            (campaign_is_death(trial->fault) || trial->fault == FAULT_HOST_LOST)) ||
+           rank == trial->second;
 }
 
 static bool names_rank(const char *text, int rank)
@@ -45,6 +41,9 @@ static bool names_failed(const struct campaign_job *job, int rank)
 {
     const struct campaign_trial *trial = &job->trial;
     const char *first = job->rank[rank].first;
+    for (int r = 0; r < trial->ranks && campaign_is_cut(trial->fault); r++)
+        if (campaign_host_of(trial, r) != campaign_host_of(trial, rank) && names_rank(first, r))
+            return true;
     return names_rank(first, trial->victim) ||
            (trial->second >= 0 && names_rank(first, trial->second)) ||
            (trial->work == WORK_SPLIT && strstr(first, "has revoked") != NULL);
@@ -55,7 +54,9 @@ static bool check_survivor(const struct campaign_job *job, int rank, char *text,
 {
     const struct campaign_trial *trial = &job->trial;
     const struct campaign_rank *shown = &job->rank[rank];
-    int expected = trial->ranks - 1 - (trial->second >= 0);
+    int expected = 0;
+    for (int r = 0; r < trial->ranks; r++)
+        expected += campaign_goes_on(trial, r);
     if (shown->verdict_ns == 0) {
         if (trial->work == WORK_FINALIZE) /* it may have ended before */
             return true;
@@ -75,7 +76,7 @@ static bool check_survivor(const struct campaign_job *job, int rank, char *text,
                  expected, shown->end);
         return fails(text, bytes, rank, what, shown->end != TWILL_OK ? shown->last : shown->first);
     }
-    if (trial->second < 0 && !shown->found_victim)
+    if (trial->second < 0 && !campaign_goes_on(trial, trial->victim) && !shown->found_victim)
         return fails(text, bytes, rank, "does not list the failed rank", shown->first);
     return true;
 }
@@ -100,14 +101,17 @@ static bool check_rank(const struct campaign_job *job, int rank, int status, cha
         snprintf(what, sizeof(what), "has %d descriptors more than before", shown->descriptors);
         return fails(text, bytes, rank, what, shown->first);
     }
-    if (trial->fault == FAULT_STOP_SHORT) {
+    if (trial->fault == FAULT_STOP_SHORT || trial->fault == FAULT_LINK_FLAPS) {
         if (shown->verdict_ns != 0 || shown->final_size != trial->ranks)
             return fails(text, bytes, rank, "has failed without a reason", shown->first);
         return true;
     }
-    if (!is_victim(trial, rank) &&
-        (campaign_is_death(trial->fault) || trial->fault == FAULT_STOP_EVER))
+    bool fatal = campaign_is_death(trial->fault) || campaign_is_cut(trial->fault) ||
+                 trial->fault == FAULT_STOP_EVER;
+    if (fatal && campaign_goes_on(trial, rank))
         return check_survivor(job, rank, text, bytes);
+    if (campaign_is_cut(trial->fault) && shown->final_size > 0 && shown->verdict_ns != 0)
+        return fails(text, bytes, rank, "goes on, too", shown->first);
     return true;
 }
 
@@ -123,12 +127,13 @@ bool campaign_times(const struct campaign_job *job, double *verdict, double *sum
 {
     uint64_t last_verdict = 0, last_sum = 0;
     const struct campaign_trial *trial = &job->trial;
-    if ((!campaign_is_death(trial->fault) && trial->fault != FAULT_STOP_EVER) ||
+    if ((!campaign_is_death(trial->fault) && !campaign_is_cut(trial->fault) &&
+         trial->fault != FAULT_STOP_EVER) ||
         trial->work == WORK_START || trial->work == WORK_FINALIZE || trial->second >= 0)
         return false;
     for (int r = 0; r < trial->ranks; r++) {
         const struct campaign_rank *shown = &job->rank[r];
-        if (r == trial->victim)
+        if (!campaign_goes_on(trial, r))
             continue;
         if (shown->first_sum_ns == 0)
             return false;

@@ -20,26 +20,63 @@ bool campaign_is_death(enum campaign_fault fault)
     return fault == FAULT_KILL || fault == FAULT_EXIT || fault == FAULT_ABORT;
 }
 
+bool campaign_is_cut(enum campaign_fault fault)
+{
+    return fault == FAULT_LINK_DOWN || fault == FAULT_HOST_LOST;
+}
+
+int campaign_host_of(const struct campaign_trial *trial, int rank)
+{
+    return rank * trial->hosts / trial->ranks;
+}
+
+bool campaign_goes_on(const struct campaign_trial *trial, int rank)
+{
+    int with_it = 0, cut_off = campaign_host_of(trial, trial->victim);
+    bool is_off = campaign_host_of(trial, rank) == cut_off;
+    if (rank == trial->second || (rank == trial->victim && trial->fault != FAULT_LINK_DOWN))
+        return false;
+    if (!campaign_is_cut(trial->fault))
+        return true;
+    bool lowest = false;
+    for (int r = trial->ranks - 1; r >= 0; r--) {
+        bool lives = r != trial->victim || trial->fault == FAULT_LINK_DOWN;
+        lowest = lives && (campaign_host_of(trial, r) == cut_off) == is_off;
+        with_it += lowest;
+    }
+    return 2 * with_it > trial->ranks || (2 * with_it == trial->ranks && lowest);
+}
+
 static unsigned below(uint64_t *state, unsigned limit)
 {
     return (unsigned)(campaign_random(state) % limit);
 }
 
 /* Half of the trials are deaths. Ranks that are stopped for ever take seconds: they are fewer. */
-static enum campaign_fault choose_fault(uint64_t *state, enum campaign_work work)
+static enum campaign_fault choose_fault(uint64_t *state, enum campaign_work work, int hosts)
 {
     static const enum campaign_fault choices[] = {
         FAULT_KILL,       FAULT_KILL,  FAULT_KILL,           FAULT_KILL,      FAULT_KILL,
         FAULT_EXIT,       FAULT_EXIT,  FAULT_ABORT,          FAULT_STOP_EVER, FAULT_STOP_SHORT,
         FAULT_STOP_SHORT, FAULT_RESET, FAULT_NO_DESCRIPTORS, FAULT_NO_MEMORY,
     };
-    enum campaign_fault fault = choices[below(state, sizeof(choices) / sizeof(choices[0]))];
+    static const enum campaign_fault between[] = {
+        FAULT_KILL,      FAULT_KILL,      FAULT_EXIT,       FAULT_ABORT,     FAULT_STOP_EVER,
+        FAULT_LINK_DOWN, FAULT_LINK_DOWN, FAULT_LINK_FLAPS, FAULT_HOST_LOST, FAULT_RESET,
+    };
+    enum campaign_fault fault = hosts > 0
+                                    ? between[below(state, sizeof(between) / sizeof(between[0]))]
+                                    : choices[below(state, sizeof(choices) / sizeof(choices[0]))];
     return work == WORK_SHRINK && !campaign_is_death(fault) ? FAULT_KILL : fault;
 }
 
 static void choose_layout(struct campaign_trial *trial, uint64_t *state)
 {
     int ranks = trial->ranks;
+    if (trial->hosts > 0) {
+        snprintf(trial->layout, sizeof(trial->layout), "%d ranks on %d hosts", ranks, trial->hosts);
+        return;
+    }
     switch (below(state, 4)) {
     case 0: /* one node */
         snprintf(trial->layout, sizeof(trial->layout), "nodes=%d", ranks);
@@ -55,7 +92,7 @@ static void choose_layout(struct campaign_trial *trial, uint64_t *state)
     }
 }
 
-void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number)
+void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number, int hosts)
 {
     uint64_t state = seed * UINT64_C(1000003) + (uint64_t)number;
     trial->seed = campaign_random(&state);
@@ -64,8 +101,9 @@ void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number)
     trial->work = (enum campaign_work)below(&state, WORK_COUNT);
     if (trial->work == WORK_SHRINK && trial->ranks == 2)
         trial->ranks = 4;
+    trial->hosts = hosts < trial->ranks ? hosts : trial->ranks;
     choose_layout(trial, &state);
-    trial->fault = choose_fault(&state, trial->work);
+    trial->fault = choose_fault(&state, trial->work, hosts);
     trial->victim = (int)below(&state, (unsigned)trial->ranks);
     trial->second = -1;
     if (trial->work == WORK_SHRINK)
@@ -80,6 +118,7 @@ void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number)
         trial->timeout = 2;
     else if (campaign_is_death(trial->fault) && trial->work != WORK_FINALIZE)
         trial->timeout = 20; /* deaths are found without it */
-    else if (trial->fault == FAULT_STOP_SHORT)
+    else if (trial->fault == FAULT_STOP_SHORT || trial->fault == FAULT_LINK_FLAPS ||
+             campaign_is_cut(trial->fault))
         trial->timeout = 20;
 }

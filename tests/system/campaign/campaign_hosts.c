@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hosts of a campaign: the namespaces of processes that tests/support/hosts.sh has started. */
+#include "tests/system/campaign/campaign.h"
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static long hosts[CAMPAIGN_RANKS]; /* processes */
+
+int campaign_hosts_set(const char *list)
+{
+    int count = 0;
+    for (char *end; count < CAMPAIGN_RANKS; list = end + 1) {
+        hosts[count] = strtol(list, &end, 10);
+        if (end == list || hosts[count] <= 0)
+            return -1;
+        count++;
+        if (*end == '\0')
+            return count;
+    }
+    return -1;
+}
+
+static bool enter(int host, const char *space)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%ld/ns/%s", hosts[host], space);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool fine = fd >= 0 && setns(fd, 0) == 0;
+    if (!fine)
+        perror(path);
+    if (fd >= 0)
+        close(fd);
+    return fine;
+}
+
+bool campaign_host_enter(int host)
+{
+    return enter(host, "net") && enter(host, "uts") && enter(host, "ipc") && enter(host, "mnt");
+}
+
+static bool set_link(bool up)
+{
+    struct ifreq request = {.ifr_name = "eth0"};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) != 0)
+        return false;
+    request.ifr_flags = (short)(up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
+    return ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+}
+
+void campaign_link(int host, bool up)
+{
+    int status = 1;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(enter(host, "net") && set_link(up) ? 0 : 1);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+        fprintf(stderr, "campaign: the link of host %d cannot be changed\n", host);
+}
