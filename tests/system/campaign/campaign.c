@@ -350,14 +350,14 @@ static int report(const struct result *results, int count, double seconds)
     return failed != 0 || done != count;
 }
 
-struct share {
+struct campaign_share {
     uint64_t seed;
     int first, count, step;
     int hosts;
     bool verbose;
 };
 
-static void run_share(struct result *results, const struct share *share)
+static void run_share(struct result *results, const struct campaign_share *share)
 {
     struct campaign_job *job = shared(sizeof(*job));
     for (int i = share->first; i < share->count; i += share->step) {
@@ -381,7 +381,7 @@ int main(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     int trials = 500, only = -1, jobs = 1;
-    struct share share = {.seed = 1};
+    struct campaign_share share = {.seed = 1};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option == 'v')
             share.verbose = true;
