@@ -106,6 +106,14 @@ TWILL_API twill_status twill_comm_grow(twill_comm **larger, twill_comm *comm);
 TWILL_API twill_status twill_comm_join(twill_comm **comm, const char *handle,
                                        const char *const *settings, char *message, size_t bytes);
 
+/** \brief Take in the processes that twillrun --elastic has started in place of ranks that have
+ * died; all ranks call it, between steps. If none waits \p *larger is NULL, and \p comm goes on.
+ * Else this is twill_comm_grow(), with a deadline of 10 seconds. The new processes are in
+ * twill_init(), which returns there with twill_comm_epoch() above 0. Without twillrun --elastic it
+ * does nothing; with it, it costs a broadcast of 8 bytes. \return those of twill_comm_grow() and
+ * twill_broadcast() */
+TWILL_API twill_status twill_comm_admit(twill_comm **larger, twill_comm *comm);
+
 /** \brief Return how often the job had grown when this communicator was made: 0 before the first
  * time; -1 if \p comm is NULL or destroyed. Local. */
 TWILL_API int twill_comm_epoch(const twill_comm *comm);

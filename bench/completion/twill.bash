@@ -15,7 +15,7 @@ _twill_files()
 
 _twill_run()
 {
-    local options="-n --ranks -l --label -x --bind --report-bindings --grace -h --help -V --version --hosts --hostfile
+    local options="-n --ranks -l --label -x --bind --report-bindings --grace --elastic -h --help -V --version --hosts --hostfile
         --map --agent --remote --timeout --oversubscribe --check --json -np --np -H --host --machinefile --map-by --bind-to"
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} i
     # Words after the program are its own.
@@ -25,7 +25,7 @@ _twill_run()
             ((i++))
             break
             ;;
-        -n | --ranks | -x | --bind | --grace | --hosts | --hostfile | --map | --agent | --remote | --timeout | -np | \
+        -n | --ranks | -x | --bind | --grace | --elastic | --hosts | --hostfile | --map | --agent | --remote | --timeout | -np | \
             --np | -H | --host | --machinefile | --map-by | --bind-to) ((i++)) ;;
         -*) ;;
         *) break ;;
@@ -44,7 +44,7 @@ _twill_run()
     --hostfile | --machinefile | --remote) _twill_files "$word" ;;
     -x) COMPREPLY=($(compgen -e -- "$word")) ;;
     --agent) COMPREPLY=($(compgen -c -- "$word")) ;;
-    -n | --ranks | -np | --np | --grace | --timeout) ;;
+    -n | --ranks | -np | --np | --grace | --elastic | --timeout) ;;
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;

@@ -76,7 +76,8 @@ struct twill_join {
     int rank;     /* TWILL_JOIN_ANY: a new process */
     int listener; /* rank 0: a socket that listens at the handle's port, closed in any case; else -1
                    */
-    const char *nodes; /* rank 0: TWILL_LAYOUT=nodes of the larger job; NULL: not declared */
+    const char *nodes;   /* rank 0: TWILL_LAYOUT=nodes of the larger job; NULL: not declared */
+    uint64_t timeout_ns; /* in place of TWILL_TIMEOUT if that is longer; 0: none */
     bool (*has_ended)(void *user, uint32_t rank); /* see struct twill_job */
     void *user;
 };

@@ -50,6 +50,7 @@ struct twill_site {
 /* The parsed command line, or what a server was sent. */
 struct twill_options {
     int ranks;
+    int least, most; /* --elastic: go on with at least, keep at most so many; most 0: off */
     bool label, serve;
     bool check, json;      /* check the hosts instead of running a program; as JSON */
     const char *json_file; /* with json: where it goes besides the page, or NULL */
@@ -93,13 +94,16 @@ struct twill_stream {
 struct twill_child {
     pid_t pid; /* leads a process group; 0: not started, or ended */
     int rank;
-    bool seen;    /* reap_children(): has ended */
-    bool entered; /* it has called twill_init */
+    bool seen;      /* reap_children(): has ended */
+    bool entered;   /* it has called twill_init */
+    bool joins;     /* --elastic: it joins the job that runs */
+    bool dismissed; /* it was killed while it waited for that */
     char label[12];
     struct twill_stream out[2];
 };
 
 #define TWILL_JOB_TEXT 65 /* the key of a job in hex */
+#define TWILL_RESTARTS 10 /* of --elastic, in a short time */
 
 struct twill_cpus;
 
@@ -129,6 +133,10 @@ struct twill_launch {
     char *input;             /* server: [TWILL_INPUT_WINDOW] input on its way to rank 0 */
     size_t input_used;
     bool input_ended;
+    char folder[192]; /* --elastic: for files of new processes and the job; or empty */
+    bool finishing;   /* a rank has ended with status 0: no new process is started */
+    unsigned restarts;
+    uint64_t restart_ns[TWILL_RESTARTS]; /* when the last ones were */
 };
 
 /* Parse a decimal number. False if it is malformed or outside low .. high. */
@@ -201,6 +209,19 @@ int twill_launch_supervise(struct twill_launch *launch);
 void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job: SIGTERM after after_ns, then SIGKILL. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
+
+/* --- elastic_ranks.c: --elastic --- */
+bool twill_elastic_open(struct twill_launch *launch);
+void twill_elastic_close(struct twill_launch *launch);
+/* A rank has failed. Report whether the others go on, and say so; else the job is to end. */
+bool twill_elastic_outlives(struct twill_launch *launch, const struct twill_child *child,
+                            const char *how);
+/* Start a new process in the place of a rank that was reaped. */
+void twill_elastic_replace(struct twill_launch *launch, struct twill_child *child);
+/* Remove the files of a process that has ended. */
+void twill_elastic_forget(const struct twill_launch *launch, pid_t pid);
+/* The job is finishing: if only processes are left that wait to join it, end them. */
+void twill_elastic_dismiss(struct twill_launch *launch);
 
 /* --- exit_notice.c: messages with ranks in twill_init --- */
 bool twill_rank_socket_open(struct twill_launch *launch);

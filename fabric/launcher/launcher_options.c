@@ -26,6 +26,8 @@ static const char usage[] =
     "                       or package that its share is in; none: do not bind\n"
     "      --report-bindings  print to standard error what each rank is bound to\n"
     "      --grace SECONDS  after a rank failed: time for the others to end (default 3)\n"
+    "      --elastic MIN:MAX  keep MAX ranks running, on this host: one that fails is replaced\n"
+    "                       while MIN others live (see twillrun(1))\n"
     "      --check          instead, check hosts, network, limits and library for such a job, and\n"
     "                       print what is wrong and what to do; exits with 0 if nothing is, 1 if\n"
     "                       something is, 2 if it could not be checked\n"
@@ -188,6 +190,39 @@ static bool read_hosts(struct twill_options *options, int option)
     }
 }
 
+/* Parse MIN:MAX. */
+static bool read_elastic(struct twill_options *options, char *text)
+{
+    char *colon = strchr(text, ':');
+    bool good = colon != NULL && strlen(text) < 16;
+    char least[16] = "";
+    if (good)
+        snprintf(least, sizeof(least), "%.*s", (int)(colon - text), text);
+    good = good && twill_read_number(colon + 1, 1, TWILL_MAX_RANKS, &options->most) &&
+           twill_read_number(least, 1, options->most, &options->least);
+    if (!good)
+        twill_complain("--elastic %s: not MIN:MAX with 1 <= MIN <= MAX <= %d", text,
+                       TWILL_MAX_RANKS);
+    return good;
+}
+
+/* Check --elastic against the other options. */
+static bool check_elastic(struct twill_options *options)
+{
+    if (options->most == 0)
+        return true;
+    if (options->sites > 0) {
+        twill_complain("--elastic: with --hosts this is not supported");
+        return false;
+    }
+    if (options->ranks == 0)
+        options->ranks = options->most;
+    if (options->ranks >= options->least && options->ranks <= options->most)
+        return true;
+    twill_complain("-n %d: outside --elastic %d:%d", options->ranks, options->least, options->most);
+    return false;
+}
+
 static bool read_option(struct twill_options *options, int option, int *code)
 {
     switch (option) {
@@ -208,6 +243,8 @@ static bool read_option(struct twill_options *options, int option, int *code)
     case 'v':
         options->oversubscribe = true;
         return true;
+    case 'E':
+        return read_elastic(options, optarg);
     case 'g':
         return read_seconds(&options->grace_ns, "grace", optarg);
     case 'H':
@@ -268,6 +305,7 @@ static int next_option(int argc, char **argv)
         {"bind", required_argument, NULL, 'b'},
         {"report-bindings", no_argument, NULL, 'B'},
         {"grace", required_argument, NULL, 'g'},
+        {"elastic", required_argument, NULL, 'E'},
         {"hosts", required_argument, NULL, 'H'},
         {"hostfile", required_argument, NULL, 'F'},
         {"agent", required_argument, NULL, 'A'},
@@ -306,6 +344,8 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
     if (options->serve)
         return 0;
     if (options->sites > 0 && !twill_sites_place(options))
+        return -1;
+    if (!check_elastic(options))
         return -1;
     if (options->ranks == 0) {
         twill_complain("how many ranks? (-n RANKS; see twillrun --help)");

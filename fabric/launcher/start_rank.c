@@ -29,6 +29,19 @@ static bool set_variable(const char *name, int value, bool replace)
     return setenv(name, text, replace) == 0;
 }
 
+/* Name the folder of --elastic. A process that joins finds the job by that alone. */
+static bool set_elastic(const struct twill_launch *launch, bool joins)
+{
+    static const char *const starting[] = {"RANK",        "WORLD_SIZE",      "MASTER_ADDR",
+                                           "MASTER_PORT", "TWILL_LISTEN_FD", "TWILL_LAUNCHER_FD"};
+    char text[sizeof(launch->folder) + 8];
+    for (size_t i = 0; joins && i < TWILL_ARRAY_LENGTH(starting); i++)
+        if (unsetenv(starting[i]) != 0)
+            return false;
+    snprintf(text, sizeof(text), "%s%s", joins ? "join:" : "", launch->folder);
+    return setenv("TWILL_ELASTIC", text, 1) == 0;
+}
+
 static bool set_environment(const struct twill_launch *launch, int index)
 {
     const struct twill_options *options = launch->options;
@@ -38,6 +51,12 @@ static bool set_environment(const struct twill_launch *launch, int index)
             return false;
     if (!twill_preload_set())
         return false;
+    if (launch->folder[0] && !set_elastic(launch, launch->child[index].joins))
+        return false;
+    if (launch->child[index].joins)
+        return set_variable("LOCAL_RANK", index, true) &&
+               set_variable("LOCAL_WORLD_SIZE", launch->here, true) &&
+               setenv("TWILL_JOB", launch->job, 1) == 0;
     if (rank == 0 ? !set_variable("TWILL_LISTEN_FD", launch->listener, true)
                   : unsetenv("TWILL_LISTEN_FD") != 0)
         return false;
@@ -55,14 +74,15 @@ static bool set_environment(const struct twill_launch *launch, int index)
 }
 
 /* Set up inherited files. Only rank 0 gets standard input and the listening socket. */
-static bool set_files(const struct twill_launch *launch, int rank, const int out[2])
+static bool set_files(const struct twill_launch *launch, const struct twill_child *child,
+                      const int out[2])
 {
-    if (fcntl(launch->rank_socket[1], F_SETFD, 0) != 0)
+    if (!child->joins && fcntl(launch->rank_socket[1], F_SETFD, 0) != 0)
         return false;
     for (int i = 0; i < 2; i++)
         if (out[i] >= 0 && dup2(out[i], STDOUT_FILENO + i) < 0)
             return false;
-    if (rank == 0)
+    if (child->rank == 0 && !child->joins)
         return fcntl(launch->listener, F_SETFD, 0) == 0;
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
@@ -76,7 +96,7 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
     /* The rank ends with the launcher, in whatever way that ends; not so its children. It leads a
      * process group, so that signals reach its children, too. */
     bool ok = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setpgid(0, 0) == 0 &&
-              set_files(launch, launch->child[index].rank, out) && set_environment(launch, index) &&
+              set_files(launch, &launch->child[index], out) && set_environment(launch, index) &&
               setrlimit(RLIMIT_NOFILE, &options->files) == 0;
     if (ok) {
         trouble.where = STEP_BIND;

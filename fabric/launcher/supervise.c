@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define DISMISS_MS 200 /* between looks for processes that wait for a job that ends */
+
 enum phase { PHASE_NONE, PHASE_GRACE, PHASE_TERM, PHASE_KILL };
 
 /* Send a signal to all ranks and their children. */
@@ -92,9 +94,12 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
                  info->si_status, strsignal(info->si_status));
     child->pid = 0;
     launch->alive--;
+    code = child->dismissed ? 0 : code;
+    launch->finishing = launch->finishing || code == 0;
+    bool replace = code != 0 && twill_elastic_outlives(launch, child, how);
     if (launch->link) { /* the front decides what follows */
         twill_server_report(launch, child->rank, code, how);
-    } else if (code != 0 && launch->failed < 0) {
+    } else if (code != 0 && !replace && launch->failed < 0) {
         launch->failed = child->rank;
         launch->code = code;
         twill_complain("rank %d %s%s", child->rank, how,
@@ -104,7 +109,11 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     if (code != 0 || launch->phase != PHASE_NONE) /* its children end with the job */
         (void)kill(-info->si_pid, SIGKILL);
     (void)waitpid(info->si_pid, NULL, 0);
-    notify_others(launch, child, info);
+    twill_elastic_forget(launch, info->si_pid);
+    if (replace)
+        twill_elastic_replace(launch, child);
+    else
+        notify_others(launch, child, info);
 }
 
 /* Report whether it has ended, and how. Does not reap it. */
@@ -237,6 +246,10 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
         next_phase(launch);
     if (is_ending(launch))
         timeout = launch->next_ns > now ? (int)((launch->next_ns - now) / 1000000) + 1 : 0;
+    if (launch->finishing && launch->folder[0]) {
+        twill_elastic_dismiss(launch);
+        timeout = timeout < 0 ? DISMISS_MS : twill_min(timeout, DISMISS_MS);
+    }
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
     polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};

@@ -191,14 +191,19 @@ static int run_local(const struct twill_options *options)
 {
     struct twill_launch launch;
     int code = 1;
-    if (twill_launch_open(&launch, options, options->ranks)) {
-        for (int rank = 0; rank < launch.here; rank++)
+    int here = options->most > 0 ? options->most : options->ranks;
+    if (twill_launch_open(&launch, options, here)) {
+        for (int rank = 0; rank < launch.here; rank++) {
             twill_child_name(options, &launch.child[rank], rank);
-        if (twill_launch_listen(&launch, "127.0.0.1") && twill_job_make(launch.job) &&
+            launch.child[rank].joins = rank >= options->ranks;
+        }
+        if (twill_elastic_open(&launch) && twill_launch_listen(&launch, "127.0.0.1") &&
+            twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);
             code = twill_launch_supervise(&launch);
         }
+        twill_elastic_close(&launch);
         twill_launch_close(&launch);
     }
     return code;

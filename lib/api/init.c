@@ -64,10 +64,12 @@ void twill_comm_destroy(twill_comm *comm)
         (void)destroy(comm, "twill_comm_destroy");
 }
 
-/* End a call that makes a context and its communicator, which then owns it. Else say why not. */
+/* End a call that makes a context and its communicator, which then owns it. Else destroy it and say
+ * why, which is in `error`. */
 static twill_status finish_init(twill_comm **comm, twill_context *context, twill_status status,
-                                char *message, size_t bytes)
+                                const struct twill_error *error, char *message, size_t bytes)
 {
+    const struct twill_log none = {.level = TWILL_LOG_WARN, .rank = -1};
     if (message != NULL && bytes > 0)
         *message = '\0';
     if (status == TWILL_OK) {
@@ -75,13 +77,42 @@ static twill_status finish_init(twill_comm **comm, twill_context *context, twill
         return TWILL_OK;
     }
     if (message != NULL)
-        snprintf(message, bytes, "%s: %s", twill_strerror(status),
-                 context != NULL ? context->error.message : "no memory for a context");
-    else if (context != NULL)
-        twill_say(&context->log, TWILL_LOG_WARN, "%s: %s", twill_strerror(status),
-                  context->error.message);
+        snprintf(message, bytes, "%s: %s", twill_strerror(status), error->message);
+    else
+        twill_say(context != NULL ? &context->log : &none, TWILL_LOG_WARN, "%s: %s",
+                  twill_strerror(status), error->message);
     twill_context_destroy(context);
     return status;
+}
+
+static const struct twill_error no_context = {.message = "no memory for a context"};
+
+/* Return the error of a context that may not exist. */
+static const struct twill_error *error_of(const twill_context *context)
+{
+    return context != NULL ? &context->error : &no_context;
+}
+
+/* Join the job that twillrun --elastic has started this process for. A growth that ends because
+ * another process has died is tried again. */
+static twill_status join_elastic(twill_comm **comm, const char *const *settings, char *message,
+                                 size_t bytes)
+{
+    uint64_t deadline = 0;
+    for (;;) {
+        struct twill_error error = {0};
+        twill_context *context = NULL;
+        char handle[TWILL_HANDLE_BYTES];
+        twill_status status = twill_elastic_await(settings, &deadline, handle, &error);
+        if (status != TWILL_OK)
+            return finish_init(comm, NULL, status, &error, message, bytes);
+        status = twill_grow_into(comm, &context, handle, settings);
+        bool again = status == TWILL_ERR_PEER || status == TWILL_ERR_TIMEOUT ||
+                     status == TWILL_ERR_BOOTSTRAP || status == TWILL_ERR_SYSTEM;
+        if (!again || twill_now() >= deadline)
+            return finish_init(comm, context, status, error_of(context), message, bytes);
+        twill_context_destroy(context);
+    }
 }
 
 twill_status twill_init_with(twill_comm **comm, const twill_bootstrap *bootstrap,
@@ -91,10 +122,14 @@ twill_status twill_init_with(twill_comm **comm, const twill_bootstrap *bootstrap
     if (comm == NULL)
         return TWILL_ERR_ARGUMENT;
     *comm = NULL;
+    if (bootstrap == NULL && twill_elastic_joins())
+        return join_elastic(comm, settings, message, bytes);
     twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(comm, context);
-    return finish_init(comm, context, status, message, bytes);
+    if (status == TWILL_OK && bootstrap == NULL)
+        twill_elastic_started(*comm);
+    return finish_init(comm, context, status, error_of(context), message, bytes);
 }
 
 twill_status twill_comm_join(twill_comm **comm, const char *handle, const char *const *settings,
@@ -105,7 +140,7 @@ twill_status twill_comm_join(twill_comm **comm, const char *handle, const char *
         return TWILL_ERR_ARGUMENT;
     *comm = NULL;
     twill_status status = twill_grow_into(comm, &context, handle, settings);
-    return finish_init(comm, context, status, message, bytes);
+    return finish_init(comm, context, status, error_of(context), message, bytes);
 }
 
 twill_status twill_init(twill_comm **comm)

@@ -71,7 +71,17 @@ twill_status twill_comm_grow(twill_comm **larger, twill_comm *comm)
         comm->broken ? TWILL_RECOVERY_FAIL(comm, TWILL_ERR_BROKEN,
                                            "the communicator is broken: twill_comm_shrink() "
                                            "comes first")
-                     : twill_grow(larger, comm);
+                     : twill_grow(larger, comm, NULL);
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_comm_admit(twill_comm **larger, twill_comm *comm)
+{
+    if (larger != NULL)
+        *larger = NULL;
+    TWILL_TRY(NULL, begin_agreement(comm, larger, "twill_comm_admit"));
+    twill_status status = twill_elastic_admit(larger, comm);
     twill_comm_release(comm);
     return status;
 }

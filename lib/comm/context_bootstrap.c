@@ -61,6 +61,8 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source)
 {
     struct twill_bootstrap_params params = params_from(context, source);
+    if (source->join != NULL && source->join->timeout_ns > 0)
+        params.timeout_ns = twill_min(params.timeout_ns, source->join->timeout_ns);
     if (source->join == NULL && twill_bootstrap_is_first(&params)) /* before any failure */
         twill_config_warn_environment(&context->log);
     TWILL_TRY(&context->error, twill_bootstrap_open(&context->job.oob, &params, &context->error));

@@ -25,6 +25,7 @@ struct twill_growth {
 /* One growth under way, on a rank of the old communicator. */
 struct growing {
     struct twill_comm *comm;
+    const struct twill_growth_limits *limits; /* or NULL */
     uint32_t joining;
     uint16_t port;
     struct twill_context *context; /* the new one, or NULL */
@@ -102,10 +103,12 @@ void twill_growth_close(struct twill_comm *comm)
 
 /* --- growing --------------------------------------------------------------------------------- */
 
-static bool old_rank_has_ended(void *user, uint32_t rank)
+static bool has_ended(void *user, uint32_t rank)
 {
     const struct growing *g = user;
-    return rank < g->comm->world->size && twill_comm_is_dead(g->comm, rank);
+    if (rank < g->comm->world->size)
+        return twill_comm_is_dead(g->comm, rank);
+    return g->limits != NULL && g->limits->lacks(g->limits->user);
 }
 
 static bool is_not_known(void *user, uint32_t rank)
@@ -169,7 +172,8 @@ static twill_status make_larger(struct growing *g)
                               .rank = (int)comm->rank,
                               .listener = -1,
                               .nodes = nodes,
-                              .has_ended = old_rank_has_ended,
+                              .timeout_ns = g->limits != NULL ? g->limits->timeout_ns : 0,
+                              .has_ended = has_ended,
                               .user = g};
     const struct twill_context_source source = {.join = &join, .like = comm->context};
     TWILL_TRY(&g->error, extend_layout(g, nodes));
@@ -237,9 +241,10 @@ static twill_status grow_by(struct growing *g)
     return status;
 }
 
-twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm)
+twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
+                        const struct twill_growth_limits *limits)
 {
-    struct growing g = {.comm = comm};
+    struct growing g = {.comm = comm, .limits = limits};
     twill_status status = grow_by(&g);
     twill_growth_close(comm);
     if (status != TWILL_OK) {

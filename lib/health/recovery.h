@@ -38,12 +38,31 @@ twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *lis
 twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining,
                                char handle[TWILL_JOIN_HANDLE_TEXT]);
 void twill_growth_close(struct twill_comm *comm);
+/* How long to wait for new processes, if not for TWILL_TIMEOUT. */
+struct twill_growth_limits {
+    uint64_t timeout_ns;
+    bool (*lacks)(const void *user); /* Report whether one of them has died; asked on rank 0 */
+    const void *user;
+};
 /* Make a communicator of the ranks of comm, which is whole, and of the new processes that its rank
- * 0 has made a handle for. */
-twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm);
+ * 0 has made a handle for. limits: NULL for none. */
+twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
+                        const struct twill_growth_limits *limits);
 /* New process: make that communicator, and its context, which also has the error. */
 twill_status twill_grow_into(struct twill_comm **made, struct twill_context **context,
                              const char *handle, const char *const *settings);
+
+/* lib/health/elastic.c. Jobs of twillrun --elastic. */
+/* Report whether this process was started to join a job that runs. */
+bool twill_elastic_joins(void);
+/* Wait for the handle of that job, until *deadline; 0: it is set, TWILL_TIMEOUT from now. */
+twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline,
+                                 char handle[TWILL_JOIN_HANDLE_TEXT], struct twill_error *error);
+/* The job has started: from now on twillrun replaces ranks that die. */
+void twill_elastic_started(const struct twill_comm *comm);
+/* Take in the processes that wait, if any: else *larger is not changed. The caller holds comm. */
+twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *comm);
+
 /* Return the last decision, or NULL. */
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm);
 

@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twillrun --elastic: ranks that fail are replaced, by one call in the program; and when it gives up.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2016 # the ranks' shells are to expand what is quoted here
+. "$(dirname "$0")/../support/check.sh"
+run=$bin/twillrun replaced=$build/tests/replaced
+[ -x "$run" ] || skip "no twillrun in $bin"
+export TMPDIR="$scratch/tmp" TWILL_TIMEOUT=240
+mkdir "$TMPDIR"
+
+# elastic MIN:MAX STATUS TEXT args: run a job, which must end with this status and print this text; nothing is left of it.
+elastic()
+{
+    elastic_range=$1
+    shift
+    elastic_status=$1 elastic_text=$2
+    shift 2
+    expect "$elastic_status" "$elastic_text" "$run" --elastic "$elastic_range" "$@"
+    [ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
+}
+
+# --- arguments
+for range in 3 3:2 0:2 1:x :2 2: ''; do
+    expect 2 "--elastic $range: not MIN:MAX" "$run" --elastic "$range" true
+done
+expect 2 "-n 1: outside --elastic 2:4" "$run" --elastic 2:4 -n 1 true
+expect 2 "with --hosts this is not supported" "$run" --elastic 1:2 --hosts a:2 true
+
+# --- four ranks die, rank 0 among them, and are replaced
+elastic 2:3 0 "epoch 4, step" "$replaced" 4 kill
+[ "$(grep -c 'was killed by signal 9 (Killed); 2 others go on; starting restart [1-4]$' "$scratch/out")" -eq 4 ] ||
+    fail "not four restarts"
+[ "$(grep -c '^rank [0-2] of 3, epoch 4, step ' "$scratch/out")" -eq 3 ] || fail "not three ranks at the end"
+[ "$(grep -o 'step [0-9]*' "$scratch/out" | sort -u | wc -l)" -eq 1 ] || fail "ranks differ in their steps"
+elastic 1:2 0 "exited with status 3; 1 others go on" "$replaced" 1 exit
+
+# --- it gives up
+elastic 3:3 137 "2 ranks remain, fewer than --elastic 3:3 asks for" "$replaced" 1 kill
+joiners_fail='case $TWILL_ELASTIC in join:*) exit 5 ;; esac; exec "$0" 1 kill'
+elastic 1:2 5 "more than 10 restarts within 10 s" sh -c "$joiners_fail" "$replaced"
+elastic 1:2 4 "exited with status 4" sh -c 'exit 4'
+! grep -q "restart" "$scratch/out" || fail "a rank was replaced before the job had started"
+
+# --- a new process that the job does not take in ends with it
+[ ! -x "$bin/hello" ] ||
+    elastic 1:2 0 "was not taken in before the job ended" -n 1 sh -c 'sleep 0.3; exec "$0"' "$bin/hello"
