@@ -141,6 +141,34 @@ TWILL_API twill_status twill_comm_outcome(const twill_comm *comm, twill_outcome 
 TWILL_API int twill_comm_failed_rank(const twill_comm *comm, int index);
 /** @} */
 
+/** \defgroup twill_deadlines Deadlines
+ *
+ * Every wait ends. A rank waits for others for TWILL_TIMEOUT seconds without any progress, or for
+ * the time set here; then its call fails with ::TWILL_ERR_TIMEOUT on all ranks. Ranks may set
+ * different times: the first to expire counts.
+ * @{ */
+/** \brief Set how long later waits on the communicator, and on those made of it from then on, last
+ * without progress. Local. \p seconds: 0.001 to 10^6, or 0 for TWILL_TIMEOUT.
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT */
+TWILL_API twill_status twill_comm_set_timeout(twill_comm *comm, double seconds);
+/** \brief Set the same for waits and tests of one request only; of a persistent request, for all
+ * its starts. twill_wait_any() uses the least of its requests'. 0: the communicator's. Local.
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT */
+TWILL_API twill_status twill_request_set_timeout(twill_request *request, double seconds);
+
+/** \brief Seconds within which a call in which this rank waits ends, if its process gets a core. */
+typedef struct twill_bounds {
+    double silent; /**< the awaited rank lives but does not come: the timeout */
+    double death;  /**< its process has died, on this host or one that answers */
+    double host;   /**< its host does not answer any more; 0: the job has one host */
+    double shrink; /**< of twill_comm_agree(), and each of the at most four that twill_comm_shrink()
+                      needs for one more failed rank, if every other rank is silent in turn */
+} twill_bounds;
+/** \brief Read the bounds that hold for the communicator now. Local. \return ::TWILL_OK,
+ * ::TWILL_ERR_ARGUMENT */
+TWILL_API twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds);
+/** @} */
+
 #ifdef __cplusplus
 }
 #endif

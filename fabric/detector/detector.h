@@ -60,6 +60,8 @@ size_t twill_detector_describe(const struct twill_detector *detector, char *text
 /* Report whether the peer is dead. Never blocks; the first calls start a connection. False while in
  * doubt. */
 bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer);
+/* Return the time after which a host that does not answer any more is found. */
+uint64_t twill_host_bound_ns(void);
 /* Return the address at which a peer's host is reached. Constant once the detector is concluded. */
 const char *twill_detector_address(const struct twill_detector *detector, uint32_t peer);
 /* Return the address of a dead peer's host if the whole host stopped answering; else NULL. */

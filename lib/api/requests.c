@@ -3,6 +3,7 @@
 #include "lib/api/group.h"
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
+#include "lib/twill_recover.h"
 
 static bool request_is_idle(const struct twill_request *request)
 {
@@ -38,6 +39,15 @@ static struct wait_start begin_time(const struct twill_request *request)
 {
     bool counted = !request->is_point && !twill_request_done(request);
     return (struct wait_start){counted ? twill_ticks() : 0, request->comm->split.idle};
+}
+
+/* Wait with a request's own timeout. Returns the communicator's, which is set again afterwards. */
+static uint64_t use_timeout(struct twill_comm *comm, uint64_t timeout_ns)
+{
+    uint64_t of_comm = comm->tuning.timeout_ns;
+    if (timeout_ns != 0)
+        comm->tuning.timeout_ns = timeout_ns;
+    return of_comm;
 }
 
 static void count_time(struct twill_comm *comm, const struct wait_start *start)
@@ -122,8 +132,11 @@ twill_status twill_test(twill_request **handle, int *done)
     if (status != TWILL_OK)
         return status;
     struct wait_start start = begin_time(request);
-    if (!twill_request_done(request))
+    if (!twill_request_done(request)) {
+        uint64_t of_comm = use_timeout(comm, request->timeout_ns);
         (void)twill_comm_progress(comm); /* a failure also fails the request */
+        comm->tuning.timeout_ns = of_comm;
+    }
     *done = twill_request_done(request);
     if (*done)
         status = finish_request(request, handle);
@@ -174,7 +187,9 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
         struct wait_start start = begin_time(request);
         comm->waits.wait_since = *since;
         comm->waits.timed_out_since = 0;
+        uint64_t of_comm = use_timeout(comm, request->timeout_ns);
         (void)wait_until(comm, twill_request_done, request);
+        comm->tuning.timeout_ns = of_comm;
         comm->waits.wait_since = 0;
         if (comm->waits.timed_out_since != 0)
             *since = comm->waits.timed_out_since;
@@ -217,6 +232,18 @@ static size_t first_done(const struct several *several)
     return i;
 }
 
+/* Return the least timeout of the requests' own, 0: none has one. */
+static uint64_t least_timeout(const struct several *several)
+{
+    uint64_t least = 0;
+    for (size_t i = 0; i < several->count; i++) {
+        const struct twill_request *request = active_at(several, i);
+        if (request != NULL && request->timeout_ns != 0)
+            least = least == 0 ? request->timeout_ns : twill_min(least, request->timeout_ns);
+    }
+    return least;
+}
+
 static bool some_done(const void *of)
 {
     const struct several *several = of;
@@ -233,7 +260,9 @@ static twill_status wait_on(struct twill_request *request, const struct several 
     struct wait_start start = begin_time(request);
     if (some_done(several))
         start.ticks = 0;
+    uint64_t of_comm = use_timeout(comm, least_timeout(several));
     (void)wait_until(comm, some_done, several);
+    comm->tuning.timeout_ns = of_comm;
     count_time(comm, &start);
     twill_comm_release(comm);
     return TWILL_OK;
@@ -306,6 +335,22 @@ twill_status twill_request_free(twill_request **handle)
         twill_request_give(request);
         *handle = NULL;
     }
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_request_set_timeout(twill_request *handle, double seconds)
+{
+    if (handle == NULL)
+        return TWILL_ERR_ARGUMENT;
+    struct twill_request *request = twill_request_find(handle);
+    if (request == NULL)
+        return refuse_ended(handle, "twill_request_set_timeout");
+    struct twill_comm *comm = request->comm;
+    TWILL_TRY(NULL, twill_comm_acquire_live(comm, "twill_request_set_timeout"));
+    twill_status status = twill_comm_check_timeout(comm, seconds);
+    if (status == TWILL_OK)
+        request->timeout_ns = (uint64_t)(seconds * 1e9);
     twill_comm_release(comm);
     return status;
 }

@@ -355,6 +355,8 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                               .own = {.what = what}};
     comm->links.alone = parent != NULL && parent->makes_alone;
     twill_status status = open_members(&opening);
+    if (parent != NULL)
+        comm->tuning.timeout_ns = parent->tuning.timeout_ns;
     free(opening.numbers);
     free(opening.label);
     free(opening.choice.all);

@@ -80,6 +80,7 @@ struct twill_comm_waits {
     uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
     uint64_t moved_at;              /* last advanced by a wait on another communicator */
     uint64_t timed_out_since;       /* start of a wait that has timed out; 0: none has */
+    bool derived;              /* the rank that it was for is missing only as other ranks say */
     uint64_t ended_at_timeout; /* last call that had ended when context->health.timed_out was set,
                                   under the context's lock; UINT64_MAX: this was made later */
 };
@@ -314,6 +315,8 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 void twill_comm_shorten_deadline(struct twill_comm *comm);
 /* Forget the last timeout if one of the ranks it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
+/* Return the time after which a rank that waits finds that another one has died. */
+uint64_t twill_death_bound_ns(void);
 /* Advance once, for callers that test repeatedly. An error has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
 
@@ -327,7 +330,15 @@ static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoc
 /* In twill_call.collective, as published: a communicator is being made out of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
 
+/* --- lib/api/deadlines.c --- */
+
+/* Refuse a timeout outside its range. The communicator is held. */
+twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds);
+
 /* --- lib/health/failure.c --- */
+
+/* Return the time that an error takes, once found, to reach all ranks of several nodes. */
+uint64_t twill_explain_bound_ns(void);
 
 /* Break the communicator with comm->error, or with another rank's failure if that is the cause;
  * notify all ranks and fail all requests. Returns the status that it has failed with. */

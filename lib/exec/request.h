@@ -35,8 +35,9 @@ struct twill_request {
     struct twill_comm *comm;
     struct twill_request *next, *recorded; /* in the queue or free list; in a group */
     struct twill_run run;
-    uint64_t ticks; /* twill_ticks() at the start */
-    uint64_t ended; /* twill_ticks() at the end of a collective */
+    uint64_t ticks;      /* twill_ticks() at the start */
+    uint64_t ended;      /* twill_ticks() at the end of a collective */
+    uint64_t timeout_ns; /* of waits for it; 0: the communicator's */
 
     /* Buffers on a device: lib/exec/device_call.c. */
     unsigned char *bounce_memory;

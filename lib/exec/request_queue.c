@@ -392,6 +392,7 @@ void twill_request_give(struct twill_request *request)
     twill_run_detach_peers(&request->run);
     request->next = request->comm->issue.spare;
     request->persistent = false;
+    request->timeout_ns = 0;
     request->generation++;
     request->handle = NULL;
     set_state(request, TWILL_REQUEST_IDLE);

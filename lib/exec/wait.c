@@ -118,7 +118,8 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
                                  twill_comm_rank_text(comm, ranks[i], text) + strlen("rank "));
     uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
-    if (n > 0 && missing != ranks[0])
+    comm->waits.derived = n > 0 && missing != ranks[0];
+    if (comm->waits.derived)
         used = (size_t)snprintf(doing, sizeof(doing), ", which waits for %s",
                                 twill_comm_rank_text(comm, missing, text));
     else
@@ -258,6 +259,11 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
         return now;
     uint64_t since = twill_max(comm->waits.wait_since, comm->waits.moved_at);
     return now > left ? twill_max(since, now - left) : since;
+}
+
+uint64_t twill_death_bound_ns(void)
+{
+    return LIVENESS_EVERY_NS + 2 * CHECK_EVERY_NS;
 }
 
 /* Check for failures, mismatches and the deadline, at their intervals. */

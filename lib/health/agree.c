@@ -251,16 +251,20 @@ static twill_status exclude_self(struct twill_comm *comm, const char *why)
 /* Fail if this rank is not among the survivors, or they may not go on. */
 static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision)
 {
-    uint32_t live = 0;
-    for (uint32_t r = 0; r < comm->world->size; r++)
-        live += !twill_rank_set_has(decision->set, r);
+    char rank[TWILL_RANK_TEXT];
+    uint32_t live = 0, lost = comm->rank;
+    for (uint32_t r = comm->world->size; r-- > 0;) {
+        bool failed = twill_rank_set_has(decision->set, r);
+        live += !failed;
+        lost = failed ? r : lost;
+    }
     if (twill_rank_set_has(decision->set, comm->rank))
         return exclude_self(comm, "the other ranks go on without this one, which has been silent");
     if (decision->refused)
         return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_PEER,
-                                   "%u of %u ranks remain and the hosts of others do not answer: "
-                                   "these may be going on, and what remains is no majority",
-                                   live, comm->world->size);
+                                   "%s does not answer and may be going on, and the %u of %u ranks "
+                                   "that remain are no majority",
+                                   twill_comm_rank_text(comm, lost, rank), live, comm->world->size);
     return TWILL_OK;
 }
 

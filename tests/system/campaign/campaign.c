@@ -405,6 +405,10 @@ int main(int argc, char **argv)
     fflush(NULL);
     for (share.first = 0; share.first < share.step; share.first++)
         if (fork() == 0) {
+            /* A session of its own: when the last process outside ends, the kernel continues the
+             * stopped ones of its group. */
+            (void)setsid();
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             run_share(results, &share);
             _exit(0);
         }

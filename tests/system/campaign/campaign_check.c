@@ -36,7 +36,8 @@ static bool may_be_refused(const struct campaign_trial *trial)
 }
 
 /* Return whether the first sentence of a survivor names a failed rank. A rank whose half of a split
- * communicator is whole learns only that another one has revoked what both are of. */
+ * communicator is whole learns only that another one has revoked what both are of; one that has
+ * nothing to complain of finds the failed rank by the agreement alone. */
 static bool names_failed(const struct campaign_job *job, int rank)
 {
     const struct campaign_trial *trial = &job->trial;
@@ -46,6 +47,7 @@ static bool names_failed(const struct campaign_job *job, int rank)
             return true;
     return names_rank(first, trial->victim) ||
            (trial->second >= 0 && names_rank(first, trial->second)) ||
+           (trial->work == WORK_AGREE && first[0] == '\0') ||
            (trial->work == WORK_SPLIT && strstr(first, "has revoked") != NULL);
 }
 

@@ -123,7 +123,7 @@ static bool recover(struct campaign_worker *w)
 {
     twill_comm *smaller;
     bool first = atomic_load(&w->shown->verdict_ns) == 0;
-    if (first) {
+    if (first) { /* no failure of its own: what it has agreed on */
         keep_text(w->shown->first, twill_comm_message(w->comm));
         atomic_store(&w->shown->verdict_ns, campaign_now());
     }
@@ -142,6 +142,20 @@ static bool recover(struct campaign_worker *w)
     return true;
 }
 
+/* Agree whether a step, which has returned `status` here, is complete on all ranks. All agree after
+ * each step, as all calls of twill_recover.h are to be in the same order everywhere. */
+static twill_status agree(struct campaign_worker *w, twill_status status)
+{
+    uint64_t flags = status == TWILL_OK ? ~w->step : 0;
+    if (status != TWILL_OK)
+        keep_text(w->shown->first, twill_comm_message(w->comm));
+    twill_status agreed = twill_comm_agree(w->comm, &flags);
+    if (agreed != TWILL_OK)
+        return agreed;
+    atomic_fetch_add(&w->shown->wrong, flags != 0 && flags != ~w->step);
+    return flags != 0 ? TWILL_OK : TWILL_ERR_BROKEN;
+}
+
 /* Do steps until the driver ends the job. Returns false if this rank cannot go on. */
 static bool work(struct campaign_worker *w)
 {
@@ -149,6 +163,8 @@ static bool work(struct campaign_worker *w)
         twill_status status = synchronise(w, &stop);
         if (status == TWILL_OK && !stop)
             status = campaign_step(w->buffers, w->comm, &w->job->trial, w->step, &w->shown->wrong);
+        if (w->job->trial.work == WORK_AGREE)
+            status = agree(w, status);
         if (status != TWILL_OK) {
             stop = false;
             if (!recover(w))

@@ -328,7 +328,7 @@ static twill_status step_split(struct campaign_buffers *b, twill_comm *comm, uin
 twill_status campaign_step(struct campaign_buffers *b, twill_comm *comm,
                            const struct campaign_trial *trial, uint64_t step, atomic_ulong *wrong)
 {
-    uint64_t random = trial->seed + (trial->work == WORK_PERSISTENT ? 0 : step), flags = ~step;
+    uint64_t random = trial->seed + (trial->work == WORK_PERSISTENT ? 0 : step);
     bool split = trial->work == WORK_SPLIT;
     for (int i = 0; i < CALLS && !split; i++) {
         if (!b->prepared)
@@ -342,10 +342,6 @@ twill_status campaign_step(struct campaign_buffers *b, twill_comm *comm,
         TRY(step_split(b, comm, step, &random));
     else
         TRY(step_blocking(b, comm, trial->work == WORK_GROUPED));
-    if (trial->work == WORK_AGREE) {
-        TRY(twill_comm_agree(comm, &flags));
-        atomic_fetch_add(wrong, flags != ~step);
-    }
     for (int i = 0; i < CALLS; i++)
         atomic_fetch_add(wrong, verify(&b->call[i]));
     return TWILL_OK;

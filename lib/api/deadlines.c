@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Public calls for deadlines: twill_recover.h. twill_request_set_timeout() is in requests.c. */
+#include "lib/comm/comm.h"
+#include "lib/exec/progress.h"
+#include "lib/twill_recover.h"
+
+#define LEAST_TIMEOUT_S 0.001
+#define MOST_TIMEOUT_S  1e6
+
+twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds)
+{
+    if (seconds == 0 || (seconds >= LEAST_TIMEOUT_S && seconds <= MOST_TIMEOUT_S))
+        return TWILL_OK;
+    return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
+                             "a timeout of %g seconds: neither 0 nor between %g and %g", seconds,
+                             LEAST_TIMEOUT_S, MOST_TIMEOUT_S);
+}
+
+twill_status twill_comm_set_timeout(twill_comm *comm, double seconds)
+{
+    TWILL_TRY(NULL, twill_comm_acquire(comm, "twill_comm_set_timeout"));
+    twill_status status = twill_comm_check_timeout(comm, seconds);
+    if (status == TWILL_OK)
+        comm->tuning.timeout_ns =
+            seconds > 0 ? (uint64_t)(seconds * 1e9)
+                        : (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds)
+{
+    if (!twill_comm_is_live(comm) || bounds == NULL)
+        return TWILL_ERR_ARGUMENT;
+    bool hosts = comm->context->job.world.nodes > 1;
+    double explain = hosts ? (double)twill_explain_bound_ns() * 1e-9 : 0;
+    bounds->silent = (double)comm->tuning.timeout_ns * 1e-9;
+    bounds->death = (double)twill_death_bound_ns() * 1e-9 + explain;
+    bounds->host = hosts ? (double)twill_host_bound_ns() * 1e-9 + explain : 0;
+    bounds->shrink = bounds->silent * comm->world->size;
+    return TWILL_OK;
+}
