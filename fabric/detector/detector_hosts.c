@@ -23,18 +23,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define KEPT_DIVISOR  16   /* share of the descriptor limit that may be kept in a queue */
-#define IDLE_S        3    /* silence before the first keep-alive probe */
-#define AGAIN_S       2    /* between probes */
-#define SILENT_MS     8500 /* the probe due at 9 s then finds the host silent for too long */
-#define HOST_BOUND_NS UINT64_C(16000000000) /* idle, silent, and a second attempt by another host  \
-                                             */
-#define SET_UP_NS  UINT64_C(10000000000)    /* most time for set-up, and a quarter of the timeout */
-#define TURN_NS    UINT64_C(20000000)
-#define NOTIFY_NS  UINT64_C(100000000) /* for notifying other hosts of a suspect */
-#define EVENTS     32
-#define NEIGHBOURS 64 /* more than 2 log2(hosts) */
-#define OMITTED    8
+#define KEPT_DIVISOR 16   /* share of the descriptor limit that may be kept in a queue */
+#define IDLE_S       3    /* silence before the first keep-alive probe */
+#define AGAIN_S      2    /* between probes */
+#define SILENT_MS    8500 /* the probe due at 9 s then finds the host silent for too long */
+#define FOUND_NS     UINT64_C(16000000000) /* most time until a silent host is found: all of these */
+#define SET_UP_NS    UINT64_C(10000000000) /* most time for set-up, and a quarter of the timeout */
+#define TURN_NS      UINT64_C(20000000)
+#define NOTIFY_NS    UINT64_C(100000000) /* for notifying other hosts of a suspect */
+#define EVENTS       32
+#define NEIGHBOURS   64 /* more than 2 log2(hosts) */
+#define OMITTED      8
 
 /* What ranks exchange first. */
 struct detector_peer_info {
@@ -494,5 +493,5 @@ void twill_hosts_poll(struct twill_detector *detector)
 
 uint64_t twill_host_bound_ns(void)
 {
-    return HOST_BOUND_NS;
+    return FOUND_NS;
 }
