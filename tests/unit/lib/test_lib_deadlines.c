@@ -13,7 +13,7 @@
 
 #define SHORT 0.3
 
-struct late {
+struct waiting_rank {
     twill_context *context;
     twill_comm *comm;
     twill_bootstrap *bootstrap;
@@ -21,21 +21,22 @@ struct late {
     float x[4];
 };
 
-static bool connect_late(struct late *l, int rank, twill_bootstrap *bootstrap, const char *nodes)
+static bool connect_late(struct waiting_rank *l, int rank, twill_bootstrap *bootstrap,
+                         const char *nodes)
 {
     const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
-    *l = (struct late){.bootstrap = bootstrap, .rank = rank};
+    *l = (struct waiting_rank){.bootstrap = bootstrap, .rank = rank};
     return twill_test_connect(&l->context, &l->comm, bootstrap, nodes, NULL, settings);
 }
 
-static void leave_late(struct late *l)
+static void leave_late(struct waiting_rank *l)
 {
     (void)twill_test_barrier(l->bootstrap);
     twill_comm_leave(l->comm);
     twill_context_destroy(l->context);
 }
 
-static twill_status start_sum(struct late *l, twill_request **request)
+static twill_status start_sum(struct waiting_rank *l, twill_request **request)
 {
     return twill_allreduce_start(l->comm, l->x, l->x, 4, TWILL_F32, TWILL_SUM, request);
 }
@@ -54,7 +55,7 @@ static bool is_near(double x, double y)
 
 static void of_comm(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct late l;
+    struct waiting_rank l;
     twill_comm *copy = NULL;
     twill_bounds bounds;
     (void)size;
@@ -81,7 +82,7 @@ static void of_comm(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void inherited(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct late l;
+    struct waiting_rank l;
     twill_comm *copy = NULL;
     (void)size;
     TWILL_CHECK(connect_late(&l, rank, bootstrap, user));
@@ -97,7 +98,7 @@ static void inherited(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void of_request(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct late l;
+    struct waiting_rank l;
     twill_request *requests[2] = {NULL, NULL};
     int done = 0;
     const char *how = user;
@@ -129,7 +130,7 @@ static void of_request(int rank, int size, twill_bootstrap *bootstrap, void *use
 static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const double bad[] = {-1, 1e-9, 1e9, INFINITY, NAN};
-    struct late l;
+    struct waiting_rank l;
     twill_request *request = NULL;
     twill_bounds bounds;
     (void)size;
