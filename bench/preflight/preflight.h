@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #define PREFLIGHT_TEXT      512  /* bytes of a text that a host reports */
 #define PREFLIGHT_CPUS      1024 /* CPUs of a host that are distinguished */
@@ -162,6 +163,7 @@ struct preflight_request {
     bool json;
     const char *json_file; /* where JSON goes besides the page, or NULL: instead of it */
     double timeout;        /* seconds, for a host to answer */
+    struct rlimit files;   /* limit of open files of the twillruns; the front has its most */
     char **common;         /* options of twillrun, NULL-terminated */
 };
 /* Collect what there is to know of the hosts. False: it could not be done at all. */

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #define FACTS_NS                                                                                   \
-    (15 * PREFLIGHT_SECOND_NS) /* for facts, after twillrun's own limit for an answer */
+    (10 * PREFLIGHT_SECOND_NS) /* for facts, after twillrun's own limit for an answer */
 #define REPLY_NS     (10 * PREFLIGHT_SECOND_NS) /* for a reply; name servers may be slow */
+#define CLOCK_NS     (3 * PREFLIGHT_SECOND_NS)
 #define CLOCK_ROUNDS 5
 
 /* A preflight as it runs. A local variable of preflight_collect(). */
@@ -151,10 +152,18 @@ static void take_reply(void *user, int index, int rank, struct json_object *obje
     front->program[index].owed--;
 }
 
+/* Wait for replies. A host that owes one in the end is not asked again. */
 static void await_replies(struct preflight_front *front, uint64_t time_ns)
 {
     preflight_programs_wait(front->program, front->all->hosts, twill_now() + time_ns, take_reply,
                             front);
+    for (int i = 0; i < front->all->hosts; i++) {
+        struct preflight_host *host = &front->all->host[i];
+        if (front->program[i].owed > 0 && host->answered)
+            snprintf(host->error, sizeof(host->error), "it stopped answering during the check");
+        host->answered = host->answered && front->program[i].owed == 0;
+        front->program[i].owed = 0;
+    }
 }
 
 /* --- questions ------------------------------------------------------------------------------- */
@@ -174,7 +183,8 @@ static bool start_agents(struct preflight_front *front)
         if (front->request->program)
             preflight_words_add(&words, "%s", front->request->program);
         bool good = !words.failed &&
-                    preflight_program_start(&front->program[i], (const char *const *)words.word);
+                    preflight_program_start(&front->program[i], (const char *const *)words.word,
+                                            &front->request->files);
         front->program[i].owed = front->all->host[i].ranks + 1;
         preflight_words_free(&words);
         if (!good) {
@@ -209,7 +219,7 @@ static void ask_clocks(struct preflight_front *front)
             front->sent_real_ns[i] = real_now();
             preflight_program_tell(&front->program[i], "clock\n");
         }
-        await_replies(front, REPLY_NS / CLOCK_ROUNDS);
+        await_replies(front, CLOCK_NS);
     }
 }
 
@@ -266,8 +276,6 @@ static void ask_agents(struct preflight_front *front)
     const struct preflight *all = front->all;
     int first = 0;
     await_replies(front, (uint64_t)(front->request->timeout * 1e9) + FACTS_NS);
-    for (int i = 0; i < all->hosts; i++)
-        front->program[i].owed = 0;
     ask_clocks(front);
     while (first < all->hosts && !all->host[first].answered)
         first++;
@@ -279,16 +287,28 @@ static void ask_agents(struct preflight_front *front)
     ask_to_connect(front);
 }
 
-/* Say why hosts have not answered. */
+/* Note which hosts are still silent, before their twillruns are ended. */
+static void note_silence(struct preflight_front *front)
+{
+    for (int i = 0; i < front->all->hosts; i++) {
+        struct preflight_host *host = &front->all->host[i];
+        if (!host->answered && host->error[0] == '\0' && !front->program[i].over)
+            snprintf(host->error, sizeof(host->error),
+                     "twillrun started the check's agent there, but that said nothing within %g s",
+                     (double)FACTS_NS / 1e9);
+    }
+}
+
+/* Say why the twillruns of other hosts have ended. */
 static void explain_silence(struct preflight_front *front)
 {
     for (int i = 0; i < front->all->hosts; i++) {
         struct preflight_host *host = &front->all->host[i];
-        if (host->answered)
+        if (host->answered || host->error[0] != '\0')
             continue;
         preflight_program_said(&front->program[i], host->name, host->error, sizeof(host->error));
         if (host->error[0] == '\0')
-            snprintf(host->error, sizeof(host->error), "no answer in time");
+            snprintf(host->error, sizeof(host->error), "its twillrun ended without a message");
     }
 }
 
@@ -305,6 +325,8 @@ bool preflight_collect(struct preflight *all, const struct preflight_request *re
     good = good && start_agents(&front);
     if (good)
         ask_agents(&front);
+    if (good)
+        note_silence(&front);
     if (front.program)
         preflight_programs_end(front.program, all->hosts, PREFLIGHT_SECOND_NS);
     if (good)

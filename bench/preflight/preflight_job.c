@@ -104,7 +104,8 @@ static bool start_job(struct job_reader *reader, const struct preflight_request 
     preflight_words_add(&words, "--ranks");
     (void)setenv("TWILL_TIMEOUT", JOB_TIMEOUT, 0); /* twillrun sends it to the hosts */
     bool good =
-        !words.failed && preflight_program_start(&reader->program, (const char *const *)words.word);
+        !words.failed &&
+        preflight_program_start(&reader->program, (const char *const *)words.word, &request->files);
     preflight_words_free(&words);
     return good;
 }

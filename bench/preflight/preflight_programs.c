@@ -20,9 +20,11 @@ static void close_pair(const int pair[2])
             close(pair[i]);
 }
 
-static _Noreturn void become(const char *const *word, const int files[3], pid_t parent)
+static _Noreturn void become(const char *const *word, const int files[3], pid_t parent,
+                             const struct rlimit *limit)
 {
-    bool good = prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == parent;
+    bool good = setrlimit(RLIMIT_NOFILE, limit) == 0 && prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
+                getppid() == parent;
     for (int i = 0; i < 3; i++)
         good = good && dup2(files[i], i) >= 0;
     if (good)
@@ -31,7 +33,8 @@ static _Noreturn void become(const char *const *word, const int files[3], pid_t 
     _exit(127);
 }
 
-bool preflight_program_start(struct preflight_program *program, const char *const *word)
+bool preflight_program_start(struct preflight_program *program, const char *const *word,
+                             const struct rlimit *files)
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
     pid_t parent = getpid();
@@ -42,7 +45,7 @@ bool preflight_program_start(struct preflight_program *program, const char *cons
     else
         program->pid = -1;
     if (program->pid == 0)
-        become(word, (const int[3]){in[0], out[1], err[1]}, parent);
+        become(word, (const int[3]){in[0], out[1], err[1]}, parent, files);
     if (program->pid < 0) {
         int why = errno;
         close_pair(in);

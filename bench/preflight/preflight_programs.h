@@ -22,8 +22,10 @@ struct preflight_program {
 /* Handle a line's object from program `index`; rank is that of its job. Counts it in owed. */
 typedef void (*preflight_line_fn)(void *user, int index, int rank, struct json_object *object);
 
-/* Start a program. word: its arguments, NULL-terminated. False: errno. */
-bool preflight_program_start(struct preflight_program *program, const char *const *word);
+/* Start a program with a limit of open files. word: its arguments, NULL-terminated. False: errno.
+ */
+bool preflight_program_start(struct preflight_program *program, const char *const *word,
+                             const struct rlimit *files);
 /* Write a command to its standard input. */
 void preflight_program_tell(struct preflight_program *program, const char *command);
 /* Read the output of n programs until none owes a reply, or its output ended, or until_ns. */

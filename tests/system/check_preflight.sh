@@ -25,17 +25,24 @@ checked()
     hosts_job "$checked_hosts" --check --json="$scratch/json" "$@" </dev/null || checked_got=$?
     [ "$checked_got" -eq "$checked_status" ] || fail "status $checked_got, not $checked_status: $checked_hosts $*"
 }
-# named problem|warning CHECK HOSTS TEXT: a finding on the page, and in JSON with the same hosts (h0,h1).
+# named problem|warning CHECK HOSTS TEXT: a finding on the page; in_json looks for all of them, with the same hosts (h0,h1).
 named()
 {
     grep -qE "^ *[0-9]+\. $(echo "$3" | sed 's/,/, /g'): .*$4.*\($2\)\$" "$scratch/out" || fail "'$3: $4' ($2) is not on the page"
-    python3 - "$scratch/json" "$@" <<'END' || fail "$1 $2 of $3 is not in JSON"
+    echo "$1 $2 $3" >>"$scratch/named"
+}
+in_json()
+{
+    python3 - "$scratch/json" "$scratch/named" >"$scratch/json.log" <<'END' || fail "not in JSON"
 import json, sys
-path, kind, check, hosts, text = sys.argv[1:]
-page = json.load(open(path))
-found = [one for one in page[kind + "s"] if one["check"] == check and one["hosts"] == hosts.split(",") and one["advice"]]
-sys.exit(not found or page["checks"][check]["state"] not in ("problem", kind))
+page = json.load(open(sys.argv[1]))
+for line in open(sys.argv[2]):
+    kind, check, hosts = line.split()
+    found = [one for one in page[kind + "s"] if one["check"] == check and one["hosts"] == hosts.split(",") and one["advice"]]
+    if not found or page["checks"][check]["state"] not in ("problem", kind):
+        sys.exit("not in JSON: " + line)
 END
+    rm "$scratch/named"
 }
 first_line()
 {
@@ -80,8 +87,27 @@ named problem nofile h2 "only 96 files may be open in a rank; a job of 4 ranks n
 named warning memlock h2 "only 64 KiB of memory may be locked"
 named warning shm h3 "/dev/shm has 1.0 MiB"
 named problem program h3 "the program $scratch/program cannot be run: Permission denied"
+in_json
 host_run 1 umount "$library"
 host_run 3 umount /dev/shm
+
+# --- a host that says nothing more after its first answer, and one that does not answer at all
+cp "$build/libexec/twill/twill-check" "$scratch/real"
+# shellcheck disable=SC2016 # that shell's
+printf '#!/bin/sh\n"%s" "$@" | { head -n 2; exec sleep 600; }\n' "$scratch/real" >"$scratch/silent"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\n[ "$1" != h1 ] || exec sleep 600\nexec "%s" "$@"\n' "$hosts_agent" >"$scratch/agent"
+chmod +x "$scratch/silent"
+host_run 2 mount --bind "$scratch/silent" "$build/libexec/twill/twill-check"
+hosts_agent=$scratch/agent
+checked 1 h0,h1,h2 --timeout 1
+hosts_agent=$usual
+host_run 2 umount "$build/libexec/twill/twill-check"
+first_line "2 problems"
+named problem answer h1 "no answer from a twillrun there within 1 s"
+named problem answer h2 "it stopped answering during the check"
+in_json
+grep -q "^Test job of 1 rank" "$scratch/out" || fail "no test job of h0"
 
 # --- networks: a firewall that drops calls in one direction, one that refuses, a missing route, large packets that are lost,
 # a small MTU, and a host that does not answer
@@ -113,6 +139,7 @@ named problem connect h2 "no way to h3 \(10.88.0.4\): No route to host"
 named problem connect h3 "no answer from h2 \(10.88.0.3\)"
 named problem data h0 "h3 \(10.88.0.4\) takes connections, but 64 KiB do not arrive"
 named warning mtu h2 "eth0 has an MTU of 1400, where other hosts have 1500"
+in_json
 grep -q "^Test job of 2 ranks" "$scratch/out" || fail "no test job of h0 and h2, which reach each other"
 
 # --- a slow way between two hosts: the outlier among six pairs
