@@ -20,6 +20,7 @@
 
 #define HANG_NS     UINT64_C(120000000000) /* from the fault: longer than any deadline of a trial */
 #define NO_FAULT_NS UINT64_C(400000000)    /* of work after a fault that kills no rank */
+#define SLOW        1.5 /* seconds until survivors of a death go on that are worth a line */
 #define FLAPS       5u
 
 struct result {
@@ -60,6 +61,16 @@ static void set_number(const char *name, long long number)
     setenv(name, text, 1);
 }
 
+/* A process that joins knows the job by its handle and key alone. */
+static void set_joiner(int listener)
+{
+    static const char *const names[] = {"RANK",        "WORLD_SIZE",   "MASTER_ADDR",
+                                        "MASTER_PORT", "TWILL_LAYOUT", "TWILL_LISTEN_FD"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unsetenv(names[i]);
+    close(listener);
+}
+
 /* Between hosts each rank finds its node and network by itself. */
 static void set_host(const struct campaign_trial *trial, int rank)
 {
@@ -93,6 +104,8 @@ static void set_environment(const struct campaign_trial *trial, int rank, int po
         close(listener);
     if (trial->hosts > 0)
         set_host(trial, rank);
+    if (rank >= trial->ranks)
+        set_joiner(listener);
 }
 
 static int listen_on_any_port(int *port)
@@ -114,7 +127,7 @@ static void start(struct campaign_job *job, struct processes *processes)
     int port, listener = listen_on_any_port(&port);
     fflush(NULL);
     campaign_expect_fault(job->trial.fault);
-    for (int r = 0; r < job->trial.ranks; r++) {
+    for (int r = 0; r < campaign_processes(&job->trial); r++) {
         processes->pid[r] = fork();
         if (processes->pid[r] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -133,7 +146,7 @@ static void start(struct campaign_job *job, struct processes *processes)
 static int reap(const struct campaign_job *job, struct processes *processes)
 {
     int running = 0;
-    for (int r = 0; r < job->trial.ranks; r++) {
+    for (int r = 0; r < campaign_processes(&job->trial); r++) {
         if (processes->pid[r] != 0 &&
             waitpid(processes->pid[r], &processes->status[r], WNOHANG) == processes->pid[r])
             processes->pid[r] = 0;
@@ -232,7 +245,7 @@ static bool finish(struct campaign_job *job, struct processes *p)
 
 static void describe_hang(const struct campaign_job *job, struct processes *p)
 {
-    for (int r = 0; r < job->trial.ranks; r++) {
+    for (int r = 0; r < campaign_processes(&job->trial); r++) {
         const struct campaign_rank *shown = &job->rank[r];
         fprintf(stderr, "  rank %d (pid %d): state %d, %lu steps, first \"%s\", last \"%s\"\n", r,
                 (int)p->pid[r], (int)atomic_load(&shown->state), atomic_load(&shown->steps),
@@ -286,6 +299,9 @@ static void run_trial(struct campaign_job *job, struct result *result)
         campaign_link(campaign_host_of(trial, trial->victim), true);
     result->failed = !fine;
     result->has_times = fine && campaign_times(job, &result->verdict, &result->sum);
+    if (result->has_times && campaign_is_death(trial->fault) && result->sum > SLOW)
+        fprintf(stderr, "trial %d: slow, %.1f s: \"%s\"\n", trial->number, result->sum,
+                job->rank[trial->victim == 0].first);
     result->trial = *trial;
     result->done = true;
     if (!fine) {

@@ -4,7 +4,7 @@
 #ifndef CAMPAIGN_H
 #define CAMPAIGN_H
 
-#include <twill.h>
+#include <twill_recover.h>
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -23,6 +23,7 @@
     X(GROUPED, "groups")                                                                           \
     X(SPLIT, "split")                                                                              \
     X(AGREE, "agree")                                                                              \
+    X(GROW, "grow") /* a new process joins */                                                      \
     X(START, "start")                                                                              \
     X(SHRINK, "shrink") /* a second rank dies while the others shrink */                           \
     X(FINALIZE, "finalize")
@@ -89,6 +90,8 @@ struct campaign_rank {
 struct campaign_job {
     struct campaign_trial trial;
     atomic_bool stop; /* ranks end regularly */
+    atomic_bool has_handle;
+    char handle[TWILL_HANDLE_BYTES]; /* by which a new process joins, the one after the ranks */
     _Atomic uint64_t fault_ns;
     struct campaign_rank rank[CAMPAIGN_RANKS];
 };
@@ -110,6 +113,8 @@ extern const char *const campaign_fault_names[FAULT_COUNT];
 void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number, int hosts);
 bool campaign_is_death(enum campaign_fault fault);
 bool campaign_is_cut(enum campaign_fault fault);
+/* Return the number of processes: the ranks, and one that is to join. */
+int campaign_processes(const struct campaign_trial *trial);
 int campaign_host_of(const struct campaign_trial *trial, int rank);
 /* Return whether a rank must go on after the fault. After a cut that is the larger part of the
  * ranks, or the half with rank 0. */
@@ -126,6 +131,8 @@ void campaign_link(int host, bool up);
 /* campaign_work.c: one step of a trial's work on a communicator. */
 struct campaign_buffers;
 struct campaign_buffers *campaign_buffers_open(twill_context *context);
+/* The communicator has grown, into a new context. */
+void campaign_buffers_move(struct campaign_buffers *buffers, twill_context *context);
 /* Free what belongs to a communicator, which may be broken; the next step may use another one. */
 void campaign_buffers_release(struct campaign_buffers *buffers);
 void campaign_buffers_close(struct campaign_buffers *buffers);

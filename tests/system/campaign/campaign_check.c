@@ -51,6 +51,16 @@ static bool names_failed(const struct campaign_job *job, int rank)
            (trial->work == WORK_SPLIT && strstr(first, "has revoked") != NULL);
 }
 
+/* Return the size that the communicator has had at the end, if it is one of those of a job that has
+ * lost a rank before or after it has grown; else 0. */
+static int final_size_of(const struct campaign_job *job)
+{
+    const struct campaign_trial *trial = &job->trial;
+    bool is_old = trial->victim < trial->ranks;
+    int size = job->rank[trial->victim == 0].final_size, without = trial->ranks - is_old;
+    return size == without || (is_old && size == without + 1) ? size : 0;
+}
+
 /* A survivor of a death, or of a rank that is stopped, has gone on with all other survivors. */
 static bool check_survivor(const struct campaign_job *job, int rank, char *text, size_t bytes)
 {
@@ -59,12 +69,14 @@ static bool check_survivor(const struct campaign_job *job, int rank, char *text,
     int expected = 0;
     for (int r = 0; r < trial->ranks; r++)
         expected += campaign_goes_on(trial, r);
+    if (rank >= trial->ranks && (shown->final_size == 0 || shown->verdict_ns == 0))
+        return true; /* it has not come to join, or only after the fault */
     if (shown->verdict_ns == 0) {
         if (trial->work == WORK_FINALIZE) /* it may have ended before */
             return true;
         return fails(text, bytes, rank, "has not noticed", "");
     }
-    if (!names_failed(job, rank))
+    if (trial->victim < trial->ranks && !names_failed(job, rank))
         return fails(text, bytes, rank, "does not name the rank", shown->first);
     if (trial->work == WORK_START && shown->final_size == 0 && shown->end != TWILL_OK)
         return true; /* there was no communicator yet on some rank */
@@ -72,13 +84,16 @@ static bool check_survivor(const struct campaign_job *job, int rank, char *text,
         return true;
     if (trial->work == WORK_FINALIZE && shown->end == TWILL_OK && shown->final_size > 0)
         return true;
-    if (shown->final_size != expected) {
+    if (trial->work == WORK_GROW) /* before or after it has grown */
+        expected = final_size_of(job);
+    if (shown->final_size != expected || expected == 0) {
         char what[64];
         snprintf(what, sizeof(what), "ends with %d of %d ranks, status %d", shown->final_size,
                  expected, shown->end);
         return fails(text, bytes, rank, what, shown->end != TWILL_OK ? shown->last : shown->first);
     }
-    if (trial->second < 0 && !campaign_goes_on(trial, trial->victim) && !shown->found_victim)
+    if (trial->second < 0 && trial->victim < trial->ranks &&
+        !campaign_goes_on(trial, trial->victim) && !shown->found_victim)
         return fails(text, bytes, rank, "does not list the failed rank", shown->first);
     return true;
 }
@@ -104,7 +119,8 @@ static bool check_rank(const struct campaign_job *job, int rank, int status, cha
         return fails(text, bytes, rank, what, shown->first);
     }
     if (trial->fault == FAULT_STOP_SHORT || trial->fault == FAULT_LINK_FLAPS) {
-        if (shown->verdict_ns != 0 || shown->final_size != trial->ranks)
+        int expected = job->has_handle ? campaign_processes(trial) : trial->ranks;
+        if (shown->verdict_ns != 0 || (rank < trial->ranks && shown->final_size != expected))
             return fails(text, bytes, rank, "has failed without a reason", shown->first);
         return true;
     }
@@ -119,7 +135,7 @@ static bool check_rank(const struct campaign_job *job, int rank, int status, cha
 
 bool campaign_check(const struct campaign_job *job, const int *status, char *text, size_t bytes)
 {
-    for (int r = 0; r < job->trial.ranks; r++)
+    for (int r = 0; r < campaign_processes(&job->trial); r++)
         if (!check_rank(job, r, status[r], text, bytes))
             return false;
     return true;
@@ -131,7 +147,8 @@ bool campaign_times(const struct campaign_job *job, double *verdict, double *sum
     const struct campaign_trial *trial = &job->trial;
     if ((!campaign_is_death(trial->fault) && !campaign_is_cut(trial->fault) &&
          trial->fault != FAULT_STOP_EVER) ||
-        trial->work == WORK_START || trial->work == WORK_FINALIZE || trial->second >= 0)
+        trial->victim >= trial->ranks || trial->work == WORK_START ||
+        trial->work == WORK_FINALIZE || trial->second >= 0)
         return false;
     for (int r = 0; r < trial->ranks; r++) {
         const struct campaign_rank *shown = &job->rank[r];

@@ -27,7 +27,12 @@ bool campaign_is_cut(enum campaign_fault fault)
 
 int campaign_host_of(const struct campaign_trial *trial, int rank)
 {
-    return rank * trial->hosts / trial->ranks;
+    return rank < trial->ranks ? rank * trial->hosts / trial->ranks : 0;
+}
+
+int campaign_processes(const struct campaign_trial *trial)
+{
+    return trial->ranks + (trial->work == WORK_GROW);
 }
 
 bool campaign_goes_on(const struct campaign_trial *trial, int rank)
@@ -104,7 +109,7 @@ void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number, int 
     trial->hosts = hosts < trial->ranks ? hosts : trial->ranks;
     choose_layout(trial, &state);
     trial->fault = choose_fault(&state, trial->work, hosts);
-    trial->victim = (int)below(&state, (unsigned)trial->ranks);
+    trial->victim = (int)below(&state, (unsigned)campaign_processes(trial));
     trial->second = -1;
     if (trial->work == WORK_SHRINK)
         trial->second =
@@ -116,7 +121,8 @@ void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number, int 
     trial->timeout = 4;
     if (trial->fault == FAULT_STOP_EVER || trial->work == WORK_START)
         trial->timeout = 2;
-    else if (campaign_is_death(trial->fault) && trial->work != WORK_FINALIZE)
+    else if (campaign_is_death(trial->fault) && trial->work != WORK_FINALIZE &&
+             trial->work != WORK_GROW)
         trial->timeout = 20; /* deaths are found without it */
     else if (trial->fault == FAULT_STOP_SHORT || trial->fault == FAULT_LINK_FLAPS ||
              campaign_is_cut(trial->fault))

@@ -23,6 +23,7 @@ struct campaign_worker {
     twill_comm *comm;
     struct campaign_buffers *buffers;
     uint64_t step;
+    bool grown; /* or it has failed to */
 };
 
 /* Shut down all connections of this process, as a reset by the network does. */
@@ -96,17 +97,35 @@ static void keep_text(char *kept, const char *text)
         snprintf(kept, CAMPAIGN_TEXT, "%s", text);
 }
 
-/* All ranks know of the last step that any has done, and whether to end. */
+/* All ranks know of the last step that any has done, whether the job has grown, and whether to
+ * end. */
 static twill_status synchronise(struct campaign_worker *w, bool *stop)
 {
-    int64_t shown[2] = {(int64_t)w->step, 0}, all[2];
+    int64_t shown[3] = {(int64_t)w->step, 0, w->grown}, all[3];
     /* The lowest rank decides when to end, so that all do. */
     shown[1] = twill_comm_rank(w->comm) == 0 && atomic_load(&w->job->stop);
-    twill_status status = twill_allreduce(w->comm, shown, all, 2, TWILL_I64, TWILL_MAX);
+    twill_status status = twill_allreduce(w->comm, shown, all, 3, TWILL_I64, TWILL_MAX);
     if (status != TWILL_OK)
         return status;
     w->step = (uint64_t)all[0];
     *stop = all[1] != 0;
+    w->grown = all[2] != 0;
+    return TWILL_OK;
+}
+
+/* Take in the process that waits. All ranks get the larger communicator, or none does. */
+static twill_status grow(struct campaign_worker *w)
+{
+    twill_comm *larger;
+    w->grown = true;
+    if (twill_comm_rank(w->comm) == 0 && twill_comm_handle(w->comm, 1, w->job->handle) == TWILL_OK)
+        atomic_store(&w->job->has_handle, true);
+    twill_status status = twill_comm_grow(&larger, w->comm);
+    if (status != TWILL_OK)
+        return status;
+    twill_comm_leave(w->comm);
+    w->comm = larger;
+    campaign_buffers_move(w->buffers, twill_comm_context(larger));
     return TWILL_OK;
 }
 
@@ -161,7 +180,9 @@ static bool work(struct campaign_worker *w)
 {
     for (bool stop = false; !stop;) {
         twill_status status = synchronise(w, &stop);
-        if (status == TWILL_OK && !stop)
+        if (status == TWILL_OK && !stop && w->job->trial.work == WORK_GROW && !w->grown)
+            status = grow(w);
+        else if (status == TWILL_OK && !stop)
             status = campaign_step(w->buffers, w->comm, &w->job->trial, w->step, &w->shown->wrong);
         if (w->job->trial.work == WORK_AGREE)
             status = agree(w, status);
@@ -182,11 +203,24 @@ static bool work(struct campaign_worker *w)
     return true;
 }
 
+static void join(struct campaign_worker *w)
+{
+    while (!atomic_load(&w->job->has_handle) && !atomic_load(&w->job->stop))
+        usleep(500);
+    w->grown = true;
+    if (atomic_load(&w->job->has_handle))
+        w->shown->end = twill_comm_join(&w->comm, w->job->handle, NULL, w->shown->first,
+                                        sizeof(w->shown->first));
+}
+
 _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
 {
     struct campaign_worker w = {.job = job, .shown = &job->rank[rank], .step = FIRST_STEP};
     int before = count_descriptors();
-    w.shown->end = twill_init_with(&w.comm, NULL, NULL, w.shown->first, sizeof(w.shown->first));
+    if (rank < job->trial.ranks)
+        w.shown->end = twill_init_with(&w.comm, NULL, NULL, w.shown->first, sizeof(w.shown->first));
+    else
+        join(&w);
     if (w.shown->end != TWILL_OK)
         atomic_store(&w.shown->verdict_ns, campaign_now());
     twill_context *context = twill_comm_context(w.comm);

@@ -75,6 +75,11 @@ struct campaign_buffers *campaign_buffers_open(twill_context *context)
     return buffers;
 }
 
+void campaign_buffers_move(struct campaign_buffers *buffers, twill_context *context)
+{
+    buffers->context = context;
+}
+
 void campaign_buffers_release(struct campaign_buffers *buffers)
 {
     for (int i = 0; i < CALLS; i++)
