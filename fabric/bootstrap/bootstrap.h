@@ -73,9 +73,9 @@ struct twill_oob {
  * a rank of the larger job, or as a new process, which is given a rank. */
 struct twill_join {
     const char *handle;
-    int rank;     /* TWILL_JOIN_ANY: a new process */
-    int listener; /* rank 0: a socket that listens at the handle's port, closed in any case; else -1
-                   */
+    int rank;      /* TWILL_JOIN_ANY: a new process */
+    int *listener; /* rank 0: a socket that listens at the handle's port; set to -1 when it is taken
+                    * over, and then closed in any case. Else NULL. */
     const char *nodes;   /* rank 0: TWILL_LAYOUT=nodes of the larger job; NULL: not declared */
     uint64_t timeout_ns; /* in place of TWILL_TIMEOUT if that is longer; 0: none */
     bool (*has_ended)(void *user, uint32_t rank); /* see struct twill_job */

@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define HANDLE_FORMAT "twill-join-1,"
 #define CHECK_BYTES   4
@@ -82,14 +81,14 @@ static twill_status handle_open(struct twill_oob **oob, const struct twill_boots
     const struct twill_join *join = params->join;
     struct twill_join_handle handle;
     char origin[2 * TWILL_NONCE_BYTES + 1];
-    twill_status status = twill_join_handle_read(&handle, join->handle, error);
-    if (status != TWILL_OK && join->listener >= 0)
-        close(join->listener);
-    TWILL_TRY(error, status);
+    TWILL_TRY(error, twill_join_handle_read(&handle, join->handle, error));
+    int listener = join->listener != NULL ? *join->listener : -1;
+    if (join->listener != NULL)
+        *join->listener = -1;
     struct twill_job job = {.rank = join->rank,
                             .size = (int)handle.size,
                             .port = handle.port,
-                            .listener = join->listener,
+                            .listener = listener,
                             .source = "handle",
                             .epoch = handle.epoch,
                             .guests = handle.guests,

@@ -170,7 +170,6 @@ static twill_status make_larger(struct growing *g)
     char handle[TWILL_JOIN_HANDLE_TEXT], nodes[LAYOUT];
     struct twill_join join = {.handle = handle,
                               .rank = (int)comm->rank,
-                              .listener = -1,
                               .nodes = nodes,
                               .timeout_ns = g->limits != NULL ? g->limits->timeout_ns : 0,
                               .has_ended = has_ended,
@@ -179,8 +178,7 @@ static twill_status make_larger(struct growing *g)
     TWILL_TRY(&g->error, extend_layout(g, nodes));
     if (comm->rank == 0) {
         memcpy(handle, growth->handle, sizeof(handle));
-        join.listener = growth->listener;
-        growth->listener = -1; /* the bootstrap closes it */
+        join.listener = &growth->listener;
     } else {
         const char *address = twill_detector_address(comm->context->health.detector, comm->job[0]);
         describe_growth(comm, address, g->port, g->joining, handle);
@@ -188,6 +186,8 @@ static twill_status make_larger(struct growing *g)
     twill_status status = twill_context_create_by(&g->context, &source);
     if (status != TWILL_OK && g->context != NULL)
         g->error = g->context->error;
+    else if (status != TWILL_OK)
+        (void)TWILL_FAIL(&g->error, status, "no memory for a context");
     TWILL_TRY(&g->error, status);
     TWILL_TRY(&g->error, twill_context_inherit(g->context, comm->context, &g->error));
     return twill_comm_open(&g->made, g->context, NULL, g->context->job.oob, NULL, 0, &g->error);
@@ -227,12 +227,14 @@ static twill_status grow_by(struct growing *g)
     struct twill_error own = g->error;
     if (status != TWILL_OK)
         drop_larger(g); /* else others may wait for this rank there */
+    twill_error_clear(&g->error);
     twill_status whole = agree_whole(g, g->made != NULL, &agreed);
     if (whole == TWILL_OK && agreed == 0)
         whole = TWILL_FAIL(&g->error, TWILL_ERR_SYSTEM, "another rank could not do it");
-    if (status != TWILL_OK)
+    if (status != TWILL_OK && whole != TWILL_ERR_PEER) /* a failed rank is the cause */
         g->error = own;
-    status = status != TWILL_OK ? status : whole;
+    else
+        status = whole;
     /* From here on all old ranks have it or none. A new process that has died is found later. */
     if (g->made != NULL) {
         own = g->error;
@@ -263,7 +265,7 @@ twill_status twill_grow_into(struct twill_comm **made, struct twill_context **co
                              const char *handle, const char *const *settings)
 {
     const struct twill_join join = {
-        .handle = handle, .rank = TWILL_JOIN_ANY, .listener = -1, .has_ended = is_not_known};
+        .handle = handle, .rank = TWILL_JOIN_ANY, .has_ended = is_not_known};
     const struct twill_context_source source = {.join = &join, .settings = settings};
     TWILL_TRY(NULL, twill_context_create_by(context, &source));
     struct twill_error *error = &(*context)->error;
