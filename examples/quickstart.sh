@@ -18,7 +18,18 @@ sh .ci/install.sh build
 
 heading "Build: library, tools and examples"
 cmake --preset release -DTWILL_BUILD_TESTS=OFF -DTWILL_WERROR=OFF
-cmake --build --preset release
+build()
+{
+    cmake --build --preset release || touch "$failed"
+}
+if [ -t 2 ]; then # a line with the time that is left
+    failed=build/failed
+    rm -f "$failed"
+    build | awk -f examples/build_progress.awk
+    [ ! -e "$failed" ]
+else
+    cmake --build --preset release
+fi
 
 heading "Train a tumour-or-normal classifier with 4 ranks on this machine"
 $bin/twillrun -n 4 $bin/train --data $data

@@ -11,18 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static void clear_progress(const struct twill_bench_run *run)
-{
-    if (run->progress && run->shown > 0)
-        fprintf(stderr, "\r\033[K");
-}
-
-static int fail_run(const struct twill_bench_run *run, twill_status status)
+static int fail_run(struct twill_bench_run *run, twill_status status)
 {
     const char *message = run->comm != NULL ? twill_comm_message(run->comm) : "";
     if (message[0] == '\0' && run->context != NULL)
         message = twill_context_message(run->context);
-    clear_progress(run);
+    twill_bench_progress_clear(&run->progress);
     fprintf(stderr, "twill-bench: %s\n", message[0] != '\0' ? message : twill_strerror(status));
     return STATUS_FAILED;
 }
@@ -121,7 +115,7 @@ static void report_row(struct twill_bench_run *run, const struct twill_bench_row
 {
     if (run->world_rank != 0)
         return;
-    clear_progress(run);
+    twill_bench_progress_clear(&run->progress);
     if (run->options.csv)
         twill_bench_csv_row(stdout, row, run_columns(run));
     else
@@ -135,7 +129,7 @@ static void report_step(struct twill_bench_run *run)
     char name[24];
     if (run->world_rank != 0)
         return;
-    clear_progress(run);
+    twill_bench_progress_clear(&run->progress);
     for (size_t key = run->list.keys; key-- > 0;) {
         snprintf(name, sizeof(name), "%zu", key);
         twill_bench_print_step_row(stdout, name, &run->step[key], false);
@@ -159,7 +153,7 @@ static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_
     quiet.options.iterations = run->options.warmups;
     quiet.options.checks = 0;
     quiet.options.each = false;
-    quiet.progress = false;
+    quiet.progress.on = false;
     if (run->list.keys > 0)
         return twill_bench_measure_step(&quiet, type, op, root);
     twill_status status = twill_bench_measure(&quiet, type, op, root, run->options.max_bytes, &row);
@@ -236,13 +230,13 @@ static twill_status run_table(struct twill_bench_run *run)
 
 static int run_cycles(struct twill_bench_run *run)
 {
-    run->started = twill_bench_now();
+    twill_bench_progress_begin(&run->progress, run->world_rank == 0);
     for (size_t cycle = 0; run->options.cycles == 0 || cycle < run->options.cycles; cycle++) {
         twill_status status = run_table(run);
         if (status != TWILL_OK)
             return fail_run(run, status);
     }
-    clear_progress(run);
+    twill_bench_progress_clear(&run->progress);
     if (run->world_rank == 0 && run->options.csv && run->failures > 0)
         fprintf(stderr, "twill-bench: %zu values are wrong\n", run->failures);
     if (run->world_rank == 0 && !run->options.csv) {
@@ -321,7 +315,6 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     run->size = twill_comm_size(run->comm);
     run->world_rank = twill_comm_rank(run->world);
     run->world_size = twill_comm_size(run->world);
-    run->progress = run->world_rank == 0 && isatty(STDERR_FILENO);
     return twill_bench_locate(run);
 }
 

@@ -7,6 +7,7 @@
 #include "bench/bench/bench_options.h"
 #include "bench/bench/bench_payload.h"
 #include "bench/common/gradient_list.h"
+#include "bench/common/progress_line.h"
 #include "bench/common/try.h"
 
 struct json_object;
@@ -39,8 +40,7 @@ struct twill_bench_run {
     double *step_seconds;               /* and their times */
     unsigned round;                     /* of checks, so that no payload is used twice */
     size_t rows_done, rows;             /* halves of rows, or steps; rows 0: unknown */
-    double started, shown;              /* seconds: start of the run, last progress line */
-    bool progress;
+    struct twill_bench_progress progress;
     size_t failures, measured; /* halves of rows with wrong values; halves in all */
     double bandwidth;          /* sum of bus bandwidths */
     struct json_object *json;  /* rank 0 with -J */

@@ -266,28 +266,43 @@ static twill_status time_both(struct twill_bench_calibration *c,
     return status;
 }
 
+/* Return whether an algorithm of a collective is measured at a size. */
+static bool is_measured(const struct twill_bench_calibration *c,
+                        const struct collective *collective, const struct plan *plan, size_t index,
+                        size_t size)
+{
+    size_t count = sizes[size] / sizeof(float) / (collective->sharded ? (size_t)c->size : 1);
+    return plan->selected[index][size] && count > 0 && (collective->call != barrier || size == 0);
+}
+
 static twill_status measure_candidate(struct twill_bench_calibration *c,
                                       struct calibration_session *s,
                                       const struct collective *collective, const struct plan *plan,
                                       size_t index)
 {
     int nodes = twill_comm_nodes(c->comm), widest = twill_comm_local_size(c->comm);
+    char what[NAME_BYTES + 64];
     twill_status status = twill_allreduce(c->comm, &widest, &widest, 1, TWILL_I32, TWILL_MAX);
     for (size_t i = 0; i < CALIBRATE_SIZES && status == TWILL_OK; i++) {
         size_t count = sizes[i] / sizeof(float) / (collective->sharded ? (size_t)c->size : 1);
         bool nothing = collective->call == barrier;
         double seconds;
-        if (!plan->selected[index][i] || count == 0 || (nothing && i > 0))
+        if (!is_measured(c, collective, plan, index, i))
             continue;
         status = time_both(c, s, collective, count, &seconds);
         if (status == TWILL_OK && c->rank == 0)
             fprintf(c->file, "measured %s %s %dx%d %zu %.0f\n", collective->name, plan->name[index],
                     nodes, widest, nothing ? (size_t)0 : sizes[i],
                     seconds > 0 ? seconds * 1e12 : 1);
+        c->done++;
+        snprintf(what, sizeof(what), "%s %s %zu", collective->name, plan->name[index], sizes[i]);
+        twill_bench_progress_show(&c->progress, c->done, c->total, what);
     }
-    if (status != TWILL_OK)
+    if (status != TWILL_OK) {
+        twill_bench_progress_clear(&c->progress);
         fprintf(stderr, "twill-bench: --calibrate: %s %s: %s\n", collective->name,
                 plan->name[index], twill_comm_message(s->comm));
+    }
     return status;
 }
 
@@ -322,9 +337,14 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
         for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
             query_plan(c, collectives[i].name, s, " fetched", &plans[i]);
         most = plans[i].count > most ? plans[i].count : most;
+        for (size_t k = 0; k < plans[i].count * CALIBRATE_SIZES; k++)
+            c->total += is_measured(c, &collectives[i], &plans[i], k / CALIBRATE_SIZES,
+                                    k % CALIBRATE_SIZES);
     }
+    twill_bench_progress_begin(&c->progress, c->rank == 0);
     for (size_t index = 0; index < most && status == TWILL_OK; index++) {
         status = measure_together(c, plans, index);
+        twill_bench_progress_clear(&c->progress);
         if (c->rank == 0 && status == TWILL_OK)
             printf("# %zu of %zu\n", index + 1, most);
     }

@@ -3,6 +3,7 @@
 #ifndef TWILL_CALIBRATE_H
 #define TWILL_CALIBRATE_H
 
+#include "bench/common/progress_line.h"
 #include "lib/twill.h"
 
 #include <stdbool.h>
@@ -20,6 +21,8 @@ struct twill_bench_calibration {
     size_t max_bytes;
     FILE *file;      /* rank 0 */
     double *samples; /* [TWILL_BENCH_SAMPLES] */
+    struct twill_bench_progress progress;
+    size_t done, total; /* measurements: an algorithm of a collective at a size */
 };
 #define TWILL_BENCH_SAMPLES 2000
 

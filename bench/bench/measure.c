@@ -179,19 +179,8 @@ static twill_status check_result(struct twill_bench_run *run,
 
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what)
 {
-    double now = twill_bench_now();
     run->rows_done++;
-    if (!run->progress || now - run->shown < 0.2)
-        return;
-    run->shown = now;
-    double elapsed = now - run->started;
-    if (run->rows == 0) {
-        fprintf(stderr, "\r\033[K%s, %.0f s", what, elapsed);
-        return;
-    }
-    double fraction = (double)run->rows_done / (double)run->rows;
-    fprintf(stderr, "\r\033[K[%-30.*s] %3.0f%%  %s, %.0f s", (int)(30 * fraction),
-            "##############################", 100 * fraction, what, elapsed);
+    twill_bench_progress_show(&run->progress, run->rows_done, run->rows, what);
 }
 
 void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,

@@ -4,6 +4,7 @@
 #ifndef TWILL_COMPARE_H
 #define TWILL_COMPARE_H
 
+#include "bench/common/progress_line.h"
 #include "bench/compare/board.h"
 #include "bench/compare/driver_link.h"
 
@@ -126,7 +127,9 @@ struct twill_compare_run {
     char sources[TWILL_COMPARE_PATH];  /* folder of peer_mpi.c */
     char work[TWILL_COMPARE_PATH];     /* compiled programs and logs */
     char boards[TWILL_COMPARE_PATH];   /* folder in memory */
-    double started, seconds;           /* seconds: start and duration of the run */
+    struct twill_bench_progress progress;
+    size_t turns_done, turns; /* of all contenders in all rounds */
+    double started, seconds;  /* seconds: start and duration of the run */
     char date[32];
     int failures; /* rows with wrong values */
 };
@@ -154,6 +157,8 @@ bool twill_compare_turn(struct twill_compare_run *run, struct twill_compare_cont
                         const struct twill_compare_order *order);
 /* End a contender, by an order if it lives. */
 void twill_compare_end(struct twill_compare_run *run, struct twill_compare_contender *contender);
+/* Count a turn, and show on a terminal how far the run is. */
+void twill_compare_progress(struct twill_compare_run *run, const char *what);
 /* Return whether a signal has asked to end the run. */
 bool twill_compare_interrupted(const struct twill_compare_run *run);
 

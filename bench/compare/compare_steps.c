@@ -123,9 +123,11 @@ static bool measure_model(struct twill_compare_run *run, const char *path,
     run->n_steps += ways;
     bool good = true;
     for (int round = 0; round < run->options.rounds; round++)
-        for (int i = 0; i < ways && good; i++)
-            good = !twill_compare_interrupted(run) &&
-                   run_turn(run, model, &results[(i + round) % ways]);
+        for (int i = 0; i < ways && good; i++) {
+            struct twill_compare_step_result *result = &results[(i + round) % ways];
+            twill_compare_progress(run, run->contenders[result->contender].name);
+            good = !twill_compare_interrupted(run) && run_turn(run, model, result);
+        }
     for (int i = 0; i < ways; i++) {
         if (results[i].samples == 0)
             continue;
@@ -144,8 +146,11 @@ bool twill_compare_measure_steps(struct twill_compare_run *run)
     run->steps =
         calloc((size_t)options->n_lists * 2 * (size_t)run->n_contenders, sizeof(*run->steps));
     good = good && run->steps != NULL;
+    run->turns = (size_t)options->n_lists * 2 * (size_t)run->n_contenders * (size_t)options->rounds;
+    twill_bench_progress_begin(&run->progress, true);
     for (int i = 0; good && i < options->n_lists; i++)
         good = measure_model(run, options->lists[i], model);
+    twill_bench_progress_clear(&run->progress);
     free(model);
     return good;
 }

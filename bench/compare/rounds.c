@@ -62,6 +62,7 @@ static void check_results(struct twill_compare_run *run, const struct twill_comp
         return;
     cell->wrong = true;
     run->failures += contender->kind != TWILL_COMPARE_PEER;
+    twill_bench_progress_clear(&run->progress);
     fprintf(stderr, "twill-compare: %s: %llu wrong values in %s of %zu bytes\n", contender->name,
             (unsigned long long)wrong, twill_compare_name(row->collective), row->bytes);
 }
@@ -152,11 +153,18 @@ static void conclude_row(const struct twill_compare_run *run, struct twill_compa
         row->line = trip < 0 ? 0 : row->cells[trip].median;
 }
 
+void twill_compare_progress(struct twill_compare_run *run, const char *what)
+{
+    twill_bench_progress_show(&run->progress, run->turns_done, run->turns, what);
+    run->turns_done++;
+}
+
 static bool measure_row(struct twill_compare_run *run, struct twill_compare_row *row)
 {
     size_t free_bytes = available(), need = row_bytes(run, row);
     double from = twill_compare_now();
     bool good = true;
+    char what[128];
     int there = 0;
     for (int i = 0; i < run->n_contenders; i++)
         there += run->contenders[i].absent[0] == '\0';
@@ -164,16 +172,19 @@ static bool measure_row(struct twill_compare_run *run, struct twill_compare_row 
      * stay, too */
     run->keep = need * (size_t)there < free_bytes / 2;
     if (need * 3 > free_bytes) {
+        twill_bench_progress_clear(&run->progress);
+        run->turns_done += (size_t)run->options.rounds * (size_t)run->n_contenders;
         fprintf(stderr, "twill-compare: %s of %zu bytes is left out: %zu MiB of memory are free\n",
                 twill_compare_name(row->collective), row->bytes, free_bytes >> 20);
         return true;
     }
-    if (isatty(2))
-        fprintf(stderr, "\r\033[K%s %zu ", twill_compare_name(row->collective), row->bytes);
     for (int round = 0; round < run->options.rounds; round++)
         for (int i = 0; i < run->n_contenders && good; i++) {
             /* another contender starts each round */
             int index = (i + round) % run->n_contenders;
+            snprintf(what, sizeof(what), "%s %zu, %s", twill_compare_name(row->collective),
+                     row->bytes, run->contenders[index].name);
+            twill_compare_progress(run, what);
             good = !twill_compare_interrupted(run) && take_turn(run, row, index, round);
         }
     conclude_row(run, row);
@@ -184,11 +195,17 @@ static bool measure_row(struct twill_compare_run *run, struct twill_compare_row 
 bool twill_compare_measure(struct twill_compare_run *run)
 {
     const struct twill_compare_options *options = &run->options;
-    size_t most = TWILL_COMPARE_COLLECTIVES * (size_t)options->n_sizes;
+    size_t most = TWILL_COMPARE_COLLECTIVES * (size_t)options->n_sizes, rows = 0;
     bool good = true;
     run->rows = calloc(most, sizeof(*run->rows));
     if (run->rows == NULL)
         return false;
+    for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++) {
+        bool sized = twill_compare_shards((enum twill_compare_collective)i, 2, 0) > 0;
+        rows += options->selected[i] ? (sized ? (size_t)options->n_sizes : 1) : 0;
+    }
+    run->turns = rows * (size_t)options->rounds * (size_t)run->n_contenders;
+    twill_bench_progress_begin(&run->progress, true);
     for (int collective = 0; collective < TWILL_COMPARE_COLLECTIVES; collective++)
         for (int size = 0; options->selected[collective] && size < options->n_sizes && good;
              size++) {
@@ -201,7 +218,6 @@ bool twill_compare_measure(struct twill_compare_run *run)
             good = measure_row(run, row);
             run->n_rows++;
         }
-    if (isatty(2))
-        fprintf(stderr, "\r\033[K");
+    twill_bench_progress_clear(&run->progress);
     return good;
 }

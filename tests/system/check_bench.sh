@@ -236,13 +236,24 @@ expect 2 "bad: more elements" "$bin/twillrun" -n 2 "$bench" allreduce --list "$s
 [ "$(grep -c 'bad: more' "$scratch/out")" -eq 1 ] || fail "more than one rank complains about a list"
 
 # Progress: on a terminal, and nowhere else.
+on_terminal() # COMMAND: run it on a terminal, which must show a line of progress
+{
+    timeout -k 10 "$patience" script -qec "$*" "$scratch/typescript" </dev/null >/dev/null || fail "on a terminal: $*"
+    grep -q '\[#* *\] *[0-9]*%  .*, [0-9]* s' "$scratch/typescript" || fail "no progress on a terminal: $*"
+}
 if command -v script >/dev/null; then
     for sizes in "-b 8 -e 64 -f 8" "--list $scratch/list"; do
-        timeout -k 10 "$patience" script -qec "$bench allreduce $sizes -n 2" "$scratch/typescript" </dev/null >/dev/null ||
-            fail "on a terminal: $sizes"
-        grep -q '\[#* *\] *[0-9]*%  .*, [0-9]* s' "$scratch/typescript" ||
-            fail "no progress on a terminal: $sizes"
+        on_terminal "$bench" allreduce "$sizes" -n 2
     done
+    on_terminal "$bench" --calibrate "$scratch/tuned" -e 8
+    [ ! -x "$bin/twill-compare" ] || on_terminal "$bin/twill-compare" --peers none --only barrier --rounds 2 --turn 1
+    TERM=dumb script -qec "$bench allreduce -b 8 -e 64 -f 8 -n 2" "$scratch/typescript" </dev/null >/dev/null
+    ! grep -q '%  ' "$scratch/typescript" || fail "progress on a terminal that cannot rewrite a line"
+    # The build of quickstart.sh: lines of ninja.
+    printf '[1/4] Building a\n[2/4] Building b\nwarning: odd\n[4/4] Linking\n' >"$scratch/ninja"
+    on_terminal "awk -f '$source/examples/build_progress.awk' '$scratch/ninja'"
+    grep -q 'warning: odd' "$scratch/typescript" || fail "a warning of the build is not shown"
+    ! grep -q 'Linking' "$scratch/typescript" || fail "lines of the build are shown"
 else
     echo "no script(1) here: progress on a terminal is not checked"
 fi

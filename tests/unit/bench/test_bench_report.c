@@ -4,6 +4,7 @@
 #include "bench/bench/bench_collective.c"
 #include "bench/bench/bench_payload.c"
 #include "bench/common/option_names.c"
+#include "bench/common/progress_line.c"
 #include "bench/common/report.c"
 
 #include <setjmp.h>
@@ -37,6 +38,32 @@ static void test_sizes(void **state)
     }
     for (size_t i = 0; i < LENGTH(bad); i++)
         assert_false(twill_bench_parse_size(bad[i], &bytes));
+}
+
+/* The bar, and the time that is left if the rest takes as long for each part. */
+static void test_progress(void **state)
+{
+    static const struct {
+        size_t done, total;
+        double elapsed;
+        const char *text;
+    } rows[] = {
+        {0, 10, 0, "[                              ]   0%  x, 0 s"},
+        {1, 10, 0.5, "[###                           ]  10%  x, 0 s"},
+        {1, 10, 2, "[###                           ]  10%  x, 2 s, 18 s left"},
+        {1, 4, 200, "[#######                       ]  25%  x, 200 s, 10 min left"},
+        {1, 100, 720, "[                              ]   1%  x, 720 s, 19.8 h left"},
+        {4, 4, 60, "[##############################] 100%  x, 60 s, 0 s left"},
+        {9, 4, 60, "[##############################] 100%  x, 60 s, 0 s left"},
+        {5, 0, 7, "x, 7 s"},
+    };
+    char text[LINE_BYTES];
+    (void)state;
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        twill_bench_progress_text(text, sizeof(text), rows[i].done, rows[i].total, "x",
+                                  rows[i].elapsed);
+        assert_string_equal(text, rows[i].text);
+    }
 }
 
 /* Names as other programs spell them. */
@@ -377,13 +404,13 @@ static void test_overlap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_steps),      cmocka_unit_test(test_bandwidth),
-        cmocka_unit_test(test_statistics), cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_row),        cmocka_unit_test(test_encode),
-        cmocka_unit_test(test_oracle),     cmocka_unit_test(test_tolerance),
-        cmocka_unit_test(test_moved),      cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_progress),  cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_bandwidth), cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_row),
+        cmocka_unit_test(test_encode),    cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_tolerance), cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_shards),    cmocka_unit_test(test_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
