@@ -25,6 +25,7 @@ static _Noreturn void become(const char *const *word, const int files[3], pid_t 
 {
     bool good = setrlimit(RLIMIT_NOFILE, limit) == 0 && prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
                 getppid() == parent;
+    (void)signal(SIGPIPE, SIG_DFL); /* exec would pass on that the front ignores it */
     for (int i = 0; i < 3; i++)
         good = good && dup2(files[i], i) >= 0;
     if (good)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,6 +116,7 @@ static int run_front(struct check_line *line)
     struct preflight all;
     int code = EXIT_COULD_NOT_RUN;
     allow_files(&line->request);
+    (void)signal(SIGPIPE, SIG_IGN); /* a twillrun may end while it is written to */
     if (!enter_sites(&all, line)) {
         fprintf(stderr, "twillrun --check: no memory for %d hosts\n", line->sites);
     } else if (preflight_collect(&all, &line->request)) {

@@ -58,7 +58,7 @@ grep -q '^5 pairs of ranks between hosts: round trip [0-9]' "$scratch/out" || fa
 grep -q '"ready":true' "$scratch/json" || fail "not ready in JSON"
 [ "$(grep -c '"result":"good"' "$scratch/json")" -eq 6 ] || fail "not all connections are in JSON"
 
-# --- hosts: another library, low limits, an unsafe key, a small /dev/shm, a program that cannot be run
+# --- hosts: another library, low limits, an unsafe key, a small /dev/shm, a program that cannot be run, a clock that is ahead
 od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$scratch/key"
 cp "$scratch/key" "$scratch/open-key"
 chmod 600 "$scratch/key"
@@ -67,6 +67,26 @@ printf '#!/bin/sh\n' >"$scratch/program"
 cp "$scratch/program" "$scratch/data"
 chmod 755 "$scratch/program"
 chmod 644 "$scratch/data"
+cp "$build/libexec/twill/twill-check" "$scratch/real"
+if [ -z "$sanitize" ]; then # their runtime must be the first library
+    cat >"$scratch/shift.c" <<'END'
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = (int)syscall(SYS_clock_gettime, clock, now);
+    now->tv_sec += clock == CLOCK_REALTIME ? 3 : 0;
+    return result;
+}
+END
+    "$(cached CMAKE_C_COMPILER)" -shared -fPIC -o "$scratch/shift.so" "$scratch/shift.c"
+    # shellcheck disable=SC2016 # that shell's
+    printf '#!/bin/sh\nLD_PRELOAD="%s" exec "%s" "$@"\n' "$scratch/shift.so" "$scratch/real" >"$scratch/shifted"
+    chmod +x "$scratch/shifted"
+    host_run 3 mount --bind "$scratch/shifted" "$build/libexec/twill/twill-check"
+fi
 library=$(readlink -f "$build/lib/libtwill.so")
 cp "$library" "$scratch/other.so"
 echo >>"$scratch/other.so"
@@ -87,25 +107,30 @@ named problem nofile h2 "only 96 files may be open in a rank; a job of 4 ranks n
 named warning memlock h2 "only 64 KiB of memory may be locked"
 named warning shm h3 "/dev/shm has 1.0 MiB"
 named problem program h3 "the program $scratch/program cannot be run: Permission denied"
+[ -n "$sanitize" ] || named warning clock h3 "the clock is 3[.0-9]* s ahead of that of h[012]"
 in_json
 host_run 1 umount "$library"
 host_run 3 umount /dev/shm
+[ -n "$sanitize" ] || host_run 3 umount "$build/libexec/twill/twill-check"
 
-# --- a host that says nothing more after its first answer, and one that does not answer at all
-cp "$build/libexec/twill/twill-check" "$scratch/real"
+# --- hosts that say nothing more after their first answer, or end, and one that does not answer at all
 # shellcheck disable=SC2016 # that shell's
 printf '#!/bin/sh\n"%s" "$@" | { head -n 2; exec sleep 600; }\n' "$scratch/real" >"$scratch/silent"
 # shellcheck disable=SC2016
 printf '#!/bin/sh\n[ "$1" != h1 ] || exec sleep 600\nexec "%s" "$@"\n' "$hosts_agent" >"$scratch/agent"
-chmod +x "$scratch/silent"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\n[ "$1" != --agent ] || exec "%s" "$@" </dev/null\nexec "%s" "$@"\n' "$scratch/real" "$scratch/real" >"$scratch/ended"
+chmod +x "$scratch/silent" "$scratch/ended"
+host_run 3 mount --bind "$scratch/ended" "$build/libexec/twill/twill-check"
 host_run 2 mount --bind "$scratch/silent" "$build/libexec/twill/twill-check"
 hosts_agent=$scratch/agent
-checked 1 h0,h1,h2 --timeout 1
+checked 1 h0,h1,h2,h3 --timeout 1
 hosts_agent=$usual
 host_run 2 umount "$build/libexec/twill/twill-check"
+host_run 3 umount "$build/libexec/twill/twill-check"
 first_line "2 problems"
 named problem answer h1 "no answer from a twillrun there within 1 s"
-named problem answer h2 "it stopped answering during the check"
+named problem answer h2,h3 "it stopped answering during the check"
 in_json
 grep -q "^Test job of 1 rank" "$scratch/out" || fail "no test job of h0"
 
