@@ -100,14 +100,29 @@ aarch64()
             -R "^($(echo $CORE | tr ' ' '|'))\$"
 }
 
+# The fuzzers, if clang has libFuzzer, and a short run of each.
+fuzzers()
+{
+    if ! echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
+        clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null - 2>/dev/null; then
+        echo "SKIPPED: clang has no libFuzzer here"
+        return 0
+    fi
+    CC=clang cmake -G Ninja -S . -B build-fuzz --log-level=WARNING -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG='-O1 -g1' \
+        -DTWILL_WITH_OPENMP=OFF -DTWILL_BUILD_TESTS=ON -DTWILL_BUILD_TOOLS=OFF -DTWILL_BUILD_BENCH=OFF -DTWILL_BUILD_MPI=OFF \
+        -DTWILL_BUILD_EXAMPLES=OFF -DTWILL_BUILD_MANUAL=OFF -DTWILL_SANITIZE=fuzzer-no-link,address,undefined &&
+        cmake --build build-fuzz -j "$jobs" --target fuzzers &&
+        TEST_BUILD=build-fuzz without_random_addresses sh tests/system/check_fuzz.sh
+}
+
 run_stage()
 {
     case $1 in
     clang)
-        heading "clang, warnings are errors"
+        heading "clang, warnings are errors; the fuzzers"
         # Nothing of this build runs: without optimising, it has the same warnings in a third of the time.
         CC=clang cmake -G Ninja -S . -B build-clang --log-level=WARNING -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 \
-            -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs"
+            -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs" && fuzzers
         ;;
     tsan)
         heading "thread sanitizer"

@@ -15,8 +15,18 @@ static double member_number(struct json_object *object, const char *name)
 
 static const char *member_text(struct json_object *object, const char *name)
 {
-    struct json_object *value;
-    return json_object_object_get_ex(object, name, &value) ? json_object_get_string(value) : "";
+    struct json_object *value = NULL;
+    (void)json_object_object_get_ex(object, name, &value);
+    return value != NULL ? json_object_get_string(value) : ""; /* null has no text */
+}
+
+/* Return a count; 0: it is absent or negative. */
+static uint64_t member_count(struct json_object *object, const char *name)
+{
+    struct json_object *value = NULL;
+    (void)json_object_object_get_ex(object, name, &value);
+    int64_t count = json_object_get_int64(value);
+    return count > 0 ? (uint64_t)count : 0;
 }
 
 /* Return what belongs to a rank, which is added if it is new; NULL: out of memory. */
@@ -69,10 +79,10 @@ static bool add_span(struct trace_job *job, struct json_object *event)
     struct trace_span *span = &job->spans[job->count++];
     *span = (struct trace_span){
         .begin = member_number(event, "ts"),
-        .rank = (uint32_t)member_number(event, "pid"),
-        .comm = (uint64_t)member_number(arguments, "comm"),
-        .sequence = (uint64_t)member_number(arguments, "seq"),
-        .bytes = (uint64_t)member_number(arguments, "bytes"),
+        .rank = (uint32_t)member_count(event, "pid"),
+        .comm = member_count(arguments, "comm"),
+        .sequence = member_count(arguments, "seq"),
+        .bytes = member_count(arguments, "bytes"),
         .phase = (uint8_t)phase,
     };
     span->end = span->begin + member_number(event, "dur");
@@ -83,7 +93,7 @@ static bool add_span(struct trace_job *job, struct json_object *event)
 static bool note_clock(struct trace_job *job, struct json_object *event)
 {
     struct json_object *arguments = NULL;
-    struct trace_rank *rank = find_rank(job, (uint32_t)member_number(event, "pid"));
+    struct trace_rank *rank = find_rank(job, (uint32_t)member_count(event, "pid"));
     if (rank == NULL)
         return false;
     if (strcmp(member_text(event, "name"), "twill_clock") != 0)
@@ -125,7 +135,7 @@ static void finish_file(struct trace_job *job, struct json_object *events, size_
     }
     for (size_t i = 0; out != NULL && i < json_object_array_length(events); i++) {
         struct json_object *event = json_object_array_get_idx(events, i), *time;
-        const struct trace_rank *rank = find_rank(job, (uint32_t)member_number(event, "pid"));
+        const struct trace_rank *rank = find_rank(job, (uint32_t)member_count(event, "pid"));
         if (rank != NULL && json_object_object_get_ex(event, "ts", &time)) {
             double us = json_object_get_double(time);
             char text[40];

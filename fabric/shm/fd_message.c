@@ -33,7 +33,7 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
 {
     struct msghdr again = *message;
     ssize_t got = recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
-    if (got != 0)
+    if (got != 0 || message->msg_controllen > 0) /* an empty message may have descriptors */
         return got;
     *message = again;
     return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
@@ -62,6 +62,10 @@ ssize_t twill_fds_receive(int from, void *bytes, size_t capacity, int flags, int
                 close(*fd);
             memcpy(fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
         }
+    }
+    if (got == 0 && *fd >= 0) { /* no message of ours is empty: the same as an end */
+        close(*fd);
+        *fd = -1;
     }
     return got;
 }

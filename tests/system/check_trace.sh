@@ -43,6 +43,8 @@ expect 1 "all.json: File exists" "$trace" -o all.json net.0.json
 expect 2 "no FILE" "$trace"
 expect 2 "is not a number" "$trace" -n x net.0.json
 expect 1 "not a timeline" "$trace" "$trace"
+echo '[{"cat": null, "name": null, "ph": null, "pid": 1e300, "args": null}, null]' >null.json
+"$trace" null.json >out || fail "events of null" "$(cat out)"
 
 # Rank 1 sleeps before each call.
 cat >late.c <<'END'

@@ -1,27 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For libFuzzer: input from the network during set-up. The first byte selects the receiver: an end
+/* Input from the network during set-up. The first byte selects the receiver: an end
  * of a handshake, a failure detector from the first byte on, one after a valid handshake, or one
  * that gets a frame whose contents are fuzzed. No input without the key may be authenticated. */
 #include "fabric/detector/detector_state.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "tests/fuzz/fuzz_input.h"
 
 static const struct twill_secret secret = {{1, 2, 3}};
-
-static void must(bool right)
-{
-    if (!right)
-        abort();
-}
-
-static void feed(int fd, const uint8_t *data, size_t size)
-{
-    (void)!send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    shutdown(fd, SHUT_WR);
-}
 
 static void fuzz_hello(bool caller, const uint8_t *data, size_t size)
 {
@@ -30,11 +14,11 @@ static void fuzz_hello(bool caller, const uint8_t *data, size_t size)
     struct twill_hello hello;
     struct twill_session session;
     int fd[2];
-    must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fd) == 0);
-    must(caller ? twill_hello_call(&hello, &secret, &identity)
-                : twill_hello_expect(&hello, &secret, TWILL_HELLO_JOIN, 0, 4));
-    feed(fd[1], data, size);
-    must(twill_hello_move(&hello, fd[0], &session) != TWILL_WIRE_DONE);
+    fuzz_must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fd) == 0);
+    fuzz_must(caller ? twill_hello_call(&hello, &secret, &identity)
+                     : twill_hello_expect(&hello, &secret, TWILL_HELLO_JOIN, 0, 4));
+    fuzz_feed(fd[1], data, size);
+    fuzz_must(twill_hello_move(&hello, fd[0], &session) != TWILL_WIRE_DONE);
     close(fd[0]);
     close(fd[1]);
 }
@@ -59,7 +43,7 @@ static void send_frame(int fd, struct twill_session *session, const uint8_t *dat
     twill_wire_seal(session, &header, (enum twill_wire_kind)(data[0] % 8), data[2], data + 16,
                     length, digest);
     (void)!send(fd, &header, sizeof(header), MSG_NOSIGNAL | MSG_DONTWAIT);
-    feed(fd, data + 16, size - 16);
+    fuzz_feed(fd, data + 16, size - 16);
 }
 
 static void fuzz_detector(int mode, const uint8_t *data, size_t size)
@@ -76,36 +60,36 @@ static void fuzz_detector(int mode, const uint8_t *data, size_t size)
     struct sockaddr_storage address;
     socklen_t length;
     struct twill_agreement agreement = {.oob = &oob};
-    must(twill_detector_offer(&detector, &oob, 0, &agreement, NULL) == TWILL_OK);
-    must(twill_agreement_exchange(&agreement, TWILL_OK, NULL) == TWILL_OK);
-    must(twill_endpoint_address("127.0.0.1", (uint16_t)detector->place[0].port, &address, &length));
+    fuzz_must(twill_detector_offer(&detector, &oob, 0, &agreement, NULL) == TWILL_OK);
+    fuzz_must(twill_agreement_exchange(&agreement, TWILL_OK, NULL) == TWILL_OK);
+    fuzz_must(
+        twill_endpoint_address("127.0.0.1", (uint16_t)detector->place[0].port, &address, &length));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(connect(fd, (struct sockaddr *)&address, length) == 0);
+    fuzz_must(connect(fd, (struct sockaddr *)&address, length) == 0);
     if (mode > 0)
-        must(twill_hello_call(&hello, &secret, &identity) &&
-             twill_hello_move(&hello, fd, &session) == TWILL_WIRE_DONE);
+        fuzz_must(twill_hello_call(&hello, &secret, &identity) &&
+                  twill_hello_move(&hello, fd, &session) == TWILL_WIRE_DONE);
     if (mode == 2 && size >= 16)
         send_frame(fd, &session, data, size);
     else
-        feed(fd, data, size);
+        fuzz_feed(fd, data, size);
     for (int i = 0; i < 3; i++)
         if (twill_detector_poll(detector, &notice))
-            must(mode == 2 && memchr(notice.message, '\0', sizeof(notice.message)) != NULL);
+            fuzz_must(mode == 2 && memchr(notice.message, '\0', sizeof(notice.message)) != NULL);
     struct linger now = {.l_onoff = 1}; /* reset: else the ports run out */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     close(fd);
     twill_detector_close(detector);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
-    int who = data[0] % 5;
-    if (who < 2)
-        fuzz_hello(who == 1, data + 1, size - 1);
+    int receiver = data[0] % 5;
+    if (receiver < 2)
+        fuzz_hello(receiver == 1, data + 1, size - 1);
     else
-        fuzz_detector(who - 2, data + 1, size - 1);
+        fuzz_detector(receiver - 2, data + 1, size - 1);
     return 0;
 }
