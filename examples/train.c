@@ -8,6 +8,7 @@
  * the model and prints where the time went. */
 #include "train.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,7 @@ static twill_status create_set(struct training *t)
     for (int i = 0; status == TWILL_OK && i < EXAMPLE_TENSORS; i++)
         network->weights[i] =
             options->fused ? twill_gradients_parameters(t->set, i) : t->weights[i];
-    if (status == TWILL_OK && t->rank == 0)
+    if (status == TWILL_OK && t->rank == 0 && t->at.epoch == 0)
         example_network_randomise(network, options->seed);
     for (int i = 0; status == TWILL_OK && i < EXAMPLE_TENSORS; i++)
         status = twill_broadcast(t->comm, network->weights[i], network->weights[i],
@@ -79,7 +80,7 @@ static twill_status mark_layer(struct training *t, int layer)
 
 /* Train on one mini-batch: sum the ranks' gradients, and do the same step on every rank. With
  * --overlap a layer's gradients are reduced while those of the layer before are computed. */
-static twill_status train_batch(struct training *t, size_t batch, double *loss)
+static twill_status train_batch(struct training *t, size_t batch, double loss[2])
 {
     struct example_network *network = &t->network;
     size_t first = t->first[batch], samples = t->first[batch + 1] - first;
@@ -88,7 +89,8 @@ static twill_status train_batch(struct training *t, size_t batch, double *loss)
     twill_status status = TWILL_OK;
     for (int i = 0; i < EXAMPLE_TENSORS; i++)
         network->gradient[i] = twill_gradients_memory(t->set, i);
-    *loss += example_network_forward(network, features, t->train.labels + first, samples, scale);
+    loss[0] += example_network_forward(network, features, t->train.labels + first, samples, scale);
+    loss[1] += (double)samples;
     for (int layer = EXAMPLE_LAYERS - 1; status == TWILL_OK && layer >= 0; layer--) {
         example_network_backward(network, layer, features, samples);
         if (t->options.overlap)
@@ -114,47 +116,81 @@ static twill_status cool_down(struct training *t)
     return twill_gradients_set_late(t->set, 0);
 }
 
-/* Train on all mini-batches, in an order that is the same on all ranks. */
-static int train_epoch(struct training *t, size_t *order, uint64_t *random, double *loss)
+/* Draw the order of an epoch's mini-batches, the same on all ranks. */
+static int begin_epoch(struct training *t)
 {
-    *loss = 0;
+    size_t epochs = t->options.epochs;
+    if (t->options.late && t->at.epoch == epochs - epochs / 10 && t->at.epoch > 1 &&
+        exchange_failed(t, cool_down(t)))
+        return -1;
     for (size_t i = 0; i < t->batches; i++) {
-        size_t j = example_random(random) % (i + 1);
+        size_t j = example_random(&t->at.random) % (i + 1);
         if (i != j)
-            order[i] = order[j];
-        order[j] = i;
+            t->order[i] = t->order[j];
+        t->order[j] = i;
     }
-    for (size_t i = 0; i < t->batches; i++) {
-        if (exchange_failed(t, train_batch(t, order[i], loss)))
-            return -1;
-        if (t->started.calls == 0)
-            twill_gradients_traffic(t->set, &t->started);
-    }
+    t->loss[0] = t->loss[1] = 0;
+    t->at.begun = 1;
     return 0;
 }
 
-static int train_epochs(struct training *t, size_t *order)
+/* Print the loss of some epochs; of all that were not cut short by a death if ranks may die. */
+static int end_epoch(struct training *t)
 {
-    size_t epochs = t->options.epochs, shown = (epochs + 9) / 10;
-    uint64_t random = t->options.seed + 1;
-    for (size_t epoch = 1; epoch <= epochs; epoch++) {
-        double loss;
-        if (t->options.late && epoch == epochs - epochs / 10 && epoch > 1 &&
-            exchange_failed(t, cool_down(t)))
+    const struct train_options *options = &t->options;
+    size_t shown = options->elastic ? 1 : (options->epochs + 9) / 10;
+    double sum[2] = {t->loss[0], t->loss[1]};
+    if (t->at.epoch == 1 || t->at.epoch % shown == 0) {
+        if (example_reduce(t, sum, 2, TWILL_F64, TWILL_SUM) != 0)
             return -1;
-        if (train_epoch(t, order, &random, &loss) != 0)
-            return -1;
-        if (epoch != 1 && epoch % shown != 0)
-            continue;
-        if (example_reduce(t, &loss, 1, TWILL_F64, TWILL_SUM) != 0)
-            return -1;
-        if (t->rank == 0)
-            printf("  epoch %4zu  loss %.6f\n", epoch, loss / (double)t->samples);
+        bool whole = sum[1] > 0 && (size_t)sum[1] == t->samples;
+        if (t->rank == 0 && whole && !options->elastic)
+            printf("  epoch %4zu  loss %.6f\n", (size_t)t->at.epoch, sum[0] / sum[1]);
+        if (t->rank == 0 && whole && options->elastic)
+            printf("  epoch %4zu  loss %.6f  at %.3f s\n", (size_t)t->at.epoch, sum[0] / sum[1],
+                   example_now() - t->start);
     }
+    t->at = (struct train_position){.epoch = t->at.epoch + 1, .random = t->at.random};
     return 0;
 }
 
-/* Allocate the network, with its parameters unless the set has them. */
+/* Train on the next mini-batch, or end the epoch. */
+static int train_next(struct training *t)
+{
+    if (!t->at.begun && begin_epoch(t) != 0)
+        return -1;
+    if (t->at.batch == t->batches)
+        return end_epoch(t);
+    if (exchange_failed(t, train_batch(t, t->order[t->at.batch], t->loss)))
+        return -1;
+    if (t->started.calls == 0)
+        twill_gradients_traffic(t->set, &t->started);
+    t->at.batch++;
+    if (t->options.pause_ms > 0)
+        example_sleep(t->options.pause_ms);
+    return 0;
+}
+
+static int train_model(struct training *t)
+{
+    twill_gradients_counters counters = {0};
+    int failed = 0;
+    double start = example_now();
+    while (!failed && t->at.epoch <= t->options.epochs) {
+        failed = train_next(t);
+        if (t->options.elastic)
+            failed = example_keep_on(t, failed);
+    }
+    if (!failed)
+        twill_gradients_count(t->set, &counters);
+    t->seconds[TRAIN] = example_now() - start;
+    t->seconds[EXPOSED] = counters.seconds_exposed;
+    t->seconds[COMPUTING] = t->seconds[TRAIN] - t->seconds[EXPOSED];
+    return failed;
+}
+
+/* Allocate the network, with its parameters unless the set has them. Parameters that are there
+ * stay. */
 static int create_network(struct training *t)
 {
     size_t most = 0;
@@ -163,28 +199,14 @@ static int create_network(struct training *t)
             most = t->first[i + 1] - t->first[i];
     int failed = example_network_create(&t->network, t->file.features, t->options.hidden, most);
     for (int i = 0; !failed && !t->options.fused && i < EXAMPLE_TENSORS; i++) {
-        t->weights[i] = calloc(t->network.count[i], sizeof(float));
+        if (t->weights[i] == NULL)
+            t->weights[i] = calloc(t->network.count[i], sizeof(float));
         failed = t->weights[i] == NULL;
     }
+    t->order = calloc(t->batches, sizeof(*t->order));
+    failed = failed || t->order == NULL;
     if (failed)
         snprintf(t->message, sizeof(t->message), "no memory");
-    return failed;
-}
-
-static int train_model(struct training *t)
-{
-    twill_gradients_counters counters = {0};
-    size_t *order = malloc(t->batches * sizeof(*order));
-    int failed = create_network(t) != 0 || order == NULL;
-    failed = example_agree(t, failed) != 0 || exchange_failed(t, create_set(t));
-    double start = example_now();
-    failed = failed || train_epochs(t, order) != 0;
-    if (!failed)
-        twill_gradients_count(t->set, &counters);
-    t->seconds[TRAIN] = example_now() - start;
-    t->seconds[EXPOSED] = counters.seconds_exposed;
-    t->seconds[COMPUTING] = t->seconds[TRAIN] - t->seconds[EXPOSED];
-    free(order);
     return failed;
 }
 
@@ -204,32 +226,46 @@ static void print_settings(const struct training *t)
     fflush(stdout);
 }
 
-static int run_training(struct training *t)
+int example_prepare(struct training *t)
 {
     double start = example_now();
+    t->rank = twill_comm_rank(t->comm);
+    t->size = twill_comm_size(t->comm);
     if (example_load_shards(t) != 0)
         return -1;
     t->seconds[LOAD] = example_now() - start;
-    if (t->rank == 0)
+    if (t->rank == 0 && t->at.epoch == 0)
         print_settings(t);
     start = example_now();
     if (example_preprocess(t) != 0)
         return -1;
     t->seconds[PREPROCESS] = example_now() - start;
-    return train_model(t) != 0 || example_report(t) != 0;
+    int failed = example_agree(t, create_network(t) != 0) != 0;
+    if (failed || exchange_failed(t, create_set(t)))
+        return -1;
+    if (t->at.epoch == 0)
+        t->at = (struct train_position){.epoch = 1, .random = t->options.seed + 1};
+    return 0;
 }
 
-static void release_training(struct training *t)
+void example_release(struct training *t)
 {
     twill_gradients_destroy(t->set);
+    t->set = NULL;
     example_network_free(&t->network);
-    for (int i = 0; i < EXAMPLE_TENSORS; i++)
-        free(t->weights[i]);
     example_set_free(&t->train);
     example_set_free(&t->held_out);
     example_file_close(&t->file);
     free(t->first);
-    twill_finalize(t->comm);
+    free(t->order);
+    t->first = NULL;
+    t->order = NULL;
+}
+
+static int run_training(struct training *t)
+{
+    int failed = t->options.elastic ? example_begin(t) : example_prepare(t);
+    return failed || train_model(t) != 0 || example_report(t) != 0;
 }
 
 int main(int argc, char **argv)
@@ -240,15 +276,17 @@ int main(int argc, char **argv)
         return mistake == 1 ? 0 : 2;
     if (twill_init(&t.comm) != TWILL_OK)
         return 1; /* the reason was printed */
-    t.rank = twill_comm_rank(t.comm);
     t.size = twill_comm_size(t.comm);
-    if (t.rank == 0)
+    if (twill_comm_rank(t.comm) == 0)
         printf("twill %s: training on %d rank%s, %d node%s\n", twill_version(), t.size,
                t.size == 1 ? "" : "s", twill_comm_nodes(t.comm),
                twill_comm_nodes(t.comm) == 1 ? "" : "s");
     int failed = run_training(&t);
     if (failed && t.message[0] != '\0')
         fprintf(stderr, "train: rank %d: %s\n", t.rank, t.message);
-    release_training(&t);
+    example_release(&t);
+    for (int i = 0; i < EXAMPLE_TENSORS; i++)
+        free(t.weights[i]);
+    twill_finalize(t.comm);
     return failed ? 1 : 0;
 }

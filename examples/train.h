@@ -16,7 +16,15 @@ struct train_options {
     size_t epochs, batch, hidden, seed;
     double rate;
     twill_compression compression;
-    int overlap, fused, late;
+    int overlap, fused, late, elastic;
+    size_t pause_ms; /* after each mini-batch */
+};
+
+/* How far the training has come. What ranks that join are given, besides parameters and order. */
+struct train_position {
+    uint64_t epoch, batch; /* the next one; epoch 0: there are no parameters yet */
+    uint64_t begun;        /* the order of this epoch is drawn */
+    uint64_t random;
 };
 
 struct training {
@@ -30,9 +38,13 @@ struct training {
     struct example_network network;
     float *weights[EXAMPLE_TENSORS]; /* without --fused; else they are the set's */
     twill_gradients *set;
+    struct train_position at;
+    uint64_t *order;        /* [batches] of this epoch */
+    double loss[2];         /* of this epoch so far, and of how many samples */
+    double start;           /* of the training, on the clock of example_now() */
     twill_counters started; /* of the set, after the first mini-batch */
     double seconds[PHASES];
-    char message[512];
+    char message[1024];
 };
 
 /* Read the command line. Returns 0, 1 if help was printed, 2 for a wrong option. */
@@ -40,6 +52,7 @@ int example_options(struct train_options *options, int argc, char **argv);
 
 /* Return seconds on a clock that only goes forward. */
 double example_now(void);
+void example_sleep(size_t ms);
 /* Reduce in place over all ranks. Returns 0, or -1 with a message. */
 int example_reduce(struct training *t, void *values, size_t count, twill_type type, twill_op op);
 /* Return -1 on all ranks if one has failed; that one has a message. */
@@ -50,6 +63,17 @@ size_t example_batch_samples(const struct training *t, size_t batch);
 /* Load this rank's shards, and scale the features. Collective; 0, or -1 with a message. */
 int example_load_shards(struct training *t);
 int example_preprocess(struct training *t);
+
+/* Load this rank's data and make what the training needs, on all ranks of t->comm, which then are
+ * as far as rank 0. Collective; 0, or -1 with a message. */
+int example_prepare(struct training *t);
+void example_release(struct training *t); /* all but the parameters and the communicator */
+
+/* With --elastic: prepare for the start, or for a rank that joins a training that runs. */
+int example_begin(struct training *t);
+/* With --elastic: after a mini-batch take in ranks that wait, or, if it `failed`, go on without
+ * those that died. Returns 0, or -1 with a message. */
+int example_keep_on(struct training *t, int failed);
 
 /* Evaluate the model, compare the ranks' parameters, and print both and where the time went, on
  * rank 0. Collective; 0, or -1 with a message. */

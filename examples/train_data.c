@@ -14,6 +14,13 @@ double example_now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+void example_sleep(size_t ms)
+{
+    const struct timespec time = {.tv_sec = (time_t)(ms / 1000),
+                                  .tv_nsec = (long)(ms % 1000) * 1000000};
+    (void)nanosleep(&time, NULL);
+}
+
 int example_reduce(struct training *t, void *values, size_t count, twill_type type, twill_op op)
 {
     twill_status status = twill_allreduce(t->comm, values, values, count, type, op);

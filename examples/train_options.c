@@ -23,6 +23,9 @@ static const char usage[] =
     "      --fused          the set updates the parameters, each rank its shard of them\n"
     "      --late           update with the gradients of the mini-batch before; not so in the\n"
     "                       last tenth of the epochs\n"
+    "      --elastic        go on when ranks die, and take in those that replace them: with\n"
+    "                       twillrun --elastic\n"
+    "      --pause MS       sleep after each mini-batch, as if it took longer\n"
     "  -h, --help\n";
 
 static int parse_count(const char *name, const char *text, size_t least, size_t *count)
@@ -80,6 +83,8 @@ static int check_options(const struct train_options *options, int other_argument
         mistake = "expected --data FILE and no other arguments";
     else if (options->late && options->fused)
         mistake = "--late with --fused: parameters would change while they are used";
+    else if (options->elastic && (options->fused || options->late))
+        mistake = "--elastic with --fused or --late: a rank that dies has a part of the state";
     else if (options->late && options->overlap)
         mistake = "--late with --overlap: a late exchange has all of the next step to hide behind";
     if (mistake != NULL)
@@ -101,6 +106,8 @@ int example_options(struct train_options *options, int argc, char **argv)
         {"overlap", no_argument, NULL, 'o'},
         {"fused", no_argument, NULL, 'u'},
         {"late", no_argument, NULL, 'l'},
+        {"elastic", no_argument, NULL, 'E'},
+        {"pause", required_argument, NULL, 'p'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -124,6 +131,10 @@ int example_options(struct train_options *options, int argc, char **argv)
             failed = parse_count("seed", optarg, 0, &options->seed);
         else if (letter == 'c')
             failed = parse_compression(optarg, &options->compression);
+        else if (letter == 'p')
+            failed = parse_count("pause", optarg, 0, &options->pause_ms);
+        else if (letter == 'E')
+            options->elastic = 1;
         else if (letter == 'o')
             options->overlap = 1;
         else if (letter == 'u')

@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 #define PORT_BITS 16
-#define LAYOUT    256 /* bytes of TWILL_LAYOUT=nodes */
+#define GROWS     (UINT64_C(1) << 63) /* contributed flags: is in this call */
+#define LAYOUT    256                 /* bytes of TWILL_LAYOUT=nodes */
 
 /* Rank 0: a handle that was made, until it is used. */
 struct twill_growth {
@@ -193,21 +194,24 @@ static twill_status make_larger(struct growing *g)
     return twill_comm_open(&g->made, g->context, NULL, g->context->job.oob, NULL, 0, &g->error);
 }
 
-/* Agree on `flags`, and that no rank has failed. */
+/* Agree on `flags`, which are below GROWS, and that no rank has failed. */
 static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agreed)
 {
     const struct twill_decision *decision;
-    twill_status status = twill_agree(g->comm, flags, 0, &decision);
+    twill_status status = twill_agree(g->comm, flags | GROWS, 0, &decision);
     if (status != TWILL_OK) {
         g->error = g->comm->error;
         return status;
     }
-    *agreed = decision->flags;
+    *agreed = decision->flags & ~GROWS;
     for (uint32_t r = 0; r < g->comm->world->size; r++)
         if (twill_rank_set_has(decision->set, r))
             return TWILL_FAIL(&g->error, TWILL_ERR_PEER,
                               "%s has failed: twill_comm_shrink() comes first",
                               TWILL_COMM_RANK_NAME(g->comm, r));
+    if ((decision->flags & GROWS) == 0)
+        return TWILL_FAIL(&g->error, TWILL_ERR_MISMATCH,
+                          "another rank does not call twill_comm_grow()");
     return TWILL_OK;
 }
 

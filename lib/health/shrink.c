@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define MADE          UINT64_C(1)           /* contributed flags: has the communicator */
+#define SHRINKS       UINT64_C(2)           /* is in this call */
 #define ATTEMPTS      4u                    /* without a further failed rank */
 #define RENDEZVOUS_NS UINT64_C(10000000000) /* at most, for all survivors to meet */
 
@@ -176,16 +178,23 @@ static bool same_failed(const struct attempt *a, const struct twill_decision *de
 
 static twill_status shrink_by(struct attempt *a)
 {
-    for (unsigned unchanged = 0;; unchanged++) {
+    for (unsigned unchanged = 0, strays = 0;; unchanged++) {
         const struct twill_decision *decision;
         stop_listening(a);
         twill_status listens = listen_for_survivors(a);
-        twill_status status = twill_agree(a->comm, a->made != NULL, a->port, &decision);
+        twill_status status =
+            twill_agree(a->comm, SHRINKS | (a->made != NULL ? MADE : 0), a->port, &decision);
         if (status != TWILL_OK) {
             a->error = a->comm->error;
             return status;
         }
-        if (decision->flags != 0 && same_failed(a, decision))
+        if ((decision->flags & SHRINKS) == 0) { /* a rank is in another call that agrees */
+            if (++strays > ATTEMPTS)
+                return TWILL_FAIL(&a->error, TWILL_ERR_MISMATCH,
+                                  "another rank does not call twill_comm_shrink()");
+            continue;
+        }
+        if ((decision->flags & MADE) != 0 && same_failed(a, decision))
             return TWILL_OK;
         drop_made(a);
         if (!same_failed(a, decision))

@@ -36,12 +36,38 @@ elastic 2:3 0 "epoch 4, step" "$replaced" 4 kill
 elastic 1:2 0 "exited with status 3; 1 others go on" "$replaced" 1 exit
 
 # --- it gives up
-elastic 3:3 137 "2 ranks remain, fewer than --elastic 3:3 asks for" "$replaced" 1 kill
+elastic 3:3 137 "2 ranks remain, fewer than --elastic 3:3 asks for" --grace 0.1 "$replaced" 1 kill
 joiners_fail='case $TWILL_ELASTIC in join:*) exit 5 ;; esac; exec "$0" 1 kill'
-elastic 1:2 5 "more than 10 restarts within 10 s" sh -c "$joiners_fail" "$replaced"
+elastic 1:2 5 "more than 10 restarts within 10 s" --grace 0.1 sh -c "$joiners_fail" "$replaced"
 elastic 1:2 4 "exited with status 4" sh -c 'exit 4'
 ! grep -q "restart" "$scratch/out" || fail "a rank was replaced before the job had started"
 
 # --- a new process that the job does not take in ends with it
 [ ! -x "$bin/hello" ] ||
     elastic 1:2 0 "was not taken in before the job ended" -n 1 sh -c 'sleep 0.3; exec "$0"' "$bin/hello"
+
+# --- the training example: ranks are killed and replaced while it runs, and it is as good as without
+[ -x "$bin/train" ] || exit 0
+data=$(dirname "$0")/../../examples/data/wdbc.csv
+accuracy()
+{
+    sed -n 's/^held-out accuracy *\([0-9.]*\).*/\1/p' "$scratch/out"
+}
+ranks 4 "$bin/train" --data "$data" || fail "the training that no rank dies in"
+undisturbed=$(accuracy)
+timeout -k 10 "$patience" "$run" --elastic 2:4 "$bin/train" --data "$data" --elastic --pause 3 >"$scratch/out" 2>"$scratch/err" &
+launcher=$!
+grown=0
+for nth in 4 1 2; do # of twillrun's children
+    wait_for -p $launcher sh -c "[ \$(grep -c 'grown to 4 ranks' '$scratch/out') -ge $grown ]"
+    epoch=$(grep -c 'epoch' "$scratch/out") || epoch=0
+    wait_for -p $launcher sh -c "[ \$(grep -c 'epoch' '$scratch/out') -gt $((epoch + 3)) ]"
+    kill -9 "$(pgrep -P "$(pgrep -P $launcher -x twillrun)" -x train | sed -n ${nth}p)"
+    grown=$((grown + 1))
+done
+wait $launcher || fail "train --elastic"
+[ "$(grep -c 'was killed by signal 9 (Killed); 3 others go on; starting restart' "$scratch/err")" -eq 3 ] || fail "not three deaths"
+[ "$(grep -c 'grown to 4 ranks' "$scratch/out")" -eq 3 ] || fail "not grown three times"
+grep -q '^parameters *bit-identical on 4 ranks' "$scratch/out" || fail "ranks differ"
+echo "$(accuracy) $undisturbed" | awk '{ exit !(NF == 2 && $1 > $2 - 0.02) }' ||
+    fail "accuracy $(accuracy), not that of the undisturbed training, $undisturbed"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* replaced DEATHS HOW: a job that counts steps while ranks die and are replaced. In epoch e, below
  * DEATHS, rank e modulo the number of ranks dies at its 20th step there: killed, or by exit
- * status 3. Ends 20 steps after the last replacement, and prints how far each rank has come. */
+ * status 3.
+ * Ends 20 steps after the last replacement, and prints how far each rank has come. */
 #include "lib/twill_recover.h"
 
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { STEPS = 20, PATIENCE = 20000 };
@@ -17,6 +19,16 @@ enum { STEPS = 20, PATIENCE = 20000 };
 struct progress {
     int64_t steps, full; /* in all; ranks of the job at its start */
 };
+
+/* Print the time of an event, all processes in one file. */
+static void note(const char *event)
+{
+    struct timespec now;
+    if (getenv("TEST_TIMES") == NULL)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    fprintf(stderr, "time: %.6f %s\n", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec, event);
+}
 
 static _Noreturn void give_up(const char *call, const char *why)
 {
@@ -37,6 +49,7 @@ static twill_comm *admit(twill_comm *comm, struct progress *progress, int *here)
     *here = 0;
     if (twill_broadcast(larger, progress, progress, 2, TWILL_I64, 0) != TWILL_OK)
         give_up("broadcast", twill_comm_message(larger));
+    note("grown");
     return larger;
 }
 
@@ -46,11 +59,13 @@ static twill_comm *shrink(twill_comm *comm)
     if (twill_comm_shrink(&smaller, comm) != TWILL_OK)
         give_up("twill_comm_shrink", twill_comm_message(comm));
     twill_comm_leave(comm);
+    note("shrunk");
     return smaller;
 }
 
 static void die(const char *how)
 {
+    note("death");
     if (strcmp(how, "exit") == 0)
         _exit(3);
     (void)raise(SIGKILL);
@@ -60,6 +75,7 @@ int main(int argc, char **argv)
 {
     twill_comm *comm;
     int deaths = argc > 1 ? atoi(argv[1]) : 0, here = 0; /* steps in this epoch */
+    int alone = 0;                                       /* no step is done since the last death */
     const char *how = argc > 2 ? argv[2] : "kill";
     if (twill_init(&comm) != TWILL_OK)
         return 1;
@@ -75,9 +91,14 @@ int main(int argc, char **argv)
             twill_comm_size(comm) == progress.full)
             die(how);
         if (twill_allreduce(comm, &ranks, &ranks, 1, TWILL_I32, TWILL_SUM) != TWILL_OK) {
+            note("error");
             comm = shrink(comm);
+            alone = 1;
             continue;
         }
+        if (alone)
+            note("sum");
+        alone = 0;
         if (ranks != twill_comm_size(comm) || progress.steps > PATIENCE)
             give_up("sum", "wrong, or too many steps");
         progress.steps++;

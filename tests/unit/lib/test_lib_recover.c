@@ -292,6 +292,40 @@ static void test_deaths(void **state)
         twill_test_run_processes(tests[i].ranks, dying_rank, (void *)(uintptr_t)&tests[i]);
 }
 
+/* Rank 2 dies; rank 0 finds out in twill_comm_grow(), the other ones by an error before it. */
+static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct recovering ends = {NULL, NULL};
+    char handle[TWILL_HANDLE_BYTES];
+    twill_comm *other = NULL;
+    float buffer[COUNT];
+    if (rank == 2)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(connect_ends(&ends, bootstrap, user, TWILL_TEST_PATIENT));
+    TWILL_CHECK(sum_is(ends.comm, buffer, (float)size));
+    if (rank == 2)
+        _exit(1);
+    if (rank == 0) {
+        TWILL_CHECK(twill_comm_handle(ends.comm, 1, handle) == TWILL_OK);
+        TWILL_CHECK(twill_comm_grow(&other, ends.comm) != TWILL_OK && other == NULL);
+    } else {
+        TWILL_CHECK(twill_barrier(ends.comm) == TWILL_ERR_PEER);
+    }
+    TWILL_CHECK(twill_test_note(twill_comm_shrink(&other, ends.comm) == TWILL_OK, __FILE__,
+                                __LINE__, "%s", twill_comm_message(ends.comm)));
+    twill_comm_leave(ends.comm);
+    ends.comm = other;
+    TWILL_CHECK(sum_is(ends.comm, buffer, (float)size - 1));
+    leave_ends(&ends);
+}
+
+static void test_growing(void **state)
+{
+    (void)state;
+    twill_test_run_processes(3, growing_rank, "3");
+    twill_test_run_processes(4, growing_rank, "2x2");
+}
+
 /* --- reductions that are complete everywhere or nowhere --------------------------------------- */
 
 /* Rank 2 dies at some time in a row of reductions to rank 0, in which the others need not wait. */
@@ -376,7 +410,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_revocation), cmocka_unit_test(test_agreement),
         cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_deaths),
-        cmocka_unit_test(test_uniform),    cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_growing),    cmocka_unit_test(test_uniform),
+        cmocka_unit_test(test_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
