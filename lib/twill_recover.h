@@ -93,7 +93,7 @@ TWILL_API twill_status twill_comm_handle(twill_comm *comm, int joining, char *ha
  * twill_alloc() memory of the old one stays valid: the new ranks do not share it, so that large
  * messages in it are copied. If \p comm was made by twill_init(), \p *larger takes its place:
  * twill_finalize() it at the end, free memory by its context, and do not use the old context any
- * more. Waits for new processes at most for TWILL_TIMEOUT.
+ * more. Waits for new processes at most for the timeout of \p comm.
  * \return as described in twill_collectives(3), and: ::TWILL_ERR_BROKEN, ::TWILL_ERR_PEER (a rank
  * has failed: call twill_comm_shrink()), ::TWILL_ERR_TIMEOUT, ::TWILL_ERR_CONFIG */
 TWILL_API twill_status twill_comm_grow(twill_comm **larger, twill_comm *comm);
@@ -114,8 +114,42 @@ TWILL_API twill_status twill_comm_join(twill_comm **comm, const char *handle,
  * twill_broadcast() */
 TWILL_API twill_status twill_comm_admit(twill_comm **larger, twill_comm *comm);
 
-/** \brief Return how often the job had grown when this communicator was made: 0 before the first
- * time; -1 if \p comm is NULL or destroyed. Local. */
+/** \brief A process's end of a reconfiguration; see twill_handle_create(). */
+typedef struct twill_handle twill_handle;
+
+/** \brief Make a handle of this process, for one twill_comm_reconfigure(), and listen for others.
+ * \p comm is the communicator that the process has, broken or not, or NULL; then \p settings are
+ * those of twill_context_create(). \p text, of ::TWILL_HANDLE_BYTES, gets a line that is to be
+ * given to the other processes. Destroy the handle with twill_handle_destroy(). \return ::TWILL_OK,
+ * ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_SYSTEM, ::TWILL_ERR_MEMORY,
+ * ::TWILL_ERR_CONFIG; the reason is printed */
+TWILL_API twill_status twill_handle_create(twill_handle **own, const twill_comm *comm,
+                                           const char *const *settings, char *text);
+TWILL_API void twill_handle_destroy(twill_handle *own); /**< \brief NULL is allowed. */
+
+/** \brief What all processes of a reconfiguration are given. */
+typedef struct twill_reconfiguration {
+    const char *const *handles;  /**< of all processes that take part, this one among them */
+    int count;                   /**< how many */
+    int ordered;                 /**< 1: ranks in this order, the same on all; 0: a set */
+    double seconds;              /**< deadline for each wait; 0: TWILL_TIMEOUT */
+    const char *const *settings; /**< as for the handle */
+} twill_reconfiguration;
+
+/** \brief Make a communicator of processes that have exchanged their handles, whichever
+ * communicators they have had: the survivors of one, new processes, or both. Collective over the
+ * processes in the list; no other one takes part, so that it needs no agreement over \p comm, which
+ * stays as it was. If \p comm is not NULL, its context's memory, registrations and operations go on
+ * as with twill_comm_grow(); if it is broken, memory of twill_alloc() moves to pages of this
+ * process alone first, as a rank that is left behind may live. \p message and \p bytes are those of
+ * twill_init_with().
+ * \return those of twill_comm_join(); ::TWILL_ERR_MISMATCH for lists that differ */
+TWILL_API twill_status twill_comm_reconfigure(twill_comm **made, twill_comm *comm,
+                                              twill_handle *own, const twill_reconfiguration *how,
+                                              char *message, size_t bytes);
+
+/** \brief Return how often the job had grown or been reconfigured when this communicator was made:
+ * 0 before the first time; -1 if \p comm is NULL or destroyed. Local. */
 TWILL_API int twill_comm_epoch(const twill_comm *comm);
 /** @} */
 

@@ -76,8 +76,8 @@ struct twill_join {
     int rank;      /* TWILL_JOIN_ANY: a new process */
     int *listener; /* rank 0: a socket that listens at the handle's port; set to -1 when it is taken
                     * over, and then closed in any case. Else NULL. */
-    const char *nodes;   /* rank 0: TWILL_LAYOUT=nodes of the larger job; NULL: not declared */
-    uint64_t timeout_ns; /* in place of TWILL_TIMEOUT if that is longer; 0: none */
+    const char *nodes;   /* rank 0: TWILL_LAYOUT=nodes of the larger job; NULL: its own */
+    uint64_t timeout_ns; /* in place of TWILL_TIMEOUT; 0: none */
     bool (*has_ended)(void *user, uint32_t rank); /* see struct twill_job */
     void *user;
 };

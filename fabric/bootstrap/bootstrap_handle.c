@@ -60,8 +60,8 @@ twill_status twill_join_handle_read(struct twill_join_handle *handle, const char
         good = sscanf(origin + 2 * i, "%2" SCNx8, &handle->origin[i]) == 1;
     if (good)
         twill_join_handle_write(handle, again);
-    good = good && strcmp(text, again) == 0 && handle->guests > 0 &&
-           handle->guests < handle->size && handle->size <= TWILL_WORLD_MAX_RANKS &&
+    good = good && strcmp(text, again) == 0 && handle->guests <= handle->size &&
+           handle->size <= TWILL_WORLD_MAX_RANKS &&
            twill_endpoint_address(handle->address, handle->port, &address, &length);
     if (!good)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
@@ -82,6 +82,9 @@ static twill_status handle_open(struct twill_oob **oob, const struct twill_boots
     struct twill_join_handle handle;
     char origin[2 * TWILL_NONCE_BYTES + 1];
     TWILL_TRY(error, twill_join_handle_read(&handle, join->handle, error));
+    if (join->rank == TWILL_JOIN_ANY && handle.guests == 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "this handle is for twill_comm_reconfigure(), not for joining");
     int listener = join->listener != NULL ? *join->listener : -1;
     if (join->listener != NULL)
         *join->listener = -1;

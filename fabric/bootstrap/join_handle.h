@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handle by which new processes find a job that grows: a line of letters, digits and
+/* The handle by which new processes find a job that grows, or processes each other for a
+ * reconfiguration: a line of letters, digits and
  * , : . % _ - that travels through whatever store the caller has. Nothing in it is secret: who
  * joins must know the key of the job besides. */
 #ifndef TWILL_JOIN_HANDLE_H
@@ -10,10 +11,11 @@
 #define TWILL_JOIN_HANDLE_TEXT 256 /* bytes that a handle's text needs at most */
 
 struct twill_join_handle {
-    uint32_t epoch;                    /* that the job is about to have */
-    uint32_t size, guests;             /* ranks of the larger job; how many of them are new */
-    uint8_t origin[TWILL_NONCE_BYTES]; /* of the job: struct twill_oob */
-    uint16_t port;                     /* at which rank 0 waits */
+    uint32_t epoch;        /* that the job is about to have; size 0: that it has */
+    uint32_t size, guests; /* ranks of the larger job; how many of them are new. 0, 0: of a single
+                              process, for a reconfiguration */
+    uint8_t origin[TWILL_NONCE_BYTES]; /* of the job: struct twill_oob; size 0: random */
+    uint16_t port;                     /* at which rank 0, or the process, waits */
     char address[TWILL_ADDRESS_TEXT];
 };
 

@@ -64,10 +64,8 @@ void twill_comm_destroy(twill_comm *comm)
         (void)destroy(comm, "twill_comm_destroy");
 }
 
-/* End a call that makes a context and its communicator, which then owns it. Else destroy it and say
- * why, which is in `error`. */
-static twill_status finish_init(twill_comm **comm, twill_context *context, twill_status status,
-                                const struct twill_error *error, char *message, size_t bytes)
+twill_status twill_init_finish(twill_comm **comm, twill_context *context, twill_status status,
+                               const struct twill_error *error, char *message, size_t bytes)
 {
     const struct twill_log none = {.level = TWILL_LOG_WARN, .rank = -1};
     if (message != NULL && bytes > 0)
@@ -105,12 +103,12 @@ static twill_status join_elastic(twill_comm **comm, const char *const *settings,
         char handle[TWILL_HANDLE_BYTES];
         twill_status status = twill_elastic_await(settings, &deadline, handle, &error);
         if (status != TWILL_OK)
-            return finish_init(comm, NULL, status, &error, message, bytes);
+            return twill_init_finish(comm, NULL, status, &error, message, bytes);
         status = twill_grow_into(comm, &context, handle, settings);
         bool again = status == TWILL_ERR_PEER || status == TWILL_ERR_TIMEOUT ||
                      status == TWILL_ERR_BOOTSTRAP || status == TWILL_ERR_SYSTEM;
         if (!again || twill_now() >= deadline)
-            return finish_init(comm, context, status, error_of(context), message, bytes);
+            return twill_init_finish(comm, context, status, error_of(context), message, bytes);
         twill_context_destroy(context);
     }
 }
@@ -129,7 +127,7 @@ twill_status twill_init_with(twill_comm **comm, const twill_bootstrap *bootstrap
         status = twill_comm_create(comm, context);
     if (status == TWILL_OK && bootstrap == NULL)
         twill_elastic_started(*comm);
-    return finish_init(comm, context, status, error_of(context), message, bytes);
+    return twill_init_finish(comm, context, status, error_of(context), message, bytes);
 }
 
 twill_status twill_comm_join(twill_comm **comm, const char *handle, const char *const *settings,
@@ -140,7 +138,7 @@ twill_status twill_comm_join(twill_comm **comm, const char *handle, const char *
         return TWILL_ERR_ARGUMENT;
     *comm = NULL;
     twill_status status = twill_grow_into(comm, &context, handle, settings);
-    return finish_init(comm, context, status, error_of(context), message, bytes);
+    return twill_init_finish(comm, context, status, error_of(context), message, bytes);
 }
 
 twill_status twill_init(twill_comm **comm)

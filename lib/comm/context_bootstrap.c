@@ -34,27 +34,44 @@ static struct twill_bootstrap_params params_from(const struct twill_context *con
     };
 }
 
-/* Take rank 0's TWILL_LAYOUT=nodes, which describes all ranks of the larger job. */
-static twill_status share_layout(struct twill_context *context, const struct twill_join *join)
+/* What the ranks of a job that changes compare before all else; sent as it is in memory. */
+struct meeting_info {
+    uint8_t origin[TWILL_NONCE_BYTES];
+    char nodes[LAYOUT_BYTES]; /* TWILL_LAYOUT=nodes: rank 0's counts */
+};
+
+/* Check that all ranks mean the same job, and take rank 0's layout. */
+static twill_status use_meeting(struct twill_context *context, const struct meeting_info *all)
 {
-    struct twill_error *error = &context->error;
-    struct twill_oob *oob = context->job.oob;
-    char mine[LAYOUT_BYTES] = "";
-    char *all = calloc((size_t)oob->size, sizeof(mine)), *text = NULL;
-    snprintf(mine, sizeof(mine), "%s", join->nodes != NULL ? join->nodes : "");
-    twill_status status = all == NULL ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory")
-                                      : twill_oob_allgather(oob, mine, all, sizeof(mine), error);
-    if (status == TWILL_OK) {
-        all[sizeof(mine) - 1] = '\0';
-        text = strdup(all);
-        if (text == NULL)
-            status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    }
-    free(all);
-    TWILL_TRY(error, status);
+    for (int r = 1; r < context->job.oob->size; r++)
+        if (memcmp(all[r].origin, all[0].origin, sizeof(all[0].origin)) != 0)
+            return TWILL_FAIL(&context->error, TWILL_ERR_MISMATCH,
+                              "rank %d was given other handles than rank 0", r);
+    char *text = strndup(all[0].nodes, sizeof(all[0].nodes) - 1);
+    if (text == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     free(context->config.text[TWILL_VARIABLE_NODES]);
     context->config.text[TWILL_VARIABLE_NODES] = text;
     return TWILL_OK;
+}
+
+static twill_status compare_meeting(struct twill_context *context, const struct twill_join *join)
+{
+    struct twill_oob *oob = context->job.oob;
+    struct meeting_info mine = {.nodes = ""};
+    struct meeting_info *all = calloc((size_t)oob->size, sizeof(*all));
+    const char *nodes = join->nodes != NULL
+                            ? join->nodes
+                            : twill_config_text(&context->config, TWILL_VARIABLE_NODES);
+    memcpy(mine.origin, oob->origin, sizeof(mine.origin));
+    snprintf(mine.nodes, sizeof(mine.nodes), "%s", nodes != NULL ? nodes : "");
+    twill_status status = all == NULL
+                              ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
+                              : twill_oob_allgather(oob, &mine, all, sizeof(mine), &context->error);
+    if (status == TWILL_OK)
+        status = use_meeting(context, all);
+    free(all);
+    return status;
 }
 
 twill_status twill_context_open_bootstrap(struct twill_context *context,
@@ -62,7 +79,7 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
 {
     struct twill_bootstrap_params params = params_from(context, source);
     if (source->join != NULL && source->join->timeout_ns > 0)
-        params.timeout_ns = twill_min(params.timeout_ns, source->join->timeout_ns);
+        params.timeout_ns = source->join->timeout_ns;
     if (source->join == NULL && twill_bootstrap_is_first(&params)) /* before any failure */
         twill_config_warn_environment(&context->log);
     TWILL_TRY(&context->error, twill_bootstrap_open(&context->job.oob, &params, &context->error));
@@ -72,5 +89,5 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
     context->log.rank = context->job.oob->rank;
     context->log.size = context->job.oob->size;
     TWILL_TRY(&context->error, twill_log_open(context));
-    return source->join != NULL ? share_layout(context, source->join) : TWILL_OK;
+    return source->join != NULL ? compare_meeting(context, source->join) : TWILL_OK;
 }

@@ -172,10 +172,12 @@ static twill_status make_larger(struct growing *g)
     struct twill_join join = {.handle = handle,
                               .rank = (int)comm->rank,
                               .nodes = nodes,
-                              .timeout_ns = g->limits != NULL ? g->limits->timeout_ns : 0,
+                              .timeout_ns = comm->tuning.timeout_ns,
                               .has_ended = has_ended,
                               .user = g};
     const struct twill_context_source source = {.join = &join, .like = comm->context};
+    if (g->limits != NULL)
+        join.timeout_ns = twill_min(join.timeout_ns, g->limits->timeout_ns);
     TWILL_TRY(&g->error, extend_layout(g, nodes));
     if (comm->rank == 0) {
         memcpy(handle, growth->handle, sizeof(handle));
@@ -259,6 +261,7 @@ twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
     }
     if (comm->owns_context)
         twill_context_chain(g.context, comm->context);
+    g.made->tuning.timeout_ns = comm->tuning.timeout_ns;
     g.made->owns_context = comm->owns_context;
     comm->owns_context = false;
     *larger = g.made;
@@ -272,11 +275,16 @@ twill_status twill_grow_into(struct twill_comm **made, struct twill_context **co
         .handle = handle, .rank = TWILL_JOIN_ANY, .has_ended = is_not_known};
     const struct twill_context_source source = {.join = &join, .settings = settings};
     TWILL_TRY(NULL, twill_context_create_by(context, &source));
-    struct twill_error *error = &(*context)->error;
-    TWILL_TRY(error, twill_comm_open(made, *context, NULL, (*context)->job.oob, NULL, 0, error));
-    twill_status status = conclude_growth(*context, TWILL_OK, error);
+    return twill_grow_conclude(made, *context);
+}
+
+twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context)
+{
+    struct twill_error *error = &context->error;
+    TWILL_TRY(error, twill_comm_open(made, context, NULL, context->job.oob, NULL, 0, error));
+    twill_status status = conclude_growth(context, TWILL_OK, error);
     if (status != TWILL_OK) {
-        twill_context_remove(*context, *made);
+        twill_context_remove(context, *made);
         twill_comm_close(*made);
         *made = NULL;
     }

@@ -33,6 +33,8 @@ twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm);
  * closes *listener unless it is below 0, also after a failure. */
 twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *listener,
                                    uint16_t *port, struct twill_error *error);
+/* lib/health/shrink.c. Keep ranks that are left behind from writing to this process's memory. */
+twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *error);
 /* lib/health/grow.c. Rank 0: make the handle by which `joining` new processes join, and listen for
  * them; it replaces an earlier one. */
 twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining,
@@ -51,6 +53,13 @@ twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
 /* New process: make that communicator, and its context, which also has the error. */
 twill_status twill_grow_into(struct twill_comm **made, struct twill_context **context,
                              const char *handle, const char *const *settings);
+/* Make the communicator of all ranks of a new context, and end with the others. */
+twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context);
+/* lib/api/init.c. End a call that makes a context and its communicator, which then owns it. Else
+ * destroy it and say why, which is in `error`. */
+twill_status twill_init_finish(struct twill_comm **comm, struct twill_context *context,
+                               twill_status status, const struct twill_error *error, char *message,
+                               size_t bytes);
 
 /* lib/health/elastic.c. Jobs of twillrun --elastic. */
 /* Report whether this process was started to join a job that runs. */

@@ -103,6 +103,18 @@ static void describe_rendezvous(struct attempt *a, const struct twill_decision *
         a->listener = -1; /* the bootstrap closes it */
 }
 
+twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *error)
+{
+    twill_status status = twill_context_fence(comm->context, error);
+    if (status != TWILL_ERR_UNSUPPORTED)
+        return status;
+    twill_say(&comm->context->log, TWILL_LOG_WARN,
+              "a rank that is left behind may live and write to memory of malloc "
+              "(TWILL_HEAP=shared) that it had received");
+    twill_error_clear(error);
+    return TWILL_OK;
+}
+
 /* If a rank of this node is left behind alive, keep it from writing to this rank's memory. */
 static twill_status fence_memory(struct attempt *a)
 {
@@ -114,15 +126,7 @@ static twill_status fence_memory(struct attempt *a)
     }
     if (!alive)
         return TWILL_OK;
-    twill_status status = twill_context_fence(comm->context, &a->error);
-    if (status == TWILL_ERR_UNSUPPORTED) {
-        twill_say(&comm->context->log, TWILL_LOG_WARN,
-                  "twill_comm_shrink: a rank that is left behind lives and may write to memory "
-                  "of malloc (TWILL_HEAP=shared) that it had received");
-        twill_error_clear(&a->error);
-        status = TWILL_OK;
-    }
-    return status;
+    return twill_recovery_fence(comm, &a->error);
 }
 
 /* Make the communicator of the survivors that were agreed on. */
