@@ -250,7 +250,9 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
               twill_strerror(status), comm->error.message);
     twill_trace_failure(comm, status,
                         comm->health.notified ? comm->health.notice.from : comm->rank);
-    uint64_t sequence = status == TWILL_ERR_REVOKED    ? 0 /* whatever call others are in */
+    /* 0: whatever call others are in. Messages under way have no number, and are not sent now. */
+    bool any = status == TWILL_ERR_REVOKED || comm->issue.points != NULL;
+    uint64_t sequence = any                            ? 0
                         : comm->health.failed_call > 0 ? comm->health.failed_call
                                                        : comm->issue.sequence;
     twill_node_abort(comm->node, status,

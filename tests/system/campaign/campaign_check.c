@@ -3,6 +3,7 @@
 #include "tests/system/campaign/campaign.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -13,13 +14,18 @@ static bool is_dead(const struct campaign_trial *trial, int rank)
            rank == trial->second;
 }
 
+/* Return whether a sentence has "rank N", also in a list: "rank 1, N". */
 static bool names_rank(const char *text, int rank)
 {
-    char name[16];
-    int length = snprintf(name, sizeof(name), "rank %d", rank);
-    for (const char *at = text; (at = strstr(at, name)) != NULL; at += length)
-        if (at[length] < '0' || at[length] > '9')
-            return true;
+    for (const char *at = text; (at = strstr(at, "rank ")) != NULL;) {
+        char *end;
+        at += strlen("rank ");
+        do {
+            if (strtol(at, &end, 10) == rank && end != at)
+                return true;
+            at = end + (strncmp(end, ", ", 2) == 0 ? 2 : 0);
+        } while (at != end);
+    }
     return false;
 }
 
@@ -86,6 +92,8 @@ static bool check_survivor(const struct campaign_job *job, int rank, char *text,
         return true;
     if (trial->work == WORK_GROW) /* before or after it has grown */
         expected = final_size_of(job);
+    if (trial->second >= 0 && shown->final_size == expected + 1 && shown->end == TWILL_OK)
+        return true; /* it had gone on, and ended, before the second death */
     if (shown->final_size != expected || expected == 0) {
         char what[64];
         snprintf(what, sizeof(what), "ends with %d of %d ranks, status %d", shown->final_size,
