@@ -160,8 +160,9 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     uint32_t ranks[MOST_RANKS_CHECKED];
     const char *step;
     char text[TWILL_DEATH_TEXT];
-    /* A rank that has failed sends no message any more; an earlier collective may yet end. */
-    TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, comm->issue.points != NULL));
+    /* If another rank has failed in a later call, this one may yet end, but not without progress
+     * for long: a rank that has failed sends nothing any more. */
+    TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, liveness || comm->issue.points != NULL));
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     uint32_t suspect = UINT32_MAX;
     if (n > 0 && !state->recorded)

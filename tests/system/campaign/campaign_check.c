@@ -41,9 +41,9 @@ static bool may_be_refused(const struct campaign_trial *trial)
     return trial->ranks == 2 && trial->fault == FAULT_STOP_EVER;
 }
 
-/* Return whether the first sentence of a survivor names a failed rank. A rank whose half of a split
- * communicator is whole learns only that another one has revoked what both are of; one that has
- * nothing to complain of finds the failed rank by the agreement alone. */
+/* Return whether the first sentence of a survivor names a failed rank. A rank that has nothing to
+ * complain of finds the failed rank by the agreement alone; so does one whose half of a split
+ * communicator is whole: another one has revoked what both are of, or waits in its own half. */
 static bool names_failed(const struct campaign_job *job, int rank)
 {
     const struct campaign_trial *trial = &job->trial;
@@ -53,8 +53,7 @@ static bool names_failed(const struct campaign_job *job, int rank)
             return true;
     return names_rank(first, trial->victim) ||
            (trial->second >= 0 && names_rank(first, trial->second)) ||
-           (trial->work == WORK_AGREE && first[0] == '\0') ||
-           (trial->work == WORK_SPLIT && strstr(first, "has revoked") != NULL);
+           (trial->work == WORK_AGREE && first[0] == '\0') || trial->work == WORK_SPLIT;
 }
 
 /* Return the size that the communicator has had at the end, if it is one of those of a job that has
