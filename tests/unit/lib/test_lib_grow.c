@@ -392,7 +392,7 @@ static void abandoned_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_comm *comm, *larger = NULL, *smaller = NULL;
     float buffer[10], made, both;
     (void)size;
-    TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, "TWILL_TIMEOUT=2"));
+    TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, "TWILL_TIMEOUT=1"));
     if (comm == NULL)
         twill_test_expect_death(rank);
     TWILL_CHECK(share_handle(comm, rank, 1, bootstrap, handle));
