@@ -263,6 +263,14 @@ static void count_out(struct twill_consensus *c, uint32_t from, uint32_t instanc
         twill_consensus_fail(c, value->by, false);
 }
 
+/* A late decision of a rank that is known to be dead is ignored: if it binds this rank, the ranks
+ * that live have accepted it and will propose it; in a cut network they may have gone another way.
+ */
+static bool is_dead(const struct twill_consensus *c, uint32_t rank)
+{
+    return has_failed(c, rank) && !twill_rank_set_has(c->own->set + words_of(c), rank);
+}
+
 /* Handle a message of the present agreement, or of the next one. */
 static void handle(struct twill_consensus *c, uint32_t from,
                    const struct twill_consensus_header *header, const struct twill_decision *value)
@@ -295,6 +303,8 @@ static void handle(struct twill_consensus *c, uint32_t from,
     case TWILL_CONSENSUS_DECIDE:
         if (value->refused && twill_rank_set_has(value->set, c->rank))
             count_out(c, from, header->instance, value);
+        else if (is_dead(c, from) && !value->refused)
+            break;
         else if (c->decided[header->instance % 2] != header->instance)
             decide(c, header->instance, value, false);
         break;

@@ -341,6 +341,8 @@ inline count_out(r, from, refusal)
 #define TAKES(r, i) (LIVES(r) && !HAS(excluded, r) && (PRESENT(r, i) || EARLY(r, i)) && \
                      decision[AT(i, r)] == 0)
 
+/* is_dead(): r knows that s is, and is not silent only */
+#define IS_DEAD(r, s) (HAS(failed[r], s) && !HAS(silent[r], s))
 /* twill_consensus_awaits() */
 #define AWAITS(r, s) (LIVES(r) && (r) != (s) && \
     ((state[r] == JOINED && ballot[r] == (s)) || \
@@ -462,7 +464,8 @@ end:
     }
     /* handle(): DECIDE */
     :: d_step {
-        R != S && TAKES(R, I) && DECISION_FROM_S != 0 && !REFUSES(DECISION_FROM_S, R) ->
+        R != S && TAKES(R, I) && DECISION_FROM_S != 0 && !REFUSES(DECISION_FROM_S, R) &&
+        !(IS_DEAD(R, S) && !(DECISION_FROM_S & REFUSED)) ->
         v = DECISION_FROM_S;
         decide(R, I, v)
     }
