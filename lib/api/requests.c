@@ -41,13 +41,20 @@ static struct wait_start begin_time(const struct twill_request *request)
     return (struct wait_start){counted ? twill_ticks() : 0, request->comm->split.idle};
 }
 
-/* Wait with a request's own timeout. Returns the communicator's, which is set again afterwards. */
+/* Wait with a request's own timeout, if it has one. Returns the communicator's, to be set again
+ * afterwards, or 0. Other threads of a gradient set read that: it is not written without need. */
 static uint64_t use_timeout(struct twill_comm *comm, uint64_t timeout_ns)
 {
-    uint64_t of_comm = comm->tuning.timeout_ns;
+    uint64_t of_comm = timeout_ns != 0 ? comm->tuning.timeout_ns : 0;
     if (timeout_ns != 0)
         comm->tuning.timeout_ns = timeout_ns;
     return of_comm;
+}
+
+static void restore_timeout(struct twill_comm *comm, uint64_t of_comm)
+{
+    if (of_comm != 0)
+        comm->tuning.timeout_ns = of_comm;
 }
 
 static void count_time(struct twill_comm *comm, const struct wait_start *start)
@@ -135,7 +142,7 @@ twill_status twill_test(twill_request **handle, int *done)
     if (!twill_request_done(request)) {
         uint64_t of_comm = use_timeout(comm, request->timeout_ns);
         (void)twill_comm_progress(comm); /* a failure also fails the request */
-        comm->tuning.timeout_ns = of_comm;
+        restore_timeout(comm, of_comm);
     }
     *done = twill_request_done(request);
     if (*done)
@@ -189,7 +196,7 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
         comm->waits.timed_out_since = 0;
         uint64_t of_comm = use_timeout(comm, request->timeout_ns);
         (void)wait_until(comm, twill_request_done, request);
-        comm->tuning.timeout_ns = of_comm;
+        restore_timeout(comm, of_comm);
         comm->waits.wait_since = 0;
         if (comm->waits.timed_out_since != 0)
             *since = comm->waits.timed_out_since;
@@ -262,7 +269,7 @@ static twill_status wait_on(struct twill_request *request, const struct several 
         start.ticks = 0;
     uint64_t of_comm = use_timeout(comm, least_timeout(several));
     (void)wait_until(comm, some_done, several);
-    comm->tuning.timeout_ns = of_comm;
+    restore_timeout(comm, of_comm);
     count_time(comm, &start);
     twill_comm_release(comm);
     return TWILL_OK;
