@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static int fail_run(struct twill_bench_run *run, twill_status status)
@@ -269,6 +270,27 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     return twill_allgather(user, mine, all, bytes, TWILL_U8) != TWILL_OK;
 }
 
+/* --reduce-delay: a sum that takes longer, asleep, so that the core is free for other ranks. A
+ * sleep lasts some 50 us longer than asked for, so a rank sleeps a millisecond or more at once. */
+static void add_slowly(const void *left, const void *right, void *result, size_t count,
+                       twill_type type, void *user)
+{
+    const float *a = left, *b = right;
+    float *sum = result;
+    struct twill_bench_run *run = user;
+    (void)type;
+    run->owed += (double)(count * sizeof(float)) / 1024 * (double)run->options.delay * 1e-9;
+    if (run->owed > 1e-3) {
+        struct timespec pause = {.tv_sec = (time_t)run->owed};
+        pause.tv_nsec = (long)((run->owed - (double)pause.tv_sec) * 1e9);
+        double before = twill_bench_now();
+        nanosleep(&pause, NULL);
+        run->owed -= twill_bench_now() - before;
+    }
+    for (size_t i = 0; i < count; i++)
+        sum[i] = a[i] + b[i];
+}
+
 /* --reproducible: set up a second context for all ranks, with other settings. */
 static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
 {
@@ -307,6 +329,8 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     if (status == TWILL_OK && run->options.narrow >= 0)
         status = twill_op_create_narrow(run->context, &run->narrow, (twill_type)run->options.narrow,
                                         NULL, NULL);
+    if (status == TWILL_OK && run->options.delay > 0)
+        status = twill_op_create(run->context, &run->slow, add_slowly, run, 0, 1);
     if (status == TWILL_OK && run->options.split != NULL)
         status = split_groups(run);
     if (status != TWILL_OK)

@@ -210,15 +210,15 @@ static twill_status even_start(const struct twill_bench_subject *s, twill_comm *
     int next = (s->rank + 1) % s->ranks, before = (s->rank + s->ranks - 1) % s->ranks;
     switch (s->collective) {
     case TWILL_BENCH_ALLREDUCE:
-        return COLLECTIVE_FORM(allreduce, comm, at.src, at.dst, s->count, s->type, s->op);
+        return COLLECTIVE_FORM(allreduce, comm, at.src, at.dst, s->count, s->type, s->called);
     case TWILL_BENCH_BROADCAST:
         return COLLECTIVE_FORM(broadcast, comm, at.src, at.dst, s->count, s->type, s->root);
     case TWILL_BENCH_REDUCE:
-        return COLLECTIVE_FORM(reduce, comm, at.src, at.dst, s->count, s->type, s->op, s->root);
+        return COLLECTIVE_FORM(reduce, comm, at.src, at.dst, s->count, s->type, s->called, s->root);
     case TWILL_BENCH_ALLGATHER:
         return COLLECTIVE_FORM(allgather, comm, at.src, at.dst, s->count, s->type);
     case TWILL_BENCH_REDUCE_SCATTER:
-        return COLLECTIVE_FORM(reduce_scatter, comm, at.src, at.dst, s->count, s->type, s->op);
+        return COLLECTIVE_FORM(reduce_scatter, comm, at.src, at.dst, s->count, s->type, s->called);
     case TWILL_BENCH_GATHER:
         return COLLECTIVE_FORM(gather, comm, at.src, at.dst, s->count, s->type, s->root);
     case TWILL_BENCH_SCATTER:
@@ -243,7 +243,8 @@ twill_status twill_bench_begin(const struct twill_bench_subject *s, twill_comm *
         return COLLECTIVE_FORM(allgatherv, comm, at.src, at.dst, v->dst_count, v->dst_first,
                                s->type);
     case TWILL_BENCH_REDUCE_SCATTERV:
-        return COLLECTIVE_FORM(reduce_scatterv, comm, at.src, at.dst, v->src_count, s->type, s->op);
+        return COLLECTIVE_FORM(reduce_scatterv, comm, at.src, at.dst, v->src_count, s->type,
+                               s->called);
     case TWILL_BENCH_GATHERV:
         return COLLECTIVE_FORM(gatherv, comm, at.src, own, at.dst, v->dst_count, v->dst_first,
                                s->type, s->root);

@@ -45,6 +45,7 @@ struct twill_bench_subject {
     enum twill_bench_collective collective;
     twill_type type;
     twill_op op;
+    twill_op called; /* op, or what stands for it: --narrow, --reduce-delay */
     int rank, ranks;
     int root;      /* -1: no root */
     size_t count;  /* elements of a shard */

@@ -21,6 +21,7 @@ enum {
     OPTION_TIMES,
     OPTION_REPRODUCIBLE,
     OPTION_NARROW,
+    OPTION_DELAY,
     OPTION_ALGORITHM,
     OPTION_GRADIENTS,
     OPTION_SPLIT,
@@ -62,6 +63,7 @@ static const struct option long_options[] = {
     {"times", no_argument, NULL, OPTION_TIMES},
     {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
     {"narrow", required_argument, NULL, OPTION_NARROW},
+    {"reduce-delay", required_argument, NULL, OPTION_DELAY},
     {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
     {"gradients", required_argument, NULL, OPTION_GRADIENTS},
     {"split", required_argument, NULL, OPTION_SPLIT},
@@ -114,6 +116,7 @@ static bool set_bench_number(struct twill_bench_options *options, int letter, co
         {'T', &options->timeout, 1, 10000000, "a number of seconds from 1"},
         {'u', &options->unalign, 0, 1 << 20, "a number from 0 to 1048576"},
         {'K', &options->each_skip, 0, 100000000, "a number from 0 to 100000000"},
+        {OPTION_DELAY, &options->delay, 1, 1000000000, "a number of nanoseconds a KiB from 1"},
         {OPTION_BATCH, &options->batch, 1, 1000000, "a number of samples from 1 to 1000000"},
         {OPTION_GFLOPS, &options->gflops, 1, 1000000000, "a speed in Gflop/s from 1"},
     };
@@ -378,6 +381,11 @@ static bool check_together(const struct twill_bench_options *options, bool speak
              (options->list != NULL || options->op != TWILL_SUM || options->type != TWILL_F32 ||
               !twill_bench_facts(options->collective)->reduces))
         mistake = "--narrow needs a reduction, a sum of f32, without --list";
+    else if (options->delay > 0 &&
+             (options->list != NULL || options->reproducible || options->op != TWILL_SUM ||
+              options->type != TWILL_F32 || !twill_bench_facts(options->collective)->reduces))
+        mistake =
+            "--reduce-delay needs a reduction, a sum of f32, without --list and --reproducible";
     else if (!combines(options))
         mistake = "-o/--op and -d/--datatype: the type does not have this operation";
     else if (options->min_bytes > options->max_bytes)

@@ -26,6 +26,8 @@ struct twill_bench_run {
     twill_context *strict_context; /* --reproducible: a second context of all ranks, */
     twill_comm *strict;            /* with TWILL_REPRODUCIBLE=1 */
     twill_op narrow;               /* --narrow: the sum */
+    twill_op slow;                 /* --reduce-delay: the sum */
+    double owed;                   /* seconds that it has not slept yet */
     int rank, size;                /* in comm */
     int world_rank, world_size;
     struct twill_bench_vectors vectors; /* counts and offsets of vector calls */

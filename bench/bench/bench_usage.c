@@ -67,6 +67,8 @@ const char twill_bench_usage[] =
     "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
     "      --narrow TYPE         columns time ratio bytes: as many elements of f16, bf16, f8e4m3\n"
     "                            or f8e5m2 with narrow partial sums, against f32\n"
+    "      --reduce-delay NS     each sum of a KiB takes NS nanoseconds more, asleep: what a\n"
+    "                            slower reduction, and segments beside it, would cost\n"
     "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
     "      --split N|LEVEL       N groups of ranks (rank modulo N) at once, or one for each\n"
     "                            unit of a level:" TWILL_BENCH_NAMES_OF_LEVELS ";\n"

@@ -251,7 +251,7 @@ static twill_status time_narrow(struct twill_bench_run *run,
     struct compared_variant variants[2] = {{run->comm, *subject, 0}, {run->comm, *subject, 0}};
     struct twill_bench_subject *narrow = &variants[1].subject;
     narrow->type = (twill_type)run->options.narrow;
-    narrow->op = run->narrow;
+    narrow->op = narrow->called = run->narrow;
     narrow->bytes = subject->bytes / sizeof(float) * twill_type_size(narrow->type);
     TWILL_BENCH_TRY(time_variants(run, variants));
     double bytes[2] = {0, 0};
@@ -315,6 +315,7 @@ struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run
     return (struct twill_bench_subject){.collective = run->options.collective,
                                         .type = type,
                                         .op = facts->reduces ? op : TWILL_SUM,
+                                        .called = run->options.delay > 0 ? run->slow : op,
                                         .rank = run->rank,
                                         .ranks = run->size,
                                         .root = facts->rooted ? root : -1,
