@@ -44,7 +44,8 @@ TWILL_API twill_status twill_comm_revoke(twill_comm *comm);
 /** \brief Agree on the bitwise AND of \p *flags over the ranks that live, and on which ranks have
  * failed. All that return
  * ::TWILL_OK have the same result, whichever ranks die meanwhile. A failed rank's flags may or may
- * not be in it. \p comm may be broken, and stays so. */
+ * not be in it. ::TWILL_ERR_MISMATCH: a rank was in twill_comm_shrink() or another call. \p comm
+ * may be broken, and stays so. */
 TWILL_API twill_status twill_comm_agree(twill_comm *comm, uint64_t *flags);
 
 /** \brief Make a communicator of the ranks that live, in the same order, in the same context:
@@ -195,8 +196,10 @@ typedef struct twill_bounds {
     double silent; /**< the awaited rank lives but does not come: the timeout */
     double death;  /**< its process has died, on this host or one that answers */
     double host;   /**< its host does not answer any more; 0: the job has one host */
-    double shrink; /**< of twill_comm_agree(), and each of the at most four that twill_comm_shrink()
-                      needs for one more failed rank, if every other rank is silent in turn */
+    double agree;  /**< twill_comm_agree(), if every other rank is silent in turn */
+    double meet;   /**< twill_comm_shrink() agrees, lets the survivors meet for at most this time,
+                      and agrees again; a rank that fails meanwhile begins that anew, and without
+                      one there are at most five attempts */
 } twill_bounds;
 /** \brief Read the bounds that hold for the communicator now. Local. \return ::TWILL_OK,
  * ::TWILL_ERR_ARGUMENT */

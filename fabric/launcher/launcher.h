@@ -50,7 +50,7 @@ struct twill_site {
 /* The parsed command line, or what a server was sent. */
 struct twill_options {
     int ranks;
-    int least, most; /* --elastic: go on with at least, keep at most so many; most 0: off */
+    int least, most; /* --elastic: ranks to go on with, ranks to keep; most 0: off */
     bool label, serve;
     bool check, json;      /* check the hosts instead of running a program; as JSON */
     const char *json_file; /* with json: where it goes besides the page, or NULL */

@@ -26,6 +26,14 @@ bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t c
     return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
+static bool has_descriptors(struct msghdr *message)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c))
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+            return true;
+    return false;
+}
+
 /* Receive a message. Returns 0 if the other end has closed and all it sent was received. Linux may
  * return 0 too early, if the last message and the close arrive while it looks; a second call after
  * a 0 finds any such message. */
@@ -33,7 +41,7 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
 {
     struct msghdr again = *message;
     ssize_t got = recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
-    if (got != 0 || message->msg_controllen > 0) /* an empty message may have descriptors */
+    if (got != 0 || has_descriptors(message)) /* an empty message may have them */
         return got;
     *message = again;
     return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);

@@ -207,6 +207,8 @@ twill_status twill_comm_reconfigure(twill_comm **made, twill_comm *comm, twill_h
         twill_context_chain(context, comm->context);
     bool owns = comm == NULL || comm->owns_context;
     if (comm != NULL) {
+        if (status == TWILL_OK)
+            (*made)->tuning.timeout_ns = comm->tuning.timeout_ns;
         comm->owns_context = comm->owns_context && status != TWILL_OK;
         twill_comm_release(comm);
     }

@@ -29,7 +29,11 @@ twill_status twill_comm_agree(twill_comm *comm, uint64_t *flags)
 {
     TWILL_TRY(NULL, begin_agreement(comm, flags, "twill_comm_agree"));
     const struct twill_decision *decision;
-    twill_status status = twill_agree(comm, *flags, 0, &decision);
+    twill_status status = twill_agree(comm, TWILL_AGREEING_ONLY, *flags, 0, &decision);
+    if (status == TWILL_OK && !twill_agreeing_alike(decision, TWILL_AGREEING_ONLY))
+        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_MISMATCH,
+                                     "another rank is in a different call that agrees, such as "
+                                     "twill_comm_shrink()");
     if (status == TWILL_OK)
         *flags = decision->flags;
     twill_comm_release(comm);
@@ -81,9 +85,7 @@ twill_status twill_comm_admit(twill_comm **larger, twill_comm *comm)
     if (larger != NULL)
         *larger = NULL;
     TWILL_TRY(NULL, begin_agreement(comm, larger, "twill_comm_admit"));
-    twill_status status = twill_elastic_admit(larger, comm);
-    twill_comm_release(comm);
-    return status;
+    return twill_elastic_admit(larger, comm);
 }
 
 int twill_comm_epoch(const twill_comm *comm)

@@ -306,6 +306,8 @@ twill_status twill_wait_any(size_t count, twill_request **requests, int *index)
     if (status != TWILL_OK)
         return status;
     size_t i = first_done(&several);
+    if (i == count) /* the wait has failed, and a communicator of one rank stays usable */
+        return TWILL_ERR_ARGUMENT;
     *index = (int)i;
     return finish_one(active_at(&several, i), &requests[i]);
 }

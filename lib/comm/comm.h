@@ -335,6 +335,9 @@ static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoc
 /* Refuse a timeout outside its range. The communicator is held. */
 twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds);
 
+/* lib/health/shrink.c. Return how long survivors wait for each other to make a communicator. */
+uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);
+
 /* --- lib/health/failure.c --- */
 
 /* Return the time that an error takes, once found, to reach all ranks of several nodes. */

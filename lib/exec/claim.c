@@ -43,7 +43,8 @@ static void fail_torn(struct twill_comm *comm)
     if (torn == TWILL_OK)
         return;
     (void)twill_comm_fail(comm, torn);
-    comm->broken = true; /* twill_comm_fail() leaves a communicator of one rank as it is */
+    if (!comm->broken) /* twill_comm_fail() leaves a communicator of one rank as it is */
+        twill_comm_stop(comm, torn);
 }
 
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)

@@ -268,13 +268,13 @@ static twill_status check_decision(struct twill_comm *comm, const struct twill_d
     return TWILL_OK;
 }
 
-twill_status twill_agree(struct twill_comm *comm, uint64_t flags, uint32_t port,
-                         const struct twill_decision **decision)
+twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call, uint64_t flags,
+                         uint32_t port, const struct twill_decision **decision)
 {
     pthread_mutex_lock(&comm->context->health.detector_lock);
     struct twill_recovery *recovery = recovery_of(comm);
     if (recovery != NULL) {
-        twill_consensus_enter(recovery->consensus, flags, comm->usage.counters.calls, port);
+        twill_consensus_enter(recovery->consensus, call, flags, comm->usage.counters.calls, port);
         renew_patience(comm, recovery);
     }
     pthread_mutex_unlock(&comm->context->health.detector_lock);
@@ -293,12 +293,14 @@ twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status)
     if (status == TWILL_ERR_BROKEN || (status != TWILL_OK && !comm->broken))
         return status; /* the call did not begin */
     struct twill_error own = comm->error;
-    twill_status agreed = twill_agree(comm, status == TWILL_OK, 0, &decision);
+    twill_status agreed =
+        twill_agree(comm, TWILL_AGREEING_OUTCOME, status == TWILL_OK, 0, &decision);
     if (status != TWILL_OK) {
         comm->error = own;
         return status;
     }
-    if (agreed == TWILL_OK && decision->flags != 0)
+    if (agreed == TWILL_OK && decision->flags != 0 &&
+        twill_agreeing_alike(decision, TWILL_AGREEING_OUTCOME))
         return TWILL_OK;
     if (agreed == TWILL_OK)
         agreed = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_PEER,

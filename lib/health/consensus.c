@@ -163,6 +163,7 @@ static void gather(struct twill_consensus *c, uint32_t instance, uint32_t from, 
         memcpy(sum, value, twill_decision_bytes(c->size));
     } else if (c->gathered_accepted == 0) {
         sum->flags &= value->flags;
+        sum->calls |= value->calls;
         sum->least = twill_min(sum->least, value->least);
         sum->most = twill_max(sum->most, value->most);
     }
@@ -191,8 +192,8 @@ static void elect(struct twill_consensus *c)
     }
 }
 
-void twill_consensus_enter(struct twill_consensus *c, uint64_t flags, uint64_t number,
-                           uint32_t port)
+void twill_consensus_enter(struct twill_consensus *c, enum twill_agreeing_call call, uint64_t flags,
+                           uint64_t number, uint32_t port)
 {
     if (c->excluded)
         return;
@@ -201,6 +202,7 @@ void twill_consensus_enter(struct twill_consensus *c, uint64_t flags, uint64_t n
     c->own->flags = flags;
     c->own->least = c->own->most = number;
     c->own->port = port;
+    c->own->calls = 1u << call;
     c->state = TWILL_CONSENSUS_OUT;
     if (c->decided[c->instance % 2] == c->instance)
         return; /* the others have decided without this rank */

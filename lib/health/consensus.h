@@ -36,8 +36,16 @@ struct twill_decision {
     uint32_t port;        /* coordinator: its port, for what comes next; 0: none */
     uint32_t by;          /* rank that proposed it */
     uint32_t refused; /* no decision: the ranks outside the set may not go on without those in it */
-    uint32_t unused;
+    uint32_t calls;   /* sum of 1 << enum twill_agreeing_call of the ranks that contributed */
     uint64_t set[];
+};
+
+/* What a rank agrees for. Ranks that are in different calls learn it by the decision. */
+enum twill_agreeing_call {
+    TWILL_AGREEING_ONLY,
+    TWILL_AGREEING_OUTCOME, /* whether a reduction is complete */
+    TWILL_AGREEING_SHRINK,
+    TWILL_AGREEING_GROW
 };
 
 enum twill_consensus_kind {
@@ -115,10 +123,11 @@ struct twill_consensus *twill_consensus_open(uint32_t size, uint32_t rank, const
                                              void *user);
 void twill_consensus_close(struct twill_consensus *consensus); /* NULL is allowed */
 
-/* Enter the next agreement with this contribution. Failed ranks that are known already stay known.
+/* Enter the next agreement with this contribution, for a call. Failed ranks that are known already
+ * stay known.
  */
-void twill_consensus_enter(struct twill_consensus *consensus, uint64_t flags, uint64_t number,
-                           uint32_t port);
+void twill_consensus_enter(struct twill_consensus *consensus, enum twill_agreeing_call call,
+                           uint64_t flags, uint64_t number, uint32_t port);
 /* Handle a message of a rank. Ignores what is malformed. */
 void twill_consensus_receive(struct twill_consensus *consensus, uint32_t from, const void *message,
                              size_t bytes);

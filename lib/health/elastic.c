@@ -126,10 +126,13 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
     if (!write_file(folder, "wait", getpid(), ""))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "TWILL_ELASTIC=%s: %s", folder, strerror(errno));
     while (!read_handle(folder, handle)) {
-        if (twill_now() >= *deadline)
+        if (twill_now() >= *deadline) {
+            remove_file(folder, "wait", getpid());
+            remove_file(folder, "go", getpid());
             return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
                               "the job has not taken this process in (twill_comm_admit) within "
                               "TWILL_TIMEOUT");
+        }
         (void)poll(NULL, 0, LOOK_MS);
     }
     return TWILL_OK;
@@ -179,6 +182,8 @@ static uint64_t invite(struct twill_comm *comm, const char *folder, struct elast
             twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", folder,
                       strerror(errno));
             twill_growth_close(comm);
+            for (size_t j = 0; j < i; j++)
+                remove_file(folder, "go", waiting->pid[j]);
             return 0;
         }
     return waiting->count;
@@ -190,17 +195,24 @@ twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *
     const char *folder = elastic_folder(&joins);
     struct elastic_waiting waiting = {.count = 0};
     uint64_t count = 0;
-    if (folder == NULL)
+    if (folder == NULL) {
+        twill_comm_release(comm);
         return TWILL_OK;
+    }
     if (comm->rank == 0) {
         find_waiting(folder, &waiting);
         count = invite(comm, folder, &waiting);
     }
     twill_comm_release(comm);
     twill_status status = twill_broadcast(comm, &count, &count, 1, TWILL_U64, 0);
-    if (status != TWILL_OK || count == 0)
-        return status;
+    if (status == TWILL_OK && count == 0)
+        return TWILL_OK;
     TWILL_TRY(NULL, twill_comm_acquire(comm, "twill_comm_admit"));
-    return twill_grow(larger, comm,
-                      &(struct twill_growth_limits){ADMIT_NS, has_lost_one, &waiting});
+    if (status == TWILL_OK)
+        status = twill_grow(larger, comm,
+                            &(struct twill_growth_limits){ADMIT_NS, has_lost_one, &waiting});
+    else
+        twill_growth_close(comm); /* those that were invited try again */
+    twill_comm_release(comm);
+    return status;
 }

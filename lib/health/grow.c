@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #define PORT_BITS 16
-#define GROWS     (UINT64_C(1) << 63) /* contributed flags: is in this call */
-#define LAYOUT    256                 /* bytes of TWILL_LAYOUT=nodes */
+#define LAYOUT    256 /* bytes of TWILL_LAYOUT=nodes */
 
 /* Rank 0: a handle that was made, until it is used. */
 struct twill_growth {
@@ -164,6 +163,8 @@ static void drop_larger(struct growing *g)
     g->context = NULL;
 }
 
+/* The deadline is shorter than the patience of a rank that could not come and is in the agreement
+ * after this one: else it would find the others silent. */
 static twill_status make_larger(struct growing *g)
 {
     struct twill_comm *comm = g->comm;
@@ -172,7 +173,7 @@ static twill_status make_larger(struct growing *g)
     struct twill_join join = {.handle = handle,
                               .rank = (int)comm->rank,
                               .nodes = nodes,
-                              .timeout_ns = comm->tuning.timeout_ns,
+                              .timeout_ns = comm->tuning.timeout_ns / 4 * 3,
                               .has_ended = has_ended,
                               .user = g};
     const struct twill_context_source source = {.join = &join, .like = comm->context};
@@ -196,22 +197,22 @@ static twill_status make_larger(struct growing *g)
     return twill_comm_open(&g->made, g->context, NULL, g->context->job.oob, NULL, 0, &g->error);
 }
 
-/* Agree on `flags`, which are below GROWS, and that no rank has failed. */
+/* Agree on `flags`, and that no rank has failed. */
 static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agreed)
 {
     const struct twill_decision *decision;
-    twill_status status = twill_agree(g->comm, flags | GROWS, 0, &decision);
+    twill_status status = twill_agree(g->comm, TWILL_AGREEING_GROW, flags, 0, &decision);
     if (status != TWILL_OK) {
         g->error = g->comm->error;
         return status;
     }
-    *agreed = decision->flags & ~GROWS;
+    *agreed = decision->flags;
     for (uint32_t r = 0; r < g->comm->world->size; r++)
         if (twill_rank_set_has(decision->set, r))
             return TWILL_FAIL(&g->error, TWILL_ERR_PEER,
                               "%s has failed: twill_comm_shrink() comes first",
                               TWILL_COMM_RANK_NAME(g->comm, r));
-    if ((decision->flags & GROWS) == 0)
+    if (!twill_agreeing_alike(decision, TWILL_AGREEING_GROW))
         return TWILL_FAIL(&g->error, TWILL_ERR_MISMATCH,
                           "another rank does not call twill_comm_grow()");
     return TWILL_OK;

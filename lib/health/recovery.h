@@ -8,11 +8,18 @@
 #include "lib/comm/comm.h"
 #include "lib/health/consensus.h"
 
-/* Agree among the ranks that live. flags: this rank's; port: see struct twill_decision. The caller
- * holds the communicator, which may be broken. *decision is valid until the next agreement. Returns
- * TWILL_ERR_EXCLUDED, TWILL_ERR_PEER if too few ranks remain, TWILL_ERR_MEMORY. */
-twill_status twill_agree(struct twill_comm *comm, uint64_t flags, uint32_t port,
-                         const struct twill_decision **decision);
+/* Report whether all ranks that contributed to a decision were in this call. */
+static inline bool twill_agreeing_alike(const struct twill_decision *decision,
+                                        enum twill_agreeing_call call)
+{
+    return decision->calls == 1u << call;
+}
+/* Agree among the ranks that live, for a call. flags: this rank's; port: see struct twill_decision.
+ * The caller holds the communicator, which may be broken. *decision is valid until the next
+ * agreement. Returns TWILL_ERR_EXCLUDED, TWILL_ERR_PEER if too few ranks remain, TWILL_ERR_MEMORY.
+ */
+twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call, uint64_t flags,
+                         uint32_t port, const struct twill_decision **decision);
 /* Set the sentence of a recovery that has failed, which replaces that of an earlier failure, and
  * return the status. Use the macro. */
 twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, const char *file,
@@ -69,7 +76,8 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
                                  char handle[TWILL_JOIN_HANDLE_TEXT], struct twill_error *error);
 /* The job has started: from now on twillrun replaces ranks that die. */
 void twill_elastic_started(const struct twill_comm *comm);
-/* Take in the processes that wait, if any: else *larger is not changed. The caller holds comm. */
+/* Take in the processes that wait, if any: else *larger is not changed. The caller holds comm,
+ * which is released. */
 twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *comm);
 
 /* Return the last decision, or NULL. */

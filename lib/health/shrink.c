@@ -13,8 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MADE          UINT64_C(1)           /* contributed flags: has the communicator */
-#define SHRINKS       UINT64_C(2)           /* is in this call */
 #define ATTEMPTS      4u                    /* without a further failed rank */
 #define RENDEZVOUS_NS UINT64_C(10000000000) /* at most, for all survivors to meet */
 
@@ -129,11 +127,16 @@ static twill_status fence_memory(struct attempt *a)
     return twill_recovery_fence(comm, &a->error);
 }
 
+/* Shorter than the patience of a rank that could not come and is in the next agreement. */
+uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
+{
+    return twill_min(comm->tuning.timeout_ns / 2, RENDEZVOUS_NS);
+}
+
 /* Make the communicator of the survivors that were agreed on. */
 static twill_status make_smaller(struct attempt *a, const struct twill_decision *decision)
 {
-    struct twill_bootstrap_params params = {
-        .timeout_ns = twill_min(a->comm->tuning.timeout_ns, RENDEZVOUS_NS)};
+    struct twill_bootstrap_params params = {.timeout_ns = twill_rendezvous_bound_ns(a->comm)};
     struct twill_oob *oob = NULL;
     struct twill_job job;
     if (decision->by != a->rank[0] || decision->port == 0)
@@ -182,28 +185,29 @@ static bool same_failed(const struct attempt *a, const struct twill_decision *de
 
 static twill_status shrink_by(struct attempt *a)
 {
-    for (unsigned unchanged = 0, strays = 0;; unchanged++) {
+    for (unsigned unchanged = 0, strays = 0;;) {
         const struct twill_decision *decision;
         stop_listening(a);
         twill_status listens = listen_for_survivors(a);
         twill_status status =
-            twill_agree(a->comm, SHRINKS | (a->made != NULL ? MADE : 0), a->port, &decision);
+            twill_agree(a->comm, TWILL_AGREEING_SHRINK, a->made != NULL, a->port, &decision);
         if (status != TWILL_OK) {
             a->error = a->comm->error;
             return status;
         }
-        if ((decision->flags & SHRINKS) == 0) { /* a rank is in another call that agrees */
+        if (!twill_agreeing_alike(
+                decision, TWILL_AGREEING_SHRINK)) { /* a rank is in another call that agrees */
             if (++strays > ATTEMPTS)
                 return TWILL_FAIL(&a->error, TWILL_ERR_MISMATCH,
                                   "another rank does not call twill_comm_shrink()");
             continue;
         }
-        if ((decision->flags & MADE) != 0 && same_failed(a, decision))
+        if (decision->flags != 0 && same_failed(a, decision))
             return TWILL_OK;
         drop_made(a);
         if (!same_failed(a, decision))
             unchanged = 0;
-        else if (unchanged >= ATTEMPTS)
+        else if (unchanged++ >= ATTEMPTS)
             return a->error.status != TWILL_OK
                        ? a->error.status
                        : TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "another rank could not do it");

@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= 2;
         if (command % 8 == 0 &&
             (consensus->instance == 0 || twill_consensus_decision(consensus) != NULL))
-            twill_consensus_enter(consensus, argument, 1, 2);
+            twill_consensus_enter(consensus, TWILL_AGREEING_ONLY, argument, 1, 2);
         else if (command % 8 == 1)
             twill_consensus_fail(consensus, argument % CONSENSUS_RANKS, argument >= 128);
         else if (command % 8 == 2)

@@ -122,6 +122,8 @@ check_rows 3 15 1.5 "--reproducible"
 TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --narrow f16 --algorithm ring || fail "--narrow"
 check_rows 3 16 1.5 "--narrow"
 awk '/^[^#]/ && $16 != 0.5 { exit 1 }' "$scratch/out" || fail "--narrow f16: not half of the bytes"
+TWILL_LAYOUT=nodes=2x1 ranks 2 "$bench" reduce_scatter -b 64K -e 64K -n 3 -c 1 --reduce-delay 1000 || fail "--reduce-delay"
+grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "--reduce-delay: values"
 TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --split node || fail "--split node"
 check_rows 3 13 1 "--split node"
 ranks 4 "$bench" reduce_scatter -b 64 -e 64K -f 32 -n 3 --split 2 -d i16 -o bxor || fail "--split 2"
@@ -300,6 +302,8 @@ cannot be combined with --times|allreduce --list x --overlap test --times
 --device-gflops: '0'|allreduce --list x --overlap test --device-gflops 0
 --reproducible needs a reduction|broadcast --reproducible
 --narrow needs a reduction|broadcast --narrow f16
+--reduce-delay needs a reduction|broadcast --reduce-delay 5
+--reduce-delay: '0'|allreduce --reduce-delay 0
 'f64' is not a float of 8 or 16 bits|allreduce --narrow f64
 --form: 'lazy'|allreduce --form lazy
 --overlap: 'some'|allreduce --overlap some

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a trial from a seed and its number. */
+#include "tests/support/sanitizers.h"
 #include "tests/system/campaign/campaign.h"
 
 #include <stdio.h>
@@ -72,6 +73,8 @@ static enum campaign_fault choose_fault(uint64_t *state, enum campaign_work work
     enum campaign_fault fault = hosts > 0
                                     ? between[below(state, sizeof(between) / sizeof(between[0]))]
                                     : choices[below(state, sizeof(choices) / sizeof(choices[0]))];
+    if (TEST_SLOW && fault == FAULT_NO_MEMORY) /* its allocator ends the process */
+        fault = FAULT_EXIT;
     return work == WORK_SHRINK && !campaign_is_death(fault) ? FAULT_KILL : fault;
 }
 

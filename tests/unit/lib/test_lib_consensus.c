@@ -102,7 +102,8 @@ static void step_rank(struct scene_of_ranks *scene, struct simulated_rank *rank)
     } else if (rank->consensus->instance == rank->left && rank->left < AGREEMENTS) {
         uint64_t flags = ~(draw(scene, 2) << rank->number);
         rank->flags[rank->left + 1] = flags;
-        twill_consensus_enter(rank->consensus, flags, 10 * rank->left + rank->number % 2, 0);
+        twill_consensus_enter(rank->consensus, TWILL_AGREEING_ONLY, flags,
+                              10 * rank->left + rank->number % 2, 0);
     } else if (decision != NULL && rank->consensus->instance == rank->left + 1) {
         struct twill_decision *kept = malloc(twill_decision_bytes(scene->size));
         memcpy(kept, decision, twill_decision_bytes(scene->size));

@@ -150,7 +150,7 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_comm_bounds(l.comm, &bounds) == TWILL_OK);
     TWILL_CHECK(bounds.silent > 100 && bounds.death > 0 && bounds.death < 2);
     TWILL_CHECK((bounds.host > 0) == (twill_comm_nodes(l.comm) > 1));
-    TWILL_CHECK(bounds.shrink >= bounds.silent);
+    TWILL_CHECK(bounds.agree >= bounds.silent && bounds.meet > 0 && bounds.meet <= bounds.silent);
     leave_late(&l);
 }
 

@@ -201,6 +201,35 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     leave_ends(&ends);
 }
 
+/* Rank 0 agrees while the others shrink: it learns that, and they wait until it does the same. */
+static void mixed_calls(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct recovering ends = {NULL, NULL};
+    float buffer[COUNT];
+    uint64_t flags = UINT64_MAX;
+    twill_comm *same = NULL;
+    TWILL_CHECK(connect_ends(&ends, bootstrap, user, TWILL_TEST_PATIENT));
+    if (rank == 0) {
+        TWILL_CHECK(twill_comm_agree(ends.comm, &flags) == TWILL_ERR_MISMATCH);
+        TWILL_CHECK(strstr(twill_comm_message(ends.comm), "in a different call") != NULL);
+        TWILL_CHECK(flags == UINT64_MAX);
+    }
+    TWILL_CHECK(twill_test_note(twill_comm_shrink(&same, ends.comm) == TWILL_OK, __FILE__, __LINE__,
+                                "%s", twill_comm_message(ends.comm)));
+    twill_comm_leave(ends.comm);
+    ends.comm = same;
+    TWILL_CHECK(sum_is(same, buffer, (float)size));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    leave_ends(&ends);
+}
+
+static void test_mixed_calls(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(3, mixed_calls, "3");
+    twill_test_run_ranks(3, mixed_calls, "1+2");
+}
+
 static void test_bad_calls(void **state)
 {
     (void)state;
@@ -409,9 +438,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_revocation), cmocka_unit_test(test_agreement),
-        cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_deaths),
-        cmocka_unit_test(test_growing),    cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_mixed_calls),
+        cmocka_unit_test(test_deaths),     cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_uniform),    cmocka_unit_test(test_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
