@@ -217,6 +217,26 @@ TWILL_API void *twill_gradients_parameters(const twill_gradients *set, int index
  *  changed f16 or bf16 parameters between steps. (Changed f32 parameters need no call.) Local, on
  *  all ranks. */
 TWILL_API twill_status twill_gradients_reload(twill_gradients *set);
+/** \brief Return how many bytes twill_gradients_state_export() writes on this rank. After the
+ * commit; the number changes when buckets do (options.autotune, compression_automatic). */
+TWILL_API twill_status twill_gradients_state_bytes(const twill_gradients *set, size_t *bytes);
+/** \brief Write the optimizer state of this rank's shards, the master weights of f16 and bf16
+ *  parameters included, and the number of updates, to \p state (\p bytes of them), in a form that
+ *  says which elements of which tensors it is of. Local, between steps, with no late result
+ *  outstanding. Parameters, which all ranks have, and residuals of compression are not in it. */
+TWILL_API twill_status twill_gradients_state_export(twill_gradients *set, void *state,
+                                                    size_t bytes);
+/** \brief Go on with exported state. Collective, between steps, at the earliest after the commit.
+ *
+ * The set has the same tensors and rule as those that the exports are of, but may have other ranks,
+ * buckets and threads. Each rank passes any number of exports (\p count; 0 is allowed): its own, a
+ * copy of another rank's, or all of them, read from a checkpoint. Together they are of one step and
+ * have every element of every tensor; what several ranks have is taken from one of them. Ranks send
+ * each other what their shards need. The caller restores the parameters, of the same step.
+ * \return ::TWILL_ERR_ARGUMENT on all ranks, if an element is missing or an export of one rank
+ * cannot be imported; the set then goes on as before. */
+TWILL_API twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
+                                                    const size_t *bytes, size_t count);
 /** \brief End the registration. Collective: ranks compare options and names, counts, types,
  *  priorities and order of the tensors; a difference is ::TWILL_ERR_MISMATCH on all ranks, and the
  *  message names the tensor and the ranks. */

@@ -19,6 +19,7 @@
 #include "lib/train/compress.h"
 #include "lib/train/dense.h"
 #include "lib/train/lane.h"
+#include "lib/train/optimizer_state.h"
 #include "lib/train/step_search.h"
 #include "lib/train/update.h"
 #include "lib/twill_train.h"

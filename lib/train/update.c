@@ -6,45 +6,39 @@
 
 /* --- the shard ------------------------------------------------------------------------------- */
 
-/* Return where a tensor of a bucket begins in it, in elements. */
-static size_t tensor_first(const struct twill_gradients *set, const struct twill_bucket *bucket,
-                           uint32_t i)
+size_t twill_update_tensor_first(const struct twill_gradients *set,
+                                 const struct twill_bucket *bucket, uint32_t i)
 {
     const struct twill_train_tensor *first = &set->tensor[set->backward[bucket->first]],
                                     *tensor = &set->tensor[set->backward[bucket->first + i]];
     return i == 0 ? 0 : (tensor->place - first->place) / twill_type_size(bucket->type);
 }
 
-/* Elements first .. first + count - 1 of a bucket. */
-struct bucket_range {
-    size_t first, count;
-};
-
-/* Return what a range has of tensor i of a bucket. */
-static struct bucket_range range_of_tensor(const struct twill_gradients *set,
-                                           const struct twill_bucket *bucket, uint32_t i,
-                                           struct bucket_range range)
+struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradients *set,
+                                                       const struct twill_bucket *bucket,
+                                                       uint32_t i, struct twill_bucket_range range)
 {
-    size_t first = tensor_first(set, bucket, i),
+    size_t first = twill_update_tensor_first(set, bucket, i),
            end = first + set->tensor[set->backward[bucket->first + i]].count;
     first = twill_max(first, range.first);
     end = twill_min(end, range.first + range.count);
-    return (struct bucket_range){first, end > first ? end - first : 0};
+    return (struct twill_bucket_range){first, end > first ? end - first : 0};
 }
 
 /* Copy parameters of a range between the bucket and the caller's memory. */
-static void copy_parameters(struct twill_gradients *set, uint32_t b, struct bucket_range range,
-                            bool in)
+static void copy_parameters(struct twill_gradients *set, uint32_t b,
+                            struct twill_bucket_range range, bool in)
 {
     const struct twill_bucket *bucket = &set->bucket[b];
     unsigned char *parameters = set->update->bucket[b].parameters;
     size_t width = twill_type_size(bucket->type), copied = 0;
     for (uint32_t i = 0; i < bucket->tensors; i++) {
         unsigned char *own = set->tensor[set->backward[bucket->first + i]].parameters;
-        struct bucket_range part = range_of_tensor(set, bucket, i, range);
+        struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, range);
         if (own == NULL || part.count == 0)
             continue;
-        unsigned char *theirs = own + (part.first - tensor_first(set, bucket, i)) * width,
+        unsigned char *theirs =
+                          own + (part.first - twill_update_tensor_first(set, bucket, i)) * width,
                       *ours = parameters + part.first * width;
         memcpy(in ? ours : theirs, in ? theirs : ours, part.count * width);
         copied += part.count * width;
@@ -56,7 +50,7 @@ void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket
 {
     uint32_t b = (uint32_t)(bucket - set->bucket);
     if (set->update->bucket[b].copies)
-        copy_parameters(set, b, (struct bucket_range){0, bucket->count}, false);
+        copy_parameters(set, b, (struct twill_bucket_range){0, bucket->count}, false);
 }
 
 /* Read the parameters of this rank's shard, as far as the update needs them: they may be the
@@ -70,8 +64,8 @@ static void load_shard(struct twill_gradients *set, uint32_t b,
     if (type != TWILL_F32 && !loads)
         return;
     if (bucket->copies)
-        copy_parameters(set, b, (struct bucket_range){segment->shard_first, segment->shard_count},
-                        true);
+        copy_parameters(
+            set, b, (struct twill_bucket_range){segment->shard_first, segment->shard_count}, true);
     if (type != TWILL_F32 && segment->shard_count > 0)
         set->context->machine.kernels->widen[type](
             segment->master, bucket->parameters + segment->shard_first * twill_type_size(type),
@@ -79,10 +73,18 @@ static void load_shard(struct twill_gradients *set, uint32_t b,
     segment->loaded = set->update->loads;
 }
 
+void twill_update_load(struct twill_gradients *set)
+{
+    for (uint32_t b = 0; b < set->update->buckets; b++)
+        for (uint32_t s = 0; s < set->update->bucket[b].segments; s++)
+            load_shard(set, b, &set->update->bucket[b].segment[s]);
+}
+
 /* Run the first pass of LARS and LAMB, or the update, on a part of this rank's shard. */
 static struct twill_optimizer_norms update_part(struct twill_gradients *set, uint32_t b,
                                                 const struct twill_update_segment *segment,
-                                                struct bucket_range part, bool norms, float trust)
+                                                struct twill_bucket_range part, bool norms,
+                                                float trust)
 {
     const struct twill_update *update = set->update;
     const struct twill_bucket *bucket = &set->bucket[b];
@@ -121,9 +123,9 @@ static void compute_norms(struct twill_gradients *set, uint32_t b)
     for (uint32_t s = 0; s < update->segments; s++) {
         struct twill_update_segment *segment = &update->segment[s];
         load_shard(set, b, segment);
-        struct bucket_range shard = {segment->shard_first, segment->shard_count};
+        struct twill_bucket_range shard = {segment->shard_first, segment->shard_count};
         for (uint32_t i = 0; i < bucket->tensors; i++) {
-            struct bucket_range part = range_of_tensor(set, bucket, i, shard);
+            struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
             if (part.count == 0)
                 continue;
             struct twill_optimizer_norms norms = update_part(set, b, segment, part, true, 0);
@@ -139,7 +141,7 @@ static void update_shard(struct twill_gradients *set, uint32_t b,
 {
     const struct twill_bucket *bucket = &set->bucket[b];
     const struct twill_update_bucket *update = &set->update->bucket[b];
-    struct bucket_range shard = {segment->shard_first, segment->shard_count};
+    struct twill_bucket_range shard = {segment->shard_first, segment->shard_count};
     if (update->norms_request == NULL) {
         load_shard(set, b, segment);
         if (shard.count > 0)
@@ -147,7 +149,7 @@ static void update_shard(struct twill_gradients *set, uint32_t b,
         return;
     }
     for (uint32_t i = 0; i < bucket->tensors; i++) {
-        struct bucket_range part = range_of_tensor(set, bucket, i, shard);
+        struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
         float trust = twill_optimizer_trust(&set->update->optimizer, update->norms[i]);
         if (part.count > 0)
             (void)update_part(set, b, segment, part, false, trust);

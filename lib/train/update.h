@@ -17,6 +17,11 @@ struct twill_bucket;
 
 #define TWILL_SHARD_ALIGN 64u /* bytes: a shard of a segment ends at a multiple of this */
 
+/* Elements first .. first + count - 1 of a bucket. */
+struct twill_bucket_range {
+    size_t first, count;
+};
+
 /* A segment of a bucket. Places are in elements of the bucket. */
 struct twill_update_segment {
     size_t first, count;             /* the segment */
@@ -85,7 +90,22 @@ twill_status twill_update_init_reduction(struct twill_gradients *set,
 /* Return the parameters of a tensor. */
 unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32_t tensor);
 
+/* Check that a call that reads or writes the state may be made: between steps. */
+twill_status twill_update_check_between(struct twill_gradients *set, const char *call);
+/* The state of all shards was written: of that many updates, with master weights. */
+void twill_update_note_import(struct twill_gradients *set, uint64_t steps);
+
 /* --- lib/train/update.c --- */
+
+/* Return where tensor i of a bucket begins in it, in elements. */
+size_t twill_update_tensor_first(const struct twill_gradients *set,
+                                 const struct twill_bucket *bucket, uint32_t i);
+/* Return what a range has of tensor i of a bucket. */
+struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradients *set,
+                                                       const struct twill_bucket *bucket,
+                                                       uint32_t i, struct twill_bucket_range range);
+/* Take the master weights from the parameters where that is still to be done. Between steps. */
+void twill_update_load(struct twill_gradients *set);
 
 /* Queue a segment whose reduction is complete. The lane is locked, as for the next three. */
 void twill_update_queue(struct twill_gradients *set, uint32_t bucket, uint32_t segment);

@@ -75,6 +75,39 @@ twill_status twill_gradients_reload(twill_gradients *set)
     return TWILL_OK;
 }
 
+twill_status twill_update_check_between(struct twill_gradients *set, const char *call)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (set->broken)
+        return TWILL_ERR_BROKEN;
+    if (!set->committed)
+        return TWILL_GRADIENTS_REFUSE(set, "%s before twill_gradients_commit()", call);
+    if (twill_context_is_forked(set->context))
+        return TWILL_ERR_FORKED;
+    if (set->update == NULL)
+        return TWILL_GRADIENTS_REFUSE(set, "%s: the set has no optimizer", call);
+    uint64_t step = atomic_load(&set->step);
+    for (uint32_t t = 0; t < set->tensors; t++)
+        if (atomic_load(&set->tensor[t].marked) != step)
+            return TWILL_GRADIENTS_REFUSE(
+                set,
+                "%s within a step, which twill_gradients_wait_all() ends: tensor '%s' is marked "
+                "ready",
+                call, set->tensor[t].name);
+    return TWILL_OK;
+}
+
+void twill_update_note_import(struct twill_gradients *set, uint64_t steps)
+{
+    struct twill_update *update = set->update;
+    for (uint32_t b = 0; b < update->buckets; b++) {
+        update->bucket[b].steps = steps;
+        for (uint32_t s = 0; s < update->bucket[b].segments; s++)
+            update->bucket[b].segment[s].loaded = update->loads;
+    }
+}
+
 /* --- parameters ------------------------------------------------------------------------------ */
 
 static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_bytes,

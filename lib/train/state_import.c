@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Import of optimizer state: ranks tell each other which ranges they bring and which they need;
+ * from these two tables, equal on all ranks, each knows what it sends to whom. */
+#include "lib/train/gradients.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank says before anything moves. */
+struct import_offer {
+    uint64_t brings, needs; /* ranges */
+    uint64_t steps;         /* of its exports; NONE: it has none */
+    uint64_t failed;        /* its own exports cannot be imported */
+};
+#define NO_STEPS UINT64_MAX
+
+/* A range that a rank brings, as all know it. */
+struct import_source {
+    struct twill_state_range range;
+    uint32_t rank, index; /* index: of the ranges that this rank brings */
+};
+
+/* Elements that go from one rank to another. */
+struct import_move {
+    uint32_t from, to;     /* ranks */
+    uint32_t source, dest; /* indices into what these ranks bring and need */
+    size_t source_at, dest_at, count;
+    uint32_t arrays;
+};
+
+struct state_import {
+    struct twill_gradients *set;
+    twill_comm *comm;
+    uint32_t size, rank;
+    struct twill_state_range *brings;           /* [offer.brings] this rank's */
+    const unsigned char **data;                 /* of each: its arrays */
+    struct twill_state_place *places;           /* [offer.needs] */
+    struct import_offer offer, *offers;         /* [size] */
+    struct twill_state_range *brought, *needed; /* of all ranks, in their order */
+    struct import_source *source;               /* [sources] by tensor and first element */
+    size_t sources;
+    uint64_t longest;         /* elements of a source, at most */
+    struct import_move *move; /* [moves] in which this rank takes part */
+    size_t moves, moves_held;
+};
+
+/* --- this rank's exports ---------------------------------------------------------------------- */
+
+static twill_status check_header(struct state_import *import, const struct twill_state_header *h,
+                                 size_t bytes, size_t number)
+{
+    struct twill_gradients *set = import->set;
+    const twill_optimizer *optimizer = &set->update->optimizer;
+    if (h->magic != TWILL_STATE_MAGIC || h->bytes != bytes)
+        return TWILL_GRADIENTS_REFUSE(set, "state %zu is no export of %zu bytes", number, bytes);
+    if (h->tensors != set->tensors || h->tensors_hash != twill_state_tensors_hash(set))
+        return TWILL_GRADIENTS_REFUSE(
+            set, "state %zu is of %u tensors with other names, counts or types than the set's %u",
+            number, h->tensors, set->tensors);
+    if (h->rule != (uint32_t)optimizer->rule || h->states != twill_optimizer_states(optimizer)) {
+        const char *rule = twill_optimizer_name((twill_optimizer_rule)h->rule);
+        return TWILL_GRADIENTS_REFUSE(set,
+                                      "state %zu is of %s with %u values a weight, the set's %s "
+                                      "has %u",
+                                      number, rule != NULL ? rule : "?", h->states,
+                                      twill_optimizer_name(optimizer->rule),
+                                      twill_optimizer_states(optimizer));
+    }
+    if (import->offer.steps != NO_STEPS && import->offer.steps != h->steps)
+        return TWILL_GRADIENTS_REFUSE(set, "state %zu is of step %llu, the one before of step %llu",
+                                      number, (unsigned long long)h->steps,
+                                      (unsigned long long)import->offer.steps);
+    import->offer.steps = h->steps;
+    return TWILL_OK;
+}
+
+/* Check that a range lies in its tensor and that its arrays lie in the export. */
+static bool is_range_sound(const struct twill_gradients *set, const struct twill_state_range *range,
+                           size_t left)
+{
+    if (range->tensor >= set->tensors)
+        return false;
+    const struct twill_train_tensor *tensor = &set->tensor[range->tensor];
+    uint32_t arrays = twill_optimizer_states(&set->update->optimizer) + (tensor->type != TWILL_F32);
+    return range->arrays == arrays && range->count <= tensor->count &&
+           range->first <= tensor->count - range->count &&
+           range->count <= left / sizeof(float) / twill_max(arrays, 1);
+}
+
+/* Take the ranges of one export. */
+static twill_status read_export(struct state_import *import, const unsigned char *state,
+                                size_t bytes, size_t number)
+{
+    struct twill_gradients *set = import->set;
+    struct twill_state_header header;
+    size_t width = sizeof(struct twill_state_range);
+    if (state == NULL || bytes < sizeof(header))
+        return TWILL_GRADIENTS_REFUSE(set, "state %zu is no export: %zu bytes", number,
+                                      state == NULL ? 0 : bytes);
+    memcpy(&header, state, sizeof(header));
+    TWILL_TRY(NULL, check_header(import, &header, bytes, number));
+    size_t left = bytes - sizeof(header), held = (size_t)import->offer.brings;
+    if (header.ranges > left / width)
+        return TWILL_GRADIENTS_REFUSE(set, "state %zu is cut", number);
+    left -= header.ranges * width;
+    const unsigned char *range = state + sizeof(header), *data = range + header.ranges * width;
+    void *brings = realloc(import->brings, (held + header.ranges + 1) * width);
+    if (brings != NULL)
+        import->brings = brings;
+    void *places = realloc((void *)import->data, (held + header.ranges + 1) * sizeof(data));
+    if (places != NULL)
+        import->data = places;
+    if (brings == NULL || places == NULL)
+        return TWILL_GRADIENTS_REFUSE(set, "out of memory for state %zu", number);
+    for (uint32_t i = 0; i < header.ranges; i++, held++) {
+        struct twill_state_range *to = &import->brings[held];
+        memcpy(to, range + i * width, width);
+        if (!is_range_sound(set, to, left))
+            return TWILL_GRADIENTS_REFUSE(set, "state %zu is damaged: range %u", number, i);
+        import->data[held] = data;
+        data += to->count * to->arrays * sizeof(float);
+        left -= to->count * to->arrays * sizeof(float);
+    }
+    import->offer.brings = held;
+    return TWILL_OK;
+}
+
+/* --- the tables ------------------------------------------------------------------------------- */
+
+static twill_status check_collective(struct state_import *import, twill_status status)
+{
+    struct twill_gradients *set = import->set;
+    return status == TWILL_OK ? TWILL_OK
+                              : twill_gradients_fail(&set->lane[0], import->comm, status);
+}
+
+/* Gather the ranges that all ranks bring, or need. */
+static twill_status gather_ranges(struct state_import *import, const struct twill_state_range *mine,
+                                  bool needs, struct twill_state_range **all)
+{
+    size_t total = 0, width = sizeof(*mine), *bytes = calloc(import->size, sizeof(*bytes));
+    for (uint32_t r = 0; bytes != NULL && r < import->size; r++) {
+        bytes[r] = width * (needs ? import->offers[r].needs : import->offers[r].brings);
+        total += bytes[r];
+    }
+    *all = malloc(total + width);
+    twill_status status = TWILL_ERR_MEMORY;
+    if (bytes != NULL && *all != NULL)
+        status = twill_allgatherv(import->comm, mine, *all, bytes, NULL, TWILL_U8);
+    free(bytes);
+    return check_collective(import, status);
+}
+
+/* Exchange what the ranks bring and need. Returns TWILL_ERR_ARGUMENT on all ranks if the exports of
+ * one cannot be imported. */
+static twill_status exchange_offers(struct state_import *import)
+{
+    struct twill_gradients *set = import->set;
+    uint64_t steps = NO_STEPS;
+    TWILL_TRY(NULL,
+              check_collective(import, twill_allgather(import->comm, &import->offer, import->offers,
+                                                       sizeof(import->offer), TWILL_U8)));
+    for (uint32_t r = 0; r < import->size; r++) {
+        const struct import_offer *offer = &import->offers[r];
+        if (offer->failed && import->offer.failed)
+            return TWILL_ERR_ARGUMENT; /* explained */
+        if (offer->failed)
+            return TWILL_GRADIENTS_REFUSE(
+                set, "twill_gradients_state_import: rank %u has state that cannot be imported", r);
+        if (offer->steps == NO_STEPS)
+            continue;
+        if (steps != NO_STEPS && steps != offer->steps)
+            return TWILL_GRADIENTS_REFUSE(
+                set, "twill_gradients_state_import: state of step %llu and, on rank %u, of %llu",
+                (unsigned long long)steps, r, (unsigned long long)offer->steps);
+        steps = offer->steps;
+    }
+    import->offer.steps = steps;
+    return TWILL_OK;
+}
+
+static int compare_sources(const void *left, const void *right)
+{
+    const struct import_source *a = left, *b = right;
+    if (a->range.tensor != b->range.tensor)
+        return a->range.tensor < b->range.tensor ? -1 : 1;
+    if (a->range.first != b->range.first)
+        return a->range.first < b->range.first ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+static twill_status sort_sources(struct state_import *import)
+{
+    for (uint32_t r = 0; r < import->size; r++)
+        import->sources += (size_t)import->offers[r].brings;
+    import->source = calloc(import->sources + 1, sizeof(*import->source));
+    if (import->source == NULL)
+        return check_collective(import, TWILL_ERR_MEMORY);
+    size_t at = 0;
+    for (uint32_t r = 0; r < import->size; r++)
+        for (uint32_t i = 0; i < import->offers[r].brings; i++, at++) {
+            import->source[at] = (struct import_source){import->brought[at], r, i};
+            import->longest = twill_max(import->longest, import->brought[at].count);
+        }
+    qsort(import->source, import->sources, sizeof(*import->source), compare_sources);
+    return TWILL_OK;
+}
+
+/* --- the moves -------------------------------------------------------------------------------- */
+
+/* Return the number of sources before or at an element. */
+static size_t sources_up_to(const struct state_import *import, uint32_t tensor, uint64_t element)
+{
+    size_t low = 0, high = import->sources;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const struct twill_state_range *range = &import->source[middle].range;
+        if (range->tensor < tensor || (range->tensor == tensor && range->first <= element))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Find the source of an element for a rank: its own one, else that of the lowest rank. All ranks
+ * find the same one. Ranges of a tensor may overlap, as copies do. */
+static const struct import_source *find_source(const struct state_import *import, uint32_t tensor,
+                                               uint64_t element, uint32_t rank)
+{
+    const struct import_source *best = NULL;
+    for (size_t i = sources_up_to(import, tensor, element); i-- > 0;) {
+        const struct import_source *s = &import->source[i];
+        if (s->range.tensor != tensor || element - s->range.first >= import->longest)
+            break;
+        if (element - s->range.first >= s->range.count)
+            continue;
+        if (best == NULL || (best->rank != rank && (s->rank == rank || s->rank < best->rank)))
+            best = s;
+    }
+    return best;
+}
+
+static twill_status add_move(struct state_import *import, struct import_move move)
+{
+    if (move.from != import->rank && move.to != import->rank)
+        return TWILL_OK;
+    if (import->moves == import->moves_held) {
+        size_t held = import->moves_held == 0 ? 256 : 2 * import->moves_held;
+        void *grown = realloc(import->move, held * sizeof(*import->move));
+        if (grown == NULL)
+            return check_collective(import, TWILL_ERR_MEMORY);
+        import->move = grown;
+        import->moves_held = held;
+    }
+    import->move[import->moves++] = move;
+    return TWILL_OK;
+}
+
+/* Find where the elements of a range that a rank needs come from. */
+static twill_status plan_range(struct state_import *import, uint32_t rank, uint32_t index,
+                               const struct twill_state_range *range)
+{
+    uint64_t at = range->first, end = range->first + range->count;
+    while (at < end) {
+        const struct import_source *s = find_source(import, range->tensor, at, rank);
+        if (s == NULL)
+            return TWILL_GRADIENTS_REFUSE(
+                import->set,
+                "twill_gradients_state_import: no rank has the state of tensor '%s' from element "
+                "%llu on",
+                import->set->tensor[range->tensor].name, (unsigned long long)at);
+        uint64_t until = twill_min(s->range.first + s->range.count, end);
+        TWILL_TRY(NULL, add_move(import, (struct import_move){.from = s->rank,
+                                                              .to = rank,
+                                                              .source = s->index,
+                                                              .dest = index,
+                                                              .source_at = at - s->range.first,
+                                                              .dest_at = at - range->first,
+                                                              .count = until - at,
+                                                              .arrays = range->arrays}));
+        at = until;
+    }
+    return TWILL_OK;
+}
+
+static twill_status plan_moves(struct state_import *import)
+{
+    const struct twill_state_range *range = import->needed;
+    for (uint32_t r = 0; r < import->size; r++)
+        for (uint32_t i = 0; i < import->offers[r].needs; i++)
+            TWILL_TRY(NULL, plan_range(import, r, i, range++));
+    return TWILL_OK;
+}
+
+/* Copy elements of array k between the tables and a buffer with a range a rank. */
+static void pack_array(const struct state_import *import, uint32_t k, float *const *next, bool out)
+{
+    for (size_t i = 0; i < import->moves; i++) {
+        const struct import_move *move = &import->move[i];
+        if ((out ? move->from : move->to) != import->rank || k >= move->arrays)
+            continue;
+        float **at = (float **)(void *)&next[out ? move->to : move->from];
+        if (out) {
+            const struct twill_state_range *range = &import->brings[move->source];
+            memcpy(*at,
+                   import->data[move->source] + (k * range->count + move->source_at) * sizeof(**at),
+                   move->count * sizeof(**at));
+        } else {
+            memcpy(twill_state_array(import->set, &import->places[move->dest], k) + move->dest_at,
+                   *at, move->count * sizeof(**at));
+        }
+        *at += move->count;
+    }
+}
+
+/* A buffer with a range for each rank. */
+struct import_buffer {
+    size_t *counts; /* [size] */
+    float *memory;
+    float **next; /* [size] */
+};
+
+static bool make_buffer(const struct state_import *import, uint32_t k, bool out,
+                        struct import_buffer *buffer)
+{
+    size_t total = 0;
+    buffer->counts = calloc(import->size, sizeof(*buffer->counts));
+    buffer->next = calloc(import->size, sizeof(*buffer->next));
+    if (buffer->counts == NULL || buffer->next == NULL)
+        return false;
+    for (size_t i = 0; i < import->moves; i++) {
+        const struct import_move *move = &import->move[i];
+        if ((out ? move->from : move->to) == import->rank && k < move->arrays) {
+            buffer->counts[out ? move->to : move->from] += move->count;
+            total += move->count;
+        }
+    }
+    buffer->memory = malloc((total + 1) * sizeof(*buffer->memory));
+    if (buffer->memory == NULL)
+        return false;
+    float *at = buffer->memory;
+    for (uint32_t r = 0; r < import->size; r++) {
+        buffer->next[r] = at;
+        at += buffer->counts[r];
+    }
+    return true;
+}
+
+static void free_buffer(struct import_buffer *buffer)
+{
+    free(buffer->counts);
+    free(buffer->memory);
+    free((void *)buffer->next);
+}
+
+/* Move array k of all ranges. */
+static twill_status move_array(struct state_import *import, uint32_t k)
+{
+    struct import_buffer out = {0}, in = {0};
+    twill_status status = TWILL_ERR_MEMORY;
+    if (make_buffer(import, k, true, &out) && make_buffer(import, k, false, &in)) {
+        pack_array(import, k, out.next, true);
+        status = twill_alltoallv(import->comm, out.memory, out.counts, NULL, in.memory, in.counts,
+                                 NULL, TWILL_F32);
+        if (status == TWILL_OK)
+            pack_array(import, k, in.next, false);
+    }
+    free_buffer(&out);
+    free_buffer(&in);
+    return check_collective(import, status);
+}
+
+/* --- the import ------------------------------------------------------------------------------- */
+
+static twill_status open_import(struct state_import *import)
+{
+    struct twill_gradients *set = import->set;
+    import->comm = set->lane[0].comm;
+    import->size = (uint32_t)twill_comm_size(import->comm);
+    import->rank = (uint32_t)twill_comm_rank(import->comm);
+    import->offer =
+        (struct import_offer){.needs = twill_state_places(set, NULL), .steps = NO_STEPS};
+    import->places = calloc((size_t)import->offer.needs + 1, sizeof(*import->places));
+    import->offers = calloc(import->size, sizeof(*import->offers));
+    if (import->places == NULL || import->offers == NULL)
+        return check_collective(import, TWILL_ERR_MEMORY);
+    (void)twill_state_places(set, import->places);
+    return TWILL_OK;
+}
+
+static void close_import(struct state_import *import)
+{
+    free(import->brings);
+    free((void *)import->data);
+    free(import->places);
+    free(import->offers);
+    free(import->brought);
+    free(import->needed);
+    free(import->source);
+    free(import->move);
+}
+
+/* Exchange the tables, and plan the moves. */
+static twill_status plan_import(struct state_import *import)
+{
+    size_t needs = (size_t)import->offer.needs;
+    struct twill_state_range *mine = calloc(needs + 1, sizeof(*mine));
+    if (mine == NULL)
+        return check_collective(import, TWILL_ERR_MEMORY);
+    for (size_t i = 0; i < needs; i++)
+        mine[i] = import->places[i].range;
+    twill_status status = gather_ranges(import, mine, true, &import->needed);
+    free(mine);
+    TWILL_TRY(NULL, status);
+    TWILL_TRY(NULL, gather_ranges(import, import->brings, false, &import->brought));
+    TWILL_TRY(NULL, sort_sources(import));
+    return plan_moves(import);
+}
+
+static twill_status run_import(struct state_import *import)
+{
+    uint32_t arrays = twill_optimizer_states(&import->set->update->optimizer) + 1;
+    TWILL_TRY(NULL, exchange_offers(import));
+    TWILL_TRY(NULL, plan_import(import));
+    for (uint32_t k = 0; k < arrays; k++)
+        TWILL_TRY(NULL, move_array(import, k));
+    twill_update_note_import(import->set, import->offer.steps);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
+                                          const size_t *bytes, size_t count)
+{
+    struct state_import import = {.set = set};
+    TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_import"));
+    twill_status status = open_import(&import);
+    if (status == TWILL_OK && count > 0 && (states == NULL || bytes == NULL)) {
+        (void)TWILL_GRADIENTS_REFUSE(set, "twill_gradients_state_import: states or bytes is NULL");
+        import.offer.failed = 1;
+    }
+    for (size_t i = 0; status == TWILL_OK && !import.offer.failed && i < count; i++)
+        import.offer.failed = read_export(&import, states[i], bytes[i], i) != TWILL_OK;
+    if (status == TWILL_OK)
+        status = run_import(&import);
+    close_import(&import);
+    return status;
+}
+
+twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes)
+{
+    twill_status status = twill_gradients_state_import(set, (const void *const *)&state, &bytes, 1);
+    free(state);
+    return status;
+}
