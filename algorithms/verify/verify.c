@@ -5,6 +5,7 @@
 #include "algorithms/verify/verify.h"
 #include "algorithms/schedule/step_table.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static uint32_t *run_started(const struct twill_verifier *m, uint32_t run, uint32_t rank)
@@ -33,7 +34,7 @@ static twill_status caller_writes(struct twill_verifier *m, struct twill_process
 {
     uint32_t other = TWILL_NO_RANK;
     for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
-        for (uint32_t b = 0; b < m->blocks; b++) {
+        for (uint32_t b = 0; (b = twill_columns_next(&m->columns, 0, b)) < m->blocks; b++) {
             uint32_t shard = b / m->shard_blocks;
             if (space == TWILL_SRC ? !twill_shape_holds_src(m->shape, p->rank, shard)
                                    : !twill_shape_holds_dst(m->shape, p->rank, shard))
@@ -160,7 +161,7 @@ static const char *judge_value(const struct twill_verifier *m, const struct twil
 
 static twill_status values_check(struct twill_verifier *m, const struct twill_process *p)
 {
-    for (uint32_t b = 0; b < m->blocks; b++) {
+    for (uint32_t b = 0; (b = twill_columns_next(&m->columns, 0, b)) < m->blocks; b++) {
         if (!twill_shape_holds_dst(m->shape, p->rank, b / m->shard_blocks))
             continue;
         size_t cell = twill_machine_cell(m, p, p->rank, TWILL_DST, b);
@@ -192,6 +193,7 @@ static twill_status advance_process(struct twill_verifier *m, struct twill_proce
 {
     while (p->at < p->end) {
         ++p->clock[p->position];
+        TWILL_TRY(m->error, twill_machine_hold(m, p));
         twill_status status = twill_machine_step(m, p);
         if (status == (twill_status)TWILL_PENDING)
             return TWILL_OK;
@@ -278,31 +280,43 @@ static uint32_t runs_of(const struct twill_verifier *m)
     return m->window;
 }
 
-static twill_status verifier_run(struct twill_verifier *m)
+static twill_status check_schedule(struct twill_verifier *m, uint32_t rank)
 {
-    const struct twill_schedule *schedules = m->schedules;
-    m->blocks = schedules[0].blocks;
+    const struct twill_schedule *schedules = m->schedules, *schedule = &schedules[rank];
+    TWILL_TRY(m->error, twill_schedule_check(schedule, m->world, rank, m->shape, m->error));
+    if (schedule->blocks != m->blocks)
+        return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                          "schedules: rank 0 has %u blocks, rank %u has %u", m->blocks, rank,
+                          schedule->blocks);
+    uint32_t leader = m->world->member[m->world->node_first[m->world->node[rank]]];
+    if (leader < rank && schedule->eager != schedules[leader].eager)
+        return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                          "schedules: only one of ranks %u and %u of a node is eager", leader,
+                          rank);
+    if (schedule->lanes > m->lanes)
+        m->lanes = schedule->lanes;
+    return TWILL_OK;
+}
+
+/* Run the schedules, which have been checked, and follow `columns` columns. */
+static twill_status run_columns(struct twill_verifier *m, uint32_t columns, uint64_t seed)
+{
     m->runs = runs_of(m);
-    for (uint32_t r = 0; r < m->world->size; r++) {
-        TWILL_TRY(m->error, twill_schedule_check(&schedules[r], m->world, r, m->shape, m->error));
-        if (schedules[r].blocks != m->blocks)
-            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
-                              "schedules: rank 0 has %u blocks, rank %u has %u", m->blocks, r,
-                              schedules[r].blocks);
-        uint32_t leader = m->world->member[m->world->node_first[m->world->node[r]]];
-        if (schedules[r].eager != schedules[leader].eager)
-            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
-                              "schedules: only one of ranks %u and %u of a node is eager", leader,
-                              r);
-        if (schedules[r].lanes > m->lanes)
-            m->lanes = schedules[r].lanes;
-    }
-    m->shard_blocks = m->blocks / schedules[0].shards;
+    m->shard_blocks = m->blocks / m->schedules[0].shards;
     /* In an alltoall block b of SRC is not block b of DST: the library copies SRC first. */
     m->in_place = m->in_place && m->shape->collective != TWILL_ALLTOALL;
-    twill_status status = twill_machine_open(m) ? run_processes(m) : schedules_no_memory(m);
+    bool open = twill_columns_open(&m->columns, m->blocks, columns, seed) && twill_machine_open(m);
+    twill_status status = open ? run_processes(m) : schedules_no_memory(m);
     twill_machine_close(m);
     return status;
+}
+
+static twill_status verifier_run(struct twill_verifier *m)
+{
+    m->blocks = m->schedules[0].blocks;
+    for (uint32_t r = 0; r < m->world->size; r++)
+        TWILL_TRY(m->error, check_schedule(m, r));
+    return run_columns(m, 0, 0);
 }
 
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
@@ -341,4 +355,45 @@ twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *sche
                                .window = 1,
                                .copies = 1};
     return verifier_run(&m);
+}
+
+/* Emit every schedule once, check it, and keep its sizes without its steps. */
+static twill_status collect_sizes(struct twill_verifier *m, struct twill_schedule *sizes)
+{
+    for (uint32_t r = 0; r < m->world->size; r++) {
+        struct twill_schedule whole;
+        TWILL_TRY(m->error, m->source->emit(&whole, r, m->source->user, m->error));
+        sizes[r] = whole;
+        m->blocks = sizes[0].blocks;
+        twill_status status = check_schedule(m, r);
+        sizes[r].steps = NULL;
+        twill_schedule_destroy(&whole);
+        if (status != TWILL_OK)
+            return status;
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_schedule_verify_sampled(const struct twill_schedule_source *source,
+                                           const struct twill_verify_sample *sample,
+                                           const struct twill_world *world,
+                                           const struct twill_shape *shape, bool in_place,
+                                           struct twill_error *error)
+{
+    struct twill_schedule *sizes = calloc(world->size, sizeof(*sizes));
+    struct twill_verifier m = {.schedules = sizes,
+                               .source = source,
+                               .held_steps = sample->steps / world->size + 16,
+                               .world = world,
+                               .shape = shape,
+                               .error = error,
+                               .in_place = in_place,
+                               .fingerprint = true,
+                               .window = 1,
+                               .copies = 1};
+    twill_status status = sizes == NULL ? schedules_no_memory(&m) : collect_sizes(&m, sizes);
+    if (status == TWILL_OK)
+        status = run_columns(&m, sample->columns, sample->seed);
+    free(sizes);
+    return status;
 }

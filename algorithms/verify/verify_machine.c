@@ -13,13 +13,13 @@ static size_t space_cells(const struct twill_verifier *m, uint32_t rank, unsigne
 {
     switch (space) {
     case TWILL_TMP:
-        return (size_t)m->window * m->schedules[rank].tmp_blocks;
+        return m->window * twill_columns_before(&m->columns, m->schedules[rank].tmp_blocks);
     case TWILL_SHARED:
-        return (size_t)m->copies * m->schedules[rank].shared_blocks;
+        return m->copies * twill_columns_before(&m->columns, m->schedules[rank].shared_blocks);
     case TWILL_IMM:
         return (size_t)m->copies * m->window * m->lanes;
     default:
-        return (size_t)m->window * m->blocks;
+        return (size_t)m->window * m->columns.count;
     }
 }
 
@@ -37,6 +37,8 @@ static bool open_processes(struct twill_verifier *m)
         p->position = (p->slot * members + member) * m->lanes + p->lane;
         p->clock = calloc(p->clock_size, sizeof(*p->clock));
         p->ticket = calloc((size_t)m->schedules[p->rank].most_posted + 1, sizeof(*p->ticket));
+        p->steps = m->schedules[p->rank].steps;
+        p->last_step = m->schedules[p->rank].steps == NULL ? 0 : m->schedules[p->rank].count;
         if (p->clock == NULL || p->ticket == NULL)
             return false;
     }
@@ -110,6 +112,7 @@ void twill_machine_close(struct twill_verifier *m)
     for (uint32_t i = 0; m->process != NULL && i < m->processes; i++) {
         free(m->process[i].clock);
         free(m->process[i].ticket);
+        free(m->process[i].held);
         release_ranks(m->process[i].known);
     }
     close_snapshots(m, m->signal);
@@ -117,6 +120,7 @@ void twill_machine_close(struct twill_verifier *m)
     close_snapshots(m, m->begin);
     twill_values_close(&m->values);
     twill_cells_close(&m->memory);
+    twill_columns_close(&m->columns);
     free(m->base);
     free(m->process);
     free(m->channel);
@@ -129,7 +133,9 @@ void twill_machine_close(struct twill_verifier *m)
 size_t twill_machine_cell(const struct twill_verifier *m, const struct twill_process *p,
                           uint32_t rank, unsigned space, uint32_t block)
 {
-    uint32_t copy = p->run % m->copies, blocks = m->blocks;
+    const struct twill_columns *columns = &m->columns;
+    uint32_t copy = p->run % m->copies;
+    size_t blocks = columns->count, at = twill_columns_before(columns, block);
     if (space == TWILL_SRC && m->in_place &&
         twill_shape_holds_dst(m->shape, rank, block / m->shard_blocks))
         space = TWILL_DST;
@@ -138,14 +144,14 @@ size_t twill_machine_cell(const struct twill_verifier *m, const struct twill_pro
     case TWILL_IMM:
         return base + ((size_t)copy * m->window + p->slot) * m->lanes + p->lane;
     case TWILL_SHARED:
-        return base + (size_t)copy * m->schedules[rank].shared_blocks + block;
+        return base + copy * twill_columns_before(columns, m->schedules[rank].shared_blocks) + at;
     case TWILL_TMP:
-        blocks = m->schedules[rank].tmp_blocks;
+        blocks = twill_columns_before(columns, m->schedules[rank].tmp_blocks);
         break;
     default:
         break;
     }
-    return base + (size_t)p->slot * blocks + block;
+    return base + p->slot * blocks + at;
 }
 
 static struct twill_channel *channel_slot(struct twill_channel *channel, size_t slots, uint64_t key)
@@ -158,7 +164,7 @@ static struct twill_channel *channel_slot(struct twill_channel *channel, size_t 
 
 static bool more_channels(struct twill_verifier *m)
 {
-    size_t slots = 4 * m->channel_slots;
+    size_t slots = 2 * m->channel_slots;
     struct twill_channel *channel = calloc(slots, sizeof(*channel));
     if (channel == NULL)
         return false;
@@ -179,7 +185,7 @@ struct twill_channel *twill_machine_channel(struct twill_verifier *m, const stru
     struct twill_channel *channel = channel_slot(m->channel, m->channel_slots, key);
     if (channel->key == key)
         return channel;
-    if (2 * m->channels >= m->channel_slots) {
+    if (4 * m->channels >= 3 * m->channel_slots) {
         if (!more_channels(m))
             return NULL;
         channel = channel_slot(m->channel, m->channel_slots, key);
@@ -197,20 +203,25 @@ static struct twill_known_ranks *join_in(struct twill_known_ranks *known)
 }
 
 struct twill_message *twill_machine_message(const struct twill_verifier *m,
-                                            const struct twill_process *p, uint32_t to,
-                                            uint32_t blocks)
+                                            const struct twill_process *p,
+                                            const struct twill_step *send)
 {
+    uint32_t to = send->peer[0], first = twill_operand_block(send->src);
+    uint32_t values = (uint32_t)(twill_columns_before(&m->columns, (size_t)first + send->blocks) -
+                                 twill_columns_before(&m->columns, first));
     bool same = !m->fingerprint || m->world->node[to] == m->world->node[p->rank];
-    size_t words = (size_t)blocks + (same ? p->clock_size : 0);
+    size_t words = (size_t)values + (same ? p->clock_size : 0);
     struct twill_message *message = malloc(sizeof(*message) + words * sizeof(message->word[0]));
     if (message == NULL)
         return NULL;
     *message = (struct twill_message){.known = join_in(p->known),
                                       .run = p->run,
-                                      .blocks = blocks,
+                                      .blocks = send->blocks,
+                                      .column = first % m->blocks,
+                                      .values = values,
                                       .clock_size = same ? p->clock_size : 0};
-    memset(message->word, 0, blocks * sizeof(message->word[0]));
-    memcpy(message->word + blocks, p->clock, message->clock_size * sizeof(*p->clock));
+    memset(message->word, 0, values * sizeof(message->word[0]));
+    memcpy(message->word + values, p->clock, message->clock_size * sizeof(*p->clock));
     return message;
 }
 
@@ -329,6 +340,6 @@ twill_status twill_machine_fail(const struct twill_verifier *m, const struct twi
         m->error, TWILL_ERR_INTERNAL, "schedule of rank %u, lane %u, step %u (%s), run %u: %s%s%s",
         p->rank, p->lane,
         (ended ? schedule->lane_first[p->lane + 1] : p->at) - schedule->lane_first[p->lane],
-        ended ? "end" : twill_step_shape(schedule->steps[p->at].op)->name, p->run, where, why,
-        whom);
+        ended ? "end" : twill_step_shape(twill_machine_step_at(p, p->at)->op)->name, p->run, where,
+        why, whom);
 }

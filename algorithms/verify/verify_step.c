@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct twill_step *step_at(const struct twill_verifier *m,
-                                        const struct twill_process *p, uint32_t at)
+/* Return the first number from i on of the step's blocks that is in a column that is followed. */
+static uint32_t followed(const struct twill_verifier *m, const struct twill_step *step,
+                         twill_operand operand, uint32_t i)
 {
-    return &m->schedules[p->rank].steps[at];
+    uint32_t next = twill_columns_next(&m->columns, twill_operand_block(operand), i);
+    return next < step->blocks ? next : step->blocks;
 }
 
 struct cell_place {
@@ -135,7 +137,7 @@ static twill_status send_post(struct twill_verifier *m, struct twill_process *p,
     struct twill_channel *channel = twill_machine_channel(m, p, p->rank, step->peer[0]);
     if (channel == NULL)
         return step_no_memory(m);
-    struct twill_message *message = twill_machine_message(m, p, step->peer[0], step->blocks);
+    struct twill_message *message = twill_machine_message(m, p, step);
     if (message == NULL)
         return step_no_memory(m);
     message->partial = step_has(step, TWILL_STEP_PARTIAL);
@@ -145,9 +147,10 @@ static twill_status send_post(struct twill_verifier *m, struct twill_process *p,
         channel->last->next = message;
     channel->last = message;
     p->ticket[p->tickets++] = channel->sent++;
-    for (uint32_t i = 0; i < step->blocks; i++) {
+    uint32_t *word = message->word;
+    for (uint32_t i = 0; (i = followed(m, step, step->src, i)) < step->blocks; i++) {
         struct cell_place src = operand_place(p, step, step->src, 0, i);
-        TWILL_TRY(m->error, load_cell(m, p, &src, message->partial, TWILL_OPEN, &message->word[i]));
+        TWILL_TRY(m->error, load_cell(m, p, &src, message->partial, TWILL_OPEN, word++));
     }
     return TWILL_OK;
 }
@@ -161,7 +164,7 @@ static twill_status recv_post(struct twill_verifier *m, struct twill_process *p,
     if (channel == NULL)
         return step_no_memory(m);
     p->ticket[p->tickets++] = channel->received++;
-    for (uint32_t i = 0; i < step->blocks; i++) {
+    for (uint32_t i = 0; (i = followed(m, step, step->dst, i)) < step->blocks; i++) {
         struct cell_place dst = operand_place(p, step, step->dst, 0, i);
         struct cell_place src = operand_place(p, step, step->src, 0, i);
         bool same = reduces && twill_machine_cell(m, p, p->rank, src.space, src.block) ==
@@ -181,7 +184,7 @@ static bool can_complete(struct twill_verifier *m, const struct twill_process *p
 {
     uint32_t ticket = 0;
     for (uint32_t at = p->posted; at < p->at; at++) {
-        const struct twill_step *step = step_at(m, p, at);
+        const struct twill_step *step = twill_machine_step_at(p, at);
         bool sends = step->op == TWILL_STEP_SEND;
         if (!twill_step_shape(step->op)->posts)
             continue;
@@ -197,11 +200,32 @@ static bool can_complete(struct twill_verifier *m, const struct twill_process *p
 static void close_blocks(struct twill_verifier *m, const struct twill_process *p,
                          const struct twill_step *step, twill_operand operand)
 {
-    for (uint32_t i = 0; i < step->blocks; i++) {
+    for (uint32_t i = 0; (i = followed(m, step, operand, i)) < step->blocks; i++) {
         struct cell_place place = operand_place(p, step, operand, 0, i);
         size_t cell = twill_machine_cell(m, p, place.rank, place.space, place.block);
         twill_cells_close_access(&m->memory, cell, p->position, p->clock[p->position]);
     }
+}
+
+/* What some columns show holds for all only if no step moves a block to another column. */
+static twill_status moves_columns(const struct twill_verifier *m, const struct twill_process *p)
+{
+    return TWILL_FAIL(m->error, TWILL_ERR_UNSUPPORTED,
+                      "schedule of rank %u, lane %u: moves blocks to other columns", p->rank,
+                      p->lane);
+}
+
+static twill_status check_columns(const struct twill_verifier *m, const struct twill_process *p,
+                                  const struct twill_step *step)
+{
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    if (twill_columns_all(&m->columns) || step->blocks == 0)
+        return TWILL_OK;
+    bool imm = step->op == TWILL_STEP_PUT_IMM ||
+               (shape->src != 0 && twill_operand_space(step->src) == TWILL_IMM);
+    bool two = shape->src != 0 && shape->dst != 0;
+    uint32_t src = twill_operand_block(step->src), dst = twill_operand_block(step->dst);
+    return imm || (two && src % m->blocks != dst % m->blocks) ? moves_columns(m, p) : TWILL_OK;
 }
 
 /* Store or reduce what a message brought. */
@@ -221,8 +245,12 @@ static twill_status deliver_message(struct twill_verifier *m, struct twill_proce
                 ? "receives a partial, but the step does not mark it as one"
                 : "receives a message that is not a partial, but the step marks it as one",
             TWILL_NO_RANK);
-    for (uint32_t i = 0; i < step->blocks; i++) {
-        uint32_t value = message->word[i];
+    if (!twill_columns_all(&m->columns) && step->blocks > 0 &&
+        message->column != dst.block % m->blocks)
+        return moves_columns(m, p);
+    const uint32_t *word = message->word;
+    for (uint32_t i = 0; (i = followed(m, step, step->dst, i)) < step->blocks; i++) {
+        uint32_t value = *word++;
         dst = operand_place(p, step, step->dst, 0, i);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
             struct cell_place src = operand_place(p, step, step->src, 0, i);
@@ -246,7 +274,7 @@ static twill_status wait_posts(struct twill_verifier *m, struct twill_process *p
     if (!can_complete(m, p))
         return (twill_status)TWILL_PENDING;
     for (uint32_t at = p->posted; at < p->at; at++) {
-        const struct twill_step *step = step_at(m, p, at);
+        const struct twill_step *step = twill_machine_step_at(p, at);
         if (step->op == TWILL_STEP_SEND)
             close_blocks(m, p, step, step->src);
         if (step->op != TWILL_STEP_RECV && step->op != TWILL_STEP_RECV_REDUCE)
@@ -254,7 +282,7 @@ static twill_status wait_posts(struct twill_verifier *m, struct twill_process *p
         struct twill_channel *channel = twill_machine_channel(m, p, step->peer[0], p->rank);
         struct twill_message *message = channel->first;
         channel->first = message->next;
-        twill_status status = twill_machine_join(m, p, message->word + message->blocks,
+        twill_status status = twill_machine_join(m, p, message->word + message->values,
                                                  message->clock_size, message->known)
                                   ? deliver_message(m, p, step, message)
                                   : step_no_memory(m);
@@ -338,7 +366,7 @@ static twill_status combine_step(struct twill_verifier *m, struct twill_process 
                                  const struct twill_step *step)
 {
     uint32_t now = p->clock[p->position];
-    for (uint32_t i = 0; i < step->blocks; i++) {
+    for (uint32_t i = 0; (i = followed(m, step, step->dst, i)) < step->blocks; i++) {
         uint32_t operand[TWILL_STEP_PEERS + 1] = {0}, count = 0;
         struct cell_place dst = operand_place(p, step, step->dst, 0, i);
         struct cell_place src = operand_place(p, step, step->src, 0, i);
@@ -360,7 +388,8 @@ static twill_status combine_step(struct twill_verifier *m, struct twill_process 
 
 twill_status twill_machine_step(struct twill_verifier *m, struct twill_process *p)
 {
-    const struct twill_step *step = step_at(m, p, p->at);
+    const struct twill_step *step = twill_machine_step_at(p, p->at);
+    TWILL_TRY(m->error, check_columns(m, p, step));
     switch (step->op) {
     case TWILL_STEP_SEND:
         return send_post(m, p, step);
