@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libtwill.so by ctypes: found, opened, its functions with their argument types, and statuses as exceptions.
+
+ctypes releases the GIL during each call, so that other threads of the program run while one waits."""
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Callable
+
+from . import _declarations
+from .errors import exception_of
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# In a wheel the library is in the package; a build folder has a link to the package beside its lib/. Else the
+# system's, where the loader finds it.
+_FOLDERS = (os.path.join(_HERE, "lib"), os.path.join(_HERE, "..", "..", "lib"))
+_SONAME = "libtwill.so.0"
+
+
+def beside(*names: str) -> str | None:
+    """Return the path of a file that was installed or built with this package, such as ("bin", "twillrun")."""
+    for folder in _FOLDERS:
+        path = os.path.normpath(os.path.join(folder, "..", *names))
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def _open() -> tuple[ctypes.CDLL, str]:
+    path = beside("lib", _SONAME) or _SONAME
+    try:
+        return ctypes.CDLL(path), path
+    except OSError as error:
+        raise ImportError(f"twill: {path} cannot be loaded: {error}. Install twill, use the package of a wheel, or put "
+                          "the folder python of a build tree into PYTHONPATH") from None
+
+
+def _declare(library: ctypes.CDLL, path: str) -> None:
+    for name, (result, *arguments) in _declarations.FUNCTIONS.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise ImportError(f"twill: {path} is of another version: it has no {name}") from None
+        function.restype = result
+        function.argtypes = arguments
+
+
+lib, PATH = _open()
+_declare(lib, PATH)
+
+
+def text(value: bytes | None) -> str:
+    """Return a string of the library; "" for NULL."""
+    return "" if value is None else value.decode("utf-8", "replace")
+
+
+def lines(function: Callable[[Any, int], bytes | None], handle: Any) -> list[str]:
+    """Return all lines of a function that returns line 0, 1, ... and then NULL."""
+    made: list[str] = []
+    while (line := function(handle, len(made))) is not None:
+        made.append(text(line))
+    return made
+
+
+def fail(status: int, message: str) -> None:
+    """Raise the exception of a status, with the library's sentence, or what the status means if there is none."""
+    raise exception_of(status)(message or text(lib.twill_strerror(status)), status)
+
+
+def settings_of(settings: dict[str, object] | None) -> ctypes.Array[ctypes.c_char_p] | None:
+    """Return settings as C has them: "TWILL_NAME=value" strings, then NULL. True is 1, False is 0."""
+    if not settings:
+        return None
+    given = [f"{name}={int(value) if isinstance(value, bool) else value}".encode() for name, value in settings.items()]
+    return (ctypes.c_char_p * (len(given) + 1))(*given, None)

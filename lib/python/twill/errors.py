@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions. Each has the library's sentence, which names the rank, the call and the cause, and its status."""
+from __future__ import annotations
+
+import builtins
+
+from ._declarations import Status
+
+
+class TwillError(Exception):
+    """A call of twill has failed. After a failed collective its communicator is broken, unless noted otherwise."""
+
+    def __init__(self, message: str, status: int = Status.ERR_INTERNAL) -> None:
+        super().__init__(message)
+        #: the status of the C interface
+        self.status = Status(status) if status in Status.__members__.values() else status
+
+
+class ArgumentError(TwillError, ValueError):
+    """An argument is outside its range."""
+
+
+class ConfigError(TwillError, ValueError):
+    """An environment variable or setting cannot be used."""
+
+
+class OutOfMemoryError(TwillError, MemoryError):
+    """There is not enough memory."""
+
+
+class SystemCallError(TwillError):
+    """A system call failed."""
+
+
+class BootstrapError(TwillError):
+    """The ranks could not find each other."""
+
+
+class FabricError(TwillError):
+    """The network layer failed."""
+
+
+class TimeoutError(TwillError, builtins.TimeoutError):
+    """A deadline has passed; the sentence names the rank that is missing."""
+
+
+class PeerError(TwillError, ConnectionError):
+    """Another rank has died; the sentence names it."""
+
+
+class MismatchError(TwillError):
+    """The ranks disagree on the call or its arguments."""
+
+
+class BrokenError(TwillError):
+    """The communicator has failed before."""
+
+
+class ForkedError(TwillError):
+    """An object of the parent was used in a child process after fork()."""
+
+
+class UnsupportedError(TwillError, NotImplementedError):
+    """Not built in, or not available on this machine."""
+
+
+class InternalError(TwillError):
+    """A fault of twill: please report the message."""
+
+
+class RevokedError(TwillError):
+    """Communicator.revoke() has ended the communicator."""
+
+
+class ExcludedError(TwillError):
+    """The other ranks go on without this one, which was silent."""
+
+
+_CLASSES = {
+    Status.ERR_ARGUMENT: ArgumentError,
+    Status.ERR_CONFIG: ConfigError,
+    Status.ERR_MEMORY: OutOfMemoryError,
+    Status.ERR_SYSTEM: SystemCallError,
+    Status.ERR_BOOTSTRAP: BootstrapError,
+    Status.ERR_FABRIC: FabricError,
+    Status.ERR_TIMEOUT: TimeoutError,
+    Status.ERR_PEER: PeerError,
+    Status.ERR_MISMATCH: MismatchError,
+    Status.ERR_BROKEN: BrokenError,
+    Status.ERR_FORKED: ForkedError,
+    Status.ERR_UNSUPPORTED: UnsupportedError,
+    Status.ERR_INTERNAL: InternalError,
+    Status.ERR_REVOKED: RevokedError,
+    Status.ERR_EXCLUDED: ExcludedError,
+}
+
+
+def exception_of(status: int) -> type[TwillError]:
+    """Return the class of a status."""
+    return _CLASSES.get(status, TwillError)  # type: ignore[call-overload, no-any-return]

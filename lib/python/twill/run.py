@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start a Python program with several ranks: python -m twill.run -n 4 train.py [ARGUMENT ...]
+
+Options are those of twillrun(1). A program that ends in .py runs under this Python, and so does one of "-m MODULE"."""
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from ._library import beside
+
+# twillrun's options without a value; of others it is the next argument, unless it is attached.
+_ALONE = ("-l", "--label", "--report-bindings", "--check", "--json", "--oversubscribe", "-h", "--help", "-V", "--version")
+
+
+def command(arguments: list[str]) -> list[str]:
+    """Return twillrun's arguments: those given, with this Python before a program of Python."""
+    i = 0
+    while i < len(arguments) and arguments[i].startswith("-") and arguments[i] not in ("--", "-m"):
+        option = arguments[i]
+        attached = "=" in option or (not option.startswith("--") and len(option) > 2 and option != "-np")
+        i += 1 if option in _ALONE or attached else 2
+    if arguments[i:i + 1] == ["--"]:
+        i += 1
+    if i < len(arguments) and (arguments[i] == "-m" or arguments[i].endswith(".py")):
+        dashes = [] if arguments[i - 1:i] == ["--"] else ["--"]
+        return [*arguments[:i], *dashes, sys.executable, *arguments[i:]]
+    return arguments
+
+
+def main() -> None:
+    """Become twillrun."""
+    program = beside("bin", "twillrun") or shutil.which("twillrun")
+    if program is None:
+        sys.exit("twill.run: there is no twillrun beside the package or in PATH")
+    os.execv(program, [program, *command(sys.argv[1:])])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The Python package on this build: its unit tests, alone and as ranks. Takes the first Python with NumPy of
+# $TEST_PYTHON, python3 and /usr/bin/python3 (Debian's: python3-numpy); skipped (77) without one.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2154 # of rules.sh
+. "$(dirname "$0")/../support/check.sh"
+
+python=
+for candidate in ${TEST_PYTHON:-} python3 /usr/bin/python3; do
+    if [ -z "$python" ] && "$candidate" -c 'import numpy, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+        python=$candidate
+    fi
+done
+[ -n "$python" ] || skip "no Python from 3.9 with NumPy (python3-numpy)"
+export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1
+units=$here/unit/python
+
+# unit NAME RANKS: run tests/unit/python/test_NAME.py, on so many ranks.
+unit()
+{
+    if [ "$2" -eq 0 ]; then
+        timeout -k 10 "$patience" "$python" "$units/test_$1.py" >"$scratch/out" 2>&1 || fail "test_$1.py"
+    else
+        ranks "$2" "$python" "$units/test_$1.py" || fail "test_$1.py on $2 ranks"
+    fi
+    grep -qx 'OK.*' "$scratch/out" "$scratch/err" || fail "test_$1.py: no test has run"
+    echo "ok: test_$1.py, ${2#0} ranks"
+}
+
+unit declarations 0
