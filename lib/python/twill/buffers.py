@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of others as C has them: address, elements and type, without a copy.
+
+A buffer is an array of NumPy, a tensor of PyTorch, what has the DLPack protocol (arrays of JAX) or the buffer protocol
+(bytearray, memoryview, array.array), or a pair (array, type), which reads the memory as elements of another type:
+(array, "bf16") for an array of uint16. Its elements must be contiguous, in C's order, and in host memory."""
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, NamedTuple, Union
+
+import numpy
+
+from ._declarations import Op, Type
+from ._library import lib
+
+#: what a call accepts as a buffer
+Buffer = Any
+#: a type by value or name: Type.BF16, "bf16"; also what numpy.dtype() takes
+TypeLike = Union[Type, str, "numpy.typing.DTypeLike"]
+
+
+class _InPlace:
+    """The type of IN_PLACE."""
+
+    def __repr__(self) -> str:
+        return "twill.IN_PLACE"
+
+
+#: as a source: the destination is the source, too
+IN_PLACE = _InPlace()
+
+_MOVED = 1 << 8  # bytes that are moved, and not reduced
+_BOOL, _COMPLEX = 2 << 8, 4 << 8
+_LOGICAL = (Op.BAND, Op.BOR, Op.BXOR, Op.LAND, Op.LOR, Op.LXOR, Op.MIN, Op.MAX, Op.PROD)
+
+
+class Layout(NamedTuple):
+    """How the elements of a buffer are passed: each is `parts` elements of `type`."""
+
+    type: int
+    parts: int
+    kind: int  # 0, _MOVED, _BOOL or _COMPLEX
+    name: str
+
+
+class View(NamedTuple):
+    """A buffer: its elements are at `address` while `keep` lives."""
+
+    address: int
+    count: int
+    layout: Layout
+    keep: Any
+
+
+# Names of NumPy's and PyTorch's types.
+_DTYPE_NAMES = {Type.F32: "float32", Type.F64: "float64", Type.I32: "int32", Type.I64: "int64", Type.F16: "float16",
+                Type.BF16: "bfloat16", Type.I8: "int8", Type.U8: "uint8", Type.I16: "int16", Type.U16: "uint16",
+                Type.U32: "uint32", Type.U64: "uint64", Type.F8E4M3: "float8_e4m3fn", Type.F8E5M2: "float8_e5m2"}
+_NAMES = {"bool": Layout(Type.U8, 1, _BOOL, "bool"), "complex64": Layout(Type.F32, 2, _COMPLEX, "complex64"),
+          "complex128": Layout(Type.F64, 2, _COMPLEX, "complex128")}
+for _type, _long in _DTYPE_NAMES.items():
+    _NAMES[_long] = _NAMES[_type.name.lower()] = Layout(_type, 1, 0, _long)
+# Of numpy.dtype: filled as they are met.
+_BY_DTYPE: dict[Any, Layout] = {}
+
+
+def layout_of(dtype: Any) -> Layout:
+    """Return the layout of a type of NumPy's; of one that twill cannot reduce, its bytes."""
+    layout = _BY_DTYPE.get(dtype)
+    if layout is None:
+        layout = _NAMES.get(dtype.name) if dtype.isnative else None
+        if layout is None and not dtype.hasobject and dtype.itemsize > 0:
+            layout = Layout(Type.U8, dtype.itemsize, _MOVED, dtype.name)
+        if layout is None:
+            raise TypeError(f"elements of type {dtype} are not in the array's memory; for Python objects there are "
+                            "the calls whose names end in _object")
+        _BY_DTYPE[dtype] = layout
+    return layout
+
+
+def named_layout(kind: TypeLike) -> Layout:
+    """Return the layout of a type by value or name."""
+    if isinstance(kind, Type):
+        return _NAMES[kind.name.lower()]
+    if isinstance(kind, str) and kind in _NAMES:
+        return _NAMES[kind]
+    return layout_of(numpy.dtype(kind))
+
+
+def dtype_of(kind: TypeLike) -> numpy.dtype[Any]:
+    """Return the type of NumPy's for elements of a type. Narrow floats need ml_dtypes."""
+    name = kind.name.lower() if isinstance(kind, Type) else kind
+    layout = _NAMES.get(name) if isinstance(name, str) else None
+    if layout is None or layout.kind:
+        return numpy.dtype(name)  # type: ignore[arg-type]
+    full = _DTYPE_NAMES[Type(layout.type)]
+    if layout.type not in (Type.BF16, Type.F8E4M3, Type.F8E5M2):
+        return numpy.dtype(full)
+    try:
+        import ml_dtypes  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        raise TypeError(f"NumPy has no type {full} without the package ml_dtypes; pass (array of uint8 or uint16, "
+                        f'"{layout.name}")') from None
+    return numpy.dtype(getattr(ml_dtypes, full))
+
+
+def pair_dtype(kind: TypeLike) -> numpy.dtype[Any]:
+    """Return the type of elements of Op.MINLOC and Op.MAXLOC: fields "value" of a type and "index"."""
+    return numpy.dtype([("value", dtype_of(kind)), ("index", numpy.int32)], align=True)
+
+
+def _of_numpy(array: Any, writable: bool) -> View:
+    flags = array.flags
+    if not flags.c_contiguous:
+        raise ValueError(f"an array of shape {array.shape} and strides {array.strides} is not contiguous: pass "
+                         "numpy.ascontiguousarray() of it, and copy the result back")
+    if writable and not flags.writeable:
+        raise ValueError("the array is read-only, and the call writes to it")
+    return View(array.ctypes.data, array.size, layout_of(array.dtype), array)
+
+
+def _of_torch(tensor: Any, writable: bool) -> View:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"the tensor is on {tensor.device}, not in host memory")
+    if not tensor.is_contiguous():
+        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} is not contiguous: "
+                         "pass its contiguous(), and copy the result back")
+    name = str(tensor.dtype).removeprefix("torch.")
+    layout = _NAMES.get(name) or Layout(Type.U8, tensor.element_size(), _MOVED, name)
+    return View(tensor.data_ptr(), tensor.numel(), layout, tensor)
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+_DLPACK = {0: "int{}", 1: "uint{}", 2: "float{}", 4: "bfloat{}", 5: "complex{}", 6: "bool", 10: "float8_e4m3fn",
+           12: "float8_e5m2"}
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def _of_dlpack(array: Any, writable: bool) -> View:
+    if writable and type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        raise ValueError("arrays of JAX do not change: receive into an array of NumPy")
+    if array.__dlpack_device__()[0] != 1:
+        raise ValueError("the array is not in host memory")
+    capsule = array.__dlpack__()  # not consumed: its destructor releases the array
+    tensor = _Tensor.from_address(_pointer_of(capsule, b"dltensor"))
+    count = expected = 1
+    for i in reversed(range(tensor.ndim)):
+        if tensor.strides and tensor.shape[i] > 1 and tensor.strides[i] != expected:
+            raise ValueError("the array is not contiguous")
+        expected *= tensor.shape[i]
+    count = expected
+    name = _DLPACK.get(tensor.code, "").format(tensor.bits)
+    size = (tensor.bits * tensor.lanes + 7) // 8
+    layout = (_NAMES.get(name) if tensor.lanes == 1 else None) or Layout(Type.U8, size, _MOVED, name)
+    return View((tensor.data or 0) + tensor.byte_offset, count, layout, (array, capsule))
+
+
+def view(buffer: Buffer, writable: bool = False) -> View:
+    """Return a buffer's memory. Raises TypeError for what has none, ValueError for one that cannot be used."""
+    if isinstance(buffer, numpy.ndarray):
+        return _of_numpy(buffer, writable)
+    if isinstance(buffer, tuple) and len(buffer) == 2:
+        return _retyped(view(buffer[0], writable), named_layout(buffer[1]))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(buffer, torch.Tensor):
+        return _of_torch(buffer, writable)
+    if hasattr(buffer, "__dlpack__"):
+        return _of_dlpack(buffer, writable)
+    if hasattr(buffer, "__array_interface__"):
+        return _of_numpy(numpy.asarray(buffer), writable)
+    try:
+        memory = memoryview(buffer)
+    except TypeError:
+        raise TypeError(f"{type(buffer).__name__} is no array: pass one of NumPy, PyTorch or JAX, or what has the "
+                        "buffer protocol; for Python objects there are the calls whose names end in _object") from None
+    return _of_numpy(numpy.asarray(memory), writable)
+
+
+def _retyped(found: View, layout: Layout) -> View:
+    size = found.count * bytes_of(found.layout)
+    if size % bytes_of(layout) != 0:
+        raise ValueError(f"{size} bytes are no whole number of elements of type {layout.name}")
+    return View(found.address, size // bytes_of(layout), layout, found.keep)
+
+
+def bytes_of(layout: Layout) -> int:
+    """Return the bytes of an element."""
+    return int(lib.twill_type_size(layout.type)) * layout.parts
+
+
+def reduced_layout(layout: Layout, op: int, dtype: Any) -> tuple[int, int]:
+    """Return type and parts of elements that an operation reduces. TypeError if it has no meaning for them."""
+    if op in (Op.MINLOC, Op.MAXLOC):
+        fields = getattr(dtype, "fields", None)
+        if not fields or len(fields) != 2 or dtype != pair_dtype(value := dtype[0]):
+            raise TypeError(f"{Op(op).name} reduces arrays of twill.pair_dtype(type), not of {dtype or layout.name}")
+        return named_layout(value).type, 1
+    if op < Op.MINLOC:
+        if layout.kind == _MOVED:
+            raise TypeError(f"elements of type {layout.name} can be moved, but not reduced")
+        if layout.kind == _COMPLEX and op not in (Op.SUM, Op.AVG):
+            raise TypeError(f"complex numbers have no {Op(op).name}: SUM and AVG only")
+        if layout.kind == _BOOL and op not in _LOGICAL:
+            raise TypeError(f"{Op(op).name} of bool is no bool: use LOR (any), LAND (all) or LXOR")
+    return layout.type, layout.parts

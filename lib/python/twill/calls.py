@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each call passes to the library, once for its three forms: blocking, nonblocking and persistent."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple, Optional, Sequence
+
+import numpy
+
+from ._declarations import Op
+from .buffers import IN_PLACE, Buffer, View, bytes_of, reduced_layout, view
+
+#: counts or offsets of a vector variant, in elements
+Counts = Sequence[int]
+
+
+class Prepared(NamedTuple):
+    """A call: its arguments after the communicator, what it returns, and what must live until it is complete."""
+
+    arguments: tuple[Any, ...]
+    result: Any
+    keep: Any
+
+
+class Ranks:
+    """What the calls know of their communicator."""
+
+    rank: int
+    size: int
+
+
+def _operation(op: Any) -> int:
+    return op if type(op) is Op else op.value  # an Operation, too, has a value
+
+
+def _elements(source: View, op: Optional[int] = None) -> tuple[int, int]:
+    """Return type and parts of the elements of a call: with an operation, of those that it reduces."""
+    if op is None:
+        return source.layout.type, source.layout.parts
+    return reduced_layout(source.layout, op, getattr(source.keep, "dtype", None))
+
+
+def _same(source: View, destination: View) -> None:
+    if source.layout[:3] != destination.layout[:3]:
+        raise TypeError(f"src has elements of type {source.layout.name}, dst of {destination.layout.name}")
+
+
+def _fits(source: View, expected: int, destination: View) -> None:
+    _same(source, destination)
+    if destination.count != expected:
+        raise ValueError(f"dst has {destination.count} elements, and {expected} are needed")
+
+
+def _vector(values: Optional[Counts], size: int, parts: int, name: str) -> Any:
+    if values is None:
+        return None
+    if len(values) != size:
+        raise ValueError(f"{name} has {len(values)} entries, and the communicator {size} ranks")
+    return (ctypes.c_size_t * size)(*[int(value) * parts for value in values])
+
+
+def _new(like: Buffer, shape: tuple[int, ...]) -> Any:
+    if not isinstance(like, numpy.ndarray):
+        raise TypeError("without dst, src must be an array of NumPy")
+    return numpy.empty(shape, like.dtype)
+
+
+def _shard(whole: View, index: int, size: int) -> View:
+    """Return a rank's shard of a buffer that has one for each rank."""
+    if whole.count % size != 0:
+        raise ValueError(f"{whole.count} elements are no whole number for each of {size} ranks")
+    count = whole.count // size
+    return View(whole.address + index * count * bytes_of(whole.layout), count, whole.layout, whole.keep)
+
+
+def allreduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Prepared:
+    """Reduce src of all ranks with op to dst on every rank, and return dst. Without dst, src is replaced.
+
+    A number of Python (int, float or bool) is reduced to a number."""
+    if src is IN_PLACE:
+        src, dst = dst, None
+    operation = _operation(op)
+    source = view(src, dst is None)
+    destination = source
+    if dst is not None:
+        _fits(source, source.count, destination := view(dst, True))
+    kind, parts = _elements(source, operation)
+    return Prepared((source.address, destination.address, source.count * parts, kind, operation),
+                    src if dst is None else dst, (source, destination, op))
+
+
+def reduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.SUM, root: int = 0) -> Prepared:
+    """Reduce src of all ranks with op to dst on the root, and return it there, else None. Without dst, src of the root
+    is replaced."""
+    if src is IN_PLACE:
+        src, dst = dst, None
+    operation = _operation(op)
+    here = comm.rank == root
+    source = view(src, here and dst is None)
+    destination = source
+    if here and dst is not None:
+        _fits(source, source.count, destination := view(dst, True))
+    kind, parts = _elements(source, operation)
+    return Prepared((source.address, destination.address if here else None, source.count * parts, kind, operation, root),
+                    (src if dst is None else dst) if here else None, (source, destination, op))
+
+
+def broadcast(comm: Ranks, buffer: Buffer, root: int = 0) -> Prepared:
+    """Copy the buffer of the root to that of every rank, and return it."""
+    here = comm.rank == root
+    data = view(buffer, not here)
+    kind, parts = _elements(data)
+    return Prepared((data.address if here else None, None if here else data.address, data.count * parts, kind, root),
+                    buffer, data)
+
+
+def barrier(comm: Ranks) -> Prepared:
+    """Wait until all ranks call it."""
+    return Prepared((), None, None)
+
+
+def allgather(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None) -> Prepared:
+    """Copy src of rank r to shard r of dst on every rank, and return dst: without it, a new array of one more
+    dimension, the first one, of the ranks. src IN_PLACE: this rank's shard of dst."""
+    if src is IN_PLACE:
+        destination = view(dst, True)
+        source = _shard(destination, comm.rank, comm.size)
+    else:
+        source = view(src)
+        dst = _new(src, (comm.size, *src.shape)) if dst is None else dst
+        destination = view(dst, True)
+    _fits(source, comm.size * source.count, destination)
+    kind, parts = _elements(source)
+    return Prepared((source.address, destination.address, source.count * parts, kind), dst, (source, destination))
+
+
+def allgatherv(comm: Ranks, src: Buffer, dst: Buffer, counts: Counts, offsets: Optional[Counts] = None) -> Prepared:
+    """Like allgather(), with counts[r] elements from rank r at offsets[r] of dst: without offsets, one after the
+    other. src IN_PLACE: this rank's shard of dst."""
+    destination = view(dst, True)
+    at = _offsets(counts, offsets, destination, "dst")
+    if src is IN_PLACE:
+        address = destination.address + at[comm.rank] * bytes_of(destination.layout)
+        source = View(address, counts[comm.rank], destination.layout, dst)
+    else:
+        source = view(src)
+    _same(source, destination)
+    _has(source, counts[comm.rank], "src")
+    kind, parts = _elements(destination)
+    return Prepared((source.address, destination.address, _vector(counts, comm.size, parts, "counts"),
+                     _vector(offsets, comm.size, parts, "offsets"), kind), dst, (source, destination))
+
+
+def _offsets(counts: Counts, offsets: Optional[Counts], data: View, name: str) -> list[int]:
+    """Return where the shards begin, after a check that they are in the buffer."""
+    at = [0]
+    for count in counts:
+        at.append(at[-1] + int(count))
+    if offsets is not None:
+        at = [int(offset) for offset in offsets]
+    end = max((begin + int(count) for begin, count in zip(at, counts)), default=0)
+    if end > data.count:
+        raise ValueError(f"{name} has {data.count} elements, and a shard ends at {end}")
+    return at
+
+
+def _has(data: View, count: int, name: str) -> None:
+    if data.count < count:
+        raise ValueError(f"{name} has {data.count} elements, and {count} are needed")
+
+
+def reduce_scatter(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Prepared:
+    """Reduce shard r of src of all ranks to dst on rank r, and return dst: without it, a new array of src's shape with
+    the first dimension divided by the ranks. dst may be this rank's shard of src."""
+    operation = _operation(op)
+    source = view(src)
+    shard = _shard(source, 0, comm.size)
+    if dst is None:
+        if not src.shape or src.shape[0] % comm.size != 0:
+            raise ValueError(f"the first dimension of shape {src.shape} is not a multiple of {comm.size}: pass dst")
+        dst = _new(src, (src.shape[0] // comm.size, *src.shape[1:]))
+    destination = view(dst, True)
+    _fits(source, shard.count, destination)
+    kind, parts = _elements(source, operation)
+    return Prepared((source.address, destination.address, shard.count * parts, kind, operation), dst,
+                    (source, destination, op))
+
+
+def reduce_scatterv(comm: Ranks, src: Buffer, dst: Buffer, counts: Counts, op: Any = Op.SUM) -> Prepared:
+    """Like reduce_scatter(), with shards of counts[r] elements."""
+    operation = _operation(op)
+    source, destination = view(src), view(dst, True)
+    _same(source, destination)
+    _offsets(counts, None, source, "src")
+    _has(destination, counts[comm.rank], "dst")
+    kind, parts = _elements(source, operation)
+    return Prepared((source.address, destination.address, _vector(counts, comm.size, parts, "counts"), kind, operation),
+                    dst, (source, destination, op))
+
+
+def gather(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, root: int = 0) -> Prepared:
+    """Copy src of rank r to shard r of dst on the root, and return dst there, else None: without dst a new array, as of
+    allgather(). src IN_PLACE on the root: its shard of dst."""
+    here = comm.rank == root
+    destination: Optional[View] = None
+    if src is IN_PLACE:
+        source = _shard(destination := view(dst, True), comm.rank, comm.size)
+    else:
+        source = view(src)
+        if here:
+            dst = _new(src, (comm.size, *src.shape)) if dst is None else dst
+            destination = view(dst, True)
+    if here and destination is not None:
+        _fits(source, comm.size * source.count, destination)
+    kind, parts = _elements(source)
+    return Prepared((source.address, destination.address if destination else None, source.count * parts, kind, root),
+                    dst if here else None, (source, destination))
+
+
+def gatherv(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, counts: Optional[Counts] = None,
+            offsets: Optional[Counts] = None, root: int = 0) -> Prepared:
+    """Like gather(), with counts[r] elements from rank r at offsets[r] of dst. The root has dst and the arrays."""
+    source = view(src)
+    kind, parts = _elements(source)
+    address, keep = None, None
+    if comm.rank == root:
+        if counts is None:
+            raise ValueError("the root needs counts")
+        keep = view(dst, True)
+        _same(source, keep)
+        _offsets(counts, offsets, keep, "dst")
+        address = keep.address
+    return Prepared((source.address, source.count * parts, address, _vector(counts, comm.size, parts, "counts"),
+                     _vector(offsets, comm.size, parts, "offsets"), kind, root),
+                    dst if comm.rank == root else None, (source, keep))
+
+
+def scatter(comm: Ranks, src: Optional[Buffer], dst: Buffer, root: int = 0) -> Prepared:
+    """Copy shard r of src on the root to dst on rank r, and return dst. Other ranks may pass None as src. dst IN_PLACE
+    on the root: its shard of src."""
+    here = comm.rank == root
+    source = view(src) if here else None
+    if dst is IN_PLACE and source is not None:
+        destination = _shard(source, comm.rank, comm.size)
+    else:
+        destination = view(dst, True)
+    if source is not None:
+        _fits(source, _shard(source, 0, comm.size).count, destination)
+    kind, parts = _elements(destination)
+    return Prepared((source.address if source else None, destination.address, destination.count * parts, kind, root),
+                    dst, (source, destination))
+
+
+def scatterv(comm: Ranks, src: Optional[Buffer], dst: Buffer, counts: Optional[Counts] = None,
+             offsets: Optional[Counts] = None, root: int = 0) -> Prepared:
+    """Like scatter(), with counts[r] elements to rank r from offsets[r] of src. The root has src and the arrays."""
+    destination = view(dst, True)
+    kind, parts = _elements(destination)
+    address, keep = None, None
+    if comm.rank == root:
+        if counts is None:
+            raise ValueError("the root needs counts")
+        keep = view(src)
+        _same(keep, destination)
+        _offsets(counts, offsets, keep, "src")
+        address = keep.address
+    return Prepared((address, _vector(counts, comm.size, parts, "counts"), _vector(offsets, comm.size, parts, "offsets"),
+                     destination.address, destination.count * parts, kind, root), dst, (keep, destination))
+
+
+def alltoall(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None) -> Prepared:
+    """Copy shard r of src on rank s to shard s of dst on rank r, and return dst: without it, a new array like src. src
+    IN_PLACE: shards of dst are exchanged."""
+    if src is IN_PLACE:
+        source = destination = view(dst, True)
+    else:
+        source = view(src)
+        dst = _new(src, src.shape) if dst is None else dst
+        destination = view(dst, True)
+    _fits(source, source.count, destination)
+    kind, parts = _elements(source)
+    return Prepared((source.address, destination.address, _shard(source, 0, comm.size).count * parts, kind), dst,
+                    (source, destination))
+
+
+def alltoallv(comm: Ranks, src: Buffer, src_counts: Counts, dst: Buffer, dst_counts: Counts,
+              src_offsets: Optional[Counts] = None, dst_offsets: Optional[Counts] = None) -> Prepared:
+    """Like alltoall(), with src_counts[r] elements to rank r and dst_counts[r] elements from it."""
+    source, destination = view(src), view(dst, True)
+    _same(source, destination)
+    _offsets(src_counts, src_offsets, source, "src")
+    _offsets(dst_counts, dst_offsets, destination, "dst")
+    kind, parts = _elements(source)
+    size = comm.size
+    return Prepared((source.address, _vector(src_counts, size, parts, "src_counts"),
+                     _vector(src_offsets, size, parts, "src_offsets"), destination.address,
+                     _vector(dst_counts, size, parts, "dst_counts"), _vector(dst_offsets, size, parts, "dst_offsets"),
+                     kind), dst, (source, destination))
+
+
+def send(comm: Ranks, src: Buffer, to: int) -> Prepared:
+    """Send src to rank `to`. Count and type must be those of its receive, until which this may block."""
+    source = view(src)
+    kind, parts = _elements(source)
+    return Prepared((source.address, source.count * parts, kind, to), None, source)
+
+
+def recv(comm: Ranks, dst: Buffer, source: int) -> Prepared:
+    """Receive dst from rank `source`, and return it."""
+    destination = view(dst, True)
+    kind, parts = _elements(destination)
+    return Prepared((destination.address, destination.count * parts, kind, source), dst, destination)
+
+
+def sendrecv(comm: Ranks, src: Buffer, to: int, dst: Buffer, source: int) -> Prepared:
+    """Send src to rank `to` and receive dst from rank `source` at once; return dst."""
+    sent, received = view(src), view(dst, True)
+    _same(sent, received)
+    kind, parts = _elements(sent)
+    return Prepared((sent.address, sent.count * parts, to, received.address, received.count * parts, source, kind), dst,
+                    (sent, received))
