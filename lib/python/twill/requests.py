@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls in progress, and calls that are started again and again."""
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence
+
+from ._library import lib
+
+if TYPE_CHECKING:
+    from .calls import Prepared
+    from .comm import Communicator
+
+_wait, _test, _start = lib.twill_wait, lib.twill_test, lib.twill_request_start
+
+
+class Request:
+    """A call in progress. Its buffers belong to the library until wait() returns, or test() returns True."""
+
+    __slots__ = ("_comm", "_handle", "_reference", "_prepared", "__weakref__")
+
+    def __init__(self, comm: Communicator, handle: ctypes.c_void_p, prepared: Prepared) -> None:
+        self._comm, self._handle, self._prepared = comm, handle, prepared
+        self._reference = ctypes.byref(handle)
+        comm._pending.add(self)  # its buffers live until it is complete, also if the program forgets it
+
+    @property
+    def active(self) -> bool:
+        """Whether it is not known to be complete."""
+        return self._handle.value is not None
+
+    def wait(self) -> Any:
+        """Wait until the call is complete, and return what the blocking call returns."""
+        return self._ended(_wait(self._reference))
+
+    def test(self) -> bool:
+        """Return whether the call is complete, after advancing it."""
+        done = ctypes.c_int()
+        status = _test(self._reference, ctypes.byref(done))
+        if status != 0 or done.value:
+            self._ended(status)
+        return bool(done.value)
+
+    @property
+    def result(self) -> Any:
+        """What the blocking call returns: valid when the call is complete."""
+        return self._prepared.result
+
+    def set_timeout(self, seconds: float) -> None:
+        """Set how long waits for this request last without progress; 0: as the communicator's."""
+        status = lib.twill_request_set_timeout(self._handle, seconds)
+        if status != 0:
+            self._comm._fail(status)
+
+    def _ended(self, status: int) -> Any:
+        comm = self._comm
+        comm._pending.discard(self)
+        if status != 0:
+            comm._fail(status)
+        if comm.context._raised is not None:
+            comm.context._raise()
+        return self._prepared.result
+
+
+class PersistentRequest(Request):
+    """A call that is prepared once and then started any number of times, which is the cheapest form: nothing is
+    converted or looked up again. free() it, or use it in a `with` block."""
+
+    __slots__ = ("_active",)
+
+    def __init__(self, comm: Communicator, handle: ctypes.c_void_p, prepared: Prepared) -> None:
+        super().__init__(comm, handle, prepared)
+        self._active = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it has been started, and is not known to be complete."""
+        return self._active
+
+    def start(self) -> PersistentRequest:
+        """Start the call; on all ranks alike."""
+        status = _start(self._handle)
+        if status != 0:
+            self._comm._fail(status)
+        self._active = True
+        return self
+
+    def wait(self) -> Any:
+        """Wait until the call is complete, and return what the blocking call returns."""
+        status = _wait(self._reference)
+        self._active = False
+        if status != 0:
+            self._comm._fail(status)
+        if self._comm.context._raised is not None:
+            self._comm.context._raise()
+        return self._prepared.result
+
+    def __call__(self) -> Any:
+        """Start the call and wait: the blocking call again, with the same buffers."""
+        status = _start(self._handle) or _wait(self._reference)
+        if status != 0:
+            self._comm._fail(status)
+        if self._comm.context._raised is not None:
+            self._comm.context._raise()
+        return self._prepared.result
+
+    def _ended(self, status: int) -> Any:
+        self._active = False
+        pending = self._comm._pending
+        try:
+            return super()._ended(status)
+        finally:
+            pending.add(self)  # until it is freed
+
+    def free(self) -> None:
+        """Free the request, which must not be in progress."""
+        status = lib.twill_request_free(self._reference)
+        if status != 0:
+            self._comm._fail(status)
+        self._comm._pending.discard(self)
+
+    def __enter__(self) -> PersistentRequest:
+        return self
+
+    def __exit__(self, kind: Optional[type], *_: object) -> None:
+        if kind is None and self._handle.value is not None:
+            self.free()
+
+
+def wait_all(requests: Iterable[Request]) -> list[Any]:
+    """Wait until all are complete, and return their results. Raises the first failure."""
+    results: list[Any] = []
+    failure: Optional[BaseException] = None
+    for request in list(requests):
+        try:
+            results.append(request.wait())
+        except Exception as error:  # the others end, too, before it is raised
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results
+
+
+def wait_any(requests: Sequence[Request]) -> Optional[int]:
+    """Wait until one is complete, and return its index; None if none is in progress."""
+    handles = (ctypes.c_void_p * len(requests))(*[r._handle.value for r in requests])
+    index = ctypes.c_int(-1)
+    status = lib.twill_wait_any(len(requests), handles, ctypes.byref(index))
+    if index.value < 0:
+        if status != 0:
+            requests[0]._comm._fail(status)
+        return None
+    ended = requests[index.value]
+    ended._handle.value = handles[index.value]
+    ended._ended(status)
+    return index.value
+
+
+def test_all(requests: Iterable[Request]) -> bool:
+    """Return whether all are complete, after advancing them."""
+    return all([request.test() for request in requests if request.active])
