@@ -1,13 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""twill: topology-aware collectives for training codes on CPUs. See docs/python.md."""
+"""twill: topology-aware collectives for training codes on CPUs.
+
+    import numpy, twill
+
+    with twill.init() as comm:              # finds the other ranks: python -m twill.run -n 4 program.py
+        gradient = comm.context.zeros(1000) # an array in memory that the ranks of a node share
+        comm.allreduce(gradient, op=twill.AVG)
+
+docs/python.md is the guide; the functions of the C interface (man 3 twill.h) have the details of each call."""
 from __future__ import annotations
 
-from . import errors
-from ._declarations import Level, Op, Status, Type
+from ._declarations import (BucketOrder, Compression, FactorsChoice, Level, Op, OptimizerRule, Status, Type)
 from ._library import lib, text
+from .buffers import IN_PLACE, dtype_of, pair_dtype
+from .comm import Bootstrap, Communicator, Counters, init
+from .context import Context, Operation, Registration
 from .errors import (ArgumentError, BootstrapError, BrokenError, ConfigError, ExcludedError, FabricError, ForkedError,
                      InternalError, MismatchError, OutOfMemoryError, PeerError, RevokedError, SystemCallError,
                      TimeoutError, TwillError, UnsupportedError)
+from .job import job_view
+from .recovery import Bounds, Handle, Outcome, join
+from .requests import PersistentRequest, Request, test_all, wait_all, wait_any
+from .training import GradientSet, SetCounters, Tensor
 
 #: version of the library
 __version__ = text(lib.twill_version())
+
+SUM, PROD, MIN, MAX, AVG = Op.SUM, Op.PROD, Op.MIN, Op.MAX, Op.AVG
+BAND, BOR, BXOR, LAND, LOR, LXOR = Op.BAND, Op.BOR, Op.BXOR, Op.LAND, Op.LOR, Op.LXOR
+MINLOC, MAXLOC = Op.MINLOC, Op.MAXLOC
+
+__all__ = [name for name in dir() if name[0] != "_" and name not in ("annotations", "lib", "text")]

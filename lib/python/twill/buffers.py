@@ -7,6 +7,7 @@ A buffer is an array of NumPy, a tensor of PyTorch, what has the DLPack protocol
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from typing import Any, NamedTuple, Union
 
@@ -49,7 +50,7 @@ class View(NamedTuple):
     """A buffer: its elements are at `address` while `keep` lives."""
 
     address: int
-    count: int
+    count: int  # type: ignore[assignment]
     layout: Layout
     keep: Any
 
@@ -94,16 +95,29 @@ def dtype_of(kind: TypeLike) -> numpy.dtype[Any]:
     name = kind.name.lower() if isinstance(kind, Type) else kind
     layout = _NAMES.get(name) if isinstance(name, str) else None
     if layout is None or layout.kind:
-        return numpy.dtype(name)  # type: ignore[arg-type]
+        return numpy.dtype(name)
     full = _DTYPE_NAMES[Type(layout.type)]
     if layout.type not in (Type.BF16, Type.F8E4M3, Type.F8E5M2):
         return numpy.dtype(full)
     try:
-        import ml_dtypes  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         raise TypeError(f"NumPy has no type {full} without the package ml_dtypes; pass (array of uint8 or uint16, "
                         f'"{layout.name}")') from None
-    return numpy.dtype(getattr(ml_dtypes, full))
+    made: numpy.dtype[Any] = numpy.dtype(getattr(ml_dtypes, full))
+    return made
+
+
+def memory_at(address: int, size: int) -> Any:
+    """Return so many bytes at an address, with the buffer protocol: arrays of NumPy that are made of it keep it."""
+    return (ctypes.c_char * size).from_address(address)
+
+
+def array_of(memory: Any, dtype: numpy.dtype[Any], shape: tuple[int, ...]) -> numpy.ndarray[Any, Any]:
+    """Return the array at the start of memory_at()."""
+    size = dtype.itemsize * math.prod(shape)
+    array: numpy.ndarray[Any, Any] = numpy.frombuffer(memory, numpy.uint8, size).view(dtype).reshape(shape)
+    return array
 
 
 def pair_dtype(kind: TypeLike) -> numpy.dtype[Any]:

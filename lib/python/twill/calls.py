@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Protocol, Sequence
 
 import numpy
 
@@ -22,7 +22,7 @@ class Prepared(NamedTuple):
     keep: Any
 
 
-class Ranks:
+class Ranks(Protocol):
     """What the calls know of their communicator."""
 
     rank: int

@@ -6,8 +6,10 @@ import ctypes
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
+import numpy
+
 from . import calls
-from ._declarations import TWILL_COLOUR_NONE, Level, twill_bootstrap, twill_counters, twill_exchange_fn
+from ._declarations import TWILL_COLOUR_NONE, Level, Op, twill_bootstrap, twill_counters, twill_exchange_fn
 from ._library import fail, lib, lines, settings_of, text
 from .buffers import Buffer
 from .context import Context
@@ -134,6 +136,9 @@ class Communicator(Objects, Recovery):
             lib.twill_comm_revoke(self._handle)
         self.free()
 
+    def _take_place_of(self, other: Communicator) -> None:
+        self._owns, other._owns = other._owns, False
+
     def _adopt(self, made: ctypes.c_void_p) -> Communicator:
         """Return a communicator that was made of this one, in the same context."""
         assert made.value is not None
@@ -217,9 +222,9 @@ class Communicator(Objects, Recovery):
 
     _allreduce = blocking(calls.allreduce)
 
-    def allreduce(self, src: Any, dst: Optional[Buffer] = None, op: Any = calls.Op.SUM) -> Any:
+    def allreduce(self, src: Any, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Any:
         if type(src) in _NUMBERS and dst is None:
-            number = calls.numpy.array(src, _NUMBERS[type(src)])
+            number = numpy.array(src, _NUMBERS[type(src)])
             return type(src)(self._allreduce(number, None, op))
         return self._allreduce(src, dst, op)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import weakref
 from typing import Any, Callable, Optional, Sequence, Union
@@ -11,7 +12,7 @@ import numpy
 
 from ._declarations import Type, twill_idle_fn, twill_op_fn
 from ._library import fail, lib, lines, text
-from .buffers import Buffer, TypeLike, dtype_of, named_layout, view
+from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at, named_layout, view
 
 Shape = Union[int, Sequence[int]]
 
@@ -65,21 +66,18 @@ class Context:
         copies. It is an array like any other, and freed with the last view of it. Contents are undefined."""
         kind = dtype_of(dtype)
         dimensions = (shape,) if isinstance(shape, int) else tuple(shape)
-        count = 1
-        for dimension in dimensions:
-            count *= dimension
         if any(dimension < 0 for dimension in dimensions):
             raise ValueError(f"a dimension of shape {dimensions} is negative")
         address = ctypes.c_void_p()
-        bytes_needed = max(count * kind.itemsize, 1)
+        bytes_needed = max(math.prod(dimensions) * kind.itemsize, 1)
         status = lib.twill_alloc(self._handle, ctypes.byref(address), bytes_needed)
         if status != 0:
             self._fail(status)
         assert address.value is not None
-        memory = (ctypes.c_char * bytes_needed).from_address(address.value)  # numpy's arrays keep it
+        memory = memory_at(address.value, bytes_needed)
         self._count(1)
         weakref.finalize(memory, self._release, address.value).atexit = False
-        return numpy.frombuffer(memory, numpy.uint8, count * kind.itemsize).view(kind).reshape(dimensions)
+        return array_of(memory, kind, dimensions)
 
     def zeros(self, shape: Shape, dtype: TypeLike = "float32") -> numpy.ndarray[Any, Any]:
         """Return a new array of zeros, see empty()."""
@@ -175,8 +173,7 @@ class Operation:
 
         def reduce(left: int, right: int, result: int, count: int, kind: int, _: object) -> None:
             dtype = opaque if opaque is not None else dtype_of(Type(kind))
-            arrays = [numpy.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(at), dtype)
-                      for at in (left, right, result)]
+            arrays = [array_of(memory_at(at, count * dtype.itemsize), dtype, (count,)) for at in (left, right, result)]
             context._guard(function, *arrays)
 
         self._make(context, "", twill_op_fn(reduce), None, 0 if opaque is None else opaque.itemsize, int(commutative))

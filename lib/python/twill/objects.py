@@ -20,7 +20,7 @@ def _bytes_of(value: object) -> Any:
 
 def _objects_in(data: Any, counts: Sequence[int]) -> list[Any]:
     ends = numpy.cumsum([0, *counts])
-    return [pickle.loads(data[ends[i]:ends[i + 1]]) for i in range(len(counts))]
+    return [pickle.loads(data[ends[i]:ends[i + 1]].data) for i in range(len(counts))]
 
 
 class Objects:
@@ -33,7 +33,7 @@ class Objects:
         self.broadcast(size, root)
         data = numpy.empty(size[0], numpy.uint8) if data is None else data
         self.broadcast(data, root)
-        return value if self.rank == root else pickle.loads(data)
+        return value if self.rank == root else pickle.loads(data.data)
 
     def allgather_object(self: Communicator, value: Any) -> list[Any]:  # type: ignore[misc]
         """Return the objects of all ranks on every rank."""
@@ -68,7 +68,7 @@ class Objects:
         self.scatter(sizes, mine, root)
         received = numpy.empty(mine[0], numpy.uint8)
         self.scatterv(data, received, counts, root=root)
-        return pickle.loads(received)
+        return pickle.loads(received.data)
 
     def allreduce_object(self: Communicator, value: Any,  # type: ignore[misc]
                          function: Callable[[Any, Any], Any]) -> Any:
@@ -87,4 +87,4 @@ class Objects:
         self.recv(size, source)
         data = numpy.empty(size[0], numpy.uint8)
         self.recv(data, source)
-        return pickle.loads(data)
+        return pickle.loads(data.data)

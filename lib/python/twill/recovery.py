@@ -50,7 +50,7 @@ class Recovery:
         made = ctypes.c_void_p()
         self._check(lib.twill_comm_shrink(ctypes.byref(made), self._handle))
         smaller = self._adopt(made)
-        smaller._owns, self._owns = self._owns, False
+        smaller._take_place_of(self)
         return smaller
 
     def _grown(self: Communicator, made: ctypes.c_void_p) -> Communicator:  # type: ignore[misc]

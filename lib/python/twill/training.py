@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient sets: the communication of a training step, overlapped with the backward pass. docs/training.md tells how to
+use them; the functions of man 3 twill_train.h have the details."""
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, NamedTuple, Optional, Sequence, Union
+
+import numpy
+
+from ._declarations import (BucketOrder, Compression, FactorsChoice, Op, OptimizerRule, twill_counters,
+                            twill_gradients_counters, twill_gradients_options, twill_optimizer, twill_tensor)
+from ._library import fail, lib, lines, text
+from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at, named_layout, view
+from .comm import Communicator, Counters
+from .context import Shape
+
+_ENUMS = {"order": BucketOrder, "factors": FactorsChoice, "compression": Compression, "op": Op}
+
+
+class SetCounters(NamedTuple):
+    """Counters of a set since its commit, see twill_gradients_counters in man 3 twill_train.h."""
+
+    steps: int
+    operations: int
+    bytes: int
+    bytes_copied: int
+    bytes_exchanged: int
+    bytes_converted: int
+    buckets: int
+    agreements: int
+    state_bytes: int
+    seconds_exposed: float
+
+
+def _set_fields(structure: ctypes.Structure, values: dict[str, Any], what: str) -> None:
+    names = {field[0] for field in structure._fields_} - {"bytes", "rule"}
+    for name, value in values.items():
+        if name not in names:
+            raise TypeError(f"{what} has no option {name}: there are {', '.join(sorted(names))}")
+        if isinstance(value, str) and name in _ENUMS:
+            value = _ENUMS[name][value.upper()]
+        setattr(structure, name, value)
+
+
+class Tensor:
+    """A tensor of a set: its arrays have the shape that it was added with."""
+
+    def __init__(self, owner: GradientSet, index: int, shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> None:
+        self._set, self.index, self.shape, self.dtype = owner, index, shape, dtype
+
+    def _array(self, address: Optional[int]) -> numpy.ndarray[Any, Any]:
+        if not address:
+            raise ValueError("there is no such memory before the commit, or without an optimizer")
+        memory = memory_at(address, math.prod(self.shape) * self.dtype.itemsize)
+        memory._set = self._set  # its memory, or the program's that it keeps: the array keeps both
+        return array_of(memory, self.dtype, self.shape)
+
+    @property
+    def gradient(self) -> numpy.ndarray[Any, Any]:
+        """The gradient memory: the program's or the set's. With late=1 ask for it in each step."""
+        return self._array(lib.twill_gradients_memory(self._set._handle, self.index))
+
+    @property
+    def result(self) -> numpy.ndarray[Any, Any]:
+        """Where the last result is."""
+        return self._array(lib.twill_gradients_result(self._set._handle, self.index))
+
+    @property
+    def parameters(self) -> numpy.ndarray[Any, Any]:
+        """The parameters of a set with an optimizer: the program's or the set's."""
+        return self._array(lib.twill_gradients_parameters(self._set._handle, self.index))
+
+    def ready(self) -> None:
+        """Mark the gradient complete: it belongs to the set until it is waited for. Any thread may call it."""
+        self._set._check(lib.twill_gradients_ready(self._set._handle, self.index))
+
+    def ready_factors(self, errors: Buffer, activations: Buffer) -> None:
+        """Mark a tensor of add_dense() ready: errors (samples x rows) and activations (samples x columns) of f32."""
+        given = [view(factor) for factor in (errors, activations)]
+        if any(factor.layout.name != "float32" for factor in given):
+            raise TypeError("errors and activations are float32")
+        samples = given[0].count // self.shape[0]
+        if [factor.count for factor in given] != [samples * self.shape[0], samples * self.shape[1]]:
+            raise ValueError(f"errors and activations are samples x {self.shape[0]} and samples x {self.shape[1]}")
+        self._set._check(lib.twill_gradients_ready_factors(self._set._handle, self.index, given[0].address,
+                                                           given[1].address, samples))
+
+    def test(self) -> bool:
+        """Return whether the result is there, after advancing the reductions."""
+        return self._set._test(self.index)
+
+    def wait(self) -> numpy.ndarray[Any, Any]:
+        """Wait until the result is in the gradient memory, which then belongs to the program, and return it."""
+        self._set._check(lib.twill_gradients_wait(self._set._handle, self.index))
+        return self.result
+
+
+class GradientSet:
+    """The gradients of a model: add() the same tensors on all ranks, commit(), and in every step mark each ready() as
+    the backward pass produces it, and wait_all(). free() it, on all ranks, before its communicator.
+
+    Options are the members of twill_gradients_options: op, compression ("bf16"), bucket_bytes, order, threads, late ..."""
+
+    def __init__(self, comm: Communicator, **options: Any) -> None:
+        given = twill_gradients_options()
+        lib.twill_gradients_defaults(ctypes.byref(given))
+        _set_fields(given, options, "a gradient set")
+        self.comm = comm
+        self._keep: list[Any] = []
+        self._handle = ctypes.c_void_p()
+        comm._check(lib.twill_gradients_create(ctypes.byref(self._handle), comm._handle, ctypes.byref(given)))
+        self.tensors: list[Tensor] = []
+        self._optimizer: Optional[twill_optimizer] = None
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            fail(status, text(lib.twill_gradients_message(self._handle)))
+
+    def add(self, name: str, shape: Optional[Shape] = None, dtype: TypeLike = "float32", *,
+            gradient: Optional[Buffer] = None, parameters: Optional[Buffer] = None, priority: Optional[int] = None,
+            compress: bool = True) -> Tensor:
+        """Register a tensor, in the order of the forward pass: of this shape and type, or those of the program's
+        gradient or parameters. Without a gradient the set has the memory, and never copies. priority: its index."""
+        return self._add(name, shape, dtype, gradient, parameters, priority, compress, None)
+
+    def add_dense(self, name: str, rows: int, columns: int, samples: int, *, gradient: Optional[Buffer] = None,
+                  parameters: Optional[Buffer] = None, priority: Optional[int] = None, compress: bool = True) -> Tensor:
+        """Register the f32 weights of a dense layer, of which a rank has at most so many samples in a step: see
+        Tensor.ready_factors()."""
+        return self._add(name, (rows, columns), "float32", gradient, parameters, priority, compress, samples)
+
+    def _add(self, name: str, shape: Optional[Shape], dtype: TypeLike, gradient: Optional[Buffer],
+             parameters: Optional[Buffer], priority: Optional[int], compress: bool, samples: Optional[int]) -> Tensor:
+        views = [None if given is None else view(given, True) for given in (gradient, parameters)]
+        some: Any = gradient if gradient is not None else parameters
+        if shape is None:
+            if some is None:
+                raise TypeError("a tensor has a shape, a gradient or parameters")
+            shape = tuple(getattr(some, "shape", (view(some).count,)))
+            dtype = getattr(view(some).layout, "name")
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        layout = named_layout(dtype)
+        count = math.prod(shape)
+        if layout.kind or layout.parts != 1:
+            raise TypeError(f"a gradient of type {layout.name} cannot be reduced")
+        for found in views:
+            if found is not None and (found.count != count or found.layout.type != layout.type):
+                raise ValueError(f"tensor {name}: {count} elements of type {layout.name} are needed, and memory has "
+                                 f"{found.count} of {found.layout.name}")
+        index = ctypes.c_int()
+        tensor = twill_tensor(name.encode(), count, layout.type, *[found and found.address for found in views],
+                              len(self.tensors) if priority is None else priority, int(not compress))
+        if samples is None:
+            status = lib.twill_gradients_add(self._handle, ctypes.byref(tensor), ctypes.byref(index))
+        else:
+            status = lib.twill_gradients_add_dense(self._handle, ctypes.byref(tensor), *shape, samples,
+                                                   ctypes.byref(index))
+        self._check(status)
+        self._keep.append(views)
+        made = Tensor(self, index.value, shape, dtype_of(dtype))
+        self.tensors.append(made)
+        return made
+
+    def set_optimizer(self, rule: Union[OptimizerRule, str], **hyperparameters: float) -> None:
+        """Make the set update parameters: "sgd", "adagrad", "adam", "adamw", "lars" or "lamb", with rate, momentum,
+        weight_decay ... of twill_optimizer. Between steps, after the commit, it changes those that are given."""
+        rule = OptimizerRule[rule.upper()] if isinstance(rule, str) else rule
+        optimizer = self._optimizer
+        if optimizer is None or optimizer.rule != rule:
+            optimizer = twill_optimizer()
+            lib.twill_optimizer_defaults(ctypes.byref(optimizer), rule)
+        _set_fields(optimizer, hyperparameters, f"the optimizer {rule.name.lower()}")
+        self._check(lib.twill_gradients_set_optimizer(self._handle, ctypes.byref(optimizer)))
+        self._optimizer = optimizer
+
+    def commit(self) -> GradientSet:
+        """End the registration. Collective: ranks compare options and tensors."""
+        self._check(lib.twill_gradients_commit(self._handle))
+        return self
+
+    def wait_all(self) -> None:
+        """Wait for all tensors, and end the step."""
+        self._check(lib.twill_gradients_wait_all(self._handle))
+
+    def _test(self, index: int) -> bool:
+        done = ctypes.c_int()
+        self._check(lib.twill_gradients_test(self._handle, index, ctypes.byref(done)))
+        return bool(done.value)
+
+    def test(self) -> bool:
+        """Return whether all results are there, after advancing the reductions."""
+        return self._test(-1)
+
+    def set_late(self, late: bool) -> None:
+        """Turn lateness on or off between steps, in a set made with late=1."""
+        self._check(lib.twill_gradients_set_late(self._handle, int(late)))
+
+    def drain(self) -> None:
+        """Wait for the result that is outstanding after the last late step."""
+        self._check(lib.twill_gradients_drain(self._handle))
+
+    def reload(self) -> None:
+        """Take master weights from the parameters again, after the program has changed f16 or bf16 ones."""
+        self._check(lib.twill_gradients_reload(self._handle))
+
+    def check(self) -> None:
+        """Compare the parameters, or else gradients, of the ranks: MismatchError if they differ. Collective."""
+        self._check(lib.twill_gradients_check(self._handle))
+
+    def state(self) -> numpy.ndarray[Any, Any]:
+        """Return the optimizer state of this rank's shards as bytes, for a checkpoint. Between steps."""
+        size = ctypes.c_size_t()
+        self._check(lib.twill_gradients_state_bytes(self._handle, ctypes.byref(size)))
+        state = numpy.empty(size.value, numpy.uint8)
+        self._check(lib.twill_gradients_state_export(self._handle, state.ctypes.data, size.value))
+        return state
+
+    def load_state(self, states: Sequence[Buffer]) -> None:
+        """Go on with the states of all ranks that exported them, which may have been another number. Collective."""
+        found = [view((state, "uint8")) for state in states]
+        addresses = (ctypes.c_void_p * len(found))(*[state.address for state in found])
+        sizes = (ctypes.c_size_t * len(found))(*[state.count for state in found])
+        self._check(lib.twill_gradients_state_import(self._handle, addresses, sizes, len(found)))
+
+    @property
+    def counters(self) -> SetCounters:
+        """Counters since the commit."""
+        read = twill_gradients_counters()
+        self._check(lib.twill_gradients_count(self._handle, ctypes.byref(read)))
+        return SetCounters(*[getattr(read, name) for name in SetCounters._fields])
+
+    @property
+    def traffic(self) -> Counters:
+        """Counters of the set's own communicators."""
+        read = twill_counters()
+        self._check(lib.twill_gradients_traffic(self._handle, ctypes.byref(read)))
+        return Counters(*[getattr(read, name) for name in Counters._fields])
+
+    def times(self) -> list[str]:
+        """Return where the time of the set's reductions went, and which ranks came last."""
+        return lines(lib.twill_gradients_times, self._handle)
+
+    def describe(self) -> list[str]:
+        """Return a description of options, buckets and tensors."""
+        return lines(lib.twill_gradients_describe, self._handle)
+
+    def free(self) -> None:
+        """Free the set. Collective after a commit, unless it is broken. The set's own memory goes with it."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        lib.twill_gradients_destroy(handle)
+        self._keep.clear()
+
+    def __enter__(self) -> GradientSet:
+        return self
+
+    def __exit__(self, kind: Optional[type], *_: object) -> None:
+        if kind is None:
+            self.free()  # else ranks may be in different calls: the communicator ends, and tells them
