@@ -142,8 +142,8 @@ typedef struct twill_reconfiguration {
  * processes in the list; no other one takes part, so that it needs no agreement over \p comm, which
  * stays as it was. If \p comm is not NULL, its context's memory, registrations and operations go on
  * as with twill_comm_grow(); if it is broken, memory of twill_alloc() moves to pages of this
- * process alone first, as a rank that is left behind may live. \p message and \p bytes are those of
- * twill_init_with().
+ * process alone first, as a rank that is left behind may live. TWILL_LAYOUT=nodes holds only if the
+ * number of ranks stays. \p message and \p bytes are those of twill_init_with().
  * \return those of twill_comm_join(); ::TWILL_ERR_MISMATCH for lists that differ */
 TWILL_API twill_status twill_comm_reconfigure(twill_comm **made, twill_comm *comm,
                                               twill_handle *own, const twill_reconfiguration *how,

@@ -165,6 +165,13 @@ struct twill_tcp {
     char description[448];
 };
 
+/* Return a rank's number in the job. Handshakes and addresses use it: the end that accepts need not
+ * have the communicator. */
+static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t rank)
+{
+    return t->params.job != NULL ? t->params.job[rank] : rank;
+}
+
 /* --- tcp_shared.c: listener, addresses, unclaimed connections -------------------------------- */
 /* Attach to the common state. The first communicator creates it, collectively over its ranks. */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);

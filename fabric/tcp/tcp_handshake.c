@@ -7,18 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint32_t rank_in_job(const struct twill_tcp *t, uint32_t rank)
-{
-    return t->params.job != NULL ? t->params.job[rank] : rank;
-}
-
-/* Ranks are numbered as in the job: the end that accepts need not have the communicator. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
                           struct twill_hello *hello)
 {
     const struct twill_hello_identity identity = {.role = TWILL_HELLO_DATA,
-                                                  .rank = rank_in_job(t, t->rank),
-                                                  .to = rank_in_job(t, lane->peer->rank),
+                                                  .rank = twill_tcp_rank_in_job(t, t->rank),
+                                                  .to = twill_tcp_rank_in_job(t, lane->peer->rank),
                                                   .size = t->common->size,
                                                   .argument =
                                                       (uint64_t)t->params.comm << 8 | lane->number};
@@ -40,7 +34,7 @@ bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *h
 {
     *lane = hello->said.call.argument & 0xff;
     for (*rank = 0; *rank < t->rank; ++*rank)
-        if (rank_in_job(t, *rank) == hello->said.call.rank)
+        if (twill_tcp_rank_in_job(t, *rank) == hello->said.call.rank)
             return *lane < TWILL_LANES;
     return false;
 }

@@ -137,8 +137,8 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
         t->waiting++;
         return TWILL_OK;
     }
-    uint32_t job = t->params.job != NULL ? t->params.job[lane->peer->rank] : lane->peer->rank;
-    const struct twill_tcp_address *to = &t->common->address[job];
+    const struct twill_tcp_address *to =
+        &t->common->address[twill_tcp_rank_in_job(t, lane->peer->rank)];
     const struct twill_tcp_address *from = &t->common->source;
     lane->fd = twill_socket_new(to->at.any.sa_family);
     if (lane->fd < 0)

@@ -76,7 +76,7 @@ static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *i
 static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tcp_peer_info *info,
                                    const char *own, struct twill_error *error)
 {
-    struct twill_tcp_address *address = &t->common->address[rank];
+    struct twill_tcp_address *address = &t->common->address[twill_tcp_rank_in_job(t, rank)];
     struct sockaddr_storage at;
     if (info->wire != TWILL_TCP_WIRE)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
@@ -101,7 +101,7 @@ static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mi
                                    twill_status local, struct twill_error *error)
 {
     struct tcp_peer_info *all = calloc(t->size, sizeof(*all));
-    t->common->address = calloc(t->size, sizeof(*t->common->address));
+    t->common->address = calloc(t->common->size, sizeof(*t->common->address));
     if (all == NULL || t->common->address == NULL) {
         free(all);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u addresses", t->size);
@@ -213,8 +213,9 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
     c->base.close = common_close;
     c->listener = c->reserve = -1;
     c->most_silent = most_silent();
-    c->rank = t->rank;
-    c->size = t->size;
+    c->rank = twill_tcp_rank_in_job(t, t->rank);
+    for (uint32_t r = 0; r < t->size; r++) /* of some ranks of the job, if it is one endpoint's */
+        c->size = twill_max(c->size, twill_tcp_rank_in_job(t, r) + 1);
     const struct twill_oob *oob = t->params.oob; /* of a caller: the nonce only */
     twill_secret_derive(&oob->secret, "tcp", oob->nonce, sizeof(oob->nonce), &c->secret);
     pthread_mutex_init(&c->lock, NULL);

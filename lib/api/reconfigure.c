@@ -152,7 +152,10 @@ static twill_status meet_others(twill_comm **made, struct twill_context **contex
     if (list.self == 0 && own->listener < 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "the handle of this process has been used");
     twill_join_handle_write(&meeting, text);
+    /* TWILL_LAYOUT=nodes describes the old job; another number of ranks is where it is. */
+    bool differs = comm != NULL && list.count != (size_t)comm->context->job.oob->size;
     const struct twill_join join = {.handle = text,
+                                    .nodes = differs ? "" : NULL,
                                     .rank = list.self,
                                     .listener = list.self == 0 ? &own->listener : NULL,
                                     .timeout_ns = (uint64_t)(how->seconds * 1e9),

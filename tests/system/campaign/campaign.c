@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* campaign [--trials N] [--seed S] [--trial T] [--jobs J] [--hosts PID,...] [--verbose]: run trials
- * of a fault campaign, check each, and print how long the survivors took. --trial repeats one;
- * --hosts: between network namespaces. Exit status: 0, or 1 if a trial has failed. */
+/* campaign [--trials N] [--seed S] [--trial T] [--jobs J] [--hosts PID,...] [--work NAME]
+ * [--fault NAME] [--verbose]: run trials of a fault campaign, check each, and print how long the
+ * survivors took. --trial repeats one; --hosts: between network namespaces; --work, --fault: only
+ * such. Exit status: 0, or 1 if a trial has failed. */
 #include "tests/system/campaign/campaign.h"
 
 #include <arpa/inet.h>
@@ -92,7 +93,9 @@ static void set_environment(const struct campaign_trial *trial, int rank, int po
     setenv("TWILL_LAYOUT", trial->layout, 1);
     setenv("TWILL_PROVIDER", "tcp", 1);
     setenv("TWILL_INTERFACE", "lo", 1);
-    setenv("TWILL_LOG", "none", 1);
+    setenv("TWILL_LOG", getenv("CAMPAIGN_TRACE") != NULL ? "warn" : "none", 1);
+    setenv("TWILL_CHECKSUM", trial->protection == PROTECTION_SUMS ? "network" : "none", 1);
+    setenv("TWILL_ENCRYPT", trial->protection == PROTECTION_ENCRYPTED ? "1" : "0", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     set_number("TWILL_TIMEOUT", trial->timeout);
     set_number("MASTER_PORT", port);
@@ -185,12 +188,13 @@ static void strike(struct campaign_job *job, const struct processes *p)
     const struct campaign_trial *trial = &job->trial;
     static const int signals[FAULT_COUNT] = {[FAULT_KILL] = SIGKILL,
                                              [FAULT_HOST_LOST] = SIGKILL,
+                                             [FAULT_HALF_OPEN] = SIGKILL,
                                              [FAULT_STOP_EVER] = SIGSTOP,
                                              [FAULT_STOP_SHORT] = SIGSTOP};
     int signal = signals[trial->fault] != 0 ? signals[trial->fault] : SIGUSR1;
     int host = campaign_host_of(trial, trial->victim);
     atomic_store(&job->fault_ns, campaign_now());
-    if (campaign_is_cut(trial->fault))
+    if (campaign_is_cut(trial->fault) || trial->fault == FAULT_HALF_OPEN)
         campaign_link(host, false);
     for (unsigned flap = 0; flap < FLAPS && trial->fault == FAULT_LINK_FLAPS; flap++) {
         campaign_link(host, false);
@@ -204,6 +208,10 @@ static void strike(struct campaign_job *job, const struct processes *p)
     if (trial->fault == FAULT_STOP_SHORT) {
         usleep(trial->pause_us);
         signal_rank(p, trial->victim, SIGCONT);
+    }
+    if (trial->fault == FAULT_HALF_OPEN) { /* its kernel has closed connections unheard */
+        usleep(trial->pause_us);
+        campaign_link(host, true);
     }
 }
 
@@ -265,9 +273,10 @@ static void describe_hang(const struct campaign_job *job, struct processes *p)
 
 static void describe(const struct campaign_trial *trial)
 {
-    fprintf(stderr, "trial %d: %s, %s, rank %d %s after %u us%s", trial->number, trial->layout,
-            campaign_work_names[trial->work], trial->victim, campaign_fault_names[trial->fault],
-            trial->delay_us, trial->second >= 0 ? "" : "\n");
+    static const char *const protections[] = {"", ", checksums", ", encrypted"};
+    fprintf(stderr, "trial %d: %s%s, %s, rank %d %s after %u us%s", trial->number, trial->layout,
+            protections[trial->protection], campaign_work_names[trial->work], trial->victim,
+            campaign_fault_names[trial->fault], trial->delay_us, trial->second >= 0 ? "" : "\n");
     if (trial->second >= 0)
         fprintf(stderr, ", rank %d after %u us more\n", trial->second, trial->second_delay_us);
 }
@@ -367,9 +376,8 @@ static int report(const struct result *results, int count, double seconds)
 }
 
 struct campaign_share {
-    uint64_t seed;
+    struct campaign_settings settings;
     int first, count, step;
-    int hosts;
     bool verbose;
 };
 
@@ -378,14 +386,24 @@ static void run_share(struct result *results, const struct campaign_share *share
     struct campaign_job *job = shared(sizeof(*job));
     for (int i = share->first; i < share->count; i += share->step) {
         memset((void *)job, 0, sizeof(*job));
-        campaign_plan(&job->trial, share->seed, results[i].trial.number, share->hosts);
+        campaign_plan(&job->trial, &share->settings, results[i].trial.number);
         if (share->verbose)
             describe(&job->trial);
         run_trial(job, &results[i]);
     }
 }
 
-int main(int argc, char **argv)
+/* Return the index of a name; -2: there is none such. */
+static int find_name(const char *const *names, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    return -2;
+}
+
+/* Returns false if the command line is wrong. */
+static bool read_command(struct campaign_share *share, int *only, int argc, char **argv)
 {
     static const struct option options[] = {
         {"trials", required_argument, NULL, 'n'},
@@ -393,28 +411,42 @@ int main(int argc, char **argv)
         {"trial", required_argument, NULL, 't'},
         {"jobs", required_argument, NULL, 'j'},
         {"hosts", required_argument, NULL, 'h'},
+        {"work", required_argument, NULL, 'w'},
+        {"fault", required_argument, NULL, 'f'},
         {"verbose", no_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
     };
-    int trials = 500, only = -1, jobs = 1;
-    struct campaign_share share = {.seed = 1};
+    struct campaign_settings *settings = &share->settings;
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option == 'v')
-            share.verbose = true;
+            share->verbose = true;
         else if (option == 's')
-            share.seed = strtoull(optarg, NULL, 0);
+            settings->seed = strtoull(optarg, NULL, 0);
         else if (option == 'h')
-            share.hosts = campaign_hosts_set(optarg);
+            settings->hosts = campaign_hosts_set(optarg);
+        else if (option == 'w')
+            settings->work = find_name(campaign_work_names, WORK_COUNT, optarg);
+        else if (option == 'f')
+            settings->fault = find_name(campaign_fault_names, FAULT_COUNT, optarg);
         else if (option == '?' || atoi(optarg) < 0)
-            return 2;
+            return false;
         else
-            *(option == 'n' ? &trials : option == 't' ? &only : &jobs) = atoi(optarg);
+            *(option == 'n' ? &share->count : option == 't' ? only : &share->step) = atoi(optarg);
     }
-    if (share.hosts < 0)
+    return settings->hosts >= 0 && settings->work >= -1 && settings->fault >= -1;
+}
+
+int main(int argc, char **argv)
+{
+    int only = -1;
+    struct campaign_share share = {
+        .settings = {.seed = 1, .work = -1, .fault = -1}, .count = 500, .step = 1};
+    if (!read_command(&share, &only, argc, argv))
         return 2;
     uint64_t begin = campaign_now();
-    share.count = only >= 0 ? 1 : trials;
-    share.step = jobs < 1 || share.hosts > 0 ? 1 : jobs; /* hosts serve one job at a time */
+    share.count = only >= 0 ? 1 : share.count;
+    if (share.step < 1 || share.settings.hosts > 0)
+        share.step = 1; /* hosts serve one job at a time */
     struct result *results = shared((size_t)(share.count + 1) * sizeof(*results));
     for (int i = 0; i < share.count; i++)
         results[i].trial.number = only >= 0 ? only : i;

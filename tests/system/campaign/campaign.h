@@ -5,6 +5,7 @@
 #define CAMPAIGN_H
 
 #include <twill_recover.h>
+#include <twill_train.h>
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -22,6 +23,8 @@
     X(PERSISTENT, "persistent")                                                                    \
     X(GROUPED, "groups")                                                                           \
     X(SPLIT, "split")                                                                              \
+    X(GRADIENTS, "gradient set")  /* also with communication threads, or an optimizer */           \
+    X(RECONFIGURE, "reconfigure") /* survivors exchange handles instead of shrinking */            \
     X(AGREE, "agree")                                                                              \
     X(GROW, "grow") /* a new process joins */                                                      \
     X(START, "start")                                                                              \
@@ -34,6 +37,9 @@ enum campaign_work {
         WORK_COUNT
 };
 
+/* What the ranks' variables ask for. */
+enum campaign_protection { PROTECTION_NONE, PROTECTION_SUMS, PROTECTION_ENCRYPTED };
+
 /* What happens to a rank. */
 #define CAMPAIGN_FAULTS(X)                                                                         \
     X(KILL, "SIGKILL")                                                                             \
@@ -44,8 +50,9 @@ enum campaign_work {
     X(RESET, "connections reset")                                                                  \
     X(NO_DESCRIPTORS, "no descriptors")                                                            \
     X(NO_MEMORY, "no memory")                                                                      \
-    X(LINK_DOWN, "link down")   /* of its host; this one and the next two: between hosts only */   \
+    X(LINK_DOWN, "link down")   /* of its host; from here on: between hosts only */                \
     X(HOST_LOST, "host lost")   /* the link goes down and the rank dies */                         \
+    X(HALF_OPEN, "half-open")   /* the same; then the link comes up, and connections are left */   \
     X(LINK_FLAPS, "link flaps") /* packets are lost, a few milliseconds each time */
 enum campaign_fault {
 #define X(name, text) FAULT_##name,
@@ -67,6 +74,9 @@ struct campaign_trial {
     unsigned second_delay_us;
     unsigned pause_us; /* STOP_SHORT */
     int timeout;       /* TWILL_TIMEOUT, seconds */
+    enum campaign_protection protection;
+    int threads;    /* GRADIENTS: of the set */
+    bool optimizer; /* GRADIENTS */
 };
 
 /* Where a rank is. */
@@ -92,6 +102,8 @@ struct campaign_job {
     atomic_bool stop; /* ranks end regularly */
     atomic_bool has_handle;
     char handle[TWILL_HANDLE_BYTES]; /* by which a new process joins, the one after the ranks */
+    atomic_bool has_own[CAMPAIGN_RANKS];
+    char own[CAMPAIGN_RANKS][TWILL_HANDLE_BYTES]; /* RECONFIGURE: the ranks' handles */
     _Atomic uint64_t fault_ns;
     struct campaign_rank rank[CAMPAIGN_RANKS];
 };
@@ -109,8 +121,14 @@ uint64_t campaign_now(void); /* nanoseconds, monotonic */
 /* campaign_plan.c */
 extern const char *const campaign_work_names[WORK_COUNT];
 extern const char *const campaign_fault_names[FAULT_COUNT];
-/* hosts: that there are, 0: this one only. */
-void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number, int hosts);
+/* What the trials of a campaign have in common. */
+struct campaign_settings {
+    uint64_t seed;
+    int hosts;       /* that there are; 0: this one only */
+    int work, fault; /* -1: any */
+};
+void campaign_plan(struct campaign_trial *trial, const struct campaign_settings *settings,
+                   int number);
 bool campaign_is_death(enum campaign_fault fault);
 bool campaign_is_cut(enum campaign_fault fault);
 /* Return the number of processes: the ranks, and one that is to join. */
@@ -139,6 +157,13 @@ void campaign_buffers_close(struct campaign_buffers *buffers);
 /* Do the step'th step. *wrong grows by the results that are wrong. */
 twill_status campaign_step(struct campaign_buffers *buffers, twill_comm *comm,
                            const struct campaign_trial *trial, uint64_t step, atomic_ulong *wrong);
+
+/* Return the sentence of the last failure. */
+const char *campaign_message(const struct campaign_buffers *buffers, const twill_comm *comm);
+
+/* campaign_train.c: one step of a gradient set, which is made when *set is NULL. */
+twill_status campaign_train(twill_gradients **set, twill_comm *comm,
+                            const struct campaign_trial *trial, uint64_t step, atomic_ulong *wrong);
 
 /* campaign_rank.c */
 /* Handle SIGUSR1, in this process and those that it forks. */

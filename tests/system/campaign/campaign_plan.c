@@ -18,7 +18,8 @@ const char *const campaign_fault_names[FAULT_COUNT] = {
 
 bool campaign_is_death(enum campaign_fault fault)
 {
-    return fault == FAULT_KILL || fault == FAULT_EXIT || fault == FAULT_ABORT;
+    return fault == FAULT_KILL || fault == FAULT_EXIT || fault == FAULT_ABORT ||
+           fault == FAULT_HALF_OPEN;
 }
 
 bool campaign_is_cut(enum campaign_fault fault)
@@ -59,7 +60,7 @@ static unsigned below(uint64_t *state, unsigned limit)
 }
 
 /* Half of the trials are deaths. Ranks that are stopped for ever take seconds: they are fewer. */
-static enum campaign_fault choose_fault(uint64_t *state, enum campaign_work work, int hosts)
+static enum campaign_fault choose_fault(uint64_t *state, int hosts)
 {
     static const enum campaign_fault choices[] = {
         FAULT_KILL,       FAULT_KILL,  FAULT_KILL,           FAULT_KILL,      FAULT_KILL,
@@ -67,15 +68,25 @@ static enum campaign_fault choose_fault(uint64_t *state, enum campaign_work work
         FAULT_STOP_SHORT, FAULT_RESET, FAULT_NO_DESCRIPTORS, FAULT_NO_MEMORY,
     };
     static const enum campaign_fault between[] = {
-        FAULT_KILL,      FAULT_KILL,      FAULT_EXIT,       FAULT_ABORT,     FAULT_STOP_EVER,
-        FAULT_LINK_DOWN, FAULT_LINK_DOWN, FAULT_LINK_FLAPS, FAULT_HOST_LOST, FAULT_RESET,
+        FAULT_KILL,       FAULT_KILL,       FAULT_EXIT,      FAULT_ABORT,
+        FAULT_STOP_EVER,  FAULT_STOP_SHORT, FAULT_LINK_DOWN, FAULT_LINK_DOWN,
+        FAULT_LINK_FLAPS, FAULT_HOST_LOST,  FAULT_RESET,     FAULT_HALF_OPEN,
     };
     enum campaign_fault fault = hosts > 0
                                     ? between[below(state, sizeof(between) / sizeof(between[0]))]
                                     : choices[below(state, sizeof(choices) / sizeof(choices[0]))];
     if (TEST_SLOW && fault == FAULT_NO_MEMORY) /* its allocator ends the process */
         fault = FAULT_EXIT;
-    return work == WORK_SHRINK && !campaign_is_death(fault) ? FAULT_KILL : fault;
+    return fault;
+}
+
+/* Some works are of use with some faults only: after others there is nothing that the survivors
+ * know. */
+static bool goes_with(enum campaign_work work, enum campaign_fault fault)
+{
+    if (work == WORK_RECONFIGURE)
+        return campaign_is_death(fault) || fault == FAULT_STOP_EVER || fault == FAULT_STOP_SHORT;
+    return work != WORK_SHRINK || campaign_is_death(fault);
 }
 
 static void choose_layout(struct campaign_trial *trial, uint64_t *state)
@@ -100,18 +111,35 @@ static void choose_layout(struct campaign_trial *trial, uint64_t *state)
     }
 }
 
-void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number, int hosts)
+static void choose_settings(struct campaign_trial *trial, uint64_t *state)
 {
-    uint64_t state = seed * UINT64_C(1000003) + (uint64_t)number;
+    static const enum campaign_protection choices[] = {
+        PROTECTION_NONE, PROTECTION_NONE, PROTECTION_NONE, PROTECTION_SUMS, PROTECTION_ENCRYPTED};
+    trial->protection = choices[below(state, sizeof(choices) / sizeof(choices[0]))];
+    trial->threads = (int)below(state, 3);
+    trial->optimizer = trial->threads < 2 && below(state, 2) == 1;
+}
+
+void campaign_plan(struct campaign_trial *trial, const struct campaign_settings *settings,
+                   int number)
+{
+    uint64_t state = settings->seed * UINT64_C(1000003) + (uint64_t)number;
+    int hosts = settings->hosts;
     trial->seed = campaign_random(&state);
     trial->number = number;
     trial->ranks = 2 + (int)below(&state, 4);
     trial->work = (enum campaign_work)below(&state, WORK_COUNT);
+    if (settings->work >= 0)
+        trial->work = (enum campaign_work)settings->work;
     if (trial->work == WORK_SHRINK && trial->ranks == 2)
         trial->ranks = 4;
     trial->hosts = hosts < trial->ranks ? hosts : trial->ranks;
     choose_layout(trial, &state);
-    trial->fault = choose_fault(&state, trial->work, hosts);
+    trial->fault = choose_fault(&state, hosts);
+    if (settings->fault >= 0)
+        trial->fault = (enum campaign_fault)settings->fault;
+    if (!goes_with(trial->work, trial->fault))
+        trial->fault = FAULT_KILL;
     trial->victim = (int)below(&state, (unsigned)campaign_processes(trial));
     trial->second = -1;
     if (trial->work == WORK_SHRINK)
@@ -130,4 +158,5 @@ void campaign_plan(struct campaign_trial *trial, uint64_t seed, int number, int 
     else if (trial->fault == FAULT_STOP_SHORT || trial->fault == FAULT_LINK_FLAPS ||
              campaign_is_cut(trial->fault))
         trial->timeout = 20;
+    choose_settings(trial, &state);
 }

@@ -5,6 +5,7 @@
 #include "tests/system/campaign/campaign.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,14 +80,22 @@ void campaign_expect_fault(enum campaign_fault fault)
     (void)sigaction(SIGUSR1, &action, NULL);
 }
 
-static int count_descriptors(void)
+/* Count the descriptors of this process, and print those from `show` on. */
+static int count_descriptors(int show)
 {
     int count = 0;
     DIR *folder = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    char path[64], target[128];
     if (folder == NULL)
         return -1;
-    while (readdir(folder) != NULL)
-        count++;
+    for (; (entry = readdir(folder)) != NULL; count++) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%.20s", entry->d_name);
+        ssize_t n = count >= show ? readlink(path, target, sizeof(target)) : -1;
+        if (n > 0)
+            fprintf(stderr, "  pid %d: descriptor %s: %.*s\n", (int)getpid(), entry->d_name, (int)n,
+                    target);
+    }
     closedir(folder);
     return count;
 }
@@ -137,24 +146,70 @@ static bool names(const twill_comm *comm, int rank)
     return false;
 }
 
+/* List the handles of all survivors. Returns how many there are; 0: one does not come. */
+static int await_handles(struct campaign_worker *w, const char **list)
+{
+    struct campaign_job *job = w->job;
+    uint64_t until = campaign_now() + (uint64_t)job->trial.timeout * UINT64_C(2000000000);
+    int count = 0;
+    for (int r = 0; r < job->trial.ranks; r++) {
+        if (!campaign_goes_on(&job->trial, r))
+            continue;
+        while (!atomic_load(&job->has_own[r]) && campaign_now() < until)
+            usleep(500);
+        if (!atomic_load(&job->has_own[r]))
+            return 0;
+        list[count++] = job->own[r];
+    }
+    return count;
+}
+
+/* Make a communicator of the survivors, which the campaign knows, without an agreement. */
+static twill_status reconfigure(struct campaign_worker *w, twill_comm **made)
+{
+    struct campaign_job *job = w->job;
+    int rank = (int)(w->shown - job->rank);
+    const char *list[CAMPAIGN_RANKS];
+    twill_handle *own;
+    if (!campaign_goes_on(&job->trial, rank))
+        return TWILL_ERR_EXCLUDED;
+    twill_status status = twill_handle_create(&own, w->comm, NULL, job->own[rank]);
+    if (status != TWILL_OK)
+        return status;
+    atomic_store(&job->has_own[rank], true);
+    twill_reconfiguration how = {
+        .handles = list, .count = await_handles(w, list), .ordered = (int)(job->trial.seed % 2)};
+    status =
+        twill_comm_reconfigure(made, w->comm, own, &how, w->shown->last, sizeof(w->shown->last));
+    twill_handle_destroy(own);
+    if (status == TWILL_OK)
+        campaign_buffers_move(w->buffers, twill_comm_context(*made));
+    return status;
+}
+
 /* Go on with the survivors. Returns false if this rank cannot. */
 static bool recover(struct campaign_worker *w)
 {
     twill_comm *smaller;
+    bool reconfigures = w->job->trial.work == WORK_RECONFIGURE;
     bool first = atomic_load(&w->shown->verdict_ns) == 0;
     if (first) { /* no failure of its own: what it has agreed on */
-        keep_text(w->shown->first, twill_comm_message(w->comm));
+        keep_text(w->shown->first, campaign_message(w->buffers, w->comm));
         atomic_store(&w->shown->verdict_ns, campaign_now());
     }
     campaign_buffers_release(w->buffers);
     atomic_store(&w->shown->state, STATE_SHRINKING);
-    twill_status status = twill_comm_shrink(&smaller, w->comm);
+    twill_status status =
+        reconfigures ? reconfigure(w, &smaller) : twill_comm_shrink(&smaller, w->comm);
     if (status != TWILL_OK) {
         w->shown->end = status;
-        snprintf(w->shown->last, sizeof(w->shown->last), "%s", twill_comm_message(w->comm));
+        if (!reconfigures)
+            snprintf(w->shown->last, sizeof(w->shown->last), "%s", twill_comm_message(w->comm));
         return false;
     }
-    if (first)
+    if (reconfigures)
+        atomic_store(&w->shown->found_victim, true); /* it is not in the list */
+    else if (first)
         atomic_store(&w->shown->found_victim, names(w->comm, w->job->trial.victim));
     twill_comm_leave(w->comm);
     w->comm = smaller;
@@ -216,7 +271,7 @@ static void join(struct campaign_worker *w)
 _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
 {
     struct campaign_worker w = {.job = job, .shown = &job->rank[rank], .step = FIRST_STEP};
-    int before = count_descriptors();
+    int before = count_descriptors(INT_MAX);
     if (rank < job->trial.ranks)
         w.shown->end = twill_init_with(&w.comm, NULL, NULL, w.shown->first, sizeof(w.shown->first));
     else
@@ -237,7 +292,8 @@ _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
     twill_finalize(w.comm);
     limit(RLIMIT_NOFILE, DESCRIPTORS);
     limit(RLIMIT_AS, RLIM_INFINITY);
-    atomic_store(&w.shown->descriptors, count_descriptors() - before);
+    int after = count_descriptors(getenv("CAMPAIGN_TRACE") != NULL ? before : INT_MAX);
+    atomic_store(&w.shown->descriptors, after - before);
     atomic_store(&w.shown->state, STATE_ENDED);
     _exit(0);
 }

@@ -46,6 +46,7 @@ struct campaign_buffers {
     struct campaign_call call[CALLS];
     bool prepared; /* persistent requests exist */
     twill_comm *part;
+    twill_gradients *set;
 };
 
 #define ELEMENTS ((size_t)CAMPAIGN_RANKS * (MOST + 1))
@@ -90,6 +91,8 @@ void campaign_buffers_release(struct campaign_buffers *buffers)
     buffers->prepared = false;
     twill_comm_leave(buffers->part);
     buffers->part = NULL;
+    twill_gradients_destroy(buffers->set);
+    buffers->set = NULL;
 }
 
 void campaign_buffers_close(struct campaign_buffers *buffers)
@@ -335,6 +338,8 @@ twill_status campaign_step(struct campaign_buffers *b, twill_comm *comm,
 {
     uint64_t random = trial->seed + (trial->work == WORK_PERSISTENT ? 0 : step);
     bool split = trial->work == WORK_SPLIT;
+    if (trial->work == WORK_GRADIENTS)
+        return campaign_train(&b->set, comm, trial, step, wrong);
     for (int i = 0; i < CALLS && !split; i++) {
         if (!b->prepared)
             prepare(&b->call[i], comm, &random, step);
@@ -350,4 +355,10 @@ twill_status campaign_step(struct campaign_buffers *b, twill_comm *comm,
     for (int i = 0; i < CALLS; i++)
         atomic_fetch_add(wrong, verify(&b->call[i]));
     return TWILL_OK;
+}
+
+const char *campaign_message(const struct campaign_buffers *b, const twill_comm *comm)
+{
+    const char *of_set = b->set != NULL ? twill_gradients_message(b->set) : "";
+    return of_set[0] != '\0' ? of_set : twill_comm_message(comm);
 }
