@@ -3,6 +3,7 @@
  * (lib/twill_recover.h). Ranks are threads where none dies, else processes. */
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
+#include "lib/twill_train.h"
 #include "tests/support/ranks.h"
 
 #include <pthread.h>
@@ -287,6 +288,28 @@ static void survive(struct recovering *ends, const struct deaths *test, int rank
     }
 }
 
+/* A gradient set's thread has an endpoint of its own, among ranks that are not all of the job. */
+static void train_once(twill_comm *comm)
+{
+    twill_gradients_options options;
+    twill_gradients *set;
+    const twill_tensor tensor = {.name = "weights", .count = COUNT, .type = TWILL_F32};
+    twill_gradients_defaults(&options);
+    options.threads = 1;
+    options.op = TWILL_SUM;
+    TWILL_CHECK(twill_gradients_create(&set, comm, &options) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_add(set, &tensor, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_test_note(twill_gradients_commit(set) == TWILL_OK, __FILE__, __LINE__, "%s",
+                                twill_gradients_message(set)));
+    float *gradient = twill_gradients_memory(set, 0);
+    for (size_t i = 0; i < COUNT; i++)
+        gradient[i] = 2;
+    TWILL_CHECK(twill_gradients_ready(set, 0) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_wait_all(set) == TWILL_OK);
+    TWILL_CHECK(gradient[COUNT - 1] == 2 * (float)twill_comm_size(comm));
+    twill_gradients_destroy(set);
+}
+
 static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct deaths *test = user;
@@ -304,6 +327,8 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
         status = twill_allreduce(ends.comm, buffer, buffer, COUNT, TWILL_F32, TWILL_MAX);
     TWILL_CHECK(status == TWILL_ERR_PEER);
     survive(&ends, test, rank, buffer);
+    if (test->second < 0)
+        train_once(ends.comm);
     twill_free(ends.context, buffer);
     leave_ends(&ends);
 }
