@@ -38,6 +38,7 @@ static twill_status create_set(struct training *t)
     twill_optimizer optimizer;
     twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_SGD);
     optimizer.rate = options->rate;
+    optimizer.momentum = options->momentum;
     if (status == TWILL_OK && options->fused)
         status = twill_gradients_set_optimizer(t->set, &optimizer);
     for (int i = 0; status == TWILL_OK && i < EXAMPLE_TENSORS; i++) {
@@ -59,6 +60,8 @@ static twill_status create_set(struct training *t)
     for (int i = 0; status == TWILL_OK && i < EXAMPLE_TENSORS; i++)
         status = twill_broadcast(t->comm, network->weights[i], network->weights[i],
                                  network->count[i], TWILL_F32, 0);
+    if (status == TWILL_OK && options->fused && options->elastic)
+        status = example_restore(t);
     return status;
 }
 
@@ -203,7 +206,8 @@ static int create_network(struct training *t)
             t->weights[i] = calloc(t->network.count[i], sizeof(float));
         failed = t->weights[i] == NULL;
     }
-    t->order = calloc(t->batches, sizeof(*t->order));
+    if (t->order == NULL)
+        t->order = calloc(t->batches, sizeof(*t->order));
     failed = failed || t->order == NULL;
     if (failed)
         snprintf(t->message, sizeof(t->message), "no memory");
@@ -257,9 +261,7 @@ void example_release(struct training *t)
     example_set_free(&t->held_out);
     example_file_close(&t->file);
     free(t->first);
-    free(t->order);
     t->first = NULL;
-    t->order = NULL;
 }
 
 static int run_training(struct training *t)
@@ -285,6 +287,8 @@ int main(int argc, char **argv)
     if (failed && t.message[0] != '\0')
         fprintf(stderr, "train: rank %d: %s\n", t.rank, t.message);
     example_release(&t);
+    example_free_copies(&t);
+    free(t.order);
     for (int i = 0; i < EXAMPLE_TENSORS; i++)
         free(t.weights[i]);
     twill_finalize(t.comm);

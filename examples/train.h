@@ -14,7 +14,7 @@ struct train_options {
     const char *data;
     enum example_format format;
     size_t epochs, batch, hidden, seed;
-    double rate;
+    double rate, momentum;
     twill_compression compression;
     int overlap, fused, late, elastic;
     size_t pause_ms; /* after each mini-batch */
@@ -25,6 +25,17 @@ struct train_position {
     uint64_t epoch, batch; /* the next one; epoch 0: there are no parameters yet */
     uint64_t begun;        /* the order of this epoch is drawn */
     uint64_t random;
+};
+
+/* One rank's part of the training after a mini-batch: what is needed to go on from there, and the
+ * optimizer's state of two shards, its own and the one of its left neighbour. */
+struct train_copy {
+    uint64_t step; /* counted from 1; 0: there is none */
+    struct train_position at;
+    uint64_t *order;
+    float *weights[EXAMPLE_TENSORS];
+    void *state[2];
+    size_t bytes[2];
 };
 
 struct training {
@@ -39,10 +50,13 @@ struct training {
     float *weights[EXAMPLE_TENSORS]; /* without --fused; else they are the set's */
     twill_gradients *set;
     struct train_position at;
-    uint64_t *order;        /* [batches] of this epoch */
-    double loss[2];         /* of this epoch so far, and of how many samples */
-    double start;           /* of the training, on the clock of example_now() */
-    twill_counters started; /* of the set, after the first mini-batch */
+    uint64_t *order;           /* [batches] of this epoch */
+    struct train_copy copy[2]; /* --elastic --fused: the last two */
+    uint64_t copied;           /* mini-batches that have been copied */
+    int joined;                /* this rank has joined a training that runs, and has no copy yet */
+    double loss[2];            /* of this epoch so far, and of how many samples */
+    double start;              /* of the training, on the clock of example_now() */
+    twill_counters started;    /* of the set, after the first mini-batch */
     double seconds[PHASES];
     char message[1024];
 };
@@ -74,6 +88,13 @@ int example_begin(struct training *t);
 /* With --elastic: after a mini-batch take in ranks that wait, or, if it `failed`, go on without
  * those that died. Returns 0, or -1 with a message. */
 int example_keep_on(struct training *t, int failed);
+
+/* train_copies.c, with --elastic --fused: copy what this rank has, and give a copy of its optimizer
+ * state to a neighbour. Collective; 0, or -1 with a message. */
+int example_copy(struct training *t);
+/* The new set goes on from the last mini-batch that all ranks have copies of. Collective. */
+twill_status example_restore(struct training *t);
+void example_free_copies(struct training *t);
 
 /* Evaluate the model, compare the ranks' parameters, and print both and where the time went, on
  * rank 0. Collective; 0, or -1 with a message. */

@@ -64,13 +64,14 @@ int example_begin(struct training *t)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); /* a rank may be killed at any time */
     t->start = example_now();
+    t->joined = twill_comm_epoch(t->comm) > 0;
     return prepare_again(t);
 }
 
 int example_keep_on(struct training *t, int failed)
 {
     twill_comm *larger = NULL;
-    if (failed)
+    if (failed || (t->options.fused && example_copy(t) != 0))
         return go_on_without(t) != 0 ? -1 : prepare_again(t);
     /* If this fails the communicator is as it was, or the next mini-batch fails, too. */
     if (twill_comm_admit(&larger, t->comm) != TWILL_OK || larger == NULL)

@@ -21,6 +21,7 @@ static const char usage[] =
     "      --compress NAME  what travels instead of weights' gradients: f16, bf16, f8e4m3,\n"
     "                       f8e5m2, int8 or top_k\n"
     "      --fused          the set updates the parameters, each rank its shard of them\n"
+    "      --momentum X     of the optimizer, with --fused (0)\n"
     "      --late           update with the gradients of the mini-batch before; not so in the\n"
     "                       last tenth of the epochs\n"
     "      --elastic        go on when ranks die, and take in those that replace them: with\n"
@@ -47,6 +48,16 @@ static int parse_rate(const char *text, double *rate)
     if (end != text && *end == '\0' && *rate > 0 && *rate < 1e6)
         return 0;
     fprintf(stderr, "train: --rate: '%s' is not a number above 0\n", text);
+    return -1;
+}
+
+static int parse_momentum(const char *text, double *momentum)
+{
+    char *end;
+    *momentum = strtod(text, &end);
+    if (end != text && *end == '\0' && *momentum >= 0 && *momentum < 1)
+        return 0;
+    fprintf(stderr, "train: --momentum: '%s' is not a number from 0 and below 1\n", text);
     return -1;
 }
 
@@ -83,8 +94,10 @@ static int check_options(const struct train_options *options, int other_argument
         mistake = "expected --data FILE and no other arguments";
     else if (options->late && options->fused)
         mistake = "--late with --fused: parameters would change while they are used";
-    else if (options->elastic && (options->fused || options->late))
-        mistake = "--elastic with --fused or --late: a rank that dies has a part of the state";
+    else if (options->elastic && options->late)
+        mistake = "--elastic with --late: a rank that dies takes a late result along";
+    else if (options->momentum > 0 && !options->fused)
+        mistake = "--momentum without --fused, which has the optimizer";
     else if (options->late && options->overlap)
         mistake = "--late with --overlap: a late exchange has all of the next step to hide behind";
     if (mistake != NULL)
@@ -95,21 +108,14 @@ static int check_options(const struct train_options *options, int other_argument
 int example_options(struct train_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
-        {"data", required_argument, NULL, 'd'},
-        {"format", required_argument, NULL, 'f'},
-        {"epochs", required_argument, NULL, 'e'},
-        {"batch", required_argument, NULL, 'b'},
-        {"rate", required_argument, NULL, 'r'},
-        {"hidden", required_argument, NULL, 'n'},
-        {"seed", required_argument, NULL, 's'},
-        {"compress", required_argument, NULL, 'c'},
-        {"overlap", no_argument, NULL, 'o'},
-        {"fused", no_argument, NULL, 'u'},
-        {"late", no_argument, NULL, 'l'},
-        {"elastic", no_argument, NULL, 'E'},
-        {"pause", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"data", required_argument, NULL, 'd'},     {"format", required_argument, NULL, 'f'},
+        {"epochs", required_argument, NULL, 'e'},   {"batch", required_argument, NULL, 'b'},
+        {"rate", required_argument, NULL, 'r'},     {"momentum", required_argument, NULL, 'm'},
+        {"hidden", required_argument, NULL, 'n'},   {"seed", required_argument, NULL, 's'},
+        {"compress", required_argument, NULL, 'c'}, {"overlap", no_argument, NULL, 'o'},
+        {"fused", no_argument, NULL, 'u'},          {"late", no_argument, NULL, 'l'},
+        {"elastic", no_argument, NULL, 'E'},        {"pause", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
     int letter, failed = 0;
     *options =
@@ -125,6 +131,8 @@ int example_options(struct train_options *options, int argc, char **argv)
             failed = parse_count("batch", optarg, 1, &options->batch);
         else if (letter == 'r')
             failed = parse_rate(optarg, &options->rate);
+        else if (letter == 'm')
+            failed = parse_momentum(optarg, &options->momentum);
         else if (letter == 'n')
             failed = parse_count("hidden", optarg, 1, &options->hidden);
         else if (letter == 's')

@@ -19,10 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HANG_NS     UINT64_C(120000000000) /* from the fault: longer than any deadline of a trial */
-#define NO_FAULT_NS UINT64_C(400000000)    /* of work after a fault that kills no rank */
-#define SLOW        1.5 /* seconds until survivors of a death go on that are worth a line */
-#define FLAPS       5u
+#define HANG_NS       UINT64_C(120000000000) /* from the fault: longer than any deadline of a trial */
+#define NO_FAULT_NS   UINT64_C(400000000)    /* of work after a fault that kills no rank */
+#define START_SECONDS 60                     /* to find each other, on a machine that is busy */
+#define SLOW          1.5 /* seconds until survivors of a death go on that are worth a line */
+#define FLAPS         5u
 
 struct result {
     bool done, failed, has_times;
@@ -97,7 +98,9 @@ static void set_environment(const struct campaign_trial *trial, int rank, int po
     setenv("TWILL_CHECKSUM", trial->protection == PROTECTION_SUMS ? "network" : "none", 1);
     setenv("TWILL_ENCRYPT", trial->protection == PROTECTION_ENCRYPTED ? "1" : "0", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    set_number("TWILL_TIMEOUT", trial->timeout);
+    bool begins =
+        rank < trial->ranks && trial->work != WORK_START; /* campaign_rank.c shortens it */
+    set_number("TWILL_TIMEOUT", begins ? START_SECONDS : trial->timeout);
     set_number("MASTER_PORT", port);
     set_number("RANK", rank);
     set_number("WORLD_SIZE", trial->ranks);

@@ -150,8 +150,10 @@ void campaign_plan(struct campaign_trial *trial, const struct campaign_settings 
     trial->second_delay_us = below(&state, 1u << (4 + below(&state, 12)));
     trial->pause_us = 1000 + below(&state, 200000);
     trial->timeout = 4;
-    if (trial->fault == FAULT_STOP_EVER || trial->work == WORK_START)
+    if (trial->fault == FAULT_STOP_EVER)
         trial->timeout = 2;
+    else if (trial->work == WORK_START)
+        trial->timeout = 5;
     else if (campaign_is_death(trial->fault) && trial->work != WORK_FINALIZE &&
              trial->work != WORK_GROW)
         trial->timeout = 20; /* deaths are found without it */

@@ -278,6 +278,8 @@ _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
         join(&w);
     if (w.shown->end != TWILL_OK)
         atomic_store(&w.shown->verdict_ns, campaign_now());
+    else
+        (void)twill_comm_set_timeout(w.comm, job->trial.timeout);
     twill_context *context = twill_comm_context(w.comm);
     w.buffers = w.comm != NULL ? campaign_buffers_open(context) : NULL;
     if (w.buffers != NULL) {

@@ -1,0 +1,93 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A slice of the fault campaign with the MPI drop-in: CAMPAIGN_MPI trials (12) with each MPI from CAMPAIGN_SEED (today's date) on.
+# Each is an MPI program under libtwill-mpi (tests/system/mpi/faults.c) in which a rank fails at a random point. All end, and
+# no result is wrong; with Open MPI, which leaves survivors alone if asked to, they name the rank that has failed. Hydra ends all.
+# shellcheck source-path=SCRIPTDIR source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+# shellcheck source-path=SCRIPTDIR source=../support/mpi.sh
+. "$(dirname "$0")/../support/mpi.sh"
+# shellcheck disable=SC2034 # of mpi.sh
+patience=120
+
+if [ "${1:-}" = launch ]; then
+    shift
+    # shellcheck disable=SC2034 # of mpi.sh
+    [ "$1" != openmpi ] || options=--enable-recovery
+    launch "$@"
+    exit
+fi
+
+# lines PATTERN: count the lines of the trial's output.
+lines()
+{
+    grep -c "$1" "$scratch/out"
+}
+
+# process RANK: print its number, once the trial's output has it.
+process()
+{
+    sed -n "s/^rank $1 is process //p" "$scratch/out"
+}
+
+# nurse KIND RANKS VICTIM: continue or end a stopped rank when it is time, until the trial has ended.
+nurse()
+{
+    while kill -0 "$running" 2>/dev/null; do
+        if [ "$1" = pause ] && [ "$(lines '^fault at')" -gt 0 ]; then
+            sleep 0.1
+            kill -CONT "$(process "$3")" 2>/dev/null
+        elif [ "$1" = stop ] && [ "$(lines ' ends at ')" -ge $(($2 - 1)) ]; then
+            kill -KILL "$(process "$3")" 2>/dev/null
+        fi
+        sleep 0.05
+    done
+}
+
+# verdict VARIANT KIND RANKS VICTIM: check what the ranks have printed.
+verdict()
+{
+    ! grep -q ' ends at [0-9.]*: [^0]' "$scratch/out" || fault "$trial: wrong results"
+    ! grep -q '^timeout: ' "$scratch/err" || fault "$trial: hangs"
+    case $2 in
+    pause) [ "$(lines ': no error$')" -eq "$3" ] || fault "$trial: a rank has failed without a reason" ;;
+    kill | exit | abort | stop)
+        if [ "$1" = openmpi ] && [ "$(grep -v "^rank $4 " "$scratch/out" | grep -c " ends at .*rank $4\>")" -ne $(($3 - 1)) ]; then
+            fault "$trial: the $(($3 - 1)) survivors do not all name rank $4"
+        fi
+        ;;
+    esac
+}
+
+# seconds KIND RANK: print how long after the fault the last survivor has known it.
+seconds()
+{
+    awk -v victim="$2" -v kind="$1" '/^fault at/ {fault = $3}
+        / ends at / && $2 != victim {at = $5 + 0; last = at > last ? at : last}
+        END {if (fault && last) printf "%s %.3f\n", kind, last - fault}' "$scratch/out"
+}
+
+seed=${CAMPAIGN_SEED:-$(date +%Y%m%d)} found=
+: >"$scratch/times"
+for variant in $(mpis); do
+    found=1
+    for number in $(seq "${CAMPAIGN_MPI:-12}"); do
+        # shellcheck disable=SC2046 # words
+        set -- $(awk -v seed="$seed$number" 'BEGIN {
+            split("kill kill abort exit kill stop pause reset descriptors memory", kinds)
+            srand(seed); ranks = 2 + int(3 * rand())
+            print kinds[1 + int(10 * rand())], ranks, int(ranks * rand()), int(2 ^ (17 * rand()))}')
+        trial="$variant, trial $number of seed $seed: $1 of rank $3 of $2 after $4 us"
+        TWILL_TIMEOUT=4 setsid sh "$0" launch "$variant" "$2" faults "$1" "$3" "$4" "$seed$number" >"$scratch/out" 2>"$scratch/err" &
+        running=$!
+        nurse "$1" "$2" "$3"
+        wait $running
+        before=$failures
+        verdict "$variant" "$1" "$2" "$3"
+        [ "$failures" = "$before" ] || cat "$scratch/out" "$scratch/err"
+        seconds "$1" "$3" >>"$scratch/times"
+    done
+done
+[ -n "$found" ] || skip "no MPI is here that libtwill-mpi is built for"
+sort "$scratch/times" | awk '{t[$1] = t[$1] " " $2} END {for (k in t) print k ": seconds to the last survivor:" t[k]}'
+finish
