@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Bash completion of twillrun, twill-bench, twill-info, twill-trace, twill-place and twill-compare: installed once under the
+# Bash completion of twillrun, twill-bench, twill-info, twill-trace, twill-place, twill-simulate and twill-compare: installed once under the
 # name of each.
 # shellcheck shell=bash disable=SC2207 # words of lists have no blanks
 
@@ -136,7 +136,28 @@ _twill_compare()
     esac
 }
 
+_twill_simulate()
+{
+    local options="-p --workers -u --updates -r --runs -s --seed -c --compute -l --latency --service --slow -b --bytes --server-link
+        --worker-link --endpoints --credits --shards --late --rate --rule --dimensions --condition --noise --curve --histogram
+        --csv --json -h --help -V --version"
+    local word=${COMP_WORDS[COMP_CWORD]}
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+    -c | --compute | -l | --latency | --service) _twill_words "const: exp: shifted: uniform: pareto: list:" "$word" ;;
+    --rule) _twill_words "fixed staleness distance:" "$word" ;;
+    -p | --workers | -u | --updates | -r | --runs | -s | --seed | --slow | -b | --bytes | --server-link | --worker-link | --endpoints | \
+        --credits | --shards | --rate | --dimensions | --condition | --noise) ;;
+    *)
+        case $word in
+        -*) _twill_words "$options" "$word" ;;
+        *) _twill_words "sync ksync: kbatchsync: kasync: kbatchasync: async softsync: bounded: groups:" "$word" ;;
+        esac
+        ;;
+    esac
+}
+
 complete -F _twill_run twillrun
+complete -F _twill_simulate twill-simulate
 complete -F _twill_bench twill-bench
 complete -F _twill_info twill-info
 complete -F _twill_place twill-place

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../support/check.sh"
 file=$bin/../share/twill.bash
 command -v bash >/dev/null || skip "no bash"
-tools="twillrun twill-bench twill-info twill-trace twill-place twill-compare"
+tools="twillrun twill-bench twill-info twill-trace twill-place twill-simulate twill-compare"
 
 # words LINE...: what is offered for its last word.
 words()
@@ -44,6 +44,8 @@ offers shared twill-compare --bind ""
 offers alltoall twill-info --why all
 offers l3 twill-bench allreduce --split ""
 offers lxor twill-bench allreduce -o ""
+offers ksync: twill-simulate ks
+offers pareto: twill-simulate --compute p
 offers u64 twill-info allreduce 8 ""
 
 echo "ok: completion of $tools"

@@ -159,7 +159,7 @@ groff=$(command -v groff) || echo "no groff here: its warnings are not looked fo
 mandoc=$(command -v mandoc) || echo "no mandoc here: manual pages are not checked"
 manual=$build/share/man
 self_test
-for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-info.1 twill-trace.1 twill-place.1 twill-compare.1; do
+for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-info.1 twill-trace.1 twill-place.1 twill-simulate.1 twill-compare.1; do
     page=$manual/man${name##*.}/$name
     [ -f "$page" ] || fault "no $name"
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "mandoc: $name" check_page "$page"

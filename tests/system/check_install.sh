@@ -24,6 +24,7 @@ bin/twillrun
 bin/twill-bench
 bin/twill-info
 bin/twill-place
+bin/twill-simulate
 bin/twill-trace
 bin/twill-compare
 libexec/twill/compare-bound
@@ -38,6 +39,7 @@ share/man/man1/twillrun.1
 share/man/man1/twill-bench.1
 share/man/man1/twill-info.1
 share/man/man1/twill-place.1
+share/man/man1/twill-simulate.1
 share/man/man1/twill-trace.1
 share/man/man1/twill-compare.1
 share/doc/twill/LICENSE
