@@ -29,3 +29,8 @@ unit()
 }
 
 unit declarations 0
+unit buffers 0
+unit calls 1
+unit calls 3
+unit training 3
+unit failures 0

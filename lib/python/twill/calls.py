@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional, Protocol, Sequence
 
 import numpy
 
-from ._declarations import Op
+from ._declarations import Op, Type
 from .buffers import IN_PLACE, Buffer, View, bytes_of, reduced_layout, view
 
 #: counts or offsets of a vector variant, in elements
@@ -33,11 +33,20 @@ def _operation(op: Any) -> int:
     return op if type(op) is Op else op.value  # an Operation, too, has a value
 
 
-def _elements(source: View, op: Optional[int] = None) -> tuple[int, int]:
-    """Return type and parts of the elements of a call: with an operation, of those that it reduces."""
-    if op is None:
-        return source.layout.type, source.layout.parts
-    return reduced_layout(source.layout, op, getattr(source.keep, "dtype", None))
+def _elements(source: View) -> tuple[int, int]:
+    """Return type and parts of the elements of a call that moves them."""
+    return source.layout.type, source.layout.parts
+
+
+def _reduced(source: View, op: Any) -> tuple[int, int]:
+    """Return type and parts of the elements that an operation reduces."""
+    element = getattr(op, "element", None)
+    if element is None:
+        return reduced_layout(source.layout, _operation(op), getattr(source.keep, "dtype", None))
+    if bytes_of(source.layout) != element.itemsize:
+        raise TypeError(f"the operation reduces elements of {element.itemsize} bytes, and src has {source.layout.name}: "
+                        "pass array.view(operation.element)")
+    return Type.U8, 1
 
 
 def _same(source: View, destination: View) -> None:
@@ -84,7 +93,7 @@ def allreduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = 
     destination = source
     if dst is not None:
         _fits(source, source.count, destination := view(dst, True))
-    kind, parts = _elements(source, operation)
+    kind, parts = _reduced(source, op)
     return Prepared((source.address, destination.address, source.count * parts, kind, operation),
                     src if dst is None else dst, (source, destination, op))
 
@@ -100,7 +109,7 @@ def reduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.
     destination = source
     if here and dst is not None:
         _fits(source, source.count, destination := view(dst, True))
-    kind, parts = _elements(source, operation)
+    kind, parts = _reduced(source, op)
     return Prepared((source.address, destination.address if here else None, source.count * parts, kind, operation, root),
                     (src if dst is None else dst) if here else None, (source, destination, op))
 
@@ -181,7 +190,7 @@ def reduce_scatter(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: A
         dst = _new(src, (src.shape[0] // comm.size, *src.shape[1:]))
     destination = view(dst, True)
     _fits(source, shard.count, destination)
-    kind, parts = _elements(source, operation)
+    kind, parts = _reduced(source, op)
     return Prepared((source.address, destination.address, shard.count * parts, kind, operation), dst,
                     (source, destination, op))
 
@@ -193,7 +202,7 @@ def reduce_scatterv(comm: Ranks, src: Buffer, dst: Buffer, counts: Counts, op: A
     _same(source, destination)
     _offsets(counts, None, source, "src")
     _has(destination, counts[comm.rank], "dst")
-    kind, parts = _elements(source, operation)
+    kind, parts = _reduced(source, op)
     return Prepared((source.address, destination.address, _vector(counts, comm.size, parts, "counts"), kind, operation),
                     dst, (source, destination, op))
 

@@ -34,6 +34,8 @@ class Bounds(NamedTuple):
 class Recovery:
     """The calls of a communicator for recovery. Its survivors call them alike; revoke() any of them, at any time."""
 
+    _owns: bool
+
     def revoke(self: Communicator) -> None:  # type: ignore[misc]
         """End the communicator on all its ranks, also the calls that others are in. Any thread may call it."""
         self._check(lib.twill_comm_revoke(self._handle))
