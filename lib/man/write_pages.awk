@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Write the pages into the folder TO: one for each function with its forms _start and _init, one for each group, and
 # twill.h(3) for all types; other names are links to these.
-# Gradient sets, and jobs from outside, have headers of their own.
+# Gradient sets, parameter servers, and jobs from outside, have headers of their own.
 function header_of(name)
 {
     if (name ~ /^twill_job/) return "twill_job.h"
+    if (name ~ /^twill_server/) return "twill_server.h"
     return name ~ /^twill_(gradients|train)/ ? "twill_train.h" : "twill.h"
 }
 
@@ -114,4 +115,5 @@ END {
     for (i = 1; i <= n_types; i++) link(types[i], "twill.h")
     link("twill_job.h", "twill_jobs")
     link("twill_train.h", "twill_training")
+    link("twill_server.h", "twill_servers")
 }

@@ -8,19 +8,19 @@
 
 #define ENTRY_BYTES (sizeof(uint32_t) + sizeof(float)) /* of a list: an index and a value */
 
-/* How each twill_compression encodes. */
-static const struct {
-    enum twill_coding kind;
-    twill_type code;
-} codings[TWILL_COMPRESSIONS] = {
-    [TWILL_COMPRESS_F16] = {TWILL_CODING_NARROW, TWILL_F16},
-    [TWILL_COMPRESS_BF16] = {TWILL_CODING_NARROW, TWILL_BF16},
-    [TWILL_COMPRESS_F8E4M3] = {TWILL_CODING_BLOCKS, TWILL_F8E4M3},
-    [TWILL_COMPRESS_F8E5M2] = {TWILL_CODING_BLOCKS, TWILL_F8E5M2},
-    [TWILL_COMPRESS_INT8] = {TWILL_CODING_BLOCKS, TWILL_I8},
-    [TWILL_COMPRESS_TOP_K] = {TWILL_CODING_SPARSE, TWILL_F32},
-    [TWILL_COMPRESS_THRESHOLD] = {TWILL_CODING_SPARSE, TWILL_F32},
-};
+struct twill_coding_choice twill_coding_of(twill_compression compression)
+{
+    static const struct twill_coding_choice codings[TWILL_COMPRESSIONS] = {
+        [TWILL_COMPRESS_F16] = {TWILL_CODING_NARROW, TWILL_F16},
+        [TWILL_COMPRESS_BF16] = {TWILL_CODING_NARROW, TWILL_BF16},
+        [TWILL_COMPRESS_F8E4M3] = {TWILL_CODING_BLOCKS, TWILL_F8E4M3},
+        [TWILL_COMPRESS_F8E5M2] = {TWILL_CODING_BLOCKS, TWILL_F8E5M2},
+        [TWILL_COMPRESS_INT8] = {TWILL_CODING_BLOCKS, TWILL_I8},
+        [TWILL_COMPRESS_TOP_K] = {TWILL_CODING_SPARSE, TWILL_F32},
+        [TWILL_COMPRESS_THRESHOLD] = {TWILL_CODING_SPARSE, TWILL_F32},
+    };
+    return codings[compression];
+}
 
 /* --- a set's ---------------------------------------------------------------------------------- */
 
@@ -78,9 +78,9 @@ twill_status twill_compressor_open(struct twill_gradients *set)
     if (elements == 0)
         return TWILL_OK;
     c->on = true;
-    c->kind = codings[options->compression].kind;
-    c->format =
-        (struct twill_block_format){codings[options->compression].code, TWILL_BLOCK_DEFAULT};
+    c->kind = twill_coding_of(options->compression).kind;
+    c->format = (struct twill_block_format){twill_coding_of(options->compression).code,
+                                            TWILL_BLOCK_DEFAULT};
     c->kernels = set->context->machine.kernels;
     c->threads = set->lane[0].comm->tuning.threads;
     c->choice = TWILL_WIRE_ALL;

@@ -28,6 +28,12 @@ struct twill_bucket;
 
 enum twill_coding { TWILL_CODING_NARROW, TWILL_CODING_BLOCKS, TWILL_CODING_SPARSE };
 
+/* Return how a twill_compression other than none encodes. */
+struct twill_coding_choice {
+    enum twill_coding kind;
+    twill_type code;
+} twill_coding_of(twill_compression compression);
+
 /* Which buckets are compressed, of those that can be. */
 enum twill_wire_choice {
     TWILL_WIRE_PRICED, /* those for which it pays by the prices */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes: their communicators, their lock, and their progress in the order of the backward pass. */
 #include "lib/train/lane.h"
+#include "lib/balance.h"
 
 #include "lib/exec/progress.h"
 #include "lib/train/gradients.h"
@@ -105,16 +106,17 @@ static twill_status prepare_bucket(struct twill_lane *lane, struct twill_bucket 
 static twill_status assign_buckets(struct twill_gradients *set)
 {
     uint32_t n = twill_buckets_of_step(set);
-    struct twill_lane_weight *weight = calloc(n, sizeof(*weight));
+    uint64_t total[TWILL_LANES_MOST];
+    struct twill_load *weight = calloc(n, sizeof(*weight));
     if (weight == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets", n);
     for (uint32_t b = 0; b < n; b++)
-        weight[b] = (struct twill_lane_weight){
-            .bytes = set->bucket[b].count * twill_type_size(set->bucket[b].type), .bucket = b};
-    twill_lanes_balance(weight, n, set->lanes);
+        weight[b] = (struct twill_load){
+            .bytes = set->bucket[b].count * twill_type_size(set->bucket[b].type), .item = b};
+    twill_balance(weight, n, total, set->lanes);
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t b = weight[i].bucket; b < set->buckets; b += n)
-            set->bucket[b].lane = weight[i].lane;
+        for (uint32_t b = weight[i].item; b < set->buckets; b += n)
+            set->bucket[b].lane = weight[i].bin;
     free(weight);
     return TWILL_OK;
 }

@@ -91,18 +91,6 @@ bool twill_lane_is_busy(const struct twill_lane *lane);
  * < 0 after a failure. The lane is locked. */
 twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline);
 
-/* --- lib/train/lane_balance.c --- */
-
-/* A bucket, its weight, and the lane that gets it. */
-struct twill_lane_weight {
-    size_t bytes;
-    uint32_t bucket, lane;
-};
-
-/* Assign buckets to lanes, at most TWILL_LANES_MOST: the heaviest first, to the lane with the least
- * load (LPT, Graham 1969). So no lane has more than the mean and the largest bucket. Sorts them. */
-void twill_lanes_balance(struct twill_lane_weight *weight, uint32_t buckets, uint32_t lanes);
-
 /* --- lib/train/lane_thread.c --- */
 
 /* Start the lane's thread, where the caller may run. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient sets: counters beyond 2^32, waits of which nothing comes, sets with threads that fork,
  * are compared or divided anew, a commit that one rank refuses, and the assignment to lanes. */
+#include "lib/balance.h"
 #include "lib/train/gradients.h"
 #include "tests/support/ranks.h"
 
@@ -321,23 +322,23 @@ static void test_threads(void **state)
 /* Assign random buckets, and check that each has one lane and no lane has too much. */
 static void check_balance(uint64_t *seed)
 {
-    struct twill_lane_weight weight[100];
-    size_t load[TWILL_LANES_MOST] = {0}, all = 0, largest = 0;
+    struct twill_load weight[100];
+    uint64_t load[TWILL_LANES_MOST] = {0};
+    size_t all = 0, largest = 0;
     bool seen[100] = {false};
     uint32_t n = (uint32_t)((*seed = twill_hash_mix(*seed, 1)) % 101),
              lanes = (uint32_t)((*seed = twill_hash_mix(*seed, 2)) % TWILL_LANES_MOST) + 1;
     for (uint32_t b = 0; b < n; b++) {
         *seed = twill_hash_mix(*seed, 3);
         size_t bytes = *seed % 7 == 0 ? (*seed >> 8) % 100000000 : (*seed >> 8) % 1000;
-        weight[b] = (struct twill_lane_weight){.bytes = bytes, .bucket = b, .lane = UINT32_MAX};
+        weight[b] = (struct twill_load){.bytes = bytes, .item = b, .bin = UINT32_MAX};
         all += bytes;
         largest = twill_max(largest, bytes);
     }
-    twill_lanes_balance(weight, n, lanes);
+    twill_balance(weight, n, load, lanes);
     for (uint32_t i = 0; i < n; i++) {
-        assert_true(weight[i].bucket < n && !seen[weight[i].bucket] && weight[i].lane < lanes);
-        seen[weight[i].bucket] = true;
-        load[weight[i].lane] += weight[i].bytes;
+        assert_true(weight[i].item < n && !seen[weight[i].item] && weight[i].bin < lanes);
+        seen[weight[i].item] = true;
     }
     for (uint32_t l = 0; l < lanes; l++)
         assert_true(load[l] * lanes <= all + largest * lanes);

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A core: its memory, the orders that it takes, and what it answers. */
+#include "lib/server/core.h"
+
+#include "fabric/shm/node_memory.h"
+#include "kernels/kernels.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_ALIGN    64u
+#define CHECK_EVERY_NS UINT64_C(20000000)
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Does the mode add gradients as they come, instead of holding them until the update? */
+static bool adds(const struct twill_server *server)
+{
+    twill_server_mode mode = server->options.mode;
+    return mode == TWILL_SERVER_K_BATCH_SYNC || mode == TWILL_SERVER_K_BATCH_ASYNC ||
+           mode == TWILL_SERVER_SOFTSYNC;
+}
+
+/* Return the bytes of a chunk's memory, and if it is given, divide it. */
+static size_t divide_chunk(const struct twill_server *server, struct twill_chunk *chunk,
+                           unsigned char *memory)
+{
+    const struct twill_chunk_place *place = chunk->place;
+    size_t value =
+        twill_round_up(place->count * twill_type_size(server->key[place->key].type), CHUNK_ALIGN);
+    size_t floats = twill_round_up(place->count * sizeof(float), CHUNK_ALIGN), used = value;
+    if (memory != NULL)
+        chunk->value = memory;
+    for (uint32_t s = 0; s < server->states; s++, used += floats)
+        if (memory != NULL)
+            chunk->state[s] = (void *)(memory + used);
+    if (adds(server)) {
+        if (memory != NULL)
+            chunk->sum = (void *)(memory + used);
+        used += floats;
+    }
+    if (server->options.rate == TWILL_SERVER_RATE_DISTANCE) {
+        if (memory != NULL)
+            chunk->fetched = (void *)(memory + used);
+        used += server->workers * floats;
+    }
+    return used;
+}
+
+static bool is_on(const struct twill_chunk_place *place, uint32_t core)
+{
+    return place->core == core || place->replica == core;
+}
+
+static twill_status allocate_chunks(struct twill_core *core)
+{
+    struct twill_server *server = core->server;
+    void *memory = NULL;
+    size_t bytes = 1, largest = 1;
+    for (uint32_t i = 0; i < core->chunks; i++) {
+        bytes += divide_chunk(server, &core->chunk[i], NULL);
+        largest = twill_max(largest, core->chunk[i].place->count);
+    }
+    if (twill_alloc(server->context, &memory, bytes) != TWILL_OK)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "%s",
+                          twill_context_message(server->context));
+    memset(memory, 0, bytes);
+    core->memory = memory;
+    unsigned char *next = core->memory;
+    for (uint32_t i = 0; i < core->chunks; i++) {
+        core->chunk[i].worker = core->chunk_worker + (size_t)i * server->workers;
+        next += divide_chunk(server, &core->chunk[i], next);
+    }
+    core->scratch = calloc(2 * twill_round_up(largest, CHUNK_ALIGN), sizeof(double));
+    if (core->scratch == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for sums");
+    core->decoded = core->scratch + 2 * twill_round_up(largest, CHUNK_ALIGN);
+    return TWILL_OK;
+}
+
+static twill_status open_core(struct twill_core *core)
+{
+    struct twill_server *server = core->server;
+    for (uint32_t i = 0; i < server->places; i++)
+        core->chunks += is_on(&server->place[i], core->number);
+    core->chunk = calloc(core->chunks + 1, sizeof(*core->chunk));
+    core->key_first = calloc(server->keys + 1, sizeof(*core->key_first));
+    core->chunk_worker =
+        calloc((size_t)core->chunks * server->workers + 1, sizeof(*core->chunk_worker));
+    core->staleness = calloc(TWILL_STALENESS_MOST, sizeof(*core->staleness));
+    core->data = calloc(server->workers, sizeof(*core->data));
+    core->factor = calloc(server->workers, sizeof(*core->factor));
+    if (core->chunk == NULL || core->key_first == NULL || core->chunk_worker == NULL ||
+        core->staleness == NULL || core->data == NULL || core->factor == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
+                          core->chunks);
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < server->places; i++) {
+        const struct twill_chunk_place *place = &server->place[i];
+        if (!is_on(place, core->number))
+            continue;
+        core->chunk[next].place = place;
+        core->chunk[next++].replica = place->core != core->number;
+        core->key_first[place->key + 1] = next;
+    }
+    for (uint32_t k = 0; k < server->keys; k++)
+        core->key_first[k + 1] = (uint32_t)twill_max(core->key_first[k + 1], core->key_first[k]);
+    return allocate_chunks(core);
+}
+
+twill_status twill_cores_open(struct twill_server *server)
+{
+    for (uint32_t t = 0; t < server->threads; t++)
+        TWILL_TRY(NULL, open_core(&server->core[t]));
+    return TWILL_OK;
+}
+
+void twill_cores_close(struct twill_server *server)
+{
+    for (uint32_t t = 0; t < server->threads; t++) {
+        struct twill_core *core = &server->core[t];
+        (void)twill_free(server->context, core->memory);
+        free(core->chunk);
+        free(core->key_first);
+        free(core->chunk_worker);
+        free(core->worker);
+        free(core->worker_key);
+        free(core->staleness);
+        free(core->scratch);
+        free(core->data);
+        free(core->factor);
+    }
+    free(server->core);
+}
+
+bool twill_core_try_lock(struct twill_core *core)
+{
+    return !atomic_load_explicit(&core->locked, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&core->locked, true, memory_order_acquire);
+}
+
+void twill_core_lock(struct twill_core *core)
+{
+    while (!twill_core_try_lock(core))
+        sched_yield();
+}
+
+/* --- answers -----------------------------------------------------------------------------------
+ */
+
+static void ring_worker(struct twill_core *core, const struct twill_core_worker *worker)
+{
+    struct twill_comm *comm = core->server->comm;
+    if (comm->world->node[worker->rank] == comm->world->node[comm->rank])
+        twill_node_ring_doorbell(comm->node, comm->world->local[worker->rank]);
+}
+
+void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
+{
+    struct twill_core_worker *worker = &core->worker[w];
+    uint32_t k = chunk->place->key;
+    struct twill_core_key *key = &worker->key[k];
+    if (--key->push_left > 0)
+        return;
+    atomic_store_explicit(&worker->answer[k].pushed, key->push, memory_order_release);
+    ring_worker(core, worker);
+}
+
+/* Remember what a worker has got, and its version. */
+static void note_fetch(struct twill_chunk *chunk, uint32_t w)
+{
+    size_t count = chunk->place->count,
+           stride = twill_round_up(count * sizeof(float), CHUNK_ALIGN) / sizeof(float);
+    chunk->worker[w].base = chunk->version;
+    if (chunk->fetched != NULL)
+        memcpy(chunk->fetched + w * stride, chunk->value, count * sizeof(float));
+}
+
+void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint32_t w)
+{
+    struct twill_server *server = core->server;
+    struct twill_core_worker *worker = &core->worker[w];
+    uint32_t k = chunk->place->key;
+    struct twill_core_key *key = &worker->key[k];
+    size_t width = twill_type_size(server->key[k].type), bytes = chunk->place->count * width;
+    note_fetch(chunk, w);
+    twill_kernels_copy(server->context->machine.kernels, key->landed + chunk->place->first * width,
+                       chunk->value, bytes, 0, 1);
+    if (worker->rank != server->rank)
+        core->bytes_sent += bytes;
+    key->version = twill_min(key->version, chunk->version);
+    if (--key->pull_left > 0)
+        return;
+    atomic_store_explicit(&worker->answer[k].version, key->version, memory_order_relaxed);
+    atomic_store_explicit(&worker->answer[k].pulled, key->pull, memory_order_release);
+    ring_worker(core, worker);
+}
+
+/* --- orders ------------------------------------------------------------------------------------
+ */
+
+/* Take the push of a key, whose gradient is in the worker's memory. */
+static void take_push(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
+{
+    struct twill_core_key *key = &core->worker[w].key[k];
+    uint32_t first = core->key_first[k], end = core->key_first[k + 1];
+    key->push = number;
+    key->push_left = end - first;
+    for (uint32_t i = first; i < end; i++) {
+        struct twill_chunk *chunk = &core->chunk[i];
+        if (core->worker[w].rank != core->server->rank && !chunk->replica)
+            core->bytes_received += chunk->place->wire_bytes;
+        twill_chunk_push(core, chunk, w, key->sent + chunk->place->wire_at, number);
+    }
+}
+
+static void take_pull(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
+{
+    struct twill_core_key *key = &core->worker[w].key[k];
+    uint32_t first = core->key_first[k], end = core->key_first[k + 1], chunks = 0;
+    for (uint32_t i = first; i < end; i++)
+        chunks += !core->chunk[i].replica;
+    key->pull = number;
+    key->pull_left = chunks;
+    key->version = UINT64_MAX;
+    for (uint32_t i = first; i < end && chunks > 0; i++)
+        if (!core->chunk[i].replica)
+            twill_chunk_pull(core, &core->chunk[i], w);
+}
+
+static void take_order(struct twill_core *core, uint32_t w, struct twill_server_order order)
+{
+    if ((order.kind & TWILL_ORDER_LEAVE) != 0) {
+        twill_core_lose(core, w, false);
+        return;
+    }
+    if (order.key >= core->server->keys) /* a worker that has gone mad */
+        return;
+    if ((order.kind & TWILL_ORDER_PUSH) != 0)
+        take_push(core, w, order.key, order.push);
+    if ((order.kind & TWILL_ORDER_PULL) != 0)
+        take_pull(core, w, order.key, order.pull);
+}
+
+unsigned twill_core_poll(struct twill_core *core)
+{
+    struct twill_server *server = core->server;
+    size_t mask = twill_ring_slots(server->keys) - 1;
+    unsigned taken = 0;
+    for (uint32_t w = 0; w < server->workers; w++) {
+        struct twill_core_worker *worker = &core->worker[w];
+        if (worker->ring == NULL)
+            continue;
+        uint64_t head = atomic_load_explicit(&worker->ring->head, memory_order_acquire);
+        for (; !worker->gone && worker->tail != head; worker->tail++, taken++)
+            take_order(core, w, worker->ring->order[worker->tail & mask]);
+    }
+    return taken;
+}
+
+/* --- workers that go ----------------------------------------------------------------------------
+ */
+
+void twill_core_lose(struct twill_core *core, uint32_t w, bool died)
+{
+    if (core->worker[w].gone)
+        return;
+    core->worker[w].gone = true;
+    core->deaths += died;
+    atomic_fetch_sub(&core->present, 1);
+    for (uint32_t i = 0; i < core->chunks; i++)
+        core->chunk[i].worker[w].pulls = false;
+    for (uint32_t i = 0; i < core->chunks; i++)
+        twill_chunk_recheck(core, &core->chunk[i]);
+}
+
+void twill_core_check(struct twill_core *core)
+{
+    struct twill_server *server = core->server;
+    uint64_t now = twill_now();
+    if (now < core->next_check)
+        return;
+    core->next_check = now + CHECK_EVERY_NS;
+    for (uint32_t w = 0; w < server->workers; w++) {
+        struct twill_core_worker *worker = &core->worker[w];
+        if (worker->gone || worker->rank == server->rank)
+            continue;
+        bool dead = twill_comm_is_dead(server->comm, worker->rank);
+        if (dead && worker->suspect) {
+            (void)twill_core_poll(core); /* what it has ordered before it died counts */
+            twill_core_lose(core, w, true);
+        }
+        worker->suspect = dead;
+    }
+}

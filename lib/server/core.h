@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A core of a server: its chunks and what workers have ordered of them. Whoever has `locked` works
+ * on it; that is always its thread if there are threads, but for calls that read counters or
+ * state. */
+#ifndef TWILL_SERVER_CORE_H
+#define TWILL_SERVER_CORE_H
+
+#include "kernels/optimizer.h"
+#include "lib/server/server.h"
+
+/* What a chunk knows of a worker. */
+struct twill_chunk_worker {
+    const void *push; /* its gradient that waits for an update, or NULL */
+    uint64_t base;    /* version that it has pulled last */
+    uint64_t pushes;  /* gradients that it has pushed */
+    bool pulls;       /* a pull waits */
+};
+
+/* A chunk on a core. */
+struct twill_chunk {
+    const struct twill_chunk_place *place;
+    bool replica;
+    unsigned char *value; /* parameters */
+    float *state[TWILL_OPTIMIZER_MAX_STATES];
+    float *sum;       /* of gradients that wait for an update, where the mode adds them, or NULL */
+    float *fetched;   /* [workers][count] parameters as pulled, for the distance, or NULL */
+    uint32_t waiting; /* gradients that wait */
+    uint64_t version; /* updates */
+    struct twill_chunk_worker *worker; /* [workers] */
+};
+
+/* What a core knows of a worker's key. */
+struct twill_core_key {
+    const unsigned char *sent;     /* the worker's memory, or the inbox of its link */
+    unsigned char *landed;         /* or NULL: parameters go by messages */
+    uint64_t push, pull;           /* numbers under way */
+    uint32_t push_left, pull_left; /* chunks */
+    uint64_t version;              /* least that the pull has got so far */
+};
+
+/* What a core knows of a worker. */
+struct twill_core_worker {
+    uint32_t rank; /* in server->comm */
+    bool gone;     /* has left or died */
+    bool suspect;  /* was found dead once */
+    const struct twill_order_ring *ring;
+    uint64_t tail;               /* orders taken */
+    struct twill_answer *answer; /* [keys] */
+    struct twill_core_key *key;  /* [keys] */
+    struct twill_server_link *link;
+};
+
+struct twill_core {
+    struct twill_server *server;
+    uint32_t number;
+    _Atomic bool locked;
+    struct twill_chunk *chunk; /* [chunks] by key */
+    uint32_t chunks;
+    uint32_t *key_first; /* [keys + 1] index of the first chunk of each key */
+    struct twill_core_worker *worker;
+    struct twill_chunk_worker *chunk_worker; /* of all chunks */
+    struct twill_core_key *worker_key;       /* of all workers */
+    unsigned char *memory;                   /* of twill_alloc(): values, states, sums */
+    float *scratch, *decoded;                /* [largest chunk] */
+    const void **data;                       /* [workers] gradients of an update, and their */
+    float *factor;                           /* [workers] factors */
+    uint64_t next_check;
+
+    uint64_t *staleness; /* [TWILL_STALENESS_MOST] */
+    uint64_t versions, updates, gradients, dropped, duplicates;
+    uint64_t bytes_sent, bytes_received, bytes_messages, bytes_metadata, bytes_copied;
+    _Atomic uint32_t present; /* workers that are not gone */
+    uint32_t deaths;
+
+    pthread_t thread;
+    bool running;
+    _Atomic bool stop;
+};
+
+/* --- core.c --- */
+
+twill_status twill_cores_open(struct twill_server *server);
+void twill_cores_close(struct twill_server *server);
+/* Take orders of workers. Returns how many. The core is locked, as for all that follow. */
+unsigned twill_core_poll(struct twill_core *core);
+/* Look for workers that have died, from time to time. */
+void twill_core_check(struct twill_core *core);
+/* A chunk's gradient has been taken: the worker may write it anew. */
+void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk, uint32_t worker);
+/* Hand a chunk's parameters to a worker that pulls. */
+void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint32_t worker);
+/* A worker has left or died. */
+void twill_core_lose(struct twill_core *core, uint32_t worker, bool died);
+bool twill_core_try_lock(struct twill_core *core);
+void twill_core_lock(struct twill_core *core);
+static inline void twill_core_unlock(struct twill_core *core)
+{
+    atomic_store_explicit(&core->locked, false, memory_order_release);
+}
+
+/* --- core_thread.c --- */
+
+twill_status twill_core_threads_start(struct twill_server *server);
+void twill_core_threads_stop(struct twill_server *server);
+
+/* --- chunk.c: when --- */
+
+/* Take a gradient of a worker. `data` stays valid until twill_core_pushed(). */
+void twill_chunk_push(struct twill_core *core, struct twill_chunk *chunk, uint32_t worker,
+                      const void *data, uint64_t number);
+/* Deliver to a worker at once, or when the mode lets it. */
+void twill_chunk_pull(struct twill_core *core, struct twill_chunk *chunk, uint32_t worker);
+/* Do what waited for a worker that is gone. */
+void twill_chunk_recheck(struct twill_core *core, struct twill_chunk *chunk);
+
+/* --- chunk_update.c: what --- */
+
+/* Add `factor` times a gradient to the chunk's sum. */
+void twill_chunk_add(struct twill_core *core, const struct twill_chunk *chunk, float *sum,
+                     const void *data, float factor);
+/* Update the chunk with gradients data[n], each times its factor (NULL: 1), summed in order, or
+ * with its sum if n is 0, all times `scale`. */
+void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, const void *const *data,
+                        const float *factor, unsigned n, float scale);
+/* Return the squared distance of the chunk's parameters from those that a worker has pulled. */
+double twill_chunk_distance(const struct twill_chunk *chunk, uint32_t worker);
+/* Return what a gradient is multiplied by, by options.rate. */
+float twill_chunk_factor(const struct twill_core *core, const struct twill_chunk *chunk,
+                         uint32_t worker);
+
+#endif

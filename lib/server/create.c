@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server from its creation to its end. */
+#include "lib/server/core.h"
+
+#include "lib/lists.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static twill_status refuse_server(twill_comm *comm, twill_status status, const char *message)
+{
+    if (twill_comm_acquire(comm, "twill_server_create") != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    status = TWILL_COMM_REFUSE(comm, status, "twill_server_create: %s", message);
+    twill_comm_release(comm);
+    return status;
+}
+
+/* Free what a server has before its commit, and itself. */
+static void free_server(struct twill_server *server)
+{
+    for (uint32_t k = 0; k < server->keys; k++)
+        free(server->key[k].name);
+    twill_server_drop_state(server);
+    free(server->key);
+    free(server->place);
+    free(server->server_rank);
+    free(server->worker_rank);
+    pthread_mutex_destroy(&server->failing);
+    pthread_mutex_destroy(&server->posting);
+    free(server);
+}
+
+twill_status twill_server_create(twill_server **made, twill_comm *comm,
+                                 const twill_server_options *options)
+{
+    struct twill_error error = {0};
+    if (made == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *made = NULL;
+    twill_context *context = twill_comm_context(comm);
+    if (context == NULL)
+        return TWILL_ERR_ARGUMENT;
+    struct twill_server *server = calloc(1, sizeof(*server));
+    if (server == NULL)
+        return refuse_server(comm, TWILL_ERR_MEMORY, "out of memory");
+    pthread_mutex_init(&server->failing, NULL);
+    pthread_mutex_init(&server->posting, NULL);
+    server->context = context;
+    server->parent = comm;
+    server->rank = (uint32_t)twill_comm_rank(comm);
+    server->size = (uint32_t)twill_comm_size(comm);
+    twill_status status = twill_server_set_options(server, options, &error);
+    if (status == TWILL_OK && (status = twill_server_cast(server)) != TWILL_OK)
+        error = server->error;
+    if (status != TWILL_OK) {
+        free_server(server);
+        return refuse_server(comm, status, error.message);
+    }
+    *made = server;
+    return TWILL_OK;
+}
+
+/* --- registration ---------------------------------------------------------------------------- */
+
+static twill_status check_new_key(struct twill_server *server, const twill_tensor *tensor)
+{
+    if (server->committed)
+        return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_commit()");
+    if (tensor == NULL || tensor->name == NULL || tensor->name[0] == '\0')
+        return TWILL_SERVER_REFUSE(server, "twill_server_add: tensor %u has no name", server->keys);
+    const char *name = tensor->name;
+    size_t width = twill_type_size(tensor->type);
+    if (width == 0)
+        return TWILL_SERVER_REFUSE(server, "tensor '%s': type %d is not a twill_type", name,
+                                   (int)tensor->type);
+    if (tensor->count == 0 || tensor->count > SIZE_MAX / 8 / width)
+        return TWILL_SERVER_REFUSE(server, "tensor '%s': count %zu is outside 1 .. %zu", name,
+                                   tensor->count, SIZE_MAX / 8 / width);
+    if ((uintptr_t)tensor->gradient % width != 0 || (uintptr_t)tensor->parameters % width != 0)
+        return TWILL_SERVER_REFUSE(server, "tensor '%s': its memory is not aligned to %zu bytes",
+                                   name, width);
+    if (server->keys == TWILL_SERVER_KEYS_MOST)
+        return TWILL_SERVER_REFUSE(server, "tensor '%s': there are %u, the maximum", name,
+                                   TWILL_SERVER_KEYS_MOST);
+    bool holds =
+        server->options.mode <= TWILL_SERVER_K_SYNC || server->options.mode == TWILL_SERVER_K_ASYNC;
+    if (tensor->type != TWILL_F32 &&
+        (server->has_optimizer || !holds || server->options.rate != TWILL_SERVER_RATE_FIXED))
+        return TWILL_SERVER_REFUSE(server,
+                                   "tensor '%s': %s, but an optimizer, and every mode but "
+                                   "sync, K-sync and K-async, needs f32",
+                                   name, twill_type_name(tensor->type));
+    for (uint32_t k = 0; k < server->keys; k++)
+        if (strcmp(server->key[k].name, name) == 0)
+            return TWILL_SERVER_REFUSE(server, "tensor '%s' is registered twice", name);
+    return TWILL_OK;
+}
+
+twill_status twill_server_add(twill_server *server, const twill_tensor *tensor, int *key)
+{
+    if (server == NULL)
+        return TWILL_ERR_ARGUMENT;
+    TWILL_TRY(NULL, check_new_key(server, tensor));
+    if (server->keys == server->keys_held) {
+        uint32_t held = server->keys_held == 0 ? 64 : 2 * server->keys_held;
+        void *grown = realloc(server->key, held * sizeof(*server->key));
+        if (grown == NULL)
+            return TWILL_ERR_MEMORY;
+        server->key = grown;
+        server->keys_held = held;
+    }
+    char *name = strdup(tensor->name);
+    if (name == NULL)
+        return TWILL_ERR_MEMORY;
+    struct twill_server_key *added = &server->key[server->keys];
+    memset(added, 0, sizeof(*added));
+    added->name = name;
+    added->count = tensor->count;
+    added->bytes = tensor->count * twill_type_size(tensor->type);
+    added->type = tensor->type;
+    added->gradient = tensor->gradient;
+    added->parameters = tensor->parameters;
+    added->code.used = server->options.compression != TWILL_COMPRESS_NONE &&
+                       tensor->type == TWILL_F32 && tensor->uncompressed == 0;
+    if (key != NULL)
+        *key = (int)server->keys;
+    server->keys++;
+    return TWILL_OK;
+}
+
+/* --- commit ---------------------------------------------------------------------------------- */
+
+/* Fail on all ranks if one has: the status of the worst. */
+static twill_status agree_status(struct twill_server *server, twill_comm *comm, twill_status status)
+{
+    int32_t mine = (int32_t)status, worst = mine;
+    twill_status call = twill_allreduce(comm, &mine, &worst, 1, TWILL_I32, TWILL_MIN);
+    if (status != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
+    if (call != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, call, "%s", twill_comm_message(comm));
+    if (worst != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, (twill_status)worst,
+                                 "twill_server_commit() has failed on another rank: %s",
+                                 twill_strerror((twill_status)worst));
+    return TWILL_OK;
+}
+
+static void set_need(struct twill_server *server)
+{
+    uint32_t k = (uint32_t)server->options.k;
+    switch (server->options.mode) {
+    case TWILL_SERVER_ASYNC:
+    case TWILL_SERVER_BOUNDED:
+        server->need = 1;
+        break;
+    case TWILL_SERVER_SOFTSYNC:
+        server->need = (uint32_t)twill_max(server->workers / k, 1);
+        break;
+    default:
+        server->need = k;
+    }
+}
+
+static twill_status commit_server(struct twill_server *server)
+{
+    TWILL_TRY(NULL, twill_server_compare(server));
+    set_need(server);
+    twill_status status = twill_server_place(server);
+    TWILL_TRY(NULL, agree_status(server, server->parent, status));
+    status = twill_comm_dup(&server->comm, server->parent);
+    if (status != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
+    status = twill_server_open_memory(server);
+    if (status == TWILL_OK && twill_server_serves(server))
+        status = twill_cores_open(server);
+    TWILL_TRY(NULL, agree_status(server, server->comm, status));
+    TWILL_TRY(NULL, twill_server_spread_state(server));
+    status = twill_server_serves(server) ? twill_core_threads_start(server) : TWILL_OK;
+    return agree_status(server, server->comm, status);
+}
+
+/* Pull all keys, so that a worker has the servers' parameters. */
+static twill_status pull_all(struct twill_server *server)
+{
+    for (uint32_t k = 0; k < server->keys && twill_server_works(server); k++)
+        TWILL_TRY(NULL, twill_server_pull(server, (int)k));
+    return twill_server_works(server) ? twill_server_wait(server, -1) : TWILL_OK;
+}
+
+twill_status twill_server_commit(twill_server *server)
+{
+    if (server == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (atomic_load(&server->broken))
+        return TWILL_ERR_BROKEN;
+    if (server->committed)
+        return TWILL_SERVER_REFUSE(server, "twill_server_commit() was called before");
+    if (twill_context_is_forked(server->context))
+        return TWILL_ERR_FORKED;
+    twill_status status = commit_server(server);
+    twill_server_drop_state(server);
+    if (status != TWILL_OK)
+        return status;
+    server->committed = true;
+    return pull_all(server);
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+void twill_server_close(struct twill_server *server, twill_context *context, bool together)
+{
+    twill_core_threads_stop(server);
+    server->context = context;
+    if (server->core != NULL)
+        twill_cores_close(server);
+    twill_server_close_memory(server);
+    if (server->comm != NULL && together)
+        twill_comm_destroy(server->comm);
+    else if (server->comm != NULL)
+        twill_comm_leave(server->comm);
+    free_server(server);
+}
+
+void twill_server_destroy(twill_server *server)
+{
+    if (server == NULL)
+        return;
+    if (server->committed && !twill_context_is_forked(server->context)) {
+        if (twill_server_works(server))
+            (void)twill_server_leave(server);
+        if (twill_server_serves(server))
+            (void)twill_server_serve(server);
+    }
+    twill_server_close(server, server->context, server->committed);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Failures of a server, and refused arguments. Any thread may fail. */
+#include "lib/server/server.h"
+
+#include <stdio.h>
+#include <string.h>
+
+twill_status twill_server_fail(struct twill_server *server, twill_status status, const char *file,
+                               int line, const char *format, ...)
+{
+    char text[sizeof(server->error.message)];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    pthread_mutex_lock(&server->failing);
+    if (!atomic_load(&server->broken))
+        (void)twill_error_set(&server->error, status, file, line, "%s", text);
+    atomic_store(&server->broken, true);
+    pthread_mutex_unlock(&server->failing);
+    return status;
+}
+
+twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,
+                                 const char *format, ...)
+{
+    char text[sizeof(server->refused.message)];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    pthread_mutex_lock(&server->failing);
+    twill_error_clear(&server->refused);
+    (void)twill_error_set(&server->refused, TWILL_ERR_ARGUMENT, file, line, "rank %u: %s",
+                          server->rank, text);
+    pthread_mutex_unlock(&server->failing);
+    return TWILL_ERR_ARGUMENT;
+}
+
+void twill_server_name_keys(const struct twill_server *server, uint32_t number, char *text,
+                            size_t bytes)
+{
+    size_t used = 0, named = 0;
+    text[0] = '\0';
+    for (uint32_t k = 0; k < server->keys; k++) {
+        const struct twill_server_key *key = &server->key[k];
+        bool has = false;
+        for (uint32_t c = 0; c < key->chunks; c++)
+            has |= server->place[key->first_chunk + c].core / server->threads == number;
+        if (!has)
+            continue;
+        if (used + 64 > bytes) {
+            snprintf(text + used, bytes - used, " ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s'%.40s'", named++ > 0 ? ", " : "",
+                                 key->name);
+    }
+}
+
+const char *twill_server_message(const twill_server *server)
+{
+    if (server == NULL)
+        return "the server is NULL";
+    return atomic_load(&server->broken) ? server->error.message : server->refused.message;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which ranks serve and work, how tensors are cut into chunks, and which core has which. All of it
+ * is the same on all ranks, as it depends on what they have compared only. */
+#include "lib/balance.h"
+#include "lib/server/server.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENTRY_BYTES (sizeof(uint32_t) + sizeof(float)) /* of a sparse list */
+#define LIST_HEAD   (2 * sizeof(uint32_t))             /* its length, and nothing */
+
+static uint32_t servers_of_layout(const struct twill_server *server)
+{
+    switch (server->options.layout) {
+    case TWILL_SERVER_CS:
+        return server->size;
+    case TWILL_SERVER_NCS:
+        return (uint32_t)server->options.servers;
+    default:
+        return 1;
+    }
+}
+
+/* Number ranks as servers and workers. `serves`: [size]. */
+static void number_ranks(struct twill_server *server, const bool *serves)
+{
+    bool both = server->options.layout <= TWILL_SERVER_CC;
+    uint32_t servers = 0, workers = 0;
+    server->server = server->worker = UINT32_MAX;
+    for (uint32_t r = 0; r < server->size; r++) {
+        if (serves[r]) {
+            if (r == server->rank)
+                server->server = servers;
+            server->server_rank[servers++] = r;
+        }
+        if (!serves[r] || both) {
+            if (r == server->rank)
+                server->worker = workers;
+            server->worker_rank[workers++] = r;
+        }
+    }
+    server->servers = servers;
+    server->workers = workers;
+}
+
+twill_status twill_server_cast(struct twill_server *server)
+{
+    const twill_server_options *o = &server->options;
+    uint32_t n = servers_of_layout(server);
+    bool separate = o->layout == TWILL_SERVER_NC || o->layout == TWILL_SERVER_NCS;
+    if (n < 1 || n + separate > server->size)
+        return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
+                          "options.servers %d: %u ranks are servers and at least one worker",
+                          o->servers, server->size);
+    if (o->replicas > (int)n)
+        return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
+                          "options.replicas %d: there is 1 server", o->replicas);
+    server->server_rank = calloc(server->size, sizeof(uint32_t));
+    server->worker_rank = calloc(server->size, sizeof(uint32_t));
+    bool *serves = calloc(server->size, sizeof(bool));
+    if (server->server_rank == NULL || server->worker_rank == NULL || serves == NULL) {
+        free(serves);
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u ranks",
+                          server->size);
+    }
+    twill_status status = TWILL_OK;
+    for (uint32_t s = 0; s < n && status == TWILL_OK; s++) {
+        int rank = o->ranks != NULL ? o->ranks[s] : (int)s;
+        if (rank < 0 || rank >= (int)server->size || serves[rank])
+            status = TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
+                                "options.ranks[%u] is %d: not a rank, or listed twice", s, rank);
+        else
+            serves[rank] = true;
+    }
+    if (status == TWILL_OK)
+        number_ranks(server, serves);
+    free(serves);
+    server->threads = (uint32_t)twill_max((size_t)o->threads, 1);
+    server->cores = server->servers * server->threads;
+    return status;
+}
+
+/* --- chunks ---------------------------------------------------------------------------------- */
+
+/* Return the bytes that `count` elements of a gradient take when pushed. */
+static size_t wire_bytes(const struct twill_server *server, const struct twill_server_key *key,
+                         size_t count)
+{
+    size_t entries;
+    if (!key->code.used)
+        return count * twill_type_size(key->type);
+    switch (key->code.kind) {
+    case TWILL_CODING_NARROW:
+        return count * twill_type_size(key->code.format.code);
+    case TWILL_CODING_BLOCKS:
+        return twill_block_count(key->code.format, count) * twill_block_bytes(key->code.format);
+    default:
+        entries = (size_t)ceil(server->options.compression_ratio * (double)count);
+        return LIST_HEAD + entries * ENTRY_BYTES;
+    }
+}
+
+static void set_code(const struct twill_server *server, struct twill_server_key *key)
+{
+    if (!key->code.used)
+        return;
+    struct twill_coding_choice coding = twill_coding_of(server->options.compression);
+    key->code.kind = coding.kind;
+    key->code.format = (struct twill_block_format){coding.code, TWILL_BLOCK_DEFAULT};
+}
+
+static size_t chunk_elements(const struct twill_server *server, const struct twill_server_key *key)
+{
+    size_t bytes = server->options.chunk_bytes;
+    return bytes == 0 ? key->count : bytes / twill_type_size(key->type);
+}
+
+/* Cut all tensors. */
+static twill_status cut_tensors(struct twill_server *server)
+{
+    size_t places = 0;
+    for (uint32_t k = 0; k < server->keys; k++) {
+        size_t most = chunk_elements(server, &server->key[k]);
+        places += (server->key[k].count + most - 1) / most;
+    }
+    if (places > UINT32_MAX / 4)
+        return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
+                          "%zu chunks: options.chunk_bytes is too small", places);
+    server->place = calloc(twill_max(places, 1), sizeof(*server->place));
+    if (server->place == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %zu chunks", places);
+    for (uint32_t k = 0; k < server->keys; k++) {
+        struct twill_server_key *key = &server->key[k];
+        size_t most = chunk_elements(server, key);
+        set_code(server, key);
+        key->first_chunk = server->places;
+        for (size_t first = 0; first < key->count; first += most) {
+            size_t count = twill_min(most, key->count - first);
+            struct twill_chunk_place *place = &server->place[server->places++];
+            *place = (struct twill_chunk_place){k,
+                                                0,
+                                                TWILL_SERVER_NO_CORE,
+                                                first,
+                                                count,
+                                                key->wire_bytes,
+                                                wire_bytes(server, key, count)};
+            key->wire_bytes += place->wire_bytes;
+            key->chunks++;
+        }
+    }
+    return TWILL_OK;
+}
+
+/* Replicas are on the next server, on the core of the same number. */
+static uint32_t replica_of(const struct twill_server *server, uint32_t core)
+{
+    if (server->options.replicas < 2)
+        return TWILL_SERVER_NO_CORE;
+    return (core + server->threads) % server->cores;
+}
+
+twill_status twill_server_place(struct twill_server *server)
+{
+    TWILL_TRY(&server->error, cut_tensors(server));
+    struct twill_load *load = calloc(twill_max(server->places, 1), sizeof(*load));
+    uint64_t *total = calloc(server->cores, sizeof(*total));
+    if (load == NULL || total == NULL) {
+        free(load);
+        free(total);
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
+                          server->places);
+    }
+    for (uint32_t i = 0; i < server->places; i++)
+        load[i] = (struct twill_load){
+            server->place[i].count * twill_type_size(server->key[server->place[i].key].type), i, 0};
+    twill_balance(load, server->places, total, server->cores);
+    for (uint32_t i = 0; i < server->places; i++) {
+        struct twill_chunk_place *place = &server->place[load[i].item];
+        place->core = load[i].bin;
+        place->replica = replica_of(server, place->core);
+    }
+    server->least_bytes = UINT64_MAX;
+    for (uint32_t c = 0; c < server->cores; c++) {
+        server->most_bytes = twill_max(server->most_bytes, total[c]);
+        server->least_bytes = twill_min(server->least_bytes, total[c]);
+    }
+    free(load);
+    free(total);
+    return TWILL_OK;
+}

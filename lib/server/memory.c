@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What workers and servers of a node map of each other: rings, answers, gradients and parameters.
+ * It is all in memory of twill_alloc(), so its place in a peer is an offset. */
+#include "lib/server/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORDS_BEFORE_KEYS 1u /* of what a rank offers: where its control memory is */
+
+static uint64_t *offer_of(const struct twill_server *server, uint64_t *all, uint32_t rank)
+{
+    return all + (size_t)rank * (WORDS_BEFORE_KEYS + 2 * (size_t)server->keys);
+}
+
+static uint64_t offset_of(const struct twill_server *server, const void *memory, size_t bytes)
+{
+    return memory == NULL ? TWILL_HEAP_NOWHERE
+                          : twill_heap_offset(&server->context->memory.heap, memory, bytes);
+}
+
+static bool same_node(const struct twill_server *server, uint32_t rank)
+{
+    const struct twill_world *world = server->comm->world;
+    return world->node[rank] == world->node[server->rank];
+}
+
+/* --- control memory --------------------------------------------------------------------------- */
+
+static size_t rings_bytes(const struct twill_server *server)
+{
+    return twill_server_works(server) ? server->cores * twill_ring_bytes(server->keys) : 0;
+}
+
+/* Return the offset of the answers of a core, by its thread, to a worker. Whether the server works,
+ * too, moves them. */
+static size_t answers_at(const struct twill_server *server, bool works, uint32_t thread,
+                         uint32_t worker)
+{
+    size_t rings = works ? server->cores * twill_ring_bytes(server->keys) : 0;
+    return rings +
+           ((size_t)thread * server->workers + worker) * server->keys * sizeof(struct twill_answer);
+}
+
+static size_t control_bytes(const struct twill_server *server)
+{
+    size_t answers = 0;
+    if (twill_server_serves(server))
+        answers =
+            (size_t)server->threads * server->workers * server->keys * sizeof(struct twill_answer);
+    return rings_bytes(server) + answers;
+}
+
+/* Return where memory at an offset of a rank's heap is mapped here. */
+static unsigned char *map_offset(const struct twill_server *server, uint32_t rank, uint64_t offset)
+{
+    return server->comm->links.view[server->comm->world->local[rank]].base + offset;
+}
+
+/* Can a worker and a server map each other's? Both of them find the same. */
+static bool maps(const struct twill_server *server, uint64_t *all, uint32_t worker, uint32_t rank)
+{
+    const struct twill_world *world = server->comm->world;
+    if (worker == rank)
+        return true;
+    if (world->node[worker] != world->node[rank])
+        return false;
+    const uint64_t *offer = offer_of(server, all, worker);
+    bool all_there = offer_of(server, all, rank)[0] != TWILL_HEAP_NOWHERE;
+    for (size_t i = 0; i < WORDS_BEFORE_KEYS + 2 * (size_t)server->keys; i++)
+        all_there &= offer[i] != TWILL_HEAP_NOWHERE;
+    return all_there;
+}
+
+/* --- a worker's tensors ----------------------------------------------------------------------- */
+
+static twill_status allocate_shared(struct twill_server *server, void *pointer, size_t bytes)
+{
+    void *memory = NULL;
+    if (twill_alloc(server->context, &memory, twill_max(bytes, 1)) != TWILL_OK)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "%s",
+                          twill_context_message(server->context));
+    memset(memory, 0, twill_max(bytes, 1));
+    memcpy(pointer, &memory, sizeof(memory));
+    return TWILL_OK;
+}
+
+/* Return whether servers of this node, other than this rank, must map a worker's memory. */
+static bool is_mapped_by_others(const struct twill_server *server)
+{
+    for (uint32_t s = 0; s < server->servers; s++)
+        if (server->server_rank[s] != server->rank && same_node(server, server->server_rank[s]))
+            return true;
+    return false;
+}
+
+static twill_status place_key(struct twill_server *server, struct twill_server_key *key,
+                              bool mapped)
+{
+    if (key->gradient == NULL) {
+        TWILL_TRY(NULL, allocate_shared(server, &key->gradient, key->bytes));
+        key->own_gradient = true;
+    }
+    if (key->parameters == NULL) {
+        TWILL_TRY(NULL, allocate_shared(server, &key->parameters, key->bytes));
+        key->own_parameters = true;
+    }
+    key->sent = key->gradient;
+    key->landed = key->parameters;
+    if (key->code.used ||
+        (mapped && offset_of(server, key->gradient, key->bytes) == TWILL_HEAP_NOWHERE))
+        TWILL_TRY(NULL, allocate_shared(server, &key->sent, key->wire_bytes));
+    if (mapped && offset_of(server, key->parameters, key->bytes) == TWILL_HEAP_NOWHERE)
+        TWILL_TRY(NULL, allocate_shared(server, &key->landed, key->bytes));
+    if (key->code.used &&
+        (server->options.error_feedback != 0 || key->code.kind == TWILL_CODING_SPARSE)) {
+        key->residual = calloc(key->count, sizeof(float));
+        if (key->residual == NULL)
+            return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY,
+                              "tensor '%s': out of memory for what compression leaves", key->name);
+    }
+    return TWILL_OK;
+}
+
+static twill_status place_memory(struct twill_server *server)
+{
+    bool mapped = is_mapped_by_others(server);
+    TWILL_TRY(NULL, allocate_shared(server, &server->control, control_bytes(server)));
+    for (uint32_t k = 0; k < server->keys && twill_server_works(server); k++)
+        TWILL_TRY(NULL, place_key(server, &server->key[k], mapped));
+    return TWILL_OK;
+}
+
+/* --- ports ------------------------------------------------------------------------------------ */
+
+/* Count the chunks of each key on each core. */
+static void count_chunks(struct twill_server *server)
+{
+    for (uint32_t i = 0; i < server->places; i++) {
+        const struct twill_chunk_place *place = &server->place[i];
+        server->port[place->core].pushed[place->key]++;
+        server->port[place->core].pulled[place->key]++;
+        if (place->replica != TWILL_SERVER_NO_CORE)
+            server->port[place->replica].pushed[place->key]++;
+    }
+}
+
+static twill_status open_ports(struct twill_server *server, uint64_t *all)
+{
+    server->port = calloc(server->cores, sizeof(*server->port));
+    for (uint32_t c = 0; server->port != NULL && c < server->cores; c++) {
+        struct twill_port *port = &server->port[c];
+        uint32_t rank = twill_core_rank(server, c), thread = c % server->threads;
+        bool works = server->options.layout <= TWILL_SERVER_CC;
+        port->core = c;
+        port->rank = rank;
+        port->pushed = calloc(2 * (size_t)server->keys + 1, sizeof(*port->pushed));
+        if (port->pushed == NULL)
+            break;
+        port->pulled = port->pushed + server->keys;
+        if (maps(server, all, server->rank, rank)) {
+            unsigned char *control = server->control;
+            port->ring = (void *)(control + c * twill_ring_bytes(server->keys));
+            if (rank != server->rank)
+                control = map_offset(server, rank, offer_of(server, all, rank)[0]);
+            port->answer = (void *)(control + answers_at(server, works, thread, server->worker));
+        } else
+            return TWILL_FAIL(&server->error, TWILL_ERR_UNSUPPORTED,
+                              "rank %u and server rank %u share no memory", server->rank, rank);
+    }
+    if (server->port == NULL || server->port[server->cores - 1].pushed == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u cores",
+                          server->cores);
+    count_chunks(server);
+    return TWILL_OK;
+}
+
+/* --- a core's view of workers ------------------------------------------------------------------
+ */
+
+static void map_worker(struct twill_server *server, uint64_t *all, struct twill_core *core,
+                       uint32_t w)
+{
+    struct twill_core_worker *worker = &core->worker[w];
+    uint32_t rank = server->worker_rank[w], thread = core->number % server->threads;
+    bool works = twill_server_works(server);
+    const uint64_t *offer = offer_of(server, all, rank);
+    unsigned char *own = server->control;
+    worker->rank = rank;
+    worker->answer = (void *)(own + answers_at(server, works, thread, w));
+    if (!maps(server, all, rank, server->rank))
+        return;
+    unsigned char *rings = rank == server->rank ? own : map_offset(server, rank, offer[0]);
+    worker->ring = (void *)(rings + core->number * twill_ring_bytes(server->keys));
+    for (uint32_t k = 0; k < server->keys; k++) {
+        struct twill_core_key *key = &worker->key[k];
+        const uint64_t *place = offer + WORDS_BEFORE_KEYS + 2 * (size_t)k;
+        key->sent = rank == server->rank ? server->key[k].sent : map_offset(server, rank, place[0]);
+        key->landed =
+            rank == server->rank ? server->key[k].landed : map_offset(server, rank, place[1]);
+    }
+}
+
+static twill_status open_workers(struct twill_server *server, uint64_t *all)
+{
+    server->core = calloc(server->threads, sizeof(*server->core));
+    if (server->core == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for cores");
+    for (uint32_t t = 0; t < server->threads; t++) {
+        struct twill_core *core = &server->core[t];
+        core->server = server;
+        core->number = server->server * server->threads + t;
+        core->worker = calloc(server->workers, sizeof(*core->worker));
+        core->worker_key =
+            calloc((size_t)server->workers * server->keys + 1, sizeof(*core->worker_key));
+        if (core->worker == NULL || core->worker_key == NULL)
+            return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u workers",
+                              server->workers);
+        atomic_store(&core->present, server->workers);
+        for (uint32_t w = 0; w < server->workers; w++) {
+            core->worker[w].key = core->worker_key + (size_t)w * server->keys;
+            map_worker(server, all, core, w);
+        }
+    }
+    return TWILL_OK;
+}
+
+/* --- all ---------------------------------------------------------------------------------------
+ */
+
+/* Offer where this rank's memory is, and receive what all offer. */
+static twill_status exchange_offers(struct twill_server *server, uint64_t *mine, uint64_t *all)
+{
+    size_t words = WORDS_BEFORE_KEYS + 2 * (size_t)server->keys;
+    mine[0] = offset_of(server, server->control, twill_max(control_bytes(server), 1));
+    for (uint32_t k = 0; k < server->keys; k++) {
+        const struct twill_server_key *key = &server->key[k];
+        uint64_t *place = mine + WORDS_BEFORE_KEYS + 2 * (size_t)k;
+        place[0] = offset_of(server, key->sent, key->wire_bytes);
+        place[1] = offset_of(server, key->landed, key->bytes);
+    }
+    twill_status status = twill_allgather(server->comm, mine, all, words, TWILL_U64);
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
+    return TWILL_OK;
+}
+
+twill_status twill_server_open_memory(struct twill_server *server)
+{
+    size_t words = WORDS_BEFORE_KEYS + 2 * (size_t)server->keys;
+    twill_status placed = place_memory(server);
+    uint64_t *all = calloc(((size_t)server->size + 1) * words, sizeof(*all));
+    if (all == NULL)
+        return TWILL_SERVER_FAIL(server, TWILL_ERR_MEMORY, "out of memory for %u ranks",
+                                 server->size);
+    twill_status status = exchange_offers(server, all + server->size * words, all);
+    if (status == TWILL_OK)
+        status = placed;
+    if (status == TWILL_OK && twill_server_works(server))
+        status = open_ports(server, all);
+    if (status == TWILL_OK && twill_server_serves(server))
+        status = open_workers(server, all);
+    free(all);
+    return status == TWILL_OK ? TWILL_OK
+                              : TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
+}
+
+void twill_server_close_memory(struct twill_server *server)
+{
+    for (uint32_t k = 0; k < server->keys; k++) {
+        struct twill_server_key *key = &server->key[k];
+        if (key->sent != key->gradient)
+            (void)twill_free(server->context, key->sent);
+        if (key->landed != key->parameters)
+            (void)twill_free(server->context, key->landed);
+        if (key->own_gradient)
+            (void)twill_free(server->context, key->gradient);
+        if (key->own_parameters)
+            (void)twill_free(server->context, key->parameters);
+        free(key->residual);
+    }
+    for (uint32_t c = 0; server->port != NULL && c < server->cores; c++)
+        free(server->port[c].pushed);
+    free(server->port);
+    (void)twill_free(server->context, server->control);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's end: orders to cores, progress and waits. */
+#include "lib/server/core.h"
+
+#include "fabric/shm/node_memory.h"
+
+#include <sched.h>
+
+#define SPINS          200u
+#define YIELDS         50u
+#define SLEEP_NS       UINT64_C(200000)
+#define CHECK_EVERY_NS UINT64_C(20000000)
+
+static void ring_server(struct twill_server *server, uint32_t rank)
+{
+    struct twill_comm *comm = server->comm;
+    if (comm->world->node[rank] == comm->world->node[comm->rank])
+        twill_node_ring_doorbell(comm->node, comm->world->local[rank]);
+}
+
+twill_status twill_server_post(struct twill_server *server, int key, unsigned kind)
+{
+    struct twill_server_order order = {.key = (uint32_t)key, .kind = kind};
+    if (kind != TWILL_ORDER_LEAVE) {
+        order.push = atomic_load_explicit(&server->key[key].pushes, memory_order_relaxed);
+        order.pull = atomic_load_explicit(&server->key[key].pulls, memory_order_relaxed);
+    }
+    pthread_mutex_lock(&server->posting);
+    for (uint32_t c = 0; c < server->cores; c++) {
+        struct twill_port *port = &server->port[c];
+        order.kind = kind;
+        if (kind != TWILL_ORDER_LEAVE && port->pushed[key] == 0)
+            continue;
+        if (kind != TWILL_ORDER_LEAVE && port->pulled[key] == 0)
+            order.kind &= ~TWILL_ORDER_PULL;
+        if (port->dead || order.kind == 0)
+            continue;
+        twill_ring_put(port->ring, server->keys, order);
+        ring_server(server, port->rank);
+    }
+    pthread_mutex_unlock(&server->posting);
+    return TWILL_OK;
+}
+
+/* --- progress --------------------------------------------------------------------------------- */
+
+bool twill_server_progress(struct twill_server *server)
+{
+    unsigned moved = 0;
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
+        struct twill_core *core = &server->core[t];
+        if (core->running || !twill_core_try_lock(core))
+            continue;
+        moved += twill_core_poll(core);
+        twill_core_check(core);
+        twill_core_unlock(core);
+    }
+    if (moved > 0)
+        atomic_fetch_add_explicit(&server->moved, 1, memory_order_relaxed);
+    return moved > 0;
+}
+
+/* Look for servers that have died. What `key` (-1: any) needs of one is lost. */
+static twill_status check_servers(struct twill_server *server, int key)
+{
+    char keys[300], text[TWILL_DEATH_TEXT];
+    for (uint32_t c = 0; c < server->cores && twill_server_works(server); c++) {
+        struct twill_port *port = &server->port[c];
+        bool needed = key < 0 || port->pushed[key] > 0;
+        if (!needed || port->rank == server->rank)
+            continue;
+        bool dead = twill_comm_is_dead(server->comm, port->rank);
+        if (dead && port->suspect) {
+            twill_server_name_keys(server, c / server->threads, keys, sizeof(keys));
+            port->dead = true;
+            return TWILL_SERVER_FAIL(
+                server, TWILL_ERR_PEER, "rank %u: server %s, which has chunks of %s; %s",
+                server->rank, twill_comm_death_text(server->comm, port->rank, text), keys,
+                server->options.replicas > 1
+                    ? "another server has replicas of them"
+                    : "there are no replicas of them");
+        }
+        port->suspect = dead;
+    }
+    return TWILL_OK;
+}
+
+struct server_waiting {
+    uint64_t since, next_check;
+    uint32_t moved, idle;
+};
+
+static twill_status time_out_wait(struct twill_server *server, int key, const char *what)
+{
+    return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
+                             "rank %u: %s of tensor '%.80s' not complete within %.1f s "
+                             "(TWILL_TIMEOUT)",
+                             server->rank, what, key < 0 ? "*" : server->key[key].name,
+                             (double)server->comm->tuning.timeout_ns * 1e-9);
+}
+
+/* Spin, yield, then sleep until a peer of the node rings. */
+static void back_off_once(struct twill_server *server, struct server_waiting *state)
+{
+    if (state->idle++ < SPINS) {
+        twill_pause();
+        return;
+    }
+    if (state->idle < SPINS + YIELDS) {
+        sched_yield();
+        return;
+    }
+    uint32_t word = twill_node_sleep_begin(server->comm->node);
+    if (!twill_server_progress(server))
+        twill_node_sleep(server->comm->node, word, SLEEP_NS);
+    twill_node_sleep_end(server->comm->node);
+}
+
+twill_status twill_server_await(struct twill_server *server,
+                                bool (*done)(struct twill_server *server, int key), int key,
+                                const char *what)
+{
+    struct server_waiting state = {.moved = atomic_load(&server->moved)};
+    while (!done(server, key)) {
+        if (atomic_load_explicit(&server->broken, memory_order_relaxed))
+            return server->error.status;
+        if (twill_server_progress(server)) {
+            state.idle = 0;
+            continue;
+        }
+        back_off_once(server, &state);
+        if (state.idle % SPINS != 0 && state.idle < SPINS + YIELDS)
+            continue;
+        uint64_t now = twill_now();
+        uint32_t moved = atomic_load_explicit(&server->moved, memory_order_relaxed);
+        if (state.since == 0 || moved != state.moved) {
+            state.since = now;
+            state.moved = moved;
+        }
+        if (now >= state.next_check) {
+            state.next_check = now + CHECK_EVERY_NS;
+            TWILL_TRY(NULL, check_servers(server, key));
+        }
+        if (now - state.since > server->comm->tuning.timeout_ns)
+            return time_out_wait(server, key, what);
+    }
+    return TWILL_OK;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a server tells about itself: parts, memory, versions, counters, staleness, description. */
+#include "lib/server/core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct twill_server_key *find_key(const struct twill_server *server, int key)
+{
+    if (server == NULL || key < 0 || (uint32_t)key >= server->keys || !server->committed)
+        return NULL;
+    return &server->key[key];
+}
+
+twill_server_part twill_server_role(const twill_server *server)
+{
+    unsigned part = 0;
+    if (server != NULL && twill_server_works(server))
+        part |= TWILL_SERVER_WORKS;
+    if (server != NULL && twill_server_serves(server))
+        part |= TWILL_SERVER_SERVES;
+    return (twill_server_part)part;
+}
+
+void *twill_server_gradient(const twill_server *server, int key)
+{
+    const struct twill_server_key *found = find_key(server, key);
+    return found != NULL && twill_server_works(server) ? found->gradient : NULL;
+}
+
+void *twill_server_parameters(const twill_server *server, int key)
+{
+    const struct twill_server_key *found = find_key(server, key);
+    return found != NULL && twill_server_works(server) ? found->parameters : NULL;
+}
+
+uint64_t twill_server_version(const twill_server *server, int key)
+{
+    const struct twill_server_key *found = find_key(server, key);
+    return found != NULL ? atomic_load_explicit(&found->version, memory_order_relaxed) : 0;
+}
+
+static void add_core(const struct twill_core *core, twill_server_counters *to)
+{
+    for (uint32_t i = 0; i < core->chunks; i++)
+        to->chunks_here += !core->chunk[i].replica;
+    to->versions += core->versions;
+    to->updates += core->updates;
+    to->gradients += core->gradients;
+    to->dropped += core->dropped;
+    to->duplicates += core->duplicates;
+    to->bytes_sent += core->bytes_sent;
+    to->bytes_received += core->bytes_received;
+    to->bytes_messages += core->bytes_messages;
+    to->bytes_metadata += core->bytes_metadata;
+    to->bytes_copied += core->bytes_copied;
+    to->workers = atomic_load(&core->present);
+    to->deaths = twill_max(to->deaths, core->deaths);
+}
+
+static twill_status check_committed(struct twill_server *server, const void *out, const char *call)
+{
+    if (server == NULL || out == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (!server->committed)
+        return TWILL_SERVER_REFUSE(server, "%s before twill_server_commit()", call);
+    return TWILL_OK;
+}
+
+twill_status twill_server_count(twill_server *server, twill_server_counters *counters)
+{
+    twill_counters own;
+    TWILL_TRY(NULL, check_committed(server, counters, "twill_server_count"));
+    *counters = (twill_server_counters){.keys = server->keys,
+                                        .chunks = server->places,
+                                        .most_bytes = server->most_bytes,
+                                        .least_bytes = server->least_bytes};
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
+        twill_core_lock(&server->core[t]);
+        add_core(&server->core[t], counters);
+        twill_core_unlock(&server->core[t]);
+    }
+    pthread_mutex_lock(&server->posting);
+    counters->bytes_sent += server->usage.bytes_sent;
+    counters->bytes_received += server->usage.bytes_received;
+    counters->bytes_messages += server->usage.bytes_messages;
+    counters->bytes_metadata += server->usage.bytes_metadata;
+    counters->credit_waits = server->usage.credit_waits;
+    pthread_mutex_unlock(&server->posting);
+    counters->bytes_copied += atomic_load(&server->copied);
+    if (twill_comm_counters(server->comm, &own) == TWILL_OK)
+        counters->registrations += own.registrations;
+    return TWILL_OK;
+}
+
+twill_status twill_server_staleness(twill_server *server, uint64_t *histogram, size_t most)
+{
+    TWILL_TRY(NULL, check_committed(server, histogram, "twill_server_staleness"));
+    if (most == 0)
+        return TWILL_SERVER_REFUSE(server, "twill_server_staleness: most is 0");
+    memset(histogram, 0, most * sizeof(*histogram));
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
+        twill_core_lock(&server->core[t]);
+        for (size_t s = 0; s < TWILL_STALENESS_MOST; s++)
+            histogram[twill_min(s, most - 1)] += server->core[t].staleness[s];
+        twill_core_unlock(&server->core[t]);
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_server_set_optimizer(twill_server *server, const twill_optimizer *optimizer)
+{
+    struct twill_error error = {0};
+    TWILL_TRY(NULL, check_committed(server, optimizer, "twill_server_set_optimizer"));
+    if (twill_optimizer_check(optimizer, &error) != TWILL_OK)
+        return TWILL_SERVER_REFUSE(server, "%s", error.message);
+    if (!server->has_optimizer || optimizer->rule != server->optimizer.rule ||
+        (optimizer->momentum != 0) != (server->optimizer.momentum != 0))
+        return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: another rule or momentum");
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++)
+        twill_core_lock(&server->core[t]);
+    server->optimizer = *optimizer;
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++)
+        twill_core_unlock(&server->core[t]);
+    return TWILL_OK;
+}
+
+/* --- description --------------------------------------------------------------------------------
+ */
+
+static const char *mode_text(const struct twill_server *server, char *text, size_t bytes)
+{
+    static const char *const names[] = {"sync",          "K-sync", "K-batch-sync", "K-async",
+                                        "K-batch-async", "async",  "n-softsync",   "bounded"};
+    snprintf(text, bytes, "%s, k %d: updates of %u gradients", names[server->options.mode],
+             server->options.k,
+             server->options.mode == TWILL_SERVER_SYNC ? server->workers : server->need);
+    return text;
+}
+
+static void describe_core(struct twill_server *server, uint32_t core)
+{
+    uint64_t bytes = 0, chunks = 0;
+    for (uint32_t i = 0; i < server->places; i++)
+        if (server->place[i].core == core) {
+            bytes +=
+                server->place[i].count * twill_type_size(server->key[server->place[i].key].type);
+            chunks++;
+        }
+    snprintf(server->line, sizeof(server->line),
+             "core %u of server rank %u: %llu chunks, %llu bytes", core % server->threads,
+             twill_core_rank(server, core), (unsigned long long)chunks, (unsigned long long)bytes);
+}
+
+const char *twill_server_describe(twill_server *server, size_t index)
+{
+    static const char *const layouts[] = {"cs", "cc", "nc", "ncs"};
+    char mode[100];
+    if (server == NULL || !server->committed)
+        return NULL;
+    if (index == 0)
+        snprintf(server->line, sizeof(server->line),
+                 "layout %s: %u servers of %u cores, %u workers; %s; %s",
+                 layouts[server->options.layout], server->servers, server->threads, server->workers,
+                 mode_text(server, mode, sizeof(mode)),
+                 server->has_optimizer ? twill_optimizer_name(server->optimizer.rule)
+                                       : "no optimizer");
+    else if (index == 1)
+        snprintf(server->line, sizeof(server->line),
+                 "%u tensors in %u chunks; a core has %llu to %llu bytes", server->keys,
+                 server->places, (unsigned long long)server->least_bytes,
+                 (unsigned long long)server->most_bytes);
+    else if (index - 2 < server->cores)
+        describe_core(server, (uint32_t)(index - 2));
+    else
+        return NULL;
+    return server->line;
+}

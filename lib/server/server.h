@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A parameter server from inside. Which file does what is in README.md.
+ *
+ * Tensors are cut into chunks. A core is a share of a server's chunks that one thread at a time
+ * works on, and with options.threads always the same; only it touches them. Cores are numbered over
+ * all servers: server * threads + thread. A worker reaches a core by a port: by rings and answers
+ * in memory that both map, on one node, else by messages on a communicator of the two. */
+#ifndef TWILL_SERVER_INTERNAL_H
+#define TWILL_SERVER_INTERNAL_H
+
+#include "lib/comm/comm.h"
+#include "lib/server/order_ring.h"
+#include "lib/train/compress.h"
+#include "lib/twill_server.h"
+
+#include <pthread.h>
+
+#define TWILL_SERVER_KEYS_MOST    (1u << 20)
+#define TWILL_SERVER_CORES_MOST   64u /* of a server */
+#define TWILL_SERVER_NO_CORE      UINT32_MAX
+#define TWILL_STALENESS_MOST      1024u /* of the histogram */
+#define TWILL_SERVER_COPIED_BYTES 4096u
+
+struct twill_core;
+struct twill_server_link;
+
+/* Where a chunk is; the same on all ranks. */
+struct twill_chunk_place {
+    uint32_t key;
+    uint32_t core, replica;     /* numbers of cores; replica: or TWILL_SERVER_NO_CORE */
+    size_t first, count;        /* elements of the tensor */
+    size_t wire_at, wire_bytes; /* of its gradient, within what a worker pushes of the tensor */
+};
+
+/* How a tensor's gradient travels. */
+struct twill_push_code {
+    bool used;
+    enum twill_coding kind;
+    struct twill_block_format format; /* of blocks; narrow: only its code */
+};
+
+/* A tensor. Constant after the commit, but for the last group. */
+struct twill_server_key {
+    char *name;
+    size_t count, bytes; /* of the parameters */
+    twill_type type;
+    struct twill_push_code code;
+    uint32_t first_chunk, chunks;
+    size_t wire_bytes;
+
+    /* A worker's memory. Where server and caller have different memory, it is copied. */
+    void *gradient, *parameters;       /* the caller's or this server's; NULL: does not work */
+    bool own_gradient, own_parameters; /* of twill_alloc() by this server */
+    unsigned char *sent, *landed;      /* what servers read and write */
+    float *residual;                   /* of error feedback, or NULL */
+
+    /* Progress, of the thread that pushes or pulls the key. */
+    _Atomic uint64_t pushes, pulls;         /* numbers of the last ones that were started */
+    _Atomic uint64_t pushes_end, pulls_end; /* and of the last that are complete */
+    _Atomic uint64_t version;
+};
+
+/* A worker's end of the way to a core. */
+struct twill_port {
+    uint32_t core, rank;           /* rank: of the server, in server->comm */
+    uint32_t *pushed, *pulled;     /* [keys] chunks of each key there; pulled: without replicas */
+    struct twill_order_ring *ring; /* in this rank's memory, or NULL */
+    struct twill_answer *answer;   /* [keys] in the server's memory, or own where link is set */
+    struct twill_server_link *link;
+    bool dead; /* the server has died */
+    bool suspect;
+};
+
+struct twill_server_usage {
+    uint64_t bytes_sent, bytes_received, bytes_messages, bytes_metadata, bytes_copied, credit_waits;
+};
+
+/* Created by twill_server_create(), freed by twill_server_destroy(). */
+struct twill_server {
+    twill_context *context;
+    twill_comm *parent; /* the caller's, until the commit */
+    twill_comm *comm;   /* own */
+    uint32_t rank, size;
+    twill_server_options options;
+    twill_optimizer optimizer;
+    bool has_optimizer;
+    uint32_t states; /* of the optimizer, for each parameter */
+    bool committed;
+    _Atomic bool broken;
+
+    uint32_t servers, workers; /* at the commit */
+    uint32_t *server_rank;     /* [servers] ascending; worker_rank too */
+    uint32_t *worker_rank;     /* [workers] */
+    uint32_t server, worker;   /* this rank's number among them; UINT32_MAX: none */
+    uint32_t threads;          /* cores of a server, at least 1 */
+    uint32_t cores;            /* of all servers */
+    uint32_t need;             /* gradients of an update: options.k, or c of n-softsync */
+
+    struct twill_server_key *key;
+    uint32_t keys, keys_held;
+    struct twill_chunk_place *place;
+    uint32_t places;
+    uint64_t most_bytes, least_bytes; /* of a core */
+    unsigned char **held; /* [places] records of chunks that this rank brings, or NULL */
+
+    void *control;           /* rings of this worker, answers of this server: of twill_alloc() */
+    struct twill_port *port; /* [cores] of a worker */
+    struct twill_core *core; /* [threads] of a server */
+    struct twill_server_link *link;
+    uint32_t links;
+
+    pthread_mutex_t posting;         /* of orders and links' queues */
+    _Atomic bool linking;            /* a thread advances this worker's links */
+    bool left;                       /* this worker pushes and pulls no more */
+    _Atomic uint32_t moved;          /* counts progress, for deadlines of waits */
+    struct twill_server_usage usage; /* of the worker; under `posting` */
+    _Atomic uint64_t copied;
+
+    pthread_mutex_t failing; /* of the errors */
+    struct twill_error error, refused;
+    char line[400];
+};
+
+/* --- layout.c --- */
+
+/* Find out which ranks serve and work. */
+twill_status twill_server_cast(struct twill_server *server);
+/* Cut tensors into chunks and assign these to cores. */
+twill_status twill_server_place(struct twill_server *server);
+/* Return the rank of the server that has a core. */
+static inline uint32_t twill_core_rank(const struct twill_server *server, uint32_t core)
+{
+    return server->server_rank[core / server->threads];
+}
+static inline bool twill_server_works(const struct twill_server *server)
+{
+    return server->worker != UINT32_MAX;
+}
+static inline bool twill_server_serves(const struct twill_server *server)
+{
+    return server->server != UINT32_MAX;
+}
+
+/* --- create.c --- */
+
+/* End a server: its memory is freed by `context`. together: with all ranks of its communicator. */
+void twill_server_close(struct twill_server *server, twill_context *context, bool together);
+
+/* --- options.c, agree.c --- */
+
+twill_status twill_server_set_options(struct twill_server *server,
+                                      const twill_server_options *options,
+                                      struct twill_error *error);
+/* Compare options and tensors over the ranks. Collective. */
+twill_status twill_server_compare(struct twill_server *server);
+
+/* --- memory.c --- */
+
+/* Allocate and exchange what workers and servers of a node map. Collective. */
+twill_status twill_server_open_memory(struct twill_server *server);
+void twill_server_close_memory(struct twill_server *server);
+
+/* --- state.c --- */
+
+/* Bring each chunk's newest state to its cores. Collective. */
+twill_status twill_server_spread_state(struct twill_server *server);
+/* Take copies of the chunks here into *held of `to`, which has the same tensors. */
+twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from);
+void twill_server_drop_state(struct twill_server *server);
+
+/* --- ports.c --- */
+
+/* Advance what this rank's calls advance. Returns whether something moved. */
+bool twill_server_progress(struct twill_server *server);
+/* Wait until done(server, argument), whose message is about keys `what`; -1: of all. */
+twill_status twill_server_await(struct twill_server *server,
+                                bool (*done)(struct twill_server *server, int key), int key,
+                                const char *what);
+/* Post an order of a key to all its cores. */
+twill_status twill_server_post(struct twill_server *server, int key, unsigned kind);
+
+/* --- failure.c --- */
+
+/* Record a failure and break the server. */
+twill_status twill_server_fail(struct twill_server *server, twill_status status, const char *file,
+                               int line, const char *format, ...) TWILL_PRINTF(5, 6);
+#define TWILL_SERVER_FAIL(server, status, ...)                                                     \
+    twill_server_fail((server), (status), __FILE__, __LINE__, __VA_ARGS__)
+twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,
+                                 const char *format, ...) TWILL_PRINTF(4, 5);
+#define TWILL_SERVER_REFUSE(server, ...)                                                           \
+    twill_server_refuse((server), __FILE__, __LINE__, __VA_ARGS__)
+/* Write up to `bytes` of the names of keys of which a server, by its number, has chunks. */
+void twill_server_name_keys(const struct twill_server *server, uint32_t number, char *text,
+                            size_t bytes);
+
+#endif
