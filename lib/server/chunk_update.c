@@ -33,10 +33,9 @@ static void add_list(const struct twill_chunk *chunk, float *sum, const unsigned
                      float factor)
 {
     uint32_t n;
-    const size_t head = 2 * sizeof(n), entry = sizeof(uint32_t) + sizeof(float),
-                 entries = (chunk->place->wire_bytes - head) / entry;
+    const size_t entries = (chunk->place->wire_bytes - TWILL_LIST_HEAD) / TWILL_LIST_ENTRY;
     memcpy(&n, list, sizeof(n));
-    const uint32_t *index = (const void *)(list + head);
+    const uint32_t *index = (const void *)(list + TWILL_LIST_HEAD);
     const float *value = (const void *)(index + entries);
     if (n <= entries)
         (void)twill_scatter_add(sum, chunk->place->count, index, value, n, factor);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_ALIGN    64u
-#define CHECK_EVERY_NS UINT64_C(20000000)
+#define CHUNK_ALIGN      64u
+#define WORKERS_CHECK_NS UINT64_C(20000000)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -281,7 +281,7 @@ void twill_core_check(struct twill_core *core)
     uint64_t now = twill_now();
     if (now < core->next_check)
         return;
-    core->next_check = now + CHECK_EVERY_NS;
+    core->next_check = now + WORKERS_CHECK_NS;
     for (uint32_t w = 0; w < server->workers; w++) {
         struct twill_core_worker *worker = &core->worker[w];
         if (worker->gone || worker->rank == server->rank)

@@ -8,24 +8,24 @@
 #include <sched.h>
 #include <string.h>
 
-#define SPINS    200u
-#define YIELDS   50u
-#define SLEEP_NS UINT64_C(200000)
+#define CORE_SPINS    200u
+#define CORE_YIELDS   50u
+#define CORE_SLEEP_NS UINT64_C(200000)
 
 /* Wait for orders: spin, yield, then sleep until a worker of the node rings. */
 static void rest(struct twill_core *core, uint32_t idle)
 {
     struct twill_node *node = core->server->comm->node;
-    if (idle < SPINS) {
+    if (idle < CORE_SPINS) {
         twill_pause();
         return;
     }
-    if (idle < SPINS + YIELDS) {
+    if (idle < CORE_SPINS + CORE_YIELDS) {
         sched_yield();
         return;
     }
     uint32_t word = twill_node_sleep_begin(node);
-    twill_node_sleep(node, word, SLEEP_NS);
+    twill_node_sleep(node, word, CORE_SLEEP_NS);
     twill_node_sleep_end(node);
 }
 
@@ -36,7 +36,7 @@ static void *core_main(void *argument)
     while (!atomic_load_explicit(&core->stop, memory_order_relaxed)) {
         twill_core_lock(core);
         unsigned taken = twill_core_poll(core);
-        if (taken == 0 && idle >= SPINS)
+        if (taken == 0 && idle >= CORE_SPINS)
             twill_core_check(core);
         twill_core_unlock(core);
         if (taken > 0) {

@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#define LIST_HEAD (2 * sizeof(uint32_t))
-
 /* Choose the entries of a chunk's list: indices, then values, behind the number of them. An element
  * that is not finite is sent before all others; what is left of such would spoil later steps. */
 static void encode_chunk_list(const struct twill_server *server, const struct twill_server_key *key,
@@ -17,9 +15,9 @@ static void encode_chunk_list(const struct twill_server *server, const struct tw
     const float *gradient = (const float *)key->gradient + place->first;
     float *residual = key->residual + place->first;
     unsigned char *list = key->sent + place->wire_at;
-    size_t entries = (place->wire_bytes - LIST_HEAD) / (sizeof(uint32_t) + sizeof(float)), n;
-    struct twill_sparse chosen = {(void *)(list + LIST_HEAD),
-                                  (void *)(list + LIST_HEAD + entries * sizeof(uint32_t))};
+    size_t entries = (place->wire_bytes - TWILL_LIST_HEAD) / TWILL_LIST_ENTRY, n;
+    struct twill_sparse chosen = {(void *)(list + TWILL_LIST_HEAD),
+                                  (void *)(list + TWILL_LIST_HEAD + entries * sizeof(uint32_t))};
     bool finite = true;
     if (server->options.error_feedback == 0)
         memset(residual, 0, place->count * sizeof(float));
@@ -35,7 +33,7 @@ static void encode_chunk_list(const struct twill_server *server, const struct tw
         if (!isfinite(residual[i]))
             residual[i] = 0;
     const uint32_t head[2] = {(uint32_t)n, 0};
-    memcpy(list, head, LIST_HEAD);
+    memcpy(list, head, TWILL_LIST_HEAD);
 }
 
 static void encode_chunk(const struct twill_server *server, const struct twill_server_key *key,

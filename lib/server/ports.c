@@ -6,10 +6,10 @@
 
 #include <sched.h>
 
-#define SPINS          200u
-#define YIELDS         50u
-#define SLEEP_NS       UINT64_C(200000)
-#define CHECK_EVERY_NS UINT64_C(20000000)
+#define PORT_SPINS       200u
+#define PORT_YIELDS      50u
+#define PORT_SLEEP_NS    UINT64_C(200000)
+#define SERVERS_CHECK_NS UINT64_C(20000000)
 
 static void ring_server(struct twill_server *server, uint32_t rank)
 {
@@ -76,9 +76,8 @@ static twill_status check_servers(struct twill_server *server, int key)
             return TWILL_SERVER_FAIL(
                 server, TWILL_ERR_PEER, "rank %u: server %s, which has chunks of %s; %s",
                 server->rank, twill_comm_death_text(server->comm, port->rank, text), keys,
-                server->options.replicas > 1
-                    ? "another server has replicas of them"
-                    : "there are no replicas of them");
+                server->options.replicas > 1 ? "another server has replicas of them"
+                                             : "there are no replicas of them");
         }
         port->suspect = dead;
     }
@@ -102,17 +101,17 @@ static twill_status time_out_wait(struct twill_server *server, int key, const ch
 /* Spin, yield, then sleep until a peer of the node rings. */
 static void back_off_once(struct twill_server *server, struct server_waiting *state)
 {
-    if (state->idle++ < SPINS) {
+    if (state->idle++ < PORT_SPINS) {
         twill_pause();
         return;
     }
-    if (state->idle < SPINS + YIELDS) {
+    if (state->idle < PORT_SPINS + PORT_YIELDS) {
         sched_yield();
         return;
     }
     uint32_t word = twill_node_sleep_begin(server->comm->node);
     if (!twill_server_progress(server))
-        twill_node_sleep(server->comm->node, word, SLEEP_NS);
+        twill_node_sleep(server->comm->node, word, PORT_SLEEP_NS);
     twill_node_sleep_end(server->comm->node);
 }
 
@@ -129,7 +128,7 @@ twill_status twill_server_await(struct twill_server *server,
             continue;
         }
         back_off_once(server, &state);
-        if (state.idle % SPINS != 0 && state.idle < SPINS + YIELDS)
+        if (state.idle % PORT_SPINS != 0 && state.idle < PORT_SPINS + PORT_YIELDS)
             continue;
         uint64_t now = twill_now();
         uint32_t moved = atomic_load_explicit(&server->moved, memory_order_relaxed);
@@ -138,7 +137,7 @@ twill_status twill_server_await(struct twill_server *server,
             state.moved = moved;
         }
         if (now >= state.next_check) {
-            state.next_check = now + CHECK_EVERY_NS;
+            state.next_check = now + SERVERS_CHECK_NS;
             TWILL_TRY(NULL, check_servers(server, key));
         }
         if (now - state.since > server->comm->tuning.timeout_ns)

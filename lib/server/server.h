@@ -15,11 +15,12 @@
 
 #include <pthread.h>
 
-#define TWILL_SERVER_KEYS_MOST    (1u << 20)
-#define TWILL_SERVER_CORES_MOST   64u /* of a server */
-#define TWILL_SERVER_NO_CORE      UINT32_MAX
-#define TWILL_STALENESS_MOST      1024u /* of the histogram */
-#define TWILL_SERVER_COPIED_BYTES 4096u
+#define TWILL_SERVER_KEYS_MOST  (1u << 20)
+#define TWILL_SERVER_CORES_MOST 64u /* of a server */
+#define TWILL_SERVER_NO_CORE    UINT32_MAX
+#define TWILL_STALENESS_MOST    1024u                  /* of the histogram */
+#define TWILL_LIST_HEAD         (2 * sizeof(uint32_t)) /* of a sparse list: its length, and 0 */
+#define TWILL_LIST_ENTRY        (sizeof(uint32_t) + sizeof(float))
 
 struct twill_core;
 struct twill_server_link;
@@ -121,7 +122,7 @@ struct twill_server {
     char line[400];
 };
 
-/* --- layout.c --- */
+/* --- chunk_layout.c --- */
 
 /* Find out which ranks serve and work. */
 twill_status twill_server_cast(struct twill_server *server);
@@ -146,7 +147,7 @@ static inline bool twill_server_serves(const struct twill_server *server)
 /* End a server: its memory is freed by `context`. together: with all ranks of its communicator. */
 void twill_server_close(struct twill_server *server, twill_context *context, bool together);
 
-/* --- options.c, agree.c --- */
+/* --- options.c, compare_keys.c --- */
 
 twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,
@@ -154,7 +155,7 @@ twill_status twill_server_set_options(struct twill_server *server,
 /* Compare options and tensors over the ranks. Collective. */
 twill_status twill_server_compare(struct twill_server *server);
 
-/* --- memory.c --- */
+/* --- server_memory.c --- */
 
 /* Allocate and exchange what workers and servers of a node map. Collective. */
 twill_status twill_server_open_memory(struct twill_server *server);
@@ -179,7 +180,7 @@ twill_status twill_server_await(struct twill_server *server,
 /* Post an order of a key to all its cores. */
 twill_status twill_server_post(struct twill_server *server, int key, unsigned kind);
 
-/* --- failure.c --- */
+/* --- server_failure.c --- */
 
 /* Record a failure and break the server. */
 twill_status twill_server_fail(struct twill_server *server, twill_status status, const char *file,

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENTRY_BYTES (sizeof(uint32_t) + sizeof(float)) /* of a sparse list */
-#define LIST_HEAD   (2 * sizeof(uint32_t))             /* its length, and nothing */
-
 static uint32_t servers_of_layout(const struct twill_server *server)
 {
     switch (server->options.layout) {
@@ -98,7 +95,7 @@ static size_t wire_bytes(const struct twill_server *server, const struct twill_s
         return twill_block_count(key->code.format, count) * twill_block_bytes(key->code.format);
     default:
         entries = (size_t)ceil(server->options.compression_ratio * (double)count);
-        return LIST_HEAD + entries * ENTRY_BYTES;
+        return TWILL_LIST_HEAD + entries * TWILL_LIST_ENTRY;
     }
 }
 
