@@ -25,6 +25,10 @@ ENUMS = {
     "twill_compression": ("TWILL_COMPRESS_", "Compression"),
     "twill_factors_choice": ("TWILL_FACTORS_", "FactorsChoice"),
     "twill_optimizer_rule": ("TWILL_OPTIMIZER_", "OptimizerRule"),
+    "twill_server_layout": ("TWILL_SERVER_", "ServerLayout"),
+    "twill_server_mode": ("TWILL_SERVER_", "ServerMode"),
+    "twill_server_rate": ("TWILL_SERVER_RATE_", "ServerRate"),
+    "twill_server_part": ("TWILL_SERVER_", "ServerPart"),
 }
 SCALARS = {
     "int": "c_int",

@@ -77,6 +77,44 @@ class Level(IntEnum):
     GROUP = 5
 
 
+class ServerLayout(IntEnum):
+    """twill_server_layout of the C interface."""
+
+    CS = 0
+    CC = 1
+    NC = 2
+    NCS = 3
+
+
+class ServerMode(IntEnum):
+    """twill_server_mode of the C interface."""
+
+    SYNC = 0
+    K_SYNC = 1
+    K_BATCH_SYNC = 2
+    K_ASYNC = 3
+    K_BATCH_ASYNC = 4
+    ASYNC = 5
+    SOFTSYNC = 6
+    BOUNDED = 7
+
+
+class ServerRate(IntEnum):
+    """twill_server_rate of the C interface."""
+
+    FIXED = 0
+    STALENESS = 1
+    DISTANCE = 2
+
+
+class ServerPart(IntEnum):
+    """twill_server_part of the C interface."""
+
+    WORKS = 1
+    SERVES = 2
+    BOTH = 3
+
+
 class BucketOrder(IntEnum):
     """twill_bucket_order of the C interface."""
 
@@ -187,6 +225,58 @@ class twill_bounds(Structure):
         ("host", c_double),
         ("agree", c_double),
         ("meet", c_double),
+    ]
+
+
+class twill_server_options(Structure):
+    """struct twill_server_options."""
+
+    _fields_ = [
+        ("bytes", c_size_t),
+        ("layout", c_int),
+        ("servers", c_int),
+        ("ranks", c_void_p),
+        ("mode", c_int),
+        ("k", c_int),
+        ("op", c_int),
+        ("optimizer", c_void_p),
+        ("rate", c_int),
+        ("distance_c", c_double),
+        ("distance_most", c_double),
+        ("chunk_bytes", c_size_t),
+        ("threads", c_int),
+        ("replicas", c_int),
+        ("credits", c_int),
+        ("compression", c_int),
+        ("error_feedback", c_int),
+        ("compression_ratio", c_double),
+        ("compression_threshold", c_double),
+    ]
+
+
+class twill_server_counters(Structure):
+    """struct twill_server_counters."""
+
+    _fields_ = [
+        ("keys", c_uint64),
+        ("chunks", c_uint64),
+        ("chunks_here", c_uint64),
+        ("most_bytes", c_uint64),
+        ("least_bytes", c_uint64),
+        ("versions", c_uint64),
+        ("updates", c_uint64),
+        ("gradients", c_uint64),
+        ("dropped", c_uint64),
+        ("duplicates", c_uint64),
+        ("bytes_sent", c_uint64),
+        ("bytes_received", c_uint64),
+        ("bytes_messages", c_uint64),
+        ("bytes_metadata", c_uint64),
+        ("bytes_copied", c_uint64),
+        ("registrations", c_uint64),
+        ("credit_waits", c_uint64),
+        ("workers", c_uint64),
+        ("deaths", c_uint64),
     ]
 
 
@@ -388,6 +478,29 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "twill_comm_set_timeout": (c_int, c_void_p, c_double),
     "twill_request_set_timeout": (c_int, c_void_p, c_double),
     "twill_comm_bounds": (c_int, c_void_p, c_void_p),
+    "twill_server_defaults": (None, c_void_p),
+    "twill_server_create": (c_int, c_void_p, c_void_p, c_void_p),
+    "twill_server_add": (c_int, c_void_p, c_void_p, c_void_p),
+    "twill_server_commit": (c_int, c_void_p),
+    "twill_server_role": (c_int, c_void_p),
+    "twill_server_gradient": (c_void_p, c_void_p, c_int),
+    "twill_server_parameters": (c_void_p, c_void_p, c_int),
+    "twill_server_push": (c_int, c_void_p, c_int),
+    "twill_server_pull": (c_int, c_void_p, c_int),
+    "twill_server_push_pull": (c_int, c_void_p, c_int),
+    "twill_server_push_pull_all": (c_int, c_void_p, c_size_t, c_void_p),
+    "twill_server_test": (c_int, c_void_p, c_int, c_void_p),
+    "twill_server_wait": (c_int, c_void_p, c_int),
+    "twill_server_wait_push": (c_int, c_void_p, c_int),
+    "twill_server_version": (c_uint64, c_void_p, c_int),
+    "twill_server_serve": (c_int, c_void_p),
+    "twill_server_leave": (c_int, c_void_p),
+    "twill_server_set_optimizer": (c_int, c_void_p, c_void_p),
+    "twill_server_count": (c_int, c_void_p, c_void_p),
+    "twill_server_staleness": (c_int, c_void_p, c_void_p, c_size_t),
+    "twill_server_describe": (c_char_p, c_void_p, c_size_t),
+    "twill_server_message": (c_char_p, c_void_p),
+    "twill_server_destroy": (None, c_void_p),
     "twill_gradients_defaults": (None, c_void_p),
     "twill_gradients_create": (c_int, c_void_p, c_void_p, c_void_p),
     "twill_gradients_add": (c_int, c_void_p, c_void_p, c_void_p),
