@@ -193,7 +193,8 @@ TWILL_API twill_status twill_server_wait_push(twill_server *server, int key);
 /** \brief Return the version of the parameters that were pulled last: updates, of the chunk that
  *  has the fewest. 0 for an unknown key. Any thread may call it. */
 TWILL_API uint64_t twill_server_version(const twill_server *server, int key);
-/** \brief Serve until all workers have left or died. On servers; a server that works, too, leaves
+/** \brief Serve until all workers have left or died; ::TWILL_ERR_PEER if another server dies. On
+ *  servers; a server that works, too, leaves
  *  first, as with twill_server_leave(). */
 TWILL_API twill_status twill_server_serve(twill_server *server);
 /** \brief Push and pull no more. The others go on, in ::TWILL_SERVER_SYNC without this worker. On
@@ -203,6 +204,24 @@ TWILL_API twill_status twill_server_leave(twill_server *server);
  *  chunks here; neither the rule nor whether there is momentum. Local, on all servers. */
 TWILL_API twill_status twill_server_set_optimizer(twill_server *server,
                                                   const twill_optimizer *optimizer);
+/** \brief Go on with other ranks: replace *server by one over \p comm, with its options and
+ *  tensors. Collective over \p comm; ranks that had no part in *server create, add and commit the
+ *  same instead.
+ *
+ * Between the two may be twill_comm_shrink() or twill_comm_grow(). Each chunk's newest state that
+ * any rank has, as its server or its replica, goes on; versions, too, so that in
+ * ::TWILL_SERVER_SYNC a push that is repeated counts once. What this rank had started and not
+ * waited for is void. ::TWILL_ERR_PEER, with the keys, on all ranks if the state of a chunk is
+ * lost. On failure *server is NULL and \p comm has the message. */
+TWILL_API twill_status twill_server_rebuild(twill_server **server, twill_comm *comm);
+/** \brief Write the state of the chunks here, replicas left out, to the file PATH.RANK, so that a
+ *  crash leaves the old one or the new one. Local, on all servers, while no worker pushes if the
+ *  chunks are to be of one moment. */
+TWILL_API twill_status twill_server_save(twill_server *server, const char *path);
+/** \brief Read what twill_server_save() has written: files PATH.R for R from this rank on in steps
+ *  of the size of the communicator, as far as they exist. Before the commit, on all ranks; the
+ *  commit gives each server its chunks, also in another layout. */
+TWILL_API twill_status twill_server_load(twill_server *server, const char *path);
 /** \brief Read the counters. */
 TWILL_API twill_status twill_server_count(twill_server *server, twill_server_counters *counters);
 /** \brief Read how many gradients of chunks here had staleness 0, 1, ... most - 1, and in the last

@@ -56,8 +56,10 @@ twill_status twill_server_cast(struct twill_server *server)
                           "options.replicas %d: there is 1 server", o->replicas);
     server->server_rank = calloc(server->size, sizeof(uint32_t));
     server->worker_rank = calloc(server->size, sizeof(uint32_t));
+    server->suspect = calloc(server->size, sizeof(*server->suspect));
     bool *serves = calloc(server->size, sizeof(bool));
-    if (server->server_rank == NULL || server->worker_rank == NULL || serves == NULL) {
+    if (server->suspect == NULL || server->server_rank == NULL || server->worker_rank == NULL ||
+        serves == NULL) {
         free(serves);
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u ranks",
                           server->size);

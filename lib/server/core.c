@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A core: its memory, the orders that it takes, and what it answers. */
-#include "lib/server/core.h"
+#include "lib/server/link.h"
 
 #include "fabric/shm/node_memory.h"
 #include "kernels/kernels.h"
@@ -164,7 +164,10 @@ void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk,
     if (--key->push_left > 0)
         return;
     atomic_store_explicit(&worker->answer[k].pushed, key->push, memory_order_release);
-    ring_worker(core, worker);
+    if (worker->link != NULL)
+        twill_link_answer(worker->link, k, key->push);
+    else
+        ring_worker(core, worker);
 }
 
 /* Remember what a worker has got, and its version. */
@@ -185,6 +188,10 @@ void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint
     struct twill_core_key *key = &worker->key[k];
     size_t width = twill_type_size(server->key[k].type), bytes = chunk->place->count * width;
     note_fetch(chunk, w);
+    if (worker->link != NULL) {
+        twill_link_deliver(worker->link, chunk);
+        return;
+    }
     twill_kernels_copy(server->context->machine.kernels, key->landed + chunk->place->first * width,
                        chunk->value, bytes, 0, 1);
     if (worker->rank != server->rank)
@@ -200,13 +207,19 @@ void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint
 /* --- orders ------------------------------------------------------------------------------------
  */
 
+void twill_core_begin_push(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
+{
+    struct twill_core_key *key = &core->worker[w].key[k];
+    key->push = number;
+    key->push_left = core->key_first[k + 1] - core->key_first[k];
+}
+
 /* Take the push of a key, whose gradient is in the worker's memory. */
 static void take_push(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
 {
     struct twill_core_key *key = &core->worker[w].key[k];
     uint32_t first = core->key_first[k], end = core->key_first[k + 1];
-    key->push = number;
-    key->push_left = end - first;
+    twill_core_begin_push(core, w, k, number);
     for (uint32_t i = first; i < end; i++) {
         struct twill_chunk *chunk = &core->chunk[i];
         if (core->worker[w].rank != core->server->rank && !chunk->replica)
@@ -215,7 +228,7 @@ static void take_push(struct twill_core *core, uint32_t w, uint32_t k, uint64_t 
     }
 }
 
-static void take_pull(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
+void twill_core_begin_pull(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
 {
     struct twill_core_key *key = &core->worker[w].key[k];
     uint32_t first = core->key_first[k], end = core->key_first[k + 1], chunks = 0;
@@ -240,7 +253,7 @@ static void take_order(struct twill_core *core, uint32_t w, struct twill_server_
     if ((order.kind & TWILL_ORDER_PUSH) != 0)
         take_push(core, w, order.key, order.push);
     if ((order.kind & TWILL_ORDER_PULL) != 0)
-        take_pull(core, w, order.key, order.pull);
+        twill_core_begin_pull(core, w, order.key, order.pull);
 }
 
 unsigned twill_core_poll(struct twill_core *core)
@@ -250,6 +263,8 @@ unsigned twill_core_poll(struct twill_core *core)
     unsigned taken = 0;
     for (uint32_t w = 0; w < server->workers; w++) {
         struct twill_core_worker *worker = &core->worker[w];
+        if (worker->link != NULL)
+            taken += twill_link_poll(worker->link);
         if (worker->ring == NULL)
             continue;
         uint64_t head = atomic_load_explicit(&worker->ring->head, memory_order_acquire);

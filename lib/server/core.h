@@ -85,6 +85,9 @@ void twill_cores_close(struct twill_server *server);
 unsigned twill_core_poll(struct twill_core *core);
 /* Look for workers that have died, from time to time. */
 void twill_core_check(struct twill_core *core);
+/* Begin to take a push, whose chunks follow by twill_chunk_push(); take a pull. */
+void twill_core_begin_push(struct twill_core *core, uint32_t worker, uint32_t key, uint64_t number);
+void twill_core_begin_pull(struct twill_core *core, uint32_t worker, uint32_t key, uint64_t number);
 /* A chunk's gradient has been taken: the worker may write it anew. */
 void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk, uint32_t worker);
 /* Hand a chunk's parameters to a worker that pulls. */

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A server from its creation to its end. */
-#include "lib/server/core.h"
+#include "lib/server/link.h"
 
 #include "lib/lists.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static twill_status refuse_server(twill_comm *comm, twill_status status, const char *message)
+twill_status twill_server_refuse_on(twill_comm *comm, twill_status status, const char *call,
+                                    const char *message)
 {
-    if (twill_comm_acquire(comm, "twill_server_create") != TWILL_OK)
+    if (twill_comm_acquire(comm, call) != TWILL_OK)
         return TWILL_ERR_ARGUMENT;
-    status = TWILL_COMM_REFUSE(comm, status, "twill_server_create: %s", message);
+    status = TWILL_COMM_REFUSE(comm, status, "%s: %s", call, message);
     twill_comm_release(comm);
     return status;
 }
@@ -26,6 +27,7 @@ static void free_server(struct twill_server *server)
     free(server->place);
     free(server->server_rank);
     free(server->worker_rank);
+    free(server->suspect);
     pthread_mutex_destroy(&server->failing);
     pthread_mutex_destroy(&server->posting);
     free(server);
@@ -43,7 +45,8 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         return TWILL_ERR_ARGUMENT;
     struct twill_server *server = calloc(1, sizeof(*server));
     if (server == NULL)
-        return refuse_server(comm, TWILL_ERR_MEMORY, "out of memory");
+        return twill_server_refuse_on(comm, TWILL_ERR_MEMORY, "twill_server_create",
+                                      "out of memory");
     pthread_mutex_init(&server->failing, NULL);
     pthread_mutex_init(&server->posting, NULL);
     server->context = context;
@@ -55,7 +58,7 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         error = server->error;
     if (status != TWILL_OK) {
         free_server(server);
-        return refuse_server(comm, status, error.message);
+        return twill_server_refuse_on(comm, status, "twill_server_create", error.message);
     }
     *made = server;
     return TWILL_OK;
@@ -167,7 +170,7 @@ static twill_status commit_server(struct twill_server *server)
 {
     TWILL_TRY(NULL, twill_server_compare(server));
     set_need(server);
-    twill_status status = twill_server_place(server);
+    twill_status status = server->place == NULL ? twill_server_place(server) : TWILL_OK;
     TWILL_TRY(NULL, agree_status(server, server->parent, status));
     status = twill_comm_dup(&server->comm, server->parent);
     if (status != TWILL_OK)
@@ -213,6 +216,8 @@ void twill_server_close(struct twill_server *server, twill_context *context, boo
 {
     twill_core_threads_stop(server);
     server->context = context;
+    if (server->link != NULL)
+        twill_links_close(server, together);
     if (server->core != NULL)
         twill_cores_close(server);
     twill_server_close_memory(server);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's end: orders to cores, progress and waits. */
-#include "lib/server/core.h"
+#include "lib/server/link.h"
 
 #include "fabric/shm/node_memory.h"
 
@@ -33,8 +33,13 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
             continue;
         if (kind != TWILL_ORDER_LEAVE && port->pulled[key] == 0)
             order.kind &= ~TWILL_ORDER_PULL;
-        if (port->dead || order.kind == 0)
+        if (order.kind == 0)
             continue;
+        if (port->link != NULL) {
+            twill_link_order(port->link, order);
+            (void)twill_link_poll(port->link);
+            continue;
+        }
         twill_ring_put(port->ring, server->keys, order);
         ring_server(server, port->rank);
     }
@@ -44,9 +49,23 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
 
 /* --- progress --------------------------------------------------------------------------------- */
 
-bool twill_server_progress(struct twill_server *server)
+/* Advance this worker's links, unless another thread does. */
+static unsigned poll_links(struct twill_server *server)
 {
     unsigned moved = 0;
+    if (server->links == 0 || !twill_server_works(server) ||
+        pthread_mutex_trylock(&server->posting) != 0)
+        return 0;
+    for (uint32_t i = 0; i < server->links; i++)
+        if (server->link[i].port != NULL)
+            moved += twill_link_poll(&server->link[i]);
+    pthread_mutex_unlock(&server->posting);
+    return moved;
+}
+
+bool twill_server_progress(struct twill_server *server)
+{
+    unsigned moved = poll_links(server);
     for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
         struct twill_core *core = &server->core[t];
         if (core->running || !twill_core_try_lock(core))
@@ -60,26 +79,44 @@ bool twill_server_progress(struct twill_server *server)
     return moved > 0;
 }
 
-/* Look for servers that have died. What `key` (-1: any) needs of one is lost. */
-static twill_status check_servers(struct twill_server *server, int key)
+/* Fail as a server, by its number, has died. */
+static twill_status fail_server(struct twill_server *server, uint32_t number)
 {
     char keys[300], text[TWILL_DEATH_TEXT];
+    twill_server_name_keys(server, number, keys, sizeof(keys));
+    return TWILL_SERVER_FAIL(
+        server, TWILL_ERR_PEER, "rank %u: server %s, which has chunks of %s; %s", server->rank,
+        twill_comm_death_text(server->comm, server->server_rank[number], text), keys,
+        server->options.replicas > 1 ? "another server has replicas of them: twill_server_rebuild()"
+                                     : "there are no replicas of them");
+}
+
+/* Return whether this rank needs a server for a key; -1: for any. A server needs all others:
+ * without them the job cannot go on as it is. */
+static bool needs_server(const struct twill_server *server, uint32_t number, int key)
+{
+    bool needed = key < 0 || !twill_server_works(server);
+    for (uint32_t t = 0; !needed && t < server->threads; t++)
+        needed = server->port[number * server->threads + t].pushed[key] > 0;
+    return needed && server->server_rank[number] != server->rank;
+}
+
+/* Look for servers that have died, and were found dead before. */
+static twill_status check_servers(struct twill_server *server, int key)
+{
     for (uint32_t c = 0; c < server->cores && twill_server_works(server); c++) {
-        struct twill_port *port = &server->port[c];
-        bool needed = key < 0 || port->pushed[key] > 0;
-        if (!needed || port->rank == server->rank)
+        const struct twill_server_link *link = server->port[c].link;
+        if (link != NULL && link->lost && !link->left && !server->left)
+            return fail_server(server, c / server->threads);
+    }
+    for (uint32_t s = 0; s < server->servers; s++) {
+        if (!needs_server(server, s, key))
             continue;
-        bool dead = twill_comm_is_dead(server->comm, port->rank);
-        if (dead && port->suspect) {
-            twill_server_name_keys(server, c / server->threads, keys, sizeof(keys));
-            port->dead = true;
-            return TWILL_SERVER_FAIL(
-                server, TWILL_ERR_PEER, "rank %u: server %s, which has chunks of %s; %s",
-                server->rank, twill_comm_death_text(server->comm, port->rank, text), keys,
-                server->options.replicas > 1 ? "another server has replicas of them"
-                                             : "there are no replicas of them");
-        }
-        port->suspect = dead;
+        bool dead = twill_comm_is_dead(server->comm, server->server_rank[s]);
+        if (dead && atomic_exchange(&server->suspect[s], true))
+            return fail_server(server, s);
+        if (!dead)
+            atomic_store(&server->suspect[s], false);
     }
     return TWILL_OK;
 }

@@ -67,9 +67,8 @@ struct twill_port {
     uint32_t *pushed, *pulled;     /* [keys] chunks of each key there; pulled: without replicas */
     struct twill_order_ring *ring; /* in this rank's memory, or NULL */
     struct twill_answer *answer;   /* [keys] in the server's memory, or own where link is set */
+    struct twill_answer *own_answer;
     struct twill_server_link *link;
-    bool dead; /* the server has died */
-    bool suspect;
 };
 
 struct twill_server_usage {
@@ -92,6 +91,7 @@ struct twill_server {
     uint32_t servers, workers; /* at the commit */
     uint32_t *server_rank;     /* [servers] ascending; worker_rank too */
     uint32_t *worker_rank;     /* [workers] */
+    _Atomic bool *suspect;     /* [servers] found dead once */
     uint32_t server, worker;   /* this rank's number among them; UINT32_MAX: none */
     uint32_t threads;          /* cores of a server, at least 1 */
     uint32_t cores;            /* of all servers */
@@ -111,7 +111,6 @@ struct twill_server {
     uint32_t links;
 
     pthread_mutex_t posting;         /* of orders and links' queues */
-    _Atomic bool linking;            /* a thread advances this worker's links */
     bool left;                       /* this worker pushes and pulls no more */
     _Atomic uint32_t moved;          /* counts progress, for deadlines of waits */
     struct twill_server_usage usage; /* of the worker; under `posting` */
@@ -144,6 +143,9 @@ static inline bool twill_server_serves(const struct twill_server *server)
 
 /* --- create.c --- */
 
+/* Refuse with a message on the communicator, which stays usable. Returns the status. */
+twill_status twill_server_refuse_on(twill_comm *comm, twill_status status, const char *call,
+                                    const char *message);
 /* End a server: its memory is freed by `context`. together: with all ranks of its communicator. */
 void twill_server_close(struct twill_server *server, twill_context *context, bool together);
 

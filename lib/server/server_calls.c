@@ -2,6 +2,7 @@
 /* The calls of a training step: push, pull, test, wait, and those that end a part. */
 #include "lib/server/core.h"
 #include "lib/server/encode.h"
+#include "lib/server/link.h"
 
 /* Check that this rank may push or pull a key. */
 static twill_status check_key(struct twill_server *server, const char *call, int key)
@@ -155,6 +156,18 @@ static bool all_have_left(struct twill_server *server, int key)
     return true;
 }
 
+/* Have all servers on other nodes taken leave of this worker? */
+static bool links_have_left(struct twill_server *server, int key)
+{
+    bool left = true;
+    (void)key;
+    pthread_mutex_lock(&server->posting);
+    for (uint32_t i = 0; i < server->links; i++)
+        left &= server->link[i].port == NULL || server->link[i].left || server->link[i].lost;
+    pthread_mutex_unlock(&server->posting);
+    return left;
+}
+
 twill_status twill_server_leave(twill_server *server)
 {
     if (server == NULL)
@@ -164,7 +177,8 @@ twill_status twill_server_leave(twill_server *server)
     twill_status status = twill_server_await(server, key_has_ended, -1, "push and pull");
     server->left = true;
     (void)twill_server_post(server, -1, TWILL_ORDER_LEAVE);
-    return status;
+    return status != TWILL_OK ? status
+                              : twill_server_await(server, links_have_left, -1, "the leave");
 }
 
 twill_status twill_server_serve(twill_server *server)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What workers and servers of a node map of each other: rings, answers, gradients and parameters.
  * It is all in memory of twill_alloc(), so its place in a peer is an offset. */
-#include "lib/server/core.h"
+#include "lib/server/link.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -164,9 +164,12 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
             if (rank != server->rank)
                 control = map_offset(server, rank, offer_of(server, all, rank)[0]);
             port->answer = (void *)(control + answers_at(server, works, thread, server->worker));
-        } else
-            return TWILL_FAIL(&server->error, TWILL_ERR_UNSUPPORTED,
-                              "rank %u and server rank %u share no memory", server->rank, rank);
+            continue;
+        }
+        port->own_answer = calloc(server->keys + 1, sizeof(*port->own_answer));
+        port->answer = port->own_answer;
+        if (port->answer == NULL)
+            return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for answers");
     }
     if (server->port == NULL || server->port[server->cores - 1].pushed == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u cores",
@@ -260,6 +263,8 @@ twill_status twill_server_open_memory(struct twill_server *server)
         status = open_ports(server, all);
     if (status == TWILL_OK && twill_server_serves(server))
         status = open_workers(server, all);
+    if (status == TWILL_OK)
+        status = twill_links_open(server, maps, all);
     free(all);
     return status == TWILL_OK ? TWILL_OK
                               : TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
@@ -279,8 +284,10 @@ void twill_server_close_memory(struct twill_server *server)
             (void)twill_free(server->context, key->parameters);
         free(key->residual);
     }
-    for (uint32_t c = 0; server->port != NULL && c < server->cores; c++)
+    for (uint32_t c = 0; server->port != NULL && c < server->cores; c++) {
         free(server->port[c].pushed);
+        free(server->port[c].own_answer);
+    }
     free(server->port);
     (void)twill_free(server->context, server->control);
 }

@@ -182,6 +182,9 @@ static void test_layouts(void **state)
         {4, "", TWILL_SERVER_CC, 1, 0, 0, TWILL_I32, false, NULL},
         {3, "", TWILL_SERVER_NC, 1, 3, 1024, TWILL_F32, false, &sgd},
         {6, "", TWILL_SERVER_NCS, 2, 0, 2048, TWILL_F32, true, &sgd},
+        {4, "2x2", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},
+        {3, "3x1", TWILL_SERVER_NC, 1, 2, 4096, TWILL_I32, true, NULL},
+        {6, "3x2", TWILL_SERVER_NCS, 2, 0, 2048, TWILL_F32, true, &sgd},
         {10, "", TWILL_SERVER_NC, 1, 1, 32768, TWILL_I32, false, NULL},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links from creation to end. All ranks go through the pairs in the same order, so that no two wait
+ * for each other in a circle. */
+#include "lib/server/link.h"
+
+#include "lib/twill_recover.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#define LINK_TIMEOUT_S 1e6 /* a worker may compute for long: waits have deadlines of their own */
+
+/* List the chunks of a core, by key. */
+static twill_status list_chunks(struct twill_server_link *link, uint32_t core)
+{
+    struct twill_server *server = link->server;
+    link->place = calloc(server->places + 1, sizeof(*link->place));
+    link->key_first = calloc(server->keys + 1, sizeof(*link->key_first));
+    link->key = calloc(server->keys + 1, sizeof(*link->key));
+    link->inbox_at = calloc(server->places + 1, sizeof(*link->inbox_at));
+    link->outbox_at = calloc(server->places + 1, sizeof(*link->outbox_at));
+    if (link->place == NULL || link->key_first == NULL || link->key == NULL ||
+        link->inbox_at == NULL || link->outbox_at == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for a link");
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < server->keys; k++) {
+        const struct twill_server_key *key = &server->key[k];
+        for (uint32_t c = key->first_chunk; c < key->first_chunk + key->chunks; c++)
+            if (server->place[c].core == core || server->place[c].replica == core)
+                link->place[n++] = c;
+        link->key_first[k + 1] = n;
+    }
+    return TWILL_OK;
+}
+
+/* Allocate where gradients arrive, and, where an update may come while parameters are sent, where
+ * they are sent from: only in step do all workers have them before the next update. */
+static twill_status allocate_boxes(struct twill_server_link *link)
+{
+    struct twill_server *server = link->server;
+    size_t in = 0, out = 0;
+    void *inbox = NULL, *outbox = NULL;
+    for (uint32_t i = 0; i < link->key_first[server->keys]; i++) {
+        const struct twill_chunk_place *place = &server->place[link->place[i]];
+        link->inbox_at[i] = in;
+        link->outbox_at[i] = out;
+        in += twill_round_up(place->wire_bytes, TWILL_CACHE_LINE);
+        out += twill_round_up(place->count * twill_type_size(server->key[place->key].type),
+                              TWILL_CACHE_LINE);
+    }
+    twill_status status = twill_alloc(server->context, &inbox, in + 1);
+    if (status == TWILL_OK && server->options.mode != TWILL_SERVER_SYNC)
+        status = twill_alloc(server->context, &outbox, out + 1);
+    link->inbox = inbox;
+    link->outbox = outbox;
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&server->error, status, "%s", twill_context_message(server->context));
+    return TWILL_OK;
+}
+
+static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t core)
+{
+    struct twill_server_link *link = &server->link[server->links++];
+    uint32_t worker = server->worker_rank[w], rank = twill_core_rank(server, core);
+    const int ranks[2] = {(int)worker, (int)rank};
+    bool serves = server->rank == rank;
+    *link = (struct twill_server_link){.server = server, .worker = w, .peer = serves ? 0 : 1};
+    link->credits = serves ? 0 : (uint32_t)server->options.credits;
+    twill_status status = twill_comm_create_group(&link->comm, server->comm, 2, ranks);
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
+    TWILL_TRY(NULL, twill_comm_set_timeout(link->comm, LINK_TIMEOUT_S));
+    TWILL_TRY(NULL, list_chunks(link, core));
+    if (serves) {
+        link->core = &server->core[core % server->threads];
+        link->core->worker[w].link = link;
+        TWILL_TRY(NULL, allocate_boxes(link));
+    } else {
+        link->port = &server->port[core];
+        link->port->link = link;
+    }
+    status = twill_recv_start(link->comm, &link->head, sizeof(link->head), TWILL_U8, link->peer,
+                              &link->head_request);
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(link->comm));
+    return TWILL_OK;
+}
+
+/* Does this rank have an end of the link between a worker and a core? */
+static bool has_end(const struct twill_server *server, uint32_t w, uint32_t core)
+{
+    return server->worker_rank[w] == server->rank || twill_core_rank(server, core) == server->rank;
+}
+
+twill_status twill_links_open(struct twill_server *server,
+                              bool (*maps)(const struct twill_server *server, uint64_t *all,
+                                           uint32_t worker, uint32_t rank),
+                              uint64_t *all)
+{
+    uint32_t most = 0;
+    for (uint32_t w = 0; w < server->workers; w++)
+        for (uint32_t c = 0; c < server->cores; c++)
+            most += has_end(server, w, c);
+    server->link = calloc(most + 1, sizeof(*server->link));
+    if (server->link == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u links", most);
+    for (uint32_t w = 0; w < server->workers; w++)
+        for (uint32_t c = 0; c < server->cores; c++)
+            if (has_end(server, w, c) &&
+                !maps(server, all, server->worker_rank[w], twill_core_rank(server, c)))
+                TWILL_TRY(NULL, open_link(server, w, c));
+    return TWILL_OK;
+}
+
+/* Send what is left; the peer receives it until it has the last head. */
+static void drain(struct twill_server_link *link)
+{
+    uint64_t until = twill_now() + link->server->comm->tuning.timeout_ns;
+    while (!link->lost && (!twill_link_is_idle(link) || !link->left) && twill_now() < until)
+        if (!twill_link_poll(link))
+            sched_yield();
+}
+
+void twill_links_close(struct twill_server *server, bool together)
+{
+    for (uint32_t i = 0; i < server->links; i++) {
+        struct twill_server_link *link = &server->link[i];
+        if (together && link->comm != NULL)
+            drain(link);
+        if (link->comm != NULL && together && !link->lost && link->left) {
+            (void)twill_comm_set_timeout(link->comm, 0);
+            twill_comm_destroy(link->comm);
+        } else if (link->comm != NULL) {
+            (void)twill_comm_revoke(link->comm);
+            (void)twill_comm_set_timeout(link->comm, 0);
+            twill_comm_leave(link->comm);
+        }
+        (void)twill_free(server->context, link->inbox);
+        (void)twill_free(server->context, link->outbox);
+        free(link->place);
+        free(link->key_first);
+        free(link->key);
+        free(link->inbox_at);
+        free(link->outbox_at);
+        free(link->batch);
+    }
+    free(server->link);
+}
