@@ -35,8 +35,6 @@ SCALARS = {
     "double": "c_double",
     "size_t": "c_size_t",
     "uint64_t": "c_uint64",
-    "int64_t": "c_int64",
-    "uint32_t": "c_uint32",
     "int32_t": "c_int32",
     "float": "c_float",
     "char *": "c_char_p",
@@ -132,7 +130,8 @@ class Headers:
     def python(self) -> str:
         out = ["# SPDX-License-Identifier: Apache-2.0", '"""The C interface. Written by lib/python/declare.py: do not edit."""',
                "from __future__ import annotations", "",
-               "from ctypes import CFUNCTYPE, Structure, c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p",
+               "from ctypes import (CFUNCTYPE, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64,",
+               "                    c_void_p)",
                "from enum import IntEnum", "from typing import Any"]
         out += ["\n\n" + self.class_text(name) for name in self.enums]
         out.append("\n")

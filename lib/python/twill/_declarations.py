@@ -2,7 +2,8 @@
 """The C interface. Written by lib/python/declare.py: do not edit."""
 from __future__ import annotations
 
-from ctypes import CFUNCTYPE, Structure, c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import (CFUNCTYPE, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64,
+                    c_void_p)
 from enum import IntEnum
 from typing import Any
 
@@ -162,6 +163,7 @@ TWILL_HANDLE_BYTES = 256
 twill_exchange_fn = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 twill_op_fn = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p)
 twill_idle_fn = CFUNCTYPE(None, c_void_p)
+twill_lightgbm_reducer = CFUNCTYPE(None, c_char_p, c_char_p, c_int, c_int32)
 
 
 class twill_bootstrap(Structure):
@@ -462,6 +464,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "twill_job_view_open": (c_int, c_void_p, c_char_p, c_size_t, c_char_p, c_size_t),
     "twill_job_view_line": (c_char_p, c_void_p, c_size_t),
     "twill_job_view_close": (None, c_void_p),
+    "twill_lightgbm_reduce_scatter": (c_int, c_void_p, c_void_p, c_int32, c_int, c_void_p, c_void_p, c_int, c_void_p, c_int32, c_void_p),
+    "twill_lightgbm_allgather": (c_int, c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int, c_void_p, c_int32),
     "twill_comm_revoke": (c_int, c_void_p),
     "twill_comm_agree": (c_int, c_void_p, c_void_p),
     "twill_comm_shrink": (c_int, c_void_p, c_void_p),

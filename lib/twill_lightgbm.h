@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** \file twill_lightgbm.h
+ * \brief The network of LightGBM's distributed training.
+ *
+ * LGBM_NetworkInitWithFunctions() takes two functions, which have no parameter for a state of the
+ * program's. These do the work, with the communicator in front; the program adds it:
+ *
+ *     static _Thread_local twill_comm *comm; // LightGBM's network belongs to a thread, too
+ *     static _Thread_local twill_status failed;
+ *     static void scatter(char *in, int32_t in_bytes, int element, const int32_t *start,
+ *                         const int32_t *bytes, int blocks, char *out, int32_t out_bytes,
+ *                         const twill_lightgbm_reducer *reducer)
+ *     {
+ *         twill_status status = twill_lightgbm_reduce_scatter(comm, in, in_bytes, element, start,
+ *                                                             bytes, blocks, out, out_bytes,
+ *                                                             reducer);
+ *         failed = failed != TWILL_OK ? failed : status;
+ *     }
+ *     static void gather(...) // likewise
+ *     ...
+ *     LGBM_NetworkInitWithFunctions(twill_comm_size(comm), twill_comm_rank(comm), scatter, gather);
+ *
+ * LightGBM cannot be told of a failure: check `failed` after each iteration. In Python
+ * twill.lightgbm does all of that.
+ */
+#ifndef TWILL_LIGHTGBM_H
+#define TWILL_LIGHTGBM_H
+
+#include "twill.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** \defgroup twill_boosting LightGBM
+ * Sizes are bytes. A failed call fills the output with zeros, so that LightGBM finds nothing to
+ * split. \return as described in twill_collectives(3)
+ * @{ */
+/** \brief LightGBM's ReduceFunction: output op= input, for \p bytes bytes of elements. */
+typedef void (*twill_lightgbm_reducer)(const char *input, char *output, int element_bytes,
+                                       int32_t bytes);
+/** \brief LightGBM's ReduceScatterFunction: reduce block r of \p input of all ranks to \p output on
+ * rank r. Blocks follow each other, and have whole elements of 1 to 4096 bytes. */
+TWILL_API twill_status twill_lightgbm_reduce_scatter(twill_comm *comm, void *input,
+                                                     int32_t input_bytes, int element_bytes,
+                                                     const int32_t *block_start,
+                                                     const int32_t *block_bytes, int blocks,
+                                                     void *output, int32_t output_bytes,
+                                                     const twill_lightgbm_reducer *reducer);
+/** \brief LightGBM's AllgatherFunction: gather \p input of rank r to block r of \p output on every
+ * rank. \p input may be the beginning of \p output. */
+TWILL_API twill_status twill_lightgbm_allgather(twill_comm *comm, void *input, int32_t input_bytes,
+                                                const int32_t *block_start,
+                                                const int32_t *block_bytes, int blocks,
+                                                void *output, int32_t output_bytes);
+/** @} */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
