@@ -5,12 +5,15 @@
 # tests in an emulator), and as released. The last lines are ctest's summary of the released build.
 # If a stage failed, its name follows and the status is 1. A test that fails runs a second time, as
 # some machines stop for seconds. What passes only then is printed with its first failure and named
-# at the end: that is a fault of the test or of twill, to be found.
+# at the end: that is a fault of the test or of twill, to be found. While the tests of a stage run, the
+# next stage is built with the processor time that they leave. Tests that draw samples draw them by
+# TEST_SEED, which is today's date unless it is set: over some days they cover everything.
 #
 # Usage: sh tests/run.sh [stage...]   stages: clang tsan asan aarch64 release (default: all)
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${TEST_JOBS:-2}
+export TEST_SEED="${TEST_SEED:-$(date +%Y%m%d)}"
 slots=$((4 * jobs + 3)) # of ctest: tests/CMakeLists.txt, where it is said, too, which tests run in which stage
 failed=
 flaky=
@@ -51,10 +54,37 @@ heading()
     printf '\n== %s\n\n' "$1"
 }
 
-configure_and_build()
+built_ahead=''  # the stage that is built in the background,
+builder=''      # by this process,
+build_output='' # which writes to this file
+
+# Build a stage; or, if that was begun in the background, wait for it and print its output. Further arguments: a
+# command that runs cmake.
+build()
 {
-    cmake --preset "$1" --log-level=WARNING -DTWILL_BUILD_TESTS=ON &&
-        cmake --build --preset "$1" -j "$jobs"
+    preset=$1
+    shift
+    if [ "$preset" = "$built_ahead" ]; then
+        built_ahead='' build_status=0
+        wait "$builder" || build_status=$?
+        cat "$build_output"
+        rm -f "$build_output"
+        return $build_status
+    elif [ "$preset" = aarch64 ]; then
+        build_aarch64 "$@"
+    else
+        "$@" cmake --preset "$preset" --log-level=WARNING -DTWILL_BUILD_TESTS=ON &&
+            "$@" cmake --build --preset "$preset" -j "$jobs"
+    fi
+}
+
+# Begin the build of the next stage, if there is one.
+build_ahead()
+{
+    [ -n "$next" ] && [ "$next" != clang ] || return 0
+    build_output=$(mktemp)
+    build "$next" nice -n 19 >"$build_output" 2>&1 &
+    builder=$! built_ahead=$next
 }
 
 # gcc 12's sanitizers fail with more random address bits than they expect (vm.mmap_rnd_bits above
@@ -74,6 +104,7 @@ run_tests()
     preset=$1
     log=$(mktemp) && status=0
     shift
+    build_ahead
     "$@" ctest --preset "$preset" -j "$slots" --repeat until-pass:2 -O "$log" || status=$?
     flaky="$flaky$(sed -n "s/^ *Test *#[0-9]*: \([^ ]*\) .* Passed .*/ \1 ($preset)/p" "$log" | tr -d '\n')"
     rm -f "$log"
@@ -87,15 +118,23 @@ test_fabric_job_key test_lib_point_to_point test_lib_request test_lib_run_ahead'
 # Built for aarch64 besides: the library and its tools.
 AARCH64='twill twill_static twillrun twill-check twill-bench twill-info twill-trace twill-place twill-simulate twill-compare'
 # shellcheck disable=SC2086 # words
-aarch64()
+build_aarch64()
 {
     if ! sh .ci/install.sh aarch64 || ! sh .ci/sysroot.sh arm64 build-aarch64/sysroot; then
         echo "SKIPPED: packages for aarch64 are not available here"
         return 0
     fi
-    cmake -G Ninja -S . -B build-aarch64 --toolchain tests/support/aarch64.cmake -DTWILL_SYSROOT="$PWD/build-aarch64/sysroot" \
+    "$@" cmake -G Ninja -S . -B build-aarch64 --toolchain tests/support/aarch64.cmake -DTWILL_SYSROOT="$PWD/build-aarch64/sysroot" \
         -DTWILL_BUILD_TESTS=ON -DTWILL_WERROR=ON -DTWILL_BUILD_MPI=OFF --log-level=WARNING &&
-        cmake --build build-aarch64 -j "$jobs" --target $AARCH64 $CORE &&
+        "$@" cmake --build build-aarch64 -j "$jobs" --target $AARCH64 $CORE
+}
+
+# shellcheck disable=SC2086
+aarch64()
+{
+    build aarch64 || return 1
+    build_ahead
+    [ ! -e build-aarch64/sysroot/unpacked ] || # skipped
         ctest --test-dir build-aarch64 -j "$slots" --repeat until-pass:2 --output-on-failure --timeout 600 \
             -R "^($(echo $CORE | tr ' ' '|'))\$"
 }
@@ -111,7 +150,7 @@ fuzzers()
     CC=clang cmake -G Ninja -S . -B build-fuzz --log-level=WARNING -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG='-O1 -g1' \
         -DTWILL_WITH_OPENMP=OFF -DTWILL_BUILD_TESTS=ON -DTWILL_BUILD_TOOLS=OFF -DTWILL_BUILD_BENCH=OFF -DTWILL_BUILD_MPI=OFF \
         -DTWILL_BUILD_EXAMPLES=OFF -DTWILL_BUILD_MANUAL=OFF -DTWILL_SANITIZE=fuzzer-no-link,address,undefined &&
-        cmake --build build-fuzz -j "$jobs" --target fuzzers &&
+        cmake --build build-fuzz -j "$jobs" --target fuzzers && build_ahead &&
         TEST_BUILD=build-fuzz without_random_addresses sh tests/system/check_fuzz.sh
 }
 
@@ -120,17 +159,18 @@ run_stage()
     case $1 in
     clang)
         heading "clang, warnings are errors; the fuzzers"
-        # Nothing of this build runs: without optimising, it has the same warnings in a third of the time.
+        # Nothing of this build runs: without optimising, it has the same warnings in a third of the time, and
+        # programs need not be linked.
         CC=clang cmake -G Ninja -S . -B build-clang --log-level=WARNING -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 \
-            -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs" && fuzzers
+            -DCMAKE_C_LINK_EXECUTABLE="<CMAKE_COMMAND> -E touch <TARGET>" -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs" && fuzzers
         ;;
     tsan)
         heading "thread sanitizer"
-        configure_and_build tsan && run_tests tsan without_random_addresses
+        build tsan && run_tests tsan without_random_addresses
         ;;
     asan)
         heading "address and undefined-behaviour sanitizers"
-        configure_and_build asan && run_tests asan without_random_addresses
+        build asan && run_tests asan without_random_addresses
         ;;
     aarch64)
         heading "aarch64, in an emulator"
@@ -138,7 +178,7 @@ run_stage()
         ;;
     release)
         heading "as released"
-        configure_and_build release && run_tests release
+        build release && run_tests release
         ;;
     *)
         echo "run.sh: unknown stage '$1': clang, tsan, asan, aarch64, release" >&2
@@ -159,7 +199,10 @@ heading "packages"
 sh .ci/install.sh build test
 heading "machine"
 machine
-for stage in "$@"; do
+echo "samples are drawn by TEST_SEED=$TEST_SEED"
+while [ $# -gt 0 ]; do
+    stage=$1 next=${2:-}
+    shift
     run_stage "$stage" || failed="$failed $stage"
 done
 [ -z "$flaky" ] || printf '\nPassed only on retry:%s\n' "$flaky"

@@ -2,13 +2,14 @@
 /* The sweep: every collective, even and vector, x type x operation x registered algorithm x world x
  * count x root x in place x form (blocking, nonblocking, persistent) x kind of memory, payload by
  * rank and position, against a serial oracle, every byte of both buffers compared. Sampled by
- * TEST_SEED (default 1); everything with TEST_WHOLE. A new algorithm is swept without a line here.
- */
+ * TEST_SEED: calls, the kind of memory of each world, and the worlds of each algorithm, which some
+ * consecutive seeds cover; everything with TEST_WHOLE. A new algorithm is swept without a line
+ * here. */
 #include "algorithms/algorithms.h"
 #include "tests/support/collectives.h"
 #include "tests/support/payload.h"
 #include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/schedules.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@
 #define COLLECTIVE_MOST_BYTES (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
 #define COLLECTIVE_CALLS      (TEST_TSAN ? 15u : TEST_ASAN ? 150u : 480u)
 #define CALLS_NAMED           (TEST_TSAN ? 6u : TEST_ASAN ? 30u : 60u)
-#define WORLDS_NAMED          (TEST_TSAN ? 12u : TEST_ASAN ? 3u : 1u) /* one world in 12, 3, 1 */
+/* An algorithm is swept on one in so many of the worlds that it applies to. */
+#define WORLDS_NAMED (TEST_TSAN ? 12u : TEST_ASAN ? 6u : 3u)
 
 struct world_case {
     int size;
@@ -283,12 +285,6 @@ static uint32_t name_choice(char *text, size_t bytes, const struct twill_algorit
     return collectives;
 }
 
-static uint64_t seed(void)
-{
-    const char *text = getenv("TEST_SEED");
-    return text != NULL ? strtoull(text, NULL, 10) : 1;
-}
-
 static void run_sweep(const struct world_case *world, const char *algorithm, uint32_t collectives,
                       bool heap, uint64_t number, unsigned calls, unsigned long *checked)
 {
@@ -296,10 +292,10 @@ static void run_sweep(const struct world_case *world, const char *algorithm, uin
                                 .algorithm = algorithm,
                                 .collectives = collectives,
                                 .heap = heap,
-                                .seed = hash(seed() * 1000003 + number)};
+                                .seed = hash(test_seed() * 1000003 + number)};
     uint64_t *numbers = malloc(all_calls * sizeof(*numbers));
     assert_non_null(numbers);
-    choose_calls(&sweep, getenv("TEST_WHOLE") != NULL ? 0 : calls, numbers);
+    choose_calls(&sweep, test_whole() ? 0 : calls, numbers);
     twill_test_run_ranks(world->size, sweep_rank, &sweep);
     free(numbers);
     unsigned long all = 0;
@@ -328,26 +324,38 @@ static void chosen_algorithms(void **unused)
     (void)unused;
     unsigned long checked[TALLIES] = {0};
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        for (int heap = TEST_TSAN ? (int)w % 2 : 0; heap < (TEST_TSAN ? (int)w % 2 + 1 : 2); heap++)
-            run_sweep(&worlds[w], "", UINT32_MAX, heap, w * 2 + (unsigned)heap, COLLECTIVE_CALLS,
-                      checked);
+        for (unsigned heap = 0; heap < 2; heap++)
+            if (test_whole() || (w + heap + test_seed()) % 2 == 0)
+                run_sweep(&worlds[w], "", UINT32_MAX, heap != 0, w * 2 + heap, COLLECTIVE_CALLS,
+                          checked);
     print_counts("by choice", checked);
 }
 
-/* Sweep an algorithm with one set of parameters on the worlds it applies to; under sanitizers on
- * some of them. */
+/* Write the choice of an algorithm by name for a world. Returns the collectives that it can do. */
+static uint32_t name_for(char *text, size_t bytes, unsigned w,
+                         const struct twill_algorithm *algorithm, unsigned p)
+{
+    struct twill_world world = world_of(&worlds[w]);
+    uint32_t does = name_choice(text, bytes, algorithm, &world, &parameters[p]);
+    twill_world_destroy(&world);
+    return does;
+}
+
+/* Sweep an algorithm with one set of parameters on some of the worlds that it applies to: those
+ * whose turn it is by the seed, and one at least. */
 static void sweep_named(size_t a, unsigned p, unsigned long *checked)
 {
     const struct twill_algorithm *algorithm = twill_algorithm_at(a);
-    unsigned applicable = 0;
+    char name[400];
+    unsigned applicable = 0, turn = 0;
+    for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
+        applicable += name_for(name, sizeof(name), w, algorithm, p) != 0;
+    unsigned one_in = test_whole() ? 1 : (unsigned)twill_min(WORLDS_NAMED, applicable);
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
-        struct twill_world world = world_of(&worlds[w]);
-        char name[400];
-        uint32_t does = name_choice(name, sizeof(name), algorithm, &world, &parameters[p]);
-        if (does != 0 && applicable++ % WORLDS_NAMED == 0)
-            run_sweep(&worlds[w], name, does, (a + w) % 2, a * 31 + w * 7 + p, CALLS_NAMED,
-                      checked);
-        twill_world_destroy(&world);
+        uint32_t does = name_for(name, sizeof(name), w, algorithm, p);
+        if (does != 0 && (turn++ + a + p + test_seed()) % one_in == 0)
+            run_sweep(&worlds[w], name, does, (a + w + test_seed() / one_in) % 2,
+                      a * 31 + w * 7 + p, CALLS_NAMED, checked);
     }
 }
 

@@ -6,7 +6,7 @@
 #include "lib/lists.h"
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/schedules.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -192,8 +192,8 @@ static bool applies(const struct twill_algorithm *a, const char *shape)
     return yes;
 }
 
-/* Every allreduce algorithm, by name, on every kind of world; under sanitizers on the first that it
- * applies to and on some others. */
+/* Every allreduce algorithm, by name, on the kinds of world that it applies to and whose turn it is
+ * by TEST_SEED, one in two or in four under a sanitizer; on all with TEST_WHOLE. */
 static void same_bits(void **unused)
 {
     (void)unused;
@@ -201,17 +201,16 @@ static void same_bits(void **unused)
     struct table *tables = make_tables();
     const struct twill_algorithm *a;
     for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
-        unsigned applicable = 0;
         for (size_t n = 0; n < TWILL_ARRAY_LENGTH(nodes); n++) {
             struct setting s = {.nodes = nodes[n],
                                 .algorithm = i == 0 ? "auto" : a->name,
                                 .segment = i % 2 ? "4K" : "64K",
                                 .threads = i % 3 ? "1" : "2",
                                 .reproducible = "1",
-                                .heap = (i + n) % 2,
+                                .heap = (i + n / 2) % 2,
                                 .tables = tables};
             if (!applies(a, nodes[n]) ||
-                (applicable++ > 0 && TEST_SLOW && (i + n) % (TEST_TSAN ? 8 : 4) != 0))
+                (!test_whole() && (i + n + test_seed()) % (TEST_SLOW ? 4 : 2) != 0))
                 continue;
             twill_test_run_ranks(REPRODUCIBLE_RANKS, run_rank, &s);
             runs++;
