@@ -50,7 +50,7 @@ may_use() # includer header
     hwloc*) case $1 in numa/topology*) return 0 ;; esac; return 1 ;;
     memkind* | hbwmalloc*) case $1 in numa/memory*) return 0 ;; esac; return 1 ;;
     *intrin.h | arm_acle.h | omp.h | cpuid.h) case $1 in kernels/* | bench/compare/peer_bound.c) return 0 ;; esac; return 1 ;;
-    mpi.h) case $1 in bench/compare/peer_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
+    mpi.h) case $1 in bench/compare/peer_mpi.c | bench/server/central_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
     mpi-ext.h) case $1 in lib/mpi/*) return 0 ;; esac; return 1 ;;
     ucc/api/ucc.h) case $1 in bench/compare/peer_ucc.c) return 0 ;; esac; return 1 ;;
     json.h | json-c/*) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
