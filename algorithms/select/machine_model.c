@@ -25,6 +25,12 @@
  * CPU time on 4 MiB by a core of a virtual Emerald Rapids with AVX-512 (64 KiB: f16 24, bf16 23,
  * f8e4m3 13, f8e5m2 14; 32 MiB, while other programs used the memory: 4).
  *
+ * fattree, fattree2, fattree4: nodes like those of auto on InfiniBand EDR, a fat tree whose leaf
+ * switches (the groups of TWILL_LAYOUT) have as many links upwards as downwards, a half or a
+ * quarter of them. Not measured: 100 Gbit/s by the standard, hence 12 GB/s, and a message of
+ * some 1.6 us, of which a switch takes 0.1 and the two sides most. What an oversubscribed switch
+ * lets through is divided among the ranks behind it, so it is the gap of the link between groups.
+ *
  * theta: KNL 7230 on Aries. From measurements: 0.71 million messages per second and rank, hence an
  * overhead of 1.41 us; injection of 6.1 to 7.1 GB/s from one rank, hence a gap of 1/6.6 ns, and 7.8
  * GB/s from a node with four or more; STREAM triad of 88 GB/s (DDR) or 485 (MCDRAM) shared by 64
@@ -63,6 +69,52 @@
 #define RATE_NARROW_16(wide, integer, narrow, tiny) (narrow)
 #define RATE_NARROW_8(wide, integer, narrow, tiny)  (tiny)
 
+/* What ordinary nodes have in common, whatever connects them. */
+#define ORDINARY_LINKS                                                                             \
+    [TWILL_LINK_TILE] = {300 * NS,  250 * NS,   GB_S / 8,           250 * NS,                      \
+                         GB_S / 50, GB_S / 150, .fetched = GB_S / 8},                              \
+    [TWILL_LINK_L3] = {400 * NS,  300 * NS,   GB_S / 6,           300 * NS,                        \
+                       GB_S / 40, GB_S / 150, .fetched = GB_S / 8},                                \
+    [TWILL_LINK_NUMA] = {400 * NS,                                                                 \
+                         300 * NS,                                                                 \
+                         GB_S / 6,                                                                 \
+                         300 * NS,                                                                 \
+                         GB_S / 40,                                                                \
+                         GB_S / 150,                                                               \
+                         .fetched = GB_S / 8,                                                      \
+                         .port = GB_S / 50},                                                       \
+    [TWILL_LINK_PACKAGE] = {400 * NS,                                                              \
+                            300 * NS,                                                              \
+                            GB_S / 6,                                                              \
+                            350 * NS,                                                              \
+                            GB_S / 40,                                                             \
+                            GB_S / 120,                                                            \
+                            .fetched = GB_S / 8,                                                   \
+                            .port = GB_S / 60},                                                    \
+    [TWILL_LINK_NODE] = {400 * NS,                                                                 \
+                         300 * NS,                                                                 \
+                         GB_S / 6,                                                                 \
+                         350 * NS,                                                                 \
+                         GB_S / 40,                                                                \
+                         GB_S / 120,                                                               \
+                         .fetched = GB_S / 8,                                                      \
+                         .port = GB_S / 40}
+#define ORDINARY_CORES                                                                             \
+    .start = 50 * NS, .addresses = 350 * NS, .fetch = 1200 * NS, .step = 2 * NS, .raise = 20 * NS, \
+    .poll = 50 * NS, .copy = GB_S / 100, .bounce = GB_S / 40, .convert = GB_S / 9,                 \
+    .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10), .segment = 256 << 10,    \
+    .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = 4
+
+/* `ratio`: bytes that leave a group (a leaf switch) have 1 / ratio of the links. */
+#define FAT_TREE(tree, ratio)                                                                      \
+    {                                                                                              \
+        .name = tree,                                                                              \
+        .link = {ORDINARY_LINKS,                                                                   \
+                 [TWILL_LINK_NETWORK] = {.overhead = 500 * NS, 600 * NS, MB_S / 12000},            \
+                 [TWILL_LINK_GROUP] = {.overhead = 500 * NS, 900 * NS, (ratio)*MB_S / 12000}},     \
+        ORDINARY_CORES, .interface = MB_S / 12000                                                  \
+    }
+
 static const struct twill_machine_model
     models[] =
         {
@@ -70,37 +122,17 @@ static const struct twill_machine_model
                 .name = "auto",
                 .link =
                     {
-                        [TWILL_LINK_TILE] = {300 * NS, 250 * NS, GB_S / 8, 250 * NS, GB_S / 50,
-                                             GB_S / 150, .fetched = GB_S / 8},
-                        [TWILL_LINK_L3] = {400 * NS, 300 * NS, GB_S / 6, 300 * NS, GB_S / 40,
-                                           GB_S / 150, .fetched = GB_S / 8},
-                        [TWILL_LINK_NUMA] = {400 * NS, 300 * NS, GB_S / 6, 300 * NS, GB_S / 40,
-                                             GB_S / 150, .fetched = GB_S / 8, .port = GB_S / 50},
-                        [TWILL_LINK_PACKAGE] = {400 * NS, 300 * NS, GB_S / 6, 350 * NS,
-                                                GB_S / 40, GB_S / 120, .fetched = GB_S / 8,
-                                                .port = GB_S / 60},
-                        [TWILL_LINK_NODE] = {400 * NS, 300 * NS, GB_S / 6, 350 * NS, GB_S / 40,
-                                             GB_S / 120, .fetched = GB_S / 8, .port = GB_S / 40},
+                        ORDINARY_LINKS,
                         [TWILL_LINK_NETWORK] = {.overhead = 2 * US, 1 * US, MB_S / 4500},
                         [TWILL_LINK_GROUP] = {.overhead = 2 * US, 3 * US, MB_S / 3000},
                     },
-                .start = 50 * NS,
-                .addresses = 350 * NS,
-                .fetch = 1200 * NS,
-                .step = 2 * NS,
-                .raise = 20 * NS,
-                .poll = 50 * NS,
-                .copy = GB_S / 100,
-                .bounce = GB_S / 40,
-                .convert = GB_S / 9,
+                ORDINARY_CORES,
                 .moves = 1,
                 .interface = MB_S / 4500,
-                .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),
-                .segment = 256 << 10,
-                .segment_rank = 64 << 10,
-                .segment_net = 4 << 20,
-                .window = 4,
             },
+            FAT_TREE("fattree", 1),
+            FAT_TREE("fattree2", 2),
+            FAT_TREE("fattree4", 4),
             {
                 .name = "theta",
                 .link =
@@ -111,11 +143,10 @@ static const struct twill_machine_model
                                            GB_S / 5, .fetched = GB_S / 3},
                         [TWILL_LINK_NUMA] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5,
                                              GB_S / 5, .fetched = GB_S / 3},
-                        [TWILL_LINK_PACKAGE] = {600 * NS, 800 * NS,
-                                                GB_S / 5 * 2, 800 * NS, GB_S / 5, GB_S / 5,
-                                                .fetched = GB_S / 3},
-                        [TWILL_LINK_NODE] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS,
-                                             GB_S / 5, GB_S / 5, .fetched = GB_S / 3},
+                        [TWILL_LINK_PACKAGE] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS,
+                                                GB_S / 5, GB_S / 5, .fetched = GB_S / 3},
+                        [TWILL_LINK_NODE] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5,
+                                             GB_S / 5, .fetched = GB_S / 3},
                         [TWILL_LINK_NETWORK] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
                         [TWILL_LINK_GROUP] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
                     },

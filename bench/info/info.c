@@ -54,7 +54,8 @@ static const char usage[] =
     "bound "
     "as\n"
     "                       twillrun binds them; without --world one node, a rank for each core\n"
-    "      --machine NAME   for that machine, instead of TWILL_TUNE=machine: auto, theta\n"
+    "      --machine NAME   for that machine, instead of TWILL_TUNE=machine: auto, fattree,\n"
+    "                       fattree2, fattree4, theta\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 success, 1 a failure or misplaced pages, 2 a wrong command line.\n";

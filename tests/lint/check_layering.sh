@@ -34,6 +34,10 @@ may_know() # module includer included
         bench/preflight/*) return 0 ;;
         esac
         return 1 ;;
+    # Schedules are simulated on networks.
+    bench:algorithms/*)
+        case $2 in bench/network/*) return 0 ;; esac
+        return 1 ;;
     bench:lib/twill.h | bench:lib/twill_*.h | bench:lib/lists.h | bench:bench/*) return 0 ;;
     examples:lib/twill.h | examples:lib/twill_*.h | examples:examples/*) return 0 ;;
     esac
@@ -53,6 +57,7 @@ may_use() # includer header
     mpi.h) case $1 in bench/compare/peer_mpi.c | bench/server/central_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
     mpi-ext.h) case $1 in lib/mpi/*) return 0 ;; esac; return 1 ;;
     ucc/api/ucc.h) case $1 in bench/compare/peer_ucc.c) return 0 ;; esac; return 1 ;;
+    simgrid/*) case $1 in bench/network/*) return 0 ;; esac; return 1 ;;
     json.h | json-c/*) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
     twill.h | twill_*.h) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
     # C11

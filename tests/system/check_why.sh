@@ -90,6 +90,13 @@ expect 0 "hierarchy: 1 node x 32 tiles x 2 ranks" \
 expect 2 "129 ranks of a node do not fit the 128 cores of file" \
     "$info" --why barrier 0 --world 1x129 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
 
+# Where groups share fewer links the ring gives way to a hierarchy that crosses them once.
+for machine in fattree fattree2 fattree4; do
+    expect 0 "is chosen" "$info" --why allreduce 64M f32 --world groups=4,nodes=6,ranks=1 --machine $machine
+    case $machine in fattree) chosen=multi_ring ;; *) chosen=levels@staged ;; esac
+    check_table "$chosen"
+done
+
 # A small net's gradients, bench/gradients/orlob.txt, on 30 nodes and more: few exchanges, not a ring.
 for nodes in 30 32 100; do
     for machine in auto theta; do
@@ -128,7 +135,7 @@ expect 0 "times are of: the model" env TWILL_LAYOUT=topology="pack:1 core:2 pu:1
 expect 1 "TWILL_TUNING=$scratch/none: No such file" env TWILL_TUNING="$scratch/none" "$info" --why barrier 0
 printf 'twill-tuning 1\nmodel step x\n' >"$scratch/bad"
 expect 1 "$scratch/bad:2: \"x\" is not a number" env TWILL_TUNING="$scratch/bad" "$info" --why barrier 0
-expect 1 "TWILL_TUNE=machine=moon: there is no such machine; known are auto, theta" env TWILL_TUNE=machine=moon "$info"
+expect 1 "TWILL_TUNE=machine=moon: there is no such machine; known are auto, fattree, fattree2, fattree4, theta" env TWILL_TUNE=machine=moon "$info"
 # shellcheck disable=SC2016 # of the job's shell
 expect 1 "TWILL_TUNING must have the same contents on all ranks: rank 1" "$bin/twillrun" -n 2 sh -c \
     '[ "$RANK" = 0 ] || export TWILL_TUNING='"$scratch/tuning; exec $info"

@@ -65,7 +65,8 @@ static twill_status verify_mutant(const struct test_case *test, struct theta_mut
 {
     struct theta_source user = {.test = test, .mutant = mutant};
     struct twill_schedule_source source = {.emit = emit_mutant, .user = &user};
-    struct twill_verify_sample sample = {.columns = THETA_COLUMNS, .seed = seed, .steps = 8u << 20};
+    struct twill_verify_sample sample = {
+        .columns = THETA_COLUMNS, .seed = seed, .steps = 32u << 20};
     twill_status status =
         twill_schedule_verify_sampled(&source, &sample, test->world, &test->shape, in_place, error);
     if (status != TWILL_ERR_UNSUPPORTED)
@@ -257,7 +258,7 @@ static void test_mutants_are_noticed(void **state)
     theta->limit = test_whole() ? 2000000 : 450000;
     each_world(mutate_theta, theta);
     print_message("%u mutants, %u survive\n", theta->mutants, theta->failed);
-    assert_true(theta->mutants > 0 || TEST_SLOW);
+    assert_true(theta->mutants > 0 || TEST_SLOW || getenv("TEST_ALGORITHM") != NULL);
     assert_int_equal(theta->failed, 0);
 }
 

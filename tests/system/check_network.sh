@@ -1,0 +1,39 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# simulate-network: without contention it says what the price says, as both take one model; with contention it says more.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+simulate=$bin/simulate-network
+[ -x "$simulate" ] || skip "no simulate-network: built without SimGrid"
+cd "$scratch" || exit 1
+
+# simulated OPTIONS: print the simulated time, in nanoseconds; and the price into the file "price".
+simulated()
+{
+    "$simulate" "$@" >out || fail "simulate-network $*"
+    sed -n 's/.*: price \([0-9]*\)\.\([0-9]\) us, .*/\1\200/p' out >price
+    sed -n 's/.*, simulated \([0-9]*\)\.\([0-9]\) us$/\1\200/p' out
+}
+# alike A B: within 2 %.
+alike() { [ $(($1 * 100)) -ge $(($2 * 98)) ] && [ $(($1 * 100)) -le $(($2 * 102)) ]; }
+
+for nodes in 2 12 48 384; do
+    alike "$(simulated -n $nodes -w flat)" "$(cat price)" || fail "$nodes nodes: $(cat out)"
+done
+alike "$(simulated -n 16 -b 64K -a ring -w flat)" "$(cat price)" || fail "ring: $(cat out)"
+
+# 64 ranks of a node exchange at once: the interface is theirs together.
+crowd=$(simulated -n 8 -r 64 -b 2K -w flat)
+[ "$crowd" -gt "$(cat price)" ] || fail "64 ranks: $(cat out)"
+
+# Halves of 96 nodes exchange through leaf switches with a quarter of the links.
+whole=$(simulated -n 96 -b 1M -a halving_doubling -w fattree)
+quarter=$(simulated -n 96 -b 1M -a halving_doubling -w fattree4)
+[ "$quarter" -gt $((whole * 3 / 2)) ] || fail "oversubscribed: $quarter, not much above $whole"
+# Adaptive routing is never worse than minimal routing.
+adaptive=$(simulated -n 768 -b 64K -a recursive_doubling -w aries)
+minimal=$(simulated -n 768 -b 64K -a recursive_doubling -w minimal)
+[ "$minimal" -gt "$adaptive" ] || fail "routing: minimal $minimal, adaptive $adaptive"
+
+"$simulate" -w moon 2>out && fail "there is no such network"
+grep -q '^Usage' out || fail "no usage"
