@@ -123,7 +123,7 @@ enum twill_variable_scope {
     X(MEMORY_BUDGET, EXPERT, "memory_budget", TWILL_BYTES, "0", 0, 0, NULL, 0,                     \
       "Most bytes of MCDRAM per rank; 0: an equal share of what is free")                          \
     X(MACHINE, EXPERT, "machine", TWILL_TEXT, "auto", 0, 0, NULL, 1,                               \
-      "Machine model that algorithms are chosen by: auto, fattree, fattree2, fattree4, theta")                                  \
+      "Machine model that algorithms are chosen by: auto, fattree, fattree2, fattree4, theta")     \
     X(REGISTRATION, EXPERT, "registration", TWILL_CHOICE, "auto", 0, 0, "off|auto", 0,             \
       "Keep memory registered with the network between calls (auto), or register per call (off)")  \
     X(CONGESTION, EXPERT, "congestion", TWILL_TEXT, "", 0, 0, NULL, 0,                             \
