@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parameter servers of processes that are killed: workers go on without a worker, with the right
+ * divisor, and from replicas without a server; what is lost is named. */
+#include "lib/twill_recover.h"
+#include "lib/twill_server.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define DEATH_STEPS 12u
+#define DEATH_COUNT 1000u
+
+struct death_case {
+    const char *nodes;
+    twill_server_layout layout;
+    twill_server_mode mode;
+    int size, dies, replicas, threads; /* dies: rank, after half of its steps */
+};
+
+struct death_rank {
+    const struct death_case *c;
+    twill_context *context;
+    twill_comm *comm;
+    twill_server *server;
+};
+
+static bool open_death_server(struct death_rank *r)
+{
+    static twill_optimizer sgd; /* each process has its own */
+    twill_server_options options;
+    twill_server_defaults(&options);
+    twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
+    sgd.rate = 1;
+    options.layout = r->c->layout;
+    options.servers = 2;
+    options.mode = r->c->mode;
+    options.replicas = r->c->replicas;
+    options.threads = r->c->threads;
+    options.chunk_bytes = 1024;
+    options.optimizer = &sgd;
+    twill_tensor tensor = {.name = "weights", .count = DEATH_COUNT, .type = TWILL_F32};
+    TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
+    TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
+    twill_status status = twill_server_commit(r->server);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                           twill_server_message(r->server));
+}
+
+/* Push ones until the version is DEATH_STEPS: averages of them are one, whoever lives. */
+static twill_status train(struct death_rank *r, int rank)
+{
+    while (twill_server_version(r->server, 0) < DEATH_STEPS) {
+        float *gradient = twill_server_gradient(r->server, 0);
+        if (rank == r->c->dies && twill_server_version(r->server, 0) >= DEATH_STEPS / 2) {
+            twill_test_expect_death(rank);
+            (void)raise(SIGKILL);
+        }
+        for (size_t i = 0; i < DEATH_COUNT; i++)
+            gradient[i] = 1;
+        twill_status status = twill_server_push_pull(r->server, 0);
+        if (status == TWILL_OK)
+            status = twill_server_wait(r->server, 0);
+        if (status != TWILL_OK)
+            return status;
+        if (r->c->dies == 0)
+            (void)usleep(50000); /* the server's death comes by a timer */
+    }
+    return TWILL_OK;
+}
+
+/* All updates of synchronous mode are in the parameters, each once. */
+static bool check_trained(struct death_rank *r)
+{
+    const float *parameters = twill_server_parameters(r->server, 0);
+    TWILL_REQUIRE(parameters != NULL);
+    for (size_t i = 0; i < DEATH_COUNT && r->c->mode == TWILL_SERVER_SYNC; i++)
+        TWILL_REQUIRE(parameters[i] == -(float)DEATH_STEPS);
+    return true;
+}
+
+static void end_rank(struct death_rank *r)
+{
+    twill_server_destroy(r->server);
+    twill_comm_leave(r->comm);
+    twill_context_destroy(r->context);
+}
+
+/* A worker dies. */
+static void rank_worker_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct death_rank r = {.c = user};
+    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(open_death_server(&r));
+    twill_server_counters n;
+    if (twill_server_role(r.server) == TWILL_SERVER_SERVES) {
+        TWILL_CHECK(twill_server_serve(r.server) == TWILL_OK);
+        TWILL_CHECK(twill_server_count(r.server, &n) == TWILL_OK);
+        TWILL_CHECK(n.deaths == 1 && n.duplicates == 0);
+        if (r.c->mode == TWILL_SERVER_SYNC)
+            TWILL_CHECK(n.versions == DEATH_STEPS * n.chunks_here);
+    } else {
+        twill_status status = train(&r, rank);
+        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                    twill_server_message(r.server)));
+        TWILL_CHECK(check_trained(&r));
+    }
+    end_rank(&r);
+}
+
+static void test_worker_dies(void **state)
+{
+    struct death_case cases[] = {
+        {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 2, 1, 0},
+        {"4x1", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 3, 1, 1},
+        {"", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 5, 4, 1, 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        twill_test_run_processes(cases[i].size, rank_worker_dies, &cases[i]);
+    }
+}
+
+/* --- a server dies
+ * -------------------------------------------------------------------------------- */
+
+static twill_status go_on(struct death_rank *r)
+{
+    twill_comm *smaller = NULL;
+    twill_status status = twill_comm_shrink(&smaller, r->comm);
+    if (status != TWILL_OK)
+        return status;
+    twill_status rebuilt = twill_server_rebuild(&r->server, smaller);
+    if (rebuilt != TWILL_OK)
+        (void)twill_test_note(r->c->replicas == 1 &&
+                                  strstr(twill_comm_message(smaller), "'weights'") != NULL,
+                              __FILE__, __LINE__, "%s", twill_comm_message(smaller));
+    twill_comm_leave(r->comm);
+    r->comm = smaller;
+    return rebuilt;
+}
+
+static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct death_rank r = {.c = user};
+    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(open_death_server(&r));
+    if (rank == r.c->dies) {
+        twill_test_expect_death(rank);
+        (void)ualarm(300000, 0);
+    }
+    for (;;) {
+        bool serves = twill_server_role(r.server) == TWILL_SERVER_SERVES;
+        twill_status status = serves ? twill_server_serve(r.server) : train(&r, rank);
+        if (status == TWILL_OK)
+            break;
+        TWILL_CHECK(twill_test_note(status == TWILL_ERR_PEER, __FILE__, __LINE__, "%s",
+                                    twill_server_message(r.server)));
+        TWILL_CHECK(strstr(twill_server_message(r.server), "'weights'") != NULL);
+        if (r.c->replicas == 1) {
+            TWILL_CHECK(go_on(&r) == TWILL_ERR_PEER && r.server == NULL);
+            break;
+        }
+        TWILL_CHECK(go_on(&r) == TWILL_OK);
+    }
+    if (r.server != NULL && twill_server_role(r.server) != TWILL_SERVER_SERVES)
+        TWILL_CHECK(check_trained(&r));
+    end_rank(&r);
+}
+
+static void test_server_dies(void **state)
+{
+    struct death_case cases[] = {
+        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 0},
+        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 3, 0, 1, 0},
+        {"4x1", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        twill_test_run_processes(cases[i].size, rank_server_dies, &cases[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_worker_dies),
+        cmocka_unit_test(test_server_dies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
