@@ -45,6 +45,6 @@ $bin/twillrun -n 2 $bin/twill-bench allreduce -b 8 -e 4M -f 8
 
 heading "Done"
 cat <<END
-Programs are in $bin: twillrun, twill-bench, twill-info, twill-trace, twill-place, twill-simulate, twill-compare, and the examples hello, callback, grid, servers and train.
+Programs are in $bin: twillrun, twill-bench, twill-info, twill-trace, twill-place, twill-simulate, twill-compare, and the examples hello, callback, grid, train and worker.
 Next: $bin/twill-info shows this machine as twill sees it; sh tests/run.sh runs every test.
 END

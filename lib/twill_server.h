@@ -111,7 +111,7 @@ typedef enum twill_server_part {
 } twill_server_part;
 
 /** \brief Counters since the commit. Those of chunks are of the chunks that this rank serves, and
- *  leave out replicas. */
+ *  leave out replicas; bytes do not. */
 typedef struct twill_server_counters {
     uint64_t keys;           /**< tensors */
     uint64_t chunks;         /**< chunks of all servers */

@@ -222,7 +222,7 @@ static void take_push(struct twill_core *core, uint32_t w, uint32_t k, uint64_t 
     twill_core_begin_push(core, w, k, number);
     for (uint32_t i = first; i < end; i++) {
         struct twill_chunk *chunk = &core->chunk[i];
-        if (core->worker[w].rank != core->server->rank && !chunk->replica)
+        if (core->worker[w].rank != core->server->rank)
             core->bytes_received += chunk->place->wire_bytes;
         twill_chunk_push(core, chunk, w, key->sent + chunk->place->wire_at, number);
     }

@@ -152,7 +152,6 @@ static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *
         bytes = place->count * twill_type_size(key->type);
     }
     batch->next++;
-    /* A replica's bytes are counted by the worker that sends them. */
     count_bytes(link, bytes, 0, 0);
     return note_send(
         link, twill_send_start(link->comm, from, bytes, TWILL_U8, link->peer, &link->sent[slot]),

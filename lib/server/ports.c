@@ -40,6 +40,10 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
             (void)twill_link_poll(port->link);
             continue;
         }
+        if (port->rank != server->rank && (order.kind & TWILL_ORDER_PUSH) != 0)
+            server->usage.bytes_sent += port->push_bytes[key];
+        if (port->rank != server->rank && (order.kind & TWILL_ORDER_PULL) != 0)
+            server->usage.bytes_received += port->pull_bytes[key];
         twill_ring_put(port->ring, server->keys, order);
         ring_server(server, port->rank);
     }

@@ -63,10 +63,11 @@ struct twill_server_key {
 
 /* A worker's end of the way to a core. */
 struct twill_port {
-    uint32_t core, rank;           /* rank: of the server, in server->comm */
-    uint32_t *pushed, *pulled;     /* [keys] chunks of each key there; pulled: without replicas */
-    struct twill_order_ring *ring; /* in this rank's memory, or NULL */
-    struct twill_answer *answer;   /* [keys] in the server's memory, or own where link is set */
+    uint32_t core, rank;       /* rank: of the server, in server->comm */
+    uint32_t *pushed, *pulled; /* [keys] chunks of each key there; pulled: without replicas */
+    uint64_t *push_bytes, *pull_bytes; /* [keys] of these, as they travel */
+    struct twill_order_ring *ring;     /* in this rank's memory, or NULL */
+    struct twill_answer *answer;       /* [keys] in the server's memory, or own where link is set */
     struct twill_answer *own_answer;
     struct twill_server_link *link;
 };

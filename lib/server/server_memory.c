@@ -138,10 +138,16 @@ static void count_chunks(struct twill_server *server)
 {
     for (uint32_t i = 0; i < server->places; i++) {
         const struct twill_chunk_place *place = &server->place[i];
-        server->port[place->core].pushed[place->key]++;
-        server->port[place->core].pulled[place->key]++;
-        if (place->replica != TWILL_SERVER_NO_CORE)
-            server->port[place->replica].pushed[place->key]++;
+        struct twill_port *port = &server->port[place->core];
+        port->pushed[place->key]++;
+        port->pulled[place->key]++;
+        port->push_bytes[place->key] += place->wire_bytes;
+        port->pull_bytes[place->key] +=
+            place->count * twill_type_size(server->key[place->key].type);
+        if (place->replica == TWILL_SERVER_NO_CORE)
+            continue;
+        server->port[place->replica].pushed[place->key]++;
+        server->port[place->replica].push_bytes[place->key] += place->wire_bytes;
     }
 }
 
@@ -155,9 +161,11 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
         port->core = c;
         port->rank = rank;
         port->pushed = calloc(2 * (size_t)server->keys + 1, sizeof(*port->pushed));
-        if (port->pushed == NULL)
+        port->push_bytes = calloc(2 * (size_t)server->keys + 1, sizeof(*port->push_bytes));
+        if (port->pushed == NULL || port->push_bytes == NULL)
             break;
         port->pulled = port->pushed + server->keys;
+        port->pull_bytes = port->push_bytes + server->keys;
         if (maps(server, all, server->rank, rank)) {
             unsigned char *control = server->control;
             port->ring = (void *)(control + c * twill_ring_bytes(server->keys));
@@ -171,7 +179,7 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
         if (port->answer == NULL)
             return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for answers");
     }
-    if (server->port == NULL || server->port[server->cores - 1].pushed == NULL)
+    if (server->port == NULL || server->port[server->cores - 1].pull_bytes == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u cores",
                           server->cores);
     count_chunks(server);
@@ -286,6 +294,7 @@ void twill_server_close_memory(struct twill_server *server)
     }
     for (uint32_t c = 0; server->port != NULL && c < server->cores; c++) {
         free(server->port[c].pushed);
+        free(server->port[c].push_bytes);
         free(server->port[c].own_answer);
     }
     free(server->port);

@@ -155,12 +155,5 @@ for n in 1 2 4 8; do
     [ "$(grep -c 'equal to that of one rank' "$scratch/out")" -eq $n ] || fail "grid on $n ranks"
 done
 TWILL_LAYOUT=nodes=2x2 ranks 4 "$bin/grid" || fail "grid on two nodes"
-for kind in cc nc cs 'ncs 2'; do
-    # shellcheck disable=SC2086 # words
-    ranks 5 "$bin/servers" $kind || fail "servers $kind"
-    # shellcheck disable=SC2086 # words
-    TWILL_LAYOUT=nodes=2+2+1 ranks 5 "$bin/servers" $kind || fail "servers $kind on three nodes"
-done
-expect 2 "usage: servers" "$bin/servers" ncs 1
 expect 0 "rank 1: 2 4 1" "$bin/callback"
 grep -qF "rank 0: 2 4 1" "$scratch/out" || fail "callback: rank 0"

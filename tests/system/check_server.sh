@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# examples/worker.c trains the tumour set and the digits in every mode, layout and on several nodes; a worker that is
+# killed does not stop the others.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2154 # source, bin, scratch, patience: of rules.sh and check.sh
+. "$(dirname "$0")/../support/check.sh"
+
+# worker RANKS ACCURACY ARGUMENT...: train, and have at least this accuracy on every worker.
+worker()
+{
+    worker_ranks=$1 worker_accuracy=$2
+    shift 2
+    timeout -k 10 "$patience" "$bin/twillrun" -n "$worker_ranks" "$bin/worker" "$@" >"$scratch/out" 2>"$scratch/err" ||
+        fail "worker $*: $(cat "$scratch/err")"
+    awk -v least="$worker_accuracy" '/held-out/ { n++; for (i = 1; i < NF; i++) if ($i == "accuracy" && $(i + 1) + 0 < least) bad = 1 }
+        END { exit bad || n == 0 }' "$scratch/out" || fail "worker $*: $(cat "$scratch/out")"
+}
+
+tumours=$source/examples/data/wdbc.csv digits=$source/examples/data/digits.csv
+for mode in sync k-sync k-batch-sync k-async k-batch-async async softsync bounded; do
+    worker 4 0.9 --data "$tumours" --layout nc --mode $mode --k 2
+done
+worker 3 0.85 --data "$digits" --layout cs --threads 1 --epochs 10 --optimizer adam --rate 0.005
+worker 3 0.85 --data "$digits" --layout cs --mode async --epochs 10 --optimizer adagrad --rate 0.05
+TWILL_LAYOUT=nodes=2+1+1 worker 4 0.9 --data "$tumours" --layout ncs --servers 2 --mode bounded --k 1 --rate-rule staleness
+TWILL_LAYOUT=nodes=3x1 worker 3 0.9 --data "$tumours" --layout cc
+
+# A worker dies at its 10th step: twillrun reports it, the others train on to the end.
+timeout -k 10 "$patience" "$bin/twillrun" -n 4 --grace 60 "$bin/worker" --data "$tumours" --layout nc --kill 2:10 \
+    >"$scratch/out" 2>"$scratch/err" && fail "a killed rank is no failure of the job"
+[ "$(grep -c 'held-out' "$scratch/out")" -eq 2 ] || fail "killed worker: $(cat "$scratch/out" "$scratch/err")"
+grep -q 'server 0: .* deaths 1' "$scratch/out" || fail "killed worker: $(cat "$scratch/out")"
+"$bin/worker" --mode nonsense 2>"$scratch/err" && fail "a mode that is none"
+grep -q 'usage: worker' "$scratch/err" || fail "no usage"
+echo "ok: server"
