@@ -79,7 +79,7 @@ bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
     if ((algorithm->collectives >> shape->collective & 1) == 0)
         return false;
     if (shape->collective != TWILL_BARRIER && algorithm->protocols != 0 &&
-        (algorithm->protocols >> shape->protocol & 1) == 0)
+        (world->by_messages || (algorithm->protocols >> shape->protocol & 1) == 0))
         return false;
     return algorithm->applies(world, shape);
 }

@@ -26,6 +26,8 @@ struct twill_world {
      * level is inside one unit of the next. NULL: unknown; then below the node every rank is a unit
      * of its own, and all nodes are one group. */
     uint32_t *unit[TWILL_LEVEL_COUNT];
+    bool by_messages; /* data goes by messages on a node, too, not through SHARED or peers' buffers.
+                         Set by the owner, false at first */
 };
 
 /* Build a world from a node label per rank: any numbers, equal on the same node. */

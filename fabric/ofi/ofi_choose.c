@@ -332,7 +332,7 @@ static bool is_protected(const struct twill_transport_params *params)
     const char *encrypt = twill_transport_setting(params, "TWILL_ENCRYPT");
     const char *checksum = twill_transport_setting(params, "TWILL_CHECKSUM");
     return (encrypt != NULL && strcmp(encrypt, "1") == 0) ||
-           (checksum != NULL && strcmp(checksum, "network") == 0);
+           (checksum != NULL && strcmp(checksum, "none") != 0);
 }
 
 uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes)

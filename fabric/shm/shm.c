@@ -10,11 +10,16 @@
  * Slots lie in the sender's region, the count of consumed slots in the receiver's: only its owner
  * writes to a region, pages are first touched by the rank that fills them, and a dead receiver
  * cannot have overwritten what others send. 8 slots of 16 KiB stay in an L2 cache and were the best
- * measured: with slots of 4 KiB a third is lost at 1 MiB, more than 16 KiB gains nothing. */
+ * measured: with slots of 4 KiB a third is lost at 1 MiB, more than 16 KiB gains nothing.
+ *
+ * With TWILL_CHECKSUM=all the line carries the CRC32C of the chunk, made of the caller's buffer. A
+ * receiver that finds another one reads the slot again, as the damage may have been on the way to
+ * it, and then fails. */
 #include "fabric/transports.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SHM_SLOTS  8
 #define SLOT_BYTES 16384
@@ -41,7 +46,13 @@ struct shm_channel {
     uint32_t local;             /* the peer's local rank */
     uint32_t active;            /* 1 + position in shm->active, 0: not in it */
     bool sends;
+    bool damaged; /* receiver: the slot's checksum is wrong */
+    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* NULL: no checksums */
 };
+
+/* With checksums, the end of a line's payload. */
+#define LINE_SUM   (TWILL_LINE_PAYLOAD - sizeof(uint32_t))
+#define READ_AGAIN 3 /* reads of a slot whose checksum is wrong */
 
 struct shm {
     struct twill_transport base;
@@ -67,6 +78,12 @@ size_t twill_shm_channel_bytes(uint32_t node_size)
 
 /* --- the ring -------------------------------------------------------------------------------- */
 
+/* Return how many bytes of a message fit its line. */
+static size_t line_payload(const struct shm_channel *channel)
+{
+    return channel->crc32c == NULL ? TWILL_LINE_PAYLOAD : LINE_SUM;
+}
+
 static void produce(struct shm_channel *channel, const struct twill_transfer *request, size_t chunk,
                     struct twill_transport_counters *counters)
 {
@@ -74,7 +91,11 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     struct twill_line *line = &channel->line[slot];
     const unsigned char *from = (const unsigned char *)request->buffer + request->moved;
     line->signature = request->signature;
-    if (request->bytes <= TWILL_LINE_PAYLOAD) {
+    if (TWILL_UNLIKELY(channel->crc32c != NULL)) {
+        uint32_t sum = channel->crc32c(0, from, chunk);
+        memcpy(line->payload + LINE_SUM, &sum, sizeof(sum));
+    }
+    if (request->bytes <= line_payload(channel)) {
         line->bytes = (uint32_t)chunk;
         if (chunk > 0)
             memcpy(line->payload, from, chunk);
@@ -133,6 +154,21 @@ static void deliver_slot(struct twill_transfer *request, const void *data, size_
         memcpy((unsigned char *)request->buffer + request->moved, data, chunk);
 }
 
+/* Check the checksum of a slot's chunk. */
+static bool is_intact(struct shm_channel *channel, const struct twill_line *line, const void *data,
+                      size_t chunk)
+{
+    uint32_t sum;
+    for (int i = 0; i < READ_AGAIN; i++) {
+        memcpy(&sum, line->payload + LINE_SUM, sizeof(sum));
+        if (channel->crc32c(0, data, chunk) == sum)
+            return true;
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+    channel->damaged = true;
+    return false;
+}
+
 /* Receive one slot. Returns false if its content is invalid. */
 static bool receive_slot(struct shm_channel *channel)
 {
@@ -144,7 +180,10 @@ static bool receive_slot(struct shm_channel *channel)
     uint64_t total = chunk;
     if (streamed)
         memcpy(&total, line->payload, sizeof(total));
-    if (chunk > (streamed ? SLOT_BYTES : TWILL_LINE_PAYLOAD) || chunk > total)
+    const void *data = streamed ? channel->data + slot * SLOT_BYTES : line->payload;
+    if (chunk > (streamed ? SLOT_BYTES : line_payload(channel)) || chunk > total)
+        return false;
+    if (TWILL_UNLIKELY(channel->crc32c != NULL) && !is_intact(channel, line, data, chunk))
         return false;
     if (channel->to_discard > 0) {
         channel->to_discard -= twill_min(chunk, channel->to_discard);
@@ -160,7 +199,7 @@ static bool receive_slot(struct shm_channel *channel)
     }
     if (chunk > request->bytes - request->moved)
         return false;
-    deliver_slot(request, streamed ? channel->data + slot * SLOT_BYTES : line->payload, chunk);
+    deliver_slot(request, data, chunk);
     return_slot(channel);
     request->moved += chunk;
     if (request->moved == request->bytes)
@@ -211,6 +250,11 @@ static void deactivate(struct shm *shm, struct shm_channel *channel)
 static int advance_channels(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
+    if (moved < 0 && channel->damaged)
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "a message from %s arrived damaged in the memory that the ranks of this "
+                          "node share, or on the way to it (TWILL_CHECKSUM)",
+                          TWILL_RANK_NAME(shm->job, shm->node->rank[channel->local]));
     if (moved < 0)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "shm: a message from %s is invalid at slot %llu",
@@ -306,8 +350,10 @@ static void place_channel(const struct twill_node *node, struct shm_channel *cha
     channel->data = data + in_sender * SHM_SLOTS * SLOT_BYTES;
 }
 
-static void place_all(struct shm *shm)
+static void place_all(struct shm *shm, const struct twill_transport_params *params)
 {
+    const char *sums = twill_transport_setting(params, "TWILL_CHECKSUM");
+    bool checks = sums != NULL && strcmp(sums, "all") == 0;
     const struct twill_node *node = shm->node;
     for (uint32_t l = 0; l < node->size; l++) {
         for (uint32_t lane = 0; lane < TWILL_LANES; lane++) {
@@ -317,6 +363,7 @@ static void place_all(struct shm *shm)
             place_channel(node, from, l, node->me, lane);
             to->local = from->local = l;
             to->sends = true;
+            to->crc32c = from->crc32c = checks ? params->crc32c : NULL;
         }
     }
 }
@@ -347,10 +394,10 @@ static twill_status shm_open(struct twill_transport **transport,
     shm->world = params->world;
     shm->job = params->job;
     shm->node = params->node;
-    place_all(shm);
+    place_all(shm, params);
     snprintf(shm->text, sizeof(shm->text),
-             "shm: %u ranks, %u slots of %u KiB per lane and direction", size, SHM_SLOTS,
-             SLOT_BYTES / 1024);
+             "shm: %u ranks, %u slots of %u KiB per lane and direction%s", size, SHM_SLOTS,
+             SLOT_BYTES / 1024, shm->channel[0].crc32c != NULL ? "; checksums (CRC32C)" : "");
     *transport = &shm->base;
     return TWILL_OK;
 }

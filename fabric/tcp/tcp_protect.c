@@ -24,7 +24,8 @@ bool twill_tcp_protects(const struct twill_transport_params *params, const char 
     bool encrypts = asked_for(params, "TWILL_ENCRYPT", "1");
     if (what != NULL)
         *what = encrypts ? "encryption (TWILL_ENCRYPT)" : "checksums (TWILL_CHECKSUM)";
-    return encrypts || asked_for(params, "TWILL_CHECKSUM", "network");
+    return encrypts || asked_for(params, "TWILL_CHECKSUM", "network") ||
+           asked_for(params, "TWILL_CHECKSUM", "all");
 }
 
 twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,

@@ -43,6 +43,7 @@ static twill_status world_make(struct twill_comm *comm, const struct twill_comm 
         status = twill_world_set_level(&comm->own, (twill_level)level, label, &comm->error);
     }
     free(label);
+    comm->own.by_messages = parent->world->by_messages;
     comm->world = &comm->own;
     return status;
 }

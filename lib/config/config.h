@@ -42,9 +42,9 @@ enum twill_variable_scope {
     X(RAILS, USER, "TWILL_RAILS", TWILL_TEXT, "auto", 0, 0, NULL, 0,                               \
       "Interfaces used at the same time: auto (all that are as good as the first), a number, or "  \
       "a list of interfaces or domains, of one length on all ranks")                               \
-    X(CHECKSUM, USER, "TWILL_CHECKSUM", TWILL_CHOICE, "none", 0, 0, "none|network", 1,             \
+    X(CHECKSUM, USER, "TWILL_CHECKSUM", TWILL_CHOICE, "none", 0, 0, "none|network|all", 1,         \
       "network: messages between hosts carry CRC32C; what arrives damaged is sent again, or ends " \
-      "the job (twill's tcp only)")                                                                \
+      "the job (twill's tcp only); all: those in shared memory, too")                              \
     X(ENCRYPT, USER, "TWILL_ENCRYPT", TWILL_NUMBER, "0", 0, 1, NULL, 1,                            \
       "1: messages between hosts are encrypted and authenticated (twill's tcp only)")              \
     X(ALGORITHM, USER, "TWILL_ALGORITHM", TWILL_TEXT, "", 0, 0, NULL, 1,                           \

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -156,6 +157,8 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
     TWILL_TRY(&context->error,
               twill_world_create(&context->job.world, (uint32_t)context->job.oob->size,
                                  context->job.label, &context->error));
+    context->job.world.by_messages = /* which alone have checksums */
+        strcmp(context->config.text[TWILL_VARIABLE_CHECKSUM], "all") == 0;
     uint32_t node = context->job.world.node[context->job.oob->rank];
     if (context->job.world.node_size[node] == 1) { /* alone on the node: private memory only */
         twill_shm_region_close(context->memory.heap.region);

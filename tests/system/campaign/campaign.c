@@ -95,7 +95,10 @@ static void set_environment(const struct campaign_trial *trial, int rank, int po
     setenv("TWILL_PROVIDER", "tcp", 1);
     setenv("TWILL_INTERFACE", "lo", 1);
     setenv("TWILL_LOG", getenv("CAMPAIGN_TRACE") != NULL ? "warn" : "none", 1);
-    setenv("TWILL_CHECKSUM", trial->protection == PROTECTION_SUMS ? "network" : "none", 1);
+    static const char *const sums[] = {[PROTECTION_SUMS] = "network",
+                                       [PROTECTION_SUMS_ALL] = "all",
+                                       [PROTECTION_ENCRYPTED] = NULL};
+    setenv("TWILL_CHECKSUM", sums[trial->protection] != NULL ? sums[trial->protection] : "none", 1);
     setenv("TWILL_ENCRYPT", trial->protection == PROTECTION_ENCRYPTED ? "1" : "0", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     bool begins =
@@ -276,7 +279,7 @@ static void describe_hang(const struct campaign_job *job, struct processes *p)
 
 static void describe(const struct campaign_trial *trial)
 {
-    static const char *const protections[] = {"", ", checksums", ", encrypted"};
+    static const char *const protections[] = {"", ", checksums", ", all checksums", ", encrypted"};
     fprintf(stderr, "trial %d: %s%s, %s, rank %d %s after %u us%s", trial->number, trial->layout,
             protections[trial->protection], campaign_work_names[trial->work], trial->victim,
             campaign_fault_names[trial->fault], trial->delay_us, trial->second >= 0 ? "" : "\n");

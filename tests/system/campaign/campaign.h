@@ -38,7 +38,12 @@ enum campaign_work {
 };
 
 /* What the ranks' variables ask for. */
-enum campaign_protection { PROTECTION_NONE, PROTECTION_SUMS, PROTECTION_ENCRYPTED };
+enum campaign_protection {
+    PROTECTION_NONE,
+    PROTECTION_SUMS,     /* of messages between nodes */
+    PROTECTION_SUMS_ALL, /* and within a node */
+    PROTECTION_ENCRYPTED
+};
 
 /* What happens to a rank. */
 #define CAMPAIGN_FAULTS(X)                                                                         \

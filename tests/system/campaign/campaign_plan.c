@@ -113,8 +113,9 @@ static void choose_layout(struct campaign_trial *trial, uint64_t *state)
 
 static void choose_settings(struct campaign_trial *trial, uint64_t *state)
 {
-    static const enum campaign_protection choices[] = {
-        PROTECTION_NONE, PROTECTION_NONE, PROTECTION_NONE, PROTECTION_SUMS, PROTECTION_ENCRYPTED};
+    static const enum campaign_protection choices[] = {PROTECTION_NONE,     PROTECTION_NONE,
+                                                       PROTECTION_NONE,     PROTECTION_SUMS,
+                                                       PROTECTION_SUMS_ALL, PROTECTION_ENCRYPTED};
     trial->protection = choices[below(state, sizeof(choices) / sizeof(choices[0]))];
     trial->threads = (int)below(state, 3);
     trial->optimizer = trial->threads < 2 && below(state, 2) == 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages through shared memory and to oneself; node memory, doorbells and failures of a node. */
 #include "fabric/transports.h"
+#include "kernels/kernels.h"
 #include "tests/support/messages.h"
 
 #include <pthread.h>
@@ -17,7 +18,14 @@ struct fixture {
     struct twill_world world;
     struct twill_node *node;
     struct twill_test_end end;
+    bool checks; /* TWILL_CHECKSUM=all */
 };
+
+static const char *checksum_setting(const void *settings, const char *variable)
+{
+    (void)settings;
+    return strcmp(variable, "TWILL_CHECKSUM") == 0 ? "all" : NULL;
+}
 
 /* Create node memory: all three steps. */
 static twill_status open_node(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
@@ -38,7 +46,9 @@ static twill_status open_node(struct twill_node **node, struct twill_oob *oob, u
 static bool set_up(struct fixture *f, twill_bootstrap *caller, uint32_t per_node,
                    const struct twill_transport_ops *ops)
 {
-    *f = (struct fixture){.end = {.rank = (uint32_t)caller->rank, .size = (uint32_t)caller->size}};
+    const struct twill_kernels *kernels;
+    f->end =
+        (struct twill_test_end){.rank = (uint32_t)caller->rank, .size = (uint32_t)caller->size};
     struct twill_error *error = &f->end.error;
     const char *why = NULL;
     f->oob = twill_test_oob(caller);
@@ -51,6 +61,9 @@ static bool set_up(struct fixture *f, twill_bootstrap *caller, uint32_t per_node
         return false;
     TWILL_REQUIRE(why == NULL);
     struct twill_transport_params params = {.oob = f->oob, .world = &f->world, .node = f->node};
+    TWILL_REQUIRE(twill_kernels_select(&kernels, NULL, NULL) == TWILL_OK);
+    params.crc32c = kernels->crc32c;
+    params.setting = f->checks ? checksum_setting : NULL;
     status = ops->open(&f->end.transport, &params, error);
     f->end.to_self = ops == &twill_self_transport;
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message);
@@ -66,9 +79,9 @@ static void tear_down(struct fixture *f)
 }
 
 static void run_fixture(twill_bootstrap *caller, const struct twill_transport_ops *ops,
-                        bool (*body)(struct fixture *))
+                        bool (*body)(struct fixture *), bool checks)
 {
-    struct fixture f;
+    struct fixture f = {.checks = checks};
     if (set_up(&f, caller, (uint32_t)caller->size, ops))
         body(&f);
     tear_down(&f);
@@ -99,8 +112,7 @@ static bool mismatch(struct fixture *f)
     {                                                                                              \
         (void)rank;                                                                                \
         (void)size;                                                                                \
-        (void)user;                                                                                \
-        run_fixture(caller, ops, name);                                                            \
+        run_fixture(caller, ops, name, user != NULL); /* checksums */                              \
     }
 RANK_FN(sweep, &twill_shm_transport)
 RANK_FN(flood, &twill_shm_transport)
@@ -111,6 +123,7 @@ static void test_sweep(void **state)
     (void)state;
     twill_test_run_ranks(2, sweep_rank, NULL);
     twill_test_run_ranks(4, sweep_rank, NULL);
+    twill_test_run_ranks(3, sweep_rank, "checksums");
     twill_test_run_processes(2, sweep_rank, NULL);
 }
 
@@ -172,6 +185,48 @@ static void test_fill(void **state)
 {
     (void)state;
     twill_test_run_ranks(2, fill_rank, NULL);
+}
+
+/* One bit of a message that lies in shared memory flips: the receiver fails, and names the sender.
+ */
+static bool flip(struct fixture *f)
+{
+    static const size_t sizes[] = {30, 45, 3000}; /* in the line, or behind it */
+    unsigned char message[3000], all[2];
+    const struct twill_transport_ops *ops = f->end.transport->ops;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+        struct twill_transfer request = {.kind = f->end.rank == 0 ? TWILL_TRANSFER_SEND
+                                                                  : TWILL_TRANSFER_RECV,
+                                         .peer = 1 - f->end.rank,
+                                         .lane = (uint8_t)i,
+                                         .buffer = message,
+                                         .bytes = sizes[i]};
+        memset(message, 0xa0 + (int)i, sizeof(message));
+        if (f->end.rank == 0)
+            TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK &&
+                          request.status == TWILL_OK);
+        TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
+        if (f->end.rank == 1) {
+            unsigned char *at =
+                memmem(f->node->channels[0], twill_shm_channel_bytes(2), message, sizes[i]);
+            TWILL_REQUIRE(at != NULL);
+            at[sizes[i] - 1] ^= 4;
+            twill_status status = ops->post(f->end.transport, &request, &f->end.error);
+            TWILL_REQUIRE(status == TWILL_ERR_FABRIC && request.status == TWILL_PENDING);
+            TWILL_REQUIRE(strstr(f->end.error.message, "from rank 0 arrived damaged") != NULL);
+            twill_error_clear(&f->end.error);
+        }
+        TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
+    }
+    return true;
+}
+RANK_FN(flip, &twill_shm_transport)
+
+static void test_flip(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, flip_rank, "checksums");
+    twill_test_run_processes(2, flip_rank, "checksums");
 }
 
 /* Cancelled requests are not touched, and nothing is left to do. */
@@ -419,12 +474,13 @@ static void test_failure_notice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),         cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_fill),
-        cmocka_unit_test(test_cancel),        cmocka_unit_test(test_self),
-        cmocka_unit_test(test_self_mismatch), cmocka_unit_test(test_reaches),
-        cmocka_unit_test(test_areas),         cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_sleep),         cmocka_unit_test(test_failure_notice),
+        cmocka_unit_test(test_sweep),          cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_flip),           cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_self),           cmocka_unit_test(test_self_mismatch),
+        cmocka_unit_test(test_reaches),        cmocka_unit_test(test_areas),
+        cmocka_unit_test(test_layout),         cmocka_unit_test(test_sleep),
+        cmocka_unit_test(test_failure_notice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
