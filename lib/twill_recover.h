@@ -193,7 +193,8 @@ TWILL_API twill_status twill_request_set_timeout(twill_request *request, double 
 
 /** \brief Seconds within which a call in which this rank waits ends, if its process gets a core. */
 typedef struct twill_bounds {
-    double silent; /**< the awaited rank lives but does not come: the timeout */
+    double silent; /**< the awaited rank lives but does not come: the timeout, and the time until
+                      all ranks know */
     double death;  /**< its process has died, on this host or one that answers */
     double host;   /**< its host does not answer any more; 0: the job has one host */
     double agree;  /**< twill_comm_agree(), if every other rank is silent in turn */

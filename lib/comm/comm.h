@@ -315,8 +315,10 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 void twill_comm_shorten_deadline(struct twill_comm *comm);
 /* Forget the last timeout if one of the ranks it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
-/* Return the time after which a rank that waits finds that another one has died. */
+/* Return the time after which all waiting ranks of a node know that another one has died. */
 uint64_t twill_death_bound_ns(void);
+/* Return the longest time between two looks of a rank that waits. */
+uint64_t twill_notice_bound_ns(void);
 /* Advance once, for callers that test repeatedly. An error has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
 

@@ -263,9 +263,15 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
     return now > left ? twill_max(since, now - left) : since;
 }
 
+uint64_t twill_notice_bound_ns(void)
+{
+    return CHECK_EVERY_NS + SLEEP_MOST_NS;
+}
+
+/* It may have been seen alive just now; it is seen dead twice, and by another rank of the node. */
 uint64_t twill_death_bound_ns(void)
 {
-    return LIVENESS_EVERY_NS + 2 * CHECK_EVERY_NS;
+    return LIVENESS_EVERY_NS + 4 * twill_notice_bound_ns();
 }
 
 /* Check for failures, mismatches and the deadline, at their intervals. */

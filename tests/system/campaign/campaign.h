@@ -97,6 +97,7 @@ struct campaign_rank {
     atomic_int final_size;         /* of the communicator at the end; 0: it has none */
     atomic_int descriptors;        /* open at the end, less those at the start */
     atomic_bool found_victim;      /* the first agreement's failed ranks have the victim */
+    twill_bounds bounds;           /* of its communicator at the start */
     twill_status end;              /* of the call that ended the rank; TWILL_OK: regular */
     char first[CAMPAIGN_TEXT];     /* sentence of the first failure */
     char last[CAMPAIGN_TEXT];      /* and of the call that ended it */
@@ -179,8 +180,13 @@ _Noreturn void campaign_rank_main(struct campaign_job *job, int rank);
 /* campaign_check.c: check what the ranks of a job that has ended show. status: of wait(). Returns
  * whether all is well; else `text` has the reason. */
 bool campaign_check(const struct campaign_job *job, const int *status, char *text, size_t bytes);
-/* Return seconds from the fault to the last survivor's verdict, and to its first right sum; false:
- * there was none. */
-bool campaign_times(const struct campaign_job *job, double *verdict, double *sum);
+/* Seconds of a trial from the fault on. */
+struct campaign_times {
+    double verdict; /* until the last survivor's first call has failed */
+    double bound;   /* until when that should have been, by twill_comm_bounds() */
+    double sum;     /* until the last survivor's first sum was right */
+};
+/* Returns false if there are none. */
+bool campaign_time(const struct campaign_job *job, struct campaign_times *times);
 
 #endif

@@ -148,7 +148,15 @@ bool campaign_check(const struct campaign_job *job, const int *status, char *tex
     return true;
 }
 
-bool campaign_times(const struct campaign_job *job, double *verdict, double *sum)
+static double bound_of(const struct campaign_trial *trial, const twill_bounds *bounds)
+{
+    if (trial->fault == FAULT_STOP_EVER)
+        return bounds->silent;
+    return campaign_is_cut(trial->fault) || trial->fault == FAULT_HALF_OPEN ? bounds->host
+                                                                            : bounds->death;
+}
+
+bool campaign_time(const struct campaign_job *job, struct campaign_times *times)
 {
     uint64_t last_verdict = 0, last_sum = 0;
     const struct campaign_trial *trial = &job->trial;
@@ -166,7 +174,8 @@ bool campaign_times(const struct campaign_job *job, double *verdict, double *sum
         last_verdict = shown->verdict_ns > last_verdict ? shown->verdict_ns : last_verdict;
         last_sum = shown->first_sum_ns > last_sum ? shown->first_sum_ns : last_sum;
     }
-    *verdict = (double)(int64_t)(last_verdict - job->fault_ns) * 1e-9;
-    *sum = (double)(int64_t)(last_sum - job->fault_ns) * 1e-9;
+    times->verdict = (double)(int64_t)(last_verdict - job->fault_ns) * 1e-9;
+    times->sum = (double)(int64_t)(last_sum - job->fault_ns) * 1e-9;
+    times->bound = bound_of(trial, &job->rank[trial->victim == 0].bounds);
     return true;
 }

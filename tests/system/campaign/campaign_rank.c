@@ -25,6 +25,7 @@ struct campaign_worker {
     struct campaign_buffers *buffers;
     uint64_t step;
     bool grown; /* or it has failed to */
+    bool has_failed;
 };
 
 /* Shut down all connections of this process, as a reset by the network does. */
@@ -100,10 +101,13 @@ static int count_descriptors(int show)
     return count;
 }
 
-static void keep_text(char *kept, const char *text)
+/* Keep the first failure's sentence and time. */
+static void note_failure(struct campaign_worker *w)
 {
-    if (kept[0] == '\0')
-        snprintf(kept, CAMPAIGN_TEXT, "%s", text);
+    if (atomic_load(&w->shown->verdict_ns) != 0)
+        return;
+    snprintf(w->shown->first, CAMPAIGN_TEXT, "%s", campaign_message(w->buffers, w->comm));
+    atomic_store(&w->shown->verdict_ns, campaign_now());
 }
 
 /* All ranks know of the last step that any has done, whether the job has grown, and whether to
@@ -192,11 +196,9 @@ static bool recover(struct campaign_worker *w)
 {
     twill_comm *smaller;
     bool reconfigures = w->job->trial.work == WORK_RECONFIGURE;
-    bool first = atomic_load(&w->shown->verdict_ns) == 0;
-    if (first) { /* no failure of its own: what it has agreed on */
-        keep_text(w->shown->first, campaign_message(w->buffers, w->comm));
-        atomic_store(&w->shown->verdict_ns, campaign_now());
-    }
+    bool first = !w->has_failed;
+    note_failure(w); /* if it has none of its own: what it has agreed on */
+    w->has_failed = true;
     campaign_buffers_release(w->buffers);
     atomic_store(&w->shown->state, STATE_SHRINKING);
     twill_status status =
@@ -222,7 +224,7 @@ static twill_status agree(struct campaign_worker *w, twill_status status)
 {
     uint64_t flags = status == TWILL_OK ? ~w->step : 0;
     if (status != TWILL_OK)
-        keep_text(w->shown->first, twill_comm_message(w->comm));
+        note_failure(w);
     twill_status agreed = twill_comm_agree(w->comm, &flags);
     if (agreed != TWILL_OK)
         return agreed;
@@ -278,8 +280,8 @@ _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
         join(&w);
     if (w.shown->end != TWILL_OK)
         atomic_store(&w.shown->verdict_ns, campaign_now());
-    else
-        (void)twill_comm_set_timeout(w.comm, job->trial.timeout);
+    else if (twill_comm_set_timeout(w.comm, job->trial.timeout) == TWILL_OK)
+        (void)twill_comm_bounds(w.comm, &w.shown->bounds);
     twill_context *context = twill_comm_context(w.comm);
     w.buffers = w.comm != NULL ? campaign_buffers_open(context) : NULL;
     if (w.buffers != NULL) {
