@@ -150,7 +150,7 @@ _twill_simulate()
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;
-        *) _twill_words "sync ksync: kbatchsync: kasync: kbatchasync: async softsync: bounded: groups:" "$word" ;;
+        *) _twill_words "sync k-sync: k-batch-sync: k-async: k-batch-async: async softsync: bounded: groups:" "$word" ;;
         esac
         ;;
     esac

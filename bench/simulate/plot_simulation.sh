@@ -13,9 +13,9 @@ rows()
 }
 for workers in 2 4 8 16 32 64 128 256 512 1024; do
     half=$((workers / 2))
-    "$simulate" --csv -p $workers -u 4000 sync ksync:$half kbatchasync:$half async
+    "$simulate" --csv -p $workers -u 4000 sync k-sync:$half k-batch-async:$half async
 done | sed 's/:[0-9]*,/,/' >times.csv
-modes="sync ksync:4 kbatchsync:4 kasync:4 kbatchasync:4 async"
+modes="sync k-sync:4 k-batch-sync:4 k-async:4 k-batch-async:4 async"
 # shellcheck disable=SC2086 # a list
 "$simulate" --csv --curve -p 8 -u 1000 -r 100 --rate 0.05 $modes >tradeoff.csv
 for rule in fixed staleness distance:0.02; do
@@ -46,8 +46,8 @@ set xlabel 'workers'
 set ylabel 'seconds'
 set key right bottom
 plot 'times-sync.dat' using 2:3 with points pt 7 lc 1 ps 0.7 title 'sync (points: simulated, lines: exact)', '' using 2:4 with lines lc 1 notitle, \
-     'times-ksync.dat' using 2:3 with points pt 7 lc 2 ps 0.7 title 'ksync', '' using 2:4 with lines lc 2 notitle, \
-     'times-kbatchasync.dat' using 2:3 with points pt 7 lc 3 ps 0.7 title 'kbatchasync', '' using 2:4 with lines lc 3 notitle, \
+     'times-k-sync.dat' using 2:3 with points pt 7 lc 2 ps 0.7 title 'k-sync', '' using 2:4 with lines lc 2 notitle, \
+     'times-k-batch-async.dat' using 2:3 with points pt 7 lc 3 ps 0.7 title 'k-batch-async', '' using 2:4 with lines lc 3 notitle, \
      'times-async.dat' using 2:3 with points pt 7 lc 4 ps 0.7 title 'async', '' using 2:4 with lines lc 4 notitle
 set output 'simulation-tradeoff.svg'
 set key top right
@@ -58,10 +58,10 @@ set xrange [*:*]
 set multiplot layout 1,2 title '8 workers, learning rate 0.05: mean loss of 100 runs'
 set xlabel 'updates'
 set ylabel 'loss'
-plot for [m in 'sync ksync4 kbatchsync4 kasync4 kbatchasync4 async'] 'tradeoff-'.m.'.dat' using 3:5 with lines lw 2 title m
+plot for [m in 'sync k-sync4 k-batch-sync4 k-async4 k-batch-async4 async'] 'tradeoff-'.m.'.dat' using 3:5 with lines lw 2 title m
 set xlabel 'seconds'
 set xrange [0:120]
-plot for [m in 'sync ksync4 kbatchsync4 kasync4 kbatchasync4 async'] 'tradeoff-'.m.'.dat' using 4:5 with lines lw 2 title m
+plot for [m in 'sync k-sync4 k-batch-sync4 k-async4 k-batch-async4 async'] 'tradeoff-'.m.'.dat' using 4:5 with lines lw 2 title m
 unset multiplot
 set output 'simulation-stability.svg'
 set xrange [0:1000]

@@ -15,8 +15,8 @@ static const char usage[] =
     "Simulate a parameter server and its workers: the time of an update, beside its closed form\n"
     "where there is one, the staleness of gradients, and the loss on a quadratic.\n"
     "\n"
-    "MODE: sync, ksync:K, kbatchsync:K, kasync:K, kbatchasync:K, async, softsync:N, bounded:S,\n"
-    "      groups:G\n"
+    "MODE: sync, k-sync:K, k-batch-sync:K, k-async:K, k-batch-async:K, async, softsync:N,\n"
+    "      bounded:S, groups:G\n"
     "LAW of times in seconds: const:TIME, exp:MEAN, shifted:SHIFT,MEAN, uniform:MIN,MAX,\n"
     "      pareto:MIN,SHAPE, list:FILE\n"
     "\n"
@@ -250,7 +250,7 @@ static bool parse_modes(struct simulate_request *request, int count, char **text
         }
     }
     if (count == 0)
-        fprintf(stderr, "twill-simulate: no MODE: name one, such as sync or ksync:4\n");
+        fprintf(stderr, "twill-simulate: no MODE: name one, such as sync or k-sync:4\n");
     return count > 0;
 }
 

@@ -11,10 +11,10 @@
 /* X(NOUN, name, parameter, help). */
 #define SIMULATION_MODES(X)                                                                        \
     X(SYNC, "sync", "", "an update needs the gradients of all workers")                            \
-    X(K_SYNC, "ksync", "K", "of the first K workers; the others' work is cancelled")               \
-    X(K_BATCH_SYNC, "kbatchsync", "K", "the first K gradients, of any workers; then as ksync")     \
-    X(K_ASYNC, "kasync", "K", "of the first K workers; the others go on")                          \
-    X(K_BATCH_ASYNC, "kbatchasync", "K", "the first K gradients, of any workers, none waits")      \
+    X(K_SYNC, "k-sync", "K", "of the first K workers; the others' work is cancelled")              \
+    X(K_BATCH_SYNC, "k-batch-sync", "K", "the first K gradients, of any workers; then as k-sync")  \
+    X(K_ASYNC, "k-async", "K", "of the first K workers; the others go on")                         \
+    X(K_BATCH_ASYNC, "k-batch-async", "K", "the first K gradients, of any workers, none waits")    \
     X(ASYNC, "async", "", "each gradient is an update")                                            \
     X(SOFTSYNC, "softsync", "N", "floor(workers / N) gradients, of any workers, none waits")       \
     X(BOUNDED, "bounded", "S", "as async, but none is more than S gradients ahead of another")     \
@@ -98,7 +98,7 @@ struct simulation_result {
 };
 
 const char *simulation_mode_name(enum simulation_mode mode);
-/* Parse "ksync:4". Returns false, and what is wrong, if that is no mode. */
+/* Parse "k-sync:4". Returns false, and what is wrong, if that is no mode. */
 bool simulation_parse_choice(struct simulation_choice *choice, const char *text,
                              const char **wrong);
 /* Return what a mode means for this many workers; false, and why, if it cannot be. */

@@ -44,7 +44,7 @@ offers shared twill-compare --bind ""
 offers alltoall twill-info --why all
 offers l3 twill-bench allreduce --split ""
 offers lxor twill-bench allreduce -o ""
-offers ksync: twill-simulate ks
+offers k-sync: twill-simulate k
 offers pareto: twill-simulate --compute p
 offers u64 twill-info allreduce 8 ""
 

@@ -8,7 +8,7 @@ simulate=$bin/twill-simulate
 command -v python3 >/dev/null || skip "no python3"
 cd "$scratch" || exit 1
 
-set -- -p 4,8 -u 4000 --rate 0.1 --dimensions 4 sync kasync:2 softsync:2
+set -- -p 4,8 -u 4000 --rate 0.1 --dimensions 4 sync k-async:2 softsync:2
 "$simulate" "$@" >table || fail "a table"
 "$simulate" --csv "$@" >csv || fail "CSV"
 "$simulate" --json "$@" >json || fail "JSON"
@@ -29,7 +29,7 @@ for text, row, one in zip(table[1:], rows, array):
             assert row[name] == "" and one[name] is None
         else:
             assert abs(float(cell) - one[name]) <= 1e-4 * abs(one[name]) and abs(float(row[name]) - one[name]) <= 1e-8 * abs(one[name])
-assert [(r["mode"], r["workers"]) for r in array] == [(m, w) for w in (4, 8) for m in ("sync", "kasync:2", "softsync:2")]
+assert [(r["mode"], r["workers"]) for r in array] == [(m, w) for w in (4, 8) for m in ("sync", "k-async:2", "softsync:2")]
 assert all(abs(r["off_%"]) < 5 for r in array if r["exact_s"])
 assert array[0]["stale"] == 0 and array[0]["loss"] < array[2]["loss"]
 curve = [p for p in json.load(open("curve")) if p["mode"] == "sync" and p["workers"] == 8]
@@ -57,13 +57,13 @@ above "$(value update_s -b 64M --endpoints 2 sync)" "$(value update_s -b 64M syn
 above "$(value update_s -b 64M sync)" "$(value update_s -b 64M --server-link 64M sync)"
 above "$(value push_s -b 64M --credits 1 sync)" "$(value push_s -b 64M sync)"
 above "$(value update_s async)" "$(value update_s --service const:1 async)"
-above 0 "$(value dropped_% --late ksync:4)"
+above 0 "$(value dropped_% --late k-sync:4)"
 above 1 "$(value diverged_at --rate 1 --noise 0 -p 30 async)"
 above 0 "$(value loss --rate 1 --rule staleness -p 30 async)"
 above 0 "$(value loss --rate 1 --rule distance:0.01 --noise 0.1 --condition 1 -p 30 async)"
 [ "$(value update_s -s 7 -r 2 --shards 3 async)" = "$(value update_s -s 7 -r 2 --shards 3 async)" ] || fail "a seed"
 expect 2 "no MODE" "$simulate"
-expect 2 "needs a parameter" "$simulate" ksync
+expect 2 "needs a parameter" "$simulate" k-sync
 expect 2 "no such mode" "$simulate" asynchronous
 expect 2 "laws are const:TIME" "$simulate" -c gauss:1 sync
 expect 2 "not a valid value" "$simulate" -p 0 sync

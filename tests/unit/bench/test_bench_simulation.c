@@ -89,35 +89,35 @@ static void test_order_statistics(void **state)
         async.updates = 80000;
         assert_within(time_of_update(&sync) / time_of_update(&async), over_async[i], 0.02);
         assert_within(workers[i] * harmonic(workers[i]), over_async[i], 1e-3);
-        snprintf(all, sizeof(all), "ksync:%u", workers[i]); /* K = P is sync, to the bit */
+        snprintf(all, sizeof(all), "k-sync:%u", workers[i]); /* K = P is sync, to the bit */
         struct simulation_setup k = setup_of(all, workers[i], "exp:0.5");
         assert_true(time_of_update(&k) == time_of_update(&sync));
     }
-    check_time("ksync:1", 8, "exp:1", 0.125); /* (H_P - H_(P-K)) / mu */
-    check_time("ksync:4", 8, "exp:1", 0.6345);
-    check_time("ksync:8", 8, "exp:1", 2.7179);
-    check_time("ksync:4", 8, "shifted:2,1", 2.6345);
-    check_time("ksync:4", 8, "uniform:1,3", 1 + 2 * 4 / 9.0);
-    check_time("ksync:4", 8, "const:3", 3);
+    check_time("k-sync:1", 8, "exp:1", 0.125); /* (H_P - H_(P-K)) / mu */
+    check_time("k-sync:4", 8, "exp:1", 0.6345);
+    check_time("k-sync:8", 8, "exp:1", 2.7179);
+    check_time("k-sync:4", 8, "shifted:2,1", 2.6345);
+    check_time("k-sync:4", 8, "uniform:1,3", 1 + 2 * 4 / 9.0);
+    check_time("k-sync:4", 8, "const:3", 3);
     /* a Pareto law of shape 2: the product of i / (i - 1/2) for i = 5 to 8 */
-    check_time("ksync:4", 8, "pareto:1,2", 5 / 4.5 * 6 / 5.5 * 7 / 6.5 * 8 / 7.5);
+    check_time("k-sync:4", 8, "pareto:1,2", 5 / 4.5 * 6 / 5.5 * 7 / 6.5 * 8 / 7.5);
 }
 
 static void test_renewals(void **state)
 {
     (void)state;
-    check_time("kbatchsync:4", 8, "exp:0.5", 4 * 0.5 / 8); /* K / (P mu) */
-    check_time("kbatchasync:4", 8, "exp:0.5", 4 * 0.5 / 8);
-    check_time("kbatchasync:4", 8, "uniform:1,3", 4 * 2 / 8.0); /* K E[X] / P */
-    check_time("kbatchasync:4", 8, "pareto:1,3", 4 * 1.5 / 8);
-    check_time("kbatchasync:4", 8, "shifted:1,1", 4 * 2 / 8.0);
-    check_time("kbatchasync:4", 8, "const:2", 4 * 2 / 8.0);
+    check_time("k-batch-sync:4", 8, "exp:0.5", 4 * 0.5 / 8); /* K / (P mu) */
+    check_time("k-batch-async:4", 8, "exp:0.5", 4 * 0.5 / 8);
+    check_time("k-batch-async:4", 8, "uniform:1,3", 4 * 2 / 8.0); /* K E[X] / P */
+    check_time("k-batch-async:4", 8, "pareto:1,3", 4 * 1.5 / 8);
+    check_time("k-batch-async:4", 8, "shifted:1,1", 4 * 2 / 8.0);
+    check_time("k-batch-async:4", 8, "const:2", 4 * 2 / 8.0);
     check_time("softsync:2", 8, "uniform:1,3", 4 * 2 / 8.0);
     check_time("softsync:1", 8, "uniform:1,3", 8 * 2 / 8.0);
     check_time("async", 8, "uniform:1,3", 2 / 8.0);
-    check_time("kasync:1", 8, "uniform:1,3", 2 / 8.0);
-    check_time("kasync:4", 8, "exp:1", 0.6345);
-    check_time("kasync:8", 8, "exp:1", 2.7179);
+    check_time("k-async:1", 8, "uniform:1,3", 2 / 8.0);
+    check_time("k-async:4", 8, "exp:1", 0.6345);
+    check_time("k-async:8", 8, "exp:1", 2.7179);
     check_time("groups:4", 16, "exp:1", harmonic(4) / 4); /* each has the last of 4 */
     check_time("bounded:0", 8, "exp:1", harmonic(8) / 8);
 }
@@ -126,9 +126,9 @@ static void test_renewals(void **state)
 static void test_equal_modes(void **state)
 {
     static const char *const equal[][2] = {
-        {"ksync:8", "sync"},   {"kasync:8", "sync"},        {"groups:1", "sync"},
-        {"kasync:1", "async"}, {"kbatchasync:1", "async"},  {"softsync:8", "async"},
-        {"groups:8", "async"}, {"bounded:1000000", "async"}};
+        {"k-sync:8", "sync"},   {"k-async:8", "sync"},        {"groups:1", "sync"},
+        {"k-async:1", "async"}, {"k-batch-async:1", "async"}, {"softsync:8", "async"},
+        {"groups:8", "async"},  {"bounded:1000000", "async"}};
     static const char *const laws[] = {"exp:1", "uniform:0,2", "pareto:1,1.5"};
     (void)state;
     for (size_t i = 0; i < sizeof(equal) / sizeof(equal[0]); i++) {
@@ -148,8 +148,8 @@ static void test_k_async_is_faster(void **state)
     static const char *const laws[] = {"exp:1", "shifted:1,1", "uniform:0,2", "pareto:1,1.5"};
     (void)state;
     for (int law = 0; law < 4; law++) {
-        struct simulation_setup sync = setup_of("ksync:4", 8, laws[law]);
-        struct simulation_setup async = setup_of("kasync:4", 8, laws[law]);
+        struct simulation_setup sync = setup_of("k-sync:4", 8, laws[law]);
+        struct simulation_setup async = setup_of("k-async:4", 8, laws[law]);
         double ratio = time_of_update(&async) / time_of_update(&sync);
         assert_true(law == 0 ? fabs(ratio - 1) < 0.02 : law == 3 ? ratio > 1 : ratio < 0.98);
     }
@@ -163,7 +163,7 @@ static void test_measured_list(void **state)
     assert_true(file >= 0 && write(file, "1 2\n6\n", 6) == 6);
     close(file);
     snprintf(text, sizeof(text), "list:%s", path);
-    struct simulation_setup setup = setup_of("kbatchasync:4", 8, text);
+    struct simulation_setup setup = setup_of("k-batch-async:4", 8, text);
     unlink(path);
     assert_within(simulation_closed_form(&setup), 1.5, 1e-9);
     assert_within(time_of_update(&setup), 1.5, 0.02);
@@ -175,8 +175,8 @@ static void test_bad_laws(void **state)
     static const char *const bad[] = {
         "",           "exp",     "exp:",    "exp:-1", "exp:1,2",  "uniform:2,1",  "uniform:1",
         "pareto:1,0", "gauss:1", "exp:nan", "list:/", "const:1x", "list:/nowhere"};
-    static const char *const no_modes[] = {"",       "ksync",    "ksync:", "ksync:x",
-                                           "sync:1", "ksync:-1", "asynch"};
+    static const char *const no_modes[] = {"",       "k-sync",    "k-sync:", "k-sync:x",
+                                           "sync:1", "k-sync:-1", "asynch"};
     struct law law;
     struct simulation_choice choice;
     struct simulation_rules rules;
@@ -232,7 +232,7 @@ static void test_bounded(void **state)
 /* Late gradients that the server drops instead: a slow worker's are all in vain. */
 static void test_late(void **state)
 {
-    struct simulation_setup setup = setup_of("ksync:7", 8, "const:1");
+    struct simulation_setup setup = setup_of("k-sync:7", 8, "const:1");
     (void)state;
     setup.slow_workers = 1;
     setup.slow_factor = 1.5;
@@ -408,7 +408,7 @@ static void test_shard_order(void **state)
 
 static void test_many_workers(void **state)
 {
-    struct simulation_setup setup = setup_of("kbatchasync:5000", 10000, "uniform:0.5,1.5");
+    struct simulation_setup setup = setup_of("k-batch-async:5000", 10000, "uniform:0.5,1.5");
     (void)state;
     setup.updates = 30;
     setup.skipped = 4;
