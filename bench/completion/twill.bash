@@ -91,11 +91,11 @@ _twill_bench()
 
 _twill_info()
 {
-    local options="--env --memory --job --events --json --flight-recorder --why --world --topology --machine -h --help -V --version"
+    local options="--env --memory --job --events --json --flight-recorder --why --world --topology --machine --model -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --why) _twill_words "@collectives@" "$word" ;;
-    --topology | --machine | --flight-recorder) _twill_files "$word" ;;
+    --topology | --machine | --model | --flight-recorder) _twill_files "$word" ;;
     --job) _twill_words "$(ps -u "$(id -u)" -o pid=)" "$word" ;;
     *)
         case $word in

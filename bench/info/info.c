@@ -18,7 +18,7 @@ static const char usage[] =
     "       twill-info --job PID|NAME [--events N] [--json | --flight-recorder PREFIX]\n"
     "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [narrow] [vector] "
     "[ordered]\n"
-    "                  [left] [--world WORLD] [--topology FILE] [--machine NAME]\n"
+    "                  [left] [--world WORLD] [--topology FILE] [--machine NAME] [--model FILE]\n"
     "Show the machine as twill sees it, what it chose and why; or what a running job does.\n"
     "\n"
     "      --env            the environment variables: value, default, source and help\n"
@@ -56,6 +56,7 @@ static const char usage[] =
     "                       twillrun binds them; without --world one node, a rank for each core\n"
     "      --machine NAME   for that machine, instead of TWILL_TUNE=machine: auto, fattree,\n"
     "                       fattree2, fattree4, theta\n"
+    "      --model FILE     by that file's model and measurements, instead of TWILL_TUNING's\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 success, 1 a failure or misplaced pages, 2 a wrong command line.\n";
@@ -328,7 +329,14 @@ static bool lacks_job(const struct twill_job_options *job)
 
 static int parse_info(struct request *request, int argc, char **argv)
 {
-    enum { OPTION_ENV = 256, INFO_OPTION_MEMORY, OPTION_WHY, OPTION_OF_JOB, OPTION_NAMED = 300 };
+    enum {
+        OPTION_ENV = 256,
+        INFO_OPTION_MEMORY,
+        OPTION_WHY,
+        OPTION_MODEL,
+        OPTION_OF_JOB,
+        OPTION_NAMED = 300
+    };
     static const struct option options[] = {
         {"env", no_argument, NULL, OPTION_ENV},
         {"memory", optional_argument, NULL, INFO_OPTION_MEMORY},
@@ -340,6 +348,7 @@ static int parse_info(struct request *request, int argc, char **argv)
         {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
         {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
         {"machine", required_argument, NULL, OPTION_NAMED + QUESTION_MACHINE},
+        {"model", required_argument, NULL, OPTION_MODEL},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
@@ -356,7 +365,7 @@ static int parse_info(struct request *request, int argc, char **argv)
             printf("twill-info %s\n", twill_version());
             exit(0);
         }
-        if (letter == '?')
+        if (letter == '?' || (letter == OPTION_MODEL && setenv("TWILL_TUNING", optarg, 1) != 0))
             return 2;
         request->environment |= letter == OPTION_ENV;
         request->why |= letter == OPTION_WHY;

@@ -1,0 +1,101 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The acceptance run of a cluster: in about an hour, collect every figure that the cost model wants, and those that
+# docs/theta.md has of Theta, into one file for TWILL_TUNING and twill-info --model.
+# Usage: acceptance.sh FILE
+#   LAUNCH_SPREAD  command that starts a program with one rank on each node: "aprun -n 24 -N 1", "srun -n 24 -N 24" ...
+#   LAUNCH_FULL    the same with all ranks of each node (default: not measured)
+#   LAUNCH_NODE    the same with all ranks of one node (default: not measured)
+#   BIN            folder of twill's programs (default: found by PATH)
+#   LARGEST        largest message (default 64M); REPEATS: of twill-place (default 7)
+# What fails is noted in FILE as a comment, and the run goes on; it fails if no model could be measured.
+set -u
+
+file=${1:?usage: acceptance.sh FILE}
+largest=${LARGEST:-64M}
+bin=${BIN:+$BIN/}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+[ ! -e "$file" ] || {
+    echo "acceptance.sh: $file exists" >&2
+    exit 1
+}
+[ -n "${LAUNCH_SPREAD:-}" ] || {
+    echo "acceptance.sh: LAUNCH_SPREAD is not set" >&2
+    exit 2
+}
+
+# comment TITLE COMMAND...: the command's output as comments of the file.
+comment()
+{
+    title=$1
+    shift
+    echo "# == $title"
+    "$@" >"$work/out" 2>&1 || echo "# FAILED with $?"
+    sed 's/^/# /' "$work/out"
+}
+
+# calibrate NAME LAUNCH: measure the model and the algorithms, into $work/NAME.
+calibrate()
+{
+    echo "acceptance: calibrating, $1" >&2
+    # shellcheck disable=SC2086 # words of a command
+    $2 "${bin}twill-bench" --calibrate "$work/$1" -e "$largest" >"$work/$1.log" 2>&1 && return
+    sed "s/^/# calibrating $1: /" "$work/$1.log"
+    rm -f "$work/$1"
+}
+
+# figures NAME LAUNCH: what docs/theta.md has of Theta, and bandwidths, as comments.
+figures()
+{
+    for bytes in 8 2K "$largest"; do
+        # shellcheck disable=SC2086
+        comment "allreduce of $bytes, $1" $2 "${bin}twill-bench" allreduce -b $bytes -e $bytes
+    done
+    # shellcheck disable=SC2086
+    comment "broadcast, $1" $2 "${bin}twill-bench" broadcast -b 8 -e "$largest" -f 64
+}
+
+{
+    calibrate spread "$LAUNCH_SPREAD"
+    [ -z "${LAUNCH_NODE:-}" ] || calibrate node "$LAUNCH_NODE"
+    [ -z "${LAUNCH_FULL:-}" ] || calibrate full "$LAUNCH_FULL"
+} >"$work/failures"
+# Links and rates once: those between nodes from where each rank has a node to itself, those in a node from one node.
+model=
+for name in node spread full; do
+    [ ! -s "$work/$name" ] || model="$model $name"
+done
+[ -n "$model" ] || {
+    cat "$work/failures" >&2
+    echo "acceptance.sh: nothing could be calibrated" >&2
+    exit 1
+}
+{
+    # shellcheck disable=SC2086
+    set -- $model
+    head -n 1 "$work/$1"
+    echo "# Acceptance run of $(date -u +%Y-%m-%dT%H:%M:%SZ) on $(uname -n): spread: $LAUNCH_SPREAD; node: ${LAUNCH_NODE:-none}; full: ${LAUNCH_FULL:-none}"
+    cat "$work/failures"
+    grep '^machine ' "$work/$1" | head -n 1
+    # Of several lines about one field the last one holds: the network is that of "spread".
+    for name in "$@"; do
+        [ "$name" = full ] || grep '^model ' "$work/$name"
+    done
+    [ "$model" != " full" ] || grep '^model ' "$work/full"
+    for name in "$@"; do
+        grep '^measured ' "$work/$name"
+    done
+    echo "acceptance: figures" >&2
+    # shellcheck disable=SC2086
+    comment "twill-info" $LAUNCH_SPREAD "${bin}twill-info"
+    figures spread "$LAUNCH_SPREAD"
+    [ -z "${LAUNCH_FULL:-}" ] || figures full "$LAUNCH_FULL"
+    if [ -n "${LAUNCH_NODE:-}" ]; then
+        figures node "$LAUNCH_NODE"
+        # shellcheck disable=SC2086
+        comment "kinds of memory" $LAUNCH_NODE "${bin}twill-place" -b 16M -n "${REPEATS:-7}"
+    fi
+} >"$work/whole"
+mv "$work/whole" "$file"
+echo "acceptance: wrote $file: TWILL_TUNING=$file, twill-info --why allreduce 8 --model $file" >&2

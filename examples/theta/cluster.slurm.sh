@@ -1,0 +1,13 @@
+#!/bin/sh
+#SBATCH --nodes=24 --exclusive --time=01:00:00
+# SPDX-License-Identifier: Apache-2.0
+# Acceptance run on a cluster with Slurm. NOT RUN ON HARDWARE.
+# NETWORK: verbs (InfiniBand, the default), psm2 (Omni-Path), cxi (Slingshot), or tcp. RANKS: ranks of each node (its cores).
+network=${NETWORK:-verbs}
+ranks=${RANKS:-$SLURM_CPUS_ON_NODE}
+export TWILL_PROVIDER="$network"
+LAUNCH_SPREAD="srun -n $SLURM_NNODES --ntasks-per-node=1 --cpu-bind=cores"
+LAUNCH_FULL="srun -n $((SLURM_NNODES * ranks)) --ntasks-per-node=$ranks --cpu-bind=cores"
+LAUNCH_NODE="srun -N 1 -n $ranks --cpu-bind=cores"
+export LAUNCH_SPREAD LAUNCH_FULL LAUNCH_NODE
+exec sh "${ACCEPTANCE:-acceptance.sh}" "$network-$SLURM_JOB_ID.tuning"

@@ -1,0 +1,13 @@
+#!/bin/sh
+#PBS -l select=24:system=cluster,walltime=01:00:00
+# SPDX-License-Identifier: Apache-2.0
+# Acceptance run on an HPE Cray EX with Slingshot: PBS, mpiexec of PALS. NOT RUN ON HARDWARE.
+# RANKS: ranks of each node (64).
+nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
+ranks=${RANKS:-64}
+common="--env TWILL_PROVIDER=cxi --cpu-bind depth"
+LAUNCH_SPREAD="mpiexec -n $nodes --ppn 1 --depth $ranks $common"
+LAUNCH_FULL="mpiexec -n $((nodes * ranks)) --ppn $ranks --depth 1 $common"
+LAUNCH_NODE="mpiexec -n $ranks --ppn $ranks --depth 1 $common"
+export LAUNCH_SPREAD LAUNCH_FULL LAUNCH_NODE
+cd "$PBS_O_WORKDIR" && exec sh "${ACCEPTANCE:-acceptance.sh}" "slingshot-$PBS_JOBID.tuning"
