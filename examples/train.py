@@ -5,7 +5,6 @@ Every mini-batch is divided among the ranks, so that any number of them computes
 gradients while the backward pass goes on, and updates the parameters."""
 import os
 import sys
-
 import numpy as np
 import twill
 

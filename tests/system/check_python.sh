@@ -33,4 +33,19 @@ unit buffers 0
 unit calls 1
 unit calls 3
 unit training 3
+unit servers 3
 unit failures 0
+
+# The example: any number of ranks computes the same model. NumPy's own threads only get in each other's way.
+export OPENBLAS_NUM_THREADS=1
+for n in 1 3; do
+    timeout -k 10 "$patience" "$python" -m twill.run -n $n "$source/examples/train.py" "$source/examples/data/wdbc.csv" 10 \
+        >"$scratch/out" 2>"$scratch/err" || fail "examples/train.py on $n ranks"
+    sed 's/, with [0-9]* ranks//' "$scratch/out" >"$scratch/train$n"
+    [ "$(grep -c '^epoch' "$scratch/out")" -eq 5 ] || fail "examples/train.py prints no epochs"
+done
+# The last digit may differ: sums of more shards are rounded in another order.
+awk 'NR == FNR {expected[FNR] = $0; next} $1 == "epoch" {
+    split(expected[FNR], e); if ($2 != e[2] || ($4 - e[4]) ^ 2 > 1e-10) {print; bad = 1}
+} END {exit bad}' "$scratch/train1" "$scratch/train3" || fail "one rank and three train different models"
+echo "ok: examples/train.py"

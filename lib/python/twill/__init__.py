@@ -10,7 +10,8 @@
 docs/python.md is the guide; the functions of the C interface (man 3 twill.h) have the details of each call."""
 from __future__ import annotations
 
-from ._declarations import (BucketOrder, Compression, FactorsChoice, Level, Op, OptimizerRule, Status, Type)
+from ._declarations import (BucketOrder, Compression, FactorsChoice, Level, Op, OptimizerRule, ServerLayout,
+                            ServerMode, ServerPart, ServerRate, Status, Type)
 from ._library import lib, text
 from .buffers import IN_PLACE, dtype_of, pair_dtype
 from .comm import Bootstrap, Communicator, Counters, init
@@ -21,6 +22,7 @@ from .errors import (ArgumentError, BootstrapError, BrokenError, ConfigError, Ex
 from .job import job_view
 from .recovery import Bounds, Handle, Outcome, join
 from .requests import PersistentRequest, Request, test_all, wait_all, wait_any
+from .servers import ServedTensor, Server
 from .training import GradientSet, SetCounters, Tensor
 
 #: version of the library

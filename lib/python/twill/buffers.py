@@ -125,6 +125,30 @@ def pair_dtype(kind: TypeLike) -> numpy.dtype[Any]:
     return numpy.dtype([("value", dtype_of(kind)), ("index", numpy.int32)], align=True)
 
 
+# The address of an array's data: ndarray.ctypes takes 1 us. NumPy's ABI has it behind the object's head.
+_HEAD = object.__basicsize__
+_read_pointer = ctypes.c_void_p.from_address
+
+
+def _address_in_object(array: Any) -> int:
+    return _read_pointer(id(array) + _HEAD).value or 0
+
+
+def _address_by_ctypes(array: Any) -> int:
+    return int(array.ctypes.data)
+
+
+def _abi_is_known() -> bool:
+    whole = numpy.zeros(8)
+    return all(_address_in_object(array) == array.ctypes.data for array in (whole, whole[1:], whole[:0]))
+
+
+address_of = _address_in_object if sys.implementation.name == "cpython" and _abi_is_known() else _address_by_ctypes
+#: types that are reduced as they are
+PLAIN: dict[Any, int] = {numpy.dtype(name): kind for kind, name in _DTYPE_NAMES.items()
+                         if name != "bfloat16" and not name.startswith("float8")}
+
+
 def _of_numpy(array: Any, writable: bool) -> View:
     flags = array.flags
     if not flags.c_contiguous:
@@ -132,7 +156,7 @@ def _of_numpy(array: Any, writable: bool) -> View:
                          "numpy.ascontiguousarray() of it, and copy the result back")
     if writable and not flags.writeable:
         raise ValueError("the array is read-only, and the call writes to it")
-    return View(array.ctypes.data, array.size, layout_of(array.dtype), array)
+    return View(address_of(array), array.size, layout_of(array.dtype), array)
 
 
 def _of_torch(tensor: Any, writable: bool) -> View:

@@ -11,7 +11,7 @@ import numpy
 from . import calls
 from ._declarations import TWILL_COLOUR_NONE, Level, Op, twill_bootstrap, twill_counters, twill_exchange_fn
 from ._library import fail, lib, lines, settings_of, text
-from .buffers import Buffer
+from .buffers import PLAIN, Buffer, address_of
 from .context import Context
 from .forms import blocking, persistent, started
 from .objects import Objects
@@ -19,6 +19,7 @@ from .recovery import Recovery
 
 #: all-gather of the program's: takes this rank's bytes, returns those of all ranks in rank order
 Exchange = Callable[[bytes], "Sequence[bytes]"]
+_allreduce = lib.twill_allreduce
 _NUMBERS = {bool: "bool", int: "int64", float: "float64"}
 
 
@@ -220,13 +221,23 @@ class Communicator(Objects, Recovery):
 
     # --- Calls: blocking, X_start() nonblocking, X_init() persistent
 
-    _allreduce = blocking(calls.allreduce)
+    _any_allreduce = blocking(calls.allreduce)
 
     def allreduce(self, src: Any, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Any:
+        if dst is None and type(src) is numpy.ndarray and src.flags.carray and type(op) is Op and src.dtype in PLAIN:
+            address = address_of(src)  # the shortest way for the commonest call
+            status = _allreduce(self._handle, address, address, src.size, PLAIN[src.dtype], op)
+            if status != 0:
+                self._fail(status)
+            if self._grouped is not None:
+                self._grouped.append(src)
+            elif self.context._raised is not None:
+                self.context._raise()
+            return src
         if type(src) in _NUMBERS and dst is None:
             number = numpy.array(src, _NUMBERS[type(src)])
-            return type(src)(self._allreduce(number, None, op))
-        return self._allreduce(src, dst, op)
+            return type(src)(self._any_allreduce(number, None, op))
+        return self._any_allreduce(src, dst, op)
 
     allreduce.__doc__ = calls.allreduce.__doc__
     allreduce_start, allreduce_init = started(calls.allreduce), persistent(calls.allreduce)

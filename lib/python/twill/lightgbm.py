@@ -62,7 +62,7 @@ class Network:
 @contextmanager
 def network(comm: Communicator) -> Iterator[Network]:
     """A block in which this thread's LightGBM communicates over a communicator, that nothing else uses meanwhile."""
-    from lightgbm.basic import _LIB, _safe_call  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from lightgbm.basic import _LIB, _safe_call  # type: ignore[import-not-found, attr-defined, unused-ignore]
 
     made = Network(comm)
     if comm.size > 1:

@@ -34,14 +34,50 @@ class SetCounters(NamedTuple):
     seconds_exposed: float
 
 
-def _set_fields(structure: ctypes.Structure, values: dict[str, Any], what: str) -> None:
+def set_fields(structure: ctypes.Structure, values: dict[str, Any], what: str, enums: dict[str, Any]) -> None:
+    """Set members of options by name; those of an enumeration also by the name of a constant."""
     names = {field[0] for field in structure._fields_} - {"bytes", "rule"}
     for name, value in values.items():
         if name not in names:
             raise TypeError(f"{what} has no option {name}: there are {', '.join(sorted(names))}")
-        if isinstance(value, str) and name in _ENUMS:
-            value = _ENUMS[name][value.upper()]
+        if isinstance(value, str) and name in enums:
+            value = enums[name][value.upper()]
         setattr(structure, name, value)
+
+
+def optimizer_of(rule: Union[OptimizerRule, str], hyperparameters: dict[str, float],
+                 before: Optional[twill_optimizer] = None) -> twill_optimizer:
+    """Return a rule with its hyperparameters: others are those from before if it has this rule, or defaults."""
+    rule = OptimizerRule[rule.upper()] if isinstance(rule, str) else rule
+    if before is None or before.rule != rule:
+        before = twill_optimizer()
+        lib.twill_optimizer_defaults(ctypes.byref(before), rule)
+    set_fields(before, hyperparameters, f"the optimizer {rule.name.lower()}", {})
+    return before
+
+
+def described_tensor(name: str, shape: Optional[Shape], dtype: TypeLike, gradient: Optional[Buffer],
+                     parameters: Optional[Buffer]) -> tuple[twill_tensor, tuple[int, ...], TypeLike, Any]:
+    """Return a tensor for C, its shape and type, those of the program's memory if no shape is given, and what must live
+    as long as the tensor."""
+    views = [None if given is None else view(given, True) for given in (gradient, parameters)]
+    some: Any = gradient if gradient is not None else parameters
+    if shape is None:
+        if some is None:
+            raise TypeError("a tensor has a shape, a gradient or parameters")
+        shape = tuple(getattr(some, "shape", (view(some).count,)))
+        dtype = view(some).layout.name
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    layout = named_layout(dtype)
+    count = math.prod(shape)
+    if layout.kind or layout.parts != 1:
+        raise TypeError(f"a gradient of type {layout.name} cannot be reduced")
+    for found in views:
+        if found is not None and (found.count != count or found.layout.type != layout.type):
+            raise ValueError(f"tensor {name}: {count} elements of type {layout.name} are needed, and memory has "
+                             f"{found.count} of {found.layout.name}")
+    addresses = [found and found.address for found in views]
+    return twill_tensor(name.encode(), count, layout.type, *addresses, 0, 0), shape, dtype, views
 
 
 class Tensor:
@@ -106,7 +142,7 @@ class GradientSet:
     def __init__(self, comm: Communicator, **options: Any) -> None:
         given = twill_gradients_options()
         lib.twill_gradients_defaults(ctypes.byref(given))
-        _set_fields(given, options, "a gradient set")
+        set_fields(given, options, "a gradient set", _ENUMS)
         self.comm = comm
         self._keep: list[Any] = []
         self._handle = ctypes.c_void_p()
@@ -133,32 +169,17 @@ class GradientSet:
 
     def _add(self, name: str, shape: Optional[Shape], dtype: TypeLike, gradient: Optional[Buffer],
              parameters: Optional[Buffer], priority: Optional[int], compress: bool, samples: Optional[int]) -> Tensor:
-        views = [None if given is None else view(given, True) for given in (gradient, parameters)]
-        some: Any = gradient if gradient is not None else parameters
-        if shape is None:
-            if some is None:
-                raise TypeError("a tensor has a shape, a gradient or parameters")
-            shape = tuple(getattr(some, "shape", (view(some).count,)))
-            dtype = getattr(view(some).layout, "name")
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        layout = named_layout(dtype)
-        count = math.prod(shape)
-        if layout.kind or layout.parts != 1:
-            raise TypeError(f"a gradient of type {layout.name} cannot be reduced")
-        for found in views:
-            if found is not None and (found.count != count or found.layout.type != layout.type):
-                raise ValueError(f"tensor {name}: {count} elements of type {layout.name} are needed, and memory has "
-                                 f"{found.count} of {found.layout.name}")
+        tensor, shape, dtype, keep = described_tensor(name, shape, dtype, gradient, parameters)
+        tensor.priority = len(self.tensors) if priority is None else priority
+        tensor.uncompressed = int(not compress)
         index = ctypes.c_int()
-        tensor = twill_tensor(name.encode(), count, layout.type, *[found and found.address for found in views],
-                              len(self.tensors) if priority is None else priority, int(not compress))
         if samples is None:
             status = lib.twill_gradients_add(self._handle, ctypes.byref(tensor), ctypes.byref(index))
         else:
             status = lib.twill_gradients_add_dense(self._handle, ctypes.byref(tensor), *shape, samples,
                                                    ctypes.byref(index))
         self._check(status)
-        self._keep.append(views)
+        self._keep.append(keep)
         made = Tensor(self, index.value, shape, dtype_of(dtype))
         self.tensors.append(made)
         return made
@@ -166,12 +187,7 @@ class GradientSet:
     def set_optimizer(self, rule: Union[OptimizerRule, str], **hyperparameters: float) -> None:
         """Make the set update parameters: "sgd", "adagrad", "adam", "adamw", "lars" or "lamb", with rate, momentum,
         weight_decay ... of twill_optimizer. Between steps, after the commit, it changes those that are given."""
-        rule = OptimizerRule[rule.upper()] if isinstance(rule, str) else rule
-        optimizer = self._optimizer
-        if optimizer is None or optimizer.rule != rule:
-            optimizer = twill_optimizer()
-            lib.twill_optimizer_defaults(ctypes.byref(optimizer), rule)
-        _set_fields(optimizer, hyperparameters, f"the optimizer {rule.name.lower()}")
+        optimizer = optimizer_of(rule, hyperparameters, self._optimizer)
         self._check(lib.twill_gradients_set_optimizer(self._handle, ctypes.byref(optimizer)))
         self._optimizer = optimizer
 

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter servers: workers push gradients of tensors by key and pull parameters. man 3 twill_server.h has the modes."""
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, Optional, Union
+
+import numpy
+
+from ._declarations import (Compression, Op, OptimizerRule, ServerLayout, ServerMode, ServerPart, ServerRate,
+                            twill_optimizer, twill_server_counters, twill_server_options, twill_tensor)
+from ._library import fail, lib, text
+from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at
+from .comm import Communicator
+from .context import Shape
+from .training import described_tensor, optimizer_of, set_fields
+
+_ENUMS = {"layout": ServerLayout, "mode": ServerMode, "rate": ServerRate, "op": Op, "compression": Compression}
+
+
+class ServedTensor:
+    """A tensor of a server; its arrays, on workers, have the shape that it was added with."""
+
+    def __init__(self, owner: Server, key: int, shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> None:
+        self._server, self.key, self.shape, self.dtype = owner, key, shape, dtype
+
+    def _array(self, address: Optional[int]) -> numpy.ndarray[Any, Any]:
+        if not address:
+            raise ValueError("there is no such memory before the commit, or on a rank that does not work")
+        memory = memory_at(address, math.prod(self.shape) * self.dtype.itemsize)
+        memory._server = self._server
+        return array_of(memory, self.dtype, self.shape)
+
+    @property
+    def gradient(self) -> numpy.ndarray[Any, Any]:
+        """What is pushed."""
+        return self._array(lib.twill_server_gradient(self._server._handle, self.key))
+
+    @property
+    def parameters(self) -> numpy.ndarray[Any, Any]:
+        """What is pulled."""
+        return self._array(lib.twill_server_parameters(self._server._handle, self.key))
+
+    @property
+    def version(self) -> int:
+        """The version of the parameters that were pulled last."""
+        return int(lib.twill_server_version(self._server._handle, self.key))
+
+    def push(self) -> None:
+        """Start to push the gradient, which belongs to the server until it is waited for."""
+        self._server._check(lib.twill_server_push(self._server._handle, self.key))
+
+    def pull(self) -> None:
+        """Start to pull the parameters, which belong to the server until they are waited for."""
+        self._server._check(lib.twill_server_pull(self._server._handle, self.key))
+
+    def push_pull(self) -> None:
+        """Start a push and then a pull."""
+        self._server._check(lib.twill_server_push_pull(self._server._handle, self.key))
+
+    def test(self) -> bool:
+        """Return whether push and pull are complete, after advancing them."""
+        return self._server._test(self.key)
+
+    def wait(self) -> None:
+        """Wait for push and pull."""
+        self._server._check(lib.twill_server_wait(self._server._handle, self.key))
+
+    def wait_push(self) -> None:
+        """Wait for the push alone."""
+        self._server._check(lib.twill_server_wait_push(self._server._handle, self.key))
+
+
+class Server:
+    """A process's part of a parameter server: add() the same tensors on all ranks, commit(), then workers push and
+    pull, and ranks that only serve are in serve() until all workers have left. free() it at the end.
+
+    Options are the members of twill_server_options: layout ("ncs"), mode ("k_sync"), k, servers, ranks, threads ...;
+    optimizer: "sgd" and the like, with its hyperparameters in a dictionary, `hyper`."""
+
+    def __init__(self, comm: Communicator, *, optimizer: Union[OptimizerRule, str, None] = None,
+                 hyper: Optional[dict[str, float]] = None, ranks: Optional[list[int]] = None, **options: Any) -> None:
+        given = twill_server_options()
+        lib.twill_server_defaults(ctypes.byref(given))
+        set_fields(given, options, "a server", _ENUMS)
+        self._optimizer = None if optimizer is None else optimizer_of(optimizer, hyper or {})
+        if self._optimizer is not None:
+            given.optimizer = ctypes.addressof(self._optimizer)
+        chosen = (ctypes.c_int * len(ranks))(*ranks) if ranks else None
+        given.ranks = ctypes.addressof(chosen) if chosen else None
+        self.comm, self._handle = comm, ctypes.c_void_p()
+        self.tensors: list[ServedTensor] = []
+        self._keep: list[Any] = []
+        comm._check(lib.twill_server_create(ctypes.byref(self._handle), comm._handle, ctypes.byref(given)))
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            fail(status, text(lib.twill_server_message(self._handle)))
+
+    def add(self, name: str, shape: Optional[Shape] = None, dtype: TypeLike = "float32", *,
+            gradient: Optional[Buffer] = None, parameters: Optional[Buffer] = None) -> ServedTensor:
+        """Register a tensor, of this shape and type or those of the program's gradient or parameters."""
+        tensor, dimensions, kind, keep = described_tensor(name, shape, dtype, gradient, parameters)
+        key = ctypes.c_int()
+        self._check(lib.twill_server_add(self._handle, ctypes.byref(tensor), ctypes.byref(key)))
+        self._keep.append(keep)
+        self.tensors.append(ServedTensor(self, key.value, dimensions, dtype_of(kind)))
+        return self.tensors[-1]
+
+    def load(self, path: str) -> None:
+        """Read what save() has written: before the commit, on all ranks."""
+        self._check(lib.twill_server_load(self._handle, path.encode()))
+
+    def commit(self) -> Server:
+        """End the registration. Collective."""
+        self._check(lib.twill_server_commit(self._handle))
+        return self
+
+    @property
+    def role(self) -> ServerPart:
+        """What this rank does."""
+        return ServerPart(lib.twill_server_role(self._handle))
+
+    def _test(self, key: int) -> bool:
+        done = ctypes.c_int()
+        self._check(lib.twill_server_test(self._handle, key, ctypes.byref(done)))
+        return bool(done.value)
+
+    def push_pull(self) -> None:
+        """Start push_pull of all tensors at once."""
+        keys = (ctypes.c_int * len(self.tensors))(*[tensor.key for tensor in self.tensors])
+        self._check(lib.twill_server_push_pull_all(self._handle, len(keys), keys))
+
+    def test(self) -> bool:
+        """Return whether all pushes and pulls are complete."""
+        return self._test(-1)
+
+    def wait(self) -> None:
+        """Wait for all pushes and pulls."""
+        self._check(lib.twill_server_wait(self._handle, -1))
+
+    def serve(self) -> None:
+        """Serve until all workers have left or died."""
+        self._check(lib.twill_server_serve(self._handle))
+
+    def leave(self) -> None:
+        """Push and pull no more: on a worker, once what it has started is complete."""
+        self._check(lib.twill_server_leave(self._handle))
+
+    def set_optimizer(self, **hyperparameters: float) -> None:
+        """Change hyperparameters for later updates of the chunks here; on all servers."""
+        if self._optimizer is None:
+            raise ValueError("the server has no optimizer")
+        set_fields(self._optimizer, hyperparameters, "the optimizer", {})
+        self._check(lib.twill_server_set_optimizer(self._handle, ctypes.byref(self._optimizer)))
+
+    def save(self, path: str) -> None:
+        """Write the state of the chunks here to the file PATH.RANK."""
+        self._check(lib.twill_server_save(self._handle, path.encode()))
+
+    def rebuild(self, comm: Communicator) -> None:
+        """Go on with other ranks, after shrink() or grow(). Collective over comm."""
+        status = lib.twill_server_rebuild(ctypes.byref(self._handle), comm._handle)
+        if status != 0:
+            comm._fail(status)
+        self.comm = comm
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Counters since the commit, by the names of twill_server_counters."""
+        read = twill_server_counters()
+        self._check(lib.twill_server_count(self._handle, ctypes.byref(read)))
+        return {field[0]: getattr(read, field[0]) for field in read._fields_}
+
+    def staleness(self, most: int = 16) -> list[int]:
+        """Return how many gradients of chunks here had staleness 0, 1, ... and most - 1 or more."""
+        histogram = (ctypes.c_uint64 * most)()
+        self._check(lib.twill_server_staleness(self._handle, histogram, most))
+        return list(histogram)
+
+    def free(self) -> None:
+        """Free the server; its own memory goes with it."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        lib.twill_server_destroy(handle)
+        self._keep.clear()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: Optional[type], *_: object) -> None:
+        if kind is None:
+            self.free()

@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# LightGBM's distributed training over twill and over its own sockets: the same model. Takes a Python that has LightGBM
+# ($TEST_PYTHON, python3), or installs it from PyPI; skipped (77) where neither is possible.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2154 # of rules.sh
+. "$(dirname "$0")/../support/check.sh"
+
+python=
+for candidate in ${TEST_PYTHON:-} python3; do
+    if [ -z "$python" ] && "$candidate" -c 'import lightgbm' 2>/dev/null; then
+        python=$candidate
+    fi
+done
+if [ -z "$python" ]; then
+    python=$scratch/venv/bin/python
+    { python3 -m venv "$scratch/venv" && timeout 300 "$python" -m pip install -q lightgbm; } >"$scratch/out" 2>&1 ||
+        skip "LightGBM is not here, and PyPI cannot be reached"
+fi
+export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
+sed 1d "$source/examples/data/wdbc.csv" | awk -F, '{printf "%s", $NF; for (i = 1; i < NF; i++) printf ",%s", $i; print ""}' \
+    >"$scratch/tumours.csv"
+for data in "$scratch/tumours.csv" 5000x20; do
+    ranks 3 "$python" "$here/system/lightgbm/train_boosted.py" "$data" 5 15 1 || fail "LightGBM on $data"
+    grep -q '^1 model, [89][0-9.]*%' "$scratch/out" || fail "LightGBM on $data: no model, or a bad one"
+    echo "ok: LightGBM, ${data##*/}"
+done

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter server, on any number of ranks."""
+import unittest
+
+import numpy as np
+import twill
+
+comm = twill.init()
+rank, size = comm.rank, comm.size
+
+
+class Servers(unittest.TestCase):
+    def test_colocated(self) -> None:
+        start = np.ones(5, "f4")
+        with twill.Server(comm, optimizer="sgd", hyper={"rate": 0.5}) as server:
+            first, second = server.add("first", parameters=start), server.add("second", (2, 3))
+            server.commit()
+            self.assertEqual(server.role, twill.ServerPart.BOTH)
+            for step in range(2):
+                first.gradient[...], second.gradient[...] = rank, 2
+                server.push_pull()
+                server.wait()
+                mean = (size - 1) / 2
+                np.testing.assert_allclose(start, np.full(5, 1 - 0.5 * mean * (step + 1)))
+                np.testing.assert_allclose(second.parameters, np.full((2, 3), -(step + 1.0)))
+            self.assertTrue(server.test() and first.test())
+            self.assertEqual((first.version, server.counters["keys"]), (2, 2))
+            self.assertEqual(sum(server.staleness(4)), server.counters["gradients"])
+
+    def test_apart(self) -> None:
+        if size == 1:
+            self.skipTest("one rank cannot be apart")
+        with twill.Server(comm, layout="ncs", mode="async", op="sum", ranks=[size - 1]) as server:
+            tensor = server.add("all", 3)
+            server.commit()
+            if server.role == twill.ServerPart.SERVES:
+                server.serve()
+            else:
+                tensor.gradient[...] = 1
+                tensor.push()
+                tensor.wait_push()
+                tensor.pull()
+                tensor.wait()
+                self.assertGreaterEqual(tensor.parameters[0], 1)
+                server.leave()
+
+    def test_refused(self) -> None:
+        with self.assertRaisesRegex(TypeError, "no option modes"):
+            twill.Server(comm, modes=1)
+        server = twill.Server(comm)
+        with self.assertRaisesRegex(ValueError, "commit"):
+            print(server.add("a", 3).parameters)
+        server.free()
+
+
+if __name__ == "__main__":
+    with comm:
+        unittest.main(exit=False).result.wasSuccessful() or exit(1)
