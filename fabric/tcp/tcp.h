@@ -157,8 +157,9 @@ struct twill_tcp {
     size_t busy_count, busy_capacity;
     size_t waiting;       /* lanes that their peers have to connect */
     unsigned polls, vain; /* progress calls while lanes wait for peers; calls that moved nothing */
-    int epoll;            /* -1 until there are many busy lanes */
-    size_t once;          /* most bytes per system call */
+    uint64_t hosts_checked; /* twill_now() of the last check whether peers' hosts are alive */
+    int epoll;              /* -1 until there are many busy lanes */
+    size_t once;            /* most bytes per system call */
     unsigned char *scratch;
     struct twill_clock_pair start; /* when it was opened */
     twill_status failed;

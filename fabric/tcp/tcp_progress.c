@@ -9,9 +9,11 @@
 
 /* Calls with a lane that waits for its peer between accepts, even if other lanes move. */
 #define POLLS_PER_ADOPT 16u
-/* Idle polls between checks whether peers' hosts are alive: rare enough to cost nothing. */
-#define POLLS_PER_PULSE 16384u
-#define LANE_EVENTS     64
+/* Idle polls between looks at the clock, and the time between checks whether peers' hosts are
+ * alive. Polls alone do not tell: on a busy machine a yield between them may take 50 ms. */
+#define POLLS_PER_CLOCK  64u
+#define HOSTS_CHECKED_NS UINT64_C(1000000000)
+#define LANE_EVENTS      64
 
 static bool has_work(const struct twill_tcp_lane *lane)
 {
@@ -102,9 +104,14 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     return moved;
 }
 
-/* Fail if a peer's host has vanished: keep-alive misses it while data is unacknowledged. */
+/* Once a second, fail if a peer's host has vanished: keep-alive misses it while data is
+ * unacknowledged. */
 static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
 {
+    uint64_t now = twill_now();
+    if (now - t->hosts_checked < HOSTS_CHECKED_NS)
+        return TWILL_OK;
+    t->hosts_checked = now;
     for (size_t i = 0; i < t->busy_count; i++) {
         const struct twill_tcp_lane *lane = t->busy[i];
         bool connected = lane->state == TWILL_TCP_OPEN || lane->state == TWILL_TCP_GREETING;
@@ -125,7 +132,7 @@ int twill_tcp_progress(struct twill_transport *transport, struct twill_error *er
         int adopted = twill_tcp_common_adopt(t, error);
         moved = adopted < 0 ? adopted : moved + adopted;
     }
-    if (TWILL_UNLIKELY(moved == 0 && ++t->vain % POLLS_PER_PULSE == 0))
+    if (TWILL_UNLIKELY(moved == 0 && ++t->vain % POLLS_PER_CLOCK == 0))
         moved = check_hosts(t, error);
     if (TWILL_UNLIKELY(moved < 0))
         t->failed = (twill_status)moved;

@@ -93,6 +93,15 @@ cached()
     sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"
 }
 
+# copy_tree FOLDER: copy the sources as a clone has them. In FOLDER/build, ccache finds what other builds with equal options,
+# in a folder `build` of their sources, have compiled (see run.sh).
+copy_tree()
+{
+    mkdir "$1"
+    (cd "$source" && tar --exclude='./build*' --exclude='./.git' -cf - .) | tar -xf - -C "$1"
+    export CCACHE_BASEDIR="$1"
+}
+
 finish()
 {
     [ "$failures" -eq 0 ] || echo "$failures checks failed"

@@ -7,7 +7,7 @@
 for target in bin/twillrun bin/twill-info; do
     [ -x "$build/$target" ] || skip "this build has no $target"
 done
-cuda=$scratch/build
+cuda=$scratch/tree/build
 program=$scratch/program
 usual=$scratch/program-usual # without the option
 run=$build/bin/twillrun
@@ -18,7 +18,8 @@ flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -I$source -I$source
 TWILL_TIMEOUT=300
 export TWILL_TIMEOUT
 
-must_end 0 "configure with TWILL_WITH_CUDA" cmake -S "$source" -B "$cuda" \
+copy_tree "$scratch/tree" # most objects are those of the build without the option
+must_end 0 "configure with TWILL_WITH_CUDA" cmake -S "$scratch/tree" -B "$cuda" \
     -G "$(cached CMAKE_GENERATOR)" -DCMAKE_BUILD_TYPE="$(cached CMAKE_BUILD_TYPE)" \
     -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_COMPILER_LAUNCHER="$launcher" \
     -DTWILL_WERROR="$(cached TWILL_WERROR)" -DTWILL_WITH_OPENMP="$(cached TWILL_WITH_OPENMP)" \

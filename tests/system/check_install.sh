@@ -177,11 +177,13 @@ by_examples()
 by_subdirectory()
 {
     mkdir "$scratch/host"
+    copy_tree "$scratch/tree"
+    CCACHE_BASEDIR=$scratch
     cp "$scratch/project/consumer.c" "$scratch/host"
     cat >"$scratch/host/CMakeLists.txt" <<-END
 	cmake_minimum_required(VERSION 3.20)
 	project(host LANGUAGES C)
-	add_subdirectory($source twill)
+	add_subdirectory($scratch/tree twill)
 	add_executable(host consumer.c)
 	target_link_libraries(host PRIVATE twill::twill)
 	END

@@ -180,7 +180,7 @@ slow() # use HTB, and netem where the kernel has it
         host_run 0 tc filter add dev eth0 parent 1: protocol ip u32 match ip dst 10.88.0.3 flowid 1:2
 }
 if slow >"$scratch/tc.log" 2>&1; then
-    outlier='ranks 0 on h0 and 2 on h2 exchange [0-9.]+ MB/s; the median of pairs between hosts is [0-9]+ MB/s \(bandwidth\)$'
+    outlier='ranks 0 on h0 and 2 on h2 exchange [0-9.]+ MB/s; the median of pairs between hosts is [0-9.]+ MB/s \(bandwidth\)$'
     ! host_run 0 tc qdisc add dev eth0 parent 1:2 netem delay 40ms 2>>"$scratch/tc.log" ||
         outlier='ranks 0 on h0 and 2 on h2 have a round trip of [0-9]+ us; .* \(round_trip\)$'
     checked 0 h0,h1,h2,h3

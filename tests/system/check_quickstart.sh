@@ -5,9 +5,7 @@
 . "$(dirname "$0")/../support/check.sh"
 
 copy=$scratch/twill
-mkdir "$copy"
-(cd "${TEST_SOURCE:-$here/..}" && tar --exclude='./build*' --exclude='./.git' -cf - .) | tar -xf - -C "$copy"
-export CCACHE_BASEDIR="$copy" # see run.sh: its path is another one each time
+copy_tree "$copy"
 # With the options of the build that is tested, whose objects ccache has: a whole build takes a minute and a half.
 sed -i 's/-DTWILL_WERROR=OFF/-DTWILL_WERROR=ON/' "$copy/examples/quickstart.sh"
 # shellcheck disable=SC2034 # read by expect

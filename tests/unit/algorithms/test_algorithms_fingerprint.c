@@ -183,7 +183,7 @@ static void test_large_worlds(void **state)
     assert_non_null(large);
     large->random = test_seed();
     large->limit = test_whole() ? 20u << 20 : TEST_SLOW ? 20000 : 500000;
-    large->one_in = test_whole() ? 1 : TEST_SLOW ? 12 : 4;
+    large->one_in = test_whole() ? 1 : TEST_SLOW ? 12 : 8;
     for (size_t i = 0; i < 2 * TWILL_ARRAY_LENGTH(grids) + 2; i++) {
         struct twill_world world;
         const uint32_t *grid = grids[i / 2 % TWILL_ARRAY_LENGTH(grids)];

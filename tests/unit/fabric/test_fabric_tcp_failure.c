@@ -228,6 +228,17 @@ static void test_past(void **state)
 
 /* --- failure --------------------------------------------------------------------------------- */
 
+/* Make progress until the first `lanes` lanes to a peer are connected. */
+static bool connect_lanes(struct tcp_end *end, uint32_t peer, unsigned lanes)
+{
+    const struct twill_tcp *t = (const struct twill_tcp *)end->end.transport;
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    for (unsigned i = 0; i < lanes; i++)
+        while (t->peers[peer]->lanes[i].state != TWILL_TCP_OPEN)
+            TWILL_REQUIRE(progress(end) >= 0 && twill_now() < limit);
+    return true;
+}
+
 /* Rank 0 gives up with everything posted; rank 1 detects it at once, on the lane it uses. */
 static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -245,6 +256,8 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
             if (i != 0)
                 post(&end, &r[i]);
         }
+        (void)connect_lanes(&end, (uint32_t)(1 - rank),
+                            n / 2); /* or rank 1 has nothing to detect */
         uint64_t until = twill_now() + SECOND / 20;
         while (twill_now() < until && progress(&end) >= 0)
             ;
