@@ -174,6 +174,8 @@ bool campaign_time(const struct campaign_job *job, struct campaign_times *times)
         last_verdict = shown->verdict_ns > last_verdict ? shown->verdict_ns : last_verdict;
         last_sum = shown->first_sum_ns > last_sum ? shown->first_sum_ns : last_sum;
     }
+    if (last_verdict == 0) /* no rank may go on */
+        return false;
     times->verdict = (double)(int64_t)(last_verdict - job->fault_ns) * 1e-9;
     times->sum = (double)(int64_t)(last_sum - job->fault_ns) * 1e-9;
     times->bound = bound_of(trial, &job->rank[trial->victim == 0].bounds);
