@@ -138,9 +138,9 @@ typedef struct twill_server_counters {
 
 /** \defgroup twill_servers Parameter servers
  *
- * twill_server_push(), twill_server_pull(), twill_server_push_pull(), twill_server_test() and
- * twill_server_wait() may be called by several threads at once, for different keys or one pushing
- * and one pulling; all other functions by one thread at a time.
+ * twill_server_push(), twill_server_pull(), twill_server_push_pull(), twill_server_test() and the
+ * waits may be called by several threads at once, for different keys, or one that pushes and one
+ * that pulls, each with its own wait; all other functions by one thread at a time.
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT (twill_server_message() names the argument and the
  * tensor), ::TWILL_ERR_PEER (a server has died; the message names its keys), or any failure of a
  * collective.
@@ -190,6 +190,8 @@ TWILL_API twill_status twill_server_wait(twill_server *server, int key);
 /** \brief Wait for the push of a key alone, so that its gradient may be written while the pull is
  *  under way. */
 TWILL_API twill_status twill_server_wait_push(twill_server *server, int key);
+/** \brief Wait for the pull of a key alone, such as in a thread that pulls while another pushes. */
+TWILL_API twill_status twill_server_wait_pull(twill_server *server, int key);
 /** \brief Return the version of the parameters that were pulled last: updates, of the chunk that
  *  has the fewest. 0 for an unknown key. Any thread may call it. */
 TWILL_API uint64_t twill_server_version(const twill_server *server, int key);
@@ -212,7 +214,9 @@ TWILL_API twill_status twill_server_set_optimizer(twill_server *server,
  * any rank has, as its server or its replica, goes on; versions, too, so that in
  * ::TWILL_SERVER_SYNC a push that is repeated counts once. What this rank had started and not
  * waited for is void. ::TWILL_ERR_PEER, with the keys, on all ranks if the state of a chunk is
- * lost. On failure *server is NULL and \p comm has the message. */
+ * lost. On failure \p *server still has the state that this rank brings: it may be rebuilt once
+ * more, as when another rank has died meanwhile, or destroyed; it is NULL if \p comm cannot be
+ * used. */
 TWILL_API twill_status twill_server_rebuild(twill_server **server, twill_comm *comm);
 /** \brief Write the state of the chunks here, replicas left out, to the file PATH.RANK, so that a
  *  crash leaves the old one or the new one. Local, on all servers, while no worker pushes if the

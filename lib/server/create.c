@@ -12,7 +12,8 @@ twill_status twill_server_refuse_on(twill_comm *comm, twill_status status, const
 {
     if (twill_comm_acquire(comm, call) != TWILL_OK)
         return TWILL_ERR_ARGUMENT;
-    status = TWILL_COMM_REFUSE(comm, status, "%s: %s", call, message);
+    twill_error_clear(&comm->error);
+    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
     twill_comm_release(comm);
     return status;
 }
@@ -203,9 +204,9 @@ twill_status twill_server_commit(twill_server *server)
     if (twill_context_is_forked(server->context))
         return TWILL_ERR_FORKED;
     twill_status status = commit_server(server);
-    twill_server_drop_state(server);
     if (status != TWILL_OK)
         return status;
+    twill_server_drop_state(server);
     server->committed = true;
     return pull_all(server);
 }

@@ -26,7 +26,11 @@ static twill_status hand_over(struct twill_server *to, struct twill_server *from
     twill_core_threads_stop(from);
     TWILL_TRY(NULL, add_again(to, from));
     TWILL_TRY(NULL, twill_server_place(to));
-    return from->committed ? twill_server_hold_state(to, from) : TWILL_OK;
+    if (from->committed)
+        return twill_server_hold_state(to, from);
+    to->held = from->held; /* a rebuild that failed */
+    from->held = NULL;
+    return TWILL_OK;
 }
 
 twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
@@ -44,14 +48,8 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     }
     status = hand_over(made, old);
     twill_server_close(old, twill_comm_context(comm), false);
+    *server = made;
     /* All ranks of comm are in the commit, whatever has failed here. */
     twill_status committed = twill_server_commit(made);
-    if (status == TWILL_OK && committed == TWILL_OK) {
-        *server = made;
-        return TWILL_OK;
-    }
-    status = twill_server_refuse_on(comm, status != TWILL_OK ? status : committed,
-                                    "twill_server_rebuild", twill_server_message(made));
-    twill_server_close(made, twill_comm_context(comm), false);
-    return status;
+    return status != TWILL_OK ? status : committed;
 }

@@ -144,6 +144,12 @@ twill_status twill_server_wait_push(twill_server *server, int key)
     return twill_server_await(server, push_has_ended, key, "the push");
 }
 
+twill_status twill_server_wait_pull(twill_server *server, int key)
+{
+    TWILL_TRY(NULL, check_key(server, "twill_server_wait_pull", key));
+    return twill_server_await(server, pull_has_ended, key, "the pull");
+}
+
 /* --- the end of a part --------------------------------------------------------------------------
  */
 

@@ -31,6 +31,18 @@ timeout -k 10 "$patience" "$bin/twillrun" -n 4 --grace 60 "$bin/worker" --data "
     >"$scratch/out" 2>"$scratch/err" && fail "a killed rank is no failure of the job"
 [ "$(grep -c 'held-out' "$scratch/out")" -eq 2 ] || fail "killed worker: $(cat "$scratch/out" "$scratch/err")"
 grep -q 'server 0: .* deaths 1' "$scratch/out" || fail "killed worker: $(cat "$scratch/out")"
+# A slice of the campaign: ranks are killed at random moments and replaced, and no update is lost or made twice.
+# deaths DEATHS SEED LAYOUT MODE REPLICAS
+deaths()
+{
+    TWILL_TIMEOUT=240 timeout -k 10 "$patience" "$bin/twillrun" -n 4 --elastic 2:4 "$build/tests/server_campaign" "$@" \
+        >"$scratch/out" 2>"$scratch/err" || fail "server_campaign $*: $(cat "$scratch/err")"
+    [ "$(grep -c "^rank [0-3] of 4, epoch $1\$" "$scratch/out")" -eq 4 ] || fail "server_campaign $*: $(cat "$scratch/out")"
+}
+deaths 8 "${TEST_SEED:-1}" nc sync 1
+deaths 6 "${TEST_SEED:-1}" cs sync 2
+deaths 6 "${TEST_SEED:-1}" nc async 1
+
 "$bin/worker" --mode nonsense 2>"$scratch/err" && fail "a mode that is none"
 grep -q 'usage: worker' "$scratch/err" || fail "no usage"
 echo "ok: server"

@@ -496,6 +496,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "twill_server_test": (c_int, c_void_p, c_int, c_void_p),
     "twill_server_wait": (c_int, c_void_p, c_int),
     "twill_server_wait_push": (c_int, c_void_p, c_int),
+    "twill_server_wait_pull": (c_int, c_void_p, c_int),
     "twill_server_version": (c_uint64, c_void_p, c_int),
     "twill_server_serve": (c_int, c_void_p),
     "twill_server_leave": (c_int, c_void_p),

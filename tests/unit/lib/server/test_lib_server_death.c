@@ -140,8 +140,8 @@ static twill_status go_on(struct death_rank *r)
     twill_status rebuilt = twill_server_rebuild(&r->server, smaller);
     if (rebuilt != TWILL_OK)
         (void)twill_test_note(r->c->replicas == 1 &&
-                                  strstr(twill_comm_message(smaller), "'weights'") != NULL,
-                              __FILE__, __LINE__, "%s", twill_comm_message(smaller));
+                                  strstr(twill_server_message(r->server), "'weights'") != NULL,
+                              __FILE__, __LINE__, "%s", twill_server_message(r->server));
     twill_comm_leave(r->comm);
     r->comm = smaller;
     return rebuilt;
@@ -167,12 +167,13 @@ static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, voi
                                     twill_server_message(r.server)));
         TWILL_CHECK(strstr(twill_server_message(r.server), "'weights'") != NULL);
         if (r.c->replicas == 1) {
-            TWILL_CHECK(go_on(&r) == TWILL_ERR_PEER && r.server == NULL);
-            break;
+            TWILL_CHECK(go_on(&r) == TWILL_ERR_PEER);
+            end_rank(&r);
+            return;
         }
         TWILL_CHECK(go_on(&r) == TWILL_OK);
     }
-    if (r.server != NULL && twill_server_role(r.server) != TWILL_SERVER_SERVES)
+    if (twill_server_role(r.server) != TWILL_SERVER_SERVES)
         TWILL_CHECK(check_trained(&r));
     end_rank(&r);
 }

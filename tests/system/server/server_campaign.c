@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* server_campaign DEATHS SEED LAYOUT MODE REPLICAS: under twillrun --elastic, a parameter server
+ * whose ranks are killed at random moments and replaced. A round is CAMPAIGN_STEPS versions, in
+ * which one rank dies: with layout nc a worker, with cs any rank, which serves, too. The others end
+ * the round, shrink, admit the new process and rebuild the server.
+ *
+ * All gradients are ones, and the rate is 1, so that parameters are minus the number of updates: in
+ * synchronous mode minus the version that all have agreed to reach. An update that is lost, or is
+ * made twice, is seen at once. */
+#include "lib/twill_recover.h"
+#include "lib/twill_server.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CAMPAIGN_STEPS = 8, CAMPAIGN_COUNT = 2500, CAMPAIGN_KEYS = 2, ADMIT_TRIES = 4000 };
+
+struct campaign {
+    twill_comm *comm;
+    twill_server *server;
+    twill_server_options options;
+    twill_optimizer rule;
+    uint64_t seed, deaths;
+    int full; /* ranks of the job */
+};
+
+static _Noreturn void give_up(const struct campaign *c, const char *call, const char *why)
+{
+    fprintf(stderr, "server_campaign: rank %d, epoch %d: %s: %s\n", twill_comm_rank(c->comm),
+            twill_comm_epoch(c->comm), call, why);
+    exit(1);
+}
+
+/* The same number on all ranks of an epoch. */
+static uint64_t draw(const struct campaign *c, uint64_t what)
+{
+    uint64_t x = c->seed * 0x9e3779b97f4a7c15u + (uint64_t)twill_comm_epoch(c->comm) * 977 + what;
+    x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 29) * 0x94d049bb133111ebu;
+    return x ^ x >> 32;
+}
+
+/* Returns TWILL_ERR_PEER if a rank has died meanwhile. */
+static twill_status open_campaign_server(struct campaign *c)
+{
+    static const char *const names[CAMPAIGN_KEYS] = {"first", "second"};
+    if (c->server != NULL)
+        return twill_server_rebuild(&c->server, c->comm);
+    if (twill_server_create(&c->server, c->comm, &c->options) != TWILL_OK)
+        give_up(c, "twill_server_create", twill_comm_message(c->comm));
+    for (int k = 0; k < CAMPAIGN_KEYS; k++) {
+        twill_tensor tensor = {.name = names[k], .count = CAMPAIGN_COUNT, .type = TWILL_F32};
+        if (twill_server_add(c->server, &tensor, NULL) != TWILL_OK)
+            give_up(c, "twill_server_add", twill_server_message(c->server));
+    }
+    return twill_server_commit(c->server);
+}
+
+static uint64_t least_version(const struct campaign *c)
+{
+    uint64_t a = twill_server_version(c->server, 0), b = twill_server_version(c->server, 1);
+    return a < b ? a : b;
+}
+
+/* Parameters are minus the updates. */
+static void check_round(const struct campaign *c, uint64_t target)
+{
+    for (int k = 0; k < CAMPAIGN_KEYS; k++) {
+        const float *w = twill_server_parameters(c->server, k);
+        float most = w[0];
+        for (int i = 0; i < CAMPAIGN_COUNT; i++) {
+            most = w[i] > most ? w[i] : most;
+            if (c->options.mode == TWILL_SERVER_SYNC && w[i] != -(float)target) {
+                fprintf(stderr, "element %d of key %d is %g, not %g\n", i, k, (double)w[i],
+                        -(double)target);
+                give_up(c, "check", "an update was lost or made twice");
+            }
+        }
+        if (most != -(float)twill_server_version(c->server, k))
+            give_up(c, "check", "parameters and versions differ");
+    }
+}
+
+/* Die, if this is the rank and the moment. */
+static void die_if_drawn(const struct campaign *c, uint64_t step, unsigned moment)
+{
+    bool nc = c->options.layout == TWILL_SERVER_NC;
+    uint64_t victim = draw(c, 1) % (uint64_t)(c->full - nc) + nc;
+    if ((uint64_t)twill_comm_epoch(c->comm) < c->deaths &&
+        (uint64_t)twill_comm_rank(c->comm) == victim && step == draw(c, 2) % CAMPAIGN_STEPS &&
+        moment == draw(c, 3) % 4)
+        (void)raise(SIGKILL);
+}
+
+static twill_status run_round(struct campaign *c)
+{
+    twill_status status = TWILL_OK;
+    uint64_t target = (least_version(c) / CAMPAIGN_STEPS + 1) * CAMPAIGN_STEPS;
+    for (uint64_t step = 0; status == TWILL_OK && least_version(c) < target; step++) {
+        for (int k = 0; k < CAMPAIGN_KEYS && status == TWILL_OK; k++) {
+            float *gradient = twill_server_gradient(c->server, k);
+            if (c->options.mode == TWILL_SERVER_SYNC &&
+                twill_server_version(c->server, k) >= target)
+                continue; /* this key had a version more when a server died */
+            for (int i = 0; i < CAMPAIGN_COUNT; i++)
+                gradient[i] = 1;
+            die_if_drawn(c, step, (unsigned)k);
+            status = twill_server_push_pull(c->server, k);
+            die_if_drawn(c, step, 2 + (unsigned)k);
+        }
+        if (status == TWILL_OK)
+            status = twill_server_wait(c->server, -1);
+    }
+    if (status == TWILL_OK)
+        check_round(c, target);
+    for (uint64_t step = 0; step < CAMPAIGN_STEPS; step++) /* the round was shorter */
+        for (unsigned moment = 0; moment < 4; moment++)
+            die_if_drawn(c, step, moment);
+    return status == TWILL_OK ? twill_server_leave(c->server) : status;
+}
+
+/* Go on with the survivors and the new process. */
+static void replace(struct campaign *c)
+{
+    twill_comm *made = NULL;
+    if (twill_comm_shrink(&made, c->comm) != TWILL_OK)
+        give_up(c, "twill_comm_shrink", twill_comm_message(c->comm));
+    twill_comm_leave(c->comm);
+    c->comm = made;
+    for (int tries = 0; twill_comm_size(c->comm) < c->full; tries++) {
+        twill_status status = twill_comm_admit(&made, c->comm);
+        if (tries == ADMIT_TRIES || (status != TWILL_OK && made == NULL && tries > 100))
+            give_up(c, "twill_comm_admit", twill_comm_message(c->comm));
+        if (made != NULL) {
+            twill_comm_leave(c->comm);
+            c->comm = made;
+        } else
+            (void)usleep(5000);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct campaign c = {.full = 4};
+    if (argc != 6 || twill_init(&c.comm) != TWILL_OK)
+        return 2;
+    c.deaths = strtoull(argv[1], NULL, 10);
+    c.seed = strtoull(argv[2], NULL, 10);
+    twill_server_defaults(&c.options);
+    twill_optimizer_defaults(&c.rule, TWILL_OPTIMIZER_SGD);
+    c.rule.rate = 1;
+    c.options.optimizer = &c.rule;
+    c.options.layout = strcmp(argv[3], "nc") == 0 ? TWILL_SERVER_NC : TWILL_SERVER_CS;
+    c.options.mode = strcmp(argv[4], "sync") == 0 ? TWILL_SERVER_SYNC : TWILL_SERVER_ASYNC;
+    c.options.replicas = atoi(argv[5]);
+    c.options.chunk_bytes = 4096;
+    for (;;) {
+        uint64_t epoch = (uint64_t)twill_comm_epoch(c.comm);
+        twill_status status = open_campaign_server(&c);
+        if (status == TWILL_OK && (twill_server_role(c.server) & TWILL_SERVER_WORKS) != 0)
+            status = run_round(&c);
+        if (status == TWILL_OK && (twill_server_role(c.server) & TWILL_SERVER_SERVES) != 0)
+            status = twill_server_serve(c.server);
+        if (status != TWILL_OK && status != TWILL_ERR_PEER)
+            give_up(&c, "round", twill_server_message(c.server));
+        if (epoch >= c.deaths)
+            break;
+        if (c.deaths > 8) /* twillrun restarts at most 10 in 10 seconds */
+            (void)usleep(1100000);
+        replace(&c);
+    }
+    printf("rank %d of %d, epoch %d\n", twill_comm_rank(c.comm), twill_comm_size(c.comm),
+           twill_comm_epoch(c.comm));
+    twill_server_destroy(c.server);
+    twill_finalize(c.comm);
+    return 0;
+}
