@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""twill as a backend of torch.distributed; see docs/pytorch.md.
+
+    import twill.torch
+    torch.distributed.init_process_group("twill")       # or "cpu:twill", "cpu:twill,cuda:nccl"
+"""
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import twill
+
+__all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook", "native"]
+
+
+def native() -> bool:
+    """Return whether the C++ part is used; TWILL_TORCH_NATIVE=0 chooses the Python one."""
+    if os.environ.get("TWILL_TORCH_NATIVE", "1") == "0":
+        return False
+    from . import build
+    if os.path.exists(os.path.join(build.cache_folder(), build._key())) or build.compiler() is not None:
+        return True
+    if not hasattr(dist, "BackendBase"):
+        raise build.NoCompiler(f"twill.torch: PyTorch {torch.__version__} needs twill's C++ part, and there is no C++ "
+                               "compiler to build it with: install g++, or set CXX")
+    return False
+
+
+def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    if native():
+        from . import build
+        return build.load().create(store, rank, size, timeout)
+    from .python_backend import PythonBackend
+    return PythonBackend(store, rank, size, timeout)
+
+
+def _register() -> None:
+    if hasattr(dist.Backend, "TWILL"):
+        return
+    if torch.__version__.startswith("1."):
+        dist.Backend.register_backend("twill", _create)
+    else:
+        dist.Backend.register_backend("twill", _create, devices=["cpu"])
+
+
+def answer_for_gloo() -> None:
+    """Make the name "gloo" mean twill on CPUs in this process, for code that has it written into it.
+    TWILL_TORCH_GLOO=1 calls this at import."""
+    c10d = dist.distributed_c10d
+    if getattr(c10d, "_twill_answers_for_gloo", False):
+        return
+    c10d._twill_answers_for_gloo = True
+    if hasattr(c10d, "BackendConfig"):
+        of_config = c10d.BackendConfig.get_device_backend_map
+
+        def with_twill(self: Any) -> dict[str, str]:
+            named = of_config(self)
+            return {device: "twill" if device == "cpu" and name == "gloo" else name for device, name in named.items()}
+
+        c10d.BackendConfig.get_device_backend_map = with_twill
+        if "GLOO" in dir(dist.Backend) and hasattr(dist.Backend, "backend_type_map"):
+            dist.Backend.backend_type_map["gloo"] = dist.ProcessGroup.BackendType.CUSTOM
+    else:
+        c10d.ProcessGroupGloo = lambda store, rank, size, timeout: _create(store, rank, size, timeout)
+    if os.environ.get("RANK", "0") == "0":
+        print('twill.torch: "gloo" means twill in this job (TWILL_TORCH_GLOO)', file=sys.stderr, flush=True)
+
+
+def backend_of(group: dist.ProcessGroup | None = None) -> Any:
+    """Return twill's backend of a group, with what torch.distributed does not reach: describe(), calls(),
+    abort_calls(), without(), make_handle(), reconfigure()."""
+    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    if hasattr(group, "describe"):
+        return group
+    return group._get_backend(torch.device("cpu"))
+
+
+def monitored_barrier(group: dist.ProcessGroup | None = None, timeout: datetime.timedelta | None = None,
+                      wait_all_ranks: bool = False) -> None:
+    """Wait for all ranks, and name those that do not come: torch.distributed.monitored_barrier(), which only takes
+    "gloo"."""
+    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    limit = timeout if timeout is not None else datetime.timedelta(minutes=5)
+    group.monitored_barrier(limit, wait_all_ranks=wait_all_ranks)
+
+
+def shrink(excluded: list[int], group: dist.ProcessGroup | None = None, abort: bool = False) -> Any:
+    """Return a backend of the ranks of a group that are not excluded. These call it alike; the others may be dead.
+    It is what torch.distributed.shrink_group() of 2.9 and later calls."""
+    return backend_of(group).without(excluded, abort)
+
+
+def compress_hook(state: Any, bucket: Any) -> Any:
+    """A communication hook for DistributedDataParallel: average gradients that cross the network in 16 bits.
+
+    state: a group or None, or a pair (group, dtype) with torch.bfloat16 (as without it) or torch.float16. PyTorch's own
+    bf16_compress_hook and fp16_compress_hook do the same on twill: they convert a bucket, and twill adds it in 32 bits."""
+    group, dtype = state if isinstance(state, tuple) else (state, torch.bfloat16)
+    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    narrow = bucket.buffer().to(dtype).div_(group.size())
+    work = dist.all_reduce(narrow, group=group, async_op=True)
+
+    def widen(future: Any) -> torch.Tensor:
+        return bucket.buffer().copy_(future.value()[0])
+
+    return work.get_future().then(widen)
+
+
+_register()
+if os.environ.get("TWILL_TORCH_GLOO", "0") not in ("", "0"):
+    answer_for_gloo()

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the C++ part of twill.torch against the PyTorch that is installed, once for each pair of versions.
+
+The result is kept in $TWILL_TORCH_CACHE, else in twill/ of $XDG_CACHE_HOME or ~/.cache. `python -m twill.torch.build`
+builds ahead of the first use, such as in an image, or on the login node of a cluster with a shared home."""
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from types import ModuleType
+
+import torch
+
+from .._library import PATH as LIBRARY
+
+_HERE = os.path.dirname(os.path.realpath(__file__))
+_SOURCES = os.path.join(_HERE, "csrc")
+_MAIN = os.path.join(_SOURCES, "backend.cpp")
+_NAME = "_twill_torch"
+
+
+class NoCompiler(RuntimeError):
+    """There is neither an extension that was built before nor what it takes to build one."""
+
+
+def _version() -> tuple[int, int]:
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def compiler() -> str | None:
+    """Return the C++ compiler: $CXX, or the first of c++, g++, clang++ that there is; None without one."""
+    named = os.environ.get("CXX")
+    candidates = [named] if named else ["c++", "g++", "clang++"]
+    return next((found for name in candidates if (found := shutil.which(shlex.split(name)[0]))), None)
+
+
+def _headers() -> str | None:
+    """Return the folder of twill.h: in a wheel beside the package, in a source tree above it."""
+    for folder in (os.path.join(_HERE, "..", "include"), os.path.join(_HERE, "..", "..", ".."), "/usr/local/include",
+                   "/usr/include"):
+        if os.path.exists(os.path.join(folder, "twill.h")):
+            return os.path.normpath(folder)
+    return None
+
+
+def _library() -> str | None:
+    """Return the path of libtwill.so, which the package has opened."""
+    if os.path.sep in LIBRARY:
+        return os.path.realpath(LIBRARY)
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return next((line.split()[-1] for line in maps if os.path.basename(LIBRARY) in line), None)
+
+
+def _key() -> str:
+    """Return what the extension depends on, as a file name."""
+    digest = hashlib.sha256()
+    for name in sorted(os.listdir(_SOURCES)):
+        with open(os.path.join(_SOURCES, name), "rb") as source:
+            digest.update(source.read())
+    abi = sysconfig.get_config_var("SOABI") or f"{sys.version_info.major}{sys.version_info.minor}"
+    digest.update(f"{torch.__version__} {abi} {torch.__file__} {_library()}".encode())
+    return f"{_NAME}-{torch.__version__}-{abi}-{digest.hexdigest()[:16]}.so"
+
+
+def cache_folder() -> str:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.environ.get("TWILL_TORCH_CACHE") or os.path.join(base, "twill")
+
+
+def _command(output: str) -> list[str]:
+    from torch.utils import cpp_extension  # takes a moment: only to build
+
+    headers, library, cxx = _headers(), _library(), compiler()
+    if cxx is None or headers is None or library is None:
+        missing = "a C++ compiler (CXX)" if cxx is None else "twill.h" if headers is None else "libtwill.so"
+        raise NoCompiler(f"twill.torch: its C++ part needs to be built, and {missing} is not found")
+    standard = "c++17" if _version() < (2, 9) else "c++20"
+    includes = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
+    return [*(shlex.split(os.environ["CXX"]) if "CXX" in os.environ else [cxx]), f"-std={standard}", "-O1", "-fPIC",
+            "-shared", "-fvisibility=hidden", "-w", *shlex.split(os.environ.get("TWILL_TORCH_CXXFLAGS", "")),
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", f"-DTORCH_EXTENSION_NAME={_NAME}",
+            f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)), _MAIN, "-o", output,
+            *(f"-L{folder}" for folder in cpp_extension.library_paths()), "-lc10", "-ltorch_cpu", "-ltorch",
+            "-ltorch_python", library]
+
+
+def _compile(path: str) -> None:
+    temporary = f"{path}.{os.getpid()}"
+    command = _command(temporary)
+    print(f"twill.torch: building its C++ part for PyTorch {torch.__version__}, once: this takes about a minute",
+          file=sys.stderr, flush=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-30:])
+        raise RuntimeError(f"twill.torch: its C++ part could not be built by\n{shlex.join(command)}\n{tail}")
+    os.rename(temporary, path)
+
+
+def build() -> str:
+    """Return the path of the extension, after building it if it is not there. Ranks of a host build it once."""
+    path = os.path.join(cache_folder(), _key())
+    if os.path.exists(path):
+        return path
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(path + ".lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(path):
+            _compile(path)
+    return path
+
+
+def load() -> ModuleType:
+    """Return the extension as a module."""
+    if _NAME in sys.modules:
+        return sys.modules[_NAME]
+    spec = importlib.util.spec_from_file_location(_NAME, build())
+    if spec is None or spec.loader is None:
+        raise ImportError(f"twill.torch: {build()} is no module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[_NAME] = module
+    return module
+
+
+if __name__ == "__main__":
+    print(build())

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill as a backend of torch.distributed. One translation unit, which lib/python/twill/torch/build.py
+ * compiles against the PyTorch that is installed, 1.13 to 2.13. */
+#include "backend.h"
+#include "collectives.h"
+#include "lists.h"
+#include "point_to_point.h"
+#include "recovery.h"
+#include "sparse.h"
+
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace py = pybind11;
+
+namespace twill_torch
+{
+
+/* The messages of a job, which its groups share. */
+inline std::shared_ptr<Messages> messages_of(const std::shared_ptr<Job> &job)
+{
+    std::lock_guard<Mutex> lock(creation_mutex());
+    std::shared_ptr<Messages> messages = std::static_pointer_cast<Messages>(job->messages.lock());
+    if (!messages) {
+        messages = std::make_shared<Messages>(job);
+        job->messages = messages;
+    }
+    return messages;
+}
+
+Backend::Backend(StoreRef store, Membership group, int rank, int size, Milliseconds timeout)
+    : Base(rank, size), store_(std::move(store)),
+      calls_(std::make_shared<CallQueue>(std::move(group))), messages_(messages_of(job())),
+      timeout_(timeout)
+{
+#if TWILL_TORCH_VERSION < 200
+    init();
+#endif
+}
+
+Backend::~Backend()
+{
+    if (Py_IsInitialized() && PyGILState_Check()) {
+        py::gil_scoped_release release; /* a call that ends may want it */
+        close(Milliseconds(1000));
+    } else {
+        close(Milliseconds(1000));
+    }
+}
+
+void Backend::close(Milliseconds patience)
+{
+    if (messages_)
+        messages_->cancel(calls_->group().number);
+    calls_->stop(patience);
+    twill_handle_destroy(handle_);
+    handle_ = nullptr;
+}
+
+std::vector<std::string> Backend::describe()
+{
+    std::vector<std::string> lines;
+    for (size_t i = 0;; i++) {
+        const char *line = twill_context_describe(job()->context, i);
+        if (line == nullptr)
+            return lines;
+        lines.emplace_back(line);
+    }
+}
+
+uint64_t Backend::calls()
+{
+    twill_counters counters = {};
+    (void)twill_comm_counters(calls_->group().comm, &counters);
+    return counters.calls;
+}
+
+#if TWILL_TORCH_VERSION >= 207
+/* An allocator of memory that the ranks of a node share. */
+class Allocator : public c10::Allocator
+{
+  public:
+    explicit Allocator(std::shared_ptr<Job> job) : job_(std::move(job))
+    {
+    }
+
+    c10::DataPtr allocate(size_t bytes) override
+    {
+        auto *owned = new Owned{job_, nullptr};
+        if (twill_alloc(job_->context, &owned->memory, bytes) != TWILL_OK) {
+            delete owned;
+            TORCH_CHECK_WITH(OutOfMemoryError, false, "twill: ",
+                             twill_context_message(job_->context));
+        }
+        return {owned->memory, owned, &release, c10::Device(c10::kCPU)};
+    }
+
+    c10::DeleterFnPtr raw_deleter() const override
+    {
+        return nullptr;
+    }
+
+    void copy_data(void *to, const void *from, std::size_t bytes) const override
+    {
+        memcpy(to, from, bytes);
+    }
+
+  private:
+    struct Owned {
+        std::shared_ptr<Job> job;
+        void *memory;
+    };
+
+    static void release(void *context)
+    {
+        auto *owned = static_cast<Owned *>(context);
+        (void)twill_free(owned->job->context, owned->memory);
+        delete owned;
+    }
+
+    std::shared_ptr<Job> job_;
+};
+
+std::shared_ptr<c10::Allocator> Backend::getMemAllocator()
+{
+    return std::make_shared<Allocator>(job());
+}
+#endif
+
+static c10::intrusive_ptr<Base> create(const StoreRef &store, int rank, int size,
+                                       const std::chrono::duration<double> &timeout)
+{
+    return make_backend(store, "twill", rank, size,
+                        std::chrono::duration_cast<Milliseconds>(timeout));
+}
+
+} // namespace twill_torch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
+{
+    using twill_torch::Backend;
+    using Release = py::call_guard<py::gil_scoped_release>;
+    m.def("create", &twill_torch::create, Release(), py::arg("store"), py::arg("rank"),
+          py::arg("size"), py::arg("timeout"));
+    py::class_<Backend, twill_torch::Base, c10::intrusive_ptr<Backend>>(m, "Backend")
+        .def("describe", &Backend::describe, "Lines that say what twill found and chose.")
+        .def("calls", &Backend::calls, "Collectives that have completed.")
+        .def("set_timeout", [](Backend &self, std::chrono::milliseconds t) { self.set_timeout(t); })
+        .def("abort_calls", &Backend::end_calls, Release())
+        .def("close", [](Backend &self) { self.close(std::chrono::milliseconds(5000)); }, Release())
+        .def("allocate_like", &Backend::allocate, py::arg("count"), py::arg("like"))
+        .def("without", &Backend::without, Release(), py::arg("excluded"), py::arg("abort") = false)
+        .def("make_handle", &Backend::make_handle, Release())
+        .def("reconfigure", &Backend::reconfigure, Release(), py::arg("handles"),
+             py::arg("ordered") = true, py::arg("seconds") = 0.0);
+}

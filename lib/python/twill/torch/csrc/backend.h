@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backend of a group: what c10d asks of it. Collectives are in collectives.h and lists.h,
+ * messages and barriers in point_to_point.h, survival in recovery.h. */
+#ifndef TWILL_TORCH_BACKEND_H
+#define TWILL_TORCH_BACKEND_H
+
+#include "messages.h"
+#include "tensors.h"
+
+namespace twill_torch
+{
+
+class Backend : public Base
+{
+  public:
+    Backend(StoreRef store, Membership group, int rank, int size, Milliseconds timeout);
+    ~Backend() override;
+
+    const std::string getBackendName() const override
+    {
+        return "twill";
+    }
+
+    WorkRef broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
+    WorkRef allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
+    WorkRef allreduce_coalesced(Tensors &tensors,
+                                const c10d::AllreduceCoalescedOptions &opts) override;
+    WorkRef reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override;
+    WorkRef allgather(std::vector<Tensors> &outputs, Tensors &inputs,
+                      const c10d::AllgatherOptions &opts) override;
+    WorkRef _allgather_base(at::Tensor &output, at::Tensor &input,
+                            const c10d::AllgatherOptions &opts) override;
+    WorkRef allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
+                                const c10d::AllgatherOptions &opts) override;
+    WorkRef gather(std::vector<Tensors> &outputs, Tensors &inputs,
+                   const c10d::GatherOptions &opts) override;
+    WorkRef scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                    const c10d::ScatterOptions &opts) override;
+    WorkRef reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                           const c10d::ReduceScatterOptions &opts) override;
+    WorkRef _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                 const c10d::ReduceScatterOptions &opts) override;
+    WorkRef alltoall_base(at::Tensor &output, at::Tensor &input,
+                          std::vector<int64_t> &output_splits, std::vector<int64_t> &input_splits,
+                          const c10d::AllToAllOptions &opts) override;
+    WorkRef alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) override;
+    WorkRef barrier(const c10d::BarrierOptions &opts) override;
+    void monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks) override;
+    WorkRef send(Tensors &tensors, int to, int tag) override;
+    WorkRef recv(Tensors &tensors, int from, int tag) override;
+    WorkRef recvAnysource(Tensors &tensors, int tag) override;
+
+    void setSequenceNumberForGroup() override
+    {
+    }
+
+    uint64_t getSequenceNumberForGroup() override
+    {
+        return number_;
+    }
+
+#if TWILL_TORCH_VERSION >= 201
+    WorkRef allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::AllgatherOptions &opts) override;
+    WorkRef reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::ReduceScatterOptions &opts) override;
+#endif
+#if TWILL_TORCH_HAS_BACKEND
+    void startCoalescing() override;
+    WorkRef endCoalescing() override;
+#endif
+#if TWILL_TORCH_VERSION >= 206
+    bool supportsCoalescing() const override
+    {
+        return true;
+    }
+#endif
+#if TWILL_TORCH_VERSION >= 207
+    std::shared_ptr<c10::Allocator> getMemAllocator() override;
+    at::Tensor allocateTensor(long size, at::TensorOptions options) override
+    {
+        return allocate_tensor(job(), size, options);
+    }
+    bool supportsTensorAlloc(c10::DeviceIndex) override
+    {
+        return true;
+    }
+    void abort() override
+    {
+        end_calls();
+    }
+    void shutdown() override
+    {
+        close(Milliseconds(5000));
+    }
+#endif
+#if TWILL_TORCH_VERSION >= 209
+    bool supportsSplitting() const override
+    {
+        return true;
+    }
+    bool supportsShrinking() const override
+    {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t> &excluded, int flags,
+                                             const c10::intrusive_ptr<Options> &) override;
+    c10::intrusive_ptr<c10d::Backend> split(const StoreRef &store, const std::vector<int> &ranks,
+                                            const c10::intrusive_ptr<Options> &options) override;
+    c10::intrusive_ptr<c10d::Backend> merge(const StoreRef &store,
+                                            const c10::intrusive_ptr<Options> &options,
+                                            const int &rank, const int &size) override;
+    c10::intrusive_ptr<Options> getBackendOptions() override;
+    c10d::ErrorType getError() override
+    {
+        return calls_->failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+    }
+    void setTimeout(Milliseconds timeout) override
+    {
+        set_timeout(timeout);
+    }
+#endif
+
+    /* Beside c10d's interface: for Python, and for PyTorch before it had these. */
+    void set_timeout(Milliseconds timeout)
+    {
+        timeout_ = timeout;
+    }
+    void end_calls()
+    {
+        calls_->abort();
+    }
+    void close(Milliseconds patience);
+    c10::intrusive_ptr<Backend> without(const std::vector<int64_t> &excluded, bool aborts);
+    std::string make_handle();
+    c10::intrusive_ptr<Backend> reconfigure(const std::vector<std::string> &handles, bool ordered,
+                                            double seconds);
+    std::vector<std::string> describe();
+    uint64_t calls();
+    at::Tensor allocate(int64_t count, const at::Tensor &like)
+    {
+        return allocate_tensor(job(), count, like.options());
+    }
+
+  private:
+    const std::shared_ptr<Job> &job() const
+    {
+        return calls_->group().job;
+    }
+
+    /* The time limit of a call in seconds. */
+    double limit(Milliseconds asked) const
+    {
+        Milliseconds taken = asked.count() > 0 ? asked : timeout_.load();
+        return std::min(std::max(static_cast<double>(taken.count()) * 1e-3, 0.001), 1e6);
+    }
+
+    template <class Options, class Run>
+    WorkRef submit(c10d::OpType type, const char *title, const Options &opts, Tensors results,
+                   Run &&run, std::function<void()> after = nullptr)
+    {
+        auto call = c10::make_intrusive<Call>(rank_, type, title, ++number_);
+        call->seconds = limit(opts.timeout);
+        call->results = std::move(results);
+        call->run = std::forward<Run>(run);
+        if (after) {
+            call->after = std::move(after);
+            call->state = at::ThreadLocalState();
+        }
+        calls_->submit(call, waits_at_once(opts, 0));
+        return note(call);
+    }
+
+    /* Add what is begun between startCoalescing() and endCoalescing(). */
+    WorkRef note(WorkRef work)
+    {
+        if (coalesces_)
+            coalesced_.push_back(work);
+        return work;
+    }
+
+    int root_of(const char *call, int64_t rank) const
+    {
+        if (rank < 0 || rank >= size_)
+            refuse(call, "invalid root rank: " + std::to_string(rank));
+        return static_cast<int>(rank);
+    }
+
+    WorkRef allreduce_of_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts);
+    at::Tensor scratch(size_t bytes);
+    void check_list(const char *call, const Tensors &list, const at::Tensor &like,
+                    bool same_sizes) const;
+    c10::intrusive_ptr<Message> message(const char *what, const at::Tensor &tensor, int tag,
+                                        uint64_t group);
+    WorkRef receive(Tensors &tensors, int tag, std::vector<int> ranks, const char *what);
+    WorkRef signal(int peer, bool sends, Milliseconds timeout);
+
+    StoreRef store_;
+    std::shared_ptr<CallQueue> calls_;
+    std::shared_ptr<Messages> messages_;
+    std::atomic<Milliseconds> timeout_;
+    std::atomic<uint64_t> number_{0};
+    std::mutex scratch_mutex_;
+    std::vector<at::Tensor> scratch_;
+    bool coalesces_ = false;
+    std::vector<WorkRef> coalesced_;
+    twill_handle *handle_ = nullptr;
+    unsigned shrinks_ = 0;
+};
+
+using BackendRef = c10::intrusive_ptr<Backend>;
+
+inline void Backend::check_list(const char *call, const Tensors &list, const at::Tensor &like,
+                                bool same_sizes) const
+{
+    if (list.size() != static_cast<size_t>(size_))
+        refuse(call, "a list of " + std::to_string(list.size()) + " tensors for " +
+                         std::to_string(size_) + " ranks");
+    for (const at::Tensor &tensor : list) {
+        check_alike(call, tensor, like);
+        if (same_sizes && tensor.numel() != like.numel())
+            refuse(call, "tensors must have the same size, not " + std::to_string(tensor.numel()) +
+                             " and " + std::to_string(like.numel()) + " elements");
+    }
+}
+
+/* Memory of at least so many bytes that ranks of the node share, while a call uses it. */
+inline at::Tensor Backend::scratch(size_t bytes)
+{
+    std::lock_guard<std::mutex> lock(scratch_mutex_);
+    for (at::Tensor &tensor : scratch_)
+        if (tensor.use_count() == 1 && static_cast<size_t>(tensor.numel()) >= bytes)
+            return tensor;
+    size_t least = 4096;
+    while (least < bytes)
+        least *= 2;
+    at::Tensor made = allocate_tensor(job(), static_cast<int64_t>(least),
+                                      at::TensorOptions().dtype(at::kByte));
+    constexpr size_t MOST_KEPT = 4;
+    if (scratch_.size() < MOST_KEPT)
+        scratch_.push_back(made);
+    else
+        for (at::Tensor &tensor : scratch_)
+            if (tensor.use_count() == 1) {
+                tensor = made;
+                break;
+            }
+    return made;
+}
+
+} // namespace twill_torch
+#endif

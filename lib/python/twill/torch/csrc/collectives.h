@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives of single tensors. */
+#ifndef TWILL_TORCH_COLLECTIVES_H
+#define TWILL_TORCH_COLLECTIVES_H
+
+#include "backend.h"
+
+namespace twill_torch
+{
+
+/* Copy back what is in a copy of a tensor; nothing to do as a rule. */
+inline std::function<void()> stored(const Flat &flat)
+{
+    if (!flat.copied())
+        return nullptr;
+    return [flat] { flat.store(); };
+}
+
+inline WorkRef Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
+{
+    at::Tensor &tensor = only("broadcast", tensors);
+    int root = root_of("broadcast", opts.rootRank);
+    Flat flat(tensor, root == rank_);
+    size_t bytes = static_cast<size_t>(tensor.nbytes());
+    return submit(
+        c10d::OpType::BROADCAST, "twill:broadcast", opts, tensors,
+        [flat, bytes, root](twill_comm *comm) {
+            return twill_broadcast(comm, flat.data(), flat.data(), bytes, TWILL_U8, root);
+        },
+        root == rank_ ? nullptr : stored(flat));
+}
+
+inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
+{
+    static const char call[] = "allreduce";
+    if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
+        return allreduce_of_sparse(tensors, opts);
+    at::Tensor &tensor = only(call, tensors);
+    Elements elements = elements_of(call, tensor);
+    Operation operation(call, opts.reduceOp, tensor);
+    Flat flat(tensor, true);
+    return submit(
+        c10d::OpType::ALLREDUCE, "twill:all_reduce", opts, tensors,
+        [flat, elements, operation](twill_comm *comm) {
+            return operation.with(comm, elements.type, [&](twill_op op) {
+                return twill_allreduce(comm, flat.data(), flat.data(), elements.count,
+                                       elements.type, op);
+            });
+        },
+        stored(flat));
+}
+
+/* Small tensors of one type are reduced as one: a group of twill fuses them. */
+inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
+                                            const c10d::AllreduceCoalescedOptions &opts)
+{
+    static const char call[] = "allreduce_coalesced";
+    if (tensors.empty())
+        refuse(call, "requires non-empty tensor list");
+    struct Item {
+        Flat flat;
+        Elements elements;
+        Operation operation;
+    };
+    auto items = std::make_shared<std::vector<Item>>();
+    bool copied = false, scaled = opts.reduceOp == c10d::ReduceOp::PREMUL_SUM;
+    for (at::Tensor &tensor : tensors) {
+        check_tensor(call, tensor);
+        items->push_back({Flat(tensor, true), elements_of(call, tensor),
+                          Operation(call, opts.reduceOp, tensor)});
+        copied = copied || items->back().flat.copied();
+    }
+    auto run = [items, scaled](twill_comm *comm) {
+        twill_status status = scaled ? TWILL_OK : twill_group_start(comm);
+        for (size_t i = 0; i < items->size() && status == TWILL_OK; i++) {
+            const Item &item = (*items)[i];
+            status = item.operation.with(comm, item.elements.type, [&](twill_op op) {
+                return twill_allreduce(comm, item.flat.data(), item.flat.data(),
+                                       item.elements.count, item.elements.type, op);
+            });
+        }
+        if (!scaled) {
+            twill_status ended = twill_group_end(comm);
+            status = status == TWILL_OK ? ended : status;
+        }
+        return status;
+    };
+    auto store = [items] {
+        for (const Item &item : *items)
+            item.flat.store();
+    };
+    return submit(c10d::OpType::ALLREDUCE_COALESCED, "twill:all_reduce", opts, tensors, run,
+                  copied ? std::function<void()>(store) : nullptr);
+}
+
+inline WorkRef Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
+{
+    static const char call[] = "reduce";
+    at::Tensor &tensor = only(call, tensors);
+    int root = root_of(call, opts.rootRank);
+    Elements elements = elements_of(call, tensor);
+    Operation operation(call, opts.reduceOp, tensor);
+    Flat flat(tensor, true);
+    void *result = root == rank_ ? flat.data() : nullptr;
+    return submit(
+        c10d::OpType::REDUCE, "twill:reduce", opts, tensors,
+        [flat, elements, operation, result, root](twill_comm *comm) {
+            return operation.with(comm, elements.type, [&](twill_op op) {
+                return twill_reduce(comm, flat.data(), result, elements.count, elements.type, op,
+                                    root);
+            });
+        },
+        root == rank_ ? stored(flat) : nullptr);
+}
+
+inline WorkRef Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
+                                        const c10d::AllgatherOptions &opts)
+{
+    static const char call[] = "allgather_into_tensor";
+    check_tensor(call, input);
+    check_alike(call, output, input);
+    if (output.numel() != input.numel() * size_)
+        refuse(call, "output tensor size must be equal to world_size times input tensor size, but "
+                     "they have " +
+                         std::to_string(output.numel()) + " and " + std::to_string(input.numel()) +
+                         " elements");
+    Flat from(input, true), to(output, false);
+    size_t bytes = static_cast<size_t>(input.nbytes());
+    return submit(
+        c10d::OpType::_ALLGATHER_BASE, "twill:_all_gather_base", opts, {output},
+        [from, to, bytes](twill_comm *comm) {
+            return twill_allgather(comm, from.data(), to.data(), bytes, TWILL_U8);
+        },
+        stored(to));
+}
+
+inline WorkRef Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                             const c10d::ReduceScatterOptions &opts)
+{
+    static const char call[] = "reduce_scatter_tensor";
+    check_tensor(call, input);
+    check_alike(call, output, input);
+    if (input.numel() != output.numel() * size_)
+        refuse(call, "input tensor must be the same size as output size times world size, but they "
+                     "have " +
+                         std::to_string(input.numel()) + " and " + std::to_string(output.numel()) +
+                         " elements");
+    Elements elements = elements_of(call, output);
+    Operation operation(call, opts.reduceOp, output);
+    Flat from(input, true), to(output, false);
+    return submit(
+        c10d::OpType::_REDUCE_SCATTER_BASE, "twill:_reduce_scatter_base", opts, {output},
+        [from, to, elements, operation](twill_comm *comm) {
+            return operation.with(comm, elements.type, [&](twill_op op) {
+                return twill_reduce_scatter(comm, from.data(), to.data(), elements.count,
+                                            elements.type, op);
+            });
+        },
+        stored(to));
+}
+
+/* Bytes of each rank's part of a tensor that is split along its first dimension. */
+inline std::vector<size_t> parts_of(const char *call, const at::Tensor &tensor,
+                                    const std::vector<int64_t> &splits, int size)
+{
+    std::vector<size_t> parts;
+    int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1, sum = 0;
+    size_t row = rows > 0 ? static_cast<size_t>(tensor.nbytes()) / static_cast<size_t>(rows) : 0;
+    if (splits.empty() && rows % size != 0)
+        refuse(call, "Tensor's dim 0 does not divide equally across group size");
+    if (!splits.empty() && splits.size() != static_cast<size_t>(size))
+        refuse(call, "Number of tensor splits not equal to group size");
+    for (int r = 0; r < size; r++) {
+        int64_t length = splits.empty() ? rows / size : splits[static_cast<size_t>(r)];
+        if (length < 0)
+            refuse(call, "a split is negative");
+        sum += length;
+        parts.push_back(static_cast<size_t>(length) * row);
+    }
+    if (sum != rows)
+        refuse(call, "Split sizes doesn't match total dim 0 size");
+    return parts;
+}
+
+inline WorkRef Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
+                                      std::vector<int64_t> &output_splits,
+                                      std::vector<int64_t> &input_splits,
+                                      const c10d::AllToAllOptions &opts)
+{
+    static const char call[] = "alltoall_base";
+    check_tensor(call, input);
+    check_alike(call, output, input);
+    std::vector<size_t> sent = parts_of(call, input, input_splits, size_),
+                        received = parts_of(call, output, output_splits, size_);
+    bool equal = input_splits.empty() && output_splits.empty();
+    if (equal && input.numel() != output.numel())
+        refuse(call, "input and output have different sizes");
+    Flat from(input, true), to(output, false);
+    return submit(
+        c10d::OpType::ALLTOALL_BASE, "twill:all_to_all", opts, {output},
+        [from, to, sent, received, equal](twill_comm *comm) {
+            if (equal)
+                return twill_alltoall(comm, from.data(), to.data(), sent[0], TWILL_U8);
+            return twill_alltoallv(comm, from.data(), sent.data(), nullptr, to.data(),
+                                   received.data(), nullptr, TWILL_U8);
+        },
+        stored(to));
+}
+
+inline WorkRef Backend::barrier(const c10d::BarrierOptions &opts)
+{
+    return submit(c10d::OpType::BARRIER, "twill:barrier", opts, {},
+                  [](twill_comm *comm) { return twill_barrier(comm); });
+}
+
+} // namespace twill_torch
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What differs between the versions of PyTorch, 1.13 to 2.13: the class that a backend derives from,
+ * exceptions, and small functions that came later. */
+#ifndef TWILL_TORCH_ERA_H
+#define TWILL_TORCH_ERA_H
+
+#include <torch/version.h>
+
+#define TWILL_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
+#define TWILL_TORCH_HAS_BACKEND (TWILL_TORCH_VERSION >= 200)
+
+#if TWILL_TORCH_HAS_BACKEND
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <twill.h>
+#include <twill_recover.h>
+
+#include <string>
+
+namespace twill_torch
+{
+
+#if TWILL_TORCH_HAS_BACKEND
+using Base = c10d::Backend;
+#else
+using Base = c10d::ProcessGroup;
+#endif
+
+using WorkRef = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+
+/* Throw ValueError: the caller's argument is at fault. */
+[[noreturn]] inline void refuse(const char *call, const std::string &why)
+{
+    C10_THROW_ERROR(ValueError, std::string("twill: ") + call + ": " + why);
+}
+
+/* Return the exception of a failed call: DistBackendError, before 2.0 RuntimeError. */
+inline std::exception_ptr failure(const std::string &sentence)
+{
+    try {
+#if TWILL_TORCH_HAS_BACKEND
+        C10_THROW_ERROR(DistBackendError, sentence);
+#else
+        C10_THROW_ERROR(Error, sentence);
+#endif
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
+[[noreturn]] inline void fail(const std::string &sentence)
+{
+    std::rethrow_exception(failure(sentence));
+}
+
+/* Return whether the caller said that it waits at once: options know since 2.7. */
+template <class Options> auto waits_at_once(const Options &options, int) -> decltype(!options.asyncOp)
+{
+    return !options.asyncOp;
+}
+template <class Options> bool waits_at_once(const Options &, long)
+{
+    return false;
+}
+
+} // namespace twill_torch
+#endif

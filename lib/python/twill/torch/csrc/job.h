@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job is a twill context with the communicators that all groups of a process share: `world`, from
+ * which groups are made, and which carries messages. The first group of a process makes the job, and
+ * later groups of its ranks join it. */
+#ifndef TWILL_TORCH_JOB_H
+#define TWILL_TORCH_JOB_H
+
+#include "era.h"
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <random>
+
+namespace twill_torch
+{
+
+using StoreRef = c10::intrusive_ptr<c10d::Store>;
+
+/* All-gather over a store, for set-up. Each round has a key a rank; a rank deletes its key of the
+ * round before, which all have read once they write the next. */
+class Rendezvous
+{
+  public:
+    Rendezvous(StoreRef store, std::string name, int rank, int size)
+        : store_(std::move(store)), name_(std::move(name)), rank_(rank), size_(size)
+    {
+    }
+
+    /* A twill_exchange_fn. The reason of a failure is kept for reason(). */
+    static int exchange(void *user, const void *mine, void *all, size_t bytes)
+    {
+        auto *self = static_cast<Rendezvous *>(user);
+        try {
+            self->gather(mine, all, bytes);
+            return 0;
+        } catch (const std::exception &e) {
+            self->reason_ = e.what();
+            return 1;
+        }
+    }
+
+    void gather(const void *mine, void *all, size_t bytes)
+    {
+        const auto *from = static_cast<const uint8_t *>(mine);
+        store_->set(key(round_, rank_), std::vector<uint8_t>(from, from + bytes));
+        for (int r = 0; r < size_; r++) {
+            std::vector<uint8_t> got = r == rank_ ? std::vector<uint8_t>(from, from + bytes)
+                                                  : store_->get(key(round_, r));
+            TORCH_CHECK(got.size() == bytes, "rank ", r, " sent ", got.size(), " bytes, not ", bytes,
+                        ": do all ranks run the same version of twill?");
+            memcpy(static_cast<uint8_t *>(all) + static_cast<size_t>(r) * bytes, got.data(), bytes);
+        }
+        if (round_ > 0) {
+            try {
+                store_->deleteKey(key(round_ - 1, rank_));
+            } catch (const std::exception &) { /* some stores cannot: the key stays */
+            }
+        }
+        round_++;
+    }
+
+    const std::string &reason() const
+    {
+        return reason_;
+    }
+
+  private:
+    std::string key(int round, int rank) const
+    {
+        return name_ + "/" + std::to_string(round) + "/" + std::to_string(rank);
+    }
+
+    StoreRef store_;
+    const std::string name_;
+    const int rank_, size_;
+    int round_ = 0;
+    std::string reason_;
+};
+
+using Mutex = std::recursive_mutex;
+
+/* One thread at a time creates and destroys contexts and communicators. Recursive, as a job may end
+ * while another is made. Never destroyed: groups may outlive static objects. */
+inline Mutex &creation_mutex()
+{
+    static auto *mutex = new Mutex;
+    return *mutex;
+}
+
+inline uint64_t random_number()
+{
+    std::random_device device;
+    return (static_cast<uint64_t>(device()) << 32 | device()) | 1;
+}
+
+struct Job {
+    twill_context *context = nullptr;
+    twill_comm *world = nullptr;
+    uint64_t id = 0; /* of the job, the same on all ranks; never 0 */
+    int rank = 0, size = 0;
+    std::weak_ptr<void> messages; /* a Messages */
+
+    Job() = default;
+    Job(const Job &) = delete;
+    Job &operator=(const Job &) = delete;
+    ~Job()
+    {
+        std::lock_guard<Mutex> lock(creation_mutex());
+        twill_comm_leave(world);
+        twill_context_destroy(context);
+    }
+
+    /* The job that groups of this process join, if there is one. */
+    static std::weak_ptr<Job> &current()
+    {
+        static auto *job = new std::weak_ptr<Job>;
+        return *job;
+    }
+};
+
+/* Memory of twill_alloc() as a storage: freed when the last tensor in it is. */
+inline at::Tensor allocate_tensor(const std::shared_ptr<Job> &job, int64_t count,
+                                  const at::TensorOptions &options)
+{
+    void *memory = nullptr;
+    size_t bytes = static_cast<size_t>(count) * options.dtype().itemsize();
+    if (count < 0 || twill_alloc(job->context, &memory, bytes) != TWILL_OK)
+        return at::empty({count}, options);
+    return at::from_blob(
+        memory, {count}, [job](void *freed) { (void)twill_free(job->context, freed); },
+        options.device(at::kCPU));
+}
+
+/* What each rank says of itself when a group is made. */
+struct Claim {
+    uint64_t job;    /* id of its job, 0: none */
+    uint64_t number; /* random: that of rank 0 names the group, and a new job */
+    int32_t rank;    /* in its job */
+    int32_t size;    /* of its job */
+};
+
+/* A group's communicator and what it is part of. */
+struct Membership {
+    std::shared_ptr<Job> job;
+    twill_comm *comm = nullptr;
+    uint64_t number = 0;      /* names the group in its job's messages */
+    std::vector<int> in_job;  /* rank in the job of each rank of the group */
+};
+
+inline std::string creation_failure(const Rendezvous &meeting, const char *said)
+{
+    return std::string("twill: set-up: ") + (said != nullptr && *said != 0 ? said : "failed") +
+           (meeting.reason().empty() ? "" : ": " + meeting.reason());
+}
+
+/* Make a job of all ranks of a meeting, and the group's communicator. */
+inline void create_job(Membership &made, Rendezvous &meeting, int rank, int size)
+{
+    auto job = std::make_shared<Job>();
+    twill_bootstrap bootstrap = {rank, size, Rendezvous::exchange, &meeting};
+    job->id = made.number;
+    job->rank = rank;
+    job->size = size;
+    twill_status status = twill_context_create(&job->context, &bootstrap, nullptr);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&job->world, job->context);
+    if (status == TWILL_OK) /* waits for messages have time limits of their own */
+        status = twill_comm_set_timeout(job->world, 1e6);
+    if (status == TWILL_OK)
+        status = twill_comm_create_over(&made.comm, job->world, size, made.in_job.data(),
+                                        Rendezvous::exchange, &meeting);
+    if (status != TWILL_OK) {
+        fail(creation_failure(meeting, job->context != nullptr
+                                           ? twill_context_message(job->context)
+                                           : twill_strerror(status)));
+    }
+    made.job = job;
+    Job::current() = job;
+}
+
+/* Make the communicator of a group over a store. Collective over the group's ranks. */
+inline Membership join_group(const StoreRef &store, const std::string &name, int rank, int size)
+{
+    Rendezvous meeting(store, name, rank, size);
+    std::lock_guard<Mutex> lock(creation_mutex());
+    Membership made;
+    std::shared_ptr<Job> job = Job::current().lock();
+    Claim mine = {0, random_number(), rank, size};
+    if (job)
+        mine = {job->id, mine.number, job->rank, job->size};
+    std::vector<Claim> all(static_cast<size_t>(size));
+    try {
+        meeting.gather(&mine, all.data(), sizeof(mine));
+    } catch (const std::exception &e) {
+        fail(std::string("twill: set-up: the store of the group: ") + e.what());
+    }
+    bool joins = job != nullptr;
+    for (const Claim &claim : all)
+        joins = joins && claim.job == all[0].job && claim.job == job->id;
+    made.number = all[0].number;
+    for (int r = 0; r < size; r++)
+        made.in_job.push_back(joins ? all[static_cast<size_t>(r)].rank : r);
+    if (!joins) {
+        create_job(made, meeting, rank, size);
+        return made;
+    }
+    made.job = job;
+    twill_status status = twill_comm_create_over(&made.comm, job->world, size, made.in_job.data(),
+                                                 Rendezvous::exchange, &meeting);
+    if (status != TWILL_OK)
+        fail(creation_failure(meeting, twill_context_message(job->context)));
+    return made;
+}
+
+} // namespace twill_torch
+#endif

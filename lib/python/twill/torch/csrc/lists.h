@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives of lists of tensors: these are copied into one block and out of it, in memory that the
+ * ranks of a node share. */
+#ifndef TWILL_TORCH_LISTS_H
+#define TWILL_TORCH_LISTS_H
+
+#include "collectives.h"
+
+namespace twill_torch
+{
+
+/* A list that lies in one block already, as chunks of a tensor do: where it begins, else nullptr. */
+inline uint8_t *block_of(const Tensors &list)
+{
+    uint8_t *at = list.empty() ? nullptr : bytes_of(list[0]);
+    uint8_t *begin = at;
+    for (const at::Tensor &tensor : list) {
+        if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || bytes_of(tensor) != at)
+            return nullptr;
+        at += tensor.nbytes();
+    }
+    return begin;
+}
+
+/* A list as one block, for reading or for writing. */
+struct Block {
+    at::Tensor memory; /* scratch, if it is not the list's own */
+    uint8_t *data = nullptr;
+    Tensors list;
+
+    std::function<void()> stored() const
+    {
+        if (!memory.defined())
+            return nullptr;
+        Block self = *this;
+        return [self] { unpack(self.memory, self.list); };
+    }
+};
+
+template <class Scratch> Block block_for(const Tensors &list, bool read, Scratch &&scratch)
+{
+    Block block;
+    block.list = list;
+    block.data = block_of(list);
+    if (block.data == nullptr) {
+        block.memory = scratch(sum_of(sizes_of(list)));
+        block.data = bytes_of(block.memory);
+        if (read)
+            pack(list, block.memory);
+    }
+    return block;
+}
+
+inline WorkRef Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
+                                  const c10d::AllgatherOptions &opts)
+{
+    static const char call[] = "allgather";
+    at::Tensor &input = only(call, inputs);
+    if (outputs.size() != 1)
+        refuse(call, "requires one list of output tensors");
+    check_list(call, outputs[0], input, false);
+    std::vector<size_t> sizes = sizes_of(outputs[0]);
+    if (sizes[static_cast<size_t>(rank_)] != static_cast<size_t>(input.nbytes()))
+        refuse(call, "this rank's output has another size than its input");
+    Flat from(input, true);
+    Block to = block_for(outputs[0], false, [&](size_t bytes) { return scratch(bytes); });
+    bool equal = std::all_of(sizes.begin(), sizes.end(), [&](size_t s) { return s == sizes[0]; });
+    return submit(
+        c10d::OpType::ALLGATHER, "twill:all_gather", opts, outputs[0],
+        [from, to, sizes, equal](twill_comm *comm) {
+            if (equal)
+                return twill_allgather(comm, from.data(), to.data, sizes[0], TWILL_U8);
+            return twill_allgatherv(comm, from.data(), to.data, sizes.data(), nullptr, TWILL_U8);
+        },
+        to.stored());
+}
+
+inline WorkRef Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
+                               const c10d::GatherOptions &opts)
+{
+    static const char call[] = "gather";
+    at::Tensor &input = only(call, inputs);
+    int root = root_of(call, opts.rootRank);
+    size_t bytes = static_cast<size_t>(input.nbytes());
+    Flat from(input, true);
+    Block to;
+    if (root == rank_) {
+        if (outputs.size() != 1)
+            refuse(call, "requires a single-element output list containing a list with " +
+                             std::to_string(size_) + " tensors");
+        check_list(call, outputs[0], input, true);
+        to = block_for(outputs[0], false, [&](size_t size) { return scratch(size); });
+    } else if (!outputs.empty()) {
+        refuse(call, "requires empty output on non-root");
+    }
+    return submit(
+        c10d::OpType::GATHER, "twill:gather", opts, to.list,
+        [from, to, bytes, root](twill_comm *comm) {
+            return twill_gather(comm, from.data(), to.data, bytes, TWILL_U8, root);
+        },
+        to.stored());
+}
+
+inline WorkRef Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                                const c10d::ScatterOptions &opts)
+{
+    static const char call[] = "scatter";
+    at::Tensor &output = only(call, outputs);
+    int root = root_of(call, opts.rootRank);
+    size_t bytes = static_cast<size_t>(output.nbytes());
+    Flat to(output, false);
+    Block from;
+    if (root == rank_) {
+        if (inputs.size() != 1)
+            refuse(call, "requires a single-element input list containing a list with " +
+                             std::to_string(size_) + " tensors");
+        check_list(call, inputs[0], output, true);
+        from = block_for(inputs[0], true, [&](size_t size) { return scratch(size); });
+    } else if (!inputs.empty()) {
+        refuse(call, "requires empty input on non-root");
+    }
+    return submit(
+        c10d::OpType::SCATTER, "twill:scatter", opts, outputs,
+        [from, to, bytes, root](twill_comm *comm) {
+            return twill_scatter(comm, from.data, to.data(), bytes, TWILL_U8, root);
+        },
+        stored(to));
+}
+
+inline WorkRef Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                                       const c10d::ReduceScatterOptions &opts)
+{
+    static const char call[] = "reduce_scatter";
+    at::Tensor &output = only(call, outputs);
+    if (inputs.size() != 1)
+        refuse(call, "requires one list of input tensors");
+    check_list(call, inputs[0], output, false);
+    Elements elements = elements_of(call, output);
+    std::vector<size_t> counts;
+    bool equal = true;
+    for (const at::Tensor &tensor : inputs[0]) {
+        counts.push_back(elements_of(call, tensor).count);
+        equal = equal && counts.back() == elements.count;
+    }
+    if (counts[static_cast<size_t>(rank_)] != elements.count)
+        refuse(call, "this rank's input has another size than its output");
+    Operation operation(call, opts.reduceOp, output);
+    Block from = block_for(inputs[0], true, [&](size_t bytes) { return scratch(bytes); });
+    Flat to(output, false);
+    return submit(
+        c10d::OpType::REDUCE_SCATTER, "twill:reduce_scatter", opts, outputs,
+        [from, to, counts, equal, elements, operation](twill_comm *comm) {
+            return operation.with(comm, elements.type, [&](twill_op op) {
+                if (equal)
+                    return twill_reduce_scatter(comm, from.data, to.data(), elements.count,
+                                                elements.type, op);
+                return twill_reduce_scatterv(comm, from.data, to.data(), counts.data(),
+                                             elements.type, op);
+            });
+        },
+        stored(to));
+}
+
+inline WorkRef Backend::alltoall(Tensors &outputs, Tensors &inputs,
+                                 const c10d::AllToAllOptions &opts)
+{
+    static const char call[] = "alltoall";
+    if (inputs.empty() || outputs.empty())
+        refuse(call, "requires non-empty lists of tensors");
+    check_tensor(call, inputs[0]);
+    check_list(call, inputs, inputs[0], false);
+    check_list(call, outputs, inputs[0], false);
+    std::vector<size_t> sent = sizes_of(inputs), received = sizes_of(outputs);
+    auto memory = [&](size_t bytes) { return scratch(bytes); };
+    Block from = block_for(inputs, true, memory), to = block_for(outputs, false, memory);
+    return submit(
+        c10d::OpType::ALLTOALL, "twill:all_to_all", opts, outputs,
+        [from, to, sent, received](twill_comm *comm) {
+            return twill_alltoallv(comm, from.data, sent.data(), nullptr, to.data, received.data(),
+                                   nullptr, TWILL_U8);
+        },
+        to.stored());
+}
+
+/* Run a call for each element of a list, as one Work. */
+template <class One> WorkRef each(int rank, size_t count, One &&one)
+{
+    std::vector<WorkRef> works;
+    for (size_t i = 0; i < count; i++)
+        works.push_back(one(i));
+    auto joined = c10::make_intrusive<Joined>(rank, std::move(works));
+    joined->watch();
+    return joined;
+}
+
+/* outputs[r] has what rank r has in its inputs. */
+inline WorkRef Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
+                                            const c10d::AllgatherOptions &opts)
+{
+    static const char call[] = "allgather_coalesced";
+    if (outputs.size() != static_cast<size_t>(size_))
+        refuse(call, "output lists should be equal to world size");
+    for (const Tensors &list : outputs)
+        if (list.size() != inputs.size())
+            refuse(call, "invalid output size: expected a list of " +
+                             std::to_string(inputs.size()) + " tensors");
+    return each(rank_, inputs.size(), [&](size_t i) {
+        std::vector<Tensors> output(1);
+        Tensors input = {inputs[i]};
+        for (const Tensors &list : outputs)
+            output[0].push_back(list[i]);
+        return allgather(output, input, opts);
+    });
+}
+
+#if TWILL_TORCH_VERSION >= 201
+inline WorkRef Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                                        const c10d::AllgatherOptions &opts)
+{
+    if (outputs.size() != inputs.size())
+        refuse("allgather_into_tensor_coalesced", "requires input and output tensor lists to have "
+                                                  "the same length");
+    return each(rank_, inputs.size(),
+                [&](size_t i) { return _allgather_base(outputs[i], inputs[i], opts); });
+}
+
+inline WorkRef Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                                        const c10d::ReduceScatterOptions &opts)
+{
+    if (outputs.size() != inputs.size())
+        refuse("reduce_scatter_tensor_coalesced", "requires input and output tensor lists to have "
+                                                  "the same length");
+    return each(rank_, inputs.size(),
+                [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], opts); });
+}
+#endif
+
+#if TWILL_TORCH_HAS_BACKEND
+inline void Backend::startCoalescing()
+{
+    coalesces_ = true;
+}
+
+inline WorkRef Backend::endCoalescing()
+{
+    coalesces_ = false;
+    auto joined = c10::make_intrusive<Joined>(rank_, std::move(coalesced_));
+    coalesced_.clear();
+    joined->watch();
+    return joined;
+}
+#endif
+
+} // namespace twill_torch
+#endif

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages with tags, from a rank or from any: matched here, and carried by the job's communicator.
+ * Each begins with a frame of 256 bytes that says what it is and holds small contents; larger ones
+ * follow it. A receiver that wants a message of a rank receives frames from it until the wanted one
+ * is there, and keeps the contents of others until they are asked for.
+ *
+ * Whoever waits makes progress; so does a thread, while a message is in progress. */
+#ifndef TWILL_TORCH_MESSAGES_H
+#define TWILL_TORCH_MESSAGES_H
+
+#include "calls.h"
+
+#include <list>
+
+namespace twill_torch
+{
+
+using Clock = std::chrono::steady_clock;
+
+struct Frame {
+    uint64_t group; /* number of the group */
+    uint64_t bytes;
+    int64_t tag;
+    uint8_t contents[232];
+};
+static_assert(sizeof(Frame) == 256, "a frame has the same length on all ranks");
+
+class Messages;
+
+/* A message that is sent or awaited. The mutex of Messages protects it until it is complete. */
+class Message : public Pending
+{
+  public:
+    using Pending::Pending;
+
+    int sourceRank() const override
+    {
+        return source;
+    }
+
+    std::weak_ptr<Messages> messages;
+    std::function<void()> after; /* copies what was received to where it is wanted */
+    std::vector<int> ranks;      /* of the group: where it goes, or may come from */
+    std::vector<int> in_job;     /* the same as ranks of the job */
+    uint8_t *memory = nullptr;   /* frame.bytes of them */
+    Frame frame = {};
+    twill_request *requests[2] = {nullptr, nullptr};
+    Clock::time_point deadline;
+    double seconds = 0; /* until then */
+    std::string what;   /* for sentences */
+    int source = -1;    /* rank of the group that it came from */
+    bool sends = false;
+
+  protected:
+    void block(Milliseconds timeout) override;
+};
+
+using MessageRef = c10::intrusive_ptr<Message>;
+
+class Messages : public std::enable_shared_from_this<Messages>
+{
+  public:
+    explicit Messages(std::shared_ptr<Job> job)
+        : job_(std::move(job)), peers_(static_cast<size_t>(job_->size))
+    {
+    }
+
+    ~Messages()
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            stopped_ = true;
+        }
+        changed_.notify_all();
+        if (thread_.joinable())
+            thread_.join();
+    }
+
+    void submit(const MessageRef &message);
+    /* Wait until a message is complete. */
+    void finish(Message *message, Milliseconds timeout);
+    /* Forget what a group that ends has not sent or received. */
+    void cancel(uint64_t group);
+
+  private:
+    /* Contents that came before they were wanted. */
+    struct Kept {
+        Frame frame;
+        int from; /* rank of the job */
+        std::vector<uint8_t> contents;
+        MessageRef wanted; /* asked for while the contents were on their way */
+        bool complete;
+    };
+
+    /* What is being received from a rank of the job. */
+    struct Peer {
+        Frame frame = {};
+        twill_request *request = nullptr;
+        enum { IDLE, FRAME, CONTENTS } state = IDLE;
+        MessageRef message;   /* whose contents follow, or */
+        Kept *kept = nullptr; /* where they are kept */
+    };
+
+    static bool fits(const Message &message, const Frame &frame, int from);
+    twill_status start_send(Message &message);
+    twill_status start_frame(int from);
+    twill_status begin_contents(int from);
+    twill_status advance_peer(int from);
+    twill_status advance_sends();
+    bool take_kept(const MessageRef &message);
+    void deliver(const MessageRef &message, const Frame &frame, int from, const uint8_t *contents);
+    void fail_all(twill_status status);
+    void expire();
+    void progress();
+    void thread_main();
+
+    /* The mutex, held; messages that have ended meanwhile are completed after its release, as
+     * futures' callbacks may call anything. */
+    struct Hold {
+        explicit Hold(Messages &messages) : of(messages), lock(messages.mutex_)
+        {
+        }
+        ~Hold()
+        {
+            release();
+        }
+        void release()
+        {
+            std::vector<std::pair<MessageRef, std::exception_ptr>> ended;
+            ended.swap(of.ended_);
+            if (lock.owns_lock())
+                lock.unlock();
+            for (auto &[message, error] : ended)
+                message->complete(error);
+        }
+        Messages &of;
+        std::unique_lock<std::mutex> lock;
+    };
+
+    void end(const MessageRef &message, std::exception_ptr error)
+    {
+        ended_.emplace_back(message, std::move(error));
+    }
+
+    std::shared_ptr<Job> job_;
+    std::mutex mutex_;
+    std::vector<std::pair<MessageRef, std::exception_ptr>> ended_;
+    std::condition_variable changed_;
+    std::list<MessageRef> sent_, wanted_;
+    std::list<Kept> kept_;
+    std::vector<Peer> peers_;
+    std::thread thread_;
+    std::atomic<int> waiters_{0};
+    bool has_thread_ = false, stopped_ = false;
+    std::exception_ptr broken_;
+};
+
+inline bool Messages::fits(const Message &message, const Frame &frame, int from)
+{
+    return message.frame.group == frame.group && message.frame.tag == frame.tag &&
+           std::find(message.in_job.begin(), message.in_job.end(), from) != message.in_job.end();
+}
+
+inline twill_status Messages::start_send(Message &message)
+{
+    int to = message.in_job[0];
+    bool fits_frame = message.frame.bytes <= sizeof(message.frame.contents);
+    if (fits_frame && message.frame.bytes > 0)
+        memcpy(message.frame.contents, message.memory, message.frame.bytes);
+    twill_status status = twill_send_start(job_->world, &message.frame, sizeof(Frame), TWILL_U8, to,
+                                           &message.requests[0]);
+    if (status == TWILL_OK && !fits_frame)
+        status = twill_send_start(job_->world, message.memory, message.frame.bytes, TWILL_U8, to,
+                                  &message.requests[1]);
+    return status;
+}
+
+inline twill_status Messages::start_frame(int from)
+{
+    Peer &peer = peers_[static_cast<size_t>(from)];
+    peer.state = Peer::FRAME;
+    return twill_recv_start(job_->world, &peer.frame, sizeof(Frame), TWILL_U8, from, &peer.request);
+}
+
+/* Give a message what has come for it. */
+inline void Messages::deliver(const MessageRef &message, const Frame &frame, int from,
+                              const uint8_t *contents)
+{
+    auto at = std::find(message->in_job.begin(), message->in_job.end(), from);
+    message->source = message->ranks[static_cast<size_t>(at - message->in_job.begin())];
+    if (message->frame.bytes != frame.bytes) {
+        end(message, failure("twill: " + message->what + ": rank " +
+                                  std::to_string(message->source) + " sent " +
+                                  std::to_string(frame.bytes) + " bytes, and " +
+                                  std::to_string(message->frame.bytes) + " are expected"));
+        return;
+    }
+    if (contents != nullptr && frame.bytes > 0)
+        memcpy(message->memory, contents, frame.bytes);
+    if (message->after)
+        message->after();
+    end(message, nullptr);
+}
+
+/* A frame has come: find who wants it, and receive its contents. */
+inline twill_status Messages::begin_contents(int from)
+{
+    Peer &peer = peers_[static_cast<size_t>(from)];
+    auto found = std::find_if(wanted_.begin(), wanted_.end(),
+                              [&](const MessageRef &m) { return fits(*m, peer.frame, from); });
+    bool small = peer.frame.bytes <= sizeof(peer.frame.contents);
+    MessageRef message;
+    if (found != wanted_.end()) {
+        message = *found;
+        wanted_.erase(found);
+    }
+    peer.state = Peer::IDLE;
+    if (message && small) {
+        deliver(message, peer.frame, from, peer.frame.contents);
+        return TWILL_OK;
+    }
+    if (message && message->frame.bytes == peer.frame.bytes) {
+        peer.message = message;
+    } else {
+        const uint8_t *contents = peer.frame.contents;
+        kept_.push_back({peer.frame, from, std::vector<uint8_t>(peer.frame.bytes), message, small});
+        if (small)
+            std::copy(contents, contents + peer.frame.bytes, kept_.back().contents.begin());
+        peer.kept = small ? nullptr : &kept_.back();
+    }
+    if (small)
+        return TWILL_OK;
+    peer.state = Peer::CONTENTS;
+    return twill_recv_start(job_->world,
+                            peer.message ? peer.message->memory : peer.kept->contents.data(),
+                            peer.frame.bytes, TWILL_U8, from, &peer.request);
+}
+
+/* Give a message its contents if they were kept, or are on their way. */
+inline bool Messages::take_kept(const MessageRef &message)
+{
+    for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+        if (kept->wanted || !fits(*message, kept->frame, kept->from))
+            continue;
+        if (!kept->complete) {
+            kept->wanted = message;
+        } else {
+            deliver(message, kept->frame, kept->from, kept->contents.data());
+            kept_.erase(kept);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* Receive what comes from a rank until nothing is wanted from it, or nothing is there. */
+inline twill_status Messages::advance_peer(int from)
+{
+    Peer &peer = peers_[static_cast<size_t>(from)];
+    for (;;) {
+        twill_status status = TWILL_OK;
+        int done = 0;
+        if (peer.state == Peer::IDLE) {
+            bool wanted = false;
+            for (const MessageRef &m : wanted_)
+                wanted = wanted || std::find(m->in_job.begin(), m->in_job.end(), from) != m->in_job.end();
+            if (!wanted)
+                return TWILL_OK;
+            status = start_frame(from);
+        }
+        if (status == TWILL_OK)
+            status = twill_test(&peer.request, &done);
+        if (status != TWILL_OK || !done)
+            return status;
+        if (peer.state == Peer::FRAME) {
+            status = begin_contents(from);
+            if (status != TWILL_OK)
+                return status;
+            continue;
+        }
+        peer.state = Peer::IDLE;
+        if (peer.message) {
+            MessageRef message = std::move(peer.message);
+            deliver(message, peer.frame, from, nullptr);
+        } else {
+            peer.kept->complete = true;
+            MessageRef wanted = std::move(peer.kept->wanted);
+            if (wanted) {
+                deliver(wanted, peer.kept->frame, from, peer.kept->contents.data());
+                kept_.remove_if([&](const Kept &kept) { return &kept == peer.kept; });
+            }
+            peer.kept = nullptr;
+        }
+    }
+}
+
+inline twill_status Messages::advance_sends()
+{
+    for (auto message = sent_.begin(); message != sent_.end();) {
+        int done = 1;
+        for (twill_request *&request : (*message)->requests) {
+            twill_status status = done ? twill_test(&request, &done) : TWILL_OK;
+            if (status != TWILL_OK)
+                return status;
+        }
+        if (!done) {
+            ++message;
+            continue;
+        }
+        MessageRef ended = *message;
+        message = sent_.erase(message);
+        end(ended, nullptr);
+    }
+    return TWILL_OK;
+}
+
+/* The communicator has failed: all that is in progress fails, and what is begun later. */
+inline void Messages::fail_all(twill_status status)
+{
+    const char *said = twill_comm_message(job_->world);
+    broken_ = failure(std::string("twill: message: ") + said + " (" + twill_strerror(status) + ")");
+    for (std::list<MessageRef> *list : {&sent_, &wanted_}) {
+        for (const MessageRef &message : *list)
+            end(message, broken_);
+        list->clear();
+    }
+    for (Peer &peer : peers_)
+        if (peer.message) {
+            end(peer.message, broken_);
+            peer.message.reset();
+        }
+    for (Kept &kept : kept_)
+        if (kept.wanted)
+            end(kept.wanted, broken_);
+    kept_.clear();
+}
+
+/* Fail what has not come in its time. A late send or contents on their way cannot be taken back:
+ * then the communicator must end. */
+inline void Messages::expire()
+{
+    auto now = Clock::now();
+    for (auto message = wanted_.begin(); message != wanted_.end();) {
+        MessageRef late = *message;
+        if (now < late->deadline) {
+            ++message;
+            continue;
+        }
+        message = wanted_.erase(message);
+        std::ostringstream sentence;
+        sentence << "twill: " << late->what << ": Timed out: no such message within "
+                 << late->seconds << " s";
+        end(late, failure(sentence.str()));
+    }
+    for (const MessageRef &message : sent_)
+        if (now >= message->deadline) {
+            (void)twill_comm_revoke(job_->world);
+            std::ostringstream sentence;
+            sentence << "twill: " << message->what << ": Timed out: not received within "
+                     << message->seconds << " s";
+            std::exception_ptr reason = failure(sentence.str());
+            MessageRef late = message;
+            sent_.remove(late);
+            fail_all(TWILL_ERR_TIMEOUT);
+            end(late, reason);
+            return;
+        }
+}
+
+inline void Messages::progress()
+{
+    if (broken_)
+        return;
+    twill_status status = advance_sends();
+    for (int from = 0; from < job_->size && status == TWILL_OK; from++)
+        status = from == job_->rank ? TWILL_OK : advance_peer(from);
+    if (status != TWILL_OK)
+        fail_all(status);
+    else
+        expire();
+}
+
+inline void Messages::submit(const MessageRef &message)
+{
+    Hold hold(*this);
+    message->messages = shared_from_this();
+    message->deadline = Clock::now() + std::chrono::microseconds(
+                                           static_cast<int64_t>(message->seconds * 1e6));
+    if (broken_) {
+        end(message, broken_);
+        return;
+    }
+    twill_status status = TWILL_OK;
+    if (message->sends) {
+        sent_.push_back(message);
+        status = start_send(*message);
+    } else if (!take_kept(message)) {
+        wanted_.push_back(message);
+    }
+    if (status != TWILL_OK)
+        fail_all(status);
+    progress();
+    if (!has_thread_) {
+        has_thread_ = true;
+        thread_ = std::thread([this] { thread_main(); });
+    }
+    changed_.notify_all();
+}
+
+inline void Messages::finish(Message *message, Milliseconds timeout)
+{
+    auto start = Clock::now();
+    waiters_++;
+    for (unsigned turn = 1; !message->isCompleted(); turn++) {
+        {
+            Hold hold(*this);
+            progress();
+        }
+        auto spent = Clock::now() - start;
+        if (timeout != kNoTimeout && spent > timeout && !message->isCompleted()) {
+            waiters_--;
+            fail("twill: " + message->what + ": Operation timed out! It is not complete after " +
+                 std::to_string(timeout.count()) + " ms, and goes on");
+        }
+        if (spent > std::chrono::milliseconds(1))
+            std::this_thread::sleep_for(std::chrono::microseconds(
+                spent < std::chrono::milliseconds(100) ? 20 : 200));
+        else if (turn % 32 == 0)
+            std::this_thread::yield();
+    }
+    waiters_--;
+}
+
+inline void Messages::cancel(uint64_t group)
+{
+    Hold hold(*this);
+    for (auto message = wanted_.begin(); message != wanted_.end();) {
+        MessageRef ended = *message;
+        if (ended->frame.group != group) {
+            ++message;
+            continue;
+        }
+        message = wanted_.erase(message);
+        end(ended, failure("twill: " + ended->what + ": the group has ended"));
+    }
+    kept_.remove_if([&](const Kept &k) { return k.frame.group == group && k.complete; });
+}
+
+inline void Messages::thread_main()
+{
+    Hold hold(*this);
+    std::chrono::microseconds nap(20);
+    size_t before = 0;
+    while (!stopped_) {
+        bool receiving = false;
+        for (const Peer &peer : peers_)
+            receiving = receiving || peer.state == Peer::CONTENTS;
+        size_t pending = sent_.size() + wanted_.size() + (receiving ? 1 : 0);
+        if (pending == 0) {
+            changed_.wait(hold.lock);
+            nap = std::chrono::microseconds(20);
+            continue;
+        }
+        if (waiters_ == 0)
+            progress();
+        if (!ended_.empty()) {
+            hold.release();
+            hold.lock.lock();
+        }
+        nap = pending != before ? std::chrono::microseconds(20)
+                                : std::min(nap * 2, std::chrono::microseconds(500));
+        before = pending;
+        changed_.wait_for(hold.lock, nap, [this] { return stopped_; });
+    }
+}
+
+inline void Message::block(Milliseconds timeout)
+{
+    std::shared_ptr<Messages> owner = messages.lock();
+    if (owner)
+        owner->finish(this, timeout);
+    while (!isCompleted())
+        std::this_thread::yield();
+}
+
+} // namespace twill_torch
+#endif

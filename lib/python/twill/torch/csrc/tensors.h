@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors as twill sees them: types, operations, contiguous memory. */
+#ifndef TWILL_TORCH_TENSORS_H
+#define TWILL_TORCH_TENSORS_H
+
+#include "job.h"
+
+namespace twill_torch
+{
+
+/* Type and count of a tensor's elements for reductions: a complex number is two of its parts. */
+struct Elements {
+    twill_type type;
+    size_t count;
+};
+
+inline bool find_type(at::ScalarType scalar, twill_type *type)
+{
+    switch (scalar) {
+    case at::kFloat:
+    case at::kComplexFloat:
+        *type = TWILL_F32;
+        return true;
+    case at::kDouble:
+    case at::kComplexDouble:
+        *type = TWILL_F64;
+        return true;
+    case at::kHalf:
+    case at::ScalarType::ComplexHalf:
+        *type = TWILL_F16;
+        return true;
+    case at::kBFloat16:
+        *type = TWILL_BF16;
+        return true;
+    case at::kChar:
+        *type = TWILL_I8;
+        return true;
+    case at::kByte:
+    case at::kBool:
+        *type = TWILL_U8;
+        return true;
+    case at::kShort:
+        *type = TWILL_I16;
+        return true;
+    case at::kInt:
+        *type = TWILL_I32;
+        return true;
+    case at::kLong:
+        *type = TWILL_I64;
+        return true;
+#if TWILL_TORCH_VERSION >= 203
+    case at::ScalarType::UInt16:
+        *type = TWILL_U16;
+        return true;
+    case at::ScalarType::UInt32:
+        *type = TWILL_U32;
+        return true;
+    case at::ScalarType::UInt64:
+        *type = TWILL_U64;
+        return true;
+    case at::ScalarType::Float8_e4m3fn:
+        *type = TWILL_F8E4M3;
+        return true;
+    case at::ScalarType::Float8_e5m2:
+        *type = TWILL_F8E5M2;
+        return true;
+#endif
+    default:
+        return false;
+    }
+}
+
+inline Elements elements_of(const char *call, const at::Tensor &tensor)
+{
+    twill_type type;
+    if (!find_type(tensor.scalar_type(), &type))
+        refuse(call, std::string("Invalid scalar type: reductions have none for ") +
+                         at::toString(tensor.scalar_type()));
+    return {type, static_cast<size_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1)};
+}
+
+/* The operation of a call. One of PREMUL_SUM is made for the call and destroyed after it. */
+class Operation
+{
+  public:
+    Operation(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor)
+    {
+        c10d::ReduceOp::RedOpType which = op;
+        if (tensor.scalar_type() == at::kBool)
+            op_ = of_bool(call, which);
+        else
+            op_ = of_numbers(call, which, tensor);
+        if (which == c10d::ReduceOp::PREMUL_SUM)
+            factor_ = factor_of(call, op, tensor);
+    }
+
+    /* Run a function with the operation. */
+    template <class Function>
+    twill_status with(twill_comm *comm, twill_type type, Function &&function) const
+    {
+        if (!factor_.defined())
+            return function(op_);
+        twill_op made;
+        twill_context *context = twill_comm_context(comm);
+        twill_status status = twill_op_create_scaled(context, &made, type, factor_.data_ptr());
+        if (status != TWILL_OK)
+            return status;
+        status = function(made);
+        (void)twill_op_destroy(context, made);
+        return status;
+    }
+
+  private:
+    static twill_op of_bool(const char *call, c10d::ReduceOp::RedOpType which)
+    {
+        switch (which) {
+        case c10d::ReduceOp::SUM:
+        case c10d::ReduceOp::MAX:
+        case c10d::ReduceOp::BOR:
+            return TWILL_LOR;
+        case c10d::ReduceOp::PRODUCT:
+        case c10d::ReduceOp::MIN:
+        case c10d::ReduceOp::BAND:
+            return TWILL_LAND;
+        case c10d::ReduceOp::BXOR:
+            return TWILL_LXOR;
+        default:
+            refuse(call, "bool tensors have no average and no factor");
+        }
+    }
+
+    static twill_op of_numbers(const char *call, c10d::ReduceOp::RedOpType which,
+                               const at::Tensor &tensor)
+    {
+        bool bitwise = which == c10d::ReduceOp::BAND || which == c10d::ReduceOp::BOR ||
+                       which == c10d::ReduceOp::BXOR;
+        if (bitwise && !at::isIntegralType(tensor.scalar_type(), true))
+            refuse(call, std::string("Cannot use bitwise operations with the non-integral type ") +
+                             at::toString(tensor.scalar_type()));
+        if (tensor.is_complex() && which != c10d::ReduceOp::SUM && which != c10d::ReduceOp::AVG)
+            refuse(call, "complex tensors have sum and average only");
+        switch (which) {
+        case c10d::ReduceOp::SUM:
+        case c10d::ReduceOp::PREMUL_SUM:
+            return TWILL_SUM;
+        case c10d::ReduceOp::AVG:
+            return TWILL_AVG;
+        case c10d::ReduceOp::PRODUCT:
+            return TWILL_PROD;
+        case c10d::ReduceOp::MIN:
+            return TWILL_MIN;
+        case c10d::ReduceOp::MAX:
+            return TWILL_MAX;
+        case c10d::ReduceOp::BAND:
+            return TWILL_BAND;
+        case c10d::ReduceOp::BOR:
+            return TWILL_BOR;
+        case c10d::ReduceOp::BXOR:
+            return TWILL_BXOR;
+        default:
+            refuse(call, "unknown reduction operation");
+        }
+    }
+
+    /* A tensor of one element: float for 8- and 16-bit floats, else of the type. */
+    static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor)
+    {
+#if TWILL_TORCH_VERSION >= 209
+        auto *supplement = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
+        at::Tensor given = supplement ? supplement->tensor_factor : at::Tensor();
+#else
+        auto *supplement = dynamic_cast<c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
+#if TWILL_TORCH_HAS_BACKEND
+        at::Tensor given = supplement ? supplement->tensor_factor : at::Tensor();
+#else
+        at::Tensor given = supplement && !supplement->tensor_factors.empty()
+                               ? supplement->tensor_factors[0]
+                               : at::Tensor();
+#endif
+#endif
+        if (supplement == nullptr || tensor.is_complex())
+            refuse(call, "PREMUL_SUM without a factor, or of complex numbers");
+        bool narrow = at::isFloatingType(tensor.scalar_type()) && tensor.element_size() < 4;
+        auto options = at::TensorOptions().dtype(narrow ? at::kFloat : tensor.scalar_type());
+        return given.defined() ? given.detach().to(at::kCPU).to(options.dtype()).reshape({1}).contiguous()
+                               : at::full({1}, supplement->double_factor, options);
+    }
+
+    twill_op op_;
+    at::Tensor factor_;
+};
+
+/* Refuse what twill cannot reach: other devices, sparse tensors. */
+inline void check_tensor(const char *call, const at::Tensor &tensor)
+{
+    if (!tensor.defined())
+        refuse(call, "a tensor is undefined");
+    if (tensor.layout() != at::kStrided)
+        refuse(call, "tensors must be dense");
+    if (!tensor.device().is_cpu())
+        refuse(call, "tensors must be on the CPU, not on " + tensor.device().str());
+}
+
+inline void check_alike(const char *call, const at::Tensor &tensor, const at::Tensor &other)
+{
+    check_tensor(call, tensor);
+    if (tensor.scalar_type() != other.scalar_type())
+        refuse(call, std::string("tensors must have the same type, not ") +
+                         at::toString(tensor.scalar_type()) + " and " +
+                         at::toString(other.scalar_type()));
+}
+
+/* The one tensor of a call that has one. */
+inline at::Tensor &only(const char *call, Tensors &tensors)
+{
+    if (tensors.size() != 1)
+        refuse(call, "requires a single-tensor list: one tensor a rank, not " +
+                         std::to_string(tensors.size()));
+    check_tensor(call, tensors[0]);
+    return tensors[0];
+}
+
+inline uint8_t *bytes_of(const at::Tensor &tensor)
+{
+    return static_cast<uint8_t *>(tensor.data_ptr());
+}
+
+/* A tensor's memory as one block: its own, or that of a copy, which store() copies back. */
+class Flat
+{
+  public:
+    Flat(const at::Tensor &tensor, bool read)
+        : tensor_(tensor), flat_(tensor.is_contiguous() ? tensor
+                                 : read ? tensor.contiguous()
+                                        : at::empty(tensor.sizes(), tensor.options()))
+    {
+        if (tensor.is_conj() || tensor.is_neg())
+            flat_ = tensor.clone(at::MemoryFormat::Contiguous).resolve_conj().resolve_neg();
+    }
+
+    uint8_t *data() const
+    {
+        return bytes_of(flat_);
+    }
+
+    bool copied() const
+    {
+        return !flat_.is_same(tensor_);
+    }
+
+    void store() const
+    {
+        if (copied())
+            at::Tensor(tensor_).copy_(flat_);
+    }
+
+    const at::Tensor &flat() const
+    {
+        return flat_;
+    }
+
+  private:
+    at::Tensor tensor_, flat_;
+};
+
+/* Bytes of each tensor of a list. */
+inline std::vector<size_t> sizes_of(const Tensors &tensors)
+{
+    std::vector<size_t> sizes;
+    for (const at::Tensor &tensor : tensors)
+        sizes.push_back(static_cast<size_t>(tensor.nbytes()));
+    return sizes;
+}
+
+inline size_t sum_of(const std::vector<size_t> &sizes)
+{
+    size_t sum = 0;
+    for (size_t size : sizes)
+        sum += size;
+    return sum;
+}
+
+/* Copy tensors into one block, one after the other, or back. */
+inline void pack(const Tensors &tensors, const at::Tensor &block)
+{
+    uint8_t *at = bytes_of(block);
+    for (const at::Tensor &tensor : tensors) {
+        Flat flat(tensor, true);
+        size_t bytes = static_cast<size_t>(tensor.nbytes());
+        if (bytes > 0)
+            memcpy(at, flat.data(), bytes);
+        at += bytes;
+    }
+}
+
+inline void unpack(const at::Tensor &block, const Tensors &tensors)
+{
+    const uint8_t *at = bytes_of(block);
+    for (const at::Tensor &tensor : tensors) {
+        Flat flat(tensor, false);
+        size_t bytes = static_cast<size_t>(tensor.nbytes());
+        if (bytes > 0)
+            memcpy(flat.data(), at, bytes);
+        flat.store();
+        at += bytes;
+    }
+}
+
+} // namespace twill_torch
+#endif
