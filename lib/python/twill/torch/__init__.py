@@ -20,8 +20,8 @@ __all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "comp
 
 
 def native() -> bool:
-    """Return whether the C++ part is used; TWILL_TORCH_NATIVE=0 chooses the Python one."""
-    if os.environ.get("TWILL_TORCH_NATIVE", "1") == "0":
+    """Return whether the C++ part is used; TORCH_TWILL_NATIVE=0 chooses the Python one."""
+    if os.environ.get("TORCH_TWILL_NATIVE", "1") == "0":
         return False
     from . import build
     if os.path.exists(os.path.join(build.cache_folder(), build._key())) or build.compiler() is not None:
@@ -51,7 +51,7 @@ def _register() -> None:
 
 def answer_for_gloo() -> None:
     """Make the name "gloo" mean twill on CPUs in this process, for code that has it written into it.
-    TWILL_TORCH_GLOO=1 calls this at import."""
+    TORCH_TWILL_GLOO=1 calls this at import."""
     c10d = dist.distributed_c10d
     if getattr(c10d, "_twill_answers_for_gloo", False):
         return
@@ -69,7 +69,7 @@ def answer_for_gloo() -> None:
     else:
         c10d.ProcessGroupGloo = lambda store, rank, size, timeout: _create(store, rank, size, timeout)
     if os.environ.get("RANK", "0") == "0":
-        print('twill.torch: "gloo" means twill in this job (TWILL_TORCH_GLOO)', file=sys.stderr, flush=True)
+        print('twill.torch: "gloo" means twill in this job (TORCH_TWILL_GLOO)', file=sys.stderr, flush=True)
 
 
 def backend_of(group: dist.ProcessGroup | None = None) -> Any:
@@ -96,15 +96,15 @@ def shrink(excluded: list[int], group: dist.ProcessGroup | None = None, abort: b
     return backend_of(group).without(excluded, abort)
 
 
-def compress_hook(state: Any, bucket: Any) -> Any:
-    """A communication hook for DistributedDataParallel: average gradients that cross the network in 16 bits.
+def compress_hook(state, bucket):  # type: ignore[no-untyped-def] # torch looks at annotations
+    """A communication hook for DistributedDataParallel: average gradients in 16 bits, also their partial sums between
+    hosts (twill_op_create_narrow(); twill(7) has its error). PyTorch's own bf16_compress_hook and fp16_compress_hook
+    work, too: then partial sums have 32 bits.
 
-    state: a group or None, or a pair (group, dtype) with torch.bfloat16 (as without it) or torch.float16. PyTorch's own
-    bf16_compress_hook and fp16_compress_hook do the same on twill: they convert a bucket, and twill adds it in 32 bits."""
+    state: a group or None, or a pair (group, dtype) with torch.bfloat16 (as without it) or torch.float16."""
     group, dtype = state if isinstance(state, tuple) else (state, torch.bfloat16)
-    group = group if group is not None else dist.distributed_c10d._get_default_group()
-    narrow = bucket.buffer().to(dtype).div_(group.size())
-    work = dist.all_reduce(narrow, group=group, async_op=True)
+    backend = backend_of(group)
+    work = backend.average_narrow(bucket.buffer().to(dtype))
 
     def widen(future: Any) -> torch.Tensor:
         return bucket.buffer().copy_(future.value()[0])
@@ -113,5 +113,5 @@ def compress_hook(state: Any, bucket: Any) -> Any:
 
 
 _register()
-if os.environ.get("TWILL_TORCH_GLOO", "0") not in ("", "0"):
+if os.environ.get("TORCH_TWILL_GLOO", "0") not in ("", "0"):
     answer_for_gloo()

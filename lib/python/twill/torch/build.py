@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the C++ part of twill.torch against the PyTorch that is installed, once for each pair of versions.
 
-The result is kept in $TWILL_TORCH_CACHE, else in twill/ of $XDG_CACHE_HOME or ~/.cache. `python -m twill.torch.build`
+The result is kept in $TORCH_TWILL_CACHE, else in twill/ of $XDG_CACHE_HOME or ~/.cache. `python -m twill.torch.build`
 builds ahead of the first use, such as in an image, or on the login node of a cluster with a shared home."""
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _key() -> str:
 
 def cache_folder() -> str:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.environ.get("TWILL_TORCH_CACHE") or os.path.join(base, "twill")
+    return os.environ.get("TORCH_TWILL_CACHE") or os.path.join(base, "twill")
 
 
 def _command(output: str) -> list[str]:
@@ -85,8 +85,8 @@ def _command(output: str) -> list[str]:
     standard = "c++17" if _version() < (2, 9) else "c++20"
     includes = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
     return [*(shlex.split(os.environ["CXX"]) if "CXX" in os.environ else [cxx]), f"-std={standard}", "-O1", "-fPIC",
-            "-shared", "-fvisibility=hidden", "-w", *shlex.split(os.environ.get("TWILL_TORCH_CXXFLAGS", "")),
-            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", f"-DTORCH_EXTENSION_NAME={_NAME}",
+            "-shared", "-fvisibility=hidden", "-w", *shlex.split(os.environ.get("TORCH_TWILL_CXXFLAGS", "")),
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
             f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)), _MAIN, "-o", output,
             *(f"-L{folder}" for folder in cpp_extension.library_paths()), "-lc10", "-ltorch_cpu", "-ltorch",
             "-ltorch_python", library]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill as a backend of torch.distributed. One translation unit, which lib/python/twill/torch/build.py
- * compiles against the PyTorch that is installed, 1.13 to 2.13. */
+/* twill as a backend of torch.distributed. One translation unit, which
+ * lib/python/twill/torch/build.py compiles against the PyTorch that is installed, 1.13 to 2.13. */
 #include "backend.h"
 #include "collectives.h"
 #include "lists.h"
@@ -89,8 +89,8 @@ class Allocator : public c10::Allocator
         auto *owned = new Owned{job_, nullptr};
         if (twill_alloc(job_->context, &owned->memory, bytes) != TWILL_OK) {
             delete owned;
-            TORCH_CHECK_WITH(OutOfMemoryError, false, "twill: ",
-                             twill_context_message(job_->context));
+            TORCH_CHECK_WITH(OutOfMemoryError, false,
+                             "twill: ", twill_context_message(job_->context));
         }
         return {owned->memory, owned, &release, c10::Device(c10::kCPU)};
     }
@@ -136,7 +136,7 @@ static c10::intrusive_ptr<Base> create(const StoreRef &store, int rank, int size
 
 } // namespace twill_torch
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
+PYBIND11_MODULE(_twill_torch, m)
 {
     using twill_torch::Backend;
     using Release = py::call_guard<py::gil_scoped_release>;
@@ -147,7 +147,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
         .def("calls", &Backend::calls, "Collectives that have completed.")
         .def("set_timeout", [](Backend &self, std::chrono::milliseconds t) { self.set_timeout(t); })
         .def("abort_calls", &Backend::end_calls, Release())
-        .def("close", [](Backend &self) { self.close(std::chrono::milliseconds(5000)); }, Release())
+        .def(
+            "close", [](Backend &self) { self.close(std::chrono::milliseconds(5000)); }, Release())
+        .def("average_narrow", &Backend::average_narrow, Release(), py::arg("tensor"))
         .def("allocate_like", &Backend::allocate, py::arg("count"), py::arg("like"))
         .def("without", &Backend::without, Release(), py::arg("excluded"), py::arg("abort") = false)
         .def("make_handle", &Backend::make_handle, Release())

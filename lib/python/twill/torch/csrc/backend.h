@@ -135,6 +135,7 @@ class Backend : public Base
     std::string make_handle();
     c10::intrusive_ptr<Backend> reconfigure(const std::vector<std::string> &handles, bool ordered,
                                             double seconds);
+    WorkRef average_narrow(const at::Tensor &tensor);
     std::vector<std::string> describe();
     uint64_t calls();
     at::Tensor allocate(int64_t count, const at::Tensor &like)
@@ -234,8 +235,8 @@ inline at::Tensor Backend::scratch(size_t bytes)
     size_t least = 4096;
     while (least < bytes)
         least *= 2;
-    at::Tensor made = allocate_tensor(job(), static_cast<int64_t>(least),
-                                      at::TensorOptions().dtype(at::kByte));
+    at::Tensor made =
+        allocate_tensor(job(), static_cast<int64_t>(least), at::TensorOptions().dtype(at::kByte));
     constexpr size_t MOST_KEPT = 4;
     if (scratch_.size() < MOST_KEPT)
         scratch_.push_back(made);

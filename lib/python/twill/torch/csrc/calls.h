@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives of a group in progress. They run in the order in which they were submitted, one at a
  * time, by whoever is there: a call that its caller waits for runs in the caller's thread when
- * nothing is before it, which costs no hand-over. Others are run by the group's thread, which exists
- * from the first such call on and ends after some seconds without one, or by a thread that waits. */
+ * nothing is before it, which costs no hand-over. Others are run by the group's thread, which
+ * exists from the first such call on and ends after some seconds without one, or by a thread that
+ * waits. */
 #ifndef TWILL_TORCH_CALLS_H
 #define TWILL_TORCH_CALLS_H
 
@@ -125,7 +126,8 @@ class Pending : public c10d::Work
 
 class CallQueue;
 
-/* A collective. `run` makes its twill calls, `after` copies results to where the caller wants them. */
+/* A collective. `run` makes its twill calls, `after` copies results to where the caller wants them.
+ */
 class Call : public Pending
 {
   public:

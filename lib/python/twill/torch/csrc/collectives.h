@@ -50,6 +50,33 @@ inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions
         stored(flat));
 }
 
+/* Average 16-bit floats whose partial sums are 16 bits wide, too, between nodes. */
+inline WorkRef Backend::average_narrow(const at::Tensor &tensor)
+{
+    static const char call[] = "average_narrow";
+    check_tensor(call, tensor);
+    Elements elements = elements_of(call, tensor);
+    if (elements.type != TWILL_F16 && elements.type != TWILL_BF16)
+        refuse(call, "a tensor of float16 or bfloat16 is needed");
+    Flat flat(tensor, true);
+    float share = 1.0F / static_cast<float>(size_);
+    return submit(
+        c10d::OpType::ALLREDUCE, "twill:all_reduce", c10d::AllreduceOptions(), {tensor},
+        [flat, elements, share](twill_comm *comm) {
+            twill_op average;
+            twill_context *context = twill_comm_context(comm);
+            twill_status status =
+                twill_op_create_narrow(context, &average, elements.type, &share, nullptr);
+            if (status != TWILL_OK)
+                return status;
+            status = twill_allreduce(comm, flat.data(), flat.data(), elements.count, elements.type,
+                                     average);
+            (void)twill_op_destroy(context, average);
+            return status;
+        },
+        stored(flat));
+}
+
 /* Small tensors of one type are reduced as one: a group of twill fuses them. */
 inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
                                             const c10d::AllreduceCoalescedOptions &opts)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What differs between the versions of PyTorch, 1.13 to 2.13: the class that a backend derives from,
- * exceptions, and small functions that came later. */
+/* What differs between the versions of PyTorch, 1.13 to 2.13: the class that a backend derives
+ * from, exceptions, and small functions that came later. */
 #ifndef TWILL_TORCH_ERA_H
 #define TWILL_TORCH_ERA_H
 
 #include <torch/version.h>
 
-#define TWILL_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
+#define TWILL_TORCH_VERSION     (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
 #define TWILL_TORCH_HAS_BACKEND (TWILL_TORCH_VERSION >= 200)
 
 #if TWILL_TORCH_HAS_BACKEND
@@ -61,7 +61,8 @@ inline std::exception_ptr failure(const std::string &sentence)
 }
 
 /* Return whether the caller said that it waits at once: options know since 2.7. */
-template <class Options> auto waits_at_once(const Options &options, int) -> decltype(!options.asyncOp)
+template <class Options>
+auto waits_at_once(const Options &options, int) -> decltype(!options.asyncOp)
 {
     return !options.asyncOp;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job is a twill context with the communicators that all groups of a process share: `world`, from
- * which groups are made, and which carries messages. The first group of a process makes the job, and
- * later groups of its ranks join it. */
+ * which groups are made, and which carries messages. The first group of a process makes the job,
+ * and later groups of its ranks join it. */
 #ifndef TWILL_TORCH_JOB_H
 #define TWILL_TORCH_JOB_H
 
@@ -45,10 +45,10 @@ class Rendezvous
         const auto *from = static_cast<const uint8_t *>(mine);
         store_->set(key(round_, rank_), std::vector<uint8_t>(from, from + bytes));
         for (int r = 0; r < size_; r++) {
-            std::vector<uint8_t> got = r == rank_ ? std::vector<uint8_t>(from, from + bytes)
-                                                  : store_->get(key(round_, r));
-            TORCH_CHECK(got.size() == bytes, "rank ", r, " sent ", got.size(), " bytes, not ", bytes,
-                        ": do all ranks run the same version of twill?");
+            std::vector<uint8_t> got =
+                r == rank_ ? std::vector<uint8_t>(from, from + bytes) : store_->get(key(round_, r));
+            TORCH_CHECK(got.size() == bytes, "rank ", r, " sent ", got.size(), " bytes, not ",
+                        bytes, ": do all ranks run the same version of twill?");
             memcpy(static_cast<uint8_t *>(all) + static_cast<size_t>(r) * bytes, got.data(), bytes);
         }
         if (round_ > 0) {
@@ -144,8 +144,8 @@ struct Claim {
 struct Membership {
     std::shared_ptr<Job> job;
     twill_comm *comm = nullptr;
-    uint64_t number = 0;      /* names the group in its job's messages */
-    std::vector<int> in_job;  /* rank in the job of each rank of the group */
+    uint64_t number = 0;     /* names the group in its job's messages */
+    std::vector<int> in_job; /* rank in the job of each rank of the group */
 };
 
 inline std::string creation_failure(const Rendezvous &meeting, const char *said)
@@ -171,9 +171,8 @@ inline void create_job(Membership &made, Rendezvous &meeting, int rank, int size
         status = twill_comm_create_over(&made.comm, job->world, size, made.in_job.data(),
                                         Rendezvous::exchange, &meeting);
     if (status != TWILL_OK) {
-        fail(creation_failure(meeting, job->context != nullptr
-                                           ? twill_context_message(job->context)
-                                           : twill_strerror(status)));
+        fail(creation_failure(meeting, job->context != nullptr ? twill_context_message(job->context)
+                                                               : twill_strerror(status)));
     }
     made.job = job;
     Job::current() = job;

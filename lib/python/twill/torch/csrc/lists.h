@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives of lists of tensors: these are copied into one block and out of it, in memory that the
- * ranks of a node share. */
+/* Collectives of lists of tensors: these are copied into one block and out of it, in memory that
+ * the ranks of a node share. */
 #ifndef TWILL_TORCH_LISTS_H
 #define TWILL_TORCH_LISTS_H
 
@@ -9,13 +9,15 @@
 namespace twill_torch
 {
 
-/* A list that lies in one block already, as chunks of a tensor do: where it begins, else nullptr. */
+/* A list that lies in one block already, as chunks of a tensor do: where it begins, else nullptr.
+ */
 inline uint8_t *block_of(const Tensors &list)
 {
     uint8_t *at = list.empty() ? nullptr : bytes_of(list[0]);
     uint8_t *begin = at;
     for (const at::Tensor &tensor : list) {
-        if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || bytes_of(tensor) != at)
+        if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() ||
+            bytes_of(tensor) != at)
             return nullptr;
         at += tensor.nbytes();
     }

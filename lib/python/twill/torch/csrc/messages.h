@@ -49,7 +49,7 @@ class Message : public Pending
     double seconds = 0; /* until then */
     std::string what;   /* for sentences */
     int source = -1;    /* rank of the group that it came from */
-    bool sends = false;
+    bool sends = false, late = false;
 
   protected:
     void block(Milliseconds timeout) override;
@@ -155,6 +155,14 @@ class Messages : public std::enable_shared_from_this<Messages>
     std::exception_ptr broken_;
 };
 
+inline std::exception_ptr late_failure(const Message &message, const char *what)
+{
+    std::ostringstream sentence;
+    sentence << "twill: " << message.what << ": Timed out: " << what << " within "
+             << message.seconds << " s";
+    return failure(sentence.str());
+}
+
 inline bool Messages::fits(const Message &message, const Frame &frame, int from)
 {
     return message.frame.group == frame.group && message.frame.tag == frame.tag &&
@@ -189,10 +197,10 @@ inline void Messages::deliver(const MessageRef &message, const Frame &frame, int
     auto at = std::find(message->in_job.begin(), message->in_job.end(), from);
     message->source = message->ranks[static_cast<size_t>(at - message->in_job.begin())];
     if (message->frame.bytes != frame.bytes) {
-        end(message, failure("twill: " + message->what + ": rank " +
-                                  std::to_string(message->source) + " sent " +
-                                  std::to_string(frame.bytes) + " bytes, and " +
-                                  std::to_string(message->frame.bytes) + " are expected"));
+        end(message,
+            failure("twill: " + message->what + ": rank " + std::to_string(message->source) +
+                    " sent " + std::to_string(frame.bytes) + " bytes, and " +
+                    std::to_string(message->frame.bytes) + " are expected"));
         return;
     }
     if (contents != nullptr && frame.bytes > 0)
@@ -263,7 +271,8 @@ inline twill_status Messages::advance_peer(int from)
         if (peer.state == Peer::IDLE) {
             bool wanted = false;
             for (const MessageRef &m : wanted_)
-                wanted = wanted || std::find(m->in_job.begin(), m->in_job.end(), from) != m->in_job.end();
+                wanted = wanted ||
+                         std::find(m->in_job.begin(), m->in_job.end(), from) != m->in_job.end();
             if (!wanted)
                 return TWILL_OK;
             status = start_frame(from);
@@ -309,7 +318,8 @@ inline twill_status Messages::advance_sends()
         }
         MessageRef ended = *message;
         message = sent_.erase(message);
-        end(ended, nullptr);
+        if (!ended->late)
+            end(ended, nullptr);
     }
     return TWILL_OK;
 }
@@ -321,7 +331,8 @@ inline void Messages::fail_all(twill_status status)
     broken_ = failure(std::string("twill: message: ") + said + " (" + twill_strerror(status) + ")");
     for (std::list<MessageRef> *list : {&sent_, &wanted_}) {
         for (const MessageRef &message : *list)
-            end(message, broken_);
+            if (!message->late)
+                end(message, broken_);
         list->clear();
     }
     for (Peer &peer : peers_)
@@ -335,8 +346,8 @@ inline void Messages::fail_all(twill_status status)
     kept_.clear();
 }
 
-/* Fail what has not come in its time. A late send or contents on their way cannot be taken back:
- * then the communicator must end. */
+/* Fail what has not come or gone in its time. A late send goes on, and keeps its memory until then.
+ */
 inline void Messages::expire()
 {
     auto now = Clock::now();
@@ -347,23 +358,12 @@ inline void Messages::expire()
             continue;
         }
         message = wanted_.erase(message);
-        std::ostringstream sentence;
-        sentence << "twill: " << late->what << ": Timed out: no such message within "
-                 << late->seconds << " s";
-        end(late, failure(sentence.str()));
+        end(late, late_failure(*late, "no such message"));
     }
     for (const MessageRef &message : sent_)
-        if (now >= message->deadline) {
-            (void)twill_comm_revoke(job_->world);
-            std::ostringstream sentence;
-            sentence << "twill: " << message->what << ": Timed out: not received within "
-                     << message->seconds << " s";
-            std::exception_ptr reason = failure(sentence.str());
-            MessageRef late = message;
-            sent_.remove(late);
-            fail_all(TWILL_ERR_TIMEOUT);
-            end(late, reason);
-            return;
+        if (now >= message->deadline && !message->late) {
+            message->late = true;
+            end(message, late_failure(*message, "not received"));
         }
 }
 
@@ -384,8 +384,8 @@ inline void Messages::submit(const MessageRef &message)
 {
     Hold hold(*this);
     message->messages = shared_from_this();
-    message->deadline = Clock::now() + std::chrono::microseconds(
-                                           static_cast<int64_t>(message->seconds * 1e6));
+    message->deadline =
+        Clock::now() + std::chrono::microseconds(static_cast<int64_t>(message->seconds * 1e6));
     if (broken_) {
         end(message, broken_);
         return;
@@ -423,8 +423,8 @@ inline void Messages::finish(Message *message, Milliseconds timeout)
                  std::to_string(timeout.count()) + " ms, and goes on");
         }
         if (spent > std::chrono::milliseconds(1))
-            std::this_thread::sleep_for(std::chrono::microseconds(
-                spent < std::chrono::milliseconds(100) ? 20 : 200));
+            std::this_thread::sleep_for(
+                std::chrono::microseconds(spent < std::chrono::milliseconds(100) ? 20 : 200));
         else if (turn % 32 == 0)
             std::this_thread::yield();
     }

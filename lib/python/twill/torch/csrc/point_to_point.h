@@ -33,13 +33,14 @@ inline WorkRef Backend::send(Tensors &tensors, int to, int tag)
     made->results = {flat.flat()};
     made->ranks = {to};
     made->in_job = {calls_->group().in_job[static_cast<size_t>(to)]};
-    made->what = "rank " + std::to_string(rank_) + ": send to rank " + std::to_string(to) + " (tag " +
-                 std::to_string(tag) + ")";
+    made->what = "rank " + std::to_string(rank_) + ": send to rank " + std::to_string(to) +
+                 " (tag " + std::to_string(tag) + ")";
     messages_->submit(made);
     return note(made);
 }
 
-inline WorkRef Backend::receive(Tensors &tensors, int tag, std::vector<int> ranks, const char *title)
+inline WorkRef Backend::receive(Tensors &tensors, int tag, std::vector<int> ranks,
+                                const char *title)
 {
     at::Tensor &tensor = only("recv", tensors);
     Flat flat(tensor, false);
@@ -77,7 +78,8 @@ inline WorkRef Backend::recvAnysource(Tensors &tensors, int tag)
 inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
 {
     at::Tensor empty = at::empty({0}, at::TensorOptions().dtype(at::kByte));
-    auto made = message("twill:monitored_barrier", empty, 0, calls_->group().number ^ BARRIER_GROUP);
+    auto made =
+        message("twill:monitored_barrier", empty, 0, calls_->group().number ^ BARRIER_GROUP);
     made->sends = sends;
     made->seconds = limit(timeout);
     made->ranks = {peer};

@@ -43,7 +43,8 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
     twill_status status = TWILL_OK;
     calls_->between([&](twill_comm *comm) {
         std::lock_guard<Mutex> lock(creation_mutex());
-        status = twill_comm_reconfigure(&made->world, comm, handle_, &how, message, sizeof(message));
+        status =
+            twill_comm_reconfigure(&made->world, comm, handle_, &how, message, sizeof(message));
         if (status != TWILL_OK)
             return;
         made->context = twill_comm_context(made->world);
@@ -57,7 +58,8 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
     twill_handle_destroy(handle_);
     handle_ = nullptr;
     if (status != TWILL_OK)
-        fail(std::string("twill: reconfigure: ") + (*message != 0 ? message : twill_strerror(status)));
+        fail(std::string("twill: reconfigure: ") +
+             (*message != 0 ? message : twill_strerror(status)));
     for (int r = 0; r < made->size; r++)
         group.in_job.push_back(r);
     int rank = made->rank, size = made->size;
@@ -105,8 +107,9 @@ inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool ab
 }
 
 #if TWILL_TORCH_VERSION >= 209
-inline c10::intrusive_ptr<c10d::Backend>
-Backend::shrink(const std::vector<int64_t> &excluded, int flags, const c10::intrusive_ptr<Options> &)
+inline c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64_t> &excluded,
+                                                         int flags,
+                                                         const c10::intrusive_ptr<Options> &)
 {
     constexpr int ABORT = 1; /* SHRINK_ABORT of torch.distributed */
     return without(excluded, (flags & ABORT) != 0);
@@ -128,7 +131,8 @@ inline c10::intrusive_ptr<c10d::Backend> Backend::split(const StoreRef &store,
     if (at == ranks.end())
         return nullptr;
     return make_backend(store->clone(), "split", static_cast<int>(at - ranks.begin()),
-                        static_cast<int>(ranks.size()), options ? options->timeout : timeout_.load());
+                        static_cast<int>(ranks.size()),
+                        options ? options->timeout : timeout_.load());
 }
 
 inline c10::intrusive_ptr<c10d::Backend> Backend::merge(const StoreRef &store,

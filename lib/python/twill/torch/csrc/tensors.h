@@ -163,7 +163,8 @@ class Operation
     }
 
     /* A tensor of one element: float for 8- and 16-bit floats, else of the type. */
-    static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor)
+    static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op,
+                                const at::Tensor &tensor)
     {
 #if TWILL_TORCH_VERSION >= 209
         auto *supplement = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
@@ -182,8 +183,9 @@ class Operation
             refuse(call, "PREMUL_SUM without a factor, or of complex numbers");
         bool narrow = at::isFloatingType(tensor.scalar_type()) && tensor.element_size() < 4;
         auto options = at::TensorOptions().dtype(narrow ? at::kFloat : tensor.scalar_type());
-        return given.defined() ? given.detach().to(at::kCPU).to(options.dtype()).reshape({1}).contiguous()
-                               : at::full({1}, supplement->double_factor, options);
+        return given.defined()
+                   ? given.detach().to(at::kCPU).to(options.dtype()).reshape({1}).contiguous()
+                   : at::full({1}, supplement->double_factor, options);
     }
 
     twill_op op_;
@@ -231,7 +233,7 @@ class Flat
   public:
     Flat(const at::Tensor &tensor, bool read)
         : tensor_(tensor), flat_(tensor.is_contiguous() ? tensor
-                                 : read ? tensor.contiguous()
+                                 : read                 ? tensor.contiguous()
                                         : at::empty(tensor.sizes(), tensor.options()))
     {
         if (tensor.is_conj() || tensor.is_neg())

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""twill as a backend of torch.distributed, on 3 ranks of any version of PyTorch: values of all collectives, types,
+strides, groups, messages, futures, wrong arguments, and a training whose losses are Gloo's."""
+import datetime
+import os
+import sys
+import unittest
+import warnings
+
+warnings.filterwarnings("ignore")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+import torch.distributed as dist
+
+import twill.torch
+
+RANK = SIZE = 0
+TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32,
+         torch.int64]
+
+
+def sum_of(function):
+    return sum(function(r) for r in range(SIZE))
+
+
+class Collectives(unittest.TestCase):
+    def test_allreduce_of_all_types(self):
+        for dtype in TYPES:
+            got = torch.full((5,), RANK + 1, dtype=dtype)
+            dist.all_reduce(got)
+            self.assertEqual(got.tolist(), [sum_of(lambda r: r + 1)] * 5, dtype)
+            got = torch.full((3,), RANK + 1, dtype=dtype)
+            dist.all_reduce(got, dist.ReduceOp.MAX)
+            self.assertEqual(got.tolist(), [SIZE] * 3, dtype)
+
+    def test_bool_and_complex(self):
+        got = torch.tensor([RANK == 0, False, True])
+        dist.all_reduce(got)
+        self.assertEqual(got.tolist(), [True, False, True])
+        got = torch.tensor([RANK == 0, False, True])
+        dist.all_reduce(got, dist.ReduceOp.MIN)
+        self.assertEqual(got.tolist(), [False, False, True])
+        got = torch.tensor([complex(RANK, 1)])
+        dist.all_reduce(got)
+        self.assertEqual(got.tolist(), [complex(sum_of(lambda r: r), SIZE)])
+        got = torch.tensor([True, False]) if RANK == 1 else torch.zeros(2, dtype=torch.bool)
+        dist.broadcast(got, 1)
+        self.assertEqual(got.tolist(), [True, False])
+
+    def test_operations(self):
+        for op, want in ((dist.ReduceOp.PRODUCT, 6), (dist.ReduceOp.MIN, 1), (dist.ReduceOp.BOR, 3),
+                         (dist.ReduceOp.BAND, 0), (dist.ReduceOp.BXOR, 0), (dist.ReduceOp.AVG, 2)):
+            got = torch.tensor([RANK + 1])
+            dist.all_reduce(got, op)
+            self.assertEqual(got.item(), want, op)
+
+    def test_strides(self):
+        base = torch.arange(6.).reshape(2, 3)
+        got = base.clone().t()
+        dist.all_reduce(got)
+        self.assertTrue(torch.equal(got, base.t() * SIZE))
+        wide = torch.zeros(4, 4)
+        column = wide[:, 1]
+        column.fill_(float(RANK))
+        dist.broadcast(column, 2)
+        self.assertEqual(wide[:, 1].tolist(), [2.0] * 4)
+        self.assertEqual(wide[:, 0].tolist(), [0.0] * 4)
+
+    def test_gathers(self):
+        mine = torch.full((2, 2), float(RANK))
+        lists = [torch.zeros(2, 2) for _ in range(SIZE)]
+        dist.all_gather(lists, mine)
+        self.assertEqual([t[1, 1].item() for t in lists], [0.0, 1.0, 2.0])
+        whole = torch.zeros(2 * SIZE, 2)
+        dist.all_gather(list(whole.chunk(SIZE)), mine)
+        self.assertEqual(whole[::2, 0].tolist(), [0.0, 1.0, 2.0])
+        whole.zero_()
+        dist._all_gather_base(whole, mine)
+        self.assertEqual(whole[1::2, 1].tolist(), [0.0, 1.0, 2.0])
+        lists = [torch.zeros(2, 2) for _ in range(SIZE)] if RANK == 1 else None
+        dist.gather(mine, lists, 1)
+        if RANK == 1:
+            self.assertEqual([t[0, 0].item() for t in lists], [0.0, 1.0, 2.0])
+
+    def test_scatters(self):
+        got = torch.zeros(2)
+        dist.scatter(got, [torch.full((2,), float(r)) for r in range(SIZE)] if RANK == 0 else None)
+        self.assertEqual(got.tolist(), [float(RANK)] * 2)
+        dist.reduce_scatter(got, [torch.full((2,), float(r + RANK)) for r in range(SIZE)])
+        self.assertEqual(got.tolist(), [float(sum_of(lambda r: r + RANK))] * 2)
+        dist._reduce_scatter_base(got, torch.arange(2. * SIZE))
+        self.assertEqual(got.tolist(), [2. * RANK * SIZE, (2. * RANK + 1) * SIZE])
+
+    def test_reduce(self):
+        got = torch.tensor([float(RANK + 1)])
+        dist.reduce(got, 2)
+        self.assertEqual(got.item(), 6.0 if RANK == 2 else RANK + 1)
+
+    def test_alltoall(self):
+        got = torch.zeros(SIZE)
+        dist.all_to_all_single(got, torch.arange(float(SIZE)) + 10 * RANK)
+        self.assertEqual(got.tolist(), [10. * r + RANK for r in range(SIZE)])
+        got = torch.zeros(SIZE * (RANK + 1))
+        dist.all_to_all_single(got, torch.full((6,), float(RANK)), [RANK + 1] * SIZE, [1, 2, 3])
+        self.assertEqual(got.tolist(), [float(r) for r in range(SIZE) for _ in range(RANK + 1)])
+        lists = [torch.zeros(r + 1) for r in range(SIZE)]
+        dist.all_to_all(lists, [torch.full((RANK + 1,), float(RANK)) for _ in range(SIZE)])
+        self.assertEqual([t.sum().item() for t in lists], [0., 2., 6.])
+
+    def test_objects(self):
+        got = [None] * SIZE
+        dist.all_gather_object(got, {"rank": RANK})
+        self.assertEqual(got, [{"rank": r} for r in range(SIZE)])
+        said = [("a", RANK)]
+        dist.broadcast_object_list(said, 1)
+        self.assertEqual(said, [("a", 1)])
+
+    def test_coalesced(self):
+        tensors = [torch.full((n,), float(RANK)) for n in (1, 7, 300)]
+        dist.all_reduce_coalesced(tensors)
+        self.assertEqual([t.sum().item() for t in tensors], [3., 21., 900.])
+
+    def test_sparse(self):
+        got = torch.sparse_coo_tensor([[RANK, 2]], [1.0, 2.0], (4,))
+        dist.all_reduce(got)
+        self.assertEqual(got.to_dense().tolist(), [1., 1., 7., 0.])
+
+
+class Order(unittest.TestCase):
+    def test_many_in_progress(self):
+        tensors = [torch.full((1000,), float(i + RANK)) for i in range(20)]
+        works = [dist.all_reduce(t, async_op=True) for t in tensors]
+        for work in reversed(works):
+            self.assertTrue(work.wait())
+        self.assertEqual([t[0].item() for t in tensors], [3. * i + 3 for i in range(20)])
+
+    def test_future(self):
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        doubled = work.get_future().then(lambda future: future.value()[0] * 2)
+        self.assertEqual(doubled.wait().tolist(), [2. * SIZE] * 4)
+
+    def test_groups(self):
+        before = len(os.listdir("/proc/self/fd"))
+        pairs = [dist.new_group([0, 1 + i % 2]) for i in range(24)]
+        for i, group in enumerate(pairs):
+            if RANK in (0, 1 + i % 2):
+                got = torch.tensor([RANK + i])
+                dist.all_reduce(got, group=group)
+                self.assertEqual(got.item(), 2 * i + 1 + i % 2)
+        self.assertLess(len(os.listdir("/proc/self/fd")) - before, 24 * 6)
+        for i, group in enumerate(pairs):
+            if RANK in (0, 1 + i % 2):
+                dist.destroy_process_group(group)
+
+    def test_messages(self):
+        following, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+        sent = [dist.isend(torch.full((n,), float(RANK + n)), following, tag=n) for n in (3, 1000, 100000)]
+        for n in (100000, 3, 1000):  # not in the order of sending
+            got = torch.zeros(n)
+            dist.recv(got, before, tag=n)
+            self.assertEqual(got[-1].item(), before + n)
+        for work in sent:
+            work.wait()
+        if RANK == 0:
+            came = {}
+            for _ in range(SIZE - 1):
+                got = torch.zeros(1)
+                source = dist.recv(got)
+                came[source] = got.item()
+            self.assertEqual(came, {1: 1.0, 2: 2.0})
+        else:
+            dist.send(torch.tensor([float(RANK)]), 0)
+
+    def test_monitored_barrier(self):
+        twill.torch.monitored_barrier()
+        if RANK != 1:
+            with self.assertRaisesRegex(RuntimeError, "Rank 1 failed to pass monitoredBarrier in 300 ms|"
+                                                      "successfully reached monitoredBarrier"):
+                twill.torch.monitored_barrier(timeout=datetime.timedelta(milliseconds=300 if RANK == 0 else 1500))
+        dist.barrier()
+
+
+class WrongArguments(unittest.TestCase):
+    def test_refused_before_anything_is_sent(self):
+        group = dist.distributed_c10d._get_default_group()
+        for regex, call in (
+                ("2 tensors for 3 ranks", lambda: group.allgather([[torch.zeros(1), torch.zeros(1)]], [torch.zeros(1)])),
+                ("bitwise", lambda: dist.all_reduce(torch.zeros(1), dist.ReduceOp.BAND)),
+                ("world_size", lambda: group._allgather_base(torch.zeros(2), torch.zeros(2))),
+                ("same type", lambda: group._allgather_base(torch.zeros(3), torch.zeros(1, dtype=torch.int32))),
+                ("invalid root rank: 7", lambda: group.broadcast(torch.zeros(2), 7)),
+                ("divide equally", lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4)))):
+            with self.assertRaisesRegex((ValueError, RuntimeError), regex):
+                call()
+        dist.barrier()
+
+
+class Training(unittest.TestCase):
+    def losses(self, group, hook=None):
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+        model = torch.nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.002)
+        if hook is not None:
+            model.register_comm_hook(group, hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        torch.manual_seed(100 + RANK)
+        losses = []
+        for _ in range(8):
+            loss = (model(torch.randn(16, 20)) - 1).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def test_losses_are_those_of_gloo(self):
+        world = dist.distributed_c10d._get_default_group()
+        gloo = dist.new_group(backend="gloo")
+        ours, theirs = self.losses(world), self.losses(gloo)
+        self.assertLess(max(abs(a - b) for a, b in zip(ours, theirs)), 1e-5)
+        self.assertLess(ours[-1], ours[0])
+        short = self.losses(world, twill.torch.compress_hook)
+        self.assertLess(max(abs(a - b) for a, b in zip(short, theirs)), 0.05)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("twill", timeout=datetime.timedelta(seconds=300))
+    RANK, SIZE = dist.get_rank(), dist.get_world_size()
+    done = unittest.main(exit=False, verbosity=1).result
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.exit(0 if done.wasSuccessful() else 1)
