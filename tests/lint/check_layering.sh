@@ -15,9 +15,10 @@ may_know() # module includer included
         lib/twill_*.h) case $3 in lib/twill.h | lib/twill_train.h) return 0 ;; esac; return 1 ;;
         lib/memory/malloc/*) case $3 in lib/base.h | lib/memory/malloc/*) return 0 ;; esac; return 1 ;;
         lib/mpi/*) case $3 in lib/base.h | lib/lists.h | lib/twill.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
+        lib/python/*) case $3 in lib/python/*) return 0 ;; esac; return 1 ;;
         esac
         case $3 in
-        lib/mpi/*) return 1 ;;
+        lib/mpi/* | lib/python/*) return 1 ;;
         lib/* | kernels/* | algorithms/* | numa/* | fabric/*) return 0 ;;
         esac ;;
     kernels:lib/base.h | kernels:lib/lists.h | kernels:lib/twill.h | kernels:lib/twill_train.h | kernels:kernels/*) return 0 ;;
@@ -47,6 +48,12 @@ may_know() # module includer included
 # May this file include a header of somebody else's?
 may_use() # includer header
 {
+    # The C++ part of twill.torch is a program of the library's: PyTorch's headers, C++, the public ones.
+    case $1 in
+    lib/python/twill/torch/csrc/*)
+        case $2 in torch/* | ATen/* | pybind11/* | twill.h | twill_*.h) return 0 ;; *[./]*) return 1 ;; esac
+        return 0 ;;
+    esac
     case $2 in
     rdma/*) case $1 in fabric/ofi/*) return 0 ;; esac; return 1 ;;
     sodium*) case $1 in fabric/auth/job_key.c | fabric/auth/seal.c) return 0 ;; esac; return 1 ;;
@@ -121,7 +128,7 @@ tree_of_headers()
         : >"$scratch/tree/$header"
     done
     mkdir -p "$scratch/tree/fabric/ofi" "$scratch/tree/fabric/bootstrap" "$scratch/tree/lib/memory/malloc" "$scratch/tree/bench/bench" \
-        "$scratch/tree/examples"
+        "$scratch/tree/examples" "$scratch/tree/lib/python/twill/torch/csrc"
 }
 
 # Every include of the list is complained about, and no other.
@@ -154,6 +161,8 @@ self_test_includes()
 	lib/mpi/a.c "lib/comm/comm.h"
 	lib/mpi/a.c "fabric/shm/node_memory.h"
 	lib/a.c "lib/mpi/shim.h"
+	lib/python/twill/torch/csrc/a.h "lib/base.h"
+	lib/python/twill/torch/csrc/a.h <hwloc.h>
 	lib/a.c <mpi.h>
 	fabric/a.c <mpi-ext.h>
 	bench/a.c <mpi.h>

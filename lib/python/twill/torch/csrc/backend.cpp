@@ -2,11 +2,11 @@
 /* twill as a backend of torch.distributed. One translation unit, which
  * lib/python/twill/torch/build.py compiles against the PyTorch that is installed, 1.13 to 2.13. */
 #include "backend.h"
-#include "collectives.h"
-#include "lists.h"
+#include "group_recovery.h"
+#include "list_calls.h"
 #include "point_to_point.h"
-#include "recovery.h"
 #include "sparse.h"
+#include "tensor_calls.h"
 
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>

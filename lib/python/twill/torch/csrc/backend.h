@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backend of a group: what c10d asks of it. Collectives are in collectives.h and lists.h,
- * messages and barriers in point_to_point.h, survival in recovery.h. */
+/* The backend of a group: what c10d asks of it. Collectives are in tensor_calls.h and list_calls.h,
+ * messages and barriers in point_to_point.h, survival in group_recovery.h. */
 #ifndef TWILL_TORCH_BACKEND_H
 #define TWILL_TORCH_BACKEND_H
 
-#include "messages.h"
+#include "tagged_messages.h"
 #include "tensors.h"
 
 namespace twill_torch

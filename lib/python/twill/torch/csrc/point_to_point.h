@@ -3,7 +3,7 @@
 #ifndef TWILL_TORCH_POINT_TO_POINT_H
 #define TWILL_TORCH_POINT_TO_POINT_H
 
-#include "collectives.h"
+#include "tensor_calls.h"
 
 namespace twill_torch
 {

@@ -4,7 +4,7 @@
 #ifndef TWILL_TORCH_SPARSE_H
 #define TWILL_TORCH_SPARSE_H
 
-#include "collectives.h"
+#include "tensor_calls.h"
 
 namespace twill_torch
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives of lists of tensors: these are copied into one block and out of it, in memory that
  * the ranks of a node share. */
-#ifndef TWILL_TORCH_LISTS_H
-#define TWILL_TORCH_LISTS_H
+#ifndef TWILL_TORCH_LIST_CALLS_H
+#define TWILL_TORCH_LIST_CALLS_H
 
-#include "collectives.h"
+#include "tensor_calls.h"
 
 namespace twill_torch
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Going on without ranks, or with others, by twill_recover.h; splitting and merging groups. */
-#ifndef TWILL_TORCH_RECOVERY_H
-#define TWILL_TORCH_RECOVERY_H
+#ifndef TWILL_TORCH_GROUP_RECOVERY_H
+#define TWILL_TORCH_GROUP_RECOVERY_H
 
-#include "collectives.h"
+#include "tensor_calls.h"
 
 namespace twill_torch
 {

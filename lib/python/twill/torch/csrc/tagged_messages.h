@@ -5,8 +5,8 @@
  * is there, and keeps the contents of others until they are asked for.
  *
  * Whoever waits makes progress; so does a thread, while a message is in progress. */
-#ifndef TWILL_TORCH_MESSAGES_H
-#define TWILL_TORCH_MESSAGES_H
+#ifndef TWILL_TORCH_TAGGED_MESSAGES_H
+#define TWILL_TORCH_TAGGED_MESSAGES_H
 
 #include "calls.h"
 

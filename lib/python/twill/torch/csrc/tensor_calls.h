@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives of single tensors. */
-#ifndef TWILL_TORCH_COLLECTIVES_H
-#define TWILL_TORCH_COLLECTIVES_H
+#ifndef TWILL_TORCH_TENSOR_CALLS_H
+#define TWILL_TORCH_TENSOR_CALLS_H
 
 #include "backend.h"
 
