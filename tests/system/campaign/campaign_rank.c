@@ -15,6 +15,7 @@
 
 #define FIRST_STEP  1u
 #define DESCRIPTORS 256
+#define STACK_BYTES ((size_t)1 << 20)
 
 static enum campaign_fault own_fault; /* of the handler */
 
@@ -50,6 +51,16 @@ static void limit(int resource, rlim_t to)
         most.rlim_cur = to;
         (void)setrlimit(resource, &most);
     }
+}
+
+/* Have memory for the stack: the kernel would not grow it without memory (RLIMIT_AS), and end the
+ * process. */
+static __attribute__((noinline)) unsigned char reserve_stack(void)
+{
+    volatile unsigned char stack[STACK_BYTES];
+    for (size_t i = 0; i < STACK_BYTES; i += 4096)
+        stack[i] = 0;
+    return stack[0];
 }
 
 static void strike(int signal)
@@ -274,6 +285,7 @@ _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
 {
     struct campaign_worker w = {.job = job, .shown = &job->rank[rank], .step = FIRST_STEP};
     int before = count_descriptors(INT_MAX);
+    (void)reserve_stack();
     if (rank < job->trial.ranks)
         w.shown->end = twill_init_with(&w.comm, NULL, NULL, w.shown->first, sizeof(w.shown->first));
     else
