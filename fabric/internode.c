@@ -37,7 +37,8 @@ static size_t best_offer(const struct twill_internode_offers *offers, size_t exc
     return best;
 }
 
-/* Set the choice, and say why: the winner's reason, and what another transport says of itself. */
+/* Set the choice, and say why: the chosen transport's reason, and what another one says of itself.
+ */
 static void conclude(struct twill_transport_params *params, size_t chosen,
                      char (*offer)[TWILL_OFFER_BYTES], uint32_t worst_rank, bool other_rank,
                      char *why, size_t why_bytes)

@@ -35,7 +35,7 @@ struct twill_time_split {
     struct twill_split_sums start; /* at the start of the period of twill_comm_times() */
     uint64_t idle;                 /* ticks in which waits found nothing to do */
     uint64_t ended;                /* number of the last collective that ended here ... */
-    struct twill_last_entry last;  /* ... and its last entry, as messages have told */
+    struct twill_last_entry last;  /* ... and its last entry, as received with messages */
     struct twill_lateness *late;   /* [2][size] since creation, and at the start of the period */
     uint64_t report_at;            /* calls at the next report of TWILL_REPORT; UINT64_MAX: none */
     uint64_t report_every;

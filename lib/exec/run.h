@@ -172,7 +172,7 @@ struct twill_run {
     struct twill_run_layout layout;
     struct twill_run_buffers buffers;
     size_t segments, started, finished; /* instances in all, begun and done */
-    struct twill_last_entry last;       /* as messages have told */
+    struct twill_last_entry last;       /* as received with messages */
     struct twill_fast_path fast_path;
     struct twill_account *account; /* lib/trace/metrics.h; NULL: no metrics are kept */
 };

@@ -22,7 +22,7 @@
 #define COLLECTIVE_MOST_BYTES (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
 #define COLLECTIVE_CALLS      (TEST_TSAN ? 15u : TEST_ASAN ? 150u : 480u)
 #define CALLS_NAMED           (TEST_TSAN ? 6u : TEST_ASAN ? 30u : 60u)
-/* An algorithm is swept on one in so many of the worlds that it applies to. */
+/* An algorithm is swept by name on one in this many worlds of those that it applies to. */
 #define WORLDS_NAMED (TEST_TSAN ? 12u : TEST_ASAN ? 6u : 3u)
 
 struct world_case {

@@ -274,7 +274,7 @@ static bool commit_two(struct errors_ranks *r)
                            twill_gradients_message(r->set));
 }
 
-/* Rank 1 never marks `early`: it says so after its deadline, and the others are told. */
+/* Rank 1 never marks `early`: it says so after its deadline, and the others are notified. */
 static void rank_forgets(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
