@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A slice of the fault campaign with the MPI drop-in: CAMPAIGN_MPI trials (12) with each MPI from CAMPAIGN_SEED (today's date) on.
+# A slice of the fault campaign with the MPI drop-in: CAMPAIGN_MPI trials (8) with each MPI from CAMPAIGN_SEED (today's date) on.
 # Each is an MPI program under libtwill-mpi (tests/system/mpi/faults.c) in which a rank fails at a random point. All end, and
 # no result is wrong; with Open MPI, which leaves survivors alone if asked to, they name the rank that has failed. Hydra ends all.
 # shellcheck source-path=SCRIPTDIR source=../support/rules.sh
@@ -71,7 +71,7 @@ seed=${CAMPAIGN_SEED:-$(date +%Y%m%d)} found=
 : >"$scratch/times"
 for variant in $(mpis); do
     found=1
-    for number in $(seq "${CAMPAIGN_MPI:-12}"); do
+    for number in $(seq "${CAMPAIGN_MPI:-8}"); do
         # shellcheck disable=SC2046 # words
         set -- $(awk -v seed="$seed$number" 'BEGIN {
             split("kill kill abort exit kill stop pause reset descriptors memory", kinds)
