@@ -59,6 +59,7 @@ twill_status twill_optimizer_check(const twill_optimizer *optimizer, struct twil
         {"beta1", WITH_MOMENTS, optimizer->beta1, 0, under_one},
         {"beta2", WITH_MOMENTS, optimizer->beta2, 0, under_one},
         {"epsilon", WITH_MOMENTS | RULE(ADAGRAD), optimizer->epsilon, 0x1p-126, 1},
+        {"clip_norm", ~0u, optimizer->clip_norm, 0, most},
         {"trust_coefficient", RULE(LARS), optimizer->trust_coefficient, 0x1p-126, most},
     };
     if ((unsigned)optimizer->rule >= TWILL_OPTIMIZER_COUNT)

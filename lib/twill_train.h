@@ -120,6 +120,8 @@ typedef struct twill_gradients_counters {
     uint64_t buckets;         /**< buckets at present */
     uint64_t agreements;      /**< exchanges that decided the order (::TWILL_BUCKETS_BY_PRIORITY) */
     uint64_t state_bytes;     /**< optimizer state on this rank, master weights included */
+    double gradient_norm;     /**< with optimizer.clip_norm: norm of the gradients of the last step
+                                   that was updated, before they are clipped */
     double seconds_exposed;   /**< time spent waiting in twill_gradients_wait(),
                                    twill_gradients_wait_all() and twill_gradients_ready() */
 } twill_gradients_counters;
@@ -157,6 +159,11 @@ typedef struct twill_optimizer {
     double beta1, beta2;      /**< Adam, AdamW, LAMB: 0 <= beta < 1 */
     double epsilon;           /**< Adagrad, Adam, AdamW, LAMB: 2^-126 to 1 */
     double trust_coefficient; /**< LARS: above 0 */
+    double clip_norm;         /**< above 0: if the Euclidean norm of all reduced gradients of a
+                                   step is larger, they are multiplied by clip_norm / (norm + 1e-6),
+                                   as by torch.nn.utils.clip_grad_norm_. No parameter is updated
+                                   before all gradients of the step are reduced then. 0, the
+                                   default: never */
 } twill_optimizer;
 
 /** \defgroup twill_training Gradient sets
@@ -205,13 +212,18 @@ TWILL_API twill_status twill_gradients_ready_factors(twill_gradients *set, int i
  * undefined. Parameters that the caller provides must be set before the first
  * twill_gradients_ready(), those of the set after the commit; all ranks set the same ones.
  *
+ * With options.late the parameters, too, are there twice: twill_gradients_parameters() returns
+ * those of the last result, and the update of a step may write the others once its tensors are
+ * ready. Parameters are changed by the caller only while no result is outstanding, and
+ * twill_gradients_reload() is called then, for f32, too.
+ *
  * Between steps after the commit it changes hyperparameters, such as the rate, but neither the rule
  * nor whether there is momentum. */
 TWILL_API twill_status twill_gradients_set_optimizer(twill_gradients *set,
                                                      const twill_optimizer *optimizer);
 /** \brief Return the parameters of a tensor of a set with an optimizer, the caller's or the set's
- *  (zeros after the commit); NULL for an unknown index, before the commit or without an optimizer.
- *  Any thread may call it. */
+ *  (zeros after the commit; with options.late ask in each step); NULL for an unknown index, before
+ * the commit or without an optimizer. Any thread may call it. */
 TWILL_API void *twill_gradients_parameters(const twill_gradients *set, int index);
 /** \brief Take master weights from the parameters again at the next step, after the caller has
  *  changed f16 or bf16 parameters between steps. (Changed f32 parameters need no call.) Local, on

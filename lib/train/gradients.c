@@ -127,7 +127,8 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
 
 /* --- commit ---------------------------------------------------------------------------------- */
 
-twill_status twill_gradients_prepare(struct twill_gradients *set)
+/* Divide the tensors into buckets, and prepare these. */
+static twill_status prepare_buckets(struct twill_gradients *set)
 {
     twill_gradients_await_markers(set);
     twill_lanes_unprepare(set);
@@ -138,6 +139,22 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
     TWILL_TRY(&set->error, twill_dense_prepare(set));
     TWILL_TRY(&set->error, twill_compressor_prepare(set));
     return twill_lanes_prepare(set);
+}
+
+twill_status twill_gradients_prepare(struct twill_gradients *set)
+{
+    void *state = NULL;
+    size_t bytes = 0;
+    if (set->update == NULL || set->update->bucket == NULL)
+        return prepare_buckets(set);
+    twill_status status = twill_state_save(set, &state, &bytes);
+    if (status != TWILL_OK)
+        return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
+    status = prepare_buckets(set);
+    if (status == TWILL_OK)
+        return twill_state_restore(set, state, bytes);
+    free(state);
+    return status;
 }
 
 static twill_status commit_set(struct twill_gradients *set)
@@ -188,6 +205,7 @@ twill_status twill_gradients_commit(twill_gradients *set)
         return status;
     }
     set->committed = true;
+    set->delivered = set->generations - 1;
     for (uint32_t t = 0; t < set->tensors; t++)
         twill_timeline_name_tensor(set->parent, t, set->tensor[t].name);
     return TWILL_OK;
@@ -237,8 +255,10 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
         .bytes_converted = atomic_load_explicit(&usage->bytes_converted, memory_order_relaxed),
         .buckets = twill_buckets_of_step(set),
         .agreements = atomic_load_explicit(&usage->agreements, memory_order_relaxed)};
-    if (set->update != NULL)
+    if (set->update != NULL) {
         counters->state_bytes = set->update->state_bytes;
+        counters->gradient_norm = set->update->norm;
+    }
     if (set->lanes > 0)
         counters->seconds_exposed = twill_comm_seconds(
             set->lane[0].comm, atomic_load_explicit(&usage->ticks_exposed, memory_order_relaxed));

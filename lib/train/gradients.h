@@ -119,10 +119,10 @@ struct twill_gradients {
     _Atomic uint32_t markers; /* threads in twill_gradients_ready() */
     bool late;                /* a step delivers the result of the one before */
     bool outstanding;         /* the last step's result is not delivered */
-    uint32_t delivered;       /* generation of the last result */
+    uint32_t delivered;       /* generation of the last result, and of the first parameters */
     struct twill_lane *lane;  /* [lanes] */
     uint32_t lanes;
-    struct twill_update *update; /* NULL: the set has no optimizer; else it has one lane */
+    struct twill_update *update; /* NULL: the set has no optimizer */
     struct twill_autotuning autotuning;
     struct twill_compressor compressor;
     struct twill_gradients_usage usage;
@@ -177,7 +177,7 @@ void twill_gradients_await_markers(struct twill_gradients *set);
 /* Return the name of a twill_compression as TWILL_GRADIENTS has it. */
 const char *twill_compression_name(twill_compression compression);
 
-#define TWILL_SET_ENTRIES 28u  /* options, and hyperparameters of the optimizer */
+#define TWILL_SET_ENTRIES 29u  /* options, and hyperparameters of the optimizer */
 #define TWILL_ENTRY_BYTES 192u /* of "name=value" */
 /* Print an entry, "no optimizer" for hyperparameters of a set without. Equal texts are equal
  * values. */

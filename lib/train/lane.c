@@ -31,8 +31,6 @@ twill_status twill_lanes_open(struct twill_gradients *set)
     set->lane = calloc(lanes, sizeof(*set->lane));
     if (set->lane == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u lanes", lanes);
-    if (set->update != NULL)
-        TWILL_TRY(&set->error, twill_gradients_duplicate(set, &set->update->comm, threads));
     while (set->lanes < lanes) {
         struct twill_lane *lane = &set->lane[set->lanes];
         lane->set = set;
@@ -40,6 +38,8 @@ twill_status twill_lanes_open(struct twill_gradients *set)
         set->lanes++;
         if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
             TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->order_comm, threads));
+        if (set->update != NULL)
+            TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->update.comm, threads));
     }
     return TWILL_OK;
 }
@@ -51,6 +51,7 @@ void twill_lanes_close(struct twill_gradients *set)
     for (uint32_t l = 0; l < set->lanes; l++) {
         twill_comm_destroy(set->lane[l].comm);
         twill_comm_destroy(set->lane[l].order_comm);
+        twill_comm_destroy(set->lane[l].update.comm);
     }
     free(set->lane);
     set->lane = NULL;
@@ -76,7 +77,7 @@ static twill_status prepare_segment(struct twill_lane *lane, const struct twill_
     if (bucket->dense != NULL)
         return twill_dense_request(lane, bucket, request);
     if (lane->set->update != NULL)
-        return twill_update_init_reduction(lane->set, bucket, from, count, request);
+        return twill_update_init_reduction(lane, bucket, from, count, request);
     unsigned char *at = bucket->memory + from * twill_type_size(bucket->type);
     return twill_allreduce_init(lane->comm, at, at, count, bucket->type, bucket->op, request);
 }
@@ -293,7 +294,7 @@ static twill_status collect(struct twill_lane *lane)
             return twill_gradients_fail(lane, lane->comm, status);
         lane->collected++;
         if (set->update != NULL)
-            twill_update_queue(set, flight->bucket, flight->segment);
+            twill_update_enqueue(lane, flight->bucket, flight->segment);
         else
             twill_bucket_end(lane, bucket, 1);
         lane->oldest = (lane->oldest + 1) % lane->flights_most;
@@ -324,24 +325,23 @@ twill_status twill_lane_advance(struct twill_lane *lane)
         return twill_gradients_leave(lane);
     TWILL_TRY(NULL, collect(lane));
     if (lane->set->update != NULL)
-        TWILL_TRY(NULL, twill_update_advance(lane->set));
+        TWILL_TRY(NULL, twill_update_advance(lane));
     return lane->exchange != NULL ? twill_priority_advance(lane) : start_in_order(lane);
 }
 
 bool twill_lane_is_busy(const struct twill_lane *lane)
 {
-    return lane->flights > 0 || twill_update_is_busy(lane->set);
+    return lane->flights > 0 || twill_update_is_busy(lane);
 }
 
 twill_status twill_lane_progress(struct twill_lane *lane)
 {
-    struct twill_gradients *set = lane->set;
     TWILL_TRY(NULL, twill_lane_advance(lane));
     if (!twill_lane_is_busy(lane) && !lane->exchanging)
         return TWILL_OK;
-    struct twill_comm *comm = lane->flights > 0           ? lane->comm
-                              : twill_update_is_busy(set) ? set->update->comm
-                                                          : lane->order_comm;
+    struct twill_comm *comm = lane->flights > 0            ? lane->comm
+                              : twill_update_is_busy(lane) ? lane->update.comm
+                                                           : lane->order_comm;
     twill_status status = twill_comm_acquire(comm, "twill_gradients_test");
     if (status == TWILL_OK) {
         status = twill_comm_progress(comm); /* also of the context's other communicators */
@@ -400,13 +400,12 @@ static twill_status wait_for_thread(struct twill_lane *lane, uint64_t deadline)
 
 twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
 {
-    struct twill_gradients *set = lane->set;
-    struct awaited awaited = {lane,
-                              {oldest_request(lane),
-                               lane->exchanging ? twill_request_find(lane->exchange) : NULL,
-                               twill_update_gather_awaited(set), twill_update_norms_awaited(set)}};
+    struct awaited awaited = {
+        lane,
+        {oldest_request(lane), lane->exchanging ? twill_request_find(lane->exchange) : NULL,
+         twill_update_gather_awaited(lane), twill_update_norms_awaited(lane)}};
     struct twill_comm *comm = awaited.any[0] != NULL                             ? lane->comm
-                              : awaited.any[2] != NULL || awaited.any[3] != NULL ? set->update->comm
+                              : awaited.any[2] != NULL || awaited.any[3] != NULL ? lane->update.comm
                               : awaited.any[1] != NULL                           ? lane->order_comm
                                                                                  : NULL;
     if (comm == NULL)

@@ -9,7 +9,7 @@
 #ifndef TWILL_TRAIN_LANE_H
 #define TWILL_TRAIN_LANE_H
 
-#include "lib/base.h"
+#include "lib/train/update.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -42,6 +42,7 @@ struct twill_lane {
     _Atomic bool wanted;    /* a bucket has become ready since the lane was last advanced */
     twill_comm *comm;       /* of the reductions */
     twill_comm *order_comm; /* of the exchanges on their order; NULL: TWILL_BUCKETS_BACKWARD */
+    struct twill_update_queue update; /* of a set with an optimizer */
     struct twill_lane_thread own;
 
     uint32_t *order; /* [buckets] of this lane, as the backward pass completes them */

@@ -49,8 +49,24 @@ static bool has_segments(const struct twill_bucket *bucket)
     return bucket->started != bucket->agreed * bucket->segments;
 }
 
-/* Return the agreed bucket that comes first, or UINT32_MAX: lowest priority number, then the one
- * that the backward pass completes first. */
+/* Return the step whose segments of a bucket begin next. */
+static uint64_t next_step(const struct twill_lane *lane, const struct twill_bucket *bucket)
+{
+    return bucket->started / bucket->segments * lane->set->generations + bucket->generation;
+}
+
+/* Return whether a bucket's segments come before another's: of an older step, or of the lower
+ * priority number. Of a late set's two steps the older one is waited for first, and all its updates
+ * come before those of the other. */
+static bool precedes(const struct twill_lane *lane, const struct twill_bucket *a,
+                     const struct twill_bucket *b)
+{
+    uint64_t step_a = next_step(lane, a), step_b = next_step(lane, b);
+    return step_a != step_b ? step_a < step_b : a->priority < b->priority;
+}
+
+/* Return the agreed bucket that comes first, or UINT32_MAX; of equal ones that which the backward
+ * pass completes first. */
 static uint32_t first_agreed(const struct twill_lane *lane)
 {
     const struct twill_bucket *bucket = lane->set->bucket;
@@ -58,7 +74,7 @@ static uint32_t first_agreed(const struct twill_lane *lane)
     for (uint32_t i = 0; i < lane->buckets; i++) {
         uint32_t b = lane->order[i];
         if (has_segments(&bucket[b]) &&
-            (first == UINT32_MAX || bucket[b].priority < bucket[first].priority))
+            (first == UINT32_MAX || precedes(lane, &bucket[b], &bucket[first])))
             first = b;
     }
     return first;

@@ -108,6 +108,7 @@ static const struct set_entry optimizer_list[] = {
     HYPERPARAMETER("beta2", REAL, beta2),
     HYPERPARAMETER("epsilon", REAL, epsilon),
     HYPERPARAMETER("trust_coefficient", REAL, trust_coefficient),
+    HYPERPARAMETER("clip_norm", REAL, clip_norm),
 };
 
 enum {

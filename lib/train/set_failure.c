@@ -20,8 +20,7 @@ twill_status twill_gradients_leave(struct twill_lane *lane)
 {
     break_comm(lane->set, lane->comm);
     break_comm(lane->set, lane->order_comm);
-    if (lane->set->update != NULL)
-        break_comm(lane->set, lane->set->update->comm); /* the set has one lane */
+    break_comm(lane->set, lane->update.comm);
     twill_lane_note_end(lane);
     return TWILL_ERR_BROKEN;
 }

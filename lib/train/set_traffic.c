@@ -30,6 +30,7 @@ twill_status twill_gradients_traffic(const twill_gradients *set, twill_counters 
     for (uint32_t l = 0; l < set->lanes; l++) {
         add_counters(counters, set->lane[l].comm);
         add_counters(counters, set->lane[l].order_comm);
+        add_counters(counters, set->lane[l].update.comm);
     }
     return TWILL_OK;
 }

@@ -429,7 +429,8 @@ static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
         TWILL_TRY(NULL, twill_gradients_wait_step(set, step - 1));
     } else {
         set->delivered = (uint32_t)((step + 1) % set->generations);
-        twill_late_clear(set, set->delivered);
+        if (set->update == NULL)
+            twill_late_clear(set, set->delivered);
     }
     set->outstanding = true;
     return TWILL_OK;
@@ -443,6 +444,7 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
     TWILL_TRY(NULL, set->late ? end_late_step(set, step) : twill_gradients_wait_step(set, step));
     atomic_fetch_add(&set->step, 1);
     twill_counter_add(&set->usage.steps, 1);
+    twill_update_end_step(set);
     twill_gradients_record(set, TWILL_TRACE_STEP_END, (uint32_t)set->usage.steps, 0);
     count_exposed(set, from);
     if (set->options.check_every > 0 && set->usage.steps % (uint64_t)set->options.check_every == 0)

@@ -53,56 +53,96 @@ void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket
         copy_parameters(set, b, (struct twill_bucket_range){0, bucket->count}, false);
 }
 
+/* Return what the generations of a bucket share: its first one. */
+static struct twill_update_bucket *shared_bucket(const struct twill_gradients *set, uint32_t b)
+{
+    return &set->update->bucket[b % twill_buckets_of_step(set)];
+}
+
+const twill_optimizer *twill_update_optimizer(const struct twill_gradients *set, uint32_t bucket)
+{
+    return &set->update->used[set->bucket[bucket].generation];
+}
+
+/* Take weights in f32 from the parameters of a generation, for a set that has two, or from the
+ * caller's. */
+static void load_master(struct twill_gradients *set, uint32_t b,
+                        const struct twill_update_segment *segment, uint32_t generation)
+{
+    const struct twill_bucket *bucket = &set->bucket[b];
+    size_t width = twill_type_size(bucket->type);
+    struct twill_bucket_range shard = {segment->shard_first, segment->shard_count};
+    for (uint32_t i = 0; i < bucket->tensors; i++) {
+        struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
+        if (part.count == 0)
+            continue;
+        const unsigned char *from =
+            twill_update_place(set, set->backward[bucket->first + i], generation) +
+            (part.first - twill_update_tensor_first(set, bucket, i)) * width;
+        float *to = segment->master + (part.first - shard.first);
+        if (bucket->type == TWILL_F32)
+            memcpy(to, from, part.count * sizeof(*to));
+        else
+            set->context->machine.kernels->widen[bucket->type](to, from, part.count);
+    }
+}
+
 /* Read the parameters of this rank's shard, as far as the update needs them: they may be the
- * caller's, and have changed. */
+ * caller's, and have changed. `generation`: of the last result. */
 static void load_shard(struct twill_gradients *set, uint32_t b,
-                       struct twill_update_segment *segment)
+                       struct twill_update_segment *segment, uint32_t generation)
 {
     const struct twill_update_bucket *bucket = &set->update->bucket[b];
-    twill_type type = set->bucket[b].type;
-    bool loads = segment->loaded != set->update->loads;
-    if (type != TWILL_F32 && !loads)
-        return;
-    if (bucket->copies)
+    uint32_t *loaded = &shared_bucket(set, b)->segment[segment - bucket->segment].loaded;
+    bool loads = *loaded != set->update->loads;
+    if (loads && twill_update_has_master(set, set->bucket[b].type))
+        load_master(set, b, segment, generation);
+    else if (bucket->copies && !twill_update_has_master(set, set->bucket[b].type))
         copy_parameters(
             set, b, (struct twill_bucket_range){segment->shard_first, segment->shard_count}, true);
-    if (type != TWILL_F32 && segment->shard_count > 0)
-        set->context->machine.kernels->widen[type](
-            segment->master, bucket->parameters + segment->shard_first * twill_type_size(type),
-            segment->shard_count);
-    segment->loaded = set->update->loads;
+    *loaded = set->update->loads;
 }
 
 void twill_update_load(struct twill_gradients *set)
 {
-    for (uint32_t b = 0; b < set->update->buckets; b++)
+    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
         for (uint32_t s = 0; s < set->update->bucket[b].segments; s++)
-            load_shard(set, b, &set->update->bucket[b].segment[s]);
+            load_shard(set, b, &set->update->bucket[b].segment[s], set->delivered);
+}
+
+/* Return the generation that the step of a bucket finds the parameters in. */
+static uint32_t generation_before(const struct twill_gradients *set, uint32_t b)
+{
+    return set->generations - 1 - set->bucket[b].generation;
 }
 
 /* Run the first pass of LARS and LAMB, or the update, on a part of this rank's shard. */
-static struct twill_optimizer_norms update_part(struct twill_gradients *set, uint32_t b,
+static struct twill_optimizer_norms update_part(struct twill_lane *lane, uint32_t b,
                                                 const struct twill_update_segment *segment,
                                                 struct twill_bucket_range part, bool norms,
                                                 float trust)
 {
+    struct twill_gradients *set = lane->set;
     const struct twill_update *update = set->update;
     const struct twill_bucket *bucket = &set->bucket[b];
     size_t width = twill_type_size(bucket->type), from = part.first - segment->shard_first;
+    float scale = bucket->wire.used ? 1 : update->scale;
     const void *gradient = bucket->memory + part.first * width;
-    struct twill_optimizer_step step = {.optimizer = &update->optimizer,
-                                        .step = update->bucket[b].steps + 1,
+    struct twill_optimizer_step step = {.optimizer = twill_update_optimizer(set, b),
+                                        .step = shared_bucket(set, b)->steps + 1,
                                         .gradient_type = bucket->type,
                                         .sources = 1,
                                         .gradient = &gradient,
-                                        .scale = bucket->wire.used ? 1 : update->scale,
+                                        .scale = scale * lane->update.clip.factor,
                                         .parameter_type = bucket->type,
                                         .parameter =
                                             update->bucket[b].parameters + part.first * width,
                                         .trust = trust,
-                                        .threads = update->comm->tuning.threads};
+                                        .threads = lane->update.comm->tuning.threads};
     if (segment->master != NULL)
         step.master = segment->master + from;
+    if (segment->master != NULL && bucket->type == TWILL_F32) /* of a set of two generations */
+        step.parameter = step.master;
     for (unsigned i = 0; i < TWILL_OPTIMIZER_MAX_STATES; i++)
         if (segment->state[i] != NULL)
             step.state[i] = segment->state[i] + from;
@@ -110,25 +150,28 @@ static struct twill_optimizer_norms update_part(struct twill_gradients *set, uin
         return twill_optimizer_norms(set->context->machine.kernels, &step, part.count);
     twill_gradients_record(set, TWILL_TRACE_UPDATE_BEGIN, b, part.count * width);
     twill_optimizer_update(set->context->machine.kernels, &step, part.count);
+    if (step.parameter == step.master)
+        memcpy(update->bucket[b].parameters + part.first * width, step.master, part.count * width);
     twill_gradients_record(set, TWILL_TRACE_UPDATE_END, b, part.count * width);
     return (struct twill_optimizer_norms){0, 0};
 }
 
 /* Compute the norms of what this rank has of each tensor of a bucket. */
-static void compute_norms(struct twill_gradients *set, uint32_t b)
+static void compute_norms(struct twill_lane *lane, uint32_t b)
 {
+    struct twill_gradients *set = lane->set;
     const struct twill_bucket *bucket = &set->bucket[b];
     struct twill_update_bucket *update = &set->update->bucket[b];
     memset(update->norms, 0, bucket->tensors * sizeof(*update->norms));
     for (uint32_t s = 0; s < update->segments; s++) {
         struct twill_update_segment *segment = &update->segment[s];
-        load_shard(set, b, segment);
+        load_shard(set, b, segment, generation_before(set, b));
         struct twill_bucket_range shard = {segment->shard_first, segment->shard_count};
         for (uint32_t i = 0; i < bucket->tensors; i++) {
             struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
             if (part.count == 0)
                 continue;
-            struct twill_optimizer_norms norms = update_part(set, b, segment, part, true, 0);
+            struct twill_optimizer_norms norms = update_part(lane, b, segment, part, true, 0);
             update->norms[i].weights += norms.weights;
             update->norms[i].update += norms.update;
         }
@@ -136,49 +179,44 @@ static void compute_norms(struct twill_gradients *set, uint32_t b)
 }
 
 /* Update this rank's shard of a segment. */
-static void update_shard(struct twill_gradients *set, uint32_t b,
-                         struct twill_update_segment *segment)
+static void update_shard(struct twill_lane *lane, uint32_t b, struct twill_update_segment *segment)
 {
+    struct twill_gradients *set = lane->set;
     const struct twill_bucket *bucket = &set->bucket[b];
     const struct twill_update_bucket *update = &set->update->bucket[b];
     struct twill_bucket_range shard = {segment->shard_first, segment->shard_count};
     if (update->norms_request == NULL) {
-        load_shard(set, b, segment);
+        load_shard(set, b, segment, generation_before(set, b));
         if (shard.count > 0)
-            (void)update_part(set, b, segment, shard, false, 1);
+            (void)update_part(lane, b, segment, shard, false, 1);
         return;
     }
     for (uint32_t i = 0; i < bucket->tensors; i++) {
         struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
-        float trust = twill_optimizer_trust(&set->update->optimizer, update->norms[i]);
+        float trust = twill_optimizer_trust(twill_update_optimizer(set, b), update->norms[i]);
         if (part.count > 0)
-            (void)update_part(set, b, segment, part, false, trust);
+            (void)update_part(lane, b, segment, part, false, trust);
     }
 }
 
 /* --- the queue ------------------------------------------------------------------------------- */
 
-static struct twill_update_unit *unit_at(const struct twill_update *update, uint32_t i)
+void twill_update_enqueue(struct twill_lane *lane, uint32_t bucket, uint32_t segment)
 {
-    return &update->unit[i & (update->units_most - 1)];
-}
-
-void twill_update_queue(struct twill_gradients *set, uint32_t bucket, uint32_t segment)
-{
-    struct twill_update *update = set->update;
-    const struct twill_update_bucket *updated = &update->bucket[bucket];
-    const struct twill_bucket *reduced = &set->bucket[bucket];
+    struct twill_update_queue *queue = &lane->update;
+    const struct twill_update_bucket *updated = &lane->set->update->bucket[bucket];
+    const struct twill_bucket *reduced = &lane->set->bucket[bucket];
     if (updated->norms_request == NULL && !reduced->wire.used)
-        *unit_at(update, update->end++) = (struct twill_update_unit){
+        *twill_update_unit_at(queue, queue->end++) = (struct twill_update_unit){
             .bucket = bucket, .segment = segment, .segments = 1, .reductions = 1};
     else if (segment == reduced->segments - 1)
-        *unit_at(update, update->end++) = (struct twill_update_unit){
+        *twill_update_unit_at(queue, queue->end++) = (struct twill_update_unit){
             .bucket = bucket, .segments = updated->segments, .reductions = reduced->segments};
 }
 
-bool twill_update_is_busy(const struct twill_gradients *set)
+bool twill_update_is_busy(const struct twill_lane *lane)
 {
-    return set->update != NULL && set->update->oldest != set->update->end;
+    return lane->update.oldest != lane->update.end;
 }
 
 /* Return the first all-gather of a unit that is not collected. */
@@ -188,106 +226,125 @@ static twill_request **first_gather(const struct twill_update *update,
     return &update->bucket[unit->bucket].segment[unit->segment + unit->gathered].gather;
 }
 
-const struct twill_request *twill_update_gather_awaited(const struct twill_gradients *set)
+const struct twill_request *twill_update_gather_awaited(const struct twill_lane *lane)
 {
-    const struct twill_update *update = set->update;
-    if (update == NULL || update->oldest == update->next)
+    const struct twill_update_queue *queue = &lane->update;
+    if (queue->oldest == queue->next)
         return NULL;
-    return twill_request_find(*first_gather(update, unit_at(update, update->oldest)));
+    return twill_request_find(
+        *first_gather(lane->set->update, twill_update_unit_at(queue, queue->oldest)));
 }
 
-const struct twill_request *twill_update_norms_awaited(const struct twill_gradients *set)
+const struct twill_request *twill_update_norms_awaited(const struct twill_lane *lane)
 {
-    const struct twill_update *update = set->update;
-    if (update == NULL || !update->norms_started)
+    const struct twill_update_queue *queue = &lane->update;
+    if (queue->clip.started)
+        return twill_request_find(queue->clip.request);
+    if (!queue->norms_started)
         return NULL;
-    return twill_request_find(update->bucket[unit_at(update, update->next)->bucket].norms_request);
+    const struct twill_update_unit *unit = twill_update_unit_at(queue, queue->next);
+    return twill_request_find(lane->set->update->bucket[unit->bucket].norms_request);
 }
 
 /* Collect the all-gathers that are complete, oldest first. */
-static twill_status collect_gathers(struct twill_gradients *set)
+static twill_status collect_gathers(struct twill_lane *lane)
 {
-    struct twill_update *update = set->update;
-    while (update->oldest != update->next) {
-        struct twill_update_unit *unit = unit_at(update, update->oldest);
-        if (!twill_request_done(twill_update_gather_awaited(set)))
+    struct twill_update_queue *queue = &lane->update;
+    while (queue->oldest != queue->next) {
+        struct twill_update_unit *unit = twill_update_unit_at(queue, queue->oldest);
+        if (!twill_request_done(twill_update_gather_awaited(lane)))
             break;
-        twill_status status = twill_wait(first_gather(update, unit));
+        twill_status status = twill_wait(first_gather(lane->set->update, unit));
         if (status != TWILL_OK)
-            return twill_gradients_fail(&set->lane[0], update->comm, status);
-        set->lane[0].collected++;
+            return twill_gradients_fail(lane, queue->comm, status);
+        lane->collected++;
         if (++unit->gathered < unit->segments)
             continue;
-        twill_bucket_end(&set->lane[0], &set->bucket[unit->bucket], unit->reductions);
-        update->oldest++;
+        twill_bucket_end(lane, &lane->set->bucket[unit->bucket], unit->reductions);
+        queue->oldest++;
     }
     return TWILL_OK;
 }
 
 /* Exchange the norms of a unit. Returns TWILL_PENDING until they are complete. */
-static twill_status exchange_norms(struct twill_gradients *set,
-                                   const struct twill_update_unit *unit)
+static twill_status exchange_norms(struct twill_lane *lane, const struct twill_update_unit *unit)
 {
-    struct twill_update *update = set->update;
-    struct twill_update_bucket *bucket = &update->bucket[unit->bucket];
+    struct twill_update_queue *queue = &lane->update;
+    struct twill_update_bucket *bucket = &lane->set->update->bucket[unit->bucket];
     twill_status status = TWILL_OK;
-    if (!update->norms_started) {
-        compute_norms(set, unit->bucket);
+    if (!queue->norms_started) {
+        compute_norms(lane, unit->bucket);
         status = twill_request_start(bucket->norms_request);
-        update->norms_started = status == TWILL_OK;
+        queue->norms_started = status == TWILL_OK;
     }
     if (status == TWILL_OK) {
         if (!twill_request_done(twill_request_find(bucket->norms_request)))
             return TWILL_PENDING;
-        update->norms_started = false;
+        queue->norms_started = false;
         status = twill_wait(&bucket->norms_request);
     }
-    return status == TWILL_OK ? TWILL_OK
-                              : twill_gradients_fail(&set->lane[0], update->comm, status);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, queue->comm, status);
 }
 
 /* Update the shards of a unit and start gathering the parameters. */
-static twill_status update_unit(struct twill_gradients *set, const struct twill_update_unit *unit)
+static twill_status update_unit(struct twill_lane *lane, const struct twill_update_unit *unit)
 {
-    struct twill_update *update = set->update;
-    struct twill_update_bucket *bucket = &update->bucket[unit->bucket];
+    struct twill_update_bucket *bucket = &lane->set->update->bucket[unit->bucket];
     for (uint32_t s = unit->segment; s < unit->segment + unit->segments; s++) {
-        update_shard(set, unit->bucket, &bucket->segment[s]);
+        update_shard(lane, unit->bucket, &bucket->segment[s]);
         twill_status status = twill_request_start(bucket->segment[s].gather);
         if (status != TWILL_OK)
-            return twill_gradients_fail(&set->lane[0], update->comm, status);
+            return twill_gradients_fail(lane, lane->update.comm, status);
     }
     if (unit->segment + unit->segments == bucket->segments)
-        bucket->steps++;
+        shared_bucket(lane->set, unit->bucket)->steps++;
     return TWILL_OK;
 }
 
-/* Compute the gradients of a unit from what was exchanged, if that is not the gradients. */
-static void decode_unit(struct twill_gradients *set, const struct twill_update_unit *unit)
+void twill_update_decode(struct twill_gradients *set, struct twill_update_unit *unit)
 {
     const struct twill_bucket *bucket = &set->bucket[unit->bucket];
     const struct twill_update_segment *segment =
         &set->update->bucket[unit->bucket].segment[unit->segment];
+    if (unit->decoded)
+        return;
     twill_wire_decode(set, bucket);
     twill_dense_rebuild(set, bucket, segment->shard_first, segment->shard_count);
+    unit->decoded = true;
 }
 
-twill_status twill_update_advance(struct twill_gradients *set)
+/* Update the next unit, which is queued. Returns TWILL_PENDING until its norms are known. */
+static twill_status advance_unit(struct twill_lane *lane)
 {
-    struct twill_update *update = set->update;
-    TWILL_TRY(&set->error, collect_gathers(set));
-    while (update->next != update->end) {
-        const struct twill_update_unit *unit = unit_at(update, update->next);
-        if (!update->norms_started)
-            decode_unit(set, unit);
-        if (update->bucket[unit->bucket].norms_request != NULL) {
-            twill_status status = exchange_norms(set, unit);
-            if (status == TWILL_PENDING)
-                return TWILL_OK;
-            TWILL_TRY(&set->error, status);
-        }
-        TWILL_TRY(&set->error, update_unit(set, unit));
-        update->next++;
-    }
-    return collect_gathers(set);
+    struct twill_update_queue *queue = &lane->update;
+    struct twill_update_unit *unit = twill_update_unit_at(queue, queue->next);
+    twill_status status = twill_clip_advance(lane);
+    if (status != TWILL_OK)
+        return status;
+    twill_update_decode(lane->set, unit);
+    if (lane->set->update->bucket[unit->bucket].norms_request != NULL)
+        status = exchange_norms(lane, unit);
+    if (status != TWILL_OK)
+        return status;
+    status = update_unit(lane, unit);
+    queue->next++;
+    queue->left--;
+    return status;
+}
+
+twill_status twill_update_advance(struct twill_lane *lane)
+{
+    struct twill_update_queue *queue = &lane->update;
+    twill_status status = collect_gathers(lane);
+    while (status == TWILL_OK && queue->next != queue->end)
+        status = advance_unit(lane);
+    if (status == TWILL_PENDING)
+        return TWILL_OK;
+    return status == TWILL_OK ? collect_gathers(lane) : status;
+}
+
+void twill_update_end_step(struct twill_gradients *set)
+{
+    if (set->update != NULL)
+        set->update->used[atomic_load(&set->step) % set->generations] = set->update->optimizer;
 }

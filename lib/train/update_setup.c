@@ -42,21 +42,23 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
                                       optimizer->bytes, sizeof(*optimizer));
     if (twill_optimizer_check(optimizer, &error) != TWILL_OK)
         return TWILL_GRADIENTS_REFUSE(set, "%s", error.message);
-    if (set->options.threads > 1)
-        return TWILL_GRADIENTS_REFUSE(set, "an optimizer takes options.threads of 0 or 1, not %d",
-                                      set->options.threads);
     if (set->committed)
         TWILL_TRY(NULL, check_change(set, optimizer));
     if (set->update == NULL)
         set->update = calloc(1, sizeof(*set->update));
     if (set->update == NULL)
         return TWILL_ERR_MEMORY;
-    if (set->committed)
-        twill_lane_lock(&set->lane[0]);
     set->update->optimizer = *optimizer;
-    if (set->committed)
-        twill_lane_unlock(&set->lane[0]);
+    twill_update_end_step(set); /* the next step uses it; one that is under way does not */
     return TWILL_OK;
+}
+
+static twill_status refuse_outstanding(struct twill_gradients *set, const char *call)
+{
+    return TWILL_GRADIENTS_REFUSE(set,
+                                  "%s: the result of the last step is outstanding; "
+                                  "twill_gradients_drain() delivers it",
+                                  call);
 }
 
 twill_status twill_gradients_reload(twill_gradients *set)
@@ -67,11 +69,9 @@ twill_status twill_gradients_reload(twill_gradients *set)
         return TWILL_ERR_FORKED;
     if (set->update == NULL)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_reload: the set has no optimizer");
-    if (set->committed)
-        twill_lane_lock(&set->lane[0]);
+    if (set->outstanding)
+        return refuse_outstanding(set, "twill_gradients_reload");
     set->update->loads++;
-    if (set->committed)
-        twill_lane_unlock(&set->lane[0]);
     return TWILL_OK;
 }
 
@@ -87,6 +87,8 @@ twill_status twill_update_check_between(struct twill_gradients *set, const char 
         return TWILL_ERR_FORKED;
     if (set->update == NULL)
         return TWILL_GRADIENTS_REFUSE(set, "%s: the set has no optimizer", call);
+    if (set->outstanding)
+        return refuse_outstanding(set, call);
     uint64_t step = atomic_load(&set->step);
     for (uint32_t t = 0; t < set->tensors; t++)
         if (atomic_load(&set->tensor[t].marked) != step)
@@ -104,7 +106,8 @@ void twill_update_note_import(struct twill_gradients *set, uint64_t steps)
     for (uint32_t b = 0; b < update->buckets; b++) {
         update->bucket[b].steps = steps;
         for (uint32_t s = 0; s < update->bucket[b].segments; s++)
-            update->bucket[b].segment[s].loaded = update->loads;
+            update->bucket[b].segment[s].loaded =
+                update->loads - (set->bucket[b].type == TWILL_F32); /* its weights are not in it */
     }
 }
 
@@ -118,16 +121,6 @@ static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_
 
 static twill_status check_parameters(struct twill_gradients *set)
 {
-    if (set->generations > 1)
-        return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT,
-                          "options.late with an optimizer: parameters would change under the "
-                          "forward pass");
-    if (set->options.autotune || set->options.compression_automatic)
-        return TWILL_FAIL(
-            &set->error, TWILL_ERR_ARGUMENT,
-            "options.%s with an optimizer, whose state is divided as buckets are: try "
-            "without one, and set what twill_gradients_describe() shows",
-            set->options.autotune ? "autotune" : "compression_automatic");
     for (uint32_t t = 0; t < set->tensors; t++) {
         const struct twill_train_tensor *tensor = &set->tensor[t];
         const unsigned char *own = tensor->parameters;
@@ -165,7 +158,7 @@ static twill_status place_parameters(struct twill_gradients *set)
         update->arena[tensor->type].bytes += twill_round_up(tensor->bytes, TWILL_BUCKET_ALIGN);
     }
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
-        size_t bytes = update->arena[type].bytes;
+        size_t bytes = update->arena[type].bytes * set->generations;
         void *memory = NULL;
         if (bytes == 0)
             continue;
@@ -179,15 +172,22 @@ static twill_status place_parameters(struct twill_gradients *set)
 }
 
 static unsigned char *parameter_place(const struct twill_gradients *set,
-                                      const struct twill_train_tensor *tensor)
+                                      const struct twill_train_tensor *tensor, uint32_t generation)
 {
-    return set->update->arena[tensor->type].memory + tensor->parameter_place;
+    return set->update->arena[tensor->type].memory +
+           generation * set->update->arena[tensor->type].bytes + tensor->parameter_place;
+}
+
+unsigned char *twill_update_place(const struct twill_gradients *set, uint32_t tensor,
+                                  uint32_t generation)
+{
+    unsigned char *own = set->tensor[tensor].parameters;
+    return own != NULL ? own : parameter_place(set, &set->tensor[tensor], generation);
 }
 
 unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32_t tensor)
 {
-    unsigned char *own = set->tensor[tensor].parameters;
-    return own != NULL ? own : parameter_place(set, &set->tensor[tensor]);
+    return twill_update_place(set, tensor, set->delivered);
 }
 
 void *twill_gradients_parameters(const twill_gradients *set, int index)
@@ -206,10 +206,11 @@ twill_status twill_update_open(struct twill_gradients *set)
     TWILL_TRY(&set->error, place_parameters(set));
     update->scale = set->options.op == TWILL_AVG ? (float)(1.0 / size) : 1;
     update->loads = 1;
+    update->used[0] = update->used[1] = update->optimizer;
     update->counts = calloc((size_t)size, sizeof(*update->counts));
     if (update->counts == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %d shards", size);
-    return TWILL_OK;
+    return twill_clip_open(set);
 }
 
 void twill_update_close(struct twill_gradients *set)
@@ -217,7 +218,7 @@ void twill_update_close(struct twill_gradients *set)
     struct twill_update *update = set->update;
     if (update == NULL)
         return;
-    twill_comm_destroy(update->comm);
+    twill_clip_close(set);
     for (int type = 0; type < TWILL_TYPE_COUNT; type++)
         (void)twill_free(set->context, update->arena[type].memory);
     free(update->counts);
@@ -244,20 +245,31 @@ static size_t divide_shards(const struct twill_gradients *set, twill_type type, 
     return mine;
 }
 
-twill_status twill_update_init_reduction(struct twill_gradients *set,
-                                         const struct twill_bucket *bucket, size_t first,
-                                         size_t count, twill_request **request)
+twill_status twill_update_init_reduction(struct twill_lane *lane, const struct twill_bucket *bucket,
+                                         size_t first, size_t count, twill_request **request)
 {
+    struct twill_gradients *set = lane->set;
     size_t width = twill_type_size(bucket->type), shard = divide_shards(set, bucket->type, count);
     unsigned char *from = bucket->memory + first * width;
-    return twill_reduce_scatterv_init(set->lane[0].comm, from, from + shard * width,
-                                      set->update->counts, bucket->type, bucket->op, request);
+    return twill_reduce_scatterv_init(lane->comm, from, from + shard * width, set->update->counts,
+                                      bucket->type, bucket->op, request);
 }
 
 /* Return how many f32 values are kept for an element: of the rule, and the master weight. */
-static size_t states_of(const struct twill_update *update, twill_type type)
+static size_t states_of(const struct twill_gradients *set, twill_type type)
 {
-    return twill_optimizer_states(&update->optimizer) + (type != TWILL_F32);
+    return twill_optimizer_states(&set->update->optimizer) + twill_update_has_master(set, type);
+}
+
+bool twill_update_has_master(const struct twill_gradients *set, twill_type type)
+{
+    return type != TWILL_F32 || set->generations > 1;
+}
+
+/* Return the lane of a bucket. */
+static struct twill_lane *lane_of(const struct twill_gradients *set, uint32_t b)
+{
+    return &set->lane[set->bucket[b].lane];
 }
 
 /* Prepare the shard and the all-gather of a segment. */
@@ -266,6 +278,7 @@ static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uin
     struct twill_update *update = set->update;
     const struct twill_bucket *bucket = &set->bucket[b];
     struct twill_update_segment *segment = &update->bucket[b].segment[s];
+    struct twill_comm *comm = lane_of(set, b)->update.comm;
     size_t width = twill_type_size(bucket->type),
            most = bucket->wire.used ? bucket->count : twill_bucket_segment(set, bucket);
     segment->first = s * most;
@@ -273,13 +286,13 @@ static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uin
     size_t shard = divide_shards(set, bucket->type, segment->count);
     segment->shard_first = segment->first + shard;
     segment->shard_count = update->counts[twill_comm_rank(set->parent)];
-    update->state_bytes +=
-        twill_round_up(segment->shard_count * sizeof(float), 64) * states_of(update, bucket->type);
+    if (bucket->generation == 0)
+        update->state_bytes +=
+            twill_round_up(segment->shard_count * sizeof(float), 64) * states_of(set, bucket->type);
     unsigned char *to = update->bucket[b].parameters + segment->first * width;
-    twill_status status = twill_allgatherv_init(
-        update->comm, to + shard * width, to, update->counts, NULL, bucket->type, &segment->gather);
-    return status == TWILL_OK ? TWILL_OK
-                              : twill_gradients_fail(&set->lane[0], update->comm, status);
+    twill_status status = twill_allgatherv_init(comm, to + shard * width, to, update->counts, NULL,
+                                                bucket->type, &segment->gather);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane_of(set, b), comm, status);
 }
 
 /* Find where the parameters of a bucket lie, and prepare its segments. */
@@ -289,11 +302,11 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
     const struct twill_bucket *bucket = &set->bucket[b];
     struct twill_update_bucket *made = &update->bucket[b];
     const struct twill_train_tensor *first = &set->tensor[set->backward[bucket->first]];
-    for (uint32_t i = 0; bucket->tensors > 1 && i < bucket->tensors; i++)
+    bool in_place = bucket->tensors == 1 && first->parameters != NULL && set->generations == 1;
+    for (uint32_t i = 0; !in_place && i < bucket->tensors; i++)
         made->copies |= set->tensor[set->backward[bucket->first + i]].parameters != NULL;
-    made->parameters = bucket->tensors == 1 && first->parameters != NULL
-                           ? first->parameters
-                           : parameter_place(set, first);
+    made->parameters =
+        in_place ? first->parameters : parameter_place(set, first, bucket->generation);
     made->segments = bucket->wire.used ? 1 : bucket->segments;
     made->segment = calloc(made->segments, sizeof(*made->segment));
     made->norms = calloc(bucket->tensors, sizeof(*made->norms));
@@ -301,14 +314,31 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for a bucket");
     for (uint32_t s = 0; s < made->segments; s++)
         TWILL_TRY(&set->error, prepare_segment(set, b, s));
-    update->units_most += made->segments;
-    if (!twill_optimizer_takes_norms(update->optimizer.rule))
+    struct twill_update_queue *queue = &lane_of(set, b)->update;
+    bool takes_norms = twill_optimizer_takes_norms(update->optimizer.rule);
+    queue->units_most += made->segments;
+    if (bucket->generation == 0)
+        queue->of_step += takes_norms || bucket->wire.used ? 1 : made->segments;
+    if (!takes_norms)
         return TWILL_OK;
     twill_status status =
-        twill_allreduce_init(update->comm, made->norms, made->norms, 2 * (size_t)bucket->tensors,
+        twill_allreduce_init(queue->comm, made->norms, made->norms, 2 * (size_t)bucket->tensors,
                              TWILL_F64, TWILL_SUM, &made->norms_request);
     return status == TWILL_OK ? TWILL_OK
-                              : twill_gradients_fail(&set->lane[0], update->comm, status);
+                              : twill_gradients_fail(lane_of(set, b), queue->comm, status);
+}
+
+/* Have the second generation of buckets use the state of the first. */
+static void use_state_twice(struct twill_gradients *set)
+{
+    uint32_t n = twill_buckets_of_step(set);
+    for (uint32_t b = n; b < set->buckets; b++)
+        for (uint32_t s = 0; s < set->update->bucket[b].segments; s++) {
+            const struct twill_update_segment *from = &set->update->bucket[b - n].segment[s];
+            struct twill_update_segment *to = &set->update->bucket[b].segment[s];
+            memcpy((void *)to->state, (const void *)from->state, sizeof(to->state));
+            to->master = from->master;
+        }
 }
 
 /* Allocate the state of all shards, and divide it. */
@@ -323,19 +353,36 @@ static twill_status place_state(struct twill_gradients *set)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %zu bytes of state",
                           update->state_bytes);
     update->state = memset(next, 0, update->state_bytes);
-    for (uint32_t b = 0; b < update->buckets; b++)
+    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
         for (uint32_t s = 0; s < update->bucket[b].segments; s++) {
             struct twill_update_segment *segment = &update->bucket[b].segment[s];
             size_t floats =
                 twill_round_up(segment->shard_count * sizeof(float), 64) / sizeof(float);
             for (unsigned i = 0; i < states; i++, next += floats)
                 segment->state[i] = next;
-            if (set->bucket[b].type == TWILL_F32)
+            if (!twill_update_has_master(set, set->bucket[b].type))
                 continue;
             segment->master = next;
             next += floats;
         }
+    use_state_twice(set);
     return TWILL_OK;
+}
+
+/* Allocate the queue of a lane, whose buckets are prepared. */
+static twill_status prepare_queue(struct twill_lane *lane)
+{
+    struct twill_update_queue *queue = &lane->update;
+    uint32_t held = 1;
+    while (held < queue->units_most)
+        held *= 2;
+    queue->units_most = held;
+    queue->unit = calloc(queue->units_most, sizeof(*queue->unit));
+    if (queue->unit == NULL)
+        return TWILL_FAIL(&lane->set->error, TWILL_ERR_MEMORY, "out of memory for %u segments",
+                          queue->units_most);
+    lane->set->update->summing_lanes += lane->buckets > 0;
+    return twill_clip_prepare(lane);
 }
 
 twill_status twill_update_prepare(struct twill_gradients *set)
@@ -348,14 +395,8 @@ twill_status twill_update_prepare(struct twill_gradients *set)
     update->buckets = set->buckets;
     for (uint32_t b = 0; b < set->buckets; b++)
         TWILL_TRY(&set->error, prepare_bucket(set, b));
-    uint32_t held = 1;
-    while (held < update->units_most)
-        held *= 2;
-    update->units_most = held;
-    update->unit = calloc(update->units_most, sizeof(*update->unit));
-    if (update->unit == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u segments",
-                          update->units_most);
+    for (uint32_t l = 0; l < set->lanes; l++)
+        TWILL_TRY(&set->error, prepare_queue(&set->lane[l]));
     return place_state(set);
 }
 
@@ -370,12 +411,17 @@ void twill_update_unprepare(struct twill_gradients *set)
         free(bucket->segment);
         free(bucket->norms);
     }
+    for (uint32_t l = 0; l < set->lanes; l++) {
+        struct twill_update_queue *queue = &set->lane[l].update;
+        twill_clip_unprepare(&set->lane[l]);
+        free(queue->unit);
+        *queue = (struct twill_update_queue){.comm = queue->comm};
+    }
     free(update->bucket);
-    free(update->unit);
     free(update->state);
     update->bucket = NULL;
-    update->unit = NULL;
     update->state = NULL;
-    update->buckets = update->units_most = 0;
+    update->buckets = update->summing_lanes = 0;
     update->state_bytes = 0;
+    atomic_store(&update->summed, 0);
 }

@@ -1,278 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets with an optimizer: parameters against a serial oracle in f64, on any number of ranks. */
-#include "lib/twill_train.h"
-#include "tests/support/ranks.h"
+#include "tests/support/update_cases.h"
 
 #include <math.h>
 #include <setjmp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#define UPDATE_TENSORS 10u
-#define UPDATE_STEPS   4u
-#define UPDATE_COUNT   5000u /* most elements of a tensor */
-
-struct update_world {
-    int size;
-    const char *nodes;
-};
-
-static const struct update_world update_worlds[] = {{1, ""}, {2, ""}, {3, ""}, {4, "2x2"}};
-
-struct update_case {
-    const struct update_world *world;
-    const char *settings;
-    twill_optimizer optimizer;
-    twill_type type;
-    bool own;      /* every second tensor has gradients of its own, every third parameters */
-    float *oracle; /* [UPDATE_TENSORS][UPDATE_COUNT] results, by the main thread */
-};
-
-static const size_t update_counts[UPDATE_TENSORS] = {1, 7,   1000, 64, UPDATE_COUNT,
-                                                     3, 300, 2049, 31, 17};
-
-/* Values whose sums, averages of 1, 2 and 4 ranks and bf16 forms are exact. */
-static float gradient_of(int rank, unsigned tensor, size_t i, unsigned step)
-{
-    return (float)((int)((i * 7 + tensor * 3 + step * 5 + (size_t)rank * 11) % 17) - 8) / 8;
-}
-
-static float parameter_of(unsigned tensor, size_t i)
-{
-    return (float)((int)((i * 5 + tensor) % 13) - 6) / 16;
-}
-
-/* --- the oracle ------------------------------------------------------------------------------ */
-
-struct oracle_state {
-    double w[UPDATE_COUNT], a[UPDATE_COUNT], b[UPDATE_COUNT];
-};
-
-static double direction_of(const twill_optimizer *o, struct oracle_state *s, size_t i, double g,
-                           double t)
-{
-    if (o->rule == TWILL_OPTIMIZER_SGD) {
-        g += o->weight_decay * s->w[i];
-        s->a[i] = t <= 1 ? g : o->momentum * s->a[i] + (1 - o->dampening) * g;
-        return o->nesterov ? g + o->momentum * s->a[i] : s->a[i];
-    }
-    if (o->rule == TWILL_OPTIMIZER_ADAGRAD) {
-        g += o->weight_decay * s->w[i];
-        s->a[i] += g * g;
-        return g / (1 + (t - 1) * o->rate_decay) / (sqrt(s->a[i]) + o->epsilon);
-    }
-    if (o->rule == TWILL_OPTIMIZER_ADAM)
-        g += o->weight_decay * s->w[i];
-    s->a[i] = o->beta1 * s->a[i] + (1 - o->beta1) * g;
-    s->b[i] = o->beta2 * s->b[i] + (1 - o->beta2) * g * g;
-    double u = s->a[i] / (1 - pow(o->beta1, t)) /
-               (sqrt(s->b[i]) / sqrt(1 - pow(o->beta2, t)) + o->epsilon);
-    return u + (o->rule == TWILL_OPTIMIZER_ADAM ? 0 : o->weight_decay * s->w[i]);
-}
-
-/* Update one tensor with the mean gradient of a step. */
-static void oracle_step(const twill_optimizer *o, struct oracle_state *s, const double *mean,
-                        size_t count, double t)
-{
-    static double u[UPDATE_COUNT]; /* the main thread's */
-    double weights = 0, update = 0;
-    bool lars = o->rule == TWILL_OPTIMIZER_LARS;
-    for (size_t i = 0; i < count; i++) {
-        u[i] = lars ? mean[i] : direction_of(o, s, i, mean[i], t);
-        weights += s->w[i] * s->w[i];
-        update += u[i] * u[i];
-    }
-    weights = sqrt(weights);
-    update = sqrt(update);
-    double trust = weights > 0 && update > 0 ? weights / update : 1;
-    if (lars && weights > 0 && update > 0)
-        trust = o->trust_coefficient * weights / (update + o->weight_decay * weights);
-    for (size_t i = 0; i < count; i++)
-        if (lars) {
-            s->a[i] = o->momentum * s->a[i] + o->rate * trust * (u[i] + o->weight_decay * s->w[i]);
-            s->w[i] -= s->a[i];
-        } else {
-            s->w[i] -= o->rate * (o->rule == TWILL_OPTIMIZER_LAMB ? trust : 1) * u[i];
-        }
-}
-
-static void run_oracle(struct update_case *c)
-{
-    static struct oracle_state s;
-    static double mean[UPDATE_COUNT];
-    for (unsigned tensor = 0; tensor < UPDATE_TENSORS; tensor++) {
-        memset(&s, 0, sizeof(s));
-        for (size_t i = 0; i < update_counts[tensor]; i++)
-            s.w[i] = parameter_of(tensor, i);
-        for (unsigned step = 0; step < UPDATE_STEPS; step++) {
-            for (size_t i = 0; i < update_counts[tensor]; i++) {
-                mean[i] = 0;
-                for (int r = 0; r < c->world->size; r++)
-                    mean[i] += gradient_of(r, tensor, i, step);
-                mean[i] /= c->world->size;
-            }
-            oracle_step(&c->optimizer, &s, mean, update_counts[tensor], step + 1.0);
-        }
-        for (size_t i = 0; i < update_counts[tensor]; i++)
-            c->oracle[tensor * UPDATE_COUNT + i] = (float)s.w[i];
-    }
-}
-
-/* --- ranks ----------------------------------------------------------------------------------- */
-
-struct update_ranks {
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
-    void *gradient[UPDATE_TENSORS], *parameters[UPDATE_TENSORS];
-};
-
-static void store(void *memory, twill_type type, size_t i, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    if (type == TWILL_BF16)
-        ((uint16_t *)memory)[i] = (uint16_t)(bits >> 16); /* exact for the values used */
-    else
-        ((float *)memory)[i] = value;
-}
-
-static float load(const void *memory, twill_type type, size_t i)
-{
-    if (type != TWILL_BF16)
-        return ((const float *)memory)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)memory)[i] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-static bool update_start(struct update_ranks *r, twill_bootstrap *bootstrap,
-                         const struct update_case *c)
-{
-    const char *settings[] = {TWILL_TEST_PATIENT, c->settings, NULL};
-    if (!twill_test_connect(&r->context, &r->comm, bootstrap, c->world->nodes, NULL, settings))
-        return false;
-    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
-    TWILL_REQUIRE(twill_gradients_set_optimizer(r->set, &c->optimizer) == TWILL_OK);
-    for (unsigned t = 0; t < UPDATE_TENSORS; t++) {
-        char name[16];
-        snprintf(name, sizeof(name), "tensor%u", t);
-        size_t bytes = update_counts[t] * twill_type_size(c->type);
-        if (c->own && t % 2 == 0)
-            r->gradient[t] = malloc(bytes);
-        if (c->own && t % 3 == 0)
-            r->parameters[t] = malloc(bytes);
-        const twill_tensor tensor = {.name = name,
-                                     .count = update_counts[t],
-                                     .type = c->type,
-                                     .gradient = r->gradient[t],
-                                     .parameters = r->parameters[t],
-                                     .priority = (int)t};
-        TWILL_REQUIRE(twill_gradients_add(r->set, &tensor, NULL) == TWILL_OK);
-    }
-    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
-}
-
-static void update_stop(struct update_ranks *r)
-{
-    twill_gradients_destroy(r->set);
-    for (unsigned t = 0; t < UPDATE_TENSORS; t++) {
-        free(r->gradient[t]);
-        free(r->parameters[t]);
-    }
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
-}
-
-static bool run_update_step(struct update_ranks *r, const struct update_case *c, int rank,
-                            unsigned step)
-{
-    for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
-        unsigned t = (i * 3 + (unsigned)rank + step) % UPDATE_TENSORS;
-        void *memory = twill_gradients_memory(r->set, (int)t);
-        for (size_t e = 0; e < update_counts[t]; e++)
-            store(memory, c->type, e, gradient_of(rank, t, e, step));
-        TWILL_REQUIRE(twill_gradients_ready(r->set, (int)t) == TWILL_OK);
-    }
-    if (step == 1)
-        TWILL_REQUIRE(twill_gradients_wait(r->set, 4) == TWILL_OK);
-    return twill_test_note(twill_gradients_wait_all(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
-}
-
-static bool parameters_are_right(struct update_ranks *r, const struct update_case *c)
-{
-    for (unsigned t = 0; t < UPDATE_TENSORS; t++) {
-        const void *memory = twill_gradients_parameters(r->set, (int)t);
-        TWILL_REQUIRE(r->parameters[t] == NULL || memory == r->parameters[t]);
-        for (size_t i = 0; i < update_counts[t]; i++) {
-            double is = load(memory, c->type, i), right = c->oracle[t * UPDATE_COUNT + i],
-                   bound = c->type == TWILL_BF16 ? 0x1p-8 * fabs(right) + 1e-6
-                                                 : 1e-6 * fmax(1, fabs(right));
-            if (!twill_test_note(fabs(is - right) <= bound, __FILE__, __LINE__,
-                                 "tensor %u element %zu: %.9g, not %.9g", t, i, is, right))
-                return false;
-        }
-    }
-    return twill_test_note(twill_gradients_check(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
-}
-
-static void rank_updates(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    const struct update_case *c = user;
-    struct update_ranks r = {0};
-    twill_gradients_counters counters = {0};
-    bool ok = update_start(&r, bootstrap, c);
-    for (unsigned t = 0; ok && t < UPDATE_TENSORS; t++)
-        for (size_t i = 0; i < update_counts[t]; i++)
-            store(twill_gradients_parameters(r.set, (int)t), c->type, i, parameter_of(t, i));
-    for (unsigned step = 0; ok && step < UPDATE_STEPS; step++)
-        ok = run_update_step(&r, c, rank, step);
-    ok = ok && parameters_are_right(&r, c);
-    if (ok) {
-        (void)twill_gradients_count(r.set, &counters);
-        size_t total = 0;
-        for (unsigned t = 0; t < UPDATE_TENSORS; t++)
-            total += update_counts[t] * sizeof(float) * (2 + (c->type != TWILL_F32));
-        /* A rank has its share of the state, but for shards that end at a cache line. */
-        TWILL_CHECK(counters.state_bytes <=
-                    total / (size_t)size + counters.operations * 256 + 4096);
-        TWILL_CHECK(strstr(twill_gradients_describe(r.set, 0), "on shards") != NULL);
-    }
-    (void)twill_test_barrier(bootstrap);
-    update_stop(&r);
-}
-
 static const char *const update_settings[] = {
     "TWILL_GRADIENTS=", "TWILL_GRADIENTS=bucket=0", "TWILL_GRADIENTS=bucket=16K,first=1K",
     "TWILL_GRADIENTS=order=priority,bucket=32K,first=4K,segment=4K",
     "TWILL_GRADIENTS=compress=f16,order=priority,bucket=16K,first=1K,segment=4K"};
-
 /* Is the case run with compression, too? Quotients by three have no exact f16. */
 static bool may_compress(const twill_optimizer *optimizer, twill_type type, unsigned world)
 {
-    return type == TWILL_F32 && update_worlds[world].size != 3 &&
+    return type == TWILL_F32 && twill_update_worlds[world].size != 3 &&
            (optimizer->rule == TWILL_OPTIMIZER_SGD || optimizer->rule == TWILL_OPTIMIZER_LAMB);
 }
 
 static void run_rule(const twill_optimizer *optimizer, twill_type type)
 {
     float *oracle = calloc(UPDATE_TENSORS * UPDATE_COUNT, sizeof(*oracle));
-    for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(update_worlds); w++)
+    for (unsigned w = 0; w < UPDATE_WORLDS; w++)
         for (unsigned s = 0; s < (may_compress(optimizer, type, w) ? 3 : 2); s++) {
             unsigned settings = s == 2 ? 4 : (w + 2 * s + (unsigned)optimizer->rule) % 4;
-            struct update_case c = {&update_worlds[w], update_settings[settings],
-                                    *optimizer,        type,
-                                    (w + s) % 2 == 0,  oracle};
+            struct twill_update_case c = {&twill_update_worlds[w], update_settings[settings],
+                                          .optimizer = *optimizer, .type = type,
+                                          .own = (w + s) % 2 == 0, .oracle = oracle};
             if (s == 0)
-                run_oracle(&c);
-            twill_test_run_ranks(c.world->size, rank_updates, &c);
+                twill_update_run_oracle(&c);
+            twill_test_run_ranks(c.world->size, twill_update_rank, &c);
         }
     free(oracle);
 }

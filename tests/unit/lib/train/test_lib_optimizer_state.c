@@ -17,7 +17,8 @@ struct state_case {
     const char *setting; /* of the first set */
     twill_optimizer_rule rule;
     twill_type type;
-    bool fewer; /* the second set lacks the last rank, whose export rank 0 has */
+    bool fewer; /* the second set lacks the last rank, whose export rank 0 has; where buckets
+                   change: by autotuning, not by a trial of compression */
 };
 
 static const size_t state_counts[STATE_TENSORS] = {7, STATE_COUNT, 1, 300, 2049};
@@ -68,6 +69,8 @@ static bool state_steps(twill_gradients *set, const struct state_case *c, int ra
         }
         TWILL_REQUIRE(twill_test_set_ok(&s, twill_gradients_wait_all(set)));
     }
+    if (strstr(c->setting, "late=1") != NULL)
+        return twill_test_set_ok(&s, twill_gradients_drain(set));
     return true;
 }
 
@@ -167,9 +170,63 @@ static void state_moves_to_other_sets(void **state)
         {"TWILL_GRADIENTS=order=priority,segment=4K,bucket=16K", TWILL_OPTIMIZER_ADAMW, TWILL_BF16,
          true},
         {"TWILL_GRADIENTS=", TWILL_OPTIMIZER_SGD, TWILL_F32, true},
+        {"TWILL_GRADIENTS=late=1,threads=2", TWILL_OPTIMIZER_ADAM, TWILL_F32, true},
+        {"TWILL_GRADIENTS=late=1", TWILL_OPTIMIZER_LAMB, TWILL_BF16, false},
     };
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(3, rank_goes_on, &cases[i]);
+}
+
+/* --- other buckets within a set -------------------------------------------------------------- */
+
+#define ANEW_STEPS 80u /* above those that a search takes */
+
+/* Train with two sets, of which the second divides its buckets anew several times. */
+static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    struct state_case *c = user;
+    struct twill_test_set s;
+    twill_gradients *plain = NULL;
+    twill_gradients_options options;
+    twill_gradients_defaults(&options);
+    bool ok = twill_test_set_open(&s, bootstrap, "", TWILL_TEST_PATIENT, c->setting, &options);
+    options.bucket_bytes = 3000;
+    ok = ok && twill_gradients_create(&plain, s.comm, &options) == TWILL_OK;
+    options.autotune = c->fewer;
+    if (!c->fewer) {
+        options.compression = TWILL_COMPRESS_F16; /* which has these gradients exactly */
+        options.compression_automatic = 1;
+    }
+    twill_gradients_destroy(s.set);
+    s.set = NULL;
+    ok = ok && twill_gradients_create(&s.set, s.comm, &options) == TWILL_OK &&
+         state_add(s.set, c) && state_add(plain, c);
+    for (unsigned step = 0; ok && step < ANEW_STEPS; step += STATE_STEPS)
+        ok = state_steps(s.set, c, rank, step) && state_steps(plain, c, rank, step);
+    for (unsigned t = 0; ok && t < STATE_TENSORS; t++)
+        ok = twill_test_note(memcmp(twill_gradients_parameters(s.set, (int)t),
+                                    twill_gradients_parameters(plain, (int)t),
+                                    parameter_bytes(c, t)) == 0,
+                             __FILE__, __LINE__, "tensor %u differs", t);
+    const char *line = ok ? twill_gradients_describe(s.set, 0) : "";
+    (void)twill_test_note(!ok || strstr(line, c->fewer ? "; autotuned" : "compress=f16") != NULL,
+                          __FILE__, __LINE__, "%s", line);
+    (void)twill_test_barrier(bootstrap);
+    twill_gradients_destroy(plain);
+    twill_test_set_close(&s, NULL);
+}
+
+static void state_stays_when_buckets_change(void **state)
+{
+    (void)state;
+    struct state_case cases[] = {
+        {"TWILL_TUNE=", TWILL_OPTIMIZER_ADAM, TWILL_F32, true},
+        {"TWILL_TUNE=", TWILL_OPTIMIZER_ADAM, TWILL_F32, false},
+        {"TWILL_TUNE=", TWILL_OPTIMIZER_SGD, TWILL_BF16, true},
+    };
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(2, rank_divides_anew, &cases[i]);
 }
 
 /* --- bad input ------------------------------------------------------------------------------- */
@@ -238,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_moves_to_other_sets),
+        cmocka_unit_test(state_stays_when_buckets_change),
         cmocka_unit_test(bad_state_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clipping by the norm of all gradients of a step (Pascanu, Mikolov and Bengio 2013): each rank
+ * adds the squares of its shards, as they are reduced, a lane at a time; the lanes exchange their
+ * sums, and each waits for those of the others before it updates anything. Sums are added in the
+ * order of the lanes, so all have the same bits. */
+#include "lib/train/gradients.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NORM_EPSILON 1e-6 /* that of torch.nn.utils.clip_grad_norm_ */
+
+twill_status twill_clip_open(struct twill_gradients *set)
+{
+    struct twill_update *update = set->update;
+    for (int i = 0; i < 2; i++) {
+        update->sums[i] = calloc(set->lanes, sizeof(double));
+        if (update->sums[i] == NULL)
+            return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u norms",
+                              set->lanes);
+    }
+    return TWILL_OK;
+}
+
+void twill_clip_close(struct twill_gradients *set)
+{
+    free(set->update->sums[0]);
+    free(set->update->sums[1]);
+}
+
+twill_status twill_clip_prepare(struct twill_lane *lane)
+{
+    struct twill_update_clip *clip = &lane->update.clip;
+    *clip = (struct twill_update_clip){.factor = 1};
+    twill_status status = twill_allreduce_init(lane->update.comm, &clip->sum, &clip->sum, 1,
+                                               TWILL_F64, TWILL_SUM, &clip->request);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, lane->update.comm, status);
+}
+
+void twill_clip_unprepare(struct twill_lane *lane)
+{
+    (void)twill_request_free(&lane->update.clip.request);
+}
+
+/* Add the squares of what this rank has of a unit. */
+static void add_squares(struct twill_lane *lane, struct twill_update_unit *unit)
+{
+    struct twill_gradients *set = lane->set;
+    const struct twill_bucket *bucket = &set->bucket[unit->bucket];
+    double scale = bucket->wire.used ? 1 : (double)set->update->scale, sum = 0;
+    twill_update_decode(set, unit);
+    for (uint32_t s = unit->segment; s < unit->segment + unit->segments; s++) {
+        const struct twill_update_segment *segment = &set->update->bucket[unit->bucket].segment[s];
+        sum += twill_kernels_sum_of_squares(
+            set->context->machine.kernels, bucket->type,
+            bucket->memory + segment->shard_first * twill_type_size(bucket->type),
+            segment->shard_count, lane->update.comm->tuning.threads);
+    }
+    lane->update.clip.sum += sum * scale * scale;
+}
+
+/* Exchange the sum of this lane, and publish it for the others. Returns TWILL_PENDING until then.
+ */
+static twill_status publish_sum(struct twill_lane *lane)
+{
+    struct twill_gradients *set = lane->set;
+    struct twill_update_clip *clip = &lane->update.clip;
+    twill_status status = TWILL_OK;
+    if (!clip->started)
+        status = twill_request_start(clip->request);
+    if (status != TWILL_OK)
+        return twill_gradients_fail(lane, lane->update.comm, status);
+    clip->started = true;
+    if (!twill_request_done(twill_request_find(clip->request)))
+        return TWILL_PENDING;
+    clip->started = false;
+    status = twill_wait(&clip->request);
+    if (status != TWILL_OK)
+        return twill_gradients_fail(lane, lane->update.comm, status);
+    set->update->sums[clip->published_steps % 2][lane - set->lane] = clip->sum;
+    clip->published = true;
+    clip->published_steps++;
+    atomic_fetch_add_explicit(&set->update->summed, 1, memory_order_acq_rel);
+    for (uint32_t l = 0; l < set->lanes; l++)
+        if (&set->lane[l] != lane && set->lane[l].buckets > 0)
+            twill_lane_kick(&set->lane[l]);
+    return TWILL_OK;
+}
+
+/* Compute the factor of a step from the sums of all lanes. */
+static float factor_of(struct twill_gradients *set, double limit, uint64_t step)
+{
+    double sum = 0;
+    for (uint32_t l = 0; l < set->lanes; l++)
+        if (set->lane[l].buckets > 0)
+            sum += set->update->sums[step % 2][l];
+    double norm = sqrt(sum), factor = limit / (norm + NORM_EPSILON);
+    set->update->norm = norm;
+    return factor < 1 || isnan(factor) ? (float)factor : 1;
+}
+
+twill_status twill_clip_advance(struct twill_lane *lane)
+{
+    struct twill_update_queue *queue = &lane->update;
+    struct twill_update_clip *clip = &queue->clip;
+    struct twill_update *update = lane->set->update;
+    if (queue->left == 0) { /* a step begins */
+        queue->left = queue->of_step;
+        clip->units = 0;
+        clip->sum = 0;
+        clip->published = false;
+        clip->factor = 1;
+    }
+    double limit =
+        twill_update_optimizer(lane->set, twill_update_unit_at(queue, queue->next)->bucket)
+            ->clip_norm;
+    if (!(limit > 0) || queue->left < queue->of_step)
+        return TWILL_OK;
+    for (; clip->units < queue->of_step && queue->next + clip->units != queue->end; clip->units++)
+        add_squares(lane, twill_update_unit_at(queue, queue->next + clip->units));
+    if (clip->units < queue->of_step)
+        return TWILL_PENDING;
+    if (!clip->published) {
+        twill_status status = publish_sum(lane);
+        if (status != TWILL_OK)
+            return status;
+    }
+    if (atomic_load_explicit(&update->summed, memory_order_acquire) <
+        clip->published_steps * update->summing_lanes)
+        return TWILL_PENDING;
+    clip->factor = factor_of(lane->set, limit, clip->published_steps - 1);
+    return TWILL_OK;
+}
