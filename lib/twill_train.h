@@ -308,8 +308,9 @@ TWILL_API twill_status twill_gradients_traffic(const twill_gradients *set,
  *  thread after the other. NULL past the end. Between steps; the text is valid until the next call
  *  on the set. */
 TWILL_API const char *twill_gradients_times(twill_gradients *set, size_t index);
-/** \brief Return line 0, 1, ... of a description of options, buckets and tensors; NULL past the
- *  end. The text is valid until the next call on the set. */
+/** \brief Return line 0, 1, ... of a description: options, buckets with their tensors, and where
+ * each communication thread runs, with its endpoints; NULL past the end. The text is valid until
+ * the next call on the set. */
 TWILL_API const char *twill_gradients_describe(twill_gradients *set, size_t index);
 /** \brief Return the last failure on the set as a sentence, "" if there was none. */
 TWILL_API const char *twill_gradients_message(const twill_gradients *set);

@@ -120,6 +120,16 @@ void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpu
 int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
                          unsigned n, unsigned me);
 
+/* Return a PU for thread k of the `threads` that each rank has for communication: as above, or
+ * where ranks may run everywhere one of the PUs of `me` (*own becomes true), from the last, as long
+ * as one is left for computing; ranks that may run on the same PUs get different ones. -1: there is
+ * none. */
+int twill_topology_helper(const struct twill_topology *topology, const struct twill_cpus *ranks,
+                          unsigned n, unsigned me, unsigned threads, unsigned k, bool *own);
+/* Get the place of a PU, by Linux's number. */
+void twill_topology_place_pu(const struct twill_topology *topology, unsigned pu,
+                             struct twill_place *place);
+
 struct twill_nic {
     char name[64];     /* "eth0", "mlx5_0" */
     char kind[16];     /* "network", "openfabrics" */

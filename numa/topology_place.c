@@ -101,13 +101,11 @@ static uint64_t hash_bitmap(hwloc_const_bitmap_t set)
     return hash;
 }
 
-void twill_topology_place(const struct twill_topology *topology, struct twill_place *place)
+/* Fill in the units that have all of a set of PUs. */
+static void place_set(const struct twill_topology *topology, hwloc_const_bitmap_t here,
+                      struct twill_place *place)
 {
-    *place = (struct twill_place){-1, -1, -1, -1, -1, -1, 0, 0};
     hwloc_topology_t hwloc = topology->hwloc;
-    hwloc_bitmap_t here = twill_topology_here(topology);
-    if (here == NULL)
-        return;
     place->package = index_around(hwloc, here, HWLOC_OBJ_PACKAGE);
     place->numa = twill_numa_around(topology, here);
     place->l3 = index_around(hwloc, here, HWLOC_OBJ_L3CACHE);
@@ -116,6 +114,24 @@ void twill_topology_place(const struct twill_topology *topology, struct twill_pl
     place->pu = index_around(hwloc, here, HWLOC_OBJ_PU);
     place->cpuset_hash = hash_bitmap(here);
     place->cpus = (unsigned)hwloc_bitmap_weight(here);
+}
+
+void twill_topology_place(const struct twill_topology *topology, struct twill_place *place)
+{
+    *place = (struct twill_place){-1, -1, -1, -1, -1, -1, 0, 0};
+    hwloc_bitmap_t here = twill_topology_here(topology);
+    if (here != NULL)
+        place_set(topology, here, place);
+    hwloc_bitmap_free(here);
+}
+
+void twill_topology_place_pu(const struct twill_topology *topology, unsigned pu,
+                             struct twill_place *place)
+{
+    *place = (struct twill_place){-1, -1, -1, -1, -1, -1, 0, 0};
+    hwloc_bitmap_t here = hwloc_bitmap_alloc();
+    if (here != NULL && hwloc_bitmap_set(here, pu) == 0)
+        place_set(topology, here, place);
     hwloc_bitmap_free(here);
 }
 

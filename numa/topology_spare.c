@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds a PU for a helper thread of the library that no rank of the machine may run on. Each rank
- * finds its own without communication, from the sets of PUs of all ranks. */
+/* Finds PUs for threads of the library: such as no rank of the machine may run on, or of a rank's
+ * own. Each rank finds its own without communication, from the sets of PUs of all ranks. */
 #include "numa/topology_internal.h"
 
 void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set)
@@ -82,9 +82,15 @@ static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bi
     return -1;
 }
 
+/* One of several threads that a rank has. */
+struct helper {
+    unsigned rank, threads, k;
+};
+
 static int pick_core(const struct twill_topology *topology, hwloc_bitmap_t spare,
-                     hwloc_bitmap_t taken, const struct twill_cpus *ranks, unsigned me)
+                     hwloc_bitmap_t taken, const struct twill_cpus *ranks, struct helper helper)
 {
+    unsigned me = helper.rank;
     hwloc_obj_t numa_node = numa_of(topology, &ranks[me]);
     unsigned before = me, count;
     if (numa_node != NULL && hwloc_bitmap_intersects(spare, numa_node->cpuset)) {
@@ -94,11 +100,12 @@ static int pick_core(const struct twill_topology *topology, hwloc_bitmap_t spare
             before += numa_of(topology, &ranks[r]) == numa_node;
     }
     (void)pick(topology->hwloc, spare, taken, UINT32_MAX, &count);
+    before = before * helper.threads + helper.k;
     return count == 0 ? -1 : pick(topology->hwloc, spare, taken, before % count, &count);
 }
 
-int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
-                         unsigned n, unsigned me)
+static int find_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
+                      unsigned n, struct helper helper)
 {
     hwloc_bitmap_t taken = hwloc_bitmap_alloc(), spare = hwloc_bitmap_alloc();
     int pu = -1;
@@ -106,9 +113,50 @@ int twill_topology_spare(const struct twill_topology *topology, const struct twi
         for (unsigned r = 0; r < n; r++)
             add_cpus(taken, &ranks[r]);
         hwloc_bitmap_andnot(spare, hwloc_topology_get_allowed_cpuset(topology->hwloc), taken);
-        pu = pick_core(topology, spare, taken, ranks, me);
+        pu = pick_core(topology, spare, taken, ranks, helper);
     }
     hwloc_bitmap_free(taken);
     hwloc_bitmap_free(spare);
     return pu;
+}
+
+int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
+                         unsigned n, unsigned me)
+{
+    return find_spare(topology, ranks, n, (struct helper){.rank = me, .threads = 1});
+}
+
+/* Find one of the PUs that a rank may run on, from the last, as other ranks that may run on some of
+ * them do, if that leaves one for computing. */
+static int find_own(const struct twill_topology *topology, const struct twill_cpus *ranks,
+                    unsigned n, struct helper helper)
+{
+    hwloc_bitmap_t own = twill_cpus_bitmap(&ranks[helper.rank]), none = hwloc_bitmap_alloc();
+    unsigned sharing = 0, before = 0, count = 0;
+    int pu = -1;
+    for (unsigned r = 0; own != NULL && none != NULL && r < n; r++) {
+        hwloc_bitmap_t other = twill_cpus_bitmap(&ranks[r]);
+        if (other != NULL && hwloc_bitmap_intersects(own, other)) {
+            before += r < helper.rank;
+            sharing++;
+        }
+        hwloc_bitmap_free(other);
+    }
+    if (sharing > 0)
+        (void)pick(topology->hwloc, own, none, UINT32_MAX, &count);
+    if (sharing > 0 && sharing * helper.threads < count)
+        pu = pick(topology->hwloc, own, none, count - 1 - (before * helper.threads + helper.k),
+                  &count);
+    hwloc_bitmap_free(own);
+    hwloc_bitmap_free(none);
+    return pu;
+}
+
+int twill_topology_helper(const struct twill_topology *topology, const struct twill_cpus *ranks,
+                          unsigned n, unsigned me, unsigned threads, unsigned k, bool *own)
+{
+    struct helper helper = {me, threads, k};
+    int pu = find_spare(topology, ranks, n, helper);
+    *own = pu < 0;
+    return pu >= 0 ? pu : find_own(topology, ranks, n, helper);
 }

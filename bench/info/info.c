@@ -5,6 +5,7 @@
 #include "bench/common/report.h"
 #include "bench/info/pages.h"
 #include "bench/info/print_job.h"
+#include "bench/info/print_threads.h"
 #include "bench/info/print_why.h"
 #include "lib/twill.h"
 
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "Usage: twill-info [--env] [--memory[=SIZE]]\n"
+    "Usage: twill-info [--env] [--memory[=SIZE]] [--threads N]\n"
     "       twill-info --job PID|NAME [--events N] [--json | --flight-recorder PREFIX]\n"
     "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [narrow] [vector] "
     "[ordered]\n"
@@ -27,6 +28,9 @@ static const char usage[] =
     "                       its pages and those shared by the node's ranks are; fails if "
     "they\n"
     "                       should be bound and are not\n"
+    "      --threads N      where N communication threads of a gradient set run: package, NUMA "
+    "node,\n"
+    "                       core, PU, and the endpoint of each; one block a rank\n"
     "      --job PID|NAME   what each rank of a job of this user on this host does: the call it "
     "is\n"
     "                       in, whom it waits for, and which rank is behind, stopped or dead; the\n"
@@ -66,6 +70,7 @@ struct request {
     struct twill_job_options job; /* name NULL: not asked for */
     bool elsewhere;               /* --why is about another world than this job's */
     size_t bytes;
+    size_t threads;      /* for --threads; 0: not asked for */
     char question[1024]; /* for --why: as twill_context_why() takes it */
 };
 
@@ -327,6 +332,14 @@ static bool lacks_job(const struct twill_job_options *job)
     return true;
 }
 
+static bool parse_threads(struct request *request)
+{
+    if (twill_bench_parse_number(optarg, 1, 64, &request->threads))
+        return true;
+    fprintf(stderr, "twill-info: --threads: '%s' is not a number from 1 to 64\n", optarg);
+    return false;
+}
+
 static int parse_info(struct request *request, int argc, char **argv)
 {
     enum {
@@ -334,6 +347,7 @@ static int parse_info(struct request *request, int argc, char **argv)
         INFO_OPTION_MEMORY,
         OPTION_WHY,
         OPTION_MODEL,
+        OPTION_THREADS,
         OPTION_OF_JOB,
         OPTION_NAMED = 300
     };
@@ -341,6 +355,7 @@ static int parse_info(struct request *request, int argc, char **argv)
         {"env", no_argument, NULL, OPTION_ENV},
         {"memory", optional_argument, NULL, INFO_OPTION_MEMORY},
         {"why", no_argument, NULL, OPTION_WHY},
+        {"threads", required_argument, NULL, OPTION_THREADS},
         {"job", required_argument, NULL, OPTION_OF_JOB + JOB_NAME},
         {"events", required_argument, NULL, OPTION_OF_JOB + JOB_EVENTS},
         {"json", no_argument, NULL, OPTION_OF_JOB + JOB_JSON},
@@ -369,6 +384,8 @@ static int parse_info(struct request *request, int argc, char **argv)
             return 2;
         request->environment |= letter == OPTION_ENV;
         request->why |= letter == OPTION_WHY;
+        if (letter == OPTION_THREADS && !parse_threads(request))
+            return 2;
         if (letter >= OPTION_OF_JOB && letter < OPTION_NAMED &&
             !read_job_option(&request->job, letter - OPTION_OF_JOB))
             return 2;
@@ -405,7 +422,7 @@ static int show_context(twill_context *context, const struct request *request)
     twill_comm *comm;
     twill_status status = twill_comm_create(&comm, context);
     int result = status == TWILL_OK ? 0 : 1;
-    bool others = request->environment || request->memory || request->why;
+    bool others = request->environment || request->memory || request->why || request->threads > 0;
     if (twill_comm_rank(comm) <= 0 && !others)
         print_description(context);
     if (twill_comm_rank(comm) <= 0 && request->environment)
@@ -416,6 +433,8 @@ static int show_context(twill_context *context, const struct request *request)
         result = check_memory_pages(context, request->bytes);
     if (result == 0 && request->why && twill_comm_rank(comm) == 0)
         result = twill_bench_print_why(context, request->question);
+    if (result == 0 && request->threads > 0)
+        result = twill_bench_print_threads(comm, (int)request->threads);
     twill_comm_destroy(comm);
     return result;
 }

@@ -141,7 +141,9 @@ static void share_host(struct twill_context *context, const struct peer_info *al
     twill_memory_share(context->memory.user, ranks);
     twill_memory_share(context->memory.library, ranks);
     twill_progress_place(context, where, n, me);
-    free(where);
+    context->job.host_cpus = where;
+    context->job.host_ranks = n;
+    context->job.host_rank = me;
 }
 
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
@@ -439,6 +441,7 @@ void twill_context_destroy(twill_context *context)
         twill_memory_close(context->memory.library);
     twill_world_destroy(&context->job.world);
     free(context->job.label);
+    free(context->job.host_cpus);
     free(context->job.level);
     twill_tuning_destroy(context->selection.tuning);
     twill_tuning_destroy(context->selection.timings);

@@ -56,6 +56,8 @@ struct twill_context_job {
     uint32_t *label;                /* [size] node labels */
     struct twill_level_info *level; /* [size] where each rank runs */
     unsigned threads;               /* ranks in this process */
+    struct twill_cpus *host_cpus;   /* [host_ranks] of this host: where each rank may run */
+    unsigned host_ranks, host_rank; /* host_rank: index of this rank among them */
     bool crowded;                   /* ranks share cores: waits must yield early */
     bool unbound;                   /* several ranks of a node may run on the same several cores */
 };

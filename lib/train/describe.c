@@ -58,10 +58,14 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
 
 const char *twill_gradients_describe(twill_gradients *set, size_t index)
 {
-    if (set == NULL || index > twill_buckets_of_step(set))
+    size_t threads = set != NULL && set->options.threads > 0 ? set->lanes : 0;
+    if (set == NULL || index > twill_buckets_of_step(set) + threads)
         return NULL;
     if (index == 0)
         describe_options(set, set->line, sizeof(set->line));
+    else if (index > twill_buckets_of_step(set))
+        twill_lane_describe(&set->lane[index - 1 - twill_buckets_of_step(set)], set->line,
+                            sizeof(set->line));
     else
         describe_bucket(set, (uint32_t)index - 1, set->line, sizeof(set->line));
     return set->line;

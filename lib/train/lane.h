@@ -28,6 +28,8 @@ struct twill_lane_flight {
 /* The thread of a lane: lib/train/lane_thread.c. */
 struct twill_lane_thread {
     pthread_t thread;
+    int core;             /* the PU it is bound to; -1: it runs where the caller may */
+    bool own_core;        /* of those that the rank may run on: no other is left */
     _Atomic bool running; /* set by the thread that uses the set; others read it */
     _Atomic bool stop;
     _Atomic bool lets_in;   /* it leaves its wait, and the lock to another thread */
@@ -94,7 +96,7 @@ twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline);
 
 /* --- lib/train/lane_thread.c --- */
 
-/* Start the lane's thread, where the caller may run. */
+/* Start the lane's thread, on a PU of its own if there is one. */
 twill_status twill_lane_thread_start(struct twill_lane *lane);
 /* Stop it and wait for its end. In a forked process there is none. */
 void twill_lane_thread_stop(struct twill_lane *lane);
@@ -106,6 +108,13 @@ void twill_lane_interrupt(struct twill_lane *lane);
 void twill_lane_note_end(struct twill_lane *lane);
 /* Sleep until lane.own.ends differs from `seen`, some milliseconds at most. */
 void twill_lane_await_end(struct twill_lane *lane, uint32_t seen);
+
+/* --- lib/train/lane_place.c --- */
+
+/* Choose the PU of a lane's thread. */
+void twill_lane_place(struct twill_lane *lane);
+/* Describe where a lane's thread runs, and its endpoints, from the package down. */
+void twill_lane_describe(const struct twill_lane *lane, char *text, size_t bytes);
 
 /* --- lib/train/priority.c --- */
 

@@ -92,7 +92,8 @@ twill_status twill_lane_thread_start(struct twill_lane *lane)
         return TWILL_OK;
     atomic_store(&lane->own.stop, false);
     lane->own.running = true; /* before the thread reads it */
-    int code = twill_thread_start(&lane->own.thread, "twill-lane", -1, lane_main, lane);
+    twill_lane_place(lane);
+    int code = twill_thread_start(&lane->own.thread, "twill-lane", lane->own.core, lane_main, lane);
     if (code == 0)
         return TWILL_OK;
     lane->own.running = false;

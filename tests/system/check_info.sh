@@ -89,6 +89,12 @@ unset TWILL_TIMEOUT
 [ "$before" != "$after" ] || fail "TWILL_TIMEOUT=33 is not shown"
 echo "$after" | grep -q '^TWILL_TIMEOUT  *33  *600 ' || fail "value and default: $after"
 
+# Communication threads: on the PU that no rank may run on, or not bound, with an endpoint each.
+expect 0 "endpoint and queue of its own" env TWILL_LAYOUT=nodes=2x1 "$bin/twillrun" -n 2 "$info" --threads 2
+[ "$(grep -c "^rank [01]: 2 communication threads" "$scratch/out")" = 2 ] || fail "--threads: the ranks"
+[ "$(grep -c "thread [01] -> endpoint" "$scratch/out")" = 4 ] || fail "--threads: the threads"
+expect 2 "number from 1 to 64" "$info" --threads 0
+
 # Pages: all of them are somewhere.
 result=0
 "$info" --memory 3M >"$scratch/out" 2>&1 || result=$?

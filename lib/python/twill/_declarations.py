@@ -334,6 +334,7 @@ class twill_gradients_counters(Structure):
         ("buckets", c_uint64),
         ("agreements", c_uint64),
         ("state_bytes", c_uint64),
+        ("gradient_norm", c_double),
         ("seconds_exposed", c_double),
     ]
 
@@ -354,6 +355,7 @@ class twill_optimizer(Structure):
         ("beta2", c_double),
         ("epsilon", c_double),
         ("trust_coefficient", c_double),
+        ("clip_norm", c_double),
     ]
 
 

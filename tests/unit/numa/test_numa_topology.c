@@ -136,6 +136,22 @@ static void test_spare(void **state)
     /* none left in the node of ranks 1 and 4: one of another node; none left at all: -1 */
     assert_int_equal(twill_topology_spare(topology, ranks, 5, 1), 5);
     assert_int_equal(twill_topology_spare(topology, ranks, 6, 0), -1);
+    /* two threads a rank: the next PUs; where ranks run everywhere, the last ones of their own, if
+     * one is left */
+    bool own = true;
+    assert_int_equal(twill_topology_helper(topology, ranks, 2, 0, 2, 1, &own), 4);
+    assert_false(own);
+    assert_int_equal(twill_topology_helper(topology, ranks, 2, 1, 2, 1, &own), 12);
+    assert_int_equal(twill_topology_helper(topology, &ranks[5], 1, 0, 2, 0, &own), 15);
+    assert_true(own);
+    assert_int_equal(twill_topology_helper(topology, &ranks[5], 1, 0, 2, 1, &own), 13);
+    const struct twill_cpus shared[2] = {ranks[5], ranks[5]};
+    assert_int_equal(twill_topology_helper(topology, shared, 2, 1, 7, 0, &own), 1);
+    assert_int_equal(twill_topology_helper(topology, shared, 2, 1, 8, 0, &own), -1);
+    struct twill_place place;
+    twill_topology_place_pu(topology, 11, &place);
+    assert_int_equal(place.numa, 1);
+    assert_int_equal(place.core, 5);
     twill_topology_close(topology);
     struct twill_cpus here;
     topology = open_machine(NULL);

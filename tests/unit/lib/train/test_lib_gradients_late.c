@@ -202,26 +202,40 @@ static void a_delayed_rank_stalls_no_late_step(void **state)
     }
 }
 
-static bool refuses_to_commit(twill_comm *comm, bool updates)
+/* Lateness goes with no search for bucket sizes. */
+static bool refuses_autotuning(twill_comm *comm)
+{
+    twill_gradients *set;
+    twill_gradients_options options;
+    twill_gradients_defaults(&options);
+    options.late = 1;
+    options.autotune = 1;
+    TWILL_REQUIRE(twill_gradients_create(&set, comm, &options) == TWILL_ERR_ARGUMENT);
+    return twill_test_note(strstr(twill_comm_message(comm), "late with autotune") != NULL, __FILE__,
+                           __LINE__, "%s", twill_comm_message(comm));
+}
+
+/* Parameters and state are read and written while no update is outstanding. */
+static bool refuses_outstanding(twill_comm *comm)
 {
     twill_gradients *set;
     twill_gradients_options options;
     twill_optimizer sgd;
     const twill_tensor tensor = {.name = "w", .count = 1, .type = TWILL_F32};
+    char state[8];
     twill_gradients_defaults(&options);
     options.late = 1;
-    options.autotune = !updates;
-    if (!updates) {
-        TWILL_REQUIRE(twill_gradients_create(&set, comm, &options) == TWILL_ERR_ARGUMENT);
-        return twill_test_note(strstr(twill_comm_message(comm), "late with autotune") != NULL,
-                               __FILE__, __LINE__, "%s", twill_comm_message(comm));
-    }
     twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
     TWILL_REQUIRE(twill_gradients_create(&set, comm, &options) == TWILL_OK);
     TWILL_REQUIRE(twill_gradients_add(set, &tensor, NULL) == TWILL_OK);
     TWILL_REQUIRE(twill_gradients_set_optimizer(set, &sgd) == TWILL_OK);
-    bool refused = twill_gradients_commit(set) == TWILL_ERR_ARGUMENT &&
-                   strstr(twill_gradients_message(set), "late with an optimizer") != NULL;
+    TWILL_REQUIRE(twill_gradients_commit(set) == TWILL_OK);
+    TWILL_REQUIRE(twill_gradients_ready(set, 0) == TWILL_OK);
+    TWILL_REQUIRE(twill_gradients_wait_all(set) == TWILL_OK);
+    bool refused = twill_gradients_reload(set) == TWILL_ERR_ARGUMENT &&
+                   strstr(twill_gradients_message(set), "reload: the result of the last step") &&
+                   twill_gradients_state_export(set, state, sizeof(state)) == TWILL_ERR_ARGUMENT &&
+                   strstr(twill_gradients_message(set), "export: the result of the last step");
     (void)twill_test_note(refused, __FILE__, __LINE__, "%s", twill_gradients_message(set));
     twill_gradients_destroy(set);
     return refused;
@@ -240,7 +254,7 @@ static void rank_late_refusals(int rank, int size, twill_bootstrap *bootstrap, v
         (void)twill_test_note(twill_gradients_set_late(r.set, 1) == TWILL_ERR_ARGUMENT &&
                                   strstr(twill_gradients_message(r.set), "without options.late"),
                               __FILE__, __LINE__, "%s", twill_gradients_message(r.set));
-        (void)(refuses_to_commit(r.comm, false) && refuses_to_commit(r.comm, true));
+        (void)(refuses_autotuning(r.comm) && refuses_outstanding(r.comm));
     }
     (void)twill_test_barrier(bootstrap);
     late_stop(&r);

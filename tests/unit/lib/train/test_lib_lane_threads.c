@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communication threads: each has an endpoint that nothing else uses, and runs on the PU that the
+ * set's description names. */
+#include "lib/train/gradients.h"
+#include "tests/support/gradient_sets.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LANE_THREADS 3u
+
+/* Commit a set with a tensor for each thread, and reduce once. */
+static bool lanes_start(struct twill_test_set *s, twill_bootstrap *bootstrap, const char *nodes)
+{
+    TWILL_REQUIRE(twill_test_set_open(s, bootstrap, nodes, TWILL_TEST_PATIENT,
+                                      "TWILL_GRADIENTS=threads=3,bucket=0,order=priority", NULL));
+    for (unsigned t = 0; t < LANE_THREADS; t++)
+        TWILL_REQUIRE(twill_test_set_add(s, t, 1000, TWILL_F32, NULL, NULL));
+    TWILL_REQUIRE(twill_test_set_commit(s));
+    for (unsigned t = 0; t < LANE_THREADS; t++)
+        TWILL_REQUIRE(twill_gradients_ready(s->set, (int)t) == TWILL_OK);
+    return twill_test_set_ok(s, twill_gradients_wait_all(s->set));
+}
+
+/* List the communicators that threads use, and the caller's. */
+static unsigned list_comms(const struct twill_test_set *s, const struct twill_comm **comms)
+{
+    unsigned n = 0;
+    comms[n++] = s->comm;
+    for (unsigned l = 0; l < s->set->lanes; l++) {
+        comms[n++] = s->set->lane[l].comm;
+        comms[n++] = s->set->lane[l].order_comm;
+    }
+    return n;
+}
+
+/* What communicators share of a transport between nodes: endpoint and completion queue. */
+static const void *shared_of(const struct twill_comm *comm, unsigned t)
+{
+    return comm->links.alone ? comm->links.common[t] : comm->context->transports.common[t];
+}
+
+/* Check that no two communicators share an endpoint, and that there are some. */
+static bool endpoints_are_their_own(const struct twill_test_set *s)
+{
+    const struct twill_comm *comms[1 + 2 * LANE_THREADS];
+    unsigned n = list_comms(s, comms), endpoints = 0;
+    TWILL_REQUIRE(n == TWILL_ARRAY_LENGTH(comms));
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned t = 0; t < TWILL_TRANSPORTS_MOST; t++) {
+            endpoints += shared_of(comms[i], t) != NULL;
+            for (unsigned j = 0; shared_of(comms[i], t) != NULL && j < i; j++)
+                if (!twill_test_note(shared_of(comms[i], t) != shared_of(comms[j], t), __FILE__,
+                                     __LINE__, "communicators %u and %u share transport %u", i, j,
+                                     t))
+                    return false;
+        }
+    return twill_test_note(endpoints == n, __FILE__, __LINE__, "%u endpoints of %u communicators",
+                           endpoints, n);
+}
+
+static void rank_has_endpoints(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank, (void)size;
+    struct twill_test_set s;
+    if (lanes_start(&s, bootstrap, user))
+        (void)endpoints_are_their_own(&s);
+    twill_test_set_close(&s, bootstrap);
+}
+
+static void no_two_threads_share_an_endpoint(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_has_endpoints, "2x1");
+}
+
+/* --- binding --------------------------------------------------------------------------------- */
+
+/* Count the threads called "twill-lane" of this process that may run on one PU only, this one. */
+static unsigned lanes_on(int pu)
+{
+    unsigned found = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+    while (tasks != NULL && (entry = readdir(tasks)) != NULL) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        FILE *file = fopen(path, "re");
+        if (file == NULL)
+            continue;
+        (void)(fgets(name, sizeof(name), file) == NULL);
+        fclose(file);
+        cpu_set_t set;
+        if (strcmp(name, "twill-lane\n") == 0 &&
+            sched_getaffinity(atoi(entry->d_name), sizeof(set), &set) == 0)
+            found += CPU_COUNT(&set) == 1 && CPU_ISSET((size_t)pu, &set);
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+    return found;
+}
+
+/* Bind to the first PU of two, and expect the threads on the other one. */
+static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank, (void)size;
+    const int *pus = user;
+    struct twill_test_set s;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)pus[0], &one);
+    TWILL_CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
+    if (lanes_start(&s, bootstrap, "")) {
+        char words[32];
+        unsigned named = 0, found = 0;
+        const char *line;
+        for (size_t i = 0; (line = twill_gradients_describe(s.set, i)) != NULL; i++) {
+            int pu = -1;
+            const char *at = strncmp(line, "thread ", 7) == 0 ? strstr(line, "PU ") : NULL;
+            named += at != NULL && sscanf(at, "PU %d", &pu) == 1 && pu != pus[0];
+            found += at != NULL && lanes_on(pu) > 0;
+        }
+        snprintf(words, sizeof(words), "%u and %u", named, found);
+        (void)twill_test_note(named == LANE_THREADS && found == LANE_THREADS, __FILE__, __LINE__,
+                              "threads named and found: %s of %u", words, LANE_THREADS);
+    }
+    twill_test_set_close(&s, bootstrap);
+}
+
+static void threads_run_where_no_rank_does(void **state)
+{
+    (void)state;
+    cpu_set_t all;
+    int pus[2], n = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    for (int i = 0; i < CPU_SETSIZE && n < 2; i++)
+        if (CPU_ISSET((size_t)i, &all))
+            pus[n++] = i;
+    if (n < 2)
+        skip(); /* no PU is left on such a machine */
+    twill_test_run_processes(1, rank_is_bound, pus);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_two_threads_share_an_endpoint),
+        cmocka_unit_test(threads_run_where_no_rank_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
