@@ -91,7 +91,7 @@ _twill_bench()
 
 _twill_info()
 {
-    local options="--env --memory --job --events --json --flight-recorder --why --world --topology --machine --model -h --help -V --version"
+    local options="--env --memory --threads --job --events --json --flight-recorder --why --world --topology --machine --model -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --why) _twill_words "@collectives@" "$word" ;;

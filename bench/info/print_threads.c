@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_BYTES 512u
+#define THREAD_LINE_BYTES 512u
 
 /* Make a set with a tensor for each thread. */
 static twill_status make_set(twill_gradients **set, twill_comm *comm, int threads)
@@ -55,7 +55,7 @@ static void print_rank(int rank, const char *lines, int threads)
     const char *before = NULL;
     printf("rank %d: %d communication thread%s\n", rank, threads, threads == 1 ? "" : "s");
     for (int t = 0; t < threads; t++) {
-        const char *line = lines + (size_t)t * LINE_BYTES;
+        const char *line = lines + (size_t)t * THREAD_LINE_BYTES;
         print_branch(line, before);
         before = line;
     }
@@ -64,14 +64,14 @@ static void print_rank(int rank, const char *lines, int threads)
 int twill_bench_print_threads(twill_comm *comm, int threads)
 {
     twill_gradients *set = NULL;
-    size_t bytes = (size_t)threads * LINE_BYTES, found = 0;
+    size_t bytes = (size_t)threads * THREAD_LINE_BYTES, found = 0;
     char *mine = calloc(1, bytes), *all = calloc((size_t)twill_comm_size(comm), bytes);
     twill_status status =
         mine != NULL && all != NULL ? make_set(&set, comm, threads) : TWILL_ERR_MEMORY;
     const char *line;
     for (size_t i = 0; status == TWILL_OK && (line = twill_gradients_describe(set, i)) != NULL; i++)
         if (strncmp(line, "thread ", 7) == 0 && found < (size_t)threads)
-            snprintf(mine + LINE_BYTES * found++, LINE_BYTES, "%s", line);
+            snprintf(mine + THREAD_LINE_BYTES * found++, THREAD_LINE_BYTES, "%s", line);
     if (status == TWILL_OK)
         status = twill_allgather(comm, mine, all, bytes, TWILL_U8);
     for (int r = 0; status == TWILL_OK && twill_comm_rank(comm) == 0 && r < twill_comm_size(comm);

@@ -196,7 +196,13 @@ static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(counters.buckets > 0);
         TWILL_CHECK(c->own || counters.bytes_copied == 0);
         TWILL_CHECK(strncmp(twill_gradients_describe(r.set, 0), "TWILL_GRADIENTS=", 16) == 0);
-        TWILL_CHECK(twill_gradients_describe(r.set, counters.buckets + 1) == NULL);
+        unsigned threads = 0;
+        const char *named = strstr(twill_gradients_describe(r.set, 0), "threads=");
+        TWILL_CHECK(named != NULL && sscanf(named, "threads=%u", &threads) == 1);
+        for (unsigned t = 0; t < threads; t++)
+            TWILL_CHECK(strncmp(twill_gradients_describe(r.set, counters.buckets + 1 + t),
+                                "thread ", 7) == 0);
+        TWILL_CHECK(twill_gradients_describe(r.set, counters.buckets + threads + 1) == NULL);
     }
     (void)twill_test_barrier(bootstrap);
     set_stop(&r);
