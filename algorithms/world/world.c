@@ -260,10 +260,38 @@ static twill_status parse_shape(const char *variable, const char *container, con
     return TWILL_OK;
 }
 
+/* Deal the ranks out to the nodes in turn, each of which keeps its number of ranks. count: zeros.
+ */
+static void deal_ranks(uint32_t size, uint32_t *label, uint32_t *count)
+{
+    uint32_t nodes = label[size - 1] + 1;
+    for (uint32_t r = 0; r < size; r++)
+        count[label[r]]++;
+    for (uint32_t r = 0, node = 0; r < size; node = (node + 1) % nodes)
+        if (count[node] > 0) {
+            count[node]--;
+            label[r++] = node;
+        }
+}
+
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error)
 {
-    return parse_shape("TWILL_LAYOUT=nodes", "node", "rank", text, size, label, error);
+    static const char variable[] = "TWILL_LAYOUT=nodes", cyclic[] = ":cyclic";
+    size_t length = strlen(text), end = sizeof(cyclic) - 1;
+    if (length <= end || strcmp(text + length - end, cyclic) != 0)
+        return parse_shape(variable, "node", "rank", text, size, label, error);
+    char *shape = strndup(text, length - end);
+    uint32_t *count = calloc(size, sizeof(*count));
+    twill_status status =
+        shape == NULL || count == NULL
+            ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for %u ranks", variable, size)
+            : parse_shape(variable, "node", "rank", shape, size, label, error);
+    if (status == TWILL_OK)
+        deal_ranks(size, label, count);
+    free(count);
+    free(shape);
+    return status;
 }
 
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,

@@ -45,8 +45,9 @@ uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint3
 /* Return the largest, and the smallest, number of ranks on a node. */
 uint32_t twill_world_widest(const struct twill_world *world);
 uint32_t twill_world_narrowest(const struct twill_world *world);
-/* Parse "2x2" (nodes x ranks), or a list "4+2+1", into a label per rank. Fails unless the ranks add
- * up to size; the message names the variable TWILL_LAYOUT=nodes. */
+/* Parse "2x2" (nodes x ranks), or a list "4+2+1", into a label per rank: in the order of their
+ * numbers, or with ":cyclic" behind it dealt out in turn. Fails unless the ranks add up to size;
+ * the message names the variable TWILL_LAYOUT=nodes. */
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
 

@@ -232,6 +232,11 @@ static const struct {
     {"99999999999999999999", 4, NULL, "cannot be read"},
     {"70000x1", 4, NULL, "cannot be read"},
     {"65535x65535", 4, NULL, "describes 4294836225 ranks, but there are 4"},
+    {"2x2:cyclic", 4, "0101", NULL},
+    {"3+1+2:cyclic", 6, "012020", NULL},
+    {"2x2:cyclic", 5, NULL, "describes 4 ranks, but there are 5"},
+    {":cyclic", 4, NULL, "cannot be read"},
+    {"2x2:block", 4, NULL, "cannot be read"},
     {"2x2", 5, NULL, "describes 4 ranks, but there are 5"},
     {"2x2", 3, NULL, "describes 4 ranks, but there are 3"},
     {"4+2+1", 8, NULL, "describes 7 ranks, but there are 8"},
@@ -391,6 +396,28 @@ static void test_long_hierarchy(void **state)
     twill_world_destroy(&world);
 }
 
+/* In the order of their numbers, ranks that are dealt out leave their node with every step of a
+ * ring; in the world's order they leave it as seldom as others do. */
+static void test_round_robin(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t by_number;
+    } layouts[] = {{"8x4", 8}, {"8x4:cyclic", 32}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(layouts); i++) {
+        struct twill_world world;
+        uint32_t label[32], number[32];
+        assert_int_equal(twill_world_parse_nodes(layouts[i].text, 32, label, NULL), TWILL_OK);
+        assert_int_equal(twill_world_create(&world, 32, label, NULL), TWILL_OK);
+        for (uint32_t r = 0; r < 32; r++)
+            number[r] = r;
+        assert_int_equal(twill_world_crossings(32, number, world.node), layouts[i].by_number);
+        assert_int_equal(twill_world_crossings(32, world.order, world.node), 8);
+        twill_world_destroy(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_levels_refused),
         cmocka_unit_test(test_levels_without_memory),
         cmocka_unit_test(test_parse_nodes),
+        cmocka_unit_test(test_round_robin),
         cmocka_unit_test(test_block_range),
         cmocka_unit_test(test_hierarchies),
         cmocka_unit_test(test_long_hierarchy),
