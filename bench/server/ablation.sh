@@ -81,7 +81,7 @@ for model in ${MODELS:-resnet50 alexnet}; do
                 END {
                     if (NR == 0) { printf "%-28s failed\n", name; exit }
                     m = (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2
-                    printf "%-28s %12.3f %8.3f - %-7.3f %8.2f\n", name, m, v[1], v[NR], first > 0 ? m / first : 1
+                    printf "%-28s %12.3f %8.3f - %-7.3f %8.2f\n", name, m, v[1], v[NR], (first > 0 ? m / first : 1)
                 }' | tee "$work/row"
         [ -s "$work/first" ] || awk '{ print $2 }' "$work/row" >"$work/first"
     done <"$work/contenders"

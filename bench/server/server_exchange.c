@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct exchanger {
     twill_server_options options;
@@ -220,16 +221,16 @@ static double time_steps(struct exchanger *x, const int *keys)
     return twill_bench_now() - begin;
 }
 
-/* Print what this rank has moved since the commit. */
+/* Print what this rank has moved since the commit, and its CPU time since it began. */
 static void print_traffic(const struct exchanger *x)
 {
     twill_server_counters c;
     require(twill_server_count(x->server, &c) == TWILL_OK, twill_server_message(x->server));
     printf("rank %d: sent %.0f received %.0f in messages %.0f metadata %.0f copied %.0f "
-           "registrations %.0f chunks %.0f of %.0f\n",
+           "registrations %.0f chunks %.0f of %.0f cpu %.3f s\n",
            x->rank, (double)c.bytes_sent, (double)c.bytes_received, (double)c.bytes_messages,
            (double)c.bytes_metadata, (double)c.bytes_copied, (double)c.registrations,
-           (double)c.chunks_here, (double)c.chunks);
+           (double)c.chunks_here, (double)c.chunks, (double)clock() / CLOCKS_PER_SEC);
 }
 
 /* Exchange, and print how fast. */
