@@ -328,7 +328,7 @@ static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)user;
     (void)size;
-    struct fixture f;
+    struct fixture f = {.checks = false};
     if (set_up(&f, caller, 2, &twill_shm_transport)) {
         struct twill_node *node = f.node;
         int all[64];
