@@ -340,38 +340,40 @@ static bool parse_threads(struct request *request)
     return false;
 }
 
+enum {
+    OPTION_ENV = 256,
+    INFO_OPTION_MEMORY,
+    OPTION_WHY,
+    OPTION_MODEL,
+    OPTION_THREADS,
+    OPTION_OF_JOB,
+    OPTION_NAMED = 300
+};
+
+static const struct option info_options[] = {
+    {"env", no_argument, NULL, OPTION_ENV},
+    {"memory", optional_argument, NULL, INFO_OPTION_MEMORY},
+    {"why", no_argument, NULL, OPTION_WHY},
+    {"threads", required_argument, NULL, OPTION_THREADS},
+    {"job", required_argument, NULL, OPTION_OF_JOB + JOB_NAME},
+    {"events", required_argument, NULL, OPTION_OF_JOB + JOB_EVENTS},
+    {"json", no_argument, NULL, OPTION_OF_JOB + JOB_JSON},
+    {"flight-recorder", required_argument, NULL, OPTION_OF_JOB + JOB_RECORDER},
+    {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
+    {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
+    {"machine", required_argument, NULL, OPTION_NAMED + QUESTION_MACHINE},
+    {"model", required_argument, NULL, OPTION_MODEL},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0},
+};
+
 static int parse_info(struct request *request, int argc, char **argv)
 {
-    enum {
-        OPTION_ENV = 256,
-        INFO_OPTION_MEMORY,
-        OPTION_WHY,
-        OPTION_MODEL,
-        OPTION_THREADS,
-        OPTION_OF_JOB,
-        OPTION_NAMED = 300
-    };
-    static const struct option options[] = {
-        {"env", no_argument, NULL, OPTION_ENV},
-        {"memory", optional_argument, NULL, INFO_OPTION_MEMORY},
-        {"why", no_argument, NULL, OPTION_WHY},
-        {"threads", required_argument, NULL, OPTION_THREADS},
-        {"job", required_argument, NULL, OPTION_OF_JOB + JOB_NAME},
-        {"events", required_argument, NULL, OPTION_OF_JOB + JOB_EVENTS},
-        {"json", no_argument, NULL, OPTION_OF_JOB + JOB_JSON},
-        {"flight-recorder", required_argument, NULL, OPTION_OF_JOB + JOB_RECORDER},
-        {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
-        {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
-        {"machine", required_argument, NULL, OPTION_NAMED + QUESTION_MACHINE},
-        {"model", required_argument, NULL, OPTION_MODEL},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
-    };
     const char *named[QUESTION_NAMED] = {NULL};
     bool any = false;
     int letter;
-    while ((letter = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
+    while ((letter = getopt_long(argc, argv, "hV", info_options, NULL)) != -1) {
         if (letter == 'h') {
             fputs(usage, stdout);
             exit(0);
