@@ -132,11 +132,15 @@ struct server_waiting {
 
 static twill_status time_out_wait(struct twill_server *server, int key, const char *what)
 {
-    return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
-                             "rank %u: %s of tensor '%.80s' not complete within %.1f s "
-                             "(TWILL_TIMEOUT)",
-                             server->rank, what, key < 0 ? "*" : server->key[key].name,
-                             (double)server->comm->tuning.timeout_ns * 1e-9);
+    double seconds = (double)server->comm->tuning.timeout_ns * 1e-9;
+    if (key < 0)
+        return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
+                                 "rank %u: %s not complete within %.1f s (TWILL_TIMEOUT)",
+                                 server->rank, what, seconds);
+    return TWILL_SERVER_FAIL(
+        server, TWILL_ERR_TIMEOUT,
+        "rank %u: %s of tensor '%.80s' not complete within %.1f s (TWILL_TIMEOUT)", server->rank,
+        what, server->key[key].name, seconds);
 }
 
 /* Spin, yield, then sleep until a peer of the node rings. */

@@ -68,6 +68,8 @@ twill_status twill_server_push_pull(twill_server *server, int key)
 
 twill_status twill_server_push_pull_all(twill_server *server, size_t count, const int *keys)
 {
+    if (count > 0 && keys == NULL)
+        return TWILL_ERR_ARGUMENT;
     for (size_t i = 0; i < count; i++)
         TWILL_TRY(NULL, begin(server, keys[i], TWILL_ORDER_PUSH | TWILL_ORDER_PULL,
                               "twill_server_push_pull_all"));

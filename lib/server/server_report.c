@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server tells about itself: parts, memory, versions, counters, staleness, description. */
-#include "lib/server/core.h"
+#include "lib/server/link.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -88,8 +88,9 @@ twill_status twill_server_count(twill_server *server, twill_server_counters *cou
     counters->credit_waits = server->usage.credit_waits;
     pthread_mutex_unlock(&server->posting);
     counters->bytes_copied += atomic_load(&server->copied);
-    if (twill_comm_counters(server->comm, &own) == TWILL_OK)
-        counters->registrations += own.registrations;
+    for (uint32_t i = 0; i < server->links; i++)
+        if (twill_comm_counters(server->link[i].comm, &own) == TWILL_OK)
+            counters->registrations += own.registrations;
     return TWILL_OK;
 }
 

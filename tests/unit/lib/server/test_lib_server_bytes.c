@@ -19,14 +19,20 @@ struct layout_bytes {
     int threads;
 };
 
+/* Memory is registered once: by the first step, or before. */
 static bool run_steps(twill_server *server)
 {
+    twill_server_counters first = {0}, last;
     for (unsigned step = 0; step < BYTES_STEPS; step++) {
         TWILL_REQUIRE(twill_server_push_pull(server, 0) == TWILL_OK);
         twill_status status = twill_server_wait(server, 0);
         TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
                                       twill_server_message(server)));
+        if (step == 0)
+            TWILL_REQUIRE(twill_server_count(server, &first) == TWILL_OK);
     }
+    TWILL_REQUIRE(twill_server_count(server, &last) == TWILL_OK);
+    TWILL_REQUIRE(last.registrations == first.registrations);
     return true;
 }
 
