@@ -5,7 +5,7 @@
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 info=$bin/twill-info
-scripts=$source/examples/theta
+scripts=$(cd "$(dirname "$0")/../../examples/theta" && pwd)
 cd "$scratch" || exit 1
 
 for script in "$scripts"/*.sh; do
