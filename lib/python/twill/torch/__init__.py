@@ -16,28 +16,12 @@ import torch.distributed as dist
 
 import twill
 
-__all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook", "native"]
-
-
-def native() -> bool:
-    """Return whether the C++ part is used; TORCH_TWILL_NATIVE=0 chooses the Python one."""
-    if os.environ.get("TORCH_TWILL_NATIVE", "1") == "0":
-        return False
-    from . import build
-    if os.path.exists(os.path.join(build.cache_folder(), build._key())) or build.compiler() is not None:
-        return True
-    if not hasattr(dist, "BackendBase"):
-        raise build.NoCompiler(f"twill.torch: PyTorch {torch.__version__} needs twill's C++ part, and there is no C++ "
-                               "compiler to build it with: install g++, or set CXX")
-    return False
+__all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook"]
 
 
 def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
-    if native():
-        from . import build
-        return build.load().create(store, rank, size, timeout)
-    from .python_backend import PythonBackend
-    return PythonBackend(store, rank, size, timeout)
+    from . import build  # not before it is needed: it imports what builds
+    return build.load().create(store, rank, size, timeout)
 
 
 def _register() -> None:
@@ -98,8 +82,7 @@ def shrink(excluded: list[int], group: dist.ProcessGroup | None = None, abort: b
 
 def compress_hook(state, bucket):  # type: ignore[no-untyped-def] # torch looks at annotations
     """A communication hook for DistributedDataParallel: average gradients in 16 bits, also their partial sums between
-    hosts (twill_op_create_narrow(); twill(7) has its error). PyTorch's own bf16_compress_hook and fp16_compress_hook
-    work, too: then partial sums have 32 bits.
+    hosts (twill_op_create_narrow(); twill(7) has its error).
 
     state: a group or None, or a pair (group, dtype) with torch.bfloat16 (as without it) or torch.float16."""
     group, dtype = state if isinstance(state, tuple) else (state, torch.bfloat16)

@@ -80,7 +80,7 @@ def _command(output: str) -> list[str]:
 
     headers, library, cxx = _headers(), _library(), compiler()
     if cxx is None or headers is None or library is None:
-        missing = "a C++ compiler (CXX)" if cxx is None else "twill.h" if headers is None else "libtwill.so"
+        missing = "a C++ compiler (install g++, or set CXX)" if cxx is None else "twill.h" if headers is None else "libtwill.so"
         raise NoCompiler(f"twill.torch: its C++ part needs to be built, and {missing} is not found")
     standard = "c++17" if _version() < (2, 9) else "c++20"
     includes = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
