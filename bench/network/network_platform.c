@@ -5,17 +5,21 @@
  * behind it take 0.1 us; the rest of the model's latency is software, and network_ranks.c adds it.
  * What is behind these links:
  *
- * flat      nothing: nodes disturb each other at their interfaces only.
- * aries     groups of 384 nodes, as Theta's (two cabinets: 6 chassis x 16 routers x 4 nodes; 12
- *           groups). Adaptive routing spreads packets over all cables: inside a group 96 routers
- * have more links than their nodes can fill, and two groups are connected by all their cables
- *           together, 72 of 4.7 GB/s (9,600 optical ports / 2 / 66 pairs of groups; Alverson,
- * Froese, Kaplan and Roweth, "Cray XC Series Network", 2012: 12.5 Gbit/s optical lanes). So this is
- * the best that adaptive routing can do. Two further routers and a cable add 0.3 us. minimal   the
- * same routers with SimGrid's minimal routing: one link of 5.25 GB/s between routers of a chassis,
- * three between chassis, and the cables of two groups at one router each, where Aries has them at
- * many: the worst that routing can do. fat tree  leaf switches of 24 nodes, with 24, 12 or 6 links
- * upwards, to which destinations are assigned in turn (d-mod-k). */
+ * - flat: nothing; nodes disturb each other at their interfaces only.
+ *
+ * - aries: groups of 384 nodes, as Theta's (two cabinets: 6 chassis x 16 routers x 4 nodes; 12
+ *   groups). Adaptive routing spreads packets over all cables: inside a group 96 routers have more
+ *   links than their nodes can fill, and two groups are connected by all their cables together, 72
+ *   of 4.7 GB/s (9,600 optical ports / 2 / 66 pairs of groups; Alverson, Froese, Kaplan and Roweth,
+ *   "Cray XC Series Network", 2012: 12.5 Gbit/s optical lanes). So this is the best that adaptive
+ *   routing can do. Two further routers and a cable add 0.3 us.
+ *
+ * - minimal: the same routers with SimGrid's minimal routing: one link of 5.25 GB/s between routers
+ *   of a chassis, three between chassis, and the cables of two groups at one router each, where
+ *   Aries has them at many: the worst that routing can do.
+ *
+ * - fat tree: leaf switches of 24 nodes, with 24, 12 or 6 links upwards, to which destinations are
+ *   assigned in turn (d-mod-k). */
 #include "bench/network/network_platform.h"
 
 #include <stdio.h>

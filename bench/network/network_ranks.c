@@ -7,8 +7,8 @@
  * Case-Study with Xeon Phi KNL", IPDPS 2017; a chip of 1.3 GHz in SNC4 and flat mode): a line of
  * another tile arrives after some 115 ns (107 to 122), one of the other core of the tile after 34;
  * a core reads lines that a peer has written at up to 7.5 GB/s; the last of N ranks that read one
- * line at a time has it after 200 + 34 N ns. These four were taken from notes on the paper, not
- * from its text: docs/theta.md. */
+ * line at a time has it after 200 + 34 N ns. These numbers are from
+ * memory, as the paper's text was not at hand: docs/theta.md. */
 #include "bench/network/network_ranks.h"
 #include "algorithms/schedule/step_table.h"
 #include "bench/network/network_platform.h"
