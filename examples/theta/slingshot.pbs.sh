@@ -1,6 +1,6 @@
 #!/bin/sh
-#PBS -l select=24:system=cluster,walltime=01:00:00
 # SPDX-License-Identifier: Apache-2.0
+#PBS -l select=24:system=cluster,walltime=01:00:00
 # Acceptance run on an HPE Cray EX with Slingshot: PBS, mpiexec of PALS. NOT RUN ON HARDWARE.
 # RANKS: ranks of each node (64).
 nodes=$(sort -u "$PBS_NODEFILE" | wc -l)

@@ -1,6 +1,6 @@
 #!/bin/sh
-#COBALT -t 60 -n 24 --attrs mcdram=flat:numa=quad
 # SPDX-License-Identifier: Apache-2.0
+#COBALT -t 60 -n 24 --attrs mcdram=flat:numa=quad
 # Acceptance run on a Cray XC with KNL and Aries (Theta): Cobalt, aprun of ALPS. NOT RUN ON HARDWARE.
 # Binaries for KNL do not run on the nodes that run this script. MCDRAM: flat is what TWILL_MEMORY places in.
 nodes=${COBALT_JOBSIZE:-24}

@@ -30,11 +30,15 @@ check_function_lengths() # root
 {
     files_of "$1" '*.c' '*.h' '*.cpp' | while read -r file; do
         awk -v most="$MOST_LINES_OF_A_FUNCTION" '
-            /^\{/ {start = FNR}
-            /^\}/ {
+            /^(class|struct)[^(;{]*$/ {type = 1} # of C++: what is measured is its functions
+            /^\{/ {start = type ? 0 : FNR; members = type; type = 0}
+            members && /^    \{/ {start = FNR}
+            /^\}/ || (members && /^    \}/) {
                 if (start && FNR - start > most)
                     printf "%s:%d: a function of %d lines\n", FILENAME, start, FNR - start
                 start = 0
+            }
+            /^\}/ {members = 0
             }' "$file"
     done
 }
