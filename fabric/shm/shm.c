@@ -163,7 +163,7 @@ static bool is_intact(struct shm_channel *channel, const struct twill_line *line
         memcpy(&sum, line->payload + LINE_SUM, sizeof(sum));
         if (channel->crc32c(0, data, chunk) == sum)
             return true;
-        atomic_thread_fence(memory_order_seq_cst);
+        atomic_signal_fence(memory_order_seq_cst); /* the compiler reads memory again */
     }
     channel->damaged = true;
     return false;

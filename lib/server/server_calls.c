@@ -113,10 +113,13 @@ static bool pull_has_ended(struct twill_server *server, int index)
     return true;
 }
 
+/* Look at both halves of a key, as looking advances them; -1: of all keys. */
 static bool key_has_ended(struct twill_server *server, int index)
 {
-    if (index >= 0)
-        return push_has_ended(server, index) & pull_has_ended(server, index);
+    if (index >= 0) {
+        bool pushed = push_has_ended(server, index);
+        return pull_has_ended(server, index) && pushed;
+    }
     for (uint32_t k = 0; k < server->keys; k++)
         if (!key_has_ended(server, (int)k))
             return false;
