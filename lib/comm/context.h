@@ -102,6 +102,8 @@ struct twill_context_memory {
     size_t pinned; /* bytes of regions */
 };
 
+struct twill_advancer; /* lib/exec/progress.h */
+
 /* The communicators of a context; under its lock, but for next_number. */
 struct twill_context_comms {
     uint32_t next_number;     /* of the next communicator; no lower one is free here. For the thread
@@ -110,7 +112,9 @@ struct twill_context_comms {
     size_t opened, open_capacity;
     struct twill_handle_pool ended; /* memory of communicators that have ended */
     struct twill_handle_pool slabs; /* memory for requests, unused */
-    _Atomic unsigned pending;       /* sum over the open communicators; needs no lock */
+    _Atomic unsigned pending; /* sum over the open communicators, and one for each advancer; needs
+                                 no lock */
+    struct twill_advancer *advancers; /* what else waits advance; the last added first */
 };
 
 /* The caller's function for threads that wait; or NULL. */

@@ -3,6 +3,7 @@
 #include "lib/exec/progress.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 
 const char twill_held_by_progress[] = "progress";
@@ -74,6 +75,61 @@ static struct twill_comm *take_comm(struct twill_context *context, size_t i,
     return comm;
 }
 
+/* --- advancers -------------------------------------------------------------------------------- */
+
+void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer)
+{
+    twill_context_lock(context);
+    advancer->context = context;
+    advancer->next = context->comms.advancers;
+    context->comms.advancers = advancer;
+    twill_context_unlock(context);
+    atomic_fetch_add(&context->comms.pending, 1);
+    if (context->progress.enabled)
+        twill_progress_wake(context);
+}
+
+void twill_advancer_remove(struct twill_advancer *advancer)
+{
+    struct twill_context *context = advancer->context;
+    if (context == NULL)
+        return;
+    twill_context_lock(context);
+    struct twill_advancer **at = &context->comms.advancers;
+    while (*at != advancer)
+        at = &(*at)->next;
+    *at = advancer->next;
+    advancer->context = NULL;
+    twill_context_unlock(context);
+    atomic_fetch_sub_explicit(&context->comms.pending, 1, memory_order_release);
+    while (atomic_load_explicit(&advancer->calls, memory_order_acquire) > 0)
+        sched_yield();
+}
+
+/* Return the i-th advancer, NULL past the end; count this thread's call of it. */
+static struct twill_advancer *enter_advancer(struct twill_context *context, size_t i)
+{
+    twill_context_lock(context);
+    struct twill_advancer *advancer = context->comms.advancers;
+    while (advancer != NULL && i-- > 0)
+        advancer = advancer->next;
+    if (advancer != NULL)
+        atomic_fetch_add_explicit(&advancer->calls, 1, memory_order_relaxed);
+    twill_context_unlock(context);
+    return advancer;
+}
+
+static int call_advancers(struct twill_context *context)
+{
+    int moved = 0;
+    struct twill_advancer *advancer;
+    for (size_t i = 0; (advancer = enter_advancer(context, i)) != NULL; i++) {
+        moved += advancer->advance(advancer->object) ? 1 : 0;
+        atomic_fetch_sub_explicit(&advancer->calls, 1, memory_order_release);
+    }
+    return moved;
+}
+
 int twill_context_advance(struct twill_context *context, const struct twill_comm *except)
 {
     int moved = 0;
@@ -92,5 +148,5 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
         }
         twill_comm_release(comm);
     }
-    return moved;
+    return moved + call_advancers(context);
 }

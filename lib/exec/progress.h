@@ -30,8 +30,8 @@ void twill_comm_pend(struct twill_comm *comm);
 void twill_comm_unpend(struct twill_comm *comm);
 
 /* Advance every communicator of the context that has requests pending and is not held, other than
- * `except` (or NULL). Returns how many steps were made, never an error: a failure breaks its
- * communicator only. Cheap when nothing is pending. */
+ * `except` (or NULL), and the advancers. Returns how many steps were made, never an error: a
+ * failure breaks its communicator only. Cheap when nothing is pending. */
 int twill_context_advance(struct twill_context *context, const struct twill_comm *except);
 static inline int twill_context_advance_others(struct twill_comm *self)
 {
@@ -41,6 +41,21 @@ static inline int twill_context_advance_others(struct twill_comm *self)
         return 0;
     return twill_context_advance(self->context, self);
 }
+
+/* What waits advance besides communicators, for its owner: a server's cores. `advance` is called by
+ * any thread that waits on some communicator, by several at once and from within itself, so it does
+ * nothing while another call is in it. It returns whether it has made progress. */
+struct twill_advancer {
+    bool (*advance)(void *object);
+    void *object;
+    struct twill_context *context; /* NULL: not added */
+    struct twill_advancer *next;
+    _Atomic unsigned calls; /* that are in it now */
+};
+
+void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer);
+/* Remove it, if it was added, and return once no thread is in it. */
+void twill_advancer_remove(struct twill_advancer *advancer);
 
 /* lib/exec/request_queue.c. Advance everything under way. Returns how many steps were made, or < 0:
  * the caller then breaks the communicator, unless it is broken. The communicator is held. */

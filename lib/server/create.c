@@ -193,6 +193,13 @@ static twill_status pull_all(struct twill_server *server)
     return twill_server_works(server) ? twill_server_wait(server, -1) : TWILL_OK;
 }
 
+/* A server's chunks advance also while its rank waits for something else, as others may be waiting
+ * for them. */
+static bool advance_server(void *server)
+{
+    return twill_server_progress(server);
+}
+
 twill_status twill_server_commit(twill_server *server)
 {
     if (server == NULL)
@@ -208,6 +215,8 @@ twill_status twill_server_commit(twill_server *server)
         return status;
     twill_server_drop_state(server);
     server->committed = true;
+    server->advancer = (struct twill_advancer){.advance = advance_server, .object = server};
+    twill_advancer_add(server->context, &server->advancer);
     return pull_all(server);
 }
 
@@ -215,6 +224,7 @@ twill_status twill_server_commit(twill_server *server)
 
 void twill_server_close(struct twill_server *server, twill_context *context, bool together)
 {
+    twill_advancer_remove(&server->advancer);
     twill_core_threads_stop(server);
     server->context = context;
     if (server->link != NULL)

@@ -9,6 +9,7 @@
 #define TWILL_SERVER_INTERNAL_H
 
 #include "lib/comm/comm.h"
+#include "lib/exec/progress.h"
 #include "lib/server/order_ring.h"
 #include "lib/train/compress.h"
 #include "lib/twill_server.h"
@@ -87,6 +88,7 @@ struct twill_server {
     bool has_optimizer;
     uint32_t states; /* of the optimizer, for each parameter */
     bool committed;
+    struct twill_advancer advancer; /* added at the commit */
     _Atomic bool broken;
 
     uint32_t servers, workers; /* at the commit */
