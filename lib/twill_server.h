@@ -93,7 +93,8 @@ typedef struct twill_server_options {
     size_t chunk_bytes; /**< tensors are cut into chunks of this size, a multiple of 1 KiB: 32 KiB.
                              0: chunks are whole tensors */
     int threads;        /**< threads of each server, which divide its chunks. 0, the default: none;
-                             chunks advance in this rank's calls. At most 64 */
+                             chunks advance in this rank's calls, also while it waits for
+                             another communicator. At most 64 */
     int replicas;       /**< 2: another server has each chunk, too, and gets all pushes; 1 */
     int credits;        /**< chunks that a worker may have on the way to a server on another node: 8
                          */
