@@ -64,6 +64,7 @@ static void release_buffers(struct twill_bench_run *run)
     free(run->step_seconds);
     twill_bench_list_free(&run->list);
     free(run->places);
+    free(run->meter);
     if (run->comm != run->world)
         twill_comm_destroy(run->comm);
     twill_comm_destroy(run->strict);
@@ -78,7 +79,8 @@ static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
                                         .overlap = run->options.overlap,
                                         .times = run->options.times,
                                         .reproducible = run->options.reproducible,
-                                        .narrow = run->options.narrow >= 0};
+                                        .narrow = run->options.narrow >= 0,
+                                        .energy = run->options.energy};
 }
 
 static void print_start(struct twill_bench_run *run)
@@ -104,6 +106,8 @@ static void print_start(struct twill_bench_run *run)
     const char *line;
     for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
         printf("# %s\n", line);
+    if (options->energy)
+        twill_bench_print_energy_source(stdout, run);
     if (options->list != NULL && options->overlap)
         twill_bench_print_played_header(stdout, run);
     else if (options->list != NULL)
@@ -140,6 +144,8 @@ static void report_step(struct twill_bench_run *run)
     if (run->options.times && !run->options.csv)
         printf("# of the step: wait %.1f us, wire %.1f us, stack %.1f us\n", step->waiting * 1e6,
                step->wire * 1e6, twill_bench_stack(step) * 1e6);
+    if (run->options.energy)
+        twill_bench_print_energy(stdout, &step->energy);
     fflush(stdout);
     twill_bench_json_step(run);
 }
@@ -154,6 +160,7 @@ static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_
     quiet.options.iterations = run->options.warmups;
     quiet.options.checks = 0;
     quiet.options.each = false;
+    quiet.options.energy = false;
     quiet.progress.on = false;
     if (run->list.keys > 0)
         return twill_bench_measure_step(&quiet, type, op, root);
@@ -339,7 +346,8 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     run->size = twill_comm_size(run->comm);
     run->world_rank = twill_comm_rank(run->world);
     run->world_size = twill_comm_size(run->world);
-    return twill_bench_locate(run);
+    TWILL_BENCH_TRY(twill_bench_locate(run));
+    return run->options.energy ? twill_bench_energy_open(run) : TWILL_OK;
 }
 
 /* Agree on errors that only rank 0 detects. */

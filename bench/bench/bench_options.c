@@ -22,6 +22,8 @@ enum {
     OPTION_REPRODUCIBLE,
     OPTION_NARROW,
     OPTION_DELAY,
+    OPTION_ENERGY,
+    OPTION_SYSFS,
     OPTION_ALGORITHM,
     OPTION_GRADIENTS,
     OPTION_SPLIT,
@@ -64,6 +66,8 @@ static const struct option long_options[] = {
     {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
     {"narrow", required_argument, NULL, OPTION_NARROW},
     {"reduce-delay", required_argument, NULL, OPTION_DELAY},
+    {"energy", no_argument, NULL, OPTION_ENERGY},
+    {"sysfs", required_argument, NULL, OPTION_SYSFS},
     {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
     {"gradients", required_argument, NULL, OPTION_GRADIENTS},
     {"split", required_argument, NULL, OPTION_SPLIT},
@@ -253,9 +257,21 @@ static bool *switch_option(struct twill_bench_options *options, int letter)
            : letter == OPTION_VERIFY       ? &options->verify
            : letter == OPTION_TIMES        ? &options->times
            : letter == OPTION_REPRODUCIBLE ? &options->reproducible
+           : letter == OPTION_ENERGY       ? &options->energy
            : letter == OPTION_DEVICE       ? &options->device
            : letter == OPTION_PRIORITY     ? &options->priority
                                            : NULL;
+}
+
+/* Return the text that an option's argument is kept in as it is, or NULL. */
+static const char **text_option(struct twill_bench_options *options, int letter)
+{
+    return letter == 'J'                ? &options->output
+           : letter == OPTION_LIST      ? &options->list
+           : letter == OPTION_SYSFS     ? &options->sysfs
+           : letter == OPTION_GRADIENTS ? &options->gradients
+           : letter == OPTION_ALGORITHM ? &options->algorithm
+                                        : NULL;
 }
 
 static bool set_bench_option(struct twill_bench_options *options, int letter, const char *text,
@@ -264,6 +280,11 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
     bool *flag = switch_option(options, letter);
     if (flag != NULL)
         return *flag = true;
+    const char **kept = text_option(options, letter);
+    if (kept != NULL) {
+        *kept = text;
+        return true;
+    }
     switch (letter) {
     case 'b':
         return set_size(&options->min_bytes, letter, text, speak);
@@ -284,24 +305,12 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
         return set_flag(&options->blocking, letter, text, speak);
     case 'I':
         return set_flag(&options->each, letter, text, speak);
-    case 'J':
-        options->output = text;
-        return true;
-    case OPTION_LIST:
-        options->list = text;
-        return true;
     case OPTION_FORM:
         return set_form(options, text, speak);
     case OPTION_NARROW:
         return set_narrow(options, text, speak);
     case OPTION_OVERLAP:
         return set_overlap(options, text, speak);
-    case OPTION_GRADIENTS:
-        options->gradients = text;
-        return true;
-    case OPTION_ALGORITHM:
-        options->algorithm = text;
-        return true;
     case OPTION_SPLIT:
         return set_split(options, text, speak);
     case OPTION_CALIBRATE:
@@ -386,6 +395,8 @@ static bool check_together(const struct twill_bench_options *options, bool speak
               options->type != TWILL_F32 || !twill_bench_facts(options->collective)->reduces))
         mistake =
             "--reduce-delay needs a reduction, a sum of f32, without --list and --reproducible";
+    else if (options->sysfs != NULL && !options->energy)
+        mistake = "--sysfs needs --energy";
     else if (!combines(options))
         mistake = "-o/--op and -d/--datatype: the type does not have this operation";
     else if (options->min_bytes > options->max_bytes)

@@ -55,6 +55,8 @@ struct twill_bench_options {
     bool tests;                 /* with twill_test() while computing */
     bool times;                 /* split the time of calls */
     bool reproducible;          /* measure with TWILL_REPRODUCIBLE=1, too */
+    bool energy;                /* measure the energy of the timed calls */
+    const char *sysfs;          /* where its counters are, or NULL: /sys */
     size_t delay;               /* of a reduction, nanoseconds a KiB; 0: none */
     int narrow;                 /* measure narrow sums of this type, too; -1: not */
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */

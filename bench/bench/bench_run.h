@@ -6,6 +6,7 @@
 #include "bench/bench/bench_collective.h"
 #include "bench/bench/bench_options.h"
 #include "bench/bench/bench_payload.h"
+#include "bench/common/energy.h"
 #include "bench/common/gradient_list.h"
 #include "bench/common/progress_line.h"
 #include "bench/common/try.h"
@@ -43,6 +44,11 @@ struct twill_bench_run {
     unsigned round;                     /* of checks, so that no payload is used twice */
     size_t rows_done, rows;             /* halves of rows, or steps; rows 0: unknown */
     struct twill_bench_progress progress;
+    /* --energy */
+    struct twill_energy_meter *meter; /* on the first rank of a machine that has counters, */
+    char meter_says[1024];            /* what they are; or why there are none */
+    size_t machines, meters;          /* of the job; those with counters */
+    /* Results so far. */
     size_t failures, measured; /* halves of rows with wrong values; halves in all */
     double bandwidth;          /* sum of bus bandwidths */
     struct json_object *json;  /* rank 0 with -J */
@@ -102,6 +108,20 @@ twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type ty
 /* Fill in `places`. Collective. */
 twill_status twill_bench_locate(struct twill_bench_run *run);
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
+
+/* bench_energy.c, --energy: find the counters of each machine of the job, after the places are
+ * known. Collective over the world. */
+twill_status twill_bench_energy_open(struct twill_bench_run *run);
+/* Read the counters: before the barrier that the timed calls begin with, */
+void twill_bench_energy_begin(struct twill_bench_run *run, struct twill_energy_reading *from);
+/* and after the calls; add up what all machines have used. Collective over the world. */
+twill_status twill_bench_energy_end(struct twill_bench_run *run,
+                                    const struct twill_energy_reading *from,
+                                    struct twill_bench_energy *energy);
+
+/* Print what is read, and of how many machines; and the energy of a step. */
+void twill_bench_print_energy_source(FILE *out, const struct twill_bench_run *run);
+void twill_bench_print_energy(FILE *out, const struct twill_bench_energy *energy);
 
 /* -J: open the file (false, after a message, on failure), add rows, write it. */
 bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv);

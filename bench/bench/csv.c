@@ -13,6 +13,11 @@ static void print_each_names(FILE *out, const char *half)
     fprintf(out, ",%si_min_us,%si_max_us,%si_p99_us,%si_cv_percent", half, half, half, half);
 }
 
+static void print_energy_names(FILE *out, const char *half)
+{
+    fprintf(out, ",%snode_joules,%snode_watts,%srank_joules,%srank_watts", half, half, half, half);
+}
+
 void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns)
 {
     fprintf(out, "size_bytes,count,type,redop,root");
@@ -30,6 +35,10 @@ void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, ",reproducible_us,reproducible_ratio");
     if (columns.narrow)
         fprintf(out, ",narrow_us,narrow_ratio,narrow_bytes_ratio");
+    if (columns.energy) {
+        print_energy_names(out, "");
+        print_energy_names(out, "in_place_");
+    }
     fprintf(out, "\n");
 }
 
@@ -49,6 +58,17 @@ static void csv_print_each(FILE *out, const struct twill_bench_statistics *each)
 {
     fprintf(out, ",%.6g,%.6g,%.6g,%.6g", each->min * 1e6, each->max * 1e6, each->p99 * 1e6,
             each->cv);
+}
+
+static void csv_print_energy(FILE *out, const struct twill_bench_energy *energy)
+{
+    if (!energy->known) {
+        fprintf(out, ",,,,");
+        return;
+    }
+    struct twill_bench_shares shares = twill_bench_shares(energy);
+    fprintf(out, ",%.6g,%.6g,%.6g,%.6g", shares.machine_joules, shares.machine_watts,
+            shares.rank_joules, shares.rank_watts);
 }
 
 void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
@@ -74,5 +94,9 @@ void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
     if (columns.narrow)
         fprintf(out, ",%.6g,%.6g,%.6g", timing->narrow * 1e6,
                 timing->seconds > 0 ? timing->narrow / timing->seconds : 0, timing->narrow_bytes);
+    if (columns.energy) {
+        csv_print_energy(out, &timing->energy);
+        csv_print_energy(out, &row->in_place.energy);
+    }
     fprintf(out, "\n");
 }

@@ -101,8 +101,11 @@ static twill_status time_list(struct twill_bench_run *run, const struct twill_be
     for (size_t i = 0; i <= run->list.keys; i++)
         rows[i].in_place.first = run->step_seconds[i];
     twill_counters before;
+    struct twill_energy_reading reading;
     TWILL_BENCH_TRY(twill_comm_counters(run->comm, &before));
+    twill_bench_energy_begin(run, &reading);
     TWILL_BENCH_TRY(time_steps(run, like, options->iterations, options->aggregate, samples));
+    TWILL_BENCH_TRY(twill_bench_energy_end(run, &reading, &rows[run->list.keys].in_place.energy));
     for (size_t i = 0; i <= run->list.keys; i++) {
         rows[i].in_place.seconds = run->step_seconds[i];
         twill_bench_rate(run, rows[i].bytes, &rows[i].in_place);

@@ -147,6 +147,8 @@ static struct json_object *config(const struct twill_bench_run *run)
     put(object, "unalign", integer(options->unalign));
     put(object, "blocking_collectives", truth(options->blocking));
     put(object, "memory", string(options->placed ? "twill" : "malloc"));
+    if (options->energy)
+        put(object, "energy", run->meter == NULL ? NULL : string(run->meter_says));
     put(object, "devices", devices(run));
     return object;
 }
@@ -189,6 +191,30 @@ bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
     return true;
 }
 
+/* Return joules, or null below 0. */
+static struct json_object *joules_json(double joules)
+{
+    return joules < 0 ? NULL : real(joules);
+}
+
+static struct json_object *energy_json(const struct twill_bench_energy *energy)
+{
+    if (!energy->known)
+        return NULL;
+    struct twill_bench_shares shares = twill_bench_shares(energy);
+    struct json_object *object = json_object_new_object();
+    put(object, "seconds", real(energy->seconds));
+    put(object, "joules", real(energy->joules));
+    put(object, "watts", real(energy->watts));
+    put(object, "node_joules", real(shares.machine_joules));
+    put(object, "node_watts", real(shares.machine_watts));
+    put(object, "rank_joules", real(shares.rank_joules));
+    put(object, "rank_watts", real(shares.rank_watts));
+    put(object, "cpu_joules", joules_json(energy->cpu));
+    put(object, "memory_joules", joules_json(energy->memory));
+    return object;
+}
+
 static struct json_object *half(const struct twill_bench_timing *timing, bool each)
 {
     if (timing->missing)
@@ -223,6 +249,8 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
         put(object, "compute", real(timing->compute * 1e6));
         put(object, "overlap", real(timing->overlap));
     }
+    if (timing->energy.machines > 0)
+        put(object, "energy", energy_json(&timing->energy));
     return object;
 }
 

@@ -78,6 +78,8 @@ static twill_status time_iterations(struct twill_bench_run *run,
     double start = twill_bench_now();
     TWILL_BENCH_TRY(twill_bench_call(run, subject, 0));
     timing->first = twill_bench_now() - start;
+    struct twill_energy_reading reading;
+    twill_bench_energy_begin(run, &reading);
     TWILL_BENCH_TRY(twill_barrier(run->comm));
 
     double operations = (double)options->iterations * (double)options->aggregate;
@@ -93,6 +95,7 @@ static twill_status time_iterations(struct twill_bench_run *run,
         }
     }
     timing->seconds = (twill_bench_now() - start) / operations;
+    TWILL_BENCH_TRY(twill_bench_energy_end(run, &reading, &timing->energy));
     double pair[2] = {timing->seconds, timing->first};
     TWILL_BENCH_TRY(twill_bench_combine(run, pair, 2));
     timing->seconds = pair[0];

@@ -27,8 +27,10 @@ const char *twill_bench_played_mistake(const struct twill_bench_options *options
 {
     bool plays = options->list != NULL && options->overlap;
     bool summed = options->op == TWILL_SUM || options->op == TWILL_AVG;
-    if (plays && (options->times || options->narrow >= 0 || options->split != NULL))
-        return "--list with --overlap cannot be combined with --times, --narrow or --split";
+    if (plays &&
+        (options->times || options->energy || options->narrow >= 0 || options->split != NULL))
+        return "--list with --overlap cannot be combined with --times, --energy, --narrow or "
+               "--split";
     if (options->gradients != NULL && !plays)
         return "--gradients needs --list and --overlap";
     if (options->played && !plays)

@@ -126,6 +126,7 @@ static void print_number(FILE *out, double value, int width)
 void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
 {
     static const char four[] = "  %7s  %6s  %6s  %6s", overlap[] = "  %9s  %9s  %9s  %7s";
+    static const char energy[] = "  %7s  %7s  %7s  %7s";
     fprintf(out,
             "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place  "
             "        ",
@@ -140,6 +141,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "   reproducible");
     if (columns.narrow)
         fprintf(out, "          narrow         ");
+    if (columns.energy)
+        fprintf(out, "          out-of-place, energy                  in-place, energy        ");
     fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
     for (int half = 0; half < 2; half++)
         fprintf(out, four, "time", "algbw", "busbw", "#wrong");
@@ -153,6 +156,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "  %7s  %6s", "time", "ratio");
     if (columns.narrow)
         fprintf(out, "  %7s  %6s  %6s", "time", "ratio", "bytes");
+    for (int half = 0; columns.energy && half < 2; half++)
+        fprintf(out, energy, "node", "node", "rank", "rank");
     fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
     for (int half = 0; half < 2; half++)
         fprintf(out, four, "(us)", "(GB/s)", "(GB/s)", "");
@@ -166,7 +171,20 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "  %7s  %6s", "(us)", "");
     if (columns.narrow)
         fprintf(out, "  %7s  %6s  %6s", "(us)", "", "ratio");
+    for (int half = 0; columns.energy && half < 2; half++)
+        fprintf(out, energy, "(J)", "(W)", "(J)", "(W)");
     fprintf(out, "\n");
+}
+
+struct twill_bench_shares twill_bench_shares(const struct twill_bench_energy *energy)
+{
+    double machines = (double)energy->machines, ranks = (double)energy->ranks;
+    return (struct twill_bench_shares){
+        .machine_joules = energy->joules / machines,
+        .machine_watts = energy->watts / machines,
+        .rank_joules = energy->joules / ranks,
+        .rank_watts = energy->watts / ranks,
+    };
 }
 
 double twill_bench_stack(const struct twill_bench_timing *timing)
@@ -206,6 +224,19 @@ static void print_overlap(FILE *out, const struct twill_bench_timing *timing)
     print_number(out, timing->overlap, 7);
 }
 
+static void print_energy(FILE *out, const struct twill_bench_energy *energy)
+{
+    if (!energy->known) {
+        fprintf(out, "  %7s  %7s  %7s  %7s", "n/a", "n/a", "n/a", "n/a");
+        return;
+    }
+    struct twill_bench_shares shares = twill_bench_shares(energy);
+    print_number(out, shares.machine_joules, 7);
+    print_number(out, shares.machine_watts, 7);
+    print_number(out, shares.rank_joules, 7);
+    print_number(out, shares.rank_watts, 7);
+}
+
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
                            struct twill_bench_columns columns)
 {
@@ -237,6 +268,10 @@ void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
             print_number(out, row->out_of_place.narrow_bytes, 6);
         else /* nothing was sent or copied: buffers are mapped */
             fprintf(out, "  %6s", "N/A");
+    }
+    if (columns.energy) {
+        print_energy(out, &row->out_of_place.energy);
+        print_energy(out, &row->in_place.energy);
     }
     fprintf(out, "\n");
 }

@@ -41,6 +41,14 @@ struct twill_bench_statistics twill_bench_statistics(double *samples, size_t n);
  * does. */
 void twill_bench_format_number(double value, int width, char *text, size_t bytes);
 
+/* --energy: what all machines of the job used in the timed calls. */
+struct twill_bench_energy {
+    size_t machines, ranks; /* machines 0: not asked for */
+    bool known;
+    double seconds, joules, watts; /* watts: the sum of the machines' means */
+    double cpu, memory;            /* joules of these parts; below 0: unknown */
+};
+
 /* One half of a row: out of place or in place. Times in seconds per operation. */
 struct twill_bench_timing {
     double seconds;
@@ -54,6 +62,7 @@ struct twill_bench_timing {
     double waiting, wire;             /* --times: seconds of it for the last rank, for data */
     double reproducible;              /* --reproducible: seconds */
     double narrow, narrow_bytes;      /* --narrow: seconds; bytes sent, of those of the call */
+    struct twill_bench_energy energy;
 };
 
 /* Return the percentage of a call that is hidden behind computing, as OSU defines it. */
@@ -68,7 +77,7 @@ struct twill_bench_row {
 
 /* Columns beyond those of nccl-tests. */
 struct twill_bench_columns {
-    bool each, overlap, times, reproducible, narrow;
+    bool each, overlap, times, reproducible, narrow, energy;
 };
 /* Print as comma-separated values: a line of names, then a line per row. */
 void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns);
@@ -77,6 +86,12 @@ void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
 void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
                            struct twill_bench_columns columns);
+/* Return joules of a machine and its mean watts, then those of a rank: its share of its machine's,
+ * averaged over the ranks. */
+struct twill_bench_shares {
+    double machine_joules, machine_watts, rank_joules, rank_watts;
+};
+struct twill_bench_shares twill_bench_shares(const struct twill_bench_energy *energy);
 /* Return what is left of a call's time beside waiting for the last rank and for data. */
 double twill_bench_stack(const struct twill_bench_timing *timing);
 /* Print the table of a --list step: a row per key, in place, and one for the whole step, which has

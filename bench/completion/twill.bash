@@ -67,7 +67,7 @@ _twill_bench()
         --agg_iters -N --run_cycles -a --average -c --check -o --op -d --datatype -r --root -z --blocking -T --timeout
         -J --output_file --csv -u --unalign -I --per_iter_timing -K --per_iter_skip --list --memory --align --form
         --verify --overlap --batch --device --device-gflops --bucket --gradients --priority --times --reproducible --narrow --reduce-delay
-        --algorithm --split --calibrate -h --help -V --version"
+        --energy --sysfs --algorithm --split --calibrate -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     -d | --datatype) _twill_words "$_twill_types all" "$word" ;;
@@ -79,7 +79,7 @@ _twill_bench()
     --form) _twill_words "blocking nonblocking persistent" "$word" ;;
     --overlap) _twill_words "test none" "$word" ;;
     --split) _twill_words "$_twill_levels" "$word" ;;
-    -J | --output_file | --list | --calibrate) _twill_files "$word" ;;
+    -J | --output_file | --list | --calibrate | --sysfs) _twill_files "$word" ;;
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;

@@ -124,6 +124,26 @@ check_rows 3 16 1.5 "--narrow"
 awk '/^[^#]/ && $16 != 0.5 { exit 1 }' "$scratch/out" || fail "--narrow f16: not half of the bytes"
 TWILL_LAYOUT=nodes=2x1 ranks 2 "$bench" reduce_scatter -b 64K -e 64K -n 3 -c 1 --reduce-delay 1000 || fail "--reduce-delay"
 grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "--reduce-delay: values"
+
+# Energy, of a made machine of 120 W: virtual nodes are one machine. Without counters it is n/a.
+mkdir -p "$scratch/sys/class/hwmon/hwmon0"
+echo power_meter >"$scratch/sys/class/hwmon/hwmon0/name"
+echo 120000000 >"$scratch/sys/class/hwmon/hwmon0/power1_average"
+TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --csv --energy --sysfs "$scratch/sys" || fail "--energy --csv"
+# shellcheck disable=SC2016 # awk's dollars
+awk -F, 'NR == 1 { if ($14 != "node_joules" || $21 != "in_place_rank_watts") exit 1; next }
+    NF != 21 || $14 <= 0 || $15 != 120 || ($14 / $16 - 4) ^ 2 > 1e-6 || $17 != 30 || $18 <= 0 || $19 != 120 || $21 != 30 { print; exit 1 }
+    END { exit NR != 4 }' "$scratch/out" || fail "the CSV of --energy"
+ranks 2 "$bench" alltoallv -b 64 -e 64 -n 3 --energy --sysfs "$scratch/sys" -J "$scratch/energy.json" || fail "--energy"
+# shellcheck disable=SC2016 # awk's dollars
+awk '/^# energy: / { n += $0 == "# energy: hwmon: power_meter power1" } /^[^#]/ { n += NF == 21 && $15 == 120 && $17 == 60 && $18 == "n/a" && $21 == "n/a" }
+    END { exit n != 2 }' "$scratch/out" || fail "the table of --energy"
+grep -q '"rank_watts": *\(60\|59.99\)' "$scratch/energy.json" || fail "the JSON of --energy"
+ranks 2 "$bench" allreduce -b 64 -e 64 -n 3 --energy --sysfs "$scratch/nowhere" -J "$scratch/none.json" || fail "--energy without counters"
+# shellcheck disable=SC2016 # awk's dollars
+awk '/^# energy: n\/a: no counters of pm_counters, rapl or hwmon in / { n++ } /^[^#]/ { n += NF == 21 && $14 == "n/a" && $21 == "n/a" }
+    END { exit n != 2 }' "$scratch/out" || fail "the table without counters"
+[ "$(grep -c '"energy": *null' "$scratch/none.json")" -eq 3 ] || fail "the JSON without counters"
 TWILL_LAYOUT=nodes=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --split node || fail "--split node"
 check_rows 3 13 1 "--split node"
 ranks 4 "$bench" reduce_scatter -b 64 -e 64K -f 32 -n 3 --split 2 -d i16 -o bxor || fail "--split 2"
@@ -176,6 +196,8 @@ tr -d ' \r' <"$scratch/list" >"$scratch/plain"
 check_step "$scratch/plain" 1.5 half max -1
 ranks 3 "$bench" broadcast --list "$scratch/list" -n 2 -r 2 --memory malloc || fail "--list broadcast"
 check_step "$scratch/plain" 1 float none 2
+ranks 2 "$bench" allreduce --list "$scratch/list" -n 2 --energy --sysfs "$scratch/sys" || fail "--list --energy"
+grep -q '^# of the steps: [0-9.e-]* J and 120 W a node, [0-9.e-]* J and 60 W a rank$' "$scratch/out" || fail "the energy of a list"
 while read -r model total gflop; do
     model=${source:?}/bench/gradients/$model.txt
     stated=$(sed -n '1s/.* \([0-9]*\) tensors, \([0-9]*\) floats, \([0-9]*\) multiply-adds;.*/\1 \2 \3/p' "$model")
@@ -298,6 +320,8 @@ done <<'END'
 need --list and --overlap|allreduce --device
 --gradients needs --list and --overlap|allreduce --gradients late=1
 cannot be combined with --times|allreduce --list x --overlap test --times
+cannot be combined with --times, --energy|allreduce --list x --overlap test --energy
+--sysfs needs --energy|allreduce --sysfs /sys
 --bucket: '1,x'|allreduce --list x --overlap test --bucket 1,x
 --device-gflops: '0'|allreduce --list x --overlap test --device-gflops 0
 --reproducible needs a reduction|broadcast --reproducible
