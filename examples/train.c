@@ -23,6 +23,23 @@ static int exchange_failed(struct training *t, twill_status status)
     return -1;
 }
 
+/* Return the learning rate of the next mini-batch. */
+static double next_rate(const struct training *t)
+{
+    size_t epoch = t->at.epoch > 0 ? (size_t)t->at.epoch : 1;
+    return example_rate_at(&t->options.rate, t->options.batch, epoch, (size_t)t->at.batch,
+                           t->batches);
+}
+
+static twill_status set_optimizer(struct training *t)
+{
+    twill_optimizer optimizer;
+    twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_SGD);
+    optimizer.rate = t->rate;
+    optimizer.momentum = t->options.momentum;
+    return twill_gradients_set_optimizer(t->set, &optimizer);
+}
+
 /* Create the set. With an optimizer (--fused) it has the parameters, too; all ranks start with
  * those of rank 0. */
 static twill_status create_set(struct training *t)
@@ -35,12 +52,9 @@ static twill_status create_set(struct training *t)
     set_options.compression = options->compression;
     set_options.late = options->late;
     twill_status status = twill_gradients_create(&t->set, t->comm, &set_options);
-    twill_optimizer optimizer;
-    twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_SGD);
-    optimizer.rate = options->rate;
-    optimizer.momentum = options->momentum;
+    t->rate = next_rate(t);
     if (status == TWILL_OK && options->fused)
-        status = twill_gradients_set_optimizer(t->set, &optimizer);
+        status = set_optimizer(t);
     for (int i = 0; status == TWILL_OK && i < EXAMPLE_TENSORS; i++) {
         twill_tensor tensor = {.name = example_network_tensor(i),
                                .count = network->count[i],
@@ -71,7 +85,7 @@ static void update_parameters(struct training *t)
     for (int i = 0; i < EXAMPLE_TENSORS; i++)
         t->network.gradient[i] = twill_gradients_result(t->set, i);
     if (!t->options.fused)
-        example_network_step(&t->network, (float)t->options.rate);
+        example_network_step(&t->network, (float)t->rate);
 }
 
 /* Mark both tensors of a layer ready. */
@@ -157,6 +171,15 @@ static int end_epoch(struct training *t)
     return 0;
 }
 
+/* Set the learning rate of the next mini-batch. */
+static twill_status set_rate(struct training *t)
+{
+    double rate = next_rate(t);
+    bool changed = rate < t->rate || rate > t->rate;
+    t->rate = rate;
+    return changed && t->options.fused ? set_optimizer(t) : TWILL_OK;
+}
+
 /* Train on the next mini-batch, or end the epoch. */
 static int train_next(struct training *t)
 {
@@ -164,7 +187,8 @@ static int train_next(struct training *t)
         return -1;
     if (t->at.batch == t->batches)
         return end_epoch(t);
-    if (exchange_failed(t, train_batch(t, t->order[t->at.batch], t->loss)))
+    if (exchange_failed(t, set_rate(t)) ||
+        exchange_failed(t, train_batch(t, t->order[t->at.batch], t->loss)))
         return -1;
     if (t->started.calls == 0)
         twill_gradients_traffic(t->set, &t->started);
@@ -226,7 +250,7 @@ static void print_settings(const struct training *t)
            t->file.samples - t->samples, options->seed);
     printf("network   %zu-%zu-1, %zu parameters; %zu epochs, batch %zu, rate %g\n",
            t->file.features, options->hidden, (t->file.features + 2) * options->hidden + 1,
-           options->epochs, options->batch, options->rate);
+           options->epochs, options->batch, example_rate_scaled(&options->rate, options->batch));
     fflush(stdout);
 }
 

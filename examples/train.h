@@ -4,6 +4,7 @@
 #define TWILL_TRAIN_EXAMPLE_H
 
 #include "dataset.h"
+#include "learning_rate.h"
 #include "network.h"
 
 #include <twill_train.h>
@@ -14,7 +15,8 @@ struct train_options {
     const char *data;
     enum example_format format;
     size_t epochs, batch, hidden, seed;
-    double rate, momentum;
+    struct example_rate rate;
+    double momentum;
     twill_compression compression;
     int overlap, fused, late, elastic;
     size_t pause_ms; /* after each mini-batch */
@@ -50,6 +52,7 @@ struct training {
     float *weights[EXAMPLE_TENSORS]; /* without --fused; else they are the set's */
     twill_gradients *set;
     struct train_position at;
+    double rate;               /* learning rate of the current mini-batch */
     uint64_t *order;           /* [batches] of this epoch */
     struct train_copy copy[2]; /* --elastic --fused: the last two */
     uint64_t copied;           /* mini-batches that have been copied */

@@ -15,6 +15,10 @@ static const char usage[] =
     "      --epochs N       (100)\n"
     "      --batch N        mini-batch of all ranks together (64)\n"
     "      --rate X         learning rate (0.1)\n"
+    "      --scale-rate HOW that rate is for 256 samples; for --batch samples scale it\n"
+    "                       linear(ly) or by the sqrt, the square root\n"
+    "      --warm-up N      epochs in which it grows from X to what it was scaled to (0)\n"
+    "      --rate-steps N,N,...  after N epochs the rate is a tenth of what it was\n"
     "      --hidden N       hidden units (16)\n"
     "      --seed N         of the split, the order and the first parameters (1)\n"
     "      --overlap        reduce a layer's gradients while the next one's are computed\n"
@@ -49,6 +53,43 @@ static int parse_rate(const char *text, double *rate)
         return 0;
     fprintf(stderr, "train: --rate: '%s' is not a number above 0\n", text);
     return -1;
+}
+
+static int parse_scaling(const char *text, enum example_rate_scaling *scaling)
+{
+    *scaling = strcmp(text, "linear") == 0 ? EXAMPLE_RATE_LINEAR : EXAMPLE_RATE_SQRT;
+    if (*scaling == EXAMPLE_RATE_LINEAR || strcmp(text, "sqrt") == 0)
+        return 0;
+    fprintf(stderr, "train: --scale-rate: '%s' is not linear or sqrt\n", text);
+    return -1;
+}
+
+static int parse_rate_steps(const char *text, struct example_rate *rate)
+{
+    const char *at = text;
+    for (rate->n_steps = 0; rate->n_steps < EXAMPLE_RATE_STEPS;) {
+        char *end;
+        if (*at < '0' || *at > '9')
+            break;
+        rate->steps[rate->n_steps++] = (size_t)strtoull(at, &end, 10);
+        if (*end == '\0')
+            return 0;
+        if (*end != ',')
+            break;
+        at = end + 1;
+    }
+    fprintf(stderr, "train: --rate-steps: '%s' is not a list of up to %d epochs\n", text,
+            EXAMPLE_RATE_STEPS);
+    return -1;
+}
+
+/* The options of the learning rate, by letter. */
+static int parse_schedule(int letter, const char *text, struct example_rate *rate)
+{
+    return letter == 'r'   ? parse_rate(text, &rate->base)
+           : letter == 'S' ? parse_scaling(text, &rate->scaling)
+           : letter == 'w' ? parse_count("warm-up", text, 0, &rate->warm_up)
+                           : parse_rate_steps(text, rate);
 }
 
 static int parse_momentum(const char *text, double *momentum)
@@ -108,18 +149,29 @@ static int check_options(const struct train_options *options, int other_argument
 int example_options(struct train_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
-        {"data", required_argument, NULL, 'd'},     {"format", required_argument, NULL, 'f'},
-        {"epochs", required_argument, NULL, 'e'},   {"batch", required_argument, NULL, 'b'},
-        {"rate", required_argument, NULL, 'r'},     {"momentum", required_argument, NULL, 'm'},
-        {"hidden", required_argument, NULL, 'n'},   {"seed", required_argument, NULL, 's'},
-        {"compress", required_argument, NULL, 'c'}, {"overlap", no_argument, NULL, 'o'},
-        {"fused", no_argument, NULL, 'u'},          {"late", no_argument, NULL, 'l'},
-        {"elastic", no_argument, NULL, 'E'},        {"pause", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
+        {"data", required_argument, NULL, 'd'},
+        {"format", required_argument, NULL, 'f'},
+        {"epochs", required_argument, NULL, 'e'},
+        {"batch", required_argument, NULL, 'b'},
+        {"rate", required_argument, NULL, 'r'},
+        {"momentum", required_argument, NULL, 'm'},
+        {"scale-rate", required_argument, NULL, 'S'},
+        {"warm-up", required_argument, NULL, 'w'},
+        {"rate-steps", required_argument, NULL, 'R'},
+        {"hidden", required_argument, NULL, 'n'},
+        {"seed", required_argument, NULL, 's'},
+        {"compress", required_argument, NULL, 'c'},
+        {"overlap", no_argument, NULL, 'o'},
+        {"fused", no_argument, NULL, 'u'},
+        {"late", no_argument, NULL, 'l'},
+        {"elastic", no_argument, NULL, 'E'},
+        {"pause", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     int letter, failed = 0;
-    *options =
-        (struct train_options){.epochs = 100, .batch = 64, .hidden = 16, .seed = 1, .rate = 0.1};
+    *options = (struct train_options){
+        .epochs = 100, .batch = 64, .hidden = 16, .seed = 1, .rate = {.base = 0.1, .samples = 256}};
     while (!failed && (letter = getopt_long(argc, argv, "h", names, NULL)) != -1) {
         if (letter == 'd')
             options->data = optarg;
@@ -129,8 +181,8 @@ int example_options(struct train_options *options, int argc, char **argv)
             failed = parse_count("epochs", optarg, 1, &options->epochs);
         else if (letter == 'b')
             failed = parse_count("batch", optarg, 1, &options->batch);
-        else if (letter == 'r')
-            failed = parse_rate(optarg, &options->rate);
+        else if (strchr("rSwR", letter) != NULL)
+            failed = parse_schedule(letter, optarg, &options->rate);
         else if (letter == 'm')
             failed = parse_momentum(optarg, &options->momentum);
         else if (letter == 'n')

@@ -70,6 +70,16 @@ for options in --overlap --fused '--fused --overlap'; do
     [ "$(value parameters)$(sed -n 's/^parameters.*hash//p' "$scratch/out")" = "$plain" ] ||
         fail "$options: other parameters than without"
 done
+# The learning rate changes with the mini-batches, with an optimizer and without.
+for options in '' --fused; do
+    # shellcheck disable=SC2086 # words
+    check_options 2 --batch 128 --rate 0.15 --scale-rate sqrt --warm-up 3 --rate-steps 12,18 $options
+    [ -n "$options" ] || plain=$(value parameters)$(sed -n 's/^parameters.*hash//p' "$scratch/out")
+    grep -q "batch 128, rate 0.106066$" "$scratch/out" || fail "--scale-rate sqrt"
+done
+[ "$(value parameters)$(sed -n 's/^parameters.*hash//p' "$scratch/out")" = "$plain" ] || fail "rates of an optimizer"
+expect 2 "--scale-rate: 'cubic' is not linear or sqrt" "$train" --data "$data" --scale-rate cubic
+expect 2 "--rate-steps: '3,x' is not a list" "$train" --data "$data" --rate-steps 3,x
 # Late or compressed gradients train another model, which is as good.
 check_options 3 --late --compress int8
 grep -q "of 2 buckets; of each, 2112 bytes of gradients, 648 exchanged" "$scratch/out" || fail "int8: bytes"
