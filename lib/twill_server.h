@@ -204,7 +204,8 @@ TWILL_API twill_status twill_server_serve(twill_server *server);
  *  a worker, once what it has started is complete. */
 TWILL_API twill_status twill_server_leave(twill_server *server);
 /** \brief Change hyperparameters of the optimizer, such as the rate, for later updates of the
- *  chunks here; neither the rule nor whether there is momentum. Local, on all servers. */
+ *  chunks here; neither the rule nor whether there is momentum. Local, on all servers.
+ *  twill_server_rebuild() takes them over; ranks that are new then pass the first ones. */
 TWILL_API twill_status twill_server_set_optimizer(twill_server *server,
                                                   const twill_optimizer *optimizer);
 /** \brief Go on with other ranks: replace *server by one over \p comm, with its options and

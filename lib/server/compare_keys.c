@@ -27,16 +27,20 @@ static uint64_t hash_server_options(const struct twill_server *server)
 {
     const twill_server_options *o = &server->options;
     const uint64_t numbers[] = {
-        (uint64_t)o->layout,  (uint64_t)o->mode,        (uint64_t)o->k,       (uint64_t)o->op,
-        (uint64_t)o->rate,    o->chunk_bytes,           (uint64_t)o->threads, (uint64_t)o->replicas,
-        (uint64_t)o->credits, (uint64_t)o->compression, server->has_optimizer};
-    uint64_t hash = server->has_optimizer ? hash_optimizer(1, &server->optimizer) : 1;
+        (uint64_t)o->layout,      (uint64_t)o->mode,     (uint64_t)o->k,
+        (uint64_t)o->op,          (uint64_t)o->rate,     o->chunk_bytes,
+        (uint64_t)o->threads,     (uint64_t)o->replicas, (uint64_t)o->credits,
+        (uint64_t)o->compression, server->has_optimizer, o->error_feedback != 0};
+    uint64_t hash = server->has_optimizer ? hash_optimizer(1, &server->declared) : 1;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(numbers); i++)
         hash = twill_hash_mix(hash, numbers[i]);
     for (uint32_t s = 0; s < server->servers; s++)
         hash = twill_hash_mix(hash, server->server_rank[s]);
-    return hash_double(hash_double(hash_double(hash, o->distance_c), o->distance_most),
-                       o->compression_ratio);
+    const double magnitudes[] = {o->distance_c, o->distance_most, o->compression_ratio,
+                                 o->compression_threshold};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(magnitudes); i++)
+        hash = hash_double(hash, magnitudes[i]);
+    return hash;
 }
 
 static uint64_t hash_key(const struct twill_server_key *key)

@@ -31,6 +31,10 @@ static twill_status check_optimizer(const twill_server_options *o, struct twill_
     if (o->optimizer == NULL)
         return TWILL_OK;
     TWILL_TRY(error, twill_optimizer_check(o->optimizer, error));
+    if (o->optimizer->clip_norm > 0)
+        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
+                          "options.optimizer: clip_norm needs the norm of all gradients, which are "
+                          "divided among servers");
     if (twill_optimizer_takes_norms(o->optimizer->rule))
         return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
                           "options.optimizer: %s needs norms of whole tensors, which are divided "
@@ -116,8 +120,8 @@ twill_status twill_server_set_options(struct twill_server *server,
         server->options = *options;
     TWILL_TRY(error, check_server_options(&server->options, error));
     if (server->options.optimizer != NULL) {
-        server->optimizer = *server->options.optimizer;
-        server->options.optimizer = &server->optimizer;
+        server->optimizer = server->declared = *server->options.optimizer;
+        server->options.optimizer = &server->declared;
         server->has_optimizer = true;
         server->states = twill_optimizer_states(&server->optimizer);
     }

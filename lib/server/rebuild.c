@@ -24,6 +24,9 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
 static twill_status hand_over(struct twill_server *to, struct twill_server *from)
 {
     twill_core_threads_stop(from);
+    to->successor = from->committed || from->successor;
+    to->optimizer = from->optimizer;
+    to->settings = from->settings;
     TWILL_TRY(NULL, add_again(to, from));
     TWILL_TRY(NULL, twill_server_place(to));
     if (from->committed)

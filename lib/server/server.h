@@ -84,8 +84,10 @@ struct twill_server {
     twill_comm *comm;   /* own */
     uint32_t rank, size;
     twill_server_options options;
-    twill_optimizer optimizer;
+    twill_optimizer optimizer, declared; /* declared: by the options; equal on all ranks */
+    uint64_t settings;                   /* how often `optimizer` has been changed */
     bool has_optimizer;
+    bool successor;  /* by twill_server_rebuild(), of one that was committed */
     uint32_t states; /* of the optimizer, for each parameter */
     bool committed;
     struct twill_advancer advancer; /* added at the commit */

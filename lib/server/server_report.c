@@ -118,9 +118,13 @@ twill_status twill_server_set_optimizer(twill_server *server, const twill_optimi
     if (!server->has_optimizer || optimizer->rule != server->optimizer.rule ||
         (optimizer->momentum != 0) != (server->optimizer.momentum != 0))
         return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: another rule or momentum");
+    if (optimizer->clip_norm > 0)
+        return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: clip_norm needs the norm "
+                                           "of all gradients");
     for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++)
         twill_core_lock(&server->core[t]);
     server->optimizer = *optimizer;
+    server->settings++;
     for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++)
         twill_core_unlock(&server->core[t]);
     return TWILL_OK;

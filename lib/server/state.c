@@ -91,18 +91,30 @@ twill_status twill_server_hold_state(struct twill_server *to, const struct twill
 /* --- who has the newest --------------------------------------------------------------------------
  */
 
-/* Fill in, for each chunk, (version + 1) << RANK_BITS | lowest rank, inverted; 0: no rank has it.
- */
+/* Return a number that is higher for higher versions, and of equals for lower ranks. */
+static uint64_t order_version(uint64_t version, uint32_t rank)
+{
+    return (version + 1) << RANK_BITS | (((uint64_t)1 << RANK_BITS) - 1 - rank);
+}
+
+static uint32_t rank_of(uint64_t ordered)
+{
+    return (1u << RANK_BITS) - 1 - (uint32_t)(ordered & (((uint64_t)1 << RANK_BITS) - 1));
+}
+
+/* Fill in, for each chunk, the highest order_version() of any rank, or 0 if no rank has it; then
+ * that of the optimizer's settings, and whether any rank brings an older server. */
 static twill_status find_newest(struct twill_server *server, uint64_t *newest)
 {
     for (uint32_t i = 0; i < server->places; i++) {
         newest[i] = 0;
         if (server->held != NULL && server->held[i] != NULL)
-            newest[i] = (record_version(server->held[i]) + 1) << RANK_BITS |
-                        (((uint64_t)1 << RANK_BITS) - 1 - server->rank);
+            newest[i] = order_version(record_version(server->held[i]), server->rank);
     }
-    twill_status status =
-        twill_allreduce(server->comm, newest, newest, server->places, TWILL_U64, TWILL_MAX);
+    newest[server->places] = order_version(server->settings, server->rank);
+    newest[server->places + 1] = server->successor;
+    twill_status status = twill_allreduce(server->comm, newest, newest, (size_t)server->places + 2,
+                                          TWILL_U64, TWILL_MAX);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
     return TWILL_OK;
@@ -122,10 +134,10 @@ static twill_status fail_lost(struct twill_server *server, const uint64_t *newes
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s'%.40s'",
                                      used > 0 ? ", " : "", key->name);
     }
-    return TWILL_SERVER_FAIL(server, TWILL_ERR_PEER,
-                             "rank %u: no rank has the parameters of %s any more: their server has "
-                             "died, and there are no replicas",
-                             server->rank, text);
+    return TWILL_SERVER_FAIL(
+        server, TWILL_ERR_PEER, "rank %u: no rank has the parameters of %s: %s", server->rank, text,
+        newest[server->places + 1] != 0 ? "their server has died, and there are no replicas"
+                                        : "files of twill_server_save() are missing");
 }
 
 /* Take the lowest worker's parameters as version 0. Sets who has them. */
@@ -135,7 +147,7 @@ static twill_status hold_initial(struct twill_server *server, uint64_t *newest)
     for (uint32_t i = 0; i < server->places; i++) {
         const struct twill_chunk_place *place = &server->place[i];
         size_t width = twill_type_size(server->key[place->key].type);
-        newest[i] = (uint64_t)1 << RANK_BITS | (((uint64_t)1 << RANK_BITS) - 1 - from);
+        newest[i] = order_version(0, from);
         if (server->rank != from)
             continue;
         unsigned char *record = twill_server_hold(server, i);
@@ -156,9 +168,14 @@ static struct twill_chunk *find_chunk(struct twill_server *server, uint32_t numb
 {
     struct twill_core *core = &server->core[number % server->threads];
     const struct twill_chunk_place *wanted = &server->place[place];
-    uint32_t first = core->key_first[wanted->key];
-    while (core->chunk[first].place != wanted)
-        first++;
+    uint32_t first = core->key_first[wanted->key], end = core->key_first[wanted->key + 1];
+    while (end - first > 1) { /* they are in the order of places */
+        uint32_t middle = first + (end - first) / 2;
+        if (core->chunk[middle].place <= wanted)
+            first = middle;
+        else
+            end = middle;
+    }
     return &core->chunk[first];
 }
 
@@ -205,10 +222,28 @@ static void set_numbers(struct twill_server *server, const uint64_t *newest)
     }
 }
 
+/* Take the optimizer's hyperparameters of the rank that has changed them most often: ranks that are
+ * new, and those that do not serve, have others. */
+static twill_status spread_optimizer(struct twill_server *server, uint64_t newest)
+{
+    twill_optimizer taken = server->optimizer;
+    server->settings = (newest >> RANK_BITS) - 1;
+    if (server->settings == 0)
+        return TWILL_OK;
+    twill_status status = twill_broadcast(server->comm, &taken, &taken, sizeof(taken), TWILL_U8,
+                                          (int)rank_of(newest));
+    if (status != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
+    server->optimizer = taken;
+    return TWILL_OK;
+}
+
 static twill_status spread(struct twill_server *server, uint64_t *newest, unsigned char *scratch)
 {
-    bool any = false, all = true;
+    bool all = true;
     TWILL_TRY(NULL, find_newest(server, newest));
+    bool any = newest[server->places + 1] != 0; /* an older server has had all of them */
+    TWILL_TRY(NULL, spread_optimizer(server, newest[server->places]));
     for (uint32_t i = 0; i < server->places; i++) {
         any |= newest[i] != 0;
         all &= newest[i] != 0;
@@ -219,8 +254,7 @@ static twill_status spread(struct twill_server *server, uint64_t *newest, unsign
         TWILL_TRY(NULL, hold_initial(server, newest));
     for (uint32_t i = 0; i < server->places; i++) {
         const struct twill_chunk_place *place = &server->place[i];
-        uint32_t from =
-            (1u << RANK_BITS) - 1 - (uint32_t)(newest[i] & (((uint64_t)1 << RANK_BITS) - 1));
+        uint32_t from = rank_of(newest[i]);
         TWILL_TRY(NULL, bring_record(server, i, from, place->core, scratch));
         if (place->replica != TWILL_SERVER_NO_CORE)
             TWILL_TRY(NULL, bring_record(server, i, from, place->replica, scratch));
@@ -234,7 +268,7 @@ twill_status twill_server_spread_state(struct twill_server *server)
     size_t largest = 1;
     for (uint32_t i = 0; i < server->places; i++)
         largest = twill_max(largest, twill_record_bytes(server, &server->place[i]));
-    uint64_t *newest = calloc(twill_max(server->places, 1), sizeof(*newest));
+    uint64_t *newest = calloc((size_t)server->places + 2, sizeof(*newest));
     unsigned char *scratch = malloc(largest);
     twill_status status = TWILL_OK;
     if (newest == NULL || scratch == NULL)
