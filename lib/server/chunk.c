@@ -27,15 +27,28 @@ static bool drops(const struct twill_core *core)
     return mode == TWILL_SERVER_K_SYNC || mode == TWILL_SERVER_K_BATCH_SYNC;
 }
 
-/* Return how many gradients the next update takes. Fewer workers than K cannot hold K. */
-static uint32_t needed(const struct twill_core *core)
+/* Return how many gradients of workers that have died wait for the chunk's update. */
+static uint32_t held_of_gone(const struct twill_core *core, const struct twill_chunk *chunk)
 {
-    uint32_t present = atomic_load_explicit(&core->present, memory_order_relaxed);
-    if (core->server->options.mode == TWILL_SERVER_SYNC)
-        return present;
-    if (holds(core) && present > 0)
-        return (uint32_t)twill_min(core->server->need, present);
-    return core->server->need;
+    uint32_t held = 0;
+    for (uint32_t w = 0; w < core->server->workers; w++)
+        held += core->worker[w].gone && chunk->worker[w].push != NULL;
+    return held;
+}
+
+/* Return how many gradients the next update takes. Fewer workers than K cannot hold K. A gradient
+ * of a worker that has died since counts beside those of the others, which are waited for as well.
+ */
+static uint32_t needed(const struct twill_core *core, const struct twill_chunk *chunk)
+{
+    uint32_t most = atomic_load_explicit(&core->present, memory_order_relaxed);
+    if (!holds(core))
+        return core->server->need;
+    if (most < core->server->workers)
+        most += held_of_gone(core, chunk);
+    if (core->server->options.mode == TWILL_SERVER_SYNC || most == 0)
+        return most;
+    return (uint32_t)twill_min(core->server->need, most);
 }
 
 /* Return the factor of the sum of `n` gradients. */
@@ -120,7 +133,7 @@ static void update_held(struct twill_core *core, struct twill_chunk *chunk)
 /* Update if there are enough gradients. */
 static void update_if_due(struct twill_core *core, struct twill_chunk *chunk)
 {
-    if (chunk->waiting == 0 || chunk->waiting < needed(core))
+    if (chunk->waiting == 0 || chunk->waiting < needed(core, chunk))
         return;
     if (holds(core)) {
         update_held(core, chunk);

@@ -105,14 +105,26 @@ static bool needs_server(const struct twill_server *server, uint32_t number, int
     return needed && server->server_rank[number] != server->rank;
 }
 
+/* Return the first core whose link is lost, or server->cores. */
+static uint32_t find_lost(struct twill_server *server)
+{
+    uint32_t c = 0;
+    pthread_mutex_lock(&server->posting);
+    for (; c < server->cores; c++) {
+        const struct twill_server_link *link = server->port[c].link;
+        if (link != NULL && link->lost && !link->left && !server->left)
+            break;
+    }
+    pthread_mutex_unlock(&server->posting);
+    return c;
+}
+
 /* Look for servers that have died, and were found dead before. */
 static twill_status check_servers(struct twill_server *server, int key)
 {
-    for (uint32_t c = 0; c < server->cores && twill_server_works(server); c++) {
-        const struct twill_server_link *link = server->port[c].link;
-        if (link != NULL && link->lost && !link->left && !server->left)
-            return fail_server(server, c / server->threads);
-    }
+    uint32_t lost = twill_server_works(server) ? find_lost(server) : server->cores;
+    if (lost < server->cores)
+        return fail_server(server, lost / server->threads);
     for (uint32_t s = 0; s < server->servers; s++) {
         if (!needs_server(server, s, key))
             continue;
@@ -123,6 +135,15 @@ static twill_status check_servers(struct twill_server *server, int key)
             atomic_store(&server->suspect[s], false);
     }
     return TWILL_OK;
+}
+
+twill_status twill_server_check(struct twill_server *server, int key)
+{
+    uint64_t now = twill_now();
+    if (now < atomic_load_explicit(&server->next_check, memory_order_relaxed))
+        return TWILL_OK;
+    atomic_store_explicit(&server->next_check, now + SERVERS_CHECK_NS, memory_order_relaxed);
+    return check_servers(server, key);
 }
 
 struct server_waiting {

@@ -118,6 +118,7 @@ struct twill_server {
     pthread_mutex_t posting;         /* of orders and links' queues */
     bool left;                       /* this worker pushes and pulls no more */
     _Atomic uint32_t moved;          /* counts progress, for deadlines of waits */
+    _Atomic uint64_t next_check;     /* of servers, by twill_server_test() */
     struct twill_server_usage usage; /* of the worker; under `posting` */
     _Atomic uint64_t copied;
 
@@ -180,6 +181,9 @@ void twill_server_drop_state(struct twill_server *server);
 
 /* Advance what this rank's calls advance. Returns whether something moved. */
 bool twill_server_progress(struct twill_server *server);
+/* Fail if a server has died that this rank needs for a key; -1: for any. Looks from time to time.
+ */
+twill_status twill_server_check(struct twill_server *server, int key);
 /* Wait until done(server, argument), whose message is about keys `what`; -1: of all. */
 twill_status twill_server_await(struct twill_server *server,
                                 bool (*done)(struct twill_server *server, int key), int key,

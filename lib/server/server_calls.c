@@ -134,7 +134,7 @@ twill_status twill_server_test(twill_server *server, int key, int *done)
     TWILL_TRY(NULL, check_key(server, "twill_server_test", key < 0 ? 0 : key));
     (void)twill_server_progress(server);
     *done = key_has_ended(server, key);
-    return TWILL_OK;
+    return *done ? TWILL_OK : twill_server_check(server, key);
 }
 
 twill_status twill_server_wait(twill_server *server, int key)

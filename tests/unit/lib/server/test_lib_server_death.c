@@ -21,6 +21,8 @@ struct death_case {
     twill_server_layout layout;
     twill_server_mode mode;
     int size, dies, replicas, threads; /* dies: rank, after half of its steps */
+    int late;   /* if not 0, `dies` has pushed before, and this rank pushes after its death only */
+    bool polls; /* waits are loops of twill_server_test() */
 };
 
 struct death_rank {
@@ -52,6 +54,17 @@ static bool open_death_server(struct death_rank *r)
                            twill_server_message(r->server));
 }
 
+static twill_status await_step(struct death_rank *r)
+{
+    int done = 0;
+    twill_status status = TWILL_OK;
+    if (!r->c->polls)
+        return twill_server_wait(r->server, 0);
+    while (status == TWILL_OK && !done)
+        status = twill_server_test(r->server, 0, &done);
+    return status;
+}
+
 /* Push ones until the version is DEATH_STEPS: averages of them are one, whoever lives. */
 static twill_status train(struct death_rank *r, int rank)
 {
@@ -59,13 +72,18 @@ static twill_status train(struct death_rank *r, int rank)
         float *gradient = twill_server_gradient(r->server, 0);
         if (rank == r->c->dies && twill_server_version(r->server, 0) >= DEATH_STEPS / 2) {
             twill_test_expect_death(rank);
+            if (r->c->late > 0)
+                (void)twill_server_push(r->server, 0);
             (void)raise(SIGKILL);
         }
+        if (r->c->late > 0 && rank == r->c->late &&
+            twill_server_version(r->server, 0) == DEATH_STEPS / 2)
+            (void)usleep(800000);
         for (size_t i = 0; i < DEATH_COUNT; i++)
             gradient[i] = 1;
         twill_status status = twill_server_push_pull(r->server, 0);
         if (status == TWILL_OK)
-            status = twill_server_wait(r->server, 0);
+            status = await_step(r);
         if (status != TWILL_OK)
             return status;
         if (r->c->dies == 0)
@@ -118,9 +136,10 @@ static void rank_worker_dies(int rank, int size, twill_bootstrap *bootstrap, voi
 static void test_worker_dies(void **state)
 {
     struct death_case cases[] = {
-        {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 2, 1, 0},
-        {"4x1", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 3, 1, 1},
-        {"", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 5, 4, 1, 2},
+        {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 2, 1, 0, 0, false},
+        {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 3, 1, 0, 1, false},
+        {"4x1", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 3, 1, 1, 0, false},
+        {"", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 5, 4, 1, 2, 0, false},
     };
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
@@ -181,9 +200,10 @@ static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, voi
 static void test_server_dies(void **state)
 {
     struct death_case cases[] = {
-        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 0},
-        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 3, 0, 1, 0},
-        {"4x1", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 1},
+        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 0, 0, false},
+        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 3, 0, 1, 0, 0, false},
+        {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 3, 0, 1, 0, 0, true}, /* all parameters are lost */
+        {"4x1", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 1, 0, false},
     };
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
