@@ -133,7 +133,8 @@ void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, cons
         apply(core, chunk, type, data, n, scale);
         return;
     }
-    if (!server->has_optimizer && !code_of(core, chunk)->used && factor == NULL) {
+    bool weighted = factor != NULL || (n == 1 && scale != 1);
+    if (!server->has_optimizer && !code_of(core, chunk)->used && !weighted) {
         reduce_plain(core, chunk, data, n);
         return;
     }

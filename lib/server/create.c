@@ -67,10 +67,20 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
 
 /* --- registration ---------------------------------------------------------------------------- */
 
+/* Return whether a tensor's gradients would travel as lists whose indices are too short for it. */
+static bool is_too_long_for_lists(const struct twill_server *server, const twill_tensor *tensor)
+{
+    const twill_server_options *o = &server->options;
+    return o->chunk_bytes == 0 && tensor->type == TWILL_F32 && tensor->uncompressed == 0 &&
+           o->compression >= TWILL_COMPRESS_TOP_K && tensor->count > UINT32_MAX;
+}
+
 static twill_status check_new_key(struct twill_server *server, const twill_tensor *tensor)
 {
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_commit()");
+    if (server->place != NULL)
+        return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_load()");
     if (tensor == NULL || tensor->name == NULL || tensor->name[0] == '\0')
         return TWILL_SERVER_REFUSE(server, "twill_server_add: tensor %u has no name", server->keys);
     const char *name = tensor->name;
@@ -81,6 +91,11 @@ static twill_status check_new_key(struct twill_server *server, const twill_tenso
     if (tensor->count == 0 || tensor->count > SIZE_MAX / 8 / width)
         return TWILL_SERVER_REFUSE(server, "tensor '%s': count %zu is outside 1 .. %zu", name,
                                    tensor->count, SIZE_MAX / 8 / width);
+    if (is_too_long_for_lists(server, tensor))
+        return TWILL_SERVER_REFUSE(server,
+                                   "tensor '%s': %zu elements in one chunk, which lists of top-k "
+                                   "and threshold cannot number: set options.chunk_bytes",
+                                   name, tensor->count);
     if ((uintptr_t)tensor->gradient % width != 0 || (uintptr_t)tensor->parameters % width != 0)
         return TWILL_SERVER_REFUSE(server, "tensor '%s': its memory is not aligned to %zu bytes",
                                    name, width);
@@ -146,8 +161,8 @@ static twill_status agree_status(struct twill_server *server, twill_comm *comm, 
         return TWILL_SERVER_FAIL(server, call, "%s", twill_comm_message(comm));
     if (worst != TWILL_OK)
         return TWILL_SERVER_FAIL(server, (twill_status)worst,
-                                 "twill_server_commit() has failed on another rank: %s",
-                                 twill_strerror((twill_status)worst));
+                                 "rank %u: twill_server_commit() has failed on another rank: %s",
+                                 server->rank, twill_strerror((twill_status)worst));
     return TWILL_OK;
 }
 
@@ -243,11 +258,12 @@ void twill_server_destroy(twill_server *server)
 {
     if (server == NULL)
         return;
-    if (server->committed && !twill_context_is_forked(server->context)) {
+    bool together = server->committed && !twill_context_is_forked(server->context);
+    if (together) {
         if (twill_server_works(server))
             (void)twill_server_leave(server);
         if (twill_server_serves(server))
             (void)twill_server_serve(server);
     }
-    twill_server_close(server, server->context, server->committed);
+    twill_server_close(server, server->context, together);
 }

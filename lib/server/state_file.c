@@ -25,7 +25,7 @@ struct state_head {
 struct state_chunk {
     char name[STATE_NAME]; /* of the tensor, cut */
     uint64_t first, count, record_bytes;
-    uint32_t type, states;
+    uint32_t type, states; /* states: of the optimizer, with its rule */
 };
 
 /* A file being written or read, with the CRC of what has been. */
@@ -53,6 +53,8 @@ static void describe_chunk(const struct twill_server *server, const struct twill
     chunk->record_bytes = twill_record_bytes(server, place);
     chunk->type = (uint32_t)key->type;
     chunk->states = server->states;
+    if (server->has_optimizer)
+        chunk->states |= ((uint32_t)server->optimizer.rule + 1) << 8;
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -164,11 +166,14 @@ static bool read_all(struct state_stream *s, void *data, size_t bytes)
     return true;
 }
 
-/* Return the place of a chunk of a file, or UINT32_MAX. */
-static uint32_t find_place(const struct twill_server *server, const struct state_chunk *chunk)
+/* Return the place of a chunk of a file, or UINT32_MAX. It is looked for from `from` on: files have
+ * chunks in the order of places. */
+static uint32_t find_place(const struct twill_server *server, const struct state_chunk *chunk,
+                           uint32_t from)
 {
-    for (uint32_t i = 0; i < server->places; i++) {
+    for (uint32_t n = 0; n < server->places; n++) {
         struct state_chunk own;
+        uint32_t i = (uint32_t)(((uint64_t)from + n) % server->places);
         describe_chunk(server, &server->place[i], &own);
         if (memcmp(&own, chunk, sizeof(own)) == 0)
             return i;
@@ -179,7 +184,7 @@ static uint32_t find_place(const struct twill_server *server, const struct state
 static twill_status read_chunks(struct state_stream *s)
 {
     struct state_head head;
-    uint32_t crc, stored;
+    uint32_t crc, stored, place = 0;
     if (!read_all(s, &head, sizeof(head)) || head.magic != STATE_MAGIC)
         return bad_file(s, "not a state of a parameter server");
     for (uint64_t i = 0; i < head.chunks; i++) {
@@ -187,7 +192,7 @@ static twill_status read_chunks(struct state_stream *s)
         if (!read_all(s, &about, sizeof(about)))
             return bad_file(s, "it ends too early");
         about.name[STATE_NAME - 1] = '\0';
-        uint32_t place = find_place(s->server, &about);
+        place = find_place(s->server, &about, place);
         if (place == UINT32_MAX)
             return bad_file(s, "it has a chunk of other tensors, another optimizer or other "
                                "options.chunk_bytes");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameter servers in every mode: what is counted adds up, parameters are exactly those of the
  * gradients that are in updates; learning rates by staleness and distance in closed form;
- * compression; state in files. */
+ * compression; state in files; hyperparameters that change; what is refused. */
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
 
@@ -171,7 +171,7 @@ static void rank_rates(int rank, int size, twill_bootstrap *bootstrap, void *use
             double rate = step > 1 ? 1.0 / step : 1;
             if (o->rate == TWILL_SERVER_RATE_DISTANCE)
                 rate = d > 0 ? fmin(o->distance_c / d, o->distance_most) : o->distance_most;
-            w[chunk] -= rate * 0.5;
+            w[chunk] = o->optimizer != NULL ? w[chunk] - rate * 0.5 : rate * 0.5;
         }
     }
     TWILL_CHECK(twill_server_pull(r.server, 0) == 0 && twill_server_wait(r.server, 0) == 0);
@@ -197,6 +197,8 @@ static void test_rates(void **state)
         c.options.distance_most = 0.7;
         c.options.optimizer = &sgd;
         c.options.chunk_bytes = 1024;
+        twill_test_run_ranks(1, rank_rates, &c);
+        c.options.optimizer = NULL; /* parameters become the gradient */
         twill_test_run_ranks(1, rank_rates, &c);
     }
 }
@@ -244,6 +246,17 @@ static void test_compression(void **state)
 /* --- state in files -----------------------------------------------------------------------------
  */
 
+static void expect_refused_file(struct mode_rank *r, const twill_server_options *options,
+                                const char *why)
+{
+    twill_tensor tensor = {.name = "weights", .count = MODES_COUNT, .type = TWILL_F32};
+    TWILL_CHECK(twill_server_create(&r->server, r->comm, options) == TWILL_OK);
+    TWILL_CHECK(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_server_load(r->server, r->c->path) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(strstr(twill_server_message(r->server), why) != NULL);
+    twill_server_destroy(r->server);
+}
+
 static void rank_saves(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct mode_rank r = {.c = user};
@@ -264,17 +277,16 @@ static void rank_saves(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(parameters[i] == -(float)MODES_STEPS);
     twill_server_destroy(r.server);
     r.server = NULL;
-    if (rank == 1) { /* a byte is wrong */
+    if (rank == 1) {
+        const twill_optimizer *sgd = options.optimizer;
+        options.optimizer = NULL;
+        expect_refused_file(&r, &options, "another optimizer");
+        options.optimizer = sgd; /* a byte is wrong */
         snprintf(name, sizeof(name), "%s.1", r.c->path);
         FILE *file = fopen(name, "r+b");
         TWILL_CHECK(file != NULL && fseek(file, -100, SEEK_END) == 0);
         TWILL_CHECK(fputc(77, file) == 77 && fclose(file) == 0);
-        twill_tensor tensor = {.name = "weights", .count = MODES_COUNT, .type = TWILL_F32};
-        TWILL_CHECK(twill_server_create(&r.server, r.comm, &options) == TWILL_OK);
-        TWILL_CHECK(twill_server_add(r.server, &tensor, NULL) == TWILL_OK);
-        TWILL_CHECK(twill_server_load(r.server, r.c->path) == TWILL_ERR_ARGUMENT);
-        TWILL_CHECK(strstr(twill_server_message(r.server), "checksum") != NULL);
-        twill_server_destroy(r.server);
+        expect_refused_file(&r, &options, "checksum");
     }
     snprintf(name, sizeof(name), "%s.%d", r.c->path, rank);
     TWILL_CHECK(unlink(name) == 0);
@@ -297,13 +309,98 @@ static void test_state_files(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* --- hyperparameters that change ----------------------------------------------------------------
+ */
+
+/* Only the server changes the rate; the rebuilt server has it, though its ranks were created alike.
+ */
+static void rank_settings(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct mode_rank r = {.c = user};
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    twill_optimizer half = *r.c->options.optimizer;
+    half.rate = 0.5;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(open_server(&r, &r.c->options, NULL));
+    for (unsigned round = 1; round <= 2; round++) {
+        if (rank == 0) {
+            TWILL_CHECK(round > 1 || twill_server_set_optimizer(r.server, &half) == TWILL_OK);
+            TWILL_CHECK(twill_server_serve(r.server) == TWILL_OK);
+        } else {
+            TWILL_CHECK(push_ones(&r));
+            const float *parameters = twill_server_parameters(r.server, 0);
+            TWILL_CHECK(parameters[0] == -0.5f * (float)(round * MODES_STEPS));
+            TWILL_CHECK(twill_server_leave(r.server) == TWILL_OK);
+        }
+        if (round == 1)
+            TWILL_CHECK(twill_server_rebuild(&r.server, r.comm) == TWILL_OK);
+    }
+    twill_server_destroy(r.server);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+}
+
+static void test_settings(void **state)
+{
+    twill_optimizer sgd = sum_rule();
+    struct mode_case c = {.size = 2};
+    (void)state;
+    twill_server_defaults(&c.options);
+    c.options.layout = TWILL_SERVER_NC;
+    c.options.optimizer = &sgd;
+    c.options.chunk_bytes = 1024;
+    twill_test_run_ranks(c.size, rank_settings, &c);
+}
+
+/* --- what is refused ----------------------------------------------------------------------------
+ */
+
+static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct mode_rank r = {.c = user};
+    twill_server_options options;
+    twill_optimizer sgd = sum_rule();
+    twill_tensor tensor = {.name = "first", .count = 8, .type = TWILL_F32};
+    (void)rank;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, NULL));
+    twill_server_defaults(&options);
+    sgd.clip_norm = 1;
+    options.optimizer = &sgd;
+    TWILL_CHECK(twill_server_create(&r.server, r.comm, &options) == TWILL_ERR_UNSUPPORTED);
+    TWILL_CHECK(strstr(twill_comm_message(r.comm), "clip_norm") != NULL);
+    sgd.clip_norm = 0;
+    options.chunk_bytes = 0;
+    options.compression = TWILL_COMPRESS_TOP_K;
+    TWILL_CHECK(twill_server_create(&r.server, r.comm, &options) == TWILL_OK);
+    TWILL_CHECK(twill_server_add(r.server, &tensor, NULL) == TWILL_OK);
+    tensor.name = "long";
+    tensor.count = (size_t)UINT32_MAX + 1; /* indices in lists have 32 bits */
+    TWILL_CHECK(twill_server_add(r.server, &tensor, NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(strstr(twill_server_message(r.server), "'long'") != NULL);
+    TWILL_CHECK(twill_server_load(r.server, "/nonexistent/state") == TWILL_OK);
+    tensor.count = 8;
+    TWILL_CHECK(twill_server_add(r.server, &tensor, NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(strstr(twill_server_message(r.server), "twill_server_load") != NULL);
+    twill_server_destroy(r.server);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+}
+
+static void test_refused(void **state)
+{
+    struct mode_case c = {.size = 1};
+    (void)state;
+    twill_test_run_ranks(1, rank_refused, &c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_modes),
-        cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_compression),
-        cmocka_unit_test(test_state_files),
+        cmocka_unit_test(test_modes),       cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_compression), cmocka_unit_test(test_state_files),
+        cmocka_unit_test(test_settings),    cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
