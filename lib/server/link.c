@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define RUN_MOST 8u /* chunks whose parameters follow one head: they wait for each other */
 
@@ -44,6 +45,11 @@ static struct twill_link_batch *queue_batch(struct twill_server_link *link,
 {
     if (link->current == link->batches)
         link->current = link->batches = 0;
+    else if (link->batches == link->batches_held && link->current > link->batches_held / 2) {
+        link->batches -= link->current;
+        memmove(link->batch, link->batch + link->current, link->batches * sizeof(*link->batch));
+        link->current = 0;
+    }
     if (link->batches == link->batches_held) {
         uint32_t held = link->batches_held == 0 ? 64 : 2 * link->batches_held;
         void *grown = realloc(link->batch, held * sizeof(*link->batch));
@@ -255,12 +261,13 @@ static void take_chunk(struct twill_server_link *link, uint32_t i)
     atomic_store_explicit(&answer->pulled, link->head.pull, memory_order_release);
 }
 
-/* Does what a head names exist? */
+/* Does what a head names exist? Only heads of workers that leave are of no key. */
 static bool is_valid_head(const struct twill_server_link *link)
 {
     const struct twill_link_head *head = &link->head;
     if (head->key >= link->server->keys)
-        return head->key == UINT32_MAX;
+        return (head->kind == TWILL_ORDER_LEAVE || head->kind == TWILL_LINK_LEFT) &&
+               head->first == head->end;
     return head->first == head->end ||
            (head->first >= link->key_first[head->key] && head->first < head->end &&
             head->end <= link->key_first[head->key + 1]);

@@ -113,9 +113,8 @@ twill_status twill_links_open(struct twill_server *server,
 }
 
 /* Send what is left; the peer receives it until it has the last head. */
-static void drain(struct twill_server_link *link)
+static void drain(struct twill_server_link *link, uint64_t until)
 {
-    uint64_t until = twill_now() + link->server->comm->tuning.timeout_ns;
     while (!link->lost && (!twill_link_is_idle(link) || !link->left) && twill_now() < until)
         if (!twill_link_poll(link))
             sched_yield();
@@ -123,10 +122,11 @@ static void drain(struct twill_server_link *link)
 
 void twill_links_close(struct twill_server *server, bool together)
 {
+    uint64_t until = twill_now() + server->comm->tuning.timeout_ns; /* of all links */
     for (uint32_t i = 0; i < server->links; i++) {
         struct twill_server_link *link = &server->link[i];
         if (together && link->comm != NULL)
-            drain(link);
+            drain(link, until);
         if (link->comm != NULL && together && !link->lost && link->left) {
             (void)twill_comm_set_timeout(link->comm, 0);
             twill_comm_destroy(link->comm);
