@@ -20,6 +20,8 @@ struct exchanger {
     bool malloc_own; /* memory of malloc() */
     bool worker;     /* workers apply the optimizer to the mean that they pull */
     bool traffic;    /* print the bytes of each rank */
+    bool times;      /* print percentiles of the exchanges of the first worker */
+    double *seconds; /* [steps] */
     struct twill_bench_list list;
     twill_context *context;
     twill_comm *comm;
@@ -84,12 +86,19 @@ static void store(struct exchanger *x, int letter)
     case 'b':
         x->traffic = true;
         break;
+    case 'C':
+        good = twill_bench_parse_number(optarg, 1, 1024, &number);
+        x->options.credits = (int)number;
+        break;
+    case 'T':
+        x->times = true;
+        break;
     default:
         good = false;
     }
     require(good, "options: --list FILE [--layout cs|cc|nc|ncs] [--servers N] [--threads N] "
                   "[--chunk SIZE] [--steps N] [--register-each] [--malloc] [--worker-updates] "
-                  "[--traffic]");
+                  "[--credits N] [--traffic] [--times]");
 }
 
 static void parse(struct exchanger *x, int argc, char **argv)
@@ -105,6 +114,8 @@ static void parse(struct exchanger *x, int argc, char **argv)
         {"malloc", no_argument, NULL, 'm'},
         {"worker-updates", no_argument, NULL, 'w'},
         {"traffic", no_argument, NULL, 'b'},
+        {"credits", required_argument, NULL, 'C'},
+        {"times", no_argument, NULL, 'T'},
         {NULL, 0, NULL, 0},
     };
     int letter;
@@ -215,10 +226,14 @@ static double time_steps(struct exchanger *x, const int *keys)
 {
     for (int i = 0; i < 2; i++)
         exchange(x, keys);
-    double begin = twill_bench_now();
-    for (size_t i = 0; i < x->steps; i++)
+    double begin = twill_bench_now(), last = begin;
+    for (size_t i = 0; i < x->steps; i++) {
         exchange(x, keys);
-    return twill_bench_now() - begin;
+        double now = twill_bench_now();
+        x->seconds[i] = now - last;
+        last = now;
+    }
+    return last - begin;
 }
 
 /* Print what this rank has moved since the commit, and its CPU time since it began. */
@@ -237,7 +252,8 @@ static void print_traffic(const struct exchanger *x)
 static void work(struct exchanger *x, int workers, int first_worker)
 {
     int *keys = calloc(x->list.keys, sizeof(int));
-    require(keys != NULL, "out of memory");
+    x->seconds = calloc(x->steps, sizeof(double));
+    require(keys != NULL && x->seconds != NULL, "out of memory");
     for (size_t k = 0; k < x->list.keys; k++)
         keys[k] = (int)(x->list.keys - 1 - k);
     double seconds = time_steps(x, keys);
@@ -245,6 +261,10 @@ static void work(struct exchanger *x, int workers, int first_worker)
     if (x->rank == first_worker)
         printf("%.3f exchanges/s  %.3f GB/s aggregated  %zu wrong\n", (double)x->steps / seconds,
                bytes / seconds / 1e9, count_wrong(x, workers, first_worker));
+    struct twill_bench_statistics each = twill_bench_statistics(x->seconds, x->steps);
+    if (x->times && x->rank == first_worker)
+        printf("an exchange: p50 %.3f ms p99 %.3f ms\n", each.median * 1e3, each.p99 * 1e3);
+    free(x->seconds);
     free(keys);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # bench/compare/incast.sh on a small scale: many hosts send to one with a slow link; each algorithm ends with right
-# values and its row of the table. Skipped (77) without root, namespaces or tc.
+# values and its row of the table; bench/server/incast_hosts.sh too. Skipped (77) without root, namespaces or tc.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2154 # source: of rules.sh
 . "$(dirname "$0")/../support/check.sh"
@@ -26,4 +26,15 @@ done
 cat "$scratch/out"
 incast 1 3 256K 5 nonsense
 grep -q 'nonsense' "$scratch/out" "$scratch/err" || fail "an algorithm that is none is not named"
+
+# Pushes to a parameter server, with and without credits.
+if [ -x "$bin/server-exchange" ]; then
+    timeout -k 10 "$patience" sh "$source/bench/server/incast_hosts.sh" "$bin" 3 4 1 1024 >"$scratch/out" 2>"$scratch/err" ||
+        fail "incast_hosts.sh: $(tail -n 2 "$scratch/out" "$scratch/err")"
+    for credits in 1 1024; do
+        awk -v credits=$credits '$1 == credits && NF == 4 && $2 > 0 && $3 >= $2 && $4 ~ /^[0-9]+$/ { found = 1 }
+            END { exit !found }' "$scratch/out" || fail "no row of $credits credits"
+    done
+    cat "$scratch/out"
+fi
 echo "ok: incast"
