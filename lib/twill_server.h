@@ -112,7 +112,9 @@ typedef enum twill_server_part {
 } twill_server_part;
 
 /** \brief Counters since the commit. Those of chunks are of the chunks that this rank serves, and
- *  leave out replicas; bytes do not. */
+ *  leave out replicas; bytes do not. What goes by messages is counted on both ranks. What goes by
+ *  shared memory, too, but each rank counts it by itself: a server when it reads and writes, a
+ *  worker when it starts a push or a pull. */
 typedef struct twill_server_counters {
     uint64_t keys;           /**< tensors */
     uint64_t chunks;         /**< chunks of all servers */
