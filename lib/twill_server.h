@@ -96,8 +96,8 @@ typedef struct twill_server_options {
                              chunks advance in this rank's calls, also while it waits for
                              another communicator. At most 64 */
     int replicas;       /**< 2: another server has each chunk, too, and gets all pushes; 1 */
-    int credits;        /**< chunks that a worker may have on the way to a server on another node: 8
-                         */
+    int credits;        /**< chunks that a worker may have on the way to a core (options.threads) of
+                             a server on another node: 8 */
     twill_compression compression; /**< of pushes of ::TWILL_F32; none by default */
     int error_feedback;            /**< as in twill_gradients_options: 1 */
     double compression_ratio;      /**< as in twill_gradients_options, of each chunk: 0.01 */
@@ -210,9 +210,9 @@ TWILL_API twill_status twill_server_leave(twill_server *server);
  *  twill_server_rebuild() takes them over; ranks that are new then pass the first ones. */
 TWILL_API twill_status twill_server_set_optimizer(twill_server *server,
                                                   const twill_optimizer *optimizer);
-/** \brief Go on with other ranks: replace *server by one over \p comm, with its options and
- *  tensors. Collective over \p comm; ranks that had no part in *server create, add and commit the
- *  same instead.
+/** \brief Go on with other ranks: replace *server by one over \p comm, with its options (but the
+ *  lowest ranks serve) and tensors. Collective over \p comm; ranks that had no part in it
+ *  create, add and commit the same instead.
  *
  * Between the two may be twill_comm_shrink() or twill_comm_grow(). Each chunk's newest state that
  * any rank has, as its server or its replica, goes on; versions, too, so that in
