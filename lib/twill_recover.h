@@ -197,10 +197,13 @@ typedef struct twill_bounds {
                       all ranks know */
     double death;  /**< its process has died, on this host or one that answers */
     double host;   /**< its host does not answer any more; 0: the job has one host */
-    double agree;  /**< twill_comm_agree(), if every other rank is silent in turn */
-    double meet;   /**< twill_comm_shrink() agrees, lets the survivors meet for at most this time,
-                      and agrees again; a rank that fails meanwhile begins that anew, and without
-                      one there are at most five attempts */
+    double agree;  /**< twill_comm_agree(): a silent rank takes it as long as `silent`, one that
+                      is heard but does not come further at most eight times that; this is the
+                      latter for every rank in turn */
+    double meet;   /**< twill_comm_shrink() agrees, lets the survivors meet, and agrees again; no
+                      step of meeting (there are at most eight) waits longer than this. If a rank
+                      fails meanwhile it begins anew, but not more often than there are ranks and
+                      four times more; without such a rank there are at most five attempts */
 } twill_bounds;
 /** \brief Read the bounds that hold for the communicator now. Local. \return ::TWILL_OK,
  * ::TWILL_ERR_ARGUMENT */

@@ -71,6 +71,8 @@ struct twill_tcp_lane {
     bool readable, writable;
     uint8_t again; /* failed attempts to connect */
     int why;       /* LOST: errno */
+    /* CONNECTING without a descriptor, as the network is away: since when; when to try again */
+    uint64_t away_since, retry_at;
 
     struct twill_tcp_records *records; /* with checksums or encryption, else NULL */
 
@@ -94,7 +96,8 @@ struct twill_tcp_lane {
 /* The lanes of a peer. Created on first contact, freed with the transport. */
 struct twill_tcp_peer {
     uint32_t rank;
-    char name[TWILL_RANK_TEXT]; /* for messages */
+    char name[TWILL_RANK_TEXT]; /* for messages, as the next is */
+    const char *interface;      /* of this rank; or NULL */
     unsigned char *rx_buffers;
     struct twill_clock_filter clock;
     struct twill_tcp_lane lanes[TWILL_LANES];

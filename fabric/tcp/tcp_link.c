@@ -11,7 +11,11 @@
  * connection in favour of others; after it, it does not expect this lane. */
 #define AGAIN          100
 #define AGAIN_ANSWERED 3
-#define RX_BYTES       (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header))
+/* A network without a route to the peer may come back: as long as the failure detector waits for a
+ * host that does not answer. */
+#define AWAY_NS       UINT64_C(16000000000)
+#define AWAY_RETRY_NS UINT64_C(50000000) /* between attempts */
+#define RX_BYTES      (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header))
 _Static_assert(sizeof(struct twill_hello) <= RX_BYTES &&
                    RX_BYTES % _Alignof(struct twill_hello) == 0,
                "the receive buffer holds the handshake while the lane connects");
@@ -33,6 +37,7 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
     }
     t->busy_capacity = capacity;
     peer->rank = rank;
+    peer->interface = t->common->interface[0] != '\0' ? t->common->interface : NULL;
     (void)twill_rank_text(t->params.job, rank, peer->name);
     peer->rx_buffers = rx_buffers;
     for (unsigned l = 0; l < TWILL_LANES; l++) {
@@ -99,6 +104,12 @@ static const char *local_trouble(int why)
     }
 }
 
+/* Report whether an errno of connect() says that the network is away, perhaps for a moment. */
+static bool is_away(int why)
+{
+    return why == ENETUNREACH || why == EHOSTUNREACH || why == ENETDOWN;
+}
+
 twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error)
 {
     const char *rank = lane->peer->name;
@@ -109,9 +120,11 @@ twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct t
     if (why == EPROTO)
         return TWILL_FAIL(error, TWILL_ERR_PEER,
                           "tcp: what answers at the address of %s is not of this job", rank);
-    if (why == ENETUNREACH || why == EHOSTUNREACH)
-        return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: %s cannot be reached: %s", rank,
-                          strerror(why));
+    const char *interface = lane->peer->interface;
+    if (is_away(why))
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: %s cannot be reached%s%s: %s", rank,
+                          interface != NULL ? " from interface " : "",
+                          interface != NULL ? interface : "", strerror(why));
     return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: %s has died, ended or given up: %s", rank,
                       why == 0 ? "it has closed its connection" : strerror(why));
 }
@@ -124,7 +137,24 @@ static void make_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
     lane->state = TWILL_TCP_OPEN;
     lane->readable = lane->writable = true;
     lane->gone_out = 0;
+    lane->away_since = 0;
     twill_tcp_busy(t, lane);
+}
+
+/* Put off connecting, without a descriptor, if the network is away, but not for too long. */
+static bool put_off(struct twill_tcp_lane *lane, int why)
+{
+    uint64_t now = twill_now();
+    if (!is_away(why))
+        return false;
+    if (lane->away_since == 0)
+        lane->away_since = now;
+    if (now - lane->away_since > AWAY_NS)
+        return false;
+    close(lane->fd);
+    lane->fd = -1;
+    lane->retry_at = now + AWAY_RETRY_NS;
+    return true;
 }
 
 static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
@@ -149,8 +179,11 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
     (void)setsockopt(lane->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof(late));
     if (from->at.any.sa_family == to->at.any.sa_family)
         (void)bind(lane->fd, &from->at.any, from->length);
-    if (twill_socket_connect(lane->fd, &to->at.any, to->length) < 0)
-        return twill_tcp_lost(lane, errno, error);
+    if (twill_socket_connect(lane->fd, &to->at.any, to->length) < 0) {
+        int why = errno;
+        if (!put_off(lane, why))
+            return twill_tcp_lost(lane, why, error);
+    }
     lane->state = TWILL_TCP_CONNECTING;
     twill_tcp_busy(t, lane);
     return TWILL_OK;
@@ -184,6 +217,16 @@ static int give_up_link(struct twill_tcp_lane *lane, int why, struct twill_error
     return 0;
 }
 
+/* Open a lane again that is closed. Returns > 0 if it connects now. */
+static int open_again(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
+                      struct twill_error *error)
+{
+    twill_status status = open_one(t, lane, error);
+    if (status == TWILL_OK || twill_tcp_sends(lane) || twill_tcp_receives(lane))
+        return status == TWILL_OK ? lane->fd >= 0 : status;
+    return give_up_link(lane, why, error);
+}
+
 /* Connect again: the other end may have evicted the connection before the handshake. If the peer
  * has ended, this attempt fails. */
 static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
@@ -193,10 +236,7 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct t
     twill_tcp_lane_close(lane, false);
     lane->out = out;
     lane->in = in;
-    twill_status status = open_one(t, lane, error);
-    if (status == TWILL_OK || twill_tcp_sends(lane) || twill_tcp_receives(lane))
-        return status == TWILL_OK ? 1 : status;
-    return give_up_link(lane, ECONNRESET, error);
+    return open_again(t, lane, ECONNRESET, error);
 }
 
 static int greet_link(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
@@ -222,13 +262,19 @@ static int greet_link(struct twill_tcp *t, struct twill_tcp_lane *lane, struct t
 int twill_tcp_lane_connect(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error)
 {
+    if (lane->state == TWILL_TCP_CONNECTING && lane->fd < 0) { /* it was put off */
+        if (twill_now() < lane->retry_at)
+            return 0;
+        lane->state = TWILL_TCP_CLOSED;
+        return open_again(t, lane, ENETUNREACH, error);
+    }
     if (lane->state == TWILL_TCP_CONNECTING) {
         struct pollfd one = {.fd = lane->fd, .events = POLLOUT};
         if (poll(&one, 1, 0) <= 0)
             return 0;
         int why = twill_socket_connected(lane->fd);
         if (why != 0)
-            return give_up_link(lane, why, error);
+            return put_off(lane, why) ? 0 : give_up_link(lane, why, error);
         if (!twill_tcp_hello_call(t, lane, hello_of(lane)))
             return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no random numbers");
         lane->state = TWILL_TCP_GREETING;

@@ -38,7 +38,7 @@ twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds)
     bounds->silent = (double)comm->tuning.timeout_ns * 1e-9 + notice + explain;
     bounds->death = (double)twill_death_bound_ns() * 1e-9 + explain;
     bounds->host = hosts ? (double)twill_host_bound_ns() * 1e-9 + explain : 0;
-    bounds->agree = bounds->silent * comm->world->size;
+    bounds->agree = (double)twill_agree_bound_ns(comm) * 1e-9;
     bounds->meet = (double)twill_rendezvous_bound_ns(comm) * 1e-9;
     return TWILL_OK;
 }

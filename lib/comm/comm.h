@@ -182,10 +182,11 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
 /* lib/comm/split.c. Make a communicator of ranks[0 .. lent->size-1] of comm by an exchange
- * function. Does not hold comm, which other threads may use: reads only what never changes. */
+ * function, waiting timeout_ns at most in each step. Does not hold comm, which other threads may
+ * use: reads only what never changes. */
 twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
                                   const uint32_t *ranks, const twill_bootstrap *lent,
-                                  struct twill_error *error);
+                                  uint64_t timeout_ns, struct twill_error *error);
 /* lib/comm/comm_transports.c. The transport between nodes is chosen once, with the context's own
  * communicator, which has all ranks. */
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
@@ -339,6 +340,8 @@ twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds);
 
 /* lib/health/shrink.c. Return how long survivors wait for each other to make a communicator. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);
+/* lib/health/agree.c. Return the most time that an agreement takes. */
+uint64_t twill_agree_bound_ns(const struct twill_comm *comm);
 
 /* --- lib/health/failure.c --- */
 

@@ -159,6 +159,7 @@ twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over
     self->oob.rounds = 0;
     self->oob.rank = (int)rank;
     self->oob.size = (int)size;
+    self->oob.timeout_ns = over->tuning.timeout_ns;
     self->over = over;
     memcpy(self->rank, ranks, size * sizeof(*ranks));
     snprintf(self->oob.how, sizeof(self->oob.how), "communicator %u", over->number);

@@ -300,10 +300,11 @@ twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int co
 
 twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
                                   const uint32_t *ranks, const twill_bootstrap *lent,
-                                  struct twill_error *error)
+                                  uint64_t timeout_ns, struct twill_error *error)
 {
     struct twill_oob *oob;
     TWILL_TRY(error, twill_oob_lend(&oob, comm->context->job.oob, lent, error));
+    oob->timeout_ns = timeout_ns;
     TWILL_TRY(error, make_by(made, comm, oob, ranks, error));
     twill_oob_lend_seal(oob);
     return TWILL_OK;
@@ -325,7 +326,8 @@ twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int cou
                                          : ranks_read(comm, &named, count, ranks, &error);
     twill_bootstrap lent = {(int)named.self, (int)named.size, exchange, user};
     if (status == TWILL_OK)
-        status = twill_comm_make_over(made, comm, named.rank, &lent, &error);
+        status = twill_comm_make_over(made, comm, named.rank, &lent,
+                                      comm->context->job.oob->timeout_ns, &error);
     free(named.rank);
     if (status != TWILL_OK)
         (void)TWILL_FAIL(&whole, status, "%s: twill_comm_create_over: %s",

@@ -18,6 +18,11 @@
 #define POLL_SLEEP_NS   UINT64_C(200000)
 #define LAST_MESSAGE_NS UINT64_C(100000000) /* for the last message to a rank */
 #define DEPARTED_KEPT   16u
+/* Times the patience with a silent rank, for a step of the agreement in which the awaited ranks are
+ * heard and yet do not come further: of a coordinator, and of a rank that waits for one, which may
+ * come that late itself and then makes two such steps. */
+#define STEP_COORDINATOR 2u
+#define STEP_JOINED      8u
 
 /* The agreements of a communicator; under the context's detector_lock. */
 struct twill_recovery {
@@ -26,6 +31,7 @@ struct twill_recovery {
     /* Patience with each rank begins when it was last heard, but not before this rank's last step:
      * a new coordinator gives all ranks time to find it. */
     uint64_t *heard; /* [size] */
+    uint64_t since;  /* that step */
     enum twill_consensus_state state;
     uint32_t ballot;
 };
@@ -159,8 +165,27 @@ static void renew_patience(const struct twill_comm *comm, struct twill_recovery 
     uint64_t now = twill_now();
     for (uint32_t r = 0; r < comm->world->size; r++)
         recovery->heard[r] = now;
+    recovery->since = now;
     recovery->state = recovery->consensus->state;
     recovery->ballot = recovery->consensus->ballot;
+}
+
+/* Return until when a silent rank is given up, which other ranks may learn later. */
+static uint64_t silence_ns(const struct twill_comm *comm)
+{
+    uint64_t explain = comm->context->job.world.nodes > 1 ? twill_explain_bound_ns() : 0;
+    return comm->tuning.timeout_ns + 2 * twill_notice_bound_ns() + explain;
+}
+
+static uint64_t longest_step_ns(const struct twill_comm *comm, enum twill_consensus_state state)
+{
+    return silence_ns(comm) * (state == TWILL_CONSENSUS_JOINED ? STEP_JOINED : STEP_COORDINATOR);
+}
+
+uint64_t twill_agree_bound_ns(const struct twill_comm *comm)
+{
+    uint64_t step = longest_step_ns(comm, TWILL_CONSENSUS_JOINED), ranks = comm->world->size;
+    return twill_min(step, UINT64_MAX / 2 / ranks) * ranks;
 }
 
 /* Look for ranks that this one waits for and that have died, or have been silent for too long.
@@ -172,8 +197,10 @@ static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *
          r = twill_consensus_awaits(consensus, r + 1)) {
         if (recovery->state != consensus->state || recovery->ballot != consensus->ballot)
             renew_patience(comm, recovery);
-        bool silent =
-            twill_now() - recovery->heard[r] > comm->tuning.timeout_ns || is_shut_out(comm, r);
+        uint64_t now = twill_now();
+        bool silent = now - recovery->heard[r] > comm->tuning.timeout_ns ||
+                      now - recovery->since > longest_step_ns(comm, consensus->state) ||
+                      is_shut_out(comm, r);
         if (twill_comm_is_dead_locked(comm, r)) {
             twill_context_receive_notices(comm->context); /* it may have decided before */
             twill_consensus_fail(consensus, r, may_live(comm, r));
@@ -218,7 +245,8 @@ static void rest(unsigned polls)
 }
 
 /* Wait until the agreement is decided. Returns false if this rank is shut out. Each rank that it
- * waits for answers, dies, or is silent for too long, so this ends. */
+ * waits for answers, dies, or is silent for too long, which one is, too, that is heard and does not
+ * come further, so this ends. */
 static bool await_decision(struct twill_comm *comm, struct twill_recovery *recovery)
 {
     pthread_mutex_t *lock = &comm->context->health.detector_lock;
@@ -244,6 +272,10 @@ static bool await_decision(struct twill_comm *comm, struct twill_recovery *recov
 /* The communicator is of no use any more, and what ends it is not to wait for the others. */
 static twill_status exclude_self(struct twill_comm *comm, const char *why)
 {
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    if (comm->health.recovery != NULL && twill_agree_last(comm) == NULL)
+        twill_consensus_leave(comm->health.recovery->consensus);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
     twill_comm_stop(comm, TWILL_ERR_EXCLUDED);
     return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_EXCLUDED, "%s", why);
 }
@@ -271,6 +303,10 @@ static twill_status check_decision(struct twill_comm *comm, const struct twill_d
 twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call, uint64_t flags,
                          uint32_t port, const struct twill_decision **decision)
 {
+    static const char shut[] = "the other ranks of this node go on without this one, which has "
+                               "been silent";
+    if (is_shut_out(comm, comm->rank))
+        return exclude_self(comm, shut);
     pthread_mutex_lock(&comm->context->health.detector_lock);
     struct twill_recovery *recovery = recovery_of(comm);
     if (recovery != NULL) {
@@ -281,8 +317,7 @@ twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call,
     if (recovery == NULL)
         return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_MEMORY, "out of memory");
     if (!await_decision(comm, recovery) || is_shut_out(comm, comm->rank))
-        return exclude_self(comm, "the other ranks of this node go on without this one, which has "
-                                  "been silent");
+        return exclude_self(comm, shut);
     *decision = twill_agree_last(comm);
     return check_decision(comm, *decision);
 }

@@ -340,9 +340,7 @@ void twill_consensus_receive(struct twill_consensus *c, uint32_t from, const voi
         bytes != sizeof(header) + twill_decision_bytes(c->size))
         return;
     memcpy(&header, message, sizeof(header));
-    struct twill_decision *value = malloc(bytes - sizeof(header)); /* aligned */
-    if (value == NULL)
-        return; /* it is sent again */
+    struct twill_decision *value = c->received; /* aligned */
     memcpy(value, (const unsigned char *)message + sizeof(header), bytes - sizeof(header));
     bool out = c->state == TWILL_CONSENSUS_OUT;
     bool past = header.instance < c->instance || (header.instance == c->instance && out);
@@ -353,7 +351,16 @@ void twill_consensus_receive(struct twill_consensus *c, uint32_t from, const voi
         learn_exclusion(c, value);
     else if (!past && !c->excluded && header.instance <= c->instance + 1)
         handle(c, from, &header, value);
-    free(value);
+}
+
+void twill_consensus_leave(struct twill_consensus *c)
+{
+    memcpy(c->proposal->set, c->own->set, 2 * words_of(c) * sizeof(uint64_t));
+    twill_rank_set_add(c->proposal->set, c->rank);
+    c->proposal->by = c->rank;
+    c->proposal->refused = 0;
+    c->excluded = true;
+    c->state = TWILL_CONSENSUS_OUT;
 }
 
 void twill_consensus_tick(struct twill_consensus *c)
@@ -401,7 +408,7 @@ struct twill_consensus *twill_consensus_open(
     size_t words = twill_consensus_words(size), decision = twill_decision_bytes(size);
     size_t message = twill_round_up(sizeof(struct twill_consensus_header) + decision, 8);
     struct twill_consensus *c = calloc(1, sizeof(*c));
-    unsigned char *memory = calloc(1, 5 * decision + 2 * words * sizeof(uint64_t) + message);
+    unsigned char *memory = calloc(1, 6 * decision + 2 * words * sizeof(uint64_t) + message);
     if (c == NULL || memory == NULL) {
         free(c);
         free(memory);
@@ -417,7 +424,8 @@ struct twill_consensus *twill_consensus_open(
     c->last[0] = (struct twill_decision *)(memory + 2 * decision);
     c->last[1] = (struct twill_decision *)(memory + 3 * decision);
     c->sum = (struct twill_decision *)(memory + 4 * decision);
-    c->joined = (uint64_t *)(memory + 5 * decision);
+    c->received = (struct twill_decision *)(memory + 5 * decision);
+    c->joined = (uint64_t *)(memory + 6 * decision);
     c->answered = c->joined + words;
     c->message = (unsigned char *)(c->answered + words);
     return c;

@@ -95,7 +95,8 @@ struct twill_consensus {
      * long, so it is worth waiting for a moment. */
     void (*send)(void *user, uint32_t to, const void *message, size_t bytes, bool last);
     void *user;
-    unsigned char *message; /* being sent */
+    unsigned char *message;          /* being sent */
+    struct twill_decision *received; /* of the message that is being handled */
 };
 
 static inline size_t twill_consensus_words(uint32_t size)
@@ -133,6 +134,9 @@ void twill_consensus_receive(struct twill_consensus *consensus, uint32_t from, c
                              size_t bytes);
 /* A rank has failed: it is dead, or silent for too long. */
 void twill_consensus_fail(struct twill_consensus *consensus, uint32_t rank, bool silent);
+/* The other ranks go on without this one, which has not learned their decision: it takes part in no
+ * agreement any more, and answers none. */
+void twill_consensus_leave(struct twill_consensus *consensus);
 /* Send again what has not been answered. */
 void twill_consensus_tick(struct twill_consensus *consensus);
 /* Return the next rank from `from` on that this one waits for; UINT32_MAX: no more. */

@@ -263,6 +263,7 @@ twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
     if (comm->owns_context)
         twill_context_chain(g.context, comm->context);
     g.made->tuning.timeout_ns = comm->tuning.timeout_ns;
+    g.context->job.oob->timeout_ns = (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
     g.made->owns_context = comm->owns_context;
     comm->owns_context = false;
     *larger = g.made;

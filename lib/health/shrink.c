@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ATTEMPTS      4u                    /* without a further failed rank */
+#define ATTEMPTS      4u                    /* besides the first one and one for each rank */
 #define RENDEZVOUS_NS UINT64_C(10000000000) /* at most, for all survivors to meet */
 
 static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
@@ -149,7 +149,7 @@ static twill_status make_smaller(struct attempt *a, const struct twill_decision 
     twill_secret_wipe(&job, sizeof(job));
     TWILL_TRY(&a->error, status);
     twill_bootstrap lent = {(int)a->self, (int)a->size, exchange_by_tcp, oob};
-    status = twill_comm_make_over(&a->made, a->comm, a->rank, &lent, &a->error);
+    status = twill_comm_make_over(&a->made, a->comm, a->rank, &lent, params.timeout_ns, &a->error);
     twill_oob_close(oob);
     return status;
 }
@@ -185,7 +185,8 @@ static bool same_failed(const struct attempt *a, const struct twill_decision *de
 
 static twill_status shrink_by(struct attempt *a)
 {
-    for (unsigned unchanged = 0, strays = 0;;) {
+    uint32_t most = ATTEMPTS + a->comm->world->size; /* as twill_comm_bounds() says */
+    for (uint32_t attempt = 0, unchanged = 0, strays = 0;; attempt++) {
         const struct twill_decision *decision;
         stop_listening(a);
         twill_status listens = listen_for_survivors(a);
@@ -211,6 +212,9 @@ static twill_status shrink_by(struct attempt *a)
             return a->error.status != TWILL_OK
                        ? a->error.status
                        : TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "another rank could not do it");
+        if (attempt > most)
+            return TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM,
+                              "ranks have failed in each of %u attempts to meet", attempt);
         find_survivors(a, decision);
         if (listens == TWILL_OK)
             twill_error_clear(&a->error);

@@ -51,7 +51,7 @@ static twill_status check_header(struct state_import *import, const struct twill
 {
     struct twill_gradients *set = import->set;
     const twill_optimizer *optimizer = &set->update->optimizer;
-    if (h->magic != TWILL_STATE_MAGIC || h->bytes != bytes)
+    if (h->magic != TWILL_STATE_MAGIC || h->bytes != bytes || h->steps == NO_STEPS)
         return TWILL_GRADIENTS_REFUSE(set, "state %zu is no export of %zu bytes", number, bytes);
     if (h->tensors != set->tensors || h->tensors_hash != twill_state_tensors_hash(set))
         return TWILL_GRADIENTS_REFUSE(

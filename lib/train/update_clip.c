@@ -80,7 +80,8 @@ static twill_status publish_sum(struct twill_lane *lane)
     set->update->sums[clip->published_steps % 2][lane - set->lane] = clip->sum;
     clip->published = true;
     clip->published_steps++;
-    atomic_fetch_add_explicit(&set->update->summed, 1, memory_order_acq_rel);
+    /* In one order with `wanted` of the others, which they clear before they read this. */
+    atomic_fetch_add(&set->update->summed, 1);
     for (uint32_t l = 0; l < set->lanes; l++)
         if (&set->lane[l] != lane && set->lane[l].buckets > 0)
             twill_lane_kick(&set->lane[l]);
@@ -125,8 +126,7 @@ twill_status twill_clip_advance(struct twill_lane *lane)
         if (status != TWILL_OK)
             return status;
     }
-    if (atomic_load_explicit(&update->summed, memory_order_acquire) <
-        clip->published_steps * update->summing_lanes)
+    if (atomic_load(&update->summed) < clip->published_steps * update->summing_lanes)
         return TWILL_PENDING;
     clip->factor = factor_of(lane->set, limit, clip->published_steps - 1);
     return TWILL_OK;

@@ -25,21 +25,34 @@ ssize_t getrandom(void *bytes, size_t count, unsigned flags)
     return -1;
 }
 
-/* Of a thread: allocations that succeed before the one that fails; below 0: none fails. */
-static _Thread_local int scarce_memory __attribute__((unused)) = -1;
+/* Of a thread: allocations that succeed before the one that fails; below 0: none fails. (volatile:
+ * compilers take malloc() for a function that reads no variable.) */
+static _Thread_local volatile int scarce_memory __attribute__((unused)) = -1;
+
+/* Of a thread: from then on all fail. */
+static _Thread_local bool scarce_for_good __attribute__((unused));
 
 #if !TEST_SLOW
+static bool runs_out(void)
+{
+    if (scarce_memory < 0 || scarce_memory-- > 0)
+        return false;
+    if (scarce_for_good)
+        scarce_memory = 0;
+    return true;
+}
+
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 
 void *malloc(size_t bytes)
 {
-    return scarce_memory >= 0 && scarce_memory-- == 0 ? NULL : __libc_malloc(bytes);
+    return runs_out() ? NULL : __libc_malloc(bytes);
 }
 
 void *calloc(size_t count, size_t bytes)
 {
-    return scarce_memory >= 0 && scarce_memory-- == 0 ? NULL : __libc_calloc(count, bytes);
+    return runs_out() ? NULL : __libc_calloc(count, bytes);
 }
 #endif
 

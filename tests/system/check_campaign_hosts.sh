@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A slice of the fault campaign between hosts (namespaces), where links go down, too: CAMPAIGN_HOSTS sets of four hosts (5) with
-# CAMPAIGN_TRIALS trials (8) each, from CAMPAIGN_SEED (today's date) on. Most of the time it waits for hosts that are silent.
+# CAMPAIGN_TRIALS trials (8) each, with the seeds CAMPAIGN_SEED (today's date) times 100 + 1, 2, ...: other ones each day. Most of the time it waits for hosts that are silent.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2154 # hosts_dir is of hosts.sh
 . "$(dirname "$0")/../support/check.sh"
@@ -16,7 +16,7 @@ for set in $(seq "$sets"); do
         hosts_up 4
         list=$(cat "$hosts_dir/h0.pid" "$hosts_dir/h1.pid" "$hosts_dir/h2.pid" "$hosts_dir/h3.pid" | paste -s -d ,)
         code=0
-        "$build/tests/campaign" --hosts "$list" --trials "$trials" --seed "$((seed + set))" >"$scratch/out.$set" 2>&1 || code=$?
+        "$build/tests/campaign" --hosts "$list" --trials "$trials" --seed "$((seed * 100 + set))" >"$scratch/out.$set" 2>&1 || code=$?
         hosts_down
         exit $code
     ) &
@@ -24,7 +24,7 @@ for set in $(seq "$sets"); do
 done
 failed=
 for set in $(seq "$sets"); do
-    eval "wait \$run$set" || failed="$failed $((seed + set))"
+    eval "wait \$run$set" || failed="$failed $((seed * 100 + set))"
     cat "$scratch/out.$set"
 done
 [ -z "$failed" ] || fail "trials have failed (seeds$failed)"

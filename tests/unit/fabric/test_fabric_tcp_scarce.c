@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tcp transport when descriptors or random numbers are scarce, and its messages for failed
- * connections. */
+/* The tcp transport when descriptors, random numbers or routes are scarce, and its messages for
+ * failed connections. */
+#include "tests/support/leap.h"
 #include "tests/support/scarce.h"
 #include "tests/support/tcp_ends.h"
 
@@ -234,6 +235,56 @@ static void test_sent_away(void **state)
     twill_test_run_ranks(2, rank_sent_away, NULL);
 }
 
+/* --- a network that is away ------------------------------------------------------------------- */
+
+/* Of a thread: calls of connect() that find no route. */
+static _Thread_local unsigned routeless;
+
+int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t length)
+{
+    if (routeless == 0)
+        return (int)syscall(SYS_connect, fd, address.__sockaddr__, length);
+    routeless--;
+    errno = ENETUNREACH;
+    return -1;
+}
+
+/* Rank 0 has no route to rank 1 for a few attempts, or for good. */
+static void rank_without_route(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const unsigned *attempts = user;
+    struct tcp_end end;
+    char data[8] = "message";
+    (void)size;
+    TWILL_CHECK(end_open(&end, caller, "lo"));
+    struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
+    routeless = rank == 0 ? *attempts : 0;
+    if (*attempts < UINT32_MAX) {
+        TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && routeless == 0);
+    } else if (rank == 0) {
+        int moved = 0;
+        TWILL_CHECK(post(&end, &r) && progress(&end) == 0);
+        fast += 20;
+        for (uint64_t limit = twill_now() + TWILL_TEST_PATIENCE; moved >= 0 && twill_now() < limit;)
+            moved = progress(&end);
+        twill_test_note(moved == TWILL_ERR_PEER &&
+                            strstr(end.end.error.message, "rank 1 cannot be reached from interface "
+                                                          "lo: Network is unreachable") != NULL,
+                        __FILE__, __LINE__, "%d: %s", moved, end.end.error.message);
+    }
+    routeless = 0;
+    TWILL_CHECK(rank_barrier(&end));
+    end_close(&end);
+}
+
+static void test_no_route(void **state)
+{
+    unsigned attempts[] = {3, UINT32_MAX};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(attempts); i++)
+        twill_test_run_processes(2, rank_without_route, &attempts[i]);
+}
+
 /* --- messages --------------------------------------------------------------------------------- */
 
 static void test_words(void **state)
@@ -273,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_one_left), cmocka_unit_test(test_none_left),
         cmocka_unit_test(test_crowd),    cmocka_unit_test(test_sent_away),
         cmocka_unit_test(test_words),    cmocka_unit_test(test_no_random),
+        cmocka_unit_test(test_no_route),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

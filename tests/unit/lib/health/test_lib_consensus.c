@@ -4,6 +4,7 @@
  * for a while. */
 #include "lib/health/consensus.h"
 #include "tests/support/numbers.h"
+#include "tests/support/scarce.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +62,10 @@ static void send_letter(void *user, uint32_t to, const void *message, size_t byt
     if (rank->dead || scene->queued == MOST_QUEUED)
         return;
     struct queued_message *letter = &scene->queue[scene->queued++];
+    int scarce = scarce_memory;
+    scarce_memory = -1;
     *letter = (struct queued_message){rank->number, to, bytes, malloc(bytes)};
+    scarce_memory = scarce;
     memcpy(letter->message, message, bytes);
     if (rank->sends_left > 0 && --rank->sends_left == 0)
         rank->dead = true;
@@ -83,8 +87,11 @@ static void deliver_letter(struct scene_of_ranks *scene)
     bool again = draw(scene, 16) == 0, lost = draw(scene, 8) < scene->loss;
     if (!again)
         scene->queue[which] = scene->queue[--scene->queued];
+    scarce_memory = 0; /* a rank without memory takes part */
     if (!lost && !to->dead && can_reach(scene, &scene->rank[letter.from], to))
         twill_consensus_receive(to->consensus, letter.from, letter.message, letter.bytes);
+    assert_int_equal(scarce_memory, 0);
+    scarce_memory = -1;
     if (!again)
         free(letter.message);
 }
@@ -236,11 +243,44 @@ static void test_cut_network(void **state)
         run_seed(seed, true);
 }
 
+/* A rank that others have excluded without its knowing takes part in nothing any more. */
+static void test_leaving(void **state)
+{
+    struct scene_of_ranks *scene = calloc(1, sizeof(*scene));
+    (void)state;
+    assert_non_null(scene);
+    scene->size = 2;
+    for (uint32_t r = 0; r < 2; r++) {
+        struct simulated_rank *rank = &scene->rank[r];
+        rank->scene = scene;
+        rank->number = r;
+        rank->consensus = twill_consensus_open(2, r, NULL, send_letter, rank);
+        assert_non_null(rank->consensus);
+        twill_consensus_enter(rank->consensus, TWILL_AGREEING_ONLY, 0, 0, 0);
+    }
+    struct twill_consensus *leaves = scene->rank[0].consensus;
+    twill_consensus_leave(leaves);
+    while (scene->queued > 0) /* rank 1's JOIN */
+        deliver_letter(scene);
+    assert_int_equal(leaves->state, TWILL_CONSENSUS_OUT);
+    assert_true(is_in(twill_consensus_decision(leaves), 0));
+    assert_false(is_in(twill_consensus_decision(leaves), 1));
+    twill_consensus_enter(leaves, TWILL_AGREEING_ONLY, 0, 0, 0);
+    assert_true(is_in(twill_consensus_decision(leaves), 0));
+    twill_consensus_tick(leaves);
+    assert_int_equal(scene->queued, 0);
+    assert_null(twill_consensus_decision(scene->rank[1].consensus));
+    for (uint32_t r = 0; r < 2; r++)
+        twill_consensus_close(scene->rank[r].consensus);
+    free(scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deaths),
         cmocka_unit_test(test_cut_network),
+        cmocka_unit_test(test_leaving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

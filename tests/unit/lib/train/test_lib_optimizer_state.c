@@ -254,6 +254,11 @@ static bool refuse_imports(struct twill_test_set *s, const struct state_case *c,
     state[8 * 3] ^= (unsigned char)rank; /* the updates */
     TWILL_REQUIRE(import_is_refused(s, state, bytes, 1, "state of step 2 and, on rank 1, of 3"));
     state[8 * 3] ^= (unsigned char)rank;
+    uint64_t steps;
+    memcpy(&steps, state + 24, sizeof(steps));
+    memset(state + 24, 0xff, sizeof(steps)); /* stands for none */
+    TWILL_REQUIRE(import_is_refused(s, state, bytes, 1, "is no export"));
+    memcpy(state + 24, &steps, sizeof(steps));
     state[8 * 6] ^= 0x40; /* the first range begins outside of its tensor */
     TWILL_REQUIRE(import_is_refused(s, state, bytes, 1, "state 0 is damaged: range 0"));
     state[8 * 6] ^= 0x40;

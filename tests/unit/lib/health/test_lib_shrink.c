@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill_comm_shrink() ends within its bounds when a rank lives but does not come further: one that
+ * stops while the survivors share memory, and one that sends messages of no agreement. */
+#include "fabric/detector/detector.h"
+#include "lib/comm/comm.h"
+#include "lib/twill_recover.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STUCK_RANKS = 3, STUCK = 2 /* the rank that does not come further */ };
+#define SHORT 2.0 /* seconds: the communicator's timeout; that of the job is TWILL_TEST_PATIENT */
+
+struct stuck_case {
+    const char *nodes;
+    bool talks;          /* it sends messages; else it stops while memory is shared */
+    atomic_int *gone_on; /* ranks that have gone on without it; in shared memory */
+};
+
+static bool stops;
+
+/* With `stops` this process stops when it has to pass on a descriptor. */
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    while (stops && message->msg_controllen > 0)
+        pause();
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+/* Send messages that count as signs of life and are of no agreement, until the others are done. */
+static void talk(twill_comm *comm, const struct stuck_case *test)
+{
+    static const char nothing[8] = "nothing";
+    struct twill_context *context = comm->context;
+    struct twill_notice notice = {
+        .comm = comm->number, .status = TWILL_OK, .data = nothing, .bytes = sizeof(nothing)};
+    while (atomic_load(test->gone_on) < STUCK_RANKS - 1 && !twill_test_failed()) {
+        pthread_mutex_lock(&context->health.detector_lock);
+        for (uint32_t r = 0; r < STUCK; r++)
+            twill_detector_send(context->health.detector, comm->job[r], &notice);
+        pthread_mutex_unlock(&context->health.detector_lock);
+        usleep(20000);
+    }
+}
+
+static void stuck_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct stuck_case *test = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm, *smaller = NULL;
+    pid_t pid[STUCK_RANKS], own = getpid();
+    float one = 1, sum = 0;
+    (void)size;
+    if (rank == STUCK && !test->talks)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, test->nodes, NULL, settings));
+    TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, pid, sizeof(own)) == 0);
+    TWILL_CHECK(twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+    stops = rank == STUCK && !test->talks;
+    if (rank == STUCK && test->talks) {
+        talk(comm, test);
+        TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_ERR_EXCLUDED && smaller == NULL);
+        TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_ERR_EXCLUDED); /* for good */
+    } else {
+        TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, comm) == TWILL_OK, __FILE__,
+                                    __LINE__, "%s", twill_comm_message(comm)));
+        TWILL_CHECK(twill_comm_size(smaller) == STUCK_RANKS - 1);
+        TWILL_CHECK(twill_comm_failed_rank(comm, 0) == STUCK);
+        TWILL_CHECK(twill_allreduce(smaller, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(sum == STUCK_RANKS - 1);
+        if (!test->talks && rank == 0)
+            kill(pid[STUCK], SIGKILL);
+    }
+    atomic_fetch_add(test->gone_on, 1);
+    if (test->talks)
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(comm);
+    twill_comm_leave(smaller);
+    twill_context_destroy(context);
+}
+
+static void run_stuck(const char *nodes, bool talks)
+{
+    struct stuck_case test = {nodes, talks, NULL};
+    test.gone_on =
+        mmap(NULL, sizeof(atomic_int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(test.gone_on != MAP_FAILED);
+    twill_test_run_processes(STUCK_RANKS, stuck_rank, &test);
+    munmap(test.gone_on, sizeof(atomic_int));
+}
+
+static void test_stops_sharing(void **state)
+{
+    (void)state;
+    run_stuck("3", false);
+}
+
+static void test_talks(void **state)
+{
+    (void)state;
+    run_stuck("3", true);
+    run_stuck("2+1", true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stops_sharing),
+        cmocka_unit_test(test_talks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
