@@ -58,6 +58,8 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
     size_t size = (size_t)detector->size;
     detector->capacity = size + TWILL_DETECTOR_HANDSHAKES;
     detector->link = calloc(size, sizeof(*detector->link));
+    for (size_t r = 0; detector->link && r < size; r++)
+        detector->link[r].fd = -1; /* at once: closing must not close descriptor 0 */
     detector->place = calloc(size, sizeof(*detector->place));
     detector->taken = calloc(size, sizeof(*detector->taken));
     detector->caller = calloc(detector->capacity, sizeof(*detector->caller));
@@ -69,8 +71,6 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                           "rank %d: failure detector: no memory for %zu ranks", detector->rank,
                           size);
-    for (size_t r = 0; r < size; r++)
-        detector->link[r].fd = -1;
     return TWILL_OK;
 }
 

@@ -5,20 +5,17 @@
 #include "fabric/bootstrap/join_handle.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
+#include "tests/support/dies_joined.h"
 #include "tests/support/ranks.h"
 
-#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -292,31 +289,6 @@ static void die_in(unsigned us)
 {
     struct itimerval timer = {.it_value = {.tv_usec = (suseconds_t)us}};
     (void)setitimer(ITIMER_REAL, &timer, NULL);
-}
-
-static bool dies_joined;
-
-/* Report whether a socket has received rank 0's answer to the handshake and nothing is unread: this
- * process has authenticated itself, and waits for the others. */
-static bool has_joined(int fd)
-{
-    struct tcp_info info;
-    socklen_t length = sizeof(info);
-    int unread = 0;
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-           info.tcpi_bytes_received >= sizeof(struct twill_hello_answer) &&
-           ioctl(fd, FIONREAD, &unread) == 0 && unread == 0;
-}
-
-/* With dies_joined this process dies once it has joined. */
-int poll(struct pollfd *fds, nfds_t count, int ms)
-{
-    struct timespec limit = {ms / 1000, ms % 1000 * 1000000L};
-    const struct pollfd *asked = fds;
-    __asm__("" : "+r"(asked)); /* else gcc warns, as poll() is declared only to write them */
-    if (dies_joined && count > 0 && asked->events == POLLIN && has_joined(asked->fd))
-        _exit(1);
-    return (int)syscall(SYS_ppoll, fds, count, ms < 0 ? NULL : &limit, NULL, 0);
 }
 
 /* Connect to rank 0 as a new process does, and end in the middle of it. */

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job of one rank grows by a process, and one of the two gets no memory from some allocation on:
+ * neither keeps a descriptor, both end with a status, and the old communicator goes on. A sample by
+ * TEST_SEED; all allocations with TEST_WHOLE. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "lib/comm/comm.h"
+#include "lib/twill_recover.h"
+#include "tests/support/ranks.h"
+#include "tests/support/scarce.h"
+#include "tests/support/schedules.h"
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRIES      6     /* allocations of the sample */
+#define MOST_ASKED 40000 /* more than either process makes */
+
+static const char job_key[] = "TWILL_JOB=00112233445566778899aabbccddeeff";
+
+/* Which process has no memory, whether for good or for one allocation, and after how many. */
+struct shortage_of_memory {
+    int rank;
+    bool for_good;
+    int first, step;
+};
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+static bool start_alone(twill_comm **comm)
+{
+    char message[512] = "", port[64], listener[64];
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct twill_endpoint here = {.port = 0};
+    int fd = twill_socket_listen((struct sockaddr *)&any, sizeof(any), 16);
+    TWILL_REQUIRE(fd >= 0 && twill_socket_name(fd, false, &here));
+    snprintf(port, sizeof(port), "MASTER_PORT=%u", here.port);
+    snprintf(listener, sizeof(listener), "TWILL_LISTEN_FD=%d", fd);
+    const char *const settings[] = {"RANK=0",
+                                    "WORLD_SIZE=1",
+                                    "MASTER_ADDR=127.0.0.1",
+                                    port,
+                                    listener,
+                                    "TWILL_PROVIDER=tcp",
+                                    "TWILL_INTERFACE=lo",
+                                    "TWILL_TIMEOUT=4",
+                                    job_key,
+                                    NULL};
+    twill_status status = twill_init_with(comm, NULL, settings, message, sizeof(message));
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message);
+}
+
+/* Grow once; a process whose turn it is has no memory after `left` allocations. */
+static twill_status grow_scarcely(twill_comm *comm, const char *handle,
+                                  const struct shortage_of_memory *test, int rank, int left,
+                                  twill_comm **larger)
+{
+    static const char *const settings[] = {"TWILL_PROVIDER=tcp", "TWILL_INTERFACE=lo",
+                                           "TWILL_TIMEOUT=4", job_key, NULL};
+    char message[512];
+    scarce_for_good = test->for_good;
+    scarce_memory = rank == test->rank ? left : -1;
+    twill_status status = rank == 0 ? twill_comm_grow(larger, comm)
+                                    : twill_comm_join(larger, handle, settings, message, 512);
+    scarce_memory = -1;
+    return status;
+}
+
+static void scarce_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct shortage_of_memory *test = user;
+    twill_comm *comm = NULL, *larger = NULL;
+    float one = 1;
+    (void)size;
+    if (rank == 0)
+        TWILL_CHECK(start_alone(&comm));
+    for (int left = test->first; left < MOST_ASKED; left += test->step) {
+        char all[2][TWILL_HANDLE_BYTES] = {""}, handle[TWILL_HANDLE_BYTES] = "";
+        int status[2];
+        int before = count_descriptors(); /* those of the exchange are among them */
+        if (rank == 0)
+            TWILL_CHECK(twill_comm_handle(comm, 1, handle) == TWILL_OK);
+        TWILL_CHECK(bootstrap->exchange(bootstrap->user, handle, all, sizeof(handle)) == 0);
+        int own = grow_scarcely(comm, all[0], test, rank, left, &larger);
+        int kept = count_descriptors() - before;
+        TWILL_CHECK(twill_test_note(kept == 0 || own == TWILL_OK, __FILE__, __LINE__,
+                                    "%d descriptors kept after %d allocations, status %d", kept,
+                                    left, own));
+        TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, status, sizeof(own)) == 0);
+        if (status[0] == TWILL_OK || status[1] == TWILL_OK)
+            break;
+        if (rank == 0)
+            TWILL_CHECK(twill_allreduce(comm, &one, &one, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
+    }
+    if (larger != NULL)
+        twill_comm_leave(comm);
+    twill_finalize(larger != NULL ? larger : comm);
+}
+
+static void run_scarce(int rank, bool for_good, int most)
+{
+    int step = test_whole() ? 1 : most / TRIES;
+    struct shortage_of_memory test = {rank, for_good, (int)(test_seed() % (uint64_t)step), step};
+    twill_test_run_processes(2, scarce_rank, &test);
+}
+
+static void test_old_rank(void **state)
+{
+    (void)state;
+    run_scarce(0, true, 1000);
+    run_scarce(0, false, 1000);
+}
+
+static void test_new_process(void **state)
+{
+    (void)state;
+    run_scarce(1, true, 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_old_rank),
+        cmocka_unit_test(test_new_process),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
