@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time torch.distributed over twill and other backends, in turns in one run:
 
-    torchrun --nproc_per_node 2 bench/torch/compare.py [--backends twill,gloo] [--most 64M] [--seconds 0.2] [--csv]
+    torchrun --nproc_per_node 2 bench/torch/compare.py [--backends twill,gloo] [--sizes 8,4K,64K,2M,32M] [--seconds 0.2] [--csv]
 
 For each collective and size every backend runs a batch of calls; batches alternate, and the median of the batches is
 printed for the slowest rank; then the step of a model under DistributedDataParallel."""
@@ -95,9 +95,7 @@ def model_step(group):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--backends", default="twill,gloo")
-    parser.add_argument("--least", default="8")
-    parser.add_argument("--most", default="64M")
-    parser.add_argument("--factor", type=int, default=8, help="between sizes")
+    parser.add_argument("--sizes", default="8,4K,64K,2M,32M", help="bytes of the larger buffer")
     parser.add_argument("--seconds", type=float, default=0.2, help="for each backend, collective and size")
     parser.add_argument("--csv", action="store_true")
     parser.add_argument("--only", default="", help="collectives, separated by commas; step")
@@ -110,14 +108,12 @@ def main():
     if dist.get_rank() == 0:
         print(f"# torch {torch.__version__}, {dist.get_world_size()} ranks, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}: "
               f"collective, bytes, us with {', us with '.join(names)}, ratio", flush=True)
-    size = bytes_of(options.least)
-    while size <= bytes_of(options.most):
+    for size in map(bytes_of, options.sizes.split(",")):
         made = {name: calls_of(dist.get_world_size(), size // 4, group) for name, group in groups.items()}
         for what in made[names[0]]:
             if only is None or what in only:
                 print_row(what, size, compare({n: (groups[n], made[n][what]) for n in names}, options.seconds),
                           options.csv)
-        size *= options.factor
     if only is None or "step" in only:
         steps = {name: (group, model_step(group)) for name, group in groups.items()}
         print_row("ddp_step", 4 * 512 * 513 * 4, compare(steps, 5 * options.seconds), options.csv)

@@ -2,8 +2,10 @@
 """twill as a backend of torch.distributed, on 3 ranks of any version of PyTorch: values of all collectives, types,
 strides, groups, messages, futures, wrong arguments, and a training whose losses are Gloo's."""
 import datetime
+import gc
 import os
 import sys
+import time
 import unittest
 import warnings
 
@@ -121,6 +123,12 @@ class Collectives(unittest.TestCase):
         dist.all_reduce_coalesced(tensors)
         self.assertEqual([t.sum().item() for t in tensors], [3., 21., 900.])
 
+    def test_copies_are_not_recorded_by_autograd(self):
+        parameter = torch.nn.Parameter(torch.full((3, 2), float(RANK)).t())
+        dist.broadcast(parameter, 1)
+        self.assertEqual(parameter.tolist(), [[1.0] * 3] * 2)
+        self.assertIsNone(parameter.grad_fn)
+
     def test_sparse(self):
         got = torch.sparse_coo_tensor([[RANK, 2]], [1.0, 2.0], (4,))
         dist.all_reduce(got)
@@ -139,6 +147,15 @@ class Order(unittest.TestCase):
         work = dist.all_reduce(torch.ones(4), async_op=True)
         doubled = work.get_future().then(lambda future: future.value()[0] * 2)
         self.assertEqual(doubled.wait().tolist(), [2. * SIZE] * 4)
+
+    def test_callbacks_that_wait_for_later_calls(self):
+        def second(future):
+            return dist.all_reduce(future.value()[0] + 1, async_op=True).get_future().wait()[0]
+
+        if RANK == 0:
+            time.sleep(0.1)  # so that on other ranks it runs in the thread of the group
+        first = dist.all_reduce(torch.full((4,), float(RANK)), async_op=True)
+        self.assertEqual(first.get_future().then(second).wait().tolist(), [12.0] * 4)
 
     def test_groups(self):
         before = len(os.listdir("/proc/self/fd"))
@@ -171,6 +188,12 @@ class Order(unittest.TestCase):
             self.assertEqual(came, {1: 1.0, 2: 2.0})
         else:
             dist.send(torch.tensor([float(RANK)]), 0)
+        with torch.inference_mode():
+            wide = torch.zeros(4, 2)
+            work = dist.isend(torch.full((4,), float(RANK)), following, tag=7)
+            dist.irecv(wide[:, 1], before, tag=7).wait()
+            work.wait()
+            self.assertEqual(wide[:, 1].tolist(), [float(before)] * 4)
 
     def test_monitored_barrier(self):
         twill.torch.monitored_barrier()
@@ -229,5 +252,12 @@ if __name__ == "__main__":
     RANK, SIZE = dist.get_rank(), dist.get_world_size()
     done = unittest.main(exit=False, verbosity=1).result
     dist.barrier()
+    unreceived = dist.isend(torch.zeros(1 << 20), (RANK + 1) % SIZE)
     dist.destroy_process_group()
+    gc.collect()  # before 2.7 the group ends with the last model that has it
+    try:
+        unreceived.wait(datetime.timedelta(seconds=60))
+        sys.exit("a message that nobody has received is complete")
+    except RuntimeError as error:
+        assert "ended" in str(error), error
     sys.exit(0 if done.wasSuccessful() else 1)

@@ -62,7 +62,8 @@ def backend_of(group: dist.ProcessGroup | None = None) -> Any:
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     if hasattr(group, "describe"):
         return group
-    return group._get_backend(torch.device("cpu"))
+    backend = group._get_backend(torch.device("cpu"))
+    return getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
 
 
 def monitored_barrier(group: dist.ProcessGroup | None = None, timeout: datetime.timedelta | None = None,

@@ -62,8 +62,12 @@ def _library() -> str | None:
 def _key() -> str:
     """Return what the extension depends on, as a file name."""
     digest = hashlib.sha256()
-    for name in sorted(os.listdir(_SOURCES)):
-        with open(os.path.join(_SOURCES, name), "rb") as source:
+    files = [os.path.join(_SOURCES, name) for name in sorted(os.listdir(_SOURCES))]
+    headers = _headers()
+    if headers is not None:
+        files += [os.path.join(headers, name) for name in ("twill.h", "twill_recover.h")]
+    for name in files:
+        with open(name, "rb") as source:
             digest.update(source.read())
     abi = sysconfig.get_config_var("SOABI") or f"{sys.version_info.major}{sys.version_info.minor}"
     digest.update(f"{torch.__version__} {abi} {torch.__file__} {_library()}".encode())

@@ -38,19 +38,31 @@ Backend::Backend(StoreRef store, Membership group, int rank, int size, Milliseco
 #endif
 }
 
+/* Run a function without the interpreter's lock, which what is waited for may want. */
+template <class Function> static void without_gil(Function &&function)
+{
+    if (!Py_IsInitialized() || !PyGILState_Check()) {
+        function();
+        return;
+    }
+    py::gil_scoped_release release;
+    function();
+}
+
 Backend::~Backend()
 {
-    if (Py_IsInitialized() && PyGILState_Check()) {
-        py::gil_scoped_release release; /* a call that ends may want it */
+    without_gil([this] {
         close(Milliseconds(1000));
-    } else {
-        close(Milliseconds(1000));
-    }
+        scratch_.clear();
+        coalesced_.clear();
+        messages_.reset(); /* joins a thread */
+        calls_.reset();
+    });
 }
 
 void Backend::close(Milliseconds patience)
 {
-    if (messages_)
+    if (messages_ && !job()->forked())
         messages_->cancel(calls_->group().number);
     calls_->stop(patience);
     twill_handle_destroy(handle_);

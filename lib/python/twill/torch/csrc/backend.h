@@ -200,7 +200,8 @@ class Backend : public Base
     std::shared_ptr<CallQueue> calls_;
     std::shared_ptr<Messages> messages_;
     std::atomic<Milliseconds> timeout_;
-    std::atomic<uint64_t> number_{0};
+    std::atomic<uint64_t> number_{0}; /* of calls, the same on all ranks */
+    std::atomic<uint64_t> messages_made_{0};
     std::mutex scratch_mutex_;
     std::vector<at::Tensor> scratch_;
     bool coalesces_ = false;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives of a group in progress. They run in the order in which they were submitted, one at a
  * time, by whoever is there: a call that its caller waits for runs in the caller's thread when
- * nothing is before it, which costs no hand-over. Others are run by the group's thread, which
+ * nothing is before it, which costs no hand-over. Others are run by a thread of the group, which
  * exists from the first such call on and ends after some seconds without one, or by a thread that
- * waits. */
+ * waits.
+ *
+ * What a program has added to a future runs in the thread that has run the call, after it, and may
+ * wait for later calls of the group: another thread runs these meanwhile. */
 #ifndef TWILL_TORCH_CALLS_H
 #define TWILL_TORCH_CALLS_H
 
@@ -16,12 +19,14 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <thread>
 
 namespace twill_torch
 {
 
 using Milliseconds = std::chrono::milliseconds;
+using FutureRef = c10::intrusive_ptr<c10::ivalue::Future>;
 
 /* A call or message in progress, and its result. */
 class Pending : public c10d::Work
@@ -56,7 +61,7 @@ class Pending : public c10d::Work
         return results;
     }
 
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override
+    FutureRef getFuture() override
     {
         std::lock_guard<std::mutex> lock(future_mutex_);
         if (!future_) {
@@ -87,17 +92,26 @@ class Pending : public c10d::Work
     /* Complete it; error is nullptr on success. Called once. */
     void complete(std::exception_ptr error)
     {
+        resolve(seal(std::move(error)));
+    }
+
+    /* The first half of complete(), which runs nothing of the program's. Returns the future, if
+     * there is one, for the second half. */
+    FutureRef seal(std::exception_ptr error)
+    {
         error_ = std::move(error);
         if (recordFunctionEndCallback_) {
             recordFunctionEndCallback_();
             recordFunctionEndCallback_ = nullptr;
         }
-        c10::intrusive_ptr<c10::ivalue::Future> future;
-        {
-            std::lock_guard<std::mutex> lock(future_mutex_);
-            done_.store(true, std::memory_order_release);
-            future = future_;
-        }
+        std::lock_guard<std::mutex> lock(future_mutex_);
+        done_.store(true, std::memory_order_release);
+        return future_;
+    }
+
+    /* The second half: complete the future, which runs what the program has added to it. */
+    void resolve(const FutureRef &future)
+    {
         if (future)
             mark(*future);
     }
@@ -120,7 +134,7 @@ class Pending : public c10d::Work
     std::atomic<bool> done_{false};
     std::exception_ptr error_;
     std::mutex future_mutex_;
-    c10::intrusive_ptr<c10::ivalue::Future> future_;
+    FutureRef future_;
     const uint64_t number_;
 };
 
@@ -167,7 +181,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
             return;
         }
         if (waits && !running_ && calls_.empty()) {
-            run(lock, call);
+            run_here(lock, call);
             return;
         }
         call->queue = shared_from_this();
@@ -187,7 +201,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
             if (!limited && !running_ && !calls_.empty()) {
                 CallRef next = calls_.front();
                 calls_.pop_front();
-                run(lock, next);
+                run_here(lock, next);
             } else if (!limited) {
                 changed_.wait(lock);
             } else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
@@ -206,26 +220,28 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
             (void)twill_comm_revoke(comm);
     }
 
-    /* Let calls end for some time, then abort them; leave the communicator. */
+    /* Let calls end for some time, then abort them; leave the communicator. A thread of the group
+     * may call it, from what was added to a future. */
     void stop(Milliseconds patience)
     {
+        if (group_.job->forked())
+            return;
         std::unique_lock<std::mutex> lock(mutex_);
-        bool first = !stopped_;
+        if (stopped_)
+            return;
         stopped_ = true;
         changed_.notify_all();
+        spare_.notify_all();
         auto idle = [this] { return calls_.empty() && !running_; };
-        if (first && !changed_.wait_for(lock, patience, idle)) {
+        if (!changed_.wait_for(lock, patience, idle)) {
             abort();
             changed_.wait(lock, idle);
         }
+        end_threads(lock);
         lock.unlock();
-        if (first && thread_.joinable()) /* this is never that thread: it owns no queue */
-            thread_.join();
-        if (first) {
-            std::lock_guard<Mutex> creation(creation_mutex());
-            twill_comm_leave(group_.comm);
-            group_.comm = nullptr;
-        }
+        std::lock_guard<Mutex> creation(creation_mutex());
+        twill_comm_leave(group_.comm);
+        group_.comm = nullptr;
     }
 
     /* Run a function with the communicator while no call uses it. */
@@ -248,83 +264,175 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
         return failed_.load();
     }
 
-    int threads()
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        return has_thread_ ? 1 : 0;
-    }
-
   private:
     static constexpr Milliseconds KEEP_THREAD{2000}; /* without a call, before it ends */
+    static constexpr Milliseconds END_THREADS{5000}; /* for what was added to futures */
 
-    /* Run a call without the lock. */
-    void run(std::unique_lock<std::mutex> &lock, const CallRef &call)
+    /* Make the calls of a call. Returns its exception, or nullptr. */
+    std::exception_ptr execute(Call &call)
     {
-        running_ = true;
-        lock.unlock();
         std::exception_ptr error;
         try {
-            if (call->seconds != seconds_) {
-                (void)twill_comm_set_timeout(group_.comm, call->seconds);
-                seconds_ = call->seconds;
+            if (call.seconds != seconds_) {
+                (void)twill_comm_set_timeout(group_.comm, call.seconds);
+                seconds_ = call.seconds;
             }
-            twill_status status = call->run(group_.comm);
+            twill_status status = call.run(group_.comm);
             if (status != TWILL_OK) {
                 failed_ = true;
                 error = failure(std::string("twill: ") + twill_comm_message(group_.comm) + " (" +
                                 twill_strerror(status) + ")");
-            } else if (call->after) {
-                if (call->state) {
-                    at::ThreadLocalStateGuard guard(*call->state);
-                    call->after();
+            } else if (call.after) {
+                if (call.state) {
+                    at::ThreadLocalStateGuard guard(*call.state);
+                    call.after();
                 } else {
-                    call->after();
+                    call.after();
                 }
             }
         } catch (...) {
             error = std::current_exception();
         }
-        call->run = nullptr;
-        call->after = nullptr;
-        call->complete(std::move(error));
+        call.run = nullptr;
+        call.after = nullptr;
+        return error;
+    }
+
+    /* Run a call without the lock. The caller resolves the future that is returned. */
+    FutureRef run(std::unique_lock<std::mutex> &lock, const CallRef &call)
+    {
+        running_ = true;
+        lock.unlock();
+        FutureRef future = call->seal(execute(*call));
         lock.lock();
         running_ = false;
         changed_.notify_all();
+        return future;
     }
 
+    void run_here(std::unique_lock<std::mutex> &lock, const CallRef &call)
+    {
+        FutureRef future = run(lock, call);
+        if (!future)
+            return;
+        lock.unlock();
+        call->resolve(future);
+        lock.lock();
+    }
+
+    /* Have a thread that serves: a spare one, or a new one, unless there is one. */
     void ensure_thread()
     {
-        if (has_thread_)
+        if (serves_)
             return;
-        if (thread_.joinable())
-            thread_.join();
-        has_thread_ = true;
-        thread_ = std::thread([this] { thread_main(); });
+        if (spares_ > 0) {
+            spare_.notify_one();
+            return;
+        }
+        reap();
+        std::thread made([self = shared_from_this()] { self->thread_main(); });
+        spares_++;
+        std::thread::id id = made.get_id();
+        threads_.emplace(id, std::move(made));
     }
 
+    /* Join the threads that have ended. */
+    void reap()
+    {
+        for (std::thread::id id : ended_) {
+            threads_[id].join();
+            threads_.erase(id);
+        }
+        ended_.clear();
+    }
+
+    /* Wait for the threads to end. They own the queue: one that does not end in time is left. */
+    void end_threads(std::unique_lock<std::mutex> &lock)
+    {
+        auto self = threads_.find(std::this_thread::get_id());
+        if (self != threads_.end()) {
+            self->second.detach();
+            threads_.erase(self);
+        }
+        changed_.wait_for(lock, END_THREADS, [this] { return ended_.size() == threads_.size(); });
+        reap();
+        for (auto &left : threads_)
+            left.second.detach();
+        threads_.clear();
+    }
+
+    /* A spare thread until it is needed, then the one that serves, and so on. */
     void thread_main()
     {
         std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            auto needed = [this] { return !serves_ || stopped_; };
+            (void)spare_.wait_for(lock, KEEP_THREAD, needed);
+            spares_--;
+            if (serves_ || !serve(lock))
+                break;
+            spares_++;
+        }
+        if (threads_.count(std::this_thread::get_id()) > 0)
+            ended_.push_back(std::this_thread::get_id());
+        changed_.notify_all();
+    }
+
+    /* Run a call in the thread that serves. While that completes a future, any other thread may
+     * take its place: returns whether none has. */
+    bool run_aside(std::unique_lock<std::mutex> &lock, CallRef call)
+    {
+        FutureRef future = run(lock, call);
+        if (!future)
+            return true;
+        serves_ = false;
+        if (!calls_.empty())
+            ensure_thread();
+        lock.unlock();
+        call->resolve(future);
+        call.reset(); /* with what it holds, before the lock is taken */
+        future.reset();
+        lock.lock();
+        if (serves_)
+            return false;
+        serves_ = true;
+        return true;
+    }
+
+    /* Run calls until there are none for some time, or until another thread serves, which has come
+     * while this one was in what was added to a future. Returns whether another one serves. */
+    bool serve(std::unique_lock<std::mutex> &lock)
+    {
+        serves_ = true;
         for (;;) {
             auto ready = [this] { return (!calls_.empty() && !running_) || stopped_; };
             bool woken = changed_.wait_for(lock, KEEP_THREAD, ready);
             if (calls_.empty() && (stopped_ || !woken))
                 break;
-            if (calls_.empty() || running_)
+            if (calls_.empty())
                 continue;
+            if (running_) {
+                changed_.wait(lock);
+                continue;
+            }
             CallRef next = calls_.front();
             calls_.pop_front();
-            run(lock, next);
+            if (!run_aside(lock, std::move(next)))
+                return true;
         }
-        has_thread_ = false;
+        serves_ = false;
+        return false;
     }
 
     Membership group_;
     std::mutex mutex_;
-    std::condition_variable changed_;
+    std::condition_variable changed_, spare_;
     std::deque<CallRef> calls_;
-    std::thread thread_;
-    bool running_ = false, stopped_ = false, has_thread_ = false;
+    std::map<std::thread::id, std::thread> threads_;
+    std::vector<std::thread::id> ended_; /* of threads_ */
+    int spares_ = 0;                     /* threads that wait to be needed, or are about to */
+    bool running_ = false, stopped_ = false;
+    bool serves_ = false; /* a thread takes calls */
     double seconds_ = 0;
     std::atomic<bool> failed_{false};
 };

@@ -50,10 +50,14 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
         made->context = twill_comm_context(made->world);
         made->rank = twill_comm_rank(made->world);
         made->size = twill_comm_size(made->world);
-        made->id = group.number = std::hash<std::string>()(handles[0]) | 1;
+        /* the same on all, whose lists may be in different orders */
+        const std::string &first = *std::min_element(handles.begin(), handles.end());
+        made->id = group.number = std::hash<std::string>()(first) | 1;
         status = twill_comm_dup(&group.comm, made->world);
         if (status == TWILL_OK)
             status = twill_comm_set_timeout(made->world, 1e6);
+        if (status == TWILL_OK)
+            Job::current() = made;
     });
     twill_handle_destroy(handle_);
     handle_ = nullptr;
@@ -63,7 +67,6 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
     for (int r = 0; r < made->size; r++)
         group.in_job.push_back(r);
     int rank = made->rank, size = made->size;
-    Job::current() = made;
     group.job = made;
     return c10::make_intrusive<Backend>(store_, std::move(group), rank, size, timeout_.load());
 }

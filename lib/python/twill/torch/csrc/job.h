@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <unistd.h>
 
 namespace twill_torch
 {
@@ -100,6 +101,7 @@ struct Job {
     uint64_t id = 0; /* of the job, the same on all ranks; never 0 */
     int rank = 0, size = 0;
     std::weak_ptr<void> messages; /* a Messages */
+    const pid_t process = getpid();
 
     Job() = default;
     Job(const Job &) = delete;
@@ -111,7 +113,13 @@ struct Job {
         twill_context_destroy(context);
     }
 
-    /* The job that groups of this process join, if there is one. */
+    /* Return whether this is a child of the process that made it: it has none of its threads. */
+    bool forked() const
+    {
+        return getpid() != process;
+    }
+
+    /* The job that groups of this process join, if there is one; creation_mutex() protects it. */
     static std::weak_ptr<Job> &current()
     {
         static auto *job = new std::weak_ptr<Job>;

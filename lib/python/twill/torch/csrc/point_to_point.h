@@ -13,7 +13,7 @@ constexpr uint64_t BARRIER_GROUP = UINT64_C(0x6d6f6e69746f7264); /* mixed into a
 inline c10::intrusive_ptr<Message> Backend::message(const char *what, const at::Tensor &tensor,
                                                     int tag, uint64_t group)
 {
-    auto made = c10::make_intrusive<Message>(rank_, c10d::OpType::UNKNOWN, what, ++number_);
+    auto made = c10::make_intrusive<Message>(rank_, c10d::OpType::UNKNOWN, what, ++messages_made_);
     made->seconds = limit(Milliseconds(0));
     made->frame.group = group;
     made->frame.tag = tag;
@@ -47,6 +47,8 @@ inline WorkRef Backend::receive(Tensors &tensors, int tag, std::vector<int> rank
     auto made = message(title, tensor, tag, calls_->group().number);
     made->memory = flat.data();
     made->after = stored(flat);
+    if (made->after)
+        made->state = at::ThreadLocalState();
     made->results = {tensor};
     made->what = "rank " + std::to_string(rank_) + ": recv from " +
                  (ranks.size() == 1 ? "rank " + std::to_string(ranks[0]) : "any rank") + " (tag " +

@@ -8,54 +8,12 @@
 #ifndef TWILL_TORCH_TAGGED_MESSAGES_H
 #define TWILL_TORCH_TAGGED_MESSAGES_H
 
-#include "calls.h"
+#include "message.h"
 
 #include <list>
 
 namespace twill_torch
 {
-
-using Clock = std::chrono::steady_clock;
-
-struct Frame {
-    uint64_t group; /* number of the group */
-    uint64_t bytes;
-    int64_t tag;
-    uint8_t contents[232];
-};
-static_assert(sizeof(Frame) == 256, "a frame has the same length on all ranks");
-
-class Messages;
-
-/* A message that is sent or awaited. The mutex of Messages protects it until it is complete. */
-class Message : public Pending
-{
-  public:
-    using Pending::Pending;
-
-    int sourceRank() const override
-    {
-        return source;
-    }
-
-    std::weak_ptr<Messages> messages;
-    std::function<void()> after; /* copies what was received to where it is wanted */
-    std::vector<int> ranks;      /* of the group: where it goes, or may come from */
-    std::vector<int> in_job;     /* the same as ranks of the job */
-    uint8_t *memory = nullptr;   /* frame.bytes of them */
-    Frame frame = {};
-    twill_request *requests[2] = {nullptr, nullptr};
-    Clock::time_point deadline;
-    double seconds = 0; /* until then */
-    std::string what;   /* for sentences */
-    int source = -1;    /* rank of the group that it came from */
-    bool sends = false, late = false;
-
-  protected:
-    void block(Milliseconds timeout) override;
-};
-
-using MessageRef = c10::intrusive_ptr<Message>;
 
 class Messages : public std::enable_shared_from_this<Messages>
 {
@@ -65,24 +23,33 @@ class Messages : public std::enable_shared_from_this<Messages>
     {
     }
 
+    /* The thread may be the last to own it, after what was added to a future. */
     ~Messages()
     {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
+        bool forked = job_->forked();
+        if (!forked) {
+            Hold hold(*this);
             stopped_ = true;
+            end_all(failure("twill: message: its group has ended"));
+            changed_.notify_all();
         }
-        changed_.notify_all();
-        if (thread_.joinable())
+        if (!thread_.joinable())
+            return;
+        if (forked || thread_.get_id() == std::this_thread::get_id())
+            thread_.detach();
+        else
             thread_.join();
     }
 
     void submit(const MessageRef &message);
     /* Wait until a message is complete. */
     void finish(Message *message, Milliseconds timeout);
-    /* Forget what a group that ends has not sent or received. */
+    /* Fail what a group that ends has not sent or received. Sends go on. */
     void cancel(uint64_t group);
 
   private:
+    static constexpr std::chrono::microseconds LONGEST_NAP{500};
+
     /* Contents that came before they were wanted. */
     struct Kept {
         Frame frame;
@@ -110,6 +77,7 @@ class Messages : public std::enable_shared_from_this<Messages>
     bool take_kept(const MessageRef &message);
     void deliver(const MessageRef &message, const Frame &frame, int from, const uint8_t *contents);
     void fail_all(twill_status status);
+    void end_all(const std::exception_ptr &error);
     void expire();
     void progress();
     void thread_main();
@@ -117,23 +85,27 @@ class Messages : public std::enable_shared_from_this<Messages>
     /* The mutex, held; messages that have ended meanwhile are completed after its release, as
      * futures' callbacks may call anything. */
     struct Hold {
-        explicit Hold(Messages &messages) : of(messages), lock(messages.mutex_)
+        explicit Hold(Messages &messages) : of(&messages), lock(messages.mutex_)
         {
         }
         ~Hold()
         {
-            release();
+            if (of != nullptr)
+                release();
         }
         void release()
         {
             std::vector<std::pair<MessageRef, std::exception_ptr>> ended;
-            ended.swap(of.ended_);
+            ended.swap(of->ended_);
             if (lock.owns_lock())
                 lock.unlock();
+            std::vector<FutureRef> futures;
             for (auto &[message, error] : ended)
-                message->complete(error);
+                futures.push_back(message->seal(error));
+            for (size_t i = 0; i < ended.size(); i++)
+                ended[i].first->resolve(futures[i]);
         }
-        Messages &of;
+        Messages *of;
         std::unique_lock<std::mutex> lock;
     };
 
@@ -154,14 +126,6 @@ class Messages : public std::enable_shared_from_this<Messages>
     bool has_thread_ = false, stopped_ = false;
     std::exception_ptr broken_;
 };
-
-inline std::exception_ptr late_failure(const Message &message, const char *what)
-{
-    std::ostringstream sentence;
-    sentence << "twill: " << message.what << ": Timed out: " << what << " within "
-             << message.seconds << " s";
-    return failure(sentence.str());
-}
 
 inline bool Messages::fits(const Message &message, const Frame &frame, int from)
 {
@@ -205,9 +169,16 @@ inline void Messages::deliver(const MessageRef &message, const Frame &frame, int
     }
     if (contents != nullptr && frame.bytes > 0)
         memcpy(message->memory, contents, frame.bytes);
-    if (message->after)
-        message->after();
-    end(message, nullptr);
+    std::exception_ptr error;
+    if (message->after) {
+        try {
+            at::ThreadLocalStateGuard guard(*message->state);
+            message->after();
+        } catch (...) {
+            error = std::current_exception();
+        }
+    }
+    end(message, error);
 }
 
 /* A frame has come: find who wants it, and receive its contents. */
@@ -290,7 +261,8 @@ inline twill_status Messages::advance_peer(int from)
         peer.state = Peer::IDLE;
         if (peer.message) {
             MessageRef message = std::move(peer.message);
-            deliver(message, peer.frame, from, nullptr);
+            if (!message->late)
+                deliver(message, peer.frame, from, nullptr);
         } else {
             peer.kept->complete = true;
             MessageRef wanted = std::move(peer.kept->wanted);
@@ -329,25 +301,31 @@ inline void Messages::fail_all(twill_status status)
 {
     const char *said = twill_comm_message(job_->world);
     broken_ = failure(std::string("twill: message: ") + said + " (" + twill_strerror(status) + ")");
+    end_all(broken_);
+}
+
+/* Fail all that is in progress. Memory that is being received into is kept. */
+inline void Messages::end_all(const std::exception_ptr &error)
+{
     for (std::list<MessageRef> *list : {&sent_, &wanted_}) {
         for (const MessageRef &message : *list)
             if (!message->late)
-                end(message, broken_);
+                end(message, error);
         list->clear();
     }
     for (Peer &peer : peers_)
-        if (peer.message) {
-            end(peer.message, broken_);
-            peer.message.reset();
+        if (peer.message && !peer.message->late) {
+            peer.message->late = true;
+            end(peer.message, error);
         }
     for (Kept &kept : kept_)
         if (kept.wanted)
-            end(kept.wanted, broken_);
-    kept_.clear();
+            end(std::exchange(kept.wanted, MessageRef()), error);
+    kept_.remove_if([](const Kept &kept) { return kept.complete; });
 }
 
-/* Fail what has not come or gone in its time. A late send goes on, and keeps its memory until then.
- */
+/* Fail what has not come or gone in its time. What has begun goes on, and keeps its memory until
+ * then. */
 inline void Messages::expire()
 {
     auto now = Clock::now();
@@ -365,6 +343,16 @@ inline void Messages::expire()
             message->late = true;
             end(message, late_failure(*message, "not received"));
         }
+    for (Peer &peer : peers_) {
+        if (peer.message && now >= peer.message->deadline && !peer.message->late) {
+            peer.message->late = true;
+            end(peer.message, late_failure(*peer.message, "only a part of it came"));
+        }
+        if (peer.kept && peer.kept->wanted && now >= peer.kept->wanted->deadline) {
+            MessageRef late = std::move(peer.kept->wanted);
+            end(late, late_failure(*late, "only a part of it came"));
+        }
+    }
 }
 
 inline void Messages::progress()
@@ -443,6 +431,11 @@ inline void Messages::cancel(uint64_t group)
         message = wanted_.erase(message);
         end(ended, failure("twill: " + ended->what + ": the group has ended"));
     }
+    for (const MessageRef &message : sent_)
+        if (message->frame.group == group && !message->late) {
+            message->late = true;
+            end(message, failure("twill: " + message->what + ": the group has ended"));
+        }
     kept_.remove_if([&](const Kept &k) { return k.frame.group == group && k.complete; });
 }
 
@@ -455,20 +448,26 @@ inline void Messages::thread_main()
         bool receiving = false;
         for (const Peer &peer : peers_)
             receiving = receiving || peer.state == Peer::CONTENTS;
-        size_t pending = sent_.size() + wanted_.size() + (receiving ? 1 : 0);
+        size_t pending = broken_ ? 0 : sent_.size() + wanted_.size() + (receiving ? 1 : 0);
         if (pending == 0) {
             changed_.wait(hold.lock);
             nap = std::chrono::microseconds(20);
             continue;
         }
-        if (waiters_ == 0)
+        if (waiters_ == 0 || nap == LONGEST_NAP) /* a waiter may be in what a future has called */
             progress();
         if (!ended_.empty()) {
+            std::weak_ptr<Messages> there = weak_from_this();
+            std::shared_ptr<Messages> self = there.lock();
             hold.release();
+            self.reset();
+            if (there.expired()) { /* its end waits for this thread, or was reached in it */
+                hold.of = nullptr;
+                return;
+            }
             hold.lock.lock();
         }
-        nap = pending != before ? std::chrono::microseconds(20)
-                                : std::min(nap * 2, std::chrono::microseconds(500));
+        nap = pending != before ? std::chrono::microseconds(20) : std::min(nap * 2, LONGEST_NAP);
         before = pending;
         changed_.wait_for(hold.lock, nap, [this] { return stopped_; });
     }

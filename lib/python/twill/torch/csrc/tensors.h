@@ -227,17 +227,23 @@ inline uint8_t *bytes_of(const at::Tensor &tensor)
     return static_cast<uint8_t *>(tensor.data_ptr());
 }
 
-/* A tensor's memory as one block: its own, or that of a copy, which store() copies back. */
+/* A tensor's memory as one block: its own, or that of a copy, which store() copies back. Autograd
+ * records neither copy, as it does not record a collective. */
 class Flat
 {
   public:
-    Flat(const at::Tensor &tensor, bool read)
-        : tensor_(tensor), flat_(tensor.is_contiguous() ? tensor
-                                 : read                 ? tensor.contiguous()
-                                        : at::empty(tensor.sizes(), tensor.options()))
+    Flat(const at::Tensor &tensor, bool read) : tensor_(tensor), flat_(tensor)
     {
-        if (tensor.is_conj() || tensor.is_neg())
+        bool lazy = tensor.is_conj() || tensor.is_neg();
+        if (tensor.is_contiguous() && !lazy)
+            return;
+        at::NoGradGuard no_gradients;
+        if (lazy)
             flat_ = tensor.clone(at::MemoryFormat::Contiguous).resolve_conj().resolve_neg();
+        else if (read)
+            flat_ = tensor.contiguous();
+        else
+            flat_ = at::empty(tensor.sizes(), tensor.options());
     }
 
     uint8_t *data() const
@@ -252,8 +258,10 @@ class Flat
 
     void store() const
     {
-        if (copied())
-            at::Tensor(tensor_).copy_(flat_);
+        if (!copied())
+            return;
+        at::NoGradGuard no_gradients;
+        at::Tensor(tensor_).copy_(flat_);
     }
 
     const at::Tensor &flat() const
