@@ -32,6 +32,6 @@ for credits in "$@"; do
     TWILL_PROVIDER=tcp host_run 0 "$bin/twillrun" --hosts "$line" --agent "$hosts_agent" --bind none -x TWILL_PROVIDER "$bin/server-exchange" \
         --list "$list" --layout nc --steps "$steps" --credits "$credits" --times >"$scratch/out" 2>&1 || fail "credits $credits: $(tail -2 "$scratch/out")"
     grep -q ' 0 wrong$' "$scratch/out" || fail "credits $credits: wrong parameters"
-    # shellcheck disable=SC2046 # two words
+    # shellcheck disable=SC2046,SC2183 # two words
     printf '%-8s %12s %12s %8d\n' "$credits" $(sed -n 's/^an exchange: p50 \(.*\) ms p99 \(.*\) ms$/\1 \2/p' "$scratch/out") $(($(lost) - before))
 done
