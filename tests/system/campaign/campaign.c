@@ -454,6 +454,7 @@ int main(int argc, char **argv)
     if (!read_command(&share, &only, argc, argv))
         return 2;
     uint64_t begin = campaign_now();
+    (void)campaign_reserve_stack();
     share.count = only >= 0 ? 1 : share.count;
     if (share.step < 1 || share.settings.hosts > 0)
         share.step = 1; /* hosts serve one job at a time */

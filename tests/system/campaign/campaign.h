@@ -176,6 +176,9 @@ twill_status campaign_train(twill_gradients **set, twill_comm *comm,
 void campaign_expect_fault(enum campaign_fault fault);
 /* Be a rank of the job. Does not return. */
 _Noreturn void campaign_rank_main(struct campaign_job *job, int rank);
+/* Have memory for the stack, here and in processes forked later: the kernel would not grow it
+ * without memory (RLIMIT_AS), and end the process. */
+__attribute__((noinline)) unsigned char campaign_reserve_stack(void);
 
 /* campaign_check.c: check what the ranks of a job that has ended show. status: of wait(). Returns
  * whether all is well; else `text` has the reason. */

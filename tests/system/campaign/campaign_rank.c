@@ -53,9 +53,7 @@ static void limit(int resource, rlim_t to)
     }
 }
 
-/* Have memory for the stack: the kernel would not grow it without memory (RLIMIT_AS), and end the
- * process. */
-static __attribute__((noinline)) unsigned char reserve_stack(void)
+unsigned char campaign_reserve_stack(void)
 {
     volatile unsigned char stack[STACK_BYTES];
     for (size_t i = 0; i < STACK_BYTES; i += 4096)
@@ -285,7 +283,6 @@ _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
 {
     struct campaign_worker w = {.job = job, .shown = &job->rank[rank], .step = FIRST_STEP};
     int before = count_descriptors(INT_MAX);
-    (void)reserve_stack();
     if (rank < job->trial.ranks)
         w.shown->end = twill_init_with(&w.comm, NULL, NULL, w.shown->first, sizeof(w.shown->first));
     else
