@@ -34,5 +34,5 @@ status=0
 timeout -k 10 "$patience" "$bin/twillrun" -n 3 --grace 60 env MASTER_PORT="$(free_port)" \
     "$python" "$units/test_torch_survival.py" >"$scratch/out" 2>"$scratch/err" || status=$?
 [ "$status" -eq 137 ] || fail "test_torch_survival.py: status $status"
-[ "$(grep -c '^survived: rank [02]$' "$scratch/out")" -eq 2 ] || fail "test_torch_survival.py"
+[ "$(grep -o 'survived: rank [02]' "$scratch/out" | sort -u | wc -l)" -eq 2 ] || fail "test_torch_survival.py"
 echo "ok: test_torch_survival.py: two of three ranks go on"
