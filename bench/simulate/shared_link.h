@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A link that messages share: all of a server's endpoints in one direction. Messages under way get
  * equal rates, as TCP's and as max-min fairness gives them, and none more than its worker's link
- * has. With credits only so many are under way, and the others wait in the order of arrival. */
+ * has. With credits at most that many are under way, and the others wait in the order of arrival.
+ */
 #ifndef TWILL_SHARED_LINK_H
 #define TWILL_SHARED_LINK_H
 

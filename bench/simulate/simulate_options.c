@@ -206,7 +206,7 @@ static bool store_times(struct simulate_request *request, int code, const char *
     }
 }
 
-/* Store another option, likewise. */
+/* Store another option; the rest as above. */
 static bool store_option(struct simulate_request *request, int code, const char **wrong)
 {
     struct simulation_problem *problem = &request->setup.problem;

@@ -167,7 +167,7 @@ static bool all_have_left(struct twill_server *server, int key)
     return true;
 }
 
-/* Have all servers on other nodes taken leave of this worker? */
+/* Return whether this worker has left all servers on other nodes. */
 static bool links_have_left(struct twill_server *server, int key)
 {
     bool left = true;
