@@ -162,6 +162,23 @@ static void allocate_all(struct exchanger *x)
     }
 }
 
+static void release_all(struct exchanger *x)
+{
+    for (size_t k = 0; k < x->list.keys; k++) {
+        if (x->malloc_own) {
+            free(x->gradient[k]);
+            free(x->parameters[k]);
+        } else {
+            twill_free(x->context, x->gradient[k]);
+            twill_free(x->context, x->parameters[k]);
+        }
+        free(x->weights[k]);
+    }
+    free(x->gradient);
+    free(x->parameters);
+    free(x->weights);
+}
+
 static void open_server(struct exchanger *x)
 {
     twill_status status = twill_server_create(&x->server, x->comm, &x->options);
@@ -291,6 +308,7 @@ int main(int argc, char **argv)
     if (x.traffic && x.server != NULL)
         print_traffic(&x);
     twill_server_destroy(x.server);
+    release_all(&x);
     twill_bench_list_free(&x.list);
     twill_finalize(x.comm);
     return 0;
