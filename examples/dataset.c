@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { CLASSES_MOST = 256 }; /* labels are bytes */
+
 uint64_t example_random(uint64_t *state)
 {
     uint64_t x = *state += UINT64_C(0x9E3779B97F4A7C15); /* splitmix64 */
@@ -134,15 +136,20 @@ static int read_label(struct example_file *file, size_t sample, const char *at, 
         at = comma != NULL ? comma + 1 : at;
     }
     const char *next = parse_number(at, end, &value);
-    if (next == NULL || (next < end && *next != ',') || (value != 0 && value != 1)) {
+    if (next == NULL || (next < end && *next != ',') || value < 0 ||
+        value >= (double)file->classes || value != (double)(uint8_t)value) {
         int shown = 0;
         while (shown < 32 && at + shown < end && at[shown] != ',')
             shown++;
-        snprintf(message, bytes, "%s: line %zu: the label '%.*s' is neither 0 nor 1", file->path,
-                 file->first_line + sample, shown, at);
+        if (file->classes == 2)
+            snprintf(message, bytes, "%s: line %zu: the label '%.*s' is neither 0 nor 1",
+                     file->path, file->first_line + sample, shown, at);
+        else
+            snprintf(message, bytes, "%s: line %zu: the label '%.*s' is not one of 0 .. %zu",
+                     file->path, file->first_line + sample, shown, at, file->classes - 1);
         return -1;
     }
-    file->labels[sample] = value == 1;
+    file->labels[sample] = (uint8_t)value;
     return 0;
 }
 
@@ -188,7 +195,7 @@ static size_t count_newlines(const char *at, const char *end)
 int example_file_open(struct example_file *file, const char *path, enum example_format format,
                       char *message, size_t bytes)
 {
-    *file = (struct example_file){.path = path, .format = format, .first_line = 1};
+    *file = (struct example_file){.path = path, .format = format, .classes = 2, .first_line = 1};
     if (map_file(file, message, bytes) != 0)
         return -1;
     const char *at = file->text, *end = file->text + file->bytes, *stop = line_end(file, at);
@@ -197,6 +204,9 @@ int example_file_open(struct example_file *file, const char *path, enum example_
         file->format = header ? EXAMPLE_WDBC : EXAMPLE_NT3;
     if (file->format == EXAMPLE_WDBC && header) {
         const char *newline = memchr(at, '\n', file->bytes);
+        size_t fields = count_fields(at, stop);
+        if (fields > 4)
+            file->classes = fields - 2 < CLASSES_MOST ? fields - 2 : CLASSES_MOST;
         at = newline != NULL ? newline + 1 : end;
         file->first_line = 2;
     }
@@ -224,7 +234,7 @@ size_t *example_split(const struct example_file *file, uint64_t seed, size_t *tr
 {
     size_t *shuffled = malloc(file->samples * sizeof(*shuffled));
     size_t *order = malloc(file->samples * sizeof(*order));
-    size_t held_out = 0, of_class[2] = {0, 0};
+    size_t held_out = 0, of_class[CLASSES_MOST] = {0};
     *train = 0;
     if (shuffled == NULL || order == NULL) {
         free(shuffled);

@@ -8,7 +8,7 @@
 
 enum example_format {
     EXAMPLE_AUTO, /* WDBC if the first line is a header, else NT3 */
-    EXAMPLE_WDBC, /* header "samples,features,name0,name1"; features, then the label */
+    EXAMPLE_WDBC, /* header "samples,features,name0,name1..."; features, then the label */
     EXAMPLE_NT3   /* no header; the label, then features */
 };
 
@@ -19,9 +19,10 @@ struct example_file {
     size_t bytes;
     enum example_format format;
     size_t samples, features;
+    size_t classes;    /* as many as the header names, else 2 */
     size_t first_line; /* number of the first sample's line, for messages */
     size_t *starts;    /* [samples] offset of each sample's line in text */
-    uint8_t *labels;   /* [samples] 0 or 1 */
+    uint8_t *labels;   /* [samples] below `classes` */
 };
 
 /* Parsed samples of this rank, in the order of mini-batches. */

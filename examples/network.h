@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small classifier: one hidden layer of tanh, one logistic output. */
+/* A small classifier: one hidden layer of tanh, and one logistic output for two classes, or a
+ * softmax over an output for each of more. */
 #ifndef TWILL_NETWORK_H
 #define TWILL_NETWORK_H
 
@@ -13,28 +14,29 @@ enum { EXAMPLE_LAYERS = EXAMPLE_TENSORS / 2 };
 /* Used by one thread at a time. The caller sets `weights` before the first pass, and `gradient`
  * before each backward pass, to memory of count[tensor] numbers. */
 struct example_network {
-    size_t features, hidden, parameters;
-    size_t count[EXAMPLE_TENSORS]; /* hidden weights are [features][hidden] */
+    size_t features, hidden, outputs, parameters;
+    /* Hidden weights are [features][hidden], output weights [hidden][outputs]. */
+    size_t count[EXAMPLE_TENSORS];
     float *weights[EXAMPLE_TENSORS];
     float *gradient[EXAMPLE_TENSORS];
     float *units;  /* [samples][hidden] of the last forward pass; deltas after the backward pass
                       of the output */
-    float *errors; /* [samples] of the output, times the scale of the forward pass */
+    float *errors; /* [samples][outputs], times the scale of the forward pass */
 };
 
 const char *example_network_tensor(int tensor);
-/* Create a network without weights, for mini-batches of up to `samples`. Returns 0, or -1: no
- * memory. */
+/* Create a network without weights, for two classes or more and mini-batches of up to `samples`.
+ * Returns 0, or -1: no memory. */
 int example_network_create(struct example_network *network, size_t features, size_t hidden,
-                           size_t samples);
+                           size_t classes, size_t samples);
 void example_network_free(struct example_network *network);
 void example_network_randomise(struct example_network *network, uint64_t seed);
 
-/* Return the logit of the output for one sample, and leave the hidden layer in units[hidden]. */
-float example_network_logit(const struct example_network *network, const float *features,
-                            float *units);
-/* Return -log of the probability that the logit gives to the label. */
-double example_network_loss(float logit, int label);
+/* Return the loss of one sample: -log of the probability that the network gives to its label. If
+ * `right` is not NULL, add 1 to it if the label is the most probable one. Overwrites what the last
+ * forward pass has left. */
+double example_network_judge(struct example_network *network, const float *features, int label,
+                             size_t *right);
 /* Forward pass of `samples` samples. Returns the sum of their losses. The backward pass yields the
  * gradient of that sum, times the scale. */
 double example_network_forward(struct example_network *network, const float *features,

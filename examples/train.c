@@ -224,7 +224,8 @@ static int create_network(struct training *t)
     for (size_t i = 0; i < t->batches; i++)
         if (t->first[i + 1] - t->first[i] > most)
             most = t->first[i + 1] - t->first[i];
-    int failed = example_network_create(&t->network, t->file.features, t->options.hidden, most);
+    int failed = example_network_create(&t->network, t->file.features, t->options.hidden,
+                                        t->file.classes, most);
     for (int i = 0; !failed && !t->options.fused && i < EXAMPLE_TENSORS; i++) {
         if (t->weights[i] == NULL)
             t->weights[i] = calloc(t->network.count[i], sizeof(float));

@@ -3,24 +3,18 @@
 #include "train.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Sum the loss and the correct answers over the samples of all ranks. */
 static int evaluate(struct training *t, const struct example_set *set, double result[2])
 {
-    float *units = malloc(t->network.hidden * sizeof(*units));
-    if (units == NULL)
-        snprintf(t->message, sizeof(t->message), "no memory");
-    int failed = example_agree(t, units == NULL);
-    result[0] = result[1] = 0;
-    for (size_t i = 0; !failed && i < set->count; i++) {
-        float logit = example_network_logit(&t->network, set->values + i * set->features, units);
-        result[0] += example_network_loss(logit, set->labels[i]);
-        result[1] += (logit > 0) == set->labels[i];
-    }
-    free(units);
-    return failed ? -1 : example_reduce(t, result, 2, TWILL_F64, TWILL_SUM);
+    size_t right = 0;
+    result[0] = 0;
+    for (size_t i = 0; i < set->count; i++)
+        result[0] += example_network_judge(&t->network, set->values + i * set->features,
+                                           set->labels[i], &right);
+    result[1] = (double)right;
+    return example_reduce(t, result, 2, TWILL_F64, TWILL_SUM);
 }
 
 /* Check that the parameters are equal, bit for bit, on all ranks. */

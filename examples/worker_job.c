@@ -2,13 +2,16 @@
 /* Options, data and reports of worker.c. */
 #include "worker.h"
 
+#include <twill_recover.h>
+
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { HIDDEN_UNITS = 32, BATCH_SAMPLES = 16 };
+enum { HIDDEN_UNITS = 32, BATCH_SAMPLES = 16, ADMIT_TRIES = 4000, ADMIT_PAUSE_US = 5000 };
 
 static double now(void)
 {
@@ -25,15 +28,16 @@ static int find_word(const char *const *words, const char *word)
     return -1;
 }
 
+/* In the order of twill_server_mode; groups of K ranks in step push asynchronously. */
 static const char *const modes[] = {"sync",  "k-sync",   "k-batch-sync", "k-async", "k-batch-async",
-                                    "async", "softsync", "bounded",      NULL};
+                                    "async", "softsync", "bounded",      "groups",  NULL};
 static const char *const layouts[] = {"cs", "cc", "nc", "ncs", NULL};
 static const char *const rates[] = {"fixed", "staleness", "distance", NULL};
 static const char *const rules[] = {"sgd", "adagrad", "adam", "adamw", NULL};
 
 struct worker_words {
     const char *data, *curve;
-    int epochs;
+    int epochs, mode;
 };
 
 /* Take an option and its value. Returns false if it is none. */
@@ -43,7 +47,7 @@ static bool take_option(struct worker_job *job, struct worker_words *words, cons
     twill_server_options *o = &job->options;
     int word = 0;
     if (strcmp(name, "--mode") == 0)
-        o->mode = (twill_server_mode)(word = find_word(modes, value));
+        words->mode = word = find_word(modes, value);
     else if (strcmp(name, "--layout") == 0)
         o->layout = (twill_server_layout)(word = find_word(layouts, value));
     else if (strcmp(name, "--rate-rule") == 0)
@@ -57,6 +61,10 @@ static bool take_option(struct worker_job *job, struct worker_words *words, cons
         o->servers = atoi(value);
     else if (strcmp(name, "--threads") == 0)
         o->threads = atoi(value);
+    else if (strcmp(name, "--replicas") == 0)
+        o->replicas = atoi(value);
+    else if (strcmp(name, "--rounds") == 0)
+        job->rounds = strtoul(value, NULL, 10);
     else if (strcmp(name, "--rate") == 0)
         job->optimizer.rate = atof(value);
     else if (strcmp(name, "--epochs") == 0)
@@ -98,7 +106,7 @@ static void standardise_samples(struct worker_job *job)
     }
 }
 
-static bool load_samples(struct worker_job *job, const char *path)
+static bool load_samples(struct worker_job *job, const char *path, size_t *classes)
 {
     struct example_file file = {0};
     char message[200] = "out of memory";
@@ -112,61 +120,116 @@ static bool load_samples(struct worker_job *job, const char *path)
         standardise_samples(job);
     else
         fprintf(stderr, "worker: %s\n", message);
+    *classes = file.classes;
     free(order);
     example_file_close(&file);
     return good;
 }
 
+/* Read all options. */
+static bool read_options(struct worker_job *job, struct worker_words *words, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2)
+        if (i + 1 == argc || !take_option(job, words, argv[i], argv[i + 1])) {
+            fprintf(stderr,
+                    "usage: worker [--mode MODE] [--k K] [--layout cs|cc|nc|ncs] [--servers M] "
+                    "[--threads T] [--replicas 1|2] [--optimizer RULE] [--rate R] "
+                    "[--rate-rule RULE] [--data FILE] [--epochs N] [--rounds N] [--curve FILE] "
+                    "[--wait MS] [--kill RANK:STEP]\n");
+            return false;
+        }
+    job->grouped = strcmp(modes[words->mode], "groups") == 0;
+    job->options.mode = job->grouped ? TWILL_SERVER_ASYNC : (twill_server_mode)words->mode;
+    if (job->grouped && job->rounds > 1)
+        fprintf(stderr, "worker: --mode groups with --rounds: groups do not take in new ranks\n");
+    return !job->grouped || job->rounds == 1;
+}
+
+/* Make groups of K workers, and a communicator of their first ranks and the ranks that serve. */
+static bool make_groups(struct worker_job *job)
+{
+    const twill_server_options *o = &job->options;
+    int servers = o->layout == TWILL_SERVER_NCS ? o->servers : o->layout == TWILL_SERVER_NC;
+    int worker = job->rank - servers;
+    if (!job->grouped) {
+        job->across = job->comm;
+        return true;
+    }
+    bool has_server = worker < 0 || worker % o->k == 0;
+    return twill_comm_split(&job->across, job->comm, has_server ? 0 : -1, job->rank) == TWILL_OK &&
+           twill_comm_split(&job->group, job->comm, worker < 0 ? -1 : worker / o->k, job->rank) ==
+               TWILL_OK;
+}
+
+/* Allocate the network's parameters and gradients. */
+static bool make_network(struct worker_job *job, size_t classes)
+{
+    struct example_network *network = &job->network;
+    if (example_network_create(network, job->train.features, HIDDEN_UNITS, classes, job->batch) !=
+        0)
+        return false;
+    for (int t = 0; t < EXAMPLE_TENSORS; t++) {
+        void *memory[2] = {NULL, NULL};
+        for (int i = 0; i < 2; i++)
+            if (twill_alloc(twill_comm_context(job->comm), &memory[i],
+                            network->count[t] * sizeof(float)) != TWILL_OK)
+                return false;
+        network->weights[t] = memory[0];
+        network->gradient[t] = memory[1];
+        job->tensor[t] = (twill_tensor){.name = example_network_tensor(t),
+                                        .count = network->count[t],
+                                        .type = TWILL_F32,
+                                        .parameters = memory[0],
+                                        .gradient = memory[1]};
+    }
+    example_network_randomise(network, 1);
+    return true;
+}
+
+/* Give ranks that have just joined the number of the round. */
+static twill_status share_round(struct worker_job *job)
+{
+    return twill_broadcast(job->comm, &job->round, &job->round, 1, TWILL_U64, 0);
+}
+
 bool worker_open(struct worker_job *job, int argc, char **argv)
 {
-    struct worker_words words = {"examples/data/wdbc.csv", NULL, 20};
+    struct worker_words words = {"examples/data/wdbc.csv", NULL, 20, TWILL_SERVER_SYNC};
+    size_t classes = 0;
     memset(job, 0, sizeof(*job));
     twill_server_defaults(&job->options);
     twill_optimizer_defaults(&job->optimizer, TWILL_OPTIMIZER_SGD);
     job->optimizer.rate = 0.1;
     job->options.optimizer = &job->optimizer;
     job->kill_rank = -1;
-    for (int i = 1; i < argc; i += 2)
-        if (i + 1 == argc || !take_option(job, &words, argv[i], argv[i + 1])) {
-            fprintf(stderr,
-                    "usage: worker [--mode MODE] [--k K] [--layout cs|cc|nc|ncs] [--servers M] "
-                    "[--threads T] [--optimizer RULE] [--rate R] [--rate-rule RULE] "
-                    "[--data FILE] [--epochs N] [--curve FILE] [--wait MS] "
-                    "[--kill RANK:STEP]\n");
-            return false;
-        }
-    if (twill_init(&job->comm) != TWILL_OK)
+    job->rounds = 1;
+    job->batch = BATCH_SAMPLES;
+    if (!read_options(job, &words, argc, argv) || twill_init(&job->comm) != TWILL_OK)
         return false;
     job->rank = twill_comm_rank(job->comm);
     job->size = twill_comm_size(job->comm);
-    job->batch = BATCH_SAMPLES;
-    if (!load_samples(job, words.data) ||
-        example_network_create(&job->network, job->train.features, HIDDEN_UNITS, BATCH_SAMPLES) !=
-            0) {
+    if (!load_samples(job, words.data, &classes) || !make_groups(job) ||
+        !make_network(job, classes) ||
+        (twill_comm_epoch(job->comm) > 0 && share_round(job) != TWILL_OK)) {
         twill_finalize(job->comm);
         return false;
     }
-    for (int t = 0; t < EXAMPLE_TENSORS; t++) {
-        void *memory = NULL;
-        if (twill_alloc(twill_comm_context(job->comm), &memory,
-                        job->network.count[t] * sizeof(float)) != TWILL_OK)
-            return false;
-        job->network.weights[t] = memory;
-    }
-    example_network_randomise(&job->network, 1);
     job->steps = (size_t)words.epochs * (job->train.count / job->batch) / (size_t)job->size + 1;
+    job->step = job->steps * job->round / job->rounds;
     if (words.curve != NULL) {
         char name[300];
         snprintf(name, sizeof(name), "%s.%d", words.curve, job->rank);
-        job->curve = fopen(name, "w");
+        job->curve = fopen(name, "a");
     }
     job->seconds = now();
     return true;
 }
 
-void worker_compute(struct worker_job *job, size_t step)
+bool worker_compute(struct worker_job *job)
 {
-    size_t turn = step * (size_t)job->size + (size_t)job->rank, /* all ranks go through all */
+    if (job->step >= job->steps * (job->round + 1) / job->rounds)
+        return false;
+    size_t turn = job->step * (size_t)job->size + (size_t)job->rank, /* all ranks go through all */
         first = turn % (job->train.count / job->batch) * job->batch;
     const float *features = job->train.values + first * job->train.features;
     if (job->wait > 0) {
@@ -174,42 +237,105 @@ void worker_compute(struct worker_job *job, size_t step)
         const struct timespec pause = {(time_t)(ns / 1e9), (long)ns % 1000000000};
         nanosleep(&pause, NULL);
     }
-    if (job->rank == job->kill_rank && (int)step == job->kill_at)
+    if (job->rank == job->kill_rank && (int)job->step == job->kill_at &&
+        twill_comm_epoch(job->comm) == 0)
         (void)raise(SIGKILL);
     job->loss = example_network_forward(&job->network, features, job->train.labels + first,
                                         job->batch, 1.0f / (float)job->batch) /
                 (double)job->batch;
     for (int layer = EXAMPLE_LAYERS; layer-- > 0;)
         example_network_backward(&job->network, layer, features, job->batch);
+    job->step++;
+    return true;
 }
 
-void worker_log(struct worker_job *job, size_t step, const twill_server *server)
+twill_status worker_gather(struct worker_job *job)
 {
-    if (job->curve != NULL)
-        fprintf(job->curve, "%zu %.6f %llu %.6f\n", step, now() - job->seconds,
+    twill_status status = TWILL_OK;
+    for (int t = 0; t < EXAMPLE_TENSORS && status == TWILL_OK && job->group != NULL; t++)
+        status = twill_reduce(job->group, job->network.gradient[t], job->network.gradient[t],
+                              job->network.count[t], TWILL_F32, TWILL_AVG, 0);
+    return status;
+}
+
+twill_status worker_spread(struct worker_job *job)
+{
+    twill_status status = TWILL_OK;
+    for (int t = 0; t < EXAMPLE_TENSORS && status == TWILL_OK && job->group != NULL; t++)
+        status = twill_broadcast(job->group, job->network.weights[t], job->network.weights[t],
+                                 job->network.count[t], TWILL_F32, 0);
+    return status;
+}
+
+/* Go on without the ranks that have died, and wait for those that twillrun --elastic starts in
+ * their place. */
+static twill_status replace_ranks(struct worker_job *job)
+{
+    twill_comm *made = NULL;
+    twill_status status = twill_comm_shrink(&made, job->comm);
+    for (int tries = 0; status == TWILL_OK; tries++) {
+        if (made != NULL) {
+            twill_comm_leave(job->comm);
+            job->comm = job->across = made;
+        }
+        if (twill_comm_size(job->comm) >= job->size || tries == ADMIT_TRIES)
+            break;
+        (void)usleep(ADMIT_PAUSE_US);
+        made = NULL;
+        status = twill_comm_admit(&made, job->comm);
+    }
+    job->rank = twill_comm_rank(job->comm);
+    return status == TWILL_OK ? share_round(job) : status;
+}
+
+bool worker_goes_on(struct worker_job *job, twill_status *status)
+{
+    uint64_t good = *status == TWILL_OK;
+    if (job->rounds == 1 || (*status != TWILL_OK && *status != TWILL_ERR_PEER))
+        return false;
+    *status = twill_comm_agree(job->comm, &good); /* the round is repeated if any has failed */
+    job->round += good;
+    if (*status != TWILL_OK || job->round == job->rounds)
+        return false;
+    do
+        *status = replace_ranks(job);
+    while (*status == TWILL_ERR_PEER); /* another one has died meanwhile */
+    job->step = job->steps * job->round / job->rounds;
+    return *status == TWILL_OK;
+}
+
+void worker_log(struct worker_job *job, const twill_server *server)
+{
+    if (job->curve != NULL && server != NULL)
+        fprintf(job->curve, "%zu %.6f %llu %.6f\n", job->step, now() - job->seconds,
                 (unsigned long long)twill_server_version(server, 0), job->loss);
+}
+
+/* Print the reason of a failure, or what a server has counted. */
+static void report_server(const struct worker_job *job, twill_server *server, twill_status status)
+{
+    twill_server_counters c;
+    if (status != TWILL_OK)
+        fprintf(stderr, "worker: %s: %s\n", twill_strerror(status),
+                server != NULL ? twill_server_message(server) : twill_comm_message(job->comm));
+    else if (twill_server_count(server, &c) == TWILL_OK)
+        printf("server %d: updates %llu gradients %llu dropped %llu deaths %llu\n", job->rank,
+               (unsigned long long)c.updates, (unsigned long long)c.gradients,
+               (unsigned long long)c.dropped, (unsigned long long)c.deaths);
 }
 
 void worker_report(struct worker_job *job, twill_server *server, twill_status status)
 {
     size_t right = 0, n = job->held_out.count;
     double loss = 0;
-    twill_server_counters c;
-    if (status != TWILL_OK)
-        return;
-    if (twill_server_role(server) == TWILL_SERVER_SERVES) {
-        if (twill_server_count(server, &c) == TWILL_OK)
-            printf("server %d: updates %llu gradients %llu dropped %llu deaths %llu\n", job->rank,
-                   (unsigned long long)c.updates, (unsigned long long)c.gradients,
-                   (unsigned long long)c.dropped, (unsigned long long)c.deaths);
+    if (status != TWILL_OK || twill_server_role(server) == TWILL_SERVER_SERVES) {
+        report_server(job, server, status);
         return;
     }
-    for (size_t i = 0; i < n; i++) {
-        float logit = example_network_logit(
-            &job->network, job->held_out.values + i * job->held_out.features, job->network.units);
-        loss += example_network_loss(logit, job->held_out.labels[i]);
-        right += (logit > 0) == (job->held_out.labels[i] != 0);
-    }
+    for (size_t i = 0; i < n; i++)
+        loss +=
+            example_network_judge(&job->network, job->held_out.values + i * job->held_out.features,
+                                  job->held_out.labels[i], &right);
     printf("rank %d: %zu steps, version %llu, held-out loss %.4f accuracy %.4f, %.2f s\n",
            job->rank, job->steps, (unsigned long long)twill_server_version(server, 0),
            loss / (double)n, (double)right / (double)n, now() - job->seconds);
@@ -219,11 +345,17 @@ int worker_close(struct worker_job *job, twill_status status)
 {
     if (job->curve != NULL)
         fclose(job->curve);
-    for (int t = 0; t < EXAMPLE_TENSORS; t++)
+    for (int t = 0; t < EXAMPLE_TENSORS; t++) {
         (void)twill_free(twill_comm_context(job->comm), job->network.weights[t]);
+        (void)twill_free(twill_comm_context(job->comm), job->network.gradient[t]);
+    }
     example_network_free(&job->network);
     example_set_free(&job->train);
     example_set_free(&job->held_out);
+    if (job->group != NULL)
+        twill_comm_destroy(job->group);
+    if (job->grouped && job->across != NULL)
+        twill_comm_destroy(job->across);
     twill_finalize(job->comm);
     return status == TWILL_OK ? 0 : 1;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# examples/worker.c trains the tumour set and the digits in every mode, layout and on several nodes; a worker that is
-# killed does not stop the others.
+# examples/worker.c trains the tumour set and the digits in every mode, and in layouts and on several nodes; workers that are
+# killed do not stop the others, and new ones take their places.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2154 # source, bin, scratch, patience: of rules.sh and check.sh
 . "$(dirname "$0")/../support/check.sh"
@@ -18,11 +18,12 @@ worker()
 }
 
 tumours=$source/examples/data/wdbc.csv digits=$source/examples/data/digits.csv
-for mode in sync k-sync k-batch-sync k-async k-batch-async async softsync bounded; do
+for mode in sync k-sync k-batch-sync k-async k-batch-async async softsync bounded groups; do
     worker 4 0.9 --data "$tumours" --layout nc --mode $mode --k 2
+    worker 4 0.9 --data "$digits" --layout nc --mode $mode --k 2 --epochs 12
 done
-worker 3 0.85 --data "$digits" --layout cs --threads 1 --epochs 10 --optimizer adam --rate 0.005
-worker 3 0.85 --data "$digits" --layout cs --mode async --epochs 10 --optimizer adagrad --rate 0.05
+worker 3 0.9 --data "$digits" --layout cs --threads 1 --epochs 10 --optimizer adam --rate 0.005
+worker 4 0.9 --data "$digits" --layout cs --mode groups --k 2 --epochs 10 --optimizer adagrad --rate 0.05
 TWILL_LAYOUT=nodes=2+1+1 worker 4 0.9 --data "$tumours" --layout ncs --servers 2 --mode bounded --k 1 --rate-rule staleness
 TWILL_LAYOUT=nodes=3x1 worker 3 0.9 --data "$tumours" --layout cc
 
@@ -31,6 +32,21 @@ timeout -k 10 "$patience" "$bin/twillrun" -n 4 --grace 60 "$bin/worker" --data "
     >"$scratch/out" 2>"$scratch/err" && fail "a killed rank is no failure of the job"
 [ "$(grep -c 'held-out' "$scratch/out")" -eq 2 ] || fail "killed worker: $(cat "$scratch/out" "$scratch/err")"
 grep -q 'server 0: .* deaths 1' "$scratch/out" || fail "killed worker: $(cat "$scratch/out")"
+
+# The same, but a new process takes the dead one's place: all four ranks end the training, which has learned.
+# joins ARGUMENT...
+joins()
+{
+    TWILL_TIMEOUT=240 timeout -k 10 "$patience" "$bin/twillrun" -n 4 --elastic 2:4 "$bin/worker" --data "$digits" --epochs 12 --rounds 4 --kill 2:20 "$@" \
+        >"$scratch/out" 2>"$scratch/err" || fail "worker $*, with a new process: $(cat "$scratch/err")"
+    grep -q 'killed by signal 9' "$scratch/err" || fail "worker $*: no rank was killed"
+    [ "$(awk '/held-out/ { for (i = 1; i < NF; i++) if ($i == "accuracy" && $(i + 1) >= 0.9) n++ } END { print n + 0 }' "$scratch/out")" -ge 3 ] ||
+        fail "worker $*, with a new process: $(cat "$scratch/out" "$scratch/err")"
+}
+joins --layout nc --mode sync
+joins --layout nc --mode async
+joins --layout cs --mode sync --replicas 2
+
 # A slice of the campaign: ranks are killed at random moments and replaced, and no update is lost or made twice.
 # deaths DEATHS SEED LAYOUT MODE REPLICAS
 deaths()

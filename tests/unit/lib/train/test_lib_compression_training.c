@@ -64,17 +64,17 @@ static bool do_step(twill_gradients *set, struct example_network *network, int r
     return true;
 }
 
-static void measure(struct training_run *run, const struct example_network *network)
+static void measure(struct training_run *run, struct example_network *network)
 {
-    float units[HIDDEN];
-    for (size_t i = 0; i < train.count; i++) {
-        float logit = example_network_logit(network, train.values + i * FEATURES, units);
-        run->loss += example_network_loss(logit, train.labels[i]) / (double)train.count;
-    }
-    for (size_t i = 0; i < held_out.count; i++) {
-        float logit = example_network_logit(network, held_out.values + i * FEATURES, units);
-        run->right += (logit > 0) == held_out.labels[i];
-    }
+    size_t right = 0;
+    for (size_t i = 0; i < train.count; i++)
+        run->loss +=
+            example_network_judge(network, train.values + i * FEATURES, train.labels[i], NULL) /
+            (double)train.count;
+    for (size_t i = 0; i < held_out.count; i++)
+        (void)example_network_judge(network, held_out.values + i * FEATURES, held_out.labels[i],
+                                    &right);
+    run->right += (unsigned)right;
 }
 
 static void rank_trains(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -86,7 +86,7 @@ static void rank_trains(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_gradients *set = NULL;
     struct example_network network = {0};
     (void)size;
-    bool ok = example_network_create(&network, FEATURES, HIDDEN, BATCH) == 0 &&
+    bool ok = example_network_create(&network, FEATURES, HIDDEN, 2, BATCH) == 0 &&
               twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
               twill_gradients_create(&set, comm, NULL) == TWILL_OK;
     float *weights = calloc(network.parameters, sizeof(float));
