@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-bench: time the collectives in the manner of nccl-tests and check every value. */
 #include "bench/bench/bench_run.h"
-#include "bench/bench/calibrate.h"
-#include "bench/bench/kernel_times.h"
-#include "bench/bench/played_step.h"
+#include "bench/bench/calibrate/calibrate.h"
+#include "bench/bench/kernels/kernel_times.h"
+#include "bench/bench/steps/played_step.h"
 #include "bench/common/exit_status.h"
 #include "bench/common/option_names.h"
 

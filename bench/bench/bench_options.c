@@ -3,7 +3,7 @@
  * argument. */
 #include "bench/bench/bench_options.h"
 #include "bench/bench/bench_payload.h"
-#include "bench/bench/played_step.h"
+#include "bench/bench/steps/played_step.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
 

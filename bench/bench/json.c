@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON that nccl-tests' -J writes, field by field, with machine, ranks and nodes added. */
 #include "bench/bench/bench_run.h"
-#include "bench/bench/played_step.h"
+#include "bench/bench/steps/played_step.h"
 
 #include <errno.h>
 #include <json-c/json.h>

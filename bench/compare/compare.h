@@ -5,8 +5,8 @@
 #define TWILL_COMPARE_H
 
 #include "bench/common/progress_line.h"
-#include "bench/compare/board.h"
-#include "bench/compare/driver_link.h"
+#include "bench/compare/peers/board.h"
+#include "bench/compare/peers/driver_link.h"
 
 #include <signal.h>
 #include <stdbool.h>

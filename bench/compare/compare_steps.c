@@ -5,7 +5,7 @@
 #include "bench/common/gradient_list.h"
 #include "bench/common/report.h"
 #include "bench/compare/compare.h"
-#include "bench/compare/played_compute.h"
+#include "bench/compare/peers/played_compute.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The driver's side of its connections to ranks on other hosts. What they send goes to their
  * contender's board, which only the driver sees here, so that all else works as on one host. */
-#include "bench/compare/driver_link.h"
+#include "bench/compare/peers/driver_link.h"
 #include "bench/compare/remote_hosts.h"
 
 #include <ifaddrs.h>

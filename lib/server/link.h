@@ -9,7 +9,7 @@
 #ifndef TWILL_SERVER_LINK_H
 #define TWILL_SERVER_LINK_H
 
-#include "lib/server/core.h"
+#include "lib/server/core/core.h"
 
 #define TWILL_LINK_POSTED 32u /* sends under way */
 #define TWILL_LINK_TAKEN  16u /* receives of chunks under way */

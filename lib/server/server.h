@@ -10,8 +10,8 @@
 
 #include "lib/comm/comm.h"
 #include "lib/exec/progress.h"
-#include "lib/server/order_ring.h"
-#include "lib/train/compress.h"
+#include "lib/server/core/order_ring.h"
+#include "lib/train/compression/compress.h"
 #include "lib/twill_server.h"
 
 #include <pthread.h>

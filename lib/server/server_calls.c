@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of a training step: push, pull, test, wait, and those that end a part. */
-#include "lib/server/core.h"
+#include "lib/server/core/core.h"
 #include "lib/server/encode.h"
 #include "lib/server/link.h"
 

@@ -16,12 +16,12 @@
 #define TWILL_TRAIN_GRADIENTS_H
 
 #include "lib/comm/comm.h"
-#include "lib/train/compress.h"
+#include "lib/train/compression/compress.h"
 #include "lib/train/dense.h"
-#include "lib/train/lane.h"
-#include "lib/train/optimizer_state.h"
+#include "lib/train/lanes/lane.h"
+#include "lib/train/optimizer/optimizer_state.h"
+#include "lib/train/optimizer/update.h"
 #include "lib/train/step_search.h"
-#include "lib/train/update.h"
 #include "lib/twill_train.h"
 
 #define TWILL_BUCKET_ALIGN 64u        /* bytes: where tensors begin in an arena */
@@ -148,7 +148,7 @@ twill_status twill_gradients_refuse(struct twill_gradients *set, const char *fil
 /* Divide the tensors into buckets and prepare their reductions. Collective, between steps. */
 twill_status twill_gradients_prepare(struct twill_gradients *set);
 
-/* --- lib/train/lane.c --- */
+/* --- lib/train/lanes/lane.c --- */
 
 /* Create a communicator of the parent's ranks. The parent's message explains a failure. */
 twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made, bool alone);

@@ -30,7 +30,7 @@ may_know() # module includer included
     # The preflight of twillrun looks at a host as the launcher and the library do.
     bench:kernels/*.h | bench:lib/base.h | bench:fabric/auth/job_key.h | bench:fabric/host/local_address.h | bench:numa/topology.h)
         case $2:$3 in
-        bench/bench/kernel_*:kernels/* | bench/bench/kernel_*:lib/base.h) return 0 ;;
+        bench/bench/kernels/*:kernels/* | bench/bench/kernels/*:lib/base.h) return 0 ;;
         bench/preflight/*:kernels/*) return 1 ;;
         bench/preflight/*) return 0 ;;
         esac
@@ -60,10 +60,10 @@ may_use() # includer header
     pmix*) case $1 in fabric/bootstrap/bootstrap_pmix.c) return 0 ;; esac; return 1 ;;
     hwloc*) case $1 in numa/topology*) return 0 ;; esac; return 1 ;;
     memkind* | hbwmalloc*) case $1 in numa/memory*) return 0 ;; esac; return 1 ;;
-    *intrin.h | arm_acle.h | omp.h | cpuid.h) case $1 in kernels/* | bench/compare/peer_bound.c) return 0 ;; esac; return 1 ;;
-    mpi.h) case $1 in bench/compare/peer_mpi.c | bench/server/central_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
+    *intrin.h | arm_acle.h | omp.h | cpuid.h) case $1 in kernels/* | bench/compare/peers/peer_bound.c) return 0 ;; esac; return 1 ;;
+    mpi.h) case $1 in bench/compare/peers/peer_mpi.c | bench/server/central_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
     mpi-ext.h) case $1 in lib/mpi/*) return 0 ;; esac; return 1 ;;
-    ucc/api/ucc.h) case $1 in bench/compare/peer_ucc.c) return 0 ;; esac; return 1 ;;
+    ucc/api/ucc.h) case $1 in bench/compare/peers/peer_ucc.c) return 0 ;; esac; return 1 ;;
     simgrid/*) case $1 in bench/network/*) return 0 ;; esac; return 1 ;;
     json.h | json-c/*) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
     twill.h | twill_*.h) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;

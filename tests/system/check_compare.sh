@@ -149,7 +149,7 @@ compiler() # is it wrong? name
 {
     # shellcheck disable=SC2016,SC2154 # the script's dollars; $source is of rules.sh
     double "$2" 'while [ "$1" != -o ]; do shift; done' \
-        "exec $cc -O2 -D_GNU_SOURCE -DWRONG=$1 -I$source/bench/compare -o \"\$2\" $scratch/peer.c"
+        "exec $cc -O2 -D_GNU_SOURCE -DWRONG=$1 -I$source/bench/compare/peers -o \"\$2\" $scratch/peer.c"
 }
 # shellcheck disable=SC2016 # the script's dollars
 launcher='while [ $# -gt 3 ]; do shift; done'

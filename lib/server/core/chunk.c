@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When a chunk is updated, and when a worker gets it. Chunks know nothing of each other.
+ *
+ *     mode           gradients of an update         older ones   a pull waits
+ *     sync           one of each worker             take part    for the worker's push
+ *     K-sync         of the first K workers         dropped      for the worker's push
+ *     K-batch-sync   the first K                    dropped      never
+ *     K-async        of the first K workers         take part    for the worker's push
+ *     K-batch-async  the first K                    take part    never
+ *     n-softsync     the first floor(P/n)           take part    never
+ *     async          one                            take part    never
+ *     bounded        one                            take part    for slow workers
+ *
+ * Modes that take at most one gradient of each worker hold it in the worker's memory until the
+ * update, which reads all in one pass. The others add it as it comes, or update at once. */
+#include "lib/server/core/core.h"
+
+static bool holds(const struct twill_core *core)
+{
+    twill_server_mode mode = core->server->options.mode;
+    return mode == TWILL_SERVER_SYNC || mode == TWILL_SERVER_K_SYNC || mode == TWILL_SERVER_K_ASYNC;
+}
+
+static bool drops(const struct twill_core *core)
+{
+    twill_server_mode mode = core->server->options.mode;
+    return mode == TWILL_SERVER_K_SYNC || mode == TWILL_SERVER_K_BATCH_SYNC;
+}
+
+/* Return how many gradients of workers that have died wait for the chunk's update. */
+static uint32_t held_of_gone(const struct twill_core *core, const struct twill_chunk *chunk)
+{
+    uint32_t held = 0;
+    for (uint32_t w = 0; w < core->server->workers; w++)
+        held += core->worker[w].gone && chunk->worker[w].push != NULL;
+    return held;
+}
+
+/* Return how many gradients the next update takes. Fewer workers than K cannot hold K. A gradient
+ * of a worker that has died since counts beside those of the others, which are waited for as well.
+ */
+static uint32_t needed(const struct twill_core *core, const struct twill_chunk *chunk)
+{
+    uint32_t most = atomic_load_explicit(&core->present, memory_order_relaxed);
+    if (!holds(core))
+        return core->server->need;
+    if (most < core->server->workers)
+        most += held_of_gone(core, chunk);
+    if (core->server->options.mode == TWILL_SERVER_SYNC || most == 0)
+        return most;
+    return (uint32_t)twill_min(core->server->need, most);
+}
+
+/* Return the factor of the sum of `n` gradients. */
+static float scale_of(const struct twill_core *core, uint32_t n)
+{
+    return core->server->options.op == TWILL_AVG ? 1.0f / (float)n : 1.0f;
+}
+
+/* --- pulls --------------------------------------------------------------------------------------
+ */
+
+/* Return how many gradients the slowest worker that is present has pushed. */
+static uint64_t slowest(const struct twill_core *core, const struct twill_chunk *chunk)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t w = 0; w < core->server->workers; w++)
+        if (!core->worker[w].gone)
+            least = twill_min(least, chunk->worker[w].pushes);
+    return least;
+}
+
+static bool may_pull(const struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
+{
+    if (core->server->options.mode == TWILL_SERVER_BOUNDED)
+        return chunk->worker[w].pushes <= slowest(core, chunk) + (uint64_t)core->server->options.k;
+    return chunk->worker[w].push == NULL;
+}
+
+static void deliver_where_allowed(struct twill_core *core, struct twill_chunk *chunk)
+{
+    for (uint32_t w = 0; w < core->server->workers; w++)
+        if (chunk->worker[w].pulls && may_pull(core, chunk, w)) {
+            chunk->worker[w].pulls = false;
+            twill_core_deliver(core, chunk, w);
+        }
+}
+
+void twill_chunk_pull(struct twill_core *core, struct twill_chunk *chunk, uint32_t w)
+{
+    if (may_pull(core, chunk, w))
+        twill_core_deliver(core, chunk, w);
+    else
+        chunk->worker[w].pulls = true;
+}
+
+/* --- updates ------------------------------------------------------------------------------------
+ */
+
+static void end_update(struct twill_core *core, struct twill_chunk *chunk)
+{
+    chunk->version++;
+    chunk->waiting = 0;
+    if (!chunk->replica) {
+        core->versions++;
+        core->updates++;
+    }
+}
+
+/* Update with the gradients that workers hold, in the order of ranks: the bits of an allreduce. */
+static void update_held(struct twill_core *core, struct twill_chunk *chunk)
+{
+    const void **data = core->data;
+    float *factor = core->factor;
+    uint32_t workers = core->server->workers;
+    unsigned n = 0;
+    bool weighted = core->server->options.rate != TWILL_SERVER_RATE_FIXED;
+    for (uint32_t w = 0; w < workers; w++)
+        if (chunk->worker[w].push != NULL) {
+            factor[n] = twill_chunk_factor(core, chunk, w);
+            data[n++] = chunk->worker[w].push;
+        }
+    twill_chunk_update(core, chunk, data, weighted ? factor : NULL, n, scale_of(core, n));
+    end_update(core, chunk);
+    for (uint32_t w = 0; w < workers; w++)
+        if (chunk->worker[w].push != NULL) {
+            chunk->worker[w].push = NULL;
+            twill_core_pushed(core, chunk, w);
+        }
+    deliver_where_allowed(core, chunk);
+}
+
+/* Update if there are enough gradients. */
+static void update_if_due(struct twill_core *core, struct twill_chunk *chunk)
+{
+    if (chunk->waiting == 0 || chunk->waiting < needed(core, chunk))
+        return;
+    if (holds(core)) {
+        update_held(core, chunk);
+        return;
+    }
+    twill_chunk_update(core, chunk, NULL, NULL, 0, scale_of(core, chunk->waiting));
+    end_update(core, chunk);
+}
+
+void twill_chunk_recheck(struct twill_core *core, struct twill_chunk *chunk)
+{
+    if (holds(core))
+        update_if_due(core, chunk);
+    else
+        deliver_where_allowed(core, chunk);
+}
+
+/* --- pushes -------------------------------------------------------------------------------------
+ */
+
+/* Return whether the gradient is not to be used, and count it. */
+static bool is_refused(struct twill_core *core, const struct twill_chunk *chunk, uint32_t w,
+                       uint64_t number)
+{
+    uint64_t staleness = chunk->version - chunk->worker[w].base;
+    if (core->server->options.mode == TWILL_SERVER_SYNC && number <= chunk->version) {
+        core->duplicates += !chunk->replica;
+        return true;
+    }
+    if (drops(core) && staleness > 0) {
+        core->dropped += !chunk->replica;
+        return true;
+    }
+    if (!chunk->replica) {
+        core->gradients++;
+        core->staleness[twill_min(staleness, TWILL_STALENESS_MOST - 1)]++;
+    }
+    return false;
+}
+
+void twill_chunk_push(struct twill_core *core, struct twill_chunk *chunk, uint32_t w,
+                      const void *data, uint64_t number)
+{
+    chunk->worker[w].pushes++;
+    if (is_refused(core, chunk, w, number)) {
+        twill_core_pushed(core, chunk, w);
+        return;
+    }
+    chunk->waiting++;
+    if (holds(core)) {
+        chunk->worker[w].push = data;
+        update_if_due(core, chunk);
+        return;
+    }
+    float factor = twill_chunk_factor(core, chunk, w);
+    if (chunk->sum != NULL) {
+        twill_chunk_add(core, chunk, chunk->sum, data, factor);
+        update_if_due(core, chunk);
+    } else {
+        twill_chunk_update(core, chunk, &data, NULL, 1, factor);
+        end_update(core, chunk);
+    }
+    twill_core_pushed(core, chunk, w);
+    if (core->server->options.mode == TWILL_SERVER_BOUNDED)
+        deliver_where_allowed(core, chunk);
+}

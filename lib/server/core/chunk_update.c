@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients of a chunk to its parameters: up to TWILL_KERNEL_MAX_SOURCES gradients are added, and
+ * the optimizer applied, in one pass over memory. */
+#include "lib/server/core/core.h"
+
+#include "lib/lists.h"
+
+#include <string.h>
+
+static const struct twill_push_code *code_of(const struct twill_core *core,
+                                             const struct twill_chunk *chunk)
+{
+    return &core->server->key[chunk->place->key].code;
+}
+
+static const struct twill_kernels *kernels_of(const struct twill_core *core)
+{
+    return core->server->context->machine.kernels;
+}
+
+/* Return the type in which a chunk's gradients can be added, or TWILL_TYPE_COUNT if they must be
+ * decoded first. */
+static twill_type plain_type(const struct twill_core *core, const struct twill_chunk *chunk)
+{
+    const struct twill_push_code *code = code_of(core, chunk);
+    if (!code->used)
+        return core->server->key[chunk->place->key].type;
+    return code->kind == TWILL_CODING_NARROW ? code->format.code : TWILL_TYPE_COUNT;
+}
+
+/* Add a list of entries; one with an index that no worker sends adds nothing. */
+static void add_list(const struct twill_chunk *chunk, float *sum, const unsigned char *list,
+                     float factor)
+{
+    uint32_t n;
+    const size_t entries = (chunk->place->wire_bytes - TWILL_LIST_HEAD) / TWILL_LIST_ENTRY;
+    memcpy(&n, list, sizeof(n));
+    const uint32_t *index = (const void *)(list + TWILL_LIST_HEAD);
+    const float *value = (const void *)(index + entries);
+    if (n <= entries)
+        (void)twill_scatter_add(sum, chunk->place->count, index, value, n, factor);
+}
+
+void twill_chunk_add(struct twill_core *core, const struct twill_chunk *chunk, float *sum,
+                     const void *data, float factor)
+{
+    const struct twill_push_code *code = code_of(core, chunk);
+    size_t count = chunk->place->count;
+    if (plain_type(core, chunk) != TWILL_TYPE_COUNT) {
+        twill_accumulate(kernels_of(core), sum, plain_type(core, chunk), data, factor, count, 1);
+    } else if (code->kind == TWILL_CODING_BLOCKS) {
+        twill_dequantize(kernels_of(core), code->format, TWILL_F32, core->decoded, &data, 1, 1,
+                         count, 1);
+        twill_accumulate(kernels_of(core), sum, TWILL_F32, core->decoded, factor, count, 1);
+    } else
+        add_list(chunk, sum, data, factor);
+}
+
+/* Apply the optimizer, or make the sum the parameters. */
+static void apply(struct twill_core *core, struct twill_chunk *chunk, twill_type type,
+                  const void *const *gradient, unsigned n, float scale)
+{
+    const struct twill_server *server = core->server;
+    const struct twill_optimizer_step step = {.optimizer = &server->optimizer,
+                                              .step = chunk->version + 1,
+                                              .gradient_type = type,
+                                              .sources = n,
+                                              .gradient = gradient,
+                                              .scale = scale,
+                                              .parameter_type = TWILL_F32,
+                                              .parameter = chunk->value,
+                                              .state = {chunk->state[0], chunk->state[1]},
+                                              .trust = 1,
+                                              .threads = 1};
+    const struct twill_reduction sum = {
+        .type = type, .op = TWILL_SUM, .divisor = 1, .partial_result = true, .threads = 1};
+    size_t count = chunk->place->count;
+    if (server->has_optimizer) {
+        twill_optimizer_update(kernels_of(core), &step, count);
+        return;
+    }
+    twill_kernels_reduce(kernels_of(core), &sum, chunk->value, gradient, n, count);
+    if (scale != 1)
+        twill_kernels_scale(kernels_of(core), TWILL_F32, chunk->value, chunk->value, &scale, false,
+                            count, 1);
+}
+
+/* Reduce raw gradients of any type to the parameters, as an allreduce does. */
+static void reduce_plain(struct twill_core *core, struct twill_chunk *chunk,
+                         const void *const *data, unsigned n)
+{
+    twill_type type = core->server->key[chunk->place->key].type;
+    struct twill_reduction r = {
+        .type = type, .op = core->server->options.op, .divisor = n, .threads = 1};
+    unsigned from = 0;
+    const void *source[TWILL_KERNEL_MAX_SOURCES];
+    void *partial = core->scratch;
+    while (n - from + (from > 0) > TWILL_KERNEL_MAX_SOURCES) {
+        unsigned used = 0;
+        r.partial_sources = from > 0;
+        if (from > 0)
+            source[used++] = partial;
+        while (used < TWILL_KERNEL_MAX_SOURCES)
+            source[used++] = data[from++];
+        r.partial_result = true;
+        twill_kernels_reduce(kernels_of(core), &r, partial, source, used, chunk->place->count);
+    }
+    unsigned used = 0;
+    r.partial_sources = from > 0;
+    r.partial_result = false;
+    if (from > 0)
+        source[used++] = partial;
+    while (from < n)
+        source[used++] = data[from++];
+    twill_kernels_reduce(kernels_of(core), &r, chunk->value, source, used, chunk->place->count);
+}
+
+void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, const void *const *data,
+                        const float *factor, unsigned n, float scale)
+{
+    const struct twill_server *server = core->server;
+    twill_type type = plain_type(core, chunk);
+    size_t bytes = chunk->place->count * sizeof(float);
+    if (n == 0) {
+        const void *sum = chunk->sum;
+        apply(core, chunk, TWILL_F32, &sum, 1, scale);
+        memset(chunk->sum, 0, bytes);
+        return;
+    }
+    bool narrow_optimizer = type == TWILL_F32 || type == TWILL_F16 || type == TWILL_BF16;
+    bool fits = n <= TWILL_KERNEL_MAX_SOURCES && factor == NULL;
+    if (fits && server->has_optimizer && type != TWILL_TYPE_COUNT && narrow_optimizer) {
+        apply(core, chunk, type, data, n, scale);
+        return;
+    }
+    bool weighted = factor != NULL || (n == 1 && scale != 1);
+    if (!server->has_optimizer && !code_of(core, chunk)->used && !weighted) {
+        reduce_plain(core, chunk, data, n);
+        return;
+    }
+    const void *sum = core->scratch;
+    memset(core->scratch, 0, bytes);
+    for (unsigned i = 0; i < n; i++)
+        twill_chunk_add(core, chunk, core->scratch, data[i], factor != NULL ? factor[i] : 1);
+    apply(core, chunk, TWILL_F32, &sum, 1, scale);
+}
+
+/* --- learning rates ----------------------------------------------------------------------------
+ */
+
+double twill_chunk_distance(const struct twill_chunk *chunk, uint32_t w)
+{
+    size_t count = chunk->place->count;
+    const float *now = (const void *)chunk->value, *then = chunk->fetched;
+    double sum = 0;
+    then += w * (twill_round_up(count * sizeof(float), 64) / sizeof(float));
+    for (size_t i = 0; i < count; i++) {
+        double d = (double)now[i] - (double)then[i];
+        sum += d * d;
+    }
+    return sum;
+}
+
+float twill_chunk_factor(const struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
+{
+    const twill_server_options *o = &core->server->options;
+    uint64_t staleness = chunk->version - chunk->worker[w].base;
+    if (o->rate == TWILL_SERVER_RATE_STALENESS && staleness > 1)
+        return 1.0f / (float)staleness;
+    if (o->rate == TWILL_SERVER_RATE_DISTANCE) {
+        double d = twill_chunk_distance(chunk, w);
+        return (float)(d * o->distance_most > o->distance_c ? o->distance_c / d : o->distance_most);
+    }
+    return 1;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The threads of options.threads: one a core. */
+#include "lib/server/core/core.h"
+
+#include "fabric/shm/node_memory.h"
+#include "lib/exec/progress.h"
+
+#include <sched.h>
+#include <string.h>
+
+#define CORE_SPINS    200u
+#define CORE_YIELDS   50u
+#define CORE_SLEEP_NS UINT64_C(200000)
+
+/* Wait for orders: spin, yield, then sleep until a worker of the node rings. */
+static void rest(struct twill_core *core, uint32_t idle)
+{
+    struct twill_node *node = core->server->comm->node;
+    if (idle < CORE_SPINS) {
+        twill_pause();
+        return;
+    }
+    if (idle < CORE_SPINS + CORE_YIELDS) {
+        sched_yield();
+        return;
+    }
+    uint32_t word = twill_node_sleep_begin(node);
+    twill_node_sleep(node, word, CORE_SLEEP_NS);
+    twill_node_sleep_end(node);
+}
+
+static void *core_main(void *argument)
+{
+    struct twill_core *core = argument;
+    uint32_t idle = 0;
+    while (!atomic_load_explicit(&core->stop, memory_order_relaxed)) {
+        twill_core_lock(core);
+        unsigned taken = twill_core_poll(core);
+        if (taken == 0 && idle >= CORE_SPINS)
+            twill_core_check(core);
+        twill_core_unlock(core);
+        if (taken > 0) {
+            atomic_fetch_add_explicit(&core->server->moved, 1, memory_order_relaxed);
+            idle = 0;
+        } else
+            rest(core, idle++);
+    }
+    return NULL;
+}
+
+twill_status twill_core_threads_start(struct twill_server *server)
+{
+    for (int t = 0; t < server->options.threads; t++) {
+        struct twill_core *core = &server->core[t];
+        core->running = true; /* before the thread reads it */
+        int code = twill_thread_start(&core->thread, "twill-server", -1, core_main, core);
+        if (code == 0)
+            continue;
+        core->running = false;
+        return TWILL_FAIL(&server->error, TWILL_ERR_SYSTEM, "no thread for core %d: %s", t,
+                          strerror(code));
+    }
+    return TWILL_OK;
+}
+
+void twill_core_threads_stop(struct twill_server *server)
+{
+    for (uint32_t t = 0; server->core != NULL && t < server->threads; t++) {
+        struct twill_core *core = &server->core[t];
+        if (!core->running)
+            continue;
+        atomic_store(&core->stop, true);
+        if (!twill_context_is_forked(server->context))
+            pthread_join(core->thread, NULL);
+        core->running = false;
+    }
+}

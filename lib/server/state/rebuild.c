@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server goes on with other ranks: its successor has its options and tensors, and takes the
+ * newest state that any rank brings. */
+#include "lib/server/state/state.h"
+
+static twill_status add_again(struct twill_server *to, const struct twill_server *from)
+{
+    for (uint32_t k = 0; k < from->keys; k++) {
+        const struct twill_server_key *key = &from->key[k];
+        const twill_tensor tensor = {.name = key->name,
+                                     .count = key->count,
+                                     .type = key->type,
+                                     .gradient = key->own_gradient ? NULL : key->gradient,
+                                     .parameters = key->own_parameters ? NULL : key->parameters,
+                                     .uncompressed = !key->code.used && from->options.compression !=
+                                                                            TWILL_COMPRESS_NONE};
+        if (twill_server_add(to, &tensor, NULL) != TWILL_OK)
+            return TWILL_FAIL(&to->error, TWILL_ERR_MEMORY, "%s", twill_server_message(to));
+    }
+    return TWILL_OK;
+}
+
+/* Give the successor what this rank has of the old one. */
+static twill_status hand_over(struct twill_server *to, struct twill_server *from)
+{
+    twill_core_threads_stop(from);
+    to->successor = from->committed || from->successor;
+    to->optimizer = from->optimizer;
+    to->settings = from->settings;
+    TWILL_TRY(NULL, add_again(to, from));
+    TWILL_TRY(NULL, twill_server_place(to));
+    if (from->committed)
+        return twill_server_hold_state(to, from);
+    to->held = from->held; /* a rebuild that failed */
+    from->held = NULL;
+    return TWILL_OK;
+}
+
+twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
+{
+    if (server == NULL || *server == NULL || twill_comm_context(comm) == NULL)
+        return TWILL_ERR_ARGUMENT;
+    struct twill_server *old = *server, *made = NULL;
+    twill_server_options options = old->options;
+    options.ranks = NULL;
+    *server = NULL;
+    twill_status status = twill_server_create(&made, comm, &options);
+    if (status != TWILL_OK) {
+        twill_server_close(old, twill_comm_context(comm), false);
+        return status;
+    }
+    status = hand_over(made, old);
+    twill_server_close(old, twill_comm_context(comm), false);
+    *server = made;
+    /* All ranks of comm are in the commit, whatever has failed here. */
+    twill_status committed = twill_server_commit(made);
+    return status != TWILL_OK ? status : committed;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of a server's chunks in a file: a head, then for each chunk a description and its
+ * record (state.h), then a CRC32C of all before. It is written beside its place, synced, and
+ * renamed, so that a crash leaves the old file or the new one. */
+#include "lib/server/state/state.h"
+
+#include "kernels/kernels.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STATE_MAGIC UINT64_C(0x3130767265737774) /* "twserv01" */
+#define STATE_NAME  256u
+
+struct state_head {
+    uint64_t magic, chunks;
+};
+
+/* What a record is of. */
+struct state_chunk {
+    char name[STATE_NAME]; /* of the tensor, cut */
+    uint64_t first, count, record_bytes;
+    uint32_t type, states; /* states: of the optimizer, with its rule */
+};
+
+/* A file being written or read, with the CRC of what has been. */
+struct state_stream {
+    struct twill_server *server;
+    FILE *file;
+    const char *path;
+    uint32_t crc;
+};
+
+static uint32_t add_crc(struct state_stream *s, const void *data, size_t bytes)
+{
+    s->crc = s->server->context->machine.kernels->crc32c(s->crc, data, bytes);
+    return s->crc;
+}
+
+static void describe_chunk(const struct twill_server *server, const struct twill_chunk_place *place,
+                           struct state_chunk *chunk)
+{
+    const struct twill_server_key *key = &server->key[place->key];
+    memset(chunk, 0, sizeof(*chunk));
+    strncpy(chunk->name, key->name, STATE_NAME - 1);
+    chunk->first = place->first;
+    chunk->count = place->count;
+    chunk->record_bytes = twill_record_bytes(server, place);
+    chunk->type = (uint32_t)key->type;
+    chunk->states = server->states;
+    if (server->has_optimizer)
+        chunk->states |= ((uint32_t)server->optimizer.rule + 1) << 8;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static bool write_all(struct state_stream *s, const void *data, size_t bytes)
+{
+    (void)add_crc(s, data, bytes);
+    return fwrite(data, 1, bytes, s->file) == bytes;
+}
+
+static bool write_chunks(struct state_stream *s)
+{
+    struct twill_server *server = s->server;
+    struct state_head head = {STATE_MAGIC, 0};
+    bool good;
+    for (uint32_t i = 0; i < server->places; i++)
+        head.chunks += server->place[i].core / server->threads == server->server;
+    good = write_all(s, &head, sizeof(head));
+    for (uint32_t t = 0; t < server->threads && good; t++)
+        for (uint32_t i = 0; i < server->core[t].chunks && good; i++) {
+            const struct twill_chunk *chunk = &server->core[t].chunk[i];
+            struct state_chunk about;
+            if (chunk->replica)
+                continue;
+            describe_chunk(server, chunk->place, &about);
+            unsigned char *record = malloc(about.record_bytes);
+            if (record == NULL)
+                return false;
+            twill_record_write(server, chunk, record);
+            good = write_all(s, &about, sizeof(about)) && write_all(s, record, about.record_bytes);
+            free(record);
+        }
+    uint32_t crc = s->crc;
+    return good && fwrite(&crc, 1, sizeof(crc), s->file) == sizeof(crc);
+}
+
+/* Sync the folder of a file, so that its new name is kept. */
+static bool sync_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *end = strrchr(path, '/');
+    if (end == NULL)
+        snprintf(folder, sizeof(folder), ".");
+    else
+        snprintf(folder, sizeof(folder), "%.*s", (int)(end - path + 1), path);
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool good = descriptor >= 0 && fsync(descriptor) == 0;
+    if (descriptor >= 0)
+        close(descriptor);
+    return good;
+}
+
+static twill_status write_file(struct twill_server *server, const char *path)
+{
+    char beside[PATH_MAX];
+    struct state_stream s = {.server = server, .path = path};
+    if (snprintf(beside, sizeof(beside), "%s.new", path) >= (int)sizeof(beside))
+        return TWILL_SERVER_REFUSE(server, "twill_server_save: the path is too long");
+    int descriptor = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    s.file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    if (s.file == NULL) {
+        (void)TWILL_SERVER_REFUSE(server, "twill_server_save: %s: %s", beside, strerror(errno));
+        if (descriptor >= 0)
+            close(descriptor);
+        return TWILL_ERR_SYSTEM;
+    }
+    bool good = write_chunks(&s);
+    good = fflush(s.file) == 0 && good;
+    good = fsync(descriptor) == 0 && good;
+    good = fclose(s.file) == 0 && good;
+    good = good && rename(beside, path) == 0 && sync_folder(path);
+    if (good)
+        return TWILL_OK;
+    (void)TWILL_SERVER_REFUSE(server, "twill_server_save: %s: %s", path, strerror(errno));
+    (void)unlink(beside);
+    return TWILL_ERR_SYSTEM;
+}
+
+twill_status twill_server_save(twill_server *server, const char *path)
+{
+    char own[PATH_MAX];
+    if (server == NULL || path == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (!server->committed || !twill_server_serves(server))
+        return TWILL_SERVER_REFUSE(server, "twill_server_save: this rank has no chunks");
+    if (snprintf(own, sizeof(own), "%s.%u", path, server->rank) >= (int)sizeof(own))
+        return TWILL_SERVER_REFUSE(server, "twill_server_save: the path is too long");
+    for (uint32_t t = 0; t < server->threads; t++)
+        twill_core_lock(&server->core[t]);
+    twill_status status = write_file(server, own);
+    for (uint32_t t = 0; t < server->threads; t++)
+        twill_core_unlock(&server->core[t]);
+    return status;
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static twill_status bad_file(const struct state_stream *s, const char *why)
+{
+    (void)TWILL_SERVER_REFUSE(s->server, "twill_server_load: %s: %s", s->path, why);
+    return TWILL_ERR_ARGUMENT;
+}
+
+static bool read_all(struct state_stream *s, void *data, size_t bytes)
+{
+    if (fread(data, 1, bytes, s->file) != bytes)
+        return false;
+    (void)add_crc(s, data, bytes);
+    return true;
+}
+
+/* Return the place of a chunk of a file, or UINT32_MAX. It is looked for from `from` on: files have
+ * chunks in the order of places. */
+static uint32_t find_place(const struct twill_server *server, const struct state_chunk *chunk,
+                           uint32_t from)
+{
+    for (uint32_t n = 0; n < server->places; n++) {
+        struct state_chunk own;
+        uint32_t i = (uint32_t)(((uint64_t)from + n) % server->places);
+        describe_chunk(server, &server->place[i], &own);
+        if (memcmp(&own, chunk, sizeof(own)) == 0)
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+static twill_status read_chunks(struct state_stream *s)
+{
+    struct state_head head;
+    uint32_t crc, stored, place = 0;
+    if (!read_all(s, &head, sizeof(head)) || head.magic != STATE_MAGIC)
+        return bad_file(s, "not a state of a parameter server");
+    for (uint64_t i = 0; i < head.chunks; i++) {
+        struct state_chunk about;
+        if (!read_all(s, &about, sizeof(about)))
+            return bad_file(s, "it ends too early");
+        about.name[STATE_NAME - 1] = '\0';
+        place = find_place(s->server, &about, place);
+        if (place == UINT32_MAX)
+            return bad_file(s, "it has a chunk of other tensors, another optimizer or other "
+                               "options.chunk_bytes");
+        unsigned char *record = twill_server_hold(s->server, place);
+        if (record == NULL)
+            return TWILL_ERR_MEMORY;
+        if (!read_all(s, record, about.record_bytes))
+            return bad_file(s, "it ends too early");
+    }
+    crc = s->crc;
+    if (fread(&stored, 1, sizeof(stored), s->file) != sizeof(stored) || stored != crc)
+        return bad_file(s, "its checksum is wrong");
+    return TWILL_OK;
+}
+
+twill_status twill_server_load(twill_server *server, const char *path)
+{
+    char name[PATH_MAX];
+    if (server == NULL || path == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (server->committed)
+        return TWILL_SERVER_REFUSE(server, "twill_server_load after twill_server_commit()");
+    if (server->place == NULL && twill_server_place(server) != TWILL_OK)
+        return TWILL_ERR_MEMORY;
+    for (uint32_t r = server->rank;; r += server->size) {
+        if (snprintf(name, sizeof(name), "%s.%u", path, r) >= (int)sizeof(name))
+            return TWILL_SERVER_REFUSE(server, "twill_server_load: the path is too long");
+        struct state_stream s = {.server = server, .path = name, .file = fopen(name, "rbe")};
+        if (s.file == NULL && errno == ENOENT)
+            return TWILL_OK;
+        if (s.file == NULL)
+            return bad_file(&s, strerror(errno));
+        twill_status status = read_chunks(&s);
+        fclose(s.file);
+        if (status != TWILL_OK) {
+            twill_server_drop_state(server);
+            return status;
+        }
+    }
+}

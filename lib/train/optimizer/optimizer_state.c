@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizer state of this rank's shards as bytes: what an export has. */
+#include "lib/train/optimizer/optimizer_state.h"
+
+#include "lib/train/gradients.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Add what this rank's shard of a segment has of each tensor of its bucket. */
+static uint32_t list_segment(const struct twill_gradients *set, uint32_t b,
+                             struct twill_update_segment *segment, struct twill_state_place *places)
+{
+    const struct twill_bucket *bucket = &set->bucket[b];
+    uint32_t found = 0, arrays = twill_optimizer_states(&set->update->optimizer);
+    struct twill_bucket_range shard = {segment->shard_first, segment->shard_count};
+    for (uint32_t i = 0; i < bucket->tensors; i++) {
+        struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
+        if (part.count == 0)
+            continue;
+        if (places != NULL)
+            places[found] = (struct twill_state_place){
+                .range = {.first = part.first - twill_update_tensor_first(set, bucket, i),
+                          .count = part.count,
+                          .tensor = set->backward[bucket->first + i],
+                          .arrays = arrays + (bucket->type != TWILL_F32)},
+                .segment = segment,
+                .at = part.first - segment->shard_first};
+        found++;
+    }
+    return found;
+}
+
+uint32_t twill_state_places(const struct twill_gradients *set, struct twill_state_place *places)
+{
+    uint32_t found = 0;
+    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
+        for (uint32_t s = 0; s < set->update->bucket[b].segments; s++)
+            found += list_segment(set, b, &set->update->bucket[b].segment[s],
+                                  places == NULL ? NULL : places + found);
+    return found;
+}
+
+float *twill_state_array(const struct twill_gradients *set, const struct twill_state_place *place,
+                         uint32_t k)
+{
+    bool is_state = k < twill_optimizer_states(&set->update->optimizer);
+    return (is_state ? place->segment->state[k] : place->segment->master) + place->at;
+}
+
+uint64_t twill_state_tensors_hash(const struct twill_gradients *set)
+{
+    uint64_t hash = 4;
+    for (uint32_t t = 0; t < set->tensors; t++) {
+        hash = twill_hash_mix(hash, set->tensor[t].count);
+        hash = twill_hash_mix(hash, (uint64_t)set->tensor[t].type);
+        for (const char *c = set->tensor[t].name; *c != '\0'; c++)
+            hash = twill_hash_mix(hash, (unsigned char)*c);
+    }
+    return hash;
+}
+
+/* Return the bytes of an export of these ranges. */
+static size_t export_bytes(const struct twill_state_place *places, uint32_t ranges)
+{
+    size_t bytes = sizeof(struct twill_state_header);
+    for (uint32_t i = 0; i < ranges; i++)
+        bytes += sizeof(places[i].range) +
+                 places[i].range.count * places[i].range.arrays * sizeof(float);
+    return bytes;
+}
+
+static void write_export(const struct twill_gradients *set, const struct twill_state_place *places,
+                         uint32_t ranges, unsigned char *to)
+{
+    const struct twill_update *update = set->update;
+    struct twill_state_header header = {.magic = TWILL_STATE_MAGIC,
+                                        .bytes = export_bytes(places, ranges),
+                                        .tensors_hash = twill_state_tensors_hash(set),
+                                        .steps = update->bucket[0].steps,
+                                        .rule = (uint32_t)update->optimizer.rule,
+                                        .states = twill_optimizer_states(&update->optimizer),
+                                        .tensors = set->tensors,
+                                        .ranges = ranges};
+    memcpy(to, &header, sizeof(header));
+    to += sizeof(header);
+    for (uint32_t i = 0; i < ranges; i++, to += sizeof(places[i].range))
+        memcpy(to, &places[i].range, sizeof(places[i].range));
+    for (uint32_t i = 0; i < ranges; i++)
+        for (uint32_t k = 0; k < places[i].range.arrays; k++) {
+            size_t bytes = places[i].range.count * sizeof(float);
+            memcpy(to, twill_state_array(set, &places[i], k), bytes);
+            to += bytes;
+        }
+}
+
+/* List this rank's ranges in memory of malloc(). */
+static twill_status list_places(const struct twill_gradients *set,
+                                struct twill_state_place **places, uint32_t *ranges)
+{
+    *ranges = twill_state_places(set, NULL);
+    *places = malloc((*ranges + 1) * sizeof(**places));
+    if (*places == NULL)
+        return TWILL_ERR_MEMORY;
+    (void)twill_state_places(set, *places);
+    return TWILL_OK;
+}
+
+twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes)
+{
+    struct twill_state_place *places;
+    uint32_t ranges;
+    TWILL_TRY(NULL, list_places(set, &places, &ranges));
+    twill_update_load(set);
+    *bytes = export_bytes(places, ranges);
+    *state = malloc(*bytes);
+    if (*state != NULL)
+        write_export(set, places, ranges, *state);
+    free(places);
+    return *state != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
+}
+
+/* --- calls ----------------------------------------------------------------------------------- */
+
+twill_status twill_gradients_state_bytes(const twill_gradients *set, size_t *bytes)
+{
+    struct twill_state_place *places;
+    uint32_t ranges;
+    if (set == NULL || bytes == NULL || !set->committed || set->update == NULL)
+        return TWILL_ERR_ARGUMENT;
+    TWILL_TRY(NULL, list_places(set, &places, &ranges));
+    *bytes = export_bytes(places, ranges);
+    free(places);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_state_export(twill_gradients *set, void *state, size_t bytes)
+{
+    struct twill_state_place *places;
+    uint32_t ranges;
+    TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_export"));
+    if (state == NULL)
+        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_state_export: state is NULL");
+    TWILL_TRY(NULL, list_places(set, &places, &ranges));
+    size_t needed = export_bytes(places, ranges);
+    if (bytes == needed) {
+        twill_update_load(set);
+        write_export(set, places, ranges, state);
+    }
+    free(places);
+    if (bytes != needed)
+        return TWILL_GRADIENTS_REFUSE(set,
+                                      "twill_gradients_state_export: %zu bytes, not the %zu of "
+                                      "twill_gradients_state_bytes()",
+                                      bytes, needed);
+    return TWILL_OK;
+}
