@@ -6,6 +6,7 @@
 #include "bench/bench/steps/played_step.h"
 #include "bench/common/exit_status.h"
 #include "bench/common/option_names.h"
+#include "bench/fabric/fabric.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -377,6 +378,8 @@ static bool may_print(void)
 int main(int argc, char **argv)
 {
     struct twill_bench_run run = {0};
+    if (argc > 1 && fabric_find(argv[1]) >= 0)
+        return fabric_main(argc, argv, may_print());
     enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_print());
     if (parsed != TWILL_BENCH_RUN)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;

@@ -2,17 +2,21 @@
 /* The text of twill-bench --help. */
 #include "bench/bench/bench_options.h"
 #include "bench/common/measured_collectives.h"
+#include "bench/fabric/fabric.h"
 
 /* Lists of the text: each name after a blank. */
-#define QUOTED(NOUN, name, ...) " " name
-#define NAMES_WHOLE             TWILL_MEASURED_WHOLE(QUOTED)
-#define NAMES_SHARDS            TWILL_MEASURED_SHARDS(QUOTED)
-#define NAMES_UNEVEN            TWILL_MEASURED_UNEVEN(QUOTED)
-#define NAMES_TYPES             TWILL_TYPES(TWILL_BENCH_NAME, )
+#define QUOTED(NOUN, name, ...)               " " name
+#define NAMES_WHOLE                           TWILL_MEASURED_WHOLE(QUOTED)
+#define NAMES_SHARDS                          TWILL_MEASURED_SHARDS(QUOTED)
+#define NAMES_UNEVEN                          TWILL_MEASURED_UNEVEN(QUOTED)
+#define NAMES_TYPES                           TWILL_TYPES(TWILL_BENCH_NAME, )
+#define MESSAGES_NAME(enumerator, name, help) " " name
+#define NAMES_MESSAGES                        FABRIC_MEASUREMENTS(MESSAGES_NAME)
 
 const char twill_bench_usage[] =
     "Usage: twill-bench COLLECTIVE [options]\n"
     "       twill-bench kernels [NAME] [-b -e -f -n -J]\n"
+    "       twill-bench MESSAGES [options]\n"
     "COLLECTIVE:   " NAMES_WHOLE "\n"
     "  of shards:  " NAMES_SHARDS "\n"
     "  uneven ones:" NAMES_UNEVEN "\n"
@@ -20,6 +24,8 @@ const char twill_bench_usage[] =
     "kernels: time this machine's sums, optimizer steps and codes, those with NAME in their "
     "name,\n"
     "against the scalar ones and memory bandwidth, on one core.\n"
+    "MESSAGES:    " NAMES_MESSAGES "\n"
+    "Messages between ranks over each transport: twill-bench latency -h has their options.\n"
     "\n"
     "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of nccl-tests, "
     "and\n"

@@ -61,8 +61,29 @@ _twill_own_types="@types@"
 _twill_ops="@arithmetic@ @bitwise@ @logical@"
 _twill_levels="@levels@"
 
+_twill_measurements="latency bandwidth bibw rate multi-pair incast overlap registration"
+
+_twill_bench_messages()
+{
+    local options="-b --minbytes -e --maxbytes -f --stepfactor -n --iters -w --warmup_iters -c --check -T --timeout -J --json --csv
+        --window --transport --interface --memory --pingpong -h --help -V --version"
+    local word=${COMP_WORDS[COMP_CWORD]}
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+    -c | --check) _twill_words "0 1" "$word" ;;
+    --transport) _twill_words "default shm tcp ofi:tcp all" "$word" ;;
+    --interface) _twill_words "calls alone both" "$word" ;;
+    --memory) _twill_words "malloc twill" "$word" ;;
+    -J | --json) _twill_files "$word" ;;
+    *) _twill_words "$options" "$word" ;;
+    esac
+}
+
 _twill_bench()
 {
+    if ((COMP_CWORD > 1)) && [[ " $_twill_measurements " == *" ${COMP_WORDS[1]} "* ]]; then
+        _twill_bench_messages
+        return
+    fi
     local options="-b --minbytes -e --maxbytes -i --stepbytes -f --stepfactor -n --iters -w --warmup_iters -m
         --agg_iters -N --run_cycles -a --average -c --check -o --op -d --datatype -r --root -z --blocking -T --timeout
         -J --output_file --csv -u --unalign -I --per_iter_timing -K --per_iter_skip --list --memory --align --form
@@ -83,7 +104,7 @@ _twill_bench()
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;
-        *) _twill_words "$_twill_collectives kernels" "$word" ;;
+        *) _twill_words "$_twill_collectives kernels $_twill_measurements" "$word" ;;
         esac
         ;;
     esac

@@ -24,17 +24,24 @@ offers()
     words "$@" | grep -qxF -e "$offers_word" || fail "'$offers_word' is not offered for: $*"
 }
 
-for tool in $tools; do
-    [ -x "$bin/$tool" ] || continue
-    "$bin/$tool" --help | grep -oE '(^|[[:space:],|])--?[A-Za-z][A-Za-z_-]*' | tr -d ' \t,|' | sort -u >"$scratch/help"
-    words "$tool" - | sort -u >"$scratch/words"
-    [ "$(wc -l <"$scratch/help")" -ge 6 ] || fail "the --help of $tool was not understood"
+# same_options TOOL [WORD]: its options, behind a word that has options of its own
+same_options()
+{
+    "$bin/$1" ${2:+"$2"} --help | grep -oE '(^|[[:space:],|])--?[A-Za-z][A-Za-z_-]*' | tr -d ' \t,|' | sort -u >"$scratch/help"
+    words "$@" - | sort -u >"$scratch/words"
+    [ "$(wc -l <"$scratch/help")" -ge 6 ] || fail "the --help of $* was not understood"
     diff "$scratch/help" "$scratch/words" >"$scratch/out" ||
-        fail "$tool: completion (>) and --help (<) do not have the same options"
+        fail "$*: completion (>) and --help (<) do not have the same options"
+}
+for tool in $tools; do
+    [ ! -x "$bin/$tool" ] || same_options "$tool"
 done
+[ ! -x "$bin/twill-bench" ] || same_options twill-bench latency
 
 offers allreduce twill-bench ""
 offers kernels twill-bench ker
+offers multi-pair twill-bench mul
+offers alone twill-bench rate --interface al
 offers --datatype twill-bench allreduce --da
 offers bfloat16 twill-bench allreduce -d bf
 offers numa twillrun -n 2 --bind ""
