@@ -51,7 +51,7 @@ check_csv incast 1 2 3
 ranks 4 "$bench" multi-pair -b 8 -e 16 -n 1 -w 0 --window 2 || fail "the table"
 grep -q '^# \[ pairs: 2 \] \[ window size: 2 \]$' "$scratch/out" || fail "pairs and window"
 grep -qE '^# Size +MB/s +Messages/s +#wrong$' "$scratch/out" || fail "the header"
-PATH=/nonexistent ranks 2 "$bench" latency -b 8 -e 8 -n 2 --transport all --pingpong --json "$scratch/all.json" || fail "all"
+ranks 2 env PATH=/nonexistent "$bench" latency -b 8 -e 8 -n 2 --transport all --pingpong --json "$scratch/all.json" || fail "all"
 [ "$(grep -c '^8 .* 0 *N/A$' "$scratch/out")" -ge 2 ] || fail "shm and tcp, without fi_pingpong"
 grep -q '^# ofi:[a-z0-9]* by calls is not here: .' "$scratch/out" || fail "no reason for a missing provider"
 cat >"$scratch/json.cmake" <<'END'

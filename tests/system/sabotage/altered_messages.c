@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Nonblocking messages whose first byte is wrong, preloaded: twill-bench must count these bytes
  * (check_messages.sh). */
-#define _GNU_SOURCE
 #include "lib/twill.h"
 
 #include <dlfcn.h>
