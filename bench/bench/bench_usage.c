@@ -16,7 +16,7 @@
 const char twill_bench_usage[] =
     "Usage: twill-bench COLLECTIVE [options]\n"
     "       twill-bench kernels [NAME] [-b -e -f -n -J]\n"
-    "       twill-bench MESSAGES [options]\n"
+    "       twill-bench MEASUREMENT [options]\n"
     "COLLECTIVE:   " NAMES_WHOLE "\n"
     "  of shards:  " NAMES_SHARDS "\n"
     "  uneven ones:" NAMES_UNEVEN "\n"
@@ -24,7 +24,7 @@ const char twill_bench_usage[] =
     "kernels: time this machine's sums, optimizer steps and codes, those with NAME in their "
     "name,\n"
     "against the scalar ones and memory bandwidth, on one core.\n"
-    "MESSAGES:    " NAMES_MESSAGES "\n"
+    "MEASUREMENT: " NAMES_MESSAGES "\n"
     "Messages between ranks over each transport: twill-bench latency -h has their options.\n"
     "\n"
     "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of nccl-tests, "

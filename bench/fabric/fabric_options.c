@@ -8,12 +8,12 @@
 #include <string.h>
 
 enum {
-    OPTION_WINDOW = 256,
-    OPTION_TRANSPORT,
-    OPTION_INTERFACE,
-    OPTION_MEMORY,
-    OPTION_PINGPONG,
-    OPTION_CSV
+    FABRIC_OPTION_WINDOW = 256,
+    FABRIC_OPTION_TRANSPORT,
+    FABRIC_OPTION_INTERFACE,
+    FABRIC_OPTION_MEMORY,
+    FABRIC_OPTION_PINGPONG,
+    FABRIC_OPTION_CSV
 };
 
 static const struct {
@@ -136,25 +136,25 @@ static const char *set_option(struct fabric_options *options, int letter, const 
             return "0 or 1";
         options->check = number == 1;
         return NULL;
-    case OPTION_WINDOW:
+    case FABRIC_OPTION_WINDOW:
         return twill_bench_parse_number(text, 1, 4096, &options->window)
                    ? NULL
                    : "a number from 1 to 4096";
-    case OPTION_TRANSPORT:
+    case FABRIC_OPTION_TRANSPORT:
         return set_transports(options, text) ? NULL
                                              : "all, or a list of shm, tcp, ofi:PROVIDER, default";
-    case OPTION_INTERFACE:
+    case FABRIC_OPTION_INTERFACE:
         return set_interface(options, text) ? NULL : "calls, alone or both";
-    case OPTION_MEMORY:
+    case FABRIC_OPTION_MEMORY:
         options->placed = strcmp(text, "twill") == 0;
         return options->placed || strcmp(text, "malloc") == 0 ? NULL : "malloc or twill";
     case 'J':
         options->output = text;
         return NULL;
-    case OPTION_CSV:
+    case FABRIC_OPTION_CSV:
         options->csv = true;
         return NULL;
-    case OPTION_PINGPONG:
+    case FABRIC_OPTION_PINGPONG:
         options->pingpong = true;
         return NULL;
     }
@@ -186,12 +186,12 @@ bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool sp
         {"check", required_argument, NULL, 'c'},
         {"timeout", required_argument, NULL, 'T'},
         {"json", required_argument, NULL, 'J'},
-        {"csv", no_argument, NULL, OPTION_CSV},
-        {"window", required_argument, NULL, OPTION_WINDOW},
-        {"transport", required_argument, NULL, OPTION_TRANSPORT},
-        {"interface", required_argument, NULL, OPTION_INTERFACE},
-        {"memory", required_argument, NULL, OPTION_MEMORY},
-        {"pingpong", no_argument, NULL, OPTION_PINGPONG},
+        {"csv", no_argument, NULL, FABRIC_OPTION_CSV},
+        {"window", required_argument, NULL, FABRIC_OPTION_WINDOW},
+        {"transport", required_argument, NULL, FABRIC_OPTION_TRANSPORT},
+        {"interface", required_argument, NULL, FABRIC_OPTION_INTERFACE},
+        {"memory", required_argument, NULL, FABRIC_OPTION_MEMORY},
+        {"pingpong", no_argument, NULL, FABRIC_OPTION_PINGPONG},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TESTS 16 /* calls that make progress while computing */
+#define OVERLAP_TESTS 16 /* calls that make progress while computing */
 
 /* Start a message each way, compute, and wait. */
 static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t turns)
@@ -17,8 +17,8 @@ static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t t
     struct fabric_channel *channel = run->channel;
     TWILL_BENCH_TRY(channel->ops->recv(channel, 0, run->in, bytes, run->peer));
     TWILL_BENCH_TRY(channel->ops->send(channel, 1, run->out, bytes, run->peer));
-    for (size_t test = 0; test < TESTS && turns > 0; test++) {
-        played_turns(turns / TESTS);
+    for (size_t test = 0; test < OVERLAP_TESTS && turns > 0; test++) {
+        played_turns(turns / OVERLAP_TESTS);
         TWILL_BENCH_TRY(channel->ops->test(channel, test % 2));
     }
     return channel->ops->wait(channel, 0, 2);
@@ -47,8 +47,8 @@ twill_status fabric_overlap(struct fabric_run *run, size_t bytes, struct fabric_
     size_t turns = (size_t)(pure * played_speed()) + 1;
     double start = twill_bench_now();
     for (size_t i = 0; run->peer >= 0 && i < row->iterations; i++)
-        for (size_t test = 0; test < TESTS; test++)
-            played_turns(turns / TESTS);
+        for (size_t test = 0; test < OVERLAP_TESTS; test++)
+            played_turns(turns / OVERLAP_TESTS);
     compute = run->peer >= 0 ? (twill_bench_now() - start) / (double)row->iterations / 2 : 0;
     TWILL_BENCH_TRY(twill_allreduce(run->world, &compute, &compute, 1, TWILL_F64, TWILL_SUM));
     TWILL_BENCH_TRY(time_exchanges(run, bytes, turns, row->iterations, &overall));
