@@ -2,7 +2,7 @@
 /* twill-bench overlap and registration: an exchange beside computing, and messages out of memory
  * that the network has not seen. */
 #include "bench/common/report.h"
-#include "bench/compare/played_compute.h"
+#include "bench/compare/peers/played_compute.h"
 #include "bench/fabric/fabric.h"
 
 #include <stdlib.h>
