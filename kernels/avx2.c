@@ -144,9 +144,9 @@ TWILL_INLINE unsigned lanes_in(__m256i v, uint32_t low, uint32_t last)
     return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(out)) ^ 0xff;
 }
 
-#include "kernels/training_x86.h"
+#include "kernels/training/training_x86.h"
 
-#include "kernels/training_template.h"
+#include "kernels/training/training_template.h"
 
 const struct twill_kernels twill_kernels_avx2 = {.isa = "avx2",
                                                  .supported = twill_cpu_runs_avx2,

@@ -179,9 +179,9 @@ TWILL_INLINE unsigned lanes_in(__m512i v, uint32_t low, uint32_t last)
     return _mm512_mask_cmple_epi32_mask(above, v, _mm512_set1_epi32((int)last));
 }
 
-#include "kernels/training_x86.h"
+#include "kernels/training/training_x86.h"
 
-#include "kernels/training_template.h"
+#include "kernels/training/training_template.h"
 
 const struct twill_kernels twill_kernels_avx512f = {.isa = "avx512f",
                                                     .supported = twill_cpu_runs_avx512f,

@@ -154,7 +154,7 @@ UNSIGNED(u64)
 #define lanes_in(v, low, last)  ((unsigned)((v) >= (low) && (v) <= (last)))
 #define lanes_count(hits)       ((size_t)(hits))
 
-#include "kernels/training_template.h"
+#include "kernels/training/training_template.h"
 
 static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
 {

@@ -2,7 +2,7 @@
 /* Bootstrap on Cray systems from their launchers' variables: PALS (mpiexec and aprun of EX, also
  * Slurm's cray_shasta plugin) and ALPS (aprun of XC). NOT RUN ON HARDWARE: written to the
  * documented variables and tested with processes that get them. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 /* Bootstrap by PMI-1: rank 0 puts its contact (address and key) into the launcher's key-value
  * store, all ranks enter a barrier, the others get the contact. PMI is finalized at once: it serves
  * set-up only. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
 #include "fabric/bootstrap/pmi_client.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  *
  * PMIx_Init starts a thread. PMIx is finalized at the end of set-up, so that no thread is left when
  * twill_init() returns. PMIx counts its users: an initialised MPI keeps its own. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #ifdef TWILL_WITH_PMIX
 

@@ -2,7 +2,7 @@
 /* Bootstrap in a Slurm step started without PMI (srun --mpi=none): its variables give rank, size
  * and hosts. Nothing carries data between ranks, so the port is derived from the numbers of job and
  * step, and the key from the user's key file. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstrap from RANK WORLD_SIZE MASTER_ADDR MASTER_PORT, set by twillrun (with TWILL_JOB), by
  * torchrun or by a script. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -20,7 +20,7 @@ static const struct preference {
                    {"tcp", true}};
 
 /* Providers that are refused even if the user sets them, and why: found by
- * tests/unit/fabric/test_fabric_providers.c. */
+ * tests/unit/fabric/ofi/test_fabric_providers.c. */
 static const struct refusal {
     const char *name, *why;
 } refusals[] = {

@@ -3,7 +3,7 @@
  * rendezvous for the rest (fabric/bootstrap), make the communicator over that, and agree whether
  * all have it. If another rank has failed meanwhile, that agreement is the first of the next
  * attempt. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/exec/progress.h"
 #include "lib/health/recovery.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options: defaults and checks. */
-#include "kernels/optimizer.h"
+#include "kernels/training/optimizer.h"
 #include "lib/server/server.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef TWILL_TRAIN_DENSE_H
 #define TWILL_TRAIN_DENSE_H
 
-#include "kernels/factors.h"
+#include "kernels/training/factors.h"
 #include "lib/twill_train.h"
 
 struct twill_gradients;

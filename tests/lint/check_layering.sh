@@ -131,7 +131,7 @@ tree_of_headers()
         mkdir -p "$scratch/tree/${header%/*}"
         : >"$scratch/tree/$header"
     done
-    mkdir -p "$scratch/tree/fabric/ofi" "$scratch/tree/fabric/bootstrap" "$scratch/tree/lib/memory/malloc" "$scratch/tree/bench/bench" \
+    mkdir -p "$scratch/tree/fabric/ofi" "$scratch/tree/fabric/bootstrap/tcp" "$scratch/tree/lib/memory/malloc" "$scratch/tree/bench/bench" \
         "$scratch/tree/examples" "$scratch/tree/lib/python/twill/torch/csrc"
 }
 
@@ -155,7 +155,7 @@ self_test_includes()
 	examples/a.c "lib/comm/comm.h"
 	fabric/a.c <rdma/fabric.h>
 	fabric/bootstrap/bootstrap.c <sodium.h>
-	fabric/bootstrap/bootstrap_tcp.c <pmix.h>
+	fabric/bootstrap/tcp/bootstrap_tcp.c <pmix.h>
 	lib/a.c <hwloc.h>
 	numa/memory.c <hwloc.h>
 	numa/topology.c <memkind.h>

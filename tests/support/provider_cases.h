@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cases that all libfabric providers must pass: tests/unit/fabric/test_fabric_providers.c. */
+/* The cases that all libfabric providers must pass: tests/unit/fabric/ofi/test_fabric_providers.c.
+ */
 #ifndef TWILL_PROVIDER_CASES_H
 #define TWILL_PROVIDER_CASES_H
 

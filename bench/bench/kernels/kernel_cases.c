@@ -2,8 +2,8 @@
 /* The kernels that twill-bench times: what memory each needs, and one pass of it. */
 #include "bench/bench/kernels/kernel_times.h"
 #include "kernels/kernels.h"
-#include "kernels/optimizer.h"
-#include "kernels/quantize.h"
+#include "kernels/training/optimizer.h"
+#include "kernels/training/quantize.h"
 #include "lib/lists.h"
 
 #include <stdio.h>

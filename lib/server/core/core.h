@@ -5,7 +5,7 @@
 #ifndef TWILL_SERVER_CORE_H
 #define TWILL_SERVER_CORE_H
 
-#include "kernels/optimizer.h"
+#include "kernels/training/optimizer.h"
 #include "lib/server/server.h"
 
 /* What a chunk knows of a worker. */

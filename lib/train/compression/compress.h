@@ -18,7 +18,7 @@
 #ifndef TWILL_COMPRESS_H
 #define TWILL_COMPRESS_H
 
-#include "kernels/quantize.h"
+#include "kernels/training/quantize.h"
 #include "lib/train/step_search.h"
 #include "lib/twill_train.h"
 

@@ -14,7 +14,7 @@
 #ifndef TWILL_TRAIN_UPDATE_H
 #define TWILL_TRAIN_UPDATE_H
 
-#include "kernels/optimizer.h"
+#include "kernels/training/optimizer.h"
 
 struct twill_gradients;
 struct twill_bucket;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Selection of the largest elements against a sort, by every table; lists that are added. */
-#include "kernels/quantize.h"
+#include "kernels/training/quantize.h"
 #include "tests/support/numbers.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer steps: the scalar table against formulae in f64, every other table against the scalar
  * one, bit for bit. */
-#include "kernels/optimizer.h"
+#include "kernels/training/optimizer.h"
 #include "tests/support/numbers.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks of codes and narrow codes: bounds of the error, what the residual keeps, numbers that are
  * none; every table against the scalar one, bit for bit. */
-#include "kernels/quantize.h"
+#include "kernels/training/quantize.h"
 #include "tests/support/numbers.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* New processes join a job (lib/twill_recover.h). All processes of a test hand the handle around by
  * the test's exchange, which here is the caller's store. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
 #include "fabric/bootstrap/join_handle.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/dies_joined.h"

@@ -2,7 +2,7 @@
 /* A job of one rank grows by a process, and one of the two gets no memory from some allocation on:
  * neither keeps a descriptor, both end with a status, and the old communicator goes on. A sample by
  * TEST_SEED; all allocations with TEST_WHOLE. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dense layers: gradients from the factors of all ranks, and from a reduction, against f64; kernels
  * of all instruction sets; bad input. */
-#include "kernels/factors.h"
+#include "kernels/training/factors.h"
 #include "lib/twill_train.h"
 #include "tests/support/ranks.h"
 

@@ -15,7 +15,7 @@
  *     lanes_count(hits)         the number of bits that are set
  *
  * Arithmetic on vectors is that of the compiler's vector extension, which a float has as well. */
-#include "kernels/training.h"
+#include "kernels/training/training.h"
 
 #define STEP_LANES ((size_t)lanes_f32)
 /* A batch for all arrays at once: registers [0, registers), or n elements of one register. */
@@ -82,10 +82,10 @@ TWILL_INLINE vector_i32 magnitude_of(vector_f32 v)
     return bits_of_f32(v) & splat_i32(MAGNITUDE);
 }
 
-#include "kernels/factors_template.h"
-#include "kernels/largest_template.h"
-#include "kernels/optimizer_template.h"
-#include "kernels/quantize_template.h"
+#include "kernels/training/factors_template.h"
+#include "kernels/training/largest_template.h"
+#include "kernels/training/optimizer_template.h"
+#include "kernels/training/quantize_template.h"
 
 static const struct twill_training_kernels training_kernels = {
     .update = {[TWILL_OPTIMIZER_SGD] = update_sgd,

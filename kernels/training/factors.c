@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Splits the product of factors over threads. */
-#include "kernels/factors.h"
+#include "kernels/training/factors.h"
 #include "kernels/environment.h"
 #include "kernels/thread_split.h"
-#include "kernels/training.h"
+#include "kernels/training/training.h"
 
 struct factors_job {
     const struct twill_training_kernels *kernels;

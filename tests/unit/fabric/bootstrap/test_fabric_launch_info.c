@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Variables of launchers, without a launcher: which method is detected, messages for
  * contradictions, host lists, rank 0's contact, PALS's file. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of sufficient factors, in the compiler's vectors: tiles of rows and columns that stay in
  * registers while the samples are added. */
-#include "kernels/factors.h"
+#include "kernels/training/factors.h"
 
 #define FACTOR_ROWS  4u
 #define FACTOR_LANES 8u  /* floats of a vector */

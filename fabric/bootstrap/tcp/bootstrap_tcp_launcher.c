@@ -2,8 +2,8 @@
 /* Exit notices of twillrun during the rendezvous: a rank that has ended will not join, so the
  * others need not wait for it. All ranks of a host share one end of a socket pair and peek at the
  * notice. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
 #include "fabric/bootstrap/exit_notice.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #include "kernels/convert.h"
 #include "kernels/environment.h"
 #include "kernels/isa.h"
-#include "kernels/quantize.h"
-#include "kernels/training.h"
+#include "kernels/training/quantize.h"
+#include "kernels/training/training.h"
 
 /* Bins of the first pass have 2^20 neighbouring magnitudes, those of the next 2^10, then one. */
 #define FIRST_SHIFT 20

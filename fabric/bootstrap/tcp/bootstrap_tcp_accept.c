@@ -2,7 +2,7 @@
 /* Rank 0's side of the rendezvous: one poll loop over the listener, pending (unauthenticated)
  * connections, and ranks that have joined. Each pending connection has its own short deadline, so
  * that silent or malformed ones delay no rank. bootstrap_tcp_port.c opens the port. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <errno.h>
 #include <stdio.h>

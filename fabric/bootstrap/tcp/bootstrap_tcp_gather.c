@@ -2,7 +2,7 @@
 /* All-gather over the star: ranks send their shard to rank 0, which returns the whole. Rank 0
  * progresses all connections concurrently, so that a slow rank delays no other, and determines the
  * cause of a failure. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The other ranks' side of the rendezvous: find rank 0, authenticate, wait for the welcome. Rank 0
  * may start later, and another program may answer at its port first: retry until the deadline. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <errno.h>
 #include <stdio.h>

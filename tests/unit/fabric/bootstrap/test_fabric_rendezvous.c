@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The TCP bootstrap between ranks that are threads, also with unauthenticated connections. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The TCP bootstrap when a rank is missing, dies or differs: every rank's message names it. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
 
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 /* Bootstrap over TCP with rank 0's address from a launcher (launch_info.h). Opens and closes; the
  * rendezvous is in bootstrap_tcp_accept.c and bootstrap_tcp_join.c, the all-gather in
  * bootstrap_tcp_gather.c. */
-#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -3,9 +3,9 @@
 #ifndef TWILL_TRAINING_H
 #define TWILL_TRAINING_H
 
-#include "kernels/factors.h"
-#include "kernels/optimizer.h"
-#include "kernels/quantize.h"
+#include "kernels/training/factors.h"
+#include "kernels/training/optimizer.h"
+#include "kernels/training/quantize.h"
 
 /* Lanes of sums of squares, and the stretches that are summed by themselves. */
 #define TWILL_SQUARE_LANES     32

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer steps: hyperparameters, the constants of a step, and ranges for threads. */
-#include "kernels/optimizer.h"
+#include "kernels/training/optimizer.h"
 #include "kernels/environment.h"
 #include "kernels/isa.h"
 #include "kernels/thread_split.h"
-#include "kernels/training.h"
+#include "kernels/training/training.h"
 
 #define RULE(NOUN)   (1u << TWILL_OPTIMIZER_##NOUN)
 #define WITH_MOMENTS (RULE(ADAM) | RULE(ADAMW) | RULE(LAMB))
