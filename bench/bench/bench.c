@@ -4,6 +4,7 @@
 #include "bench/bench/calibrate/calibrate.h"
 #include "bench/bench/kernels/kernel_times.h"
 #include "bench/bench/steps/played_step.h"
+#include "bench/bench/train/study.h"
 #include "bench/common/exit_status.h"
 #include "bench/common/option_names.h"
 #include "bench/fabric/fabric.h"
@@ -380,6 +381,8 @@ int main(int argc, char **argv)
     struct twill_bench_run run = {0};
     if (argc > 1 && fabric_find(argv[1]) >= 0)
         return fabric_main(argc, argv, may_print());
+    if (argc > 1 && strcmp(argv[1], "train") == 0)
+        return twill_study_train(argc - 1, argv + 1, may_print());
     enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_print());
     if (parsed != TWILL_BENCH_RUN)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;

@@ -6,22 +6,9 @@
  * tensor by tensor, in it. */
 #include "bench/bench/steps/played_step.h"
 #include "bench/bench/bench_run.h"
-#include "bench/compare/peers/played_compute.h"
-#include "lib/twill_train.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { COMPUTE_ALONE, REDUCE_ALONE, REDUCE_AFTER, OVERLAPPED, WAIT_BY_TENSOR, WAYS };
-
-struct played_step {
-    struct twill_bench_run *run;
-    twill_gradients *set;
-    struct played_compute compute;
-    double *forward;       /* [keys] seconds; the backward pass takes twice as long */
-    double *samples[WAYS]; /* [iterations] seconds of a step */
-    twill_status status;   /* of the last test */
-};
 
 const char *twill_bench_played_mistake(const struct twill_bench_options *options)
 {
@@ -44,7 +31,7 @@ const char *twill_bench_played_mistake(const struct twill_bench_options *options
 
 /* --- the set --------------------------------------------------------------------------------- */
 
-static twill_status fail_set(struct played_step *play, twill_status status)
+static twill_status fail_set(struct twill_bench_step *play, twill_status status)
 {
     const char *message = twill_gradients_message(play->set);
     if (status != TWILL_OK && message[0] != '\0')
@@ -53,7 +40,7 @@ static twill_status fail_set(struct played_step *play, twill_status status)
 }
 
 /* Register the tensors of the list, in the set's memory or, with --memory malloc, in the run's. */
-static twill_status add_tensors(struct played_step *play, twill_type type)
+static twill_status add_tensors(struct twill_bench_step *play, twill_type type)
 {
     const struct twill_bench_run *run = play->run;
     for (size_t key = 0; key < run->list.keys; key++) {
@@ -70,9 +57,8 @@ static twill_status add_tensors(struct played_step *play, twill_type type)
     return TWILL_OK;
 }
 
-/* Create the set. bucket SIZE_MAX: the library's sizes. */
-static twill_status create_set(struct played_step *play, twill_type type, twill_op op,
-                               size_t bucket)
+twill_status twill_bench_create_set(struct twill_bench_step *play, twill_type type, twill_op op,
+                                    size_t bucket)
 {
     twill_gradients_options options;
     twill_gradients_defaults(&options);
@@ -95,47 +81,64 @@ static twill_status create_set(struct played_step *play, twill_type type, twill_
 /* Advance the reductions between slices of computing. */
 static int test_set(void *of)
 {
-    struct played_step *play = of;
+    struct twill_bench_step *play = of;
     int done;
     play->status = twill_gradients_test(play->set, 0, &done);
     return play->status != TWILL_OK;
 }
 
-static twill_status run_backward(struct played_step *play, int way)
+/* The device has done the backward pass. What this rank spent in the library until then was hidden,
+ * but not what it comes late by. */
+static twill_status note_hidden(struct twill_bench_step *play)
 {
-    bool overlaps = way >= OVERLAPPED;
+    twill_gradients_counters counters;
+    TWILL_BENCH_TRY(twill_gradients_count(play->set, &counters));
+    double late = twill_compare_now() - play->compute.due;
+    play->hidden = counters.seconds_exposed - (late > 0 ? late : 0);
+    return TWILL_OK;
+}
+
+static twill_status run_backward(struct twill_bench_step *play, enum twill_bench_way way)
+{
+    bool overlaps = way >= TWILL_BENCH_OVERLAPPED;
     played_launch(&play->compute);
     for (size_t key = play->run->list.keys; key-- > 0;) {
-        if (way != REDUCE_ALONE && played_for(&play->compute, 2 * play->forward[key]) != 0)
+        if (way != TWILL_BENCH_REDUCE_ALONE &&
+            played_for(&play->compute, 2 * play->forward[key]) != 0)
             return play->status;
+        if (overlaps && key == 0 && play->compute.device)
+            TWILL_BENCH_TRY(note_hidden(play));
         if (overlaps)
             TWILL_BENCH_TRY(twill_gradients_ready(play->set, (int)key));
     }
     for (size_t key = play->run->list.keys;
-         (way == REDUCE_ALONE || way == REDUCE_AFTER) && key-- > 0;)
+         (way == TWILL_BENCH_REDUCE_ALONE || way == TWILL_BENCH_REDUCE_AFTER) && key-- > 0;)
         TWILL_BENCH_TRY(twill_gradients_ready(play->set, (int)key));
-    return way == COMPUTE_ALONE || way == WAIT_BY_TENSOR ? TWILL_OK
-                                                         : twill_gradients_wait_all(play->set);
+    return way == TWILL_BENCH_COMPUTE_ALONE || way == TWILL_BENCH_WAIT_BY_TENSOR
+               ? TWILL_OK
+               : twill_gradients_wait_all(play->set);
 }
 
-static twill_status run_forward(struct played_step *play, int way)
+static twill_status run_forward(struct twill_bench_step *play, enum twill_bench_way way)
 {
     played_launch(&play->compute);
     for (size_t key = 0; key < play->run->list.keys; key++) {
-        if (way == WAIT_BY_TENSOR) {
+        if (way == TWILL_BENCH_WAIT_BY_TENSOR) {
             TWILL_BENCH_TRY(twill_gradients_wait(play->set, (int)key));
             played_launch(&play->compute);
         }
-        if (way != REDUCE_ALONE && played_for(&play->compute, play->forward[key]) != 0)
+        if (way != TWILL_BENCH_REDUCE_ALONE && played_for(&play->compute, play->forward[key]) != 0)
             return play->status;
     }
-    return way == WAIT_BY_TENSOR ? twill_gradients_wait_all(play->set) : TWILL_OK;
+    return way == TWILL_BENCH_WAIT_BY_TENSOR ? twill_gradients_wait_all(play->set) : TWILL_OK;
 }
 
-static twill_status run_step(struct played_step *play, int way, double *seconds)
+twill_status twill_bench_make_step(struct twill_bench_step *play, enum twill_bench_way way,
+                                   double *seconds)
 {
     TWILL_BENCH_TRY(twill_barrier(play->run->comm));
-    play->compute.test = way >= OVERLAPPED && play->run->options.tests ? test_set : NULL;
+    play->compute.test =
+        way >= TWILL_BENCH_OVERLAPPED && play->run->options.tests ? test_set : NULL;
     double from = twill_bench_now();
     TWILL_BENCH_TRY(run_backward(play, way));
     TWILL_BENCH_TRY(run_forward(play, way));
@@ -146,7 +149,7 @@ static twill_status run_step(struct played_step *play, int way, double *seconds)
 /* --- measuring ------------------------------------------------------------------------------- */
 
 /* Take the time of the slowest rank in each iteration, then the median. */
-static twill_status take_median(struct played_step *play, int way, double *seconds)
+static twill_status take_median(struct twill_bench_step *play, int way, double *seconds)
 {
     const struct twill_bench_run *run = play->run;
     double *samples = play->samples[way];
@@ -157,12 +160,12 @@ static twill_status take_median(struct played_step *play, int way, double *secon
 }
 
 /* Read what an overlapped step reduces and copies. */
-static twill_status count_step(struct played_step *play, struct twill_bench_played *row)
+static twill_status count_step(struct twill_bench_step *play, struct twill_bench_played *row)
 {
     twill_gradients_counters before, after;
     double seconds;
     TWILL_BENCH_TRY(twill_gradients_count(play->set, &before));
-    TWILL_BENCH_TRY(run_step(play, OVERLAPPED, &seconds));
+    TWILL_BENCH_TRY(twill_bench_make_step(play, TWILL_BENCH_OVERLAPPED, &seconds));
     TWILL_BENCH_TRY(twill_gradients_count(play->set, &after));
     row->buckets = after.buckets;
     row->operations = after.operations - before.operations;
@@ -171,25 +174,25 @@ static twill_status count_step(struct played_step *play, struct twill_bench_play
     return TWILL_OK;
 }
 
-static twill_status time_ways(struct played_step *play, struct twill_bench_played *row)
+static twill_status time_ways(struct twill_bench_step *play, struct twill_bench_played *row)
 {
     struct twill_bench_run *run = play->run;
-    double *const medians[WAYS] = {&row->compute, &row->communication, &row->after,
-                                   &row->overlapped, &row->by_tensor};
+    double *const medians[TWILL_BENCH_WAYS] = {&row->compute, &row->communication, &row->after,
+                                               &row->overlapped, &row->by_tensor};
     size_t warmups = run->options.warmups;
     for (size_t i = 0; i < warmups + run->options.iterations; i++) {
-        for (int way = 0; way < WAYS; way++)
-            TWILL_BENCH_TRY(
-                run_step(play, way, &play->samples[way][i < warmups ? 0 : i - warmups]));
+        for (int way = 0; way < TWILL_BENCH_WAYS; way++)
+            TWILL_BENCH_TRY(twill_bench_make_step(
+                play, way, &play->samples[way][i < warmups ? 0 : i - warmups]));
         twill_bench_show_progress(run, "steps");
     }
-    for (int way = 0; way < WAYS; way++)
+    for (int way = 0; way < TWILL_BENCH_WAYS; way++)
         TWILL_BENCH_TRY(take_median(play, way, medians[way]));
     return TWILL_OK;
 }
 
 /* Fill all tensors, make an overlapped step, and count the wrong elements. */
-static twill_status check_values(struct played_step *play, twill_type type, twill_op op,
+static twill_status check_values(struct twill_bench_step *play, twill_type type, twill_op op,
                                  struct twill_bench_timing *timing)
 {
     struct twill_bench_run *run = play->run;
@@ -214,7 +217,7 @@ static twill_status check_values(struct played_step *play, twill_type type, twil
                 memset(memory, 0, n * twill_type_size(type));
         }
         if (pass == 0)
-            TWILL_BENCH_TRY(run_step(play, OVERLAPPED, &seconds));
+            TWILL_BENCH_TRY(twill_bench_make_step(play, TWILL_BENCH_OVERLAPPED, &seconds));
     }
     TWILL_BENCH_TRY(twill_allreduce(run->world, wrong, wrong + 1, 1, TWILL_I64, TWILL_SUM));
     timing->wrong = wrong[1] > wrong[0] ? wrong[1] : wrong[0];
@@ -230,13 +233,13 @@ static bool delivers_sums(const struct twill_bench_options *options)
                             strstr(text, "late=") == NULL);
 }
 
-static twill_status measure_bucket(struct played_step *play, twill_type type, twill_op op,
+static twill_status measure_bucket(struct twill_bench_step *play, twill_type type, twill_op op,
                                    size_t bucket)
 {
     struct twill_bench_run *run = play->run;
     struct twill_bench_timing timing = {.wrong = -1};
     struct twill_bench_played row = {.bucket = bucket};
-    TWILL_BENCH_TRY(create_set(play, type, op, bucket));
+    TWILL_BENCH_TRY(twill_bench_create_set(play, type, op, bucket));
     TWILL_BENCH_TRY(fail_set(play, time_ways(play, &row)));
     TWILL_BENCH_TRY(fail_set(play, count_step(play, &row)));
     if (run->options.checks > 0 && delivers_sums(&run->options))
@@ -254,13 +257,13 @@ static twill_status measure_bucket(struct played_step *play, twill_type type, tw
     return TWILL_OK;
 }
 
-static twill_status allocate_play(struct played_step *play)
+static twill_status allocate_play(struct twill_bench_step *play)
 {
     const struct twill_bench_run *run = play->run;
     const struct twill_bench_options *options = &run->options;
     play->forward = calloc(run->list.keys, sizeof(*play->forward));
     bool good = play->forward != NULL;
-    for (int way = 0; way < WAYS; way++) {
+    for (int way = 0; way < TWILL_BENCH_WAYS; way++) {
         play->samples[way] = calloc(options->iterations, sizeof(double));
         good = good && play->samples[way] != NULL;
     }
@@ -272,7 +275,7 @@ static twill_status allocate_play(struct played_step *play)
 
 twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type, twill_op op)
 {
-    struct played_step play = {
+    struct twill_bench_step play = {
         .run = run, .compute = {.device = run->options.device, .turns_per_second = played_speed()}};
     play.compute.of = &play;
     twill_status status = allocate_play(&play);
@@ -282,7 +285,7 @@ twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type
         play.set = NULL;
     }
     free(play.forward);
-    for (int way = 0; way < WAYS; way++)
+    for (int way = 0; way < TWILL_BENCH_WAYS; way++)
         free(play.samples[way]);
     return status;
 }

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A scaling study as JSON: seconds, bytes and joules; what is unknown is null. */
+#include "bench/bench/train/study.h"
+
+#include <errno.h>
+#include <json-c/json.h>
+#include <string.h>
+
+static void put_real(struct json_object *object, const char *key, bool known, double value)
+{
+    json_object_object_add(object, key, known ? json_object_new_double(value) : NULL);
+}
+
+static void put_count(struct json_object *object, const char *key, size_t value)
+{
+    json_object_object_add(object, key, json_object_new_uint64(value));
+}
+
+static void put_text(struct json_object *object, const char *key, const char *text)
+{
+    json_object_object_add(object, key, text != NULL ? json_object_new_string(text) : NULL);
+}
+
+static struct json_object *row_json(const struct twill_study_row *row)
+{
+    const struct twill_study_step *step = &row->step;
+    struct json_object *object = json_object_new_object();
+    double speedup = 0, efficiency = 0, overhead = 0;
+    bool known = step->seconds >= 0, energy = row->energy.known && row->energy.machines > 0;
+    bool related = known && twill_study_speedup(step, &speedup, &efficiency) &&
+                   twill_study_overhead(step, &overhead);
+    put_text(object, "scaling", step->strong ? "strong" : "weak");
+    put_text(object, "pattern", row->pattern == TWILL_STUDY_ROOT ? "bcast+reduce" : "allreduce");
+    put_text(object, "basis", row->predicted ? "predicted" : "measured");
+    put_count(object, "ranks", step->ranks);
+    put_count(object, "nodes", row->nodes);
+    put_count(object, "batch", step->batch);
+    put_count(object, "batch_of_rank",
+              twill_study_rank_batch(step->strong, step->ranks, step->batch));
+    put_real(object, "compute", true, row->compute);
+    put_real(object, "communication", row->communication >= 0, row->communication);
+    put_real(object, "step", known, step->seconds);
+    put_real(object, "alone", step->alone >= 0, step->alone);
+    put_real(object, "throughput", known, twill_study_throughput(step));
+    put_real(object, "speedup", related, speedup);
+    put_real(object, "efficiency", related, efficiency);
+    put_real(object, "overhead", related, overhead);
+    put_real(object, "exposed", known, row->exposed);
+    put_real(object, "ratio", row->communication > 0 && step->ranks > 1,
+             row->compute / row->communication);
+    put_real(object, "model", row->model >= 0, row->model);
+    put_real(object, "root_bytes", row->root >= 0, row->root);
+    put_real(object, "joules", energy, row->energy.joules);
+    put_real(object, "watts", energy, row->energy.watts);
+    return object;
+}
+
+bool twill_study_json(const struct twill_study *study, const char *path)
+{
+    struct json_object *object = json_object_new_object(), *rows = json_object_new_array();
+    put_text(object, "version", twill_version());
+    put_text(object, "list", study->options.list);
+    put_count(object, "parameters", (size_t)study->run.list.total);
+    put_text(object, "type", "f32");
+    put_count(object, "device_gflops", study->options.gflops);
+    put_text(object, "machine", study->options.machine);
+    put_count(object, "samples", study->options.samples);
+    for (size_t i = 0; i < study->n_rows; i++)
+        json_object_array_add(rows, row_json(&study->rows[i]));
+    json_object_object_add(object, "rows", rows);
+    FILE *file = fopen(path, "w");
+    bool good = file != NULL;
+    if (good) {
+        good = fputs(json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY), file) >= 0 &&
+               fputc('\n', file) != EOF;
+        good = fclose(file) == 0 && good;
+    }
+    if (!good)
+        fprintf(stderr, "twill-bench: train: -J: %s: %s\n", path, strerror(errno));
+    json_object_put(object);
+    return good;
+}
