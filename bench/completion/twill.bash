@@ -104,7 +104,7 @@ _twill_bench()
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;
-        *) _twill_words "$_twill_collectives kernels $_twill_measurements" "$word" ;;
+        *) _twill_words "$_twill_collectives kernels train $_twill_measurements" "$word" ;;
         esac
         ;;
     esac
