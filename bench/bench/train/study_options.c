@@ -35,44 +35,44 @@ static const char usage[] =
     "  -h, --help\n";
 
 enum {
-    OPTION_RANKS = 256,
-    OPTION_SCALING,
-    OPTION_BATCH,
-    OPTION_GFLOPS,
-    OPTION_COMPUTE,
-    OPTION_PATTERN,
-    OPTION_SAMPLES,
-    OPTION_PER_NODE,
-    OPTION_LIST,
-    OPTION_MACHINE,
-    OPTION_ALGORITHM,
-    OPTION_SYSFS,
-    OPTION_PLOT,
-    OPTION_CORE,
-    OPTION_ENERGY,
-    OPTION_CSV
+    STUDY_RANKS = 256,
+    STUDY_SCALING,
+    STUDY_BATCH,
+    STUDY_GFLOPS,
+    STUDY_COMPUTE,
+    STUDY_PATTERN,
+    STUDY_SAMPLES,
+    STUDY_PER_NODE,
+    STUDY_LIST,
+    STUDY_MACHINE,
+    STUDY_ALGORITHM,
+    STUDY_SYSFS,
+    STUDY_PLOT,
+    STUDY_CORE,
+    STUDY_ENERGY,
+    STUDY_CSV
 };
 
 static const struct option names[] = {
-    {"list", required_argument, NULL, OPTION_LIST},
-    {"ranks", required_argument, NULL, OPTION_RANKS},
-    {"scaling", required_argument, NULL, OPTION_SCALING},
-    {"batch", required_argument, NULL, OPTION_BATCH},
-    {"device-gflops", required_argument, NULL, OPTION_GFLOPS},
-    {"compute-us", required_argument, NULL, OPTION_COMPUTE},
-    {"core", no_argument, NULL, OPTION_CORE},
-    {"pattern", required_argument, NULL, OPTION_PATTERN},
-    {"samples", required_argument, NULL, OPTION_SAMPLES},
-    {"per-node", required_argument, NULL, OPTION_PER_NODE},
-    {"machine", required_argument, NULL, OPTION_MACHINE},
-    {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
+    {"list", required_argument, NULL, STUDY_LIST},
+    {"ranks", required_argument, NULL, STUDY_RANKS},
+    {"scaling", required_argument, NULL, STUDY_SCALING},
+    {"batch", required_argument, NULL, STUDY_BATCH},
+    {"device-gflops", required_argument, NULL, STUDY_GFLOPS},
+    {"compute-us", required_argument, NULL, STUDY_COMPUTE},
+    {"core", no_argument, NULL, STUDY_CORE},
+    {"pattern", required_argument, NULL, STUDY_PATTERN},
+    {"samples", required_argument, NULL, STUDY_SAMPLES},
+    {"per-node", required_argument, NULL, STUDY_PER_NODE},
+    {"machine", required_argument, NULL, STUDY_MACHINE},
+    {"algorithm", required_argument, NULL, STUDY_ALGORITHM},
     {"iters", required_argument, NULL, 'n'},
     {"warmup_iters", required_argument, NULL, 'w'},
-    {"energy", no_argument, NULL, OPTION_ENERGY},
-    {"sysfs", required_argument, NULL, OPTION_SYSFS},
-    {"csv", no_argument, NULL, OPTION_CSV},
+    {"energy", no_argument, NULL, STUDY_ENERGY},
+    {"sysfs", required_argument, NULL, STUDY_SYSFS},
+    {"csv", no_argument, NULL, STUDY_CSV},
     {"output_file", required_argument, NULL, 'J'},
-    {"plot", required_argument, NULL, OPTION_PLOT},
+    {"plot", required_argument, NULL, STUDY_PLOT},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -138,14 +138,14 @@ static bool set_text(struct twill_study_options *options, int letter, const char
 {
     const char **const texts[] = {&options->list,  &options->machine, &options->algorithm,
                                   &options->sysfs, &options->plot,    &options->output};
-    const int letters[] = {OPTION_LIST,  OPTION_MACHINE, OPTION_ALGORITHM,
-                           OPTION_SYSFS, OPTION_PLOT,    'J'};
+    const int letters[] = {STUDY_LIST,  STUDY_MACHINE, STUDY_ALGORITHM,
+                           STUDY_SYSFS, STUDY_PLOT,    'J'};
     for (size_t i = 0; i < sizeof(letters) / sizeof(letters[0]); i++)
         if (letter == letters[i])
             *texts[i] = text;
-    options->core |= letter == OPTION_CORE;
-    options->energy |= letter == OPTION_ENERGY;
-    options->csv |= letter == OPTION_CSV;
+    options->core |= letter == STUDY_CORE;
+    options->energy |= letter == STUDY_ENERGY;
+    options->csv |= letter == STUDY_CSV;
     return true;
 }
 
@@ -155,21 +155,21 @@ static bool set_option(struct twill_study_options *options, int letter, const ch
     static const char *const scalings[] = {"weak", "strong"};
     static const char *const patterns[] = {"allreduce", "bcast+reduce"};
     switch (letter) {
-    case OPTION_RANKS:
+    case STUDY_RANKS:
         return parse_values(&options->ranks, letter, text, 1000000, speak);
-    case OPTION_BATCH:
+    case STUDY_BATCH:
         return parse_values(&options->batches, letter, text, 1u << 30, speak);
-    case OPTION_COMPUTE:
+    case STUDY_COMPUTE:
         return parse_values(&options->compute_us, letter, text, 1u << 30, speak);
-    case OPTION_SCALING:
+    case STUDY_SCALING:
         return parse_choice(options->scaling, letter, text, scalings, speak);
-    case OPTION_PATTERN:
+    case STUDY_PATTERN:
         return parse_choice(options->pattern, letter, text, patterns, speak);
-    case OPTION_GFLOPS:
+    case STUDY_GFLOPS:
         return parse_count(&options->gflops, letter, text, 1, speak);
-    case OPTION_SAMPLES:
+    case STUDY_SAMPLES:
         return parse_count(&options->samples, letter, text, 1, speak);
-    case OPTION_PER_NODE:
+    case STUDY_PER_NODE:
         return parse_count(&options->per_node, letter, text, 1, speak);
     case 'n':
         return parse_count(&options->iterations, letter, text, 1, speak);
