@@ -6,38 +6,6 @@
 
 #include <string.h>
 
-/* --- sizes and resources -------------------------------------------------------------------- */
-
-/* Return the bytes of a step's blocks. */
-static uint64_t operand_bytes(const struct twill_pricing *p, const struct twill_step *step)
-{
-    uint64_t more = p->call.rest > 0
-                        ? (p->call.rest * step->blocks + p->facts.blocks - 1) / p->facts.blocks
-                        : 0;
-    uint64_t bytes = p->call.each * step->blocks + more;
-    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
-}
-
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Occupy the core of the lane's rank for `time` picoseconds, from when it is free. */
-static void core_occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
-{
-    lane->time = later(lane->time, p->resources.core[lane->rank]) + time;
-    p->resources.core[lane->rank] = lane->time;
-    p->resources.busy[lane->rank] += time;
-}
-
-/* --- messages --------------------------------------------------------------------------------- */
-
-static const struct twill_link_cost *link_of(const struct twill_pricing *p, uint32_t at)
-{
-    return &p->call.model->link[p->steps.link[at]];
-}
-
 /* Return the class of the link from a lane's rank to a peer of its step. */
 static enum twill_link_class class_to(const struct twill_pricing *p,
                                       const struct twill_price_lane *lane, uint32_t peer)
@@ -47,96 +15,9 @@ static enum twill_link_class class_to(const struct twill_pricing *p,
                                     : twill_link_between(p->worlds.run, lane->rank, peer);
 }
 
-/* Pass a message through the interfaces of both nodes, from *start on, which is delayed until the
- * sending one is free. Returns when the message has passed the receiving one. */
-static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t to, uint64_t bytes,
-                                uint64_t latency, uint64_t *start)
-{
-    uint32_t node = p->worlds.run->node[from], other = p->worlds.run->node[to];
-    uint64_t occupied = twill_rate_time(p->call.model->interface, bytes);
-    *start = later(*start, p->resources.node_out[node]);
-    p->resources.node_out[node] = *start + occupied;
-    p->resources.busy_node[node] += occupied;
-    p->resources.node_in[other] = later(p->resources.node_in[other], *start + latency) + occupied;
-    return p->resources.node_in[other];
-}
-
-/* Return how long the bytes of a rank that is run alone take on the network, if its node's other
- * ranks, which are not run, use the interface as much. */
-static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
-                           uint64_t bytes)
-{
-    uint32_t node = p->worlds.run->node[lane->rank];
-    return later(twill_rate_time(link_of(p, lane->at)->gap, bytes),
-                 twill_rate_time(p->call.model->interface, bytes) * p->worlds.run->node_size[node]);
-}
-
-/* Return whether the core itself moves the bytes of a message: on a node, and with TCP. */
-static bool moves(const struct twill_pricing *p, uint32_t at)
-{
-    return p->steps.link[at] < TWILL_LINK_NETWORK || p->call.model->moves != 0;
-}
-
-static void message_send(struct twill_pricing *p, struct twill_price_lane *lane,
-                         const struct twill_step *step)
-{
-    uint32_t from = lane->rank, to = step->peer[0];
-    const struct twill_link_cost *link = link_of(p, lane->at);
-    uint64_t bytes = operand_bytes(p, step), time = twill_rate_time(link->gap, bytes), there = 0;
-    bool remote = p->steps.link[lane->at] >= TWILL_LINK_NETWORK;
-    uint64_t moved = moves(p, lane->at) ? time : 0;
-    core_occupy(p, lane, link->overhead + moved);
-    lane->moved += moved;
-    p->times.sent[lane->at] = lane->time;
-    p->times.when[lane->at] = lane->time + link->latency;
-    if (!remote)
-        return;
-    uint64_t start = later(lane->time - moved, p->resources.out[from]);
-    if (p->facts.whole)
-        there = pass_interfaces(p, from, to, bytes, link->latency, &start);
-    else
-        time = time_alone(p, lane, bytes);
-    p->resources.out[from] = p->times.sent[lane->at] = start + time;
-    p->resources.busy_out[from] += time;
-    if (p->facts.whole) {
-        p->resources.in[to] = later(p->resources.in[to], start + link->latency) + time;
-        p->times.when[lane->at] = later(there, p->resources.in[to]);
-    }
-}
-
-/* Return when a rank that is run alone receives its message: its peer is taken to have sent it when
- * this rank is at this step, or when this rank sent its own message. */
-static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane *lane,
-                         const struct twill_step *step)
-{
-    const struct twill_link_cost *link = link_of(p, lane->at);
-    uint64_t bytes = operand_bytes(p, step), sent = lane->time;
-    bool remote = p->steps.link[lane->at] >= TWILL_LINK_NETWORK;
-    if (lane->posted == lane->at || p->steps.step[lane->posted].op != TWILL_STEP_SEND)
-        sent += link->overhead + (remote ? 0 : twill_rate_time(link->gap, bytes));
-    if (!remote)
-        return sent + link->latency;
-    sent -= lane->moved; /* bytes are in flight while the sending core moves them */
-    uint64_t *in = &p->resources.in[lane->rank];
-    *in = later(*in, sent + link->latency) + time_alone(p, lane, bytes);
-    return *in;
-}
-
 static uint64_t reduce_cost(const struct twill_pricing *p, uint64_t bytes)
 {
     return twill_rate_time(p->call.reduce_cost, bytes);
-}
-
-/* Return the SEND of the first RECV posted since the last WAIT that has not been sent, or
- * TWILL_PRICE_NONE. */
-static int32_t unsent(const struct twill_pricing *p, const struct twill_price_lane *lane)
-{
-    for (uint32_t i = lane->posted; i < lane->at && p->facts.whole; i++)
-        if (p->steps.step[i].op != TWILL_STEP_SEND &&
-            twill_step_shape(p->steps.step[i].op)->posts && p->steps.match[i] != TWILL_PRICE_NONE &&
-            p->times.when[p->steps.match[i]] == TWILL_PRICE_NOT_YET)
-            return p->steps.match[i];
-    return TWILL_PRICE_NONE;
 }
 
 /* Complete what was posted, in order. TWILL_PRICE_LATER: the next message is still in flight; the
@@ -158,9 +39,9 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
         }
         bool reduces = step->op == TWILL_STEP_RECV_REDUCE;
         if (!sends)
-            core_occupy(p, lane,
-                        link_of(p, i)->overhead +
-                            (reduces ? reduce_cost(p, operand_bytes(p, step)) : 0));
+            twill_price_occupy(p, lane,
+                               twill_price_link(p, i)->overhead +
+                                   (reduces ? reduce_cost(p, twill_price_bytes(p, step)) : 0));
     }
     lane->posted = lane->at + 1;
     lane->moved = 0;
@@ -186,12 +67,12 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
     if (!p->facts.whole)
         return occupied * p->resources.crowd[own];
     size_t out = writes ? own : other, in = writes ? other : own;
-    uint64_t start = later(lane->time, p->resources.core[lane->rank]);
-    p->resources.port_out[out] = later(p->resources.port_out[out], start) + occupied;
-    p->resources.port_in[in] = later(p->resources.port_in[in], start) + occupied;
+    uint64_t start = twill_price_later(lane->time, p->resources.core[lane->rank]);
+    p->resources.port_out[out] = twill_price_later(p->resources.port_out[out], start) + occupied;
+    p->resources.port_in[in] = twill_price_later(p->resources.port_in[in], start) + occupied;
     p->resources.busy_port_out[out] += occupied;
     p->resources.busy_port_in[in] += occupied;
-    return later(p->resources.port_out[out], p->resources.port_in[in]);
+    return twill_price_later(p->resources.port_out[out], p->resources.port_in[in]);
 }
 
 /* Return how long the core takes to read or write an operand; raises *until to the time before
@@ -212,8 +93,8 @@ static uint64_t memory_time(struct twill_pricing *p, const struct twill_price_la
                         : twill_rate_time(link->mapped, bytes);
     uint64_t passed = pass_ports(p, lane, peer, class, writes, bytes);
     if (!p->facts.whole)
-        return later(time, passed);
-    *until = later(*until, passed);
+        return twill_price_later(time, passed);
+    *until = twill_price_later(*until, passed);
     return time;
 }
 
@@ -221,7 +102,7 @@ static uint64_t memory_time(struct twill_pricing *p, const struct twill_price_la
 static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
                        const struct twill_step *step)
 {
-    uint64_t bytes = operand_bytes(p, step), time = 0, until = 0;
+    uint64_t bytes = twill_price_bytes(p, step), time = 0, until = 0;
     unsigned operands = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
     for (unsigned i = 0; i < operands; i++)
         time += memory_time(p, lane, step->src, step->peer[i], false, bytes, &until);
@@ -229,10 +110,11 @@ static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
         operands += (step->flags & TWILL_STEP_ACC) != 0;
         time += (operands - 1) * reduce_cost(p, bytes);
     } else { /* a copy costs its dearer end */
-        time = later(time, memory_time(p, lane, step->dst, step->peer[0], true, bytes, &until));
+        time = twill_price_later(
+            time, memory_time(p, lane, step->dst, step->peer[0], true, bytes, &until));
     }
-    core_occupy(p, lane, time);
-    lane->time = p->resources.core[lane->rank] = later(lane->time, until);
+    twill_price_occupy(p, lane, time);
+    lane->time = p->resources.core[lane->rank] = twill_price_later(lane->time, until);
 }
 
 /* Return the SIGNAL or PUT_IMM that an AWAIT expects of its peer i, or TWILL_PRICE_NONE. */
@@ -252,7 +134,7 @@ static int32_t signal_step(const struct twill_pricing *p, const struct twill_ste
 static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *lane,
                             const struct twill_step *step)
 {
-    uint64_t time = later(lane->time, lane->until);
+    uint64_t time = twill_price_later(lane->time, lane->until);
     for (unsigned i = lane->seen; i < step->nsrc && !lane->awaited; i++) {
         const struct twill_link_cost *link = &p->call.model->link[class_to(p, lane, step->peer[i])];
         uint64_t when = lane->time;
@@ -265,7 +147,7 @@ static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *la
             }
             when = raised != TWILL_PRICE_NONE ? p->times.when[raised] : 0;
         }
-        time = later(time, step->peer[i] != lane->rank ? when + link->signal : 0);
+        time = twill_price_later(time, step->peer[i] != lane->rank ? when + link->signal : 0);
     }
     lane->seen = 0;
     lane->until = 0;
@@ -273,7 +155,7 @@ static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *la
     lane->time = time;
     if (lane->awaited)
         return TWILL_PRICE_LATER;
-    core_occupy(p, lane, step->nsrc * p->call.model->poll);
+    twill_price_occupy(p, lane, step->nsrc * p->call.model->poll);
     return TWILL_PRICE_NONE;
 }
 
@@ -315,7 +197,7 @@ static uint32_t heap_take(struct twill_pricing *p)
 }
 
 /* Make the lanes that wait for a step ready. */
-static void wake(struct twill_pricing *p, uint32_t step)
+void twill_price_wake(struct twill_pricing *p, uint32_t step)
 {
     for (int32_t l = p->times.waiter[step]; l != TWILL_PRICE_NONE;) {
         int32_t next = p->lanes.lane[l].next;
@@ -332,26 +214,27 @@ static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *l
     int32_t missing = TWILL_PRICE_NONE;
     switch (step->op) {
     case TWILL_STEP_SEND:
-        message_send(p, lane, step);
-        wake(p, lane->at);
+        twill_price_send(p, lane, step);
         break;
     case TWILL_STEP_RECV:
     case TWILL_STEP_RECV_REDUCE:
-        if (!p->facts.whole)
-            p->times.when[lane->at] = mirrored(p, lane, step);
+        if (p->facts.whole)
+            twill_price_receive(p, lane);
+        else
+            p->times.when[lane->at] = twill_price_mirrored(p, lane, step);
         break;
     case TWILL_STEP_WAIT:
-        missing = unsent(p, lane);
+        missing = twill_price_unsent(p, lane);
         if (missing == TWILL_PRICE_NONE)
             missing = finish_posted(p, lane);
         break;
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
-        core_occupy(p, lane,
-                    p->call.model->raise +
-                        twill_rate_time(p->call.model->bounce, operand_bytes(p, step)));
+        twill_price_occupy(p, lane,
+                           p->call.model->raise +
+                               twill_rate_time(p->call.model->bounce, twill_price_bytes(p, step)));
         p->times.when[lane->at] = lane->time;
-        wake(p, lane->at);
+        twill_price_wake(p, lane->at);
         break;
     case TWILL_STEP_AWAIT:
         missing = wait_signals(p, lane, step);
@@ -372,9 +255,10 @@ static void reset(struct twill_pricing *p)
     const struct twill_world *world = p->worlds.run;
     uint32_t steps = p->steps.base[world->size];
     memset(p->times.when, 0xff, steps * sizeof(*p->times.when));
+    memset(p->times.sent, 0xff, steps * sizeof(*p->times.sent));
     memset(p->times.waiter, 0xff, steps * sizeof(*p->times.waiter));
     memset(p->resources.core, 0, (size_t)world->size * 5 * sizeof(*p->resources.core));
-    memset(p->resources.node_out, 0, (size_t)world->nodes * 3 * sizeof(*p->resources.node_out));
+    memset(p->resources.node_out, 0, (size_t)world->nodes * 5 * sizeof(*p->resources.node_out));
     memset(p->resources.port_out, 0,
            (size_t)world->size * 4 * TWILL_LEVEL_NODE * sizeof(*p->resources.port_out));
     memcpy(p->lanes.lane, p->lanes.first, p->lanes.count * sizeof(*p->lanes.lane));
@@ -414,7 +298,7 @@ static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
         } else if (lane->at < lane->end) {
             heap_put(p, l);
         } else {
-            end = later(end, lane->time);
+            end = twill_price_later(end, lane->time);
             ended++;
         }
     }
@@ -426,11 +310,13 @@ static uint64_t busiest(const struct twill_pricing *p)
 {
     uint64_t most = 0;
     for (uint32_t r = 0; r < p->worlds.run->size; r++)
-        most = later(most, later(p->resources.busy[r], p->resources.busy_out[r]));
+        most = twill_price_later(most,
+                                 twill_price_later(p->resources.busy[r], p->resources.busy_out[r]));
     for (uint32_t n = 0; n < p->worlds.run->nodes; n++)
-        most = later(most, p->resources.busy_node[n]);
+        most = twill_price_later(most, p->resources.busy_node[n]);
     for (size_t i = 0; i < (size_t)p->worlds.run->size * TWILL_LEVEL_NODE; i++)
-        most = later(most, later(p->resources.busy_port_out[i], p->resources.busy_port_in[i]));
+        most = twill_price_later(
+            most, twill_price_later(p->resources.busy_port_out[i], p->resources.busy_port_in[i]));
     return most;
 }
 
@@ -476,7 +362,8 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     struct twill_price_segmented *segmented = &p->segmented;
     if (segmented->model != model || !twill_elements_match(segmented->elements, p->call.elements)) {
         segmented->one = run_lanes(p, segment);
-        segmented->each = later(busiest(p), segmented->one / later(model->window, 1));
+        segmented->each =
+            twill_price_later(busiest(p), segmented->one / twill_price_later(model->window, 1));
         segmented->model = model;
         segmented->elements = p->call.elements;
     }

@@ -5,10 +5,11 @@
  * All ranks' schedules are run against simulated clocks, after LogGP (Alexandrov, Ionescu, Schauser
  * and Scheiman 1995). A message costs the sender's core the overhead. Between nodes its bytes then
  * occupy the sender's link, both nodes' interfaces and the receiver's link; on a node the core
- * moves them. It arrives a latency later, and costs the receiver's core the overhead and the
- * reduction. A core does one thing at a time, however many lanes it runs. Reads and writes of
- * memory in another unit of the node (NUMA node, package) share that unit's port. The lane with the
- * earliest clock goes next. The price is the time at which the last lane ends.
+ * moves them. It arrives a latency later, behind what its rank has posted a receive for before, and
+ * costs the receiver's core the overhead and the reduction. A core does one thing at a time,
+ * however many lanes it runs. Reads and writes of memory in another unit of the node (NUMA node,
+ * package) share that unit's port. The lane with the earliest clock goes next. The price is the
+ * time at which the last lane ends.
  *
  * This takes time in proportion to the number of steps, of which at most TWILL_PRICE_STEPS are run.
  * Shortcuts for larger worlds:

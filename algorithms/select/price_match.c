@@ -120,6 +120,18 @@ static bool match_receives(struct twill_pricing *p, const struct channel_table *
     return all;
 }
 
+/* Let each SEND know the first RECV that waits for it, or none. */
+static void name_receives(struct twill_pricing *p)
+{
+    uint32_t steps = p->steps.base[p->worlds.run->size];
+    for (uint32_t i = 0; i < steps; i++)
+        if (p->steps.step[i].op == TWILL_STEP_SEND)
+            p->steps.match[i] = TWILL_PRICE_NONE;
+    for (uint32_t i = steps; i-- > 0;)
+        if (step_receives(p, i) && p->steps.match[i] != TWILL_PRICE_NONE)
+            p->steps.match[p->steps.match[i]] = (int32_t)i;
+}
+
 twill_status twill_price_match(struct twill_pricing *p)
 {
     struct channel_table t = {.mask = 63};
@@ -131,6 +143,7 @@ twill_status twill_price_match(struct twill_pricing *p)
     link_flags(p);
     list_sends(p, &t);
     bool all = match_receives(p, &t);
+    name_receives(p);
     free(t.channel);
     return all || p->mode != TWILL_PRICE_ONE_NODE ? TWILL_OK : TWILL_PENDING;
 }

@@ -146,7 +146,7 @@ static bool allocate_steps(struct twill_pricing *p)
     p->lanes.lane = malloc((p->lanes.count + 1) * sizeof(*p->lanes.lane));
     p->queue.heap = malloc((p->lanes.count + 1) * sizeof(*p->queue.heap));
     p->resources.core = malloc(size * 5 * sizeof(*p->resources.core));
-    p->resources.node_out = malloc(nodes * 3 * sizeof(*p->resources.node_out));
+    p->resources.node_out = malloc(nodes * 5 * sizeof(*p->resources.node_out));
     p->resources.crowd = calloc(size * TWILL_LEVEL_NODE, sizeof(*p->resources.crowd));
     p->resources.port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->resources.port_out));
     return (p->mode != TWILL_PRICE_ONE_NODE || p->steps.hop != NULL) && p->steps.base != NULL &&
@@ -168,6 +168,8 @@ static void divide_memory(struct twill_pricing *p)
     p->resources.busy_out = p->resources.busy + size;
     p->resources.node_in = p->resources.node_out + p->worlds.run->nodes;
     p->resources.busy_node = p->resources.node_in + p->worlds.run->nodes;
+    p->resources.node_idle = p->resources.busy_node + p->worlds.run->nodes;
+    p->resources.node_idle_end = p->resources.node_idle + p->worlds.run->nodes;
     p->resources.port_in = p->resources.port_out + size * TWILL_LEVEL_NODE;
     p->resources.busy_port_out = p->resources.port_in + size * TWILL_LEVEL_NODE;
     p->resources.busy_port_in = p->resources.busy_port_out + size * TWILL_LEVEL_NODE;

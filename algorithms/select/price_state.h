@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a pricing. Internal to the price's files: price_prepare.c emits the schedules and
  * builds the state, price_representative.c chooses ranks that stand for others, price_match.c finds
- * what each step waits for, price.c runs the steps, price_scale.c extrapolates from smaller worlds.
+ * what each step waits for, price.c runs the steps, price_messages.c carries their messages, and
+ * price_scale.c extrapolates from smaller worlds.
  * "One node", "alone" and "scaled" are explained in price.h. */
 #ifndef TWILL_PRICE_STATE_H
 #define TWILL_PRICE_STATE_H
@@ -118,8 +119,9 @@ struct twill_price_times {
 
 /* When a resource is next free in a run, and how long it has been busy; in picoseconds. */
 struct twill_price_resources {
-    uint64_t *core, *out, *in;    /* [size] cores and links */
-    uint64_t *node_out, *node_in; /* [nodes] interfaces */
+    uint64_t *core, *out, *in;           /* [size] cores and links */
+    uint64_t *node_out, *node_in;        /* [nodes] interfaces */
+    uint64_t *node_idle, *node_idle_end; /* [nodes] last idle time of `node_in` before its end */
     uint64_t *busy, *busy_out, *busy_node;
     /* [TWILL_LEVEL_NODE * size], by level and unit: the ranks in it, and its port one way each. */
     uint32_t *crowd;
@@ -183,6 +185,56 @@ struct twill_price_query {
     uint64_t steps; /* most steps of all ranks that are run */
     struct twill_error *error;
 };
+
+/* --- price.c ---------------------------------------------------------------------------------- */
+
+static inline uint64_t twill_price_later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Return the bytes of a step's blocks. */
+static inline uint64_t twill_price_bytes(const struct twill_pricing *p,
+                                         const struct twill_step *step)
+{
+    uint64_t more = p->call.rest > 0
+                        ? (p->call.rest * step->blocks + p->facts.blocks - 1) / p->facts.blocks
+                        : 0;
+    uint64_t bytes = p->call.each * step->blocks + more;
+    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
+}
+
+/* Occupy the core of the lane's rank for `time` picoseconds, from when it is free. */
+static inline void twill_price_occupy(struct twill_pricing *p, struct twill_price_lane *lane,
+                                      uint64_t time)
+{
+    lane->time = twill_price_later(lane->time, p->resources.core[lane->rank]) + time;
+    p->resources.core[lane->rank] = lane->time;
+    p->resources.busy[lane->rank] += time;
+}
+
+static inline const struct twill_link_cost *twill_price_link(const struct twill_pricing *p,
+                                                             uint32_t at)
+{
+    return &p->call.model->link[p->steps.link[at]];
+}
+
+/* Make the lanes that wait for a step ready. */
+void twill_price_wake(struct twill_pricing *p, uint32_t step);
+
+/* --- price_messages.c ------------------------------------------------------------------------- */
+
+/* Run a SEND of a lane. */
+void twill_price_send(struct twill_pricing *p, struct twill_price_lane *lane,
+                      const struct twill_step *step);
+/* Post a RECV where all ranks are run, or those of a node. */
+void twill_price_receive(struct twill_pricing *p, const struct twill_price_lane *lane);
+/* Return when a rank that is run alone receives its message. */
+uint64_t twill_price_mirrored(struct twill_pricing *p, const struct twill_price_lane *lane,
+                              const struct twill_step *step);
+/* Return the SEND of the first RECV posted since the last WAIT that has not been sent, or
+ * TWILL_PRICE_NONE. */
+int32_t twill_price_unsent(const struct twill_pricing *p, const struct twill_price_lane *lane);
 
 /* --- price_representative.c ------------------------------------------------------------------- */
 
