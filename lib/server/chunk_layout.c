@@ -138,26 +138,13 @@ static twill_status cut_tensors(struct twill_server *server)
         for (size_t first = 0; first < key->count; first += most) {
             size_t count = twill_min(most, key->count - first);
             struct twill_chunk_place *place = &server->place[server->places++];
-            *place = (struct twill_chunk_place){k,
-                                                0,
-                                                TWILL_SERVER_NO_CORE,
-                                                first,
-                                                count,
-                                                key->wire_bytes,
-                                                wire_bytes(server, key, count)};
+            *place = (struct twill_chunk_place){
+                k, 0, first, count, key->wire_bytes, wire_bytes(server, key, count)};
             key->wire_bytes += place->wire_bytes;
             key->chunks++;
         }
     }
     return TWILL_OK;
-}
-
-/* Replicas are on the next server, on the core of the same number. */
-static uint32_t replica_of(const struct twill_server *server, uint32_t core)
-{
-    if (server->options.replicas < 2)
-        return TWILL_SERVER_NO_CORE;
-    return (core + server->threads) % server->cores;
 }
 
 twill_status twill_server_place(struct twill_server *server)
@@ -175,11 +162,8 @@ twill_status twill_server_place(struct twill_server *server)
         load[i] = (struct twill_load){
             server->place[i].count * twill_type_size(server->key[server->place[i].key].type), i, 0};
     twill_balance(load, server->places, total, server->cores);
-    for (uint32_t i = 0; i < server->places; i++) {
-        struct twill_chunk_place *place = &server->place[load[i].item];
-        place->core = load[i].bin;
-        place->replica = replica_of(server, place->core);
-    }
+    for (uint32_t i = 0; i < server->places; i++)
+        server->place[load[i].item].core = load[i].bin;
     server->least_bytes = UINT64_MAX;
     for (uint32_t c = 0; c < server->cores; c++) {
         server->most_bytes = twill_max(server->most_bytes, total[c]);

@@ -1,46 +1,74 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comparison of options and tensors over the ranks: the least and the greatest hash of each are
- * equal if all are. */
+/* Comparison of options and tensors over the ranks: the least and the greatest of each option, and
+ * of each tensor's hash, are equal if all are. */
 #include "lib/server/server.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t hash_double(uint64_t hash, double value)
+/* An option as it is compared. */
+struct compared_option {
+    const char *name;
+    bool is_number; /* a double, else an integer */
+    double number;
+    uint64_t integer;
+};
+
+enum { OPTIONS_MOST = 32 };
+
+static uint64_t option_word(const struct compared_option *option)
 {
-    uint64_t word;
-    memcpy(&word, &value, sizeof(word));
-    return twill_hash_mix(hash, word);
+    uint64_t word = option->integer;
+    if (option->is_number)
+        memcpy(&word, &option->number, sizeof(word));
+    return word;
 }
 
-static uint64_t hash_optimizer(uint64_t hash, const twill_optimizer *o)
+static uint64_t hash_servers(const struct twill_server *server)
 {
-    hash = twill_hash_mix(hash, (uint64_t)o->rule << 1 | (o->nesterov != 0));
-    const double numbers[] = {o->rate,       o->weight_decay, o->momentum, o->dampening,
-                              o->rate_decay, o->beta1,        o->beta2,    o->epsilon};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(numbers); i++)
-        hash = hash_double(hash, numbers[i]);
-    return hash;
-}
-
-static uint64_t hash_server_options(const struct twill_server *server)
-{
-    const twill_server_options *o = &server->options;
-    const uint64_t numbers[] = {
-        (uint64_t)o->layout,      (uint64_t)o->mode,     (uint64_t)o->k,
-        (uint64_t)o->op,          (uint64_t)o->rate,     o->chunk_bytes,
-        (uint64_t)o->threads,     (uint64_t)o->replicas, (uint64_t)o->credits,
-        (uint64_t)o->compression, server->has_optimizer, o->error_feedback != 0};
-    uint64_t hash = server->has_optimizer ? hash_optimizer(1, &server->declared) : 1;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(numbers); i++)
-        hash = twill_hash_mix(hash, numbers[i]);
+    uint64_t hash = server->servers;
     for (uint32_t s = 0; s < server->servers; s++)
         hash = twill_hash_mix(hash, server->server_rank[s]);
-    const double magnitudes[] = {o->distance_c, o->distance_most, o->compression_ratio,
-                                 o->compression_threshold};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(magnitudes); i++)
-        hash = hash_double(hash, magnitudes[i]);
     return hash;
+}
+
+/* List the options; returns how many. */
+static size_t list_options(const struct twill_server *server, struct compared_option *list)
+{
+    const twill_server_options *o = &server->options;
+    const twill_optimizer none = {0}, *rule = server->has_optimizer ? &server->declared : &none;
+    const struct compared_option all[] = {
+        {.name = "layout", .integer = (uint64_t)o->layout},
+        {.name = "servers or ranks (a hash)", .integer = hash_servers(server)},
+        {.name = "mode", .integer = (uint64_t)o->mode},
+        {.name = "k", .integer = (uint64_t)o->k},
+        {.name = "op", .integer = (uint64_t)o->op},
+        {.name = "rate", .integer = (uint64_t)o->rate},
+        {.name = "chunk_bytes", .integer = o->chunk_bytes},
+        {.name = "threads", .integer = (uint64_t)o->threads},
+        {.name = "replicas", .integer = (uint64_t)o->replicas},
+        {.name = "credits", .integer = (uint64_t)o->credits},
+        {.name = "compression", .integer = (uint64_t)o->compression},
+        {.name = "error_feedback", .integer = o->error_feedback != 0},
+        {.name = "distance_c", .is_number = true, .number = o->distance_c},
+        {.name = "distance_most", .is_number = true, .number = o->distance_most},
+        {.name = "compression_ratio", .is_number = true, .number = o->compression_ratio},
+        {.name = "compression_threshold", .is_number = true, .number = o->compression_threshold},
+        {.name = "optimizer (whether there is one)", .integer = server->has_optimizer},
+        {.name = "optimizer->rule", .integer = (uint64_t)rule->rule},
+        {.name = "optimizer->nesterov", .integer = rule->nesterov != 0},
+        {.name = "optimizer->rate", .is_number = true, .number = rule->rate},
+        {.name = "optimizer->weight_decay", .is_number = true, .number = rule->weight_decay},
+        {.name = "optimizer->momentum", .is_number = true, .number = rule->momentum},
+        {.name = "optimizer->dampening", .is_number = true, .number = rule->dampening},
+        {.name = "optimizer->rate_decay", .is_number = true, .number = rule->rate_decay},
+        {.name = "optimizer->beta1", .is_number = true, .number = rule->beta1},
+        {.name = "optimizer->beta2", .is_number = true, .number = rule->beta2},
+        {.name = "optimizer->epsilon", .is_number = true, .number = rule->epsilon}};
+    _Static_assert(TWILL_ARRAY_LENGTH(all) <= OPTIONS_MOST, "room for all options");
+    memcpy(list, all, sizeof(all));
+    return TWILL_ARRAY_LENGTH(all);
 }
 
 static uint64_t hash_key(const struct twill_server_key *key)
@@ -62,21 +90,46 @@ static twill_status explain_key(struct twill_server *server, uint64_t key)
         server->rank, (unsigned long long)key, own->name, own->count, twill_type_name(own->type));
 }
 
-twill_status twill_server_compare(struct twill_server *server)
+/* Explain a difference of options, as explain_key() does. */
+static twill_status explain_option(struct twill_server *server,
+                                   const struct compared_option *option)
 {
-    uint64_t mine[4] = {hash_server_options(server), 0, server->keys, ~(uint64_t)server->keys};
-    uint64_t least[4];
-    mine[1] = ~mine[0];
-    twill_status status = twill_allreduce(server->parent, mine, least, 4, TWILL_U64, TWILL_MIN);
+    char value[40];
+    if (option->is_number)
+        snprintf(value, sizeof(value), "%g", option->number);
+    else
+        snprintf(value, sizeof(value), "%llu", (unsigned long long)option->integer);
+    return TWILL_SERVER_FAIL(server, TWILL_ERR_MISMATCH,
+                             "rank %u: options.%s is not the same on all ranks: here it is %s",
+                             server->rank, option->name, value);
+}
+
+/* Compare options, and how many tensors there are. */
+static twill_status compare_options(struct twill_server *server)
+{
+    struct compared_option list[OPTIONS_MOST];
+    uint64_t words[2 * (OPTIONS_MOST + 1)];
+    size_t n = list_options(server, list);
+    for (size_t i = 0; i < n; i++)
+        words[n + 1 + i] = ~(words[i] = option_word(&list[i]));
+    words[2 * n + 1] = ~(words[n] = server->keys);
+    twill_status status =
+        twill_allreduce(server->parent, words, words, 2 * n + 2, TWILL_U64, TWILL_MIN);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
-    if (least[0] != ~least[1])
-        return TWILL_SERVER_FAIL(server, TWILL_ERR_MISMATCH,
-                                 "rank %u: options are not the same on all ranks", server->rank);
-    if (least[2] != ~least[3])
+    for (size_t i = 0; i < n; i++)
+        if (words[i] != ~words[n + 1 + i])
+            return explain_option(server, &list[i]);
+    if (words[n] != ~words[2 * n + 1])
         return TWILL_SERVER_FAIL(server, TWILL_ERR_MISMATCH,
                                  "rank %u has %u tensors, not as many as other ranks", server->rank,
                                  server->keys);
+    return TWILL_OK;
+}
+
+twill_status twill_server_compare(struct twill_server *server)
+{
+    TWILL_TRY(NULL, compare_options(server));
     size_t n = server->keys;
     uint64_t *hash = calloc(2 * n + 1, sizeof(*hash));
     if (hash == NULL)
@@ -84,7 +137,7 @@ twill_status twill_server_compare(struct twill_server *server)
                                  n);
     for (size_t k = 0; k < n; k++)
         hash[n + k] = ~(hash[k] = hash_key(&server->key[k]));
-    status = twill_allreduce(server->parent, hash, hash, 2 * n, TWILL_U64, TWILL_MIN);
+    twill_status status = twill_allreduce(server->parent, hash, hash, 2 * n, TWILL_U64, TWILL_MIN);
     size_t differs = 0;
     while (differs < n && hash[differs] == ~hash[n + differs])
         differs++;

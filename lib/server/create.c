@@ -196,7 +196,10 @@ static twill_status commit_server(struct twill_server *server)
         status = twill_cores_open(server);
     TWILL_TRY(NULL, agree_status(server, server->comm, status));
     TWILL_TRY(NULL, twill_server_spread_state(server));
-    status = twill_server_serves(server) ? twill_core_threads_start(server) : TWILL_OK;
+    if (twill_server_serves(server))
+        status = twill_replicas_open(server);
+    if (status == TWILL_OK && twill_server_serves(server))
+        status = twill_core_threads_start(server);
     return agree_status(server, server->comm, status);
 }
 
@@ -242,6 +245,8 @@ void twill_server_close(struct twill_server *server, twill_context *context, boo
     twill_advancer_remove(&server->advancer);
     twill_core_threads_stop(server);
     server->context = context;
+    if (server->core != NULL)
+        twill_replicas_close(server, together);
     if (server->link != NULL)
         twill_links_close(server, together);
     if (server->core != NULL)

@@ -74,7 +74,7 @@ void twill_link_order(struct twill_server_link *link, struct twill_server_order 
         head.end = link->key_first[order.key + 1];
     }
     if ((order.kind & TWILL_ORDER_PULL) != 0)
-        link->key[order.key] = (struct twill_link_key){link->port->pulled[order.key], UINT64_MAX};
+        link->key[order.key] = (struct twill_link_key){link->port->chunks[order.key], UINT64_MAX};
     (void)queue_batch(link, head);
 }
 

@@ -26,7 +26,7 @@ static twill_status list_chunks(struct twill_server_link *link, uint32_t core)
     for (uint32_t k = 0; k < server->keys; k++) {
         const struct twill_server_key *key = &server->key[k];
         for (uint32_t c = key->first_chunk; c < key->first_chunk + key->chunks; c++)
-            if (server->place[c].core == core || server->place[c].replica == core)
+            if (server->place[c].core == core)
                 link->place[n++] = c;
         link->key_first[k + 1] = n;
     }

@@ -11,7 +11,7 @@
 #define PORT_SLEEP_NS    UINT64_C(200000)
 #define SERVERS_CHECK_NS UINT64_C(20000000)
 
-static void ring_server(struct twill_server *server, uint32_t rank)
+void twill_server_ring(struct twill_server *server, uint32_t rank)
 {
     struct twill_comm *comm = server->comm;
     if (comm->world->node[rank] == comm->world->node[comm->rank])
@@ -28,12 +28,7 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
     pthread_mutex_lock(&server->posting);
     for (uint32_t c = 0; c < server->cores; c++) {
         struct twill_port *port = &server->port[c];
-        order.kind = kind;
-        if (kind != TWILL_ORDER_LEAVE && port->pushed[key] == 0)
-            continue;
-        if (kind != TWILL_ORDER_LEAVE && port->pulled[key] == 0)
-            order.kind &= ~TWILL_ORDER_PULL;
-        if (order.kind == 0)
+        if (kind != TWILL_ORDER_LEAVE && port->chunks[key] == 0)
             continue;
         if (port->link != NULL) {
             twill_link_order(port->link, order);
@@ -45,7 +40,7 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
         if (port->rank != server->rank && (order.kind & TWILL_ORDER_PULL) != 0)
             server->usage.bytes_received += port->pull_bytes[key];
         twill_ring_put(port->ring, server->keys, order);
-        ring_server(server, port->rank);
+        twill_server_ring(server, port->rank);
     }
     pthread_mutex_unlock(&server->posting);
     return TWILL_OK;
@@ -95,13 +90,17 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
                                      : "there are no replicas of them");
 }
 
-/* Return whether this rank needs a server for a key; -1: for any. A server needs all others:
- * without them the job cannot go on as it is. */
+/* Return whether this rank needs a server for a key, for its chunks or their replicas; -1: for any.
+ * A server needs all others: without them the job cannot go on as it is. */
 static bool needs_server(const struct twill_server *server, uint32_t number, int key)
 {
     bool needed = key < 0 || !twill_server_works(server);
-    for (uint32_t t = 0; !needed && t < server->threads; t++)
-        needed = server->port[number * server->threads + t].pushed[key] > 0;
+    for (uint32_t c = 0; !needed && c < server->cores; c++) {
+        uint32_t replica = twill_replica_core(server, c);
+        bool has = c / server->threads == number ||
+                   (replica != TWILL_SERVER_NO_CORE && replica / server->threads == number);
+        needed = has && server->port[c].chunks[key] > 0;
+    }
     return needed && server->server_rank[number] != server->rank;
 }
 

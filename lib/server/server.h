@@ -29,7 +29,7 @@ struct twill_server_link;
 /* Where a chunk is; the same on all ranks. */
 struct twill_chunk_place {
     uint32_t key;
-    uint32_t core, replica;     /* numbers of cores; replica: or TWILL_SERVER_NO_CORE */
+    uint32_t core;              /* its number; twill_replica_core() has a copy */
     size_t first, count;        /* elements of the tensor */
     size_t wire_at, wire_bytes; /* of its gradient, within what a worker pushes of the tensor */
 };
@@ -64,8 +64,8 @@ struct twill_server_key {
 
 /* A worker's end of the way to a core. */
 struct twill_port {
-    uint32_t core, rank;       /* rank: of the server, in server->comm */
-    uint32_t *pushed, *pulled; /* [keys] chunks of each key there; pulled: without replicas */
+    uint32_t core, rank;               /* rank: of the server, in server->comm */
+    uint32_t *chunks;                  /* [keys] of each key there */
     uint64_t *push_bytes, *pull_bytes; /* [keys] of these, as they travel */
     struct twill_order_ring *ring;     /* in this rank's memory, or NULL */
     struct twill_answer *answer;       /* [keys] in the server's memory, or own where link is set */
@@ -138,6 +138,13 @@ static inline uint32_t twill_core_rank(const struct twill_server *server, uint32
 {
     return server->server_rank[core / server->threads];
 }
+/* Return the core that has the replicas of another one's chunks: that of the same number of the
+ * next server; or TWILL_SERVER_NO_CORE. */
+static inline uint32_t twill_replica_core(const struct twill_server *server, uint32_t core)
+{
+    return server->options.replicas < 2 ? TWILL_SERVER_NO_CORE
+                                        : (core + server->threads) % server->cores;
+}
 static inline bool twill_server_works(const struct twill_server *server)
 {
     return server->worker != UINT32_MAX;
@@ -179,6 +186,8 @@ void twill_server_drop_state(struct twill_server *server);
 
 /* --- ports.c --- */
 
+/* Wake a rank, if it is on this node and sleeps. */
+void twill_server_ring(struct twill_server *server, uint32_t rank);
 /* Advance what this rank's calls advance. Returns whether something moved. */
 bool twill_server_progress(struct twill_server *server);
 /* Fail if a server has died that this rank needs for a key; -1: for any. Looks from time to time.

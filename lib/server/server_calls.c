@@ -85,7 +85,7 @@ static bool push_has_ended(struct twill_server *server, int index)
     if (!is_under_way(&key->pushes, &key->pushes_end))
         return true;
     for (uint32_t c = 0; c < server->cores; c++)
-        if (server->port[c].pushed[index] > 0 &&
+        if (server->port[c].chunks[index] > 0 &&
             atomic_load_explicit(&server->port[c].answer[index].pushed, memory_order_acquire) <
                 number)
             return false;
@@ -101,7 +101,7 @@ static bool pull_has_ended(struct twill_server *server, int index)
         return true;
     for (uint32_t c = 0; c < server->cores; c++) {
         struct twill_answer *answer = &server->port[c].answer[index];
-        if (server->port[c].pulled[index] == 0)
+        if (server->port[c].chunks[index] == 0)
             continue;
         if (atomic_load_explicit(&answer->pulled, memory_order_acquire) < number)
             return false;

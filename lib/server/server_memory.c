@@ -139,15 +139,10 @@ static void count_chunks(struct twill_server *server)
     for (uint32_t i = 0; i < server->places; i++) {
         const struct twill_chunk_place *place = &server->place[i];
         struct twill_port *port = &server->port[place->core];
-        port->pushed[place->key]++;
-        port->pulled[place->key]++;
+        port->chunks[place->key]++;
         port->push_bytes[place->key] += place->wire_bytes;
         port->pull_bytes[place->key] +=
             place->count * twill_type_size(server->key[place->key].type);
-        if (place->replica == TWILL_SERVER_NO_CORE)
-            continue;
-        server->port[place->replica].pushed[place->key]++;
-        server->port[place->replica].push_bytes[place->key] += place->wire_bytes;
     }
 }
 
@@ -160,11 +155,10 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
         bool works = server->options.layout <= TWILL_SERVER_CC;
         port->core = c;
         port->rank = rank;
-        port->pushed = calloc(2 * (size_t)server->keys + 1, sizeof(*port->pushed));
+        port->chunks = calloc((size_t)server->keys + 1, sizeof(*port->chunks));
         port->push_bytes = calloc(2 * (size_t)server->keys + 1, sizeof(*port->push_bytes));
-        if (port->pushed == NULL || port->push_bytes == NULL)
+        if (port->chunks == NULL || port->push_bytes == NULL)
             break;
-        port->pulled = port->pushed + server->keys;
         port->pull_bytes = port->push_bytes + server->keys;
         if (maps(server, all, server->rank, rank)) {
             unsigned char *control = server->control;
@@ -293,7 +287,7 @@ void twill_server_close_memory(struct twill_server *server)
         free(key->residual);
     }
     for (uint32_t c = 0; server->port != NULL && c < server->cores; c++) {
-        free(server->port[c].pushed);
+        free(server->port[c].chunks);
         free(server->port[c].push_bytes);
         free(server->port[c].own_answer);
     }

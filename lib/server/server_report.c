@@ -42,8 +42,8 @@ uint64_t twill_server_version(const twill_server *server, int key)
 
 static void add_core(const struct twill_core *core, twill_server_counters *to)
 {
-    for (uint32_t i = 0; i < core->chunks; i++)
-        to->chunks_here += !core->chunk[i].replica;
+    to->chunks_here += core->chunks;
+    to->registrations += twill_replicas_registrations(core);
     to->versions += core->versions;
     to->updates += core->updates;
     to->gradients += core->gradients;

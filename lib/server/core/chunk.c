@@ -12,7 +12,12 @@
  *     bounded        one                            take part    for slow workers
  *
  * Modes that take at most one gradient of each worker hold it in the worker's memory until the
- * update, which reads all in one pass. The others add it as it comes, or update at once. */
+ * update, which reads all in one pass. The others add it as it comes, or update at once.
+ *
+ * A chunk with a replica is sent there whenever it has changed, and stays as it is until the
+ * replica has it: pushes that come meanwhile wait in the workers' memory. Only then are the pushes
+ * that it was made of answered, and its parameters handed out. So whatever was answered or handed
+ * out outlives the death of either. */
 #include "lib/server/core/core.h"
 
 static bool holds(const struct twill_core *core)
@@ -72,6 +77,8 @@ static uint64_t slowest(const struct twill_core *core, const struct twill_chunk 
 
 static bool may_pull(const struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
 {
+    if (chunk->changed || chunk->replicating)
+        return false;
     if (core->server->options.mode == TWILL_SERVER_BOUNDED)
         return chunk->worker[w].pushes <= slowest(core, chunk) + (uint64_t)core->server->options.k;
     return chunk->worker[w].push == NULL;
@@ -101,10 +108,29 @@ static void end_update(struct twill_core *core, struct twill_chunk *chunk)
 {
     chunk->version++;
     chunk->waiting = 0;
-    if (!chunk->replica) {
-        core->versions++;
-        core->updates++;
+    core->versions++;
+    core->updates++;
+}
+
+/* A worker's gradient is in the chunk. Answer its push, or leave that to twill_chunk_copied(). */
+static void answer_push(struct twill_core *core, struct twill_chunk *chunk, uint32_t w)
+{
+    if (core->to == NULL) {
+        twill_core_pushed(core, chunk, w);
+        return;
     }
+    chunk->worker[w].owed = true;
+    chunk->changed = true;
+}
+
+/* Send the chunk to its replica if it has changed. */
+static void replicate(struct twill_core *core, struct twill_chunk *chunk)
+{
+    if (!chunk->changed || chunk->replicating)
+        return;
+    chunk->changed = false;
+    chunk->replicating = true;
+    twill_replica_send(core, chunk);
 }
 
 /* Update with the gradients that workers hold, in the order of ranks: the bits of an allreduce. */
@@ -125,7 +151,7 @@ static void update_held(struct twill_core *core, struct twill_chunk *chunk)
     for (uint32_t w = 0; w < workers; w++)
         if (chunk->worker[w].push != NULL) {
             chunk->worker[w].push = NULL;
-            twill_core_pushed(core, chunk, w);
+            answer_push(core, chunk, w);
         }
     deliver_where_allowed(core, chunk);
 }
@@ -133,7 +159,7 @@ static void update_held(struct twill_core *core, struct twill_chunk *chunk)
 /* Update if there are enough gradients. */
 static void update_if_due(struct twill_core *core, struct twill_chunk *chunk)
 {
-    if (chunk->waiting == 0 || chunk->waiting < needed(core, chunk))
+    if (chunk->replicating || chunk->waiting == 0 || chunk->waiting < needed(core, chunk))
         return;
     if (holds(core)) {
         update_held(core, chunk);
@@ -149,6 +175,7 @@ void twill_chunk_recheck(struct twill_core *core, struct twill_chunk *chunk)
         update_if_due(core, chunk);
     else
         deliver_where_allowed(core, chunk);
+    replicate(core, chunk);
 }
 
 /* --- pushes -------------------------------------------------------------------------------------
@@ -160,35 +187,28 @@ static bool is_refused(struct twill_core *core, const struct twill_chunk *chunk,
 {
     uint64_t staleness = chunk->version - chunk->worker[w].base;
     if (core->server->options.mode == TWILL_SERVER_SYNC && number <= chunk->version) {
-        core->duplicates += !chunk->replica;
+        core->duplicates++;
         return true;
     }
     if (drops(core) && staleness > 0) {
-        core->dropped += !chunk->replica;
+        core->dropped++;
         return true;
     }
-    if (!chunk->replica) {
-        core->gradients++;
-        core->staleness[twill_min(staleness, TWILL_STALENESS_MOST - 1)]++;
-    }
+    core->gradients++;
+    core->staleness[twill_min(staleness, TWILL_STALENESS_MOST - 1)]++;
     return false;
 }
 
-void twill_chunk_push(struct twill_core *core, struct twill_chunk *chunk, uint32_t w,
-                      const void *data, uint64_t number)
+/* Take a gradient where the mode holds none: add it to the sum, or update. */
+static void take_gradient(struct twill_core *core, struct twill_chunk *chunk, uint32_t w,
+                          const void *data)
 {
-    chunk->worker[w].pushes++;
-    if (is_refused(core, chunk, w, number)) {
+    if (is_refused(core, chunk, w, UINT64_MAX)) {
         twill_core_pushed(core, chunk, w);
         return;
     }
-    chunk->waiting++;
-    if (holds(core)) {
-        chunk->worker[w].push = data;
-        update_if_due(core, chunk);
-        return;
-    }
     float factor = twill_chunk_factor(core, chunk, w);
+    chunk->waiting++;
     if (chunk->sum != NULL) {
         twill_chunk_add(core, chunk, chunk->sum, data, factor);
         update_if_due(core, chunk);
@@ -196,7 +216,61 @@ void twill_chunk_push(struct twill_core *core, struct twill_chunk *chunk, uint32
         twill_chunk_update(core, chunk, &data, NULL, 1, factor);
         end_update(core, chunk);
     }
-    twill_core_pushed(core, chunk, w);
+    answer_push(core, chunk, w);
     if (core->server->options.mode == TWILL_SERVER_BOUNDED)
         deliver_where_allowed(core, chunk);
+}
+
+/* Hold a gradient until the update. */
+static void hold_gradient(struct twill_core *core, struct twill_chunk *chunk, uint32_t w,
+                          const void *data, uint64_t number)
+{
+    if (is_refused(core, chunk, w, number)) {
+        twill_core_pushed(core, chunk, w);
+        return;
+    }
+    chunk->waiting++;
+    chunk->worker[w].push = data;
+    update_if_due(core, chunk);
+}
+
+void twill_chunk_push(struct twill_core *core, struct twill_chunk *chunk, uint32_t w,
+                      const void *data, uint64_t number)
+{
+    chunk->worker[w].pushes++;
+    if (holds(core))
+        hold_gradient(core, chunk, w, data, number);
+    else if (chunk->replicating)
+        chunk->worker[w].push = data;
+    else
+        take_gradient(core, chunk, w, data);
+    replicate(core, chunk);
+}
+
+/* Take the gradients that have come while the chunk was sent. */
+static void take_late(struct twill_core *core, struct twill_chunk *chunk)
+{
+    for (uint32_t w = 0; w < core->server->workers; w++) {
+        const void *data = chunk->worker[w].push;
+        if (data == NULL)
+            continue;
+        chunk->worker[w].push = NULL;
+        take_gradient(core, chunk, w, data);
+    }
+}
+
+void twill_chunk_copied(struct twill_core *core, struct twill_chunk *chunk)
+{
+    chunk->replicating = false;
+    for (uint32_t w = 0; w < core->server->workers; w++)
+        if (chunk->worker[w].owed) {
+            chunk->worker[w].owed = false;
+            twill_core_pushed(core, chunk, w);
+        }
+    deliver_where_allowed(core, chunk);
+    if (holds(core))
+        update_if_due(core, chunk);
+    else
+        take_late(core, chunk);
+    replicate(core, chunk);
 }

@@ -2,7 +2,6 @@
 /* A core: its memory, the orders that it takes, and what it answers. */
 #include "lib/server/link.h"
 
-#include "fabric/shm/node_memory.h"
 #include "kernels/kernels.h"
 
 #include <sched.h>
@@ -14,43 +13,52 @@
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Does the mode add gradients as they come, instead of holding them until the update? */
-static bool adds(const struct twill_server *server)
+bool twill_server_adds(const struct twill_server *server)
 {
     twill_server_mode mode = server->options.mode;
     return mode == TWILL_SERVER_K_BATCH_SYNC || mode == TWILL_SERVER_K_BATCH_ASYNC ||
            mode == TWILL_SERVER_SOFTSYNC;
 }
 
-/* Return the bytes of a chunk's memory, and if it is given, divide it. */
-static size_t divide_chunk(const struct twill_server *server, struct twill_chunk *chunk,
-                           unsigned char *memory)
+static size_t value_bytes(const struct twill_server *server, const struct twill_chunk_place *place)
 {
-    const struct twill_chunk_place *place = chunk->place;
-    size_t value =
-        twill_round_up(place->count * twill_type_size(server->key[place->key].type), CHUNK_ALIGN);
-    size_t floats = twill_round_up(place->count * sizeof(float), CHUNK_ALIGN), used = value;
-    if (memory != NULL)
-        chunk->value = memory;
-    for (uint32_t s = 0; s < server->states; s++, used += floats)
-        if (memory != NULL)
-            chunk->state[s] = (void *)(memory + used);
-    if (adds(server)) {
-        if (memory != NULL)
-            chunk->sum = (void *)(memory + used);
-        used += floats;
-    }
-    if (server->options.rate == TWILL_SERVER_RATE_DISTANCE) {
-        if (memory != NULL)
-            chunk->fetched = (void *)(memory + used);
-        used += server->workers * floats;
-    }
-    return used;
+    return twill_round_up(place->count * twill_type_size(server->key[place->key].type),
+                          CHUNK_ALIGN);
 }
 
-static bool is_on(const struct twill_chunk_place *place, uint32_t core)
+size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_chunk_place *place)
 {
-    return place->core == core || place->replica == core;
+    return value_bytes(server, place) +
+           (server->states + twill_server_adds(server)) *
+               twill_round_up(place->count * sizeof(float), CHUNK_ALIGN);
+}
+
+/* Return the bytes of a chunk's memory. */
+static size_t memory_bytes(const struct twill_server *server, const struct twill_chunk *chunk)
+{
+    size_t bytes = twill_chunk_bytes(server, chunk->place);
+    if (chunk->worker != NULL && server->options.rate == TWILL_SERVER_RATE_DISTANCE)
+        bytes += server->workers * twill_round_up(chunk->place->count * sizeof(float), CHUNK_ALIGN);
+    return bytes;
+}
+
+/* Divide a chunk's memory. Returns where it ends. */
+static unsigned char *divide_chunk(const struct twill_server *server, struct twill_chunk *chunk,
+                                   unsigned char *memory)
+{
+    const struct twill_chunk_place *place = chunk->place;
+    size_t floats = twill_round_up(place->count * sizeof(float), CHUNK_ALIGN);
+    unsigned char *next = memory + value_bytes(server, place);
+    chunk->value = memory;
+    for (uint32_t s = 0; s < server->states; s++, next += floats)
+        chunk->state[s] = (void *)next;
+    if (twill_server_adds(server)) {
+        chunk->sum = (void *)next;
+        next += floats;
+    }
+    if (chunk->worker != NULL && server->options.rate == TWILL_SERVER_RATE_DISTANCE)
+        chunk->fetched = (void *)next;
+    return memory + memory_bytes(server, chunk);
 }
 
 static twill_status allocate_chunks(struct twill_core *core)
@@ -59,19 +67,22 @@ static twill_status allocate_chunks(struct twill_core *core)
     void *memory = NULL;
     size_t bytes = 1, largest = 1;
     for (uint32_t i = 0; i < core->chunks; i++) {
-        bytes += divide_chunk(server, &core->chunk[i], NULL);
+        core->chunk[i].worker = core->chunk_worker + (size_t)i * server->workers;
+        bytes += memory_bytes(server, &core->chunk[i]);
         largest = twill_max(largest, core->chunk[i].place->count);
     }
+    for (uint32_t i = 0; i < core->copies; i++)
+        bytes += memory_bytes(server, &core->copy[i]);
     if (twill_alloc(server->context, &memory, bytes) != TWILL_OK)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "%s",
                           twill_context_message(server->context));
     memset(memory, 0, bytes);
     core->memory = memory;
     unsigned char *next = core->memory;
-    for (uint32_t i = 0; i < core->chunks; i++) {
-        core->chunk[i].worker = core->chunk_worker + (size_t)i * server->workers;
-        next += divide_chunk(server, &core->chunk[i], next);
-    }
+    for (uint32_t i = 0; i < core->chunks; i++)
+        next = divide_chunk(server, &core->chunk[i], next);
+    for (uint32_t i = 0; i < core->copies; i++)
+        next = divide_chunk(server, &core->copy[i], next);
     core->scratch = calloc(2 * twill_round_up(largest, CHUNK_ALIGN), sizeof(double));
     if (core->scratch == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for sums");
@@ -82,26 +93,31 @@ static twill_status allocate_chunks(struct twill_core *core)
 static twill_status open_core(struct twill_core *core)
 {
     struct twill_server *server = core->server;
-    for (uint32_t i = 0; i < server->places; i++)
-        core->chunks += is_on(&server->place[i], core->number);
+    for (uint32_t i = 0; i < server->places; i++) {
+        core->chunks += server->place[i].core == core->number;
+        core->copies += twill_replica_core(server, server->place[i].core) == core->number;
+    }
     core->chunk = calloc(core->chunks + 1, sizeof(*core->chunk));
+    core->copy = calloc(core->copies + 1, sizeof(*core->copy));
     core->key_first = calloc(server->keys + 1, sizeof(*core->key_first));
     core->chunk_worker =
         calloc((size_t)core->chunks * server->workers + 1, sizeof(*core->chunk_worker));
     core->staleness = calloc(TWILL_STALENESS_MOST, sizeof(*core->staleness));
     core->data = calloc(server->workers, sizeof(*core->data));
     core->factor = calloc(server->workers, sizeof(*core->factor));
-    if (core->chunk == NULL || core->key_first == NULL || core->chunk_worker == NULL ||
-        core->staleness == NULL || core->data == NULL || core->factor == NULL)
+    if (core->chunk == NULL || core->copy == NULL || core->key_first == NULL ||
+        core->chunk_worker == NULL || core->staleness == NULL || core->data == NULL ||
+        core->factor == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
                           core->chunks);
-    uint32_t next = 0;
+    uint32_t next = 0, next_copy = 0;
     for (uint32_t i = 0; i < server->places; i++) {
         const struct twill_chunk_place *place = &server->place[i];
-        if (!is_on(place, core->number))
+        if (twill_replica_core(server, place->core) == core->number)
+            core->copy[next_copy++].place = place;
+        if (place->core != core->number)
             continue;
-        core->chunk[next].place = place;
-        core->chunk[next++].replica = place->core != core->number;
+        core->chunk[next++].place = place;
         core->key_first[place->key + 1] = next;
     }
     for (uint32_t k = 0; k < server->keys; k++)
@@ -122,6 +138,7 @@ void twill_cores_close(struct twill_server *server)
         struct twill_core *core = &server->core[t];
         (void)twill_free(server->context, core->memory);
         free(core->chunk);
+        free(core->copy);
         free(core->key_first);
         free(core->chunk_worker);
         free(core->worker);
@@ -149,13 +166,6 @@ void twill_core_lock(struct twill_core *core)
 /* --- answers -----------------------------------------------------------------------------------
  */
 
-static void ring_worker(struct twill_core *core, const struct twill_core_worker *worker)
-{
-    struct twill_comm *comm = core->server->comm;
-    if (comm->world->node[worker->rank] == comm->world->node[comm->rank])
-        twill_node_ring_doorbell(comm->node, comm->world->local[worker->rank]);
-}
-
 void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
 {
     struct twill_core_worker *worker = &core->worker[w];
@@ -167,7 +177,7 @@ void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk,
     if (worker->link != NULL)
         twill_link_answer(worker->link, k, key->push);
     else
-        ring_worker(core, worker);
+        twill_server_ring(core->server, worker->rank);
 }
 
 /* Remember what a worker has got, and its version. */
@@ -201,7 +211,7 @@ void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint
         return;
     atomic_store_explicit(&worker->answer[k].version, key->version, memory_order_relaxed);
     atomic_store_explicit(&worker->answer[k].pulled, key->pull, memory_order_release);
-    ring_worker(core, worker);
+    twill_server_ring(server, worker->rank);
 }
 
 /* --- orders ------------------------------------------------------------------------------------
@@ -231,15 +241,12 @@ static void take_push(struct twill_core *core, uint32_t w, uint32_t k, uint64_t 
 void twill_core_begin_pull(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
 {
     struct twill_core_key *key = &core->worker[w].key[k];
-    uint32_t first = core->key_first[k], end = core->key_first[k + 1], chunks = 0;
-    for (uint32_t i = first; i < end; i++)
-        chunks += !core->chunk[i].replica;
+    uint32_t first = core->key_first[k], end = core->key_first[k + 1];
     key->pull = number;
-    key->pull_left = chunks;
+    key->pull_left = end - first;
     key->version = UINT64_MAX;
-    for (uint32_t i = first; i < end && chunks > 0; i++)
-        if (!core->chunk[i].replica)
-            twill_chunk_pull(core, &core->chunk[i], w);
+    for (uint32_t i = first; i < end; i++)
+        twill_chunk_pull(core, &core->chunk[i], w);
 }
 
 static void take_order(struct twill_core *core, uint32_t w, struct twill_server_order order)
@@ -271,7 +278,7 @@ unsigned twill_core_poll(struct twill_core *core)
         for (; !worker->gone && worker->tail != head; worker->tail++, taken++)
             take_order(core, w, worker->ring->order[worker->tail & mask]);
     }
-    return taken;
+    return taken + twill_replicas_poll(core);
 }
 
 /* --- workers that go ----------------------------------------------------------------------------

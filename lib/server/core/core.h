@@ -8,25 +8,29 @@
 #include "kernels/training/optimizer.h"
 #include "lib/server/server.h"
 
+struct twill_replica_link;
+
 /* What a chunk knows of a worker. */
 struct twill_chunk_worker {
-    const void *push; /* its gradient that waits for an update, or NULL */
+    const void *push; /* its gradient that waits, for an update or for the replica, or NULL */
     uint64_t base;    /* version that it has pulled last */
     uint64_t pushes;  /* gradients that it has pushed */
     bool pulls;       /* a pull waits */
+    bool owed;        /* its push is answered once the replica has what it has changed */
 };
 
-/* A chunk on a core. */
+/* A chunk on a core, or the replica of one of another server. */
 struct twill_chunk {
     const struct twill_chunk_place *place;
-    bool replica;
-    unsigned char *value; /* parameters */
+    unsigned char *value; /* parameters; state and sum follow in memory: twill_chunk_bytes() */
     float *state[TWILL_OPTIMIZER_MAX_STATES];
     float *sum;       /* of gradients that wait for an update, where the mode adds them, or NULL */
     float *fetched;   /* [workers][count] parameters as pulled, for the distance, or NULL */
     uint32_t waiting; /* gradients that wait */
     uint64_t version; /* updates */
-    struct twill_chunk_worker *worker; /* [workers] */
+    bool changed;     /* since it was last sent to its replica, if it has one */
+    bool replicating; /* is being sent: it does not change until the replica has it */
+    struct twill_chunk_worker *worker; /* [workers]; of a replica NULL */
 };
 
 /* What a core knows of a worker's key. */
@@ -56,7 +60,11 @@ struct twill_core {
     _Atomic bool locked;
     struct twill_chunk *chunk; /* [chunks] by key */
     uint32_t chunks;
-    uint32_t *key_first; /* [keys + 1] index of the first chunk of each key */
+    uint32_t *key_first;      /* [keys + 1] index of the first chunk of each key */
+    struct twill_chunk *copy; /* [copies] replicas of another core's, in its order */
+    uint32_t copies;
+    struct twill_replica_link *to, *from; /* the core with the replicas of this one's chunks; the
+                                             core whose replicas are here; or NULL */
     struct twill_core_worker *worker;
     struct twill_chunk_worker *chunk_worker; /* of all chunks */
     struct twill_core_key *worker_key;       /* of all workers */
@@ -92,6 +100,11 @@ void twill_core_begin_pull(struct twill_core *core, uint32_t worker, uint32_t ke
 void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk, uint32_t worker);
 /* Hand a chunk's parameters to a worker that pulls. */
 void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint32_t worker);
+/* Does the mode add gradients as they come, instead of holding them until the update? */
+bool twill_server_adds(const struct twill_server *server);
+/* Return the bytes of a chunk's parameters, optimizer state and sum, which lie one behind another.
+ */
+size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
 /* A worker has left or died. */
 void twill_core_lose(struct twill_core *core, uint32_t worker, bool died);
 bool twill_core_try_lock(struct twill_core *core);
@@ -115,6 +128,21 @@ void twill_chunk_push(struct twill_core *core, struct twill_chunk *chunk, uint32
 void twill_chunk_pull(struct twill_core *core, struct twill_chunk *chunk, uint32_t worker);
 /* Do what waited for a worker that is gone. */
 void twill_chunk_recheck(struct twill_core *core, struct twill_chunk *chunk);
+/* The replica has the chunk as it is: do what waited for that. */
+void twill_chunk_copied(struct twill_core *core, struct twill_chunk *chunk);
+
+/* --- replica.c --- */
+
+/* Connect each core with the one that has its replicas. Collective over the servers. */
+twill_status twill_replicas_open(struct twill_server *server);
+/* End the connections, with the peers where nothing has failed. */
+void twill_replicas_close(struct twill_server *server, bool together);
+/* Advance a core's two connections. Returns whether something moved. */
+bool twill_replicas_poll(struct twill_core *core);
+/* Queue a chunk that has changed to be sent to its replica; twill_chunk_copied() follows. */
+void twill_replica_send(struct twill_core *core, struct twill_chunk *chunk);
+/* Return the registrations with the network of a core's connections. */
+uint64_t twill_replicas_registrations(const struct twill_core *core);
 
 /* --- chunk_update.c: what --- */
 

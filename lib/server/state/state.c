@@ -1,55 +1,86 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of chunks: who has the newest, and how it gets to the cores.
  *
- * A record is a chunk's version, its parameters and the optimizer's state. A rank brings records of
- * an older server, or of files; if no rank brings any, the lowest worker's parameters are version
- * 0. Of each chunk the record with the highest version is taken, of equals that of the lowest rank.
- */
+ * A record is a chunk's version, the number of gradients that wait for its update, its parameters,
+ * the optimizer's state and the sum of those gradients. A rank brings records of an older server,
+ * or of files; if no rank brings any, the lowest worker's parameters are version 0. Of each chunk
+ * the record with the highest version is taken, of equals that with the most gradients, then that
+ * of the lowest rank. */
 #include "lib/server/state/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RANK_BITS 24u
+#define WAITING_BITS 20u
+#define WAITING_MOST ((UINT64_C(1) << WAITING_BITS) - 1)
+
+struct record_head {
+    uint64_t version, waiting;
+};
 
 size_t twill_record_bytes(const struct twill_server *server, const struct twill_chunk_place *place)
 {
-    return sizeof(uint64_t) + place->count * (twill_type_size(server->key[place->key].type) +
-                                              server->states * sizeof(float));
+    size_t floats = server->states + twill_server_adds(server);
+    return sizeof(struct record_head) +
+           place->count * (twill_type_size(server->key[place->key].type) + floats * sizeof(float));
+}
+
+/* The parts of a chunk's memory in the order of a record: parameters, optimizer state, sum. Returns
+ * the next one with its bytes, or NULL. */
+static void *record_part(const struct twill_server *server, const struct twill_chunk *chunk,
+                         uint32_t part, size_t *bytes)
+{
+    *bytes = chunk->place->count * sizeof(float);
+    if (part == 0)
+        *bytes = chunk->place->count * twill_type_size(server->key[chunk->place->key].type);
+    if (part <= server->states)
+        return part == 0 ? (void *)chunk->value : chunk->state[part - 1];
+    return part == server->states + 1 ? chunk->sum : NULL;
 }
 
 void twill_record_write(const struct twill_server *server, const struct twill_chunk *chunk,
                         unsigned char *record)
 {
-    size_t count = chunk->place->count,
-           value = count * twill_type_size(server->key[chunk->place->key].type);
-    memcpy(record, &chunk->version, sizeof(uint64_t));
-    record += sizeof(uint64_t);
-    memcpy(record, chunk->value, value);
-    record += value;
-    for (uint32_t s = 0; s < server->states; s++, record += count * sizeof(float))
-        memcpy(record, chunk->state[s], count * sizeof(float));
+    const struct record_head head = {chunk->version,
+                                     twill_server_adds(server) ? chunk->waiting : 0};
+    const void *from;
+    size_t bytes;
+    memcpy(record, &head, sizeof(head));
+    record += sizeof(head);
+    for (uint32_t p = 0; (from = record_part(server, chunk, p, &bytes)) != NULL; p++) {
+        memcpy(record, from, bytes);
+        record += bytes;
+    }
 }
 
 static void read_record(const struct twill_server *server, struct twill_chunk *chunk,
                         const unsigned char *record)
 {
-    size_t count = chunk->place->count,
-           value = count * twill_type_size(server->key[chunk->place->key].type);
-    memcpy(&chunk->version, record, sizeof(uint64_t));
-    record += sizeof(uint64_t);
-    memcpy(chunk->value, record, value);
-    record += value;
-    for (uint32_t s = 0; s < server->states; s++, record += count * sizeof(float))
-        memcpy(chunk->state[s], record, count * sizeof(float));
+    struct record_head head;
+    void *to;
+    size_t bytes;
+    memcpy(&head, record, sizeof(head));
+    record += sizeof(head);
+    chunk->version = head.version;
+    chunk->waiting = (uint32_t)head.waiting;
+    for (uint32_t p = 0; (to = record_part(server, chunk, p, &bytes)) != NULL; p++) {
+        memcpy(to, record, bytes);
+        record += bytes;
+    }
 }
 
-static uint64_t record_version(const unsigned char *record)
+/* Return a number that is higher the newer a record is, never 0. */
+static uint64_t order_record(const unsigned char *record)
 {
-    uint64_t version;
-    memcpy(&version, record, sizeof(version));
-    return version;
+    struct record_head head;
+    memcpy(&head, record, sizeof(head));
+    return (head.version + 1) << WAITING_BITS | twill_min(head.waiting, WAITING_MOST);
+}
+
+static uint64_t version_of(uint64_t order)
+{
+    return (order >> WAITING_BITS) - 1;
 }
 
 /* --- records of an older server -----------------------------------------------------------------
@@ -74,54 +105,77 @@ unsigned char *twill_server_hold(struct twill_server *server, uint32_t place)
     return server->held[place];
 }
 
+static twill_status hold_chunk(struct twill_server *to, const struct twill_server *from,
+                               const struct twill_chunk *chunk)
+{
+    unsigned char *record = twill_server_hold(to, (uint32_t)(chunk->place - from->place));
+    if (record == NULL)
+        return TWILL_FAIL(&to->error, TWILL_ERR_MEMORY, "out of memory for the state");
+    twill_record_write(from, chunk, record);
+    return TWILL_OK;
+}
+
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from)
 {
-    for (uint32_t t = 0; from->core != NULL && t < from->threads; t++)
-        for (uint32_t i = 0; i < from->core[t].chunks; i++) {
-            const struct twill_chunk *chunk = &from->core[t].chunk[i];
-            uint32_t place = (uint32_t)(chunk->place - from->place);
-            unsigned char *record = twill_server_hold(to, place);
-            if (record == NULL)
-                return TWILL_FAIL(&to->error, TWILL_ERR_MEMORY, "out of memory for the state");
-            twill_record_write(from, chunk, record);
-        }
+    for (uint32_t t = 0; from->core != NULL && t < from->threads; t++) {
+        const struct twill_core *core = &from->core[t];
+        for (uint32_t i = 0; i < core->chunks; i++)
+            TWILL_TRY(NULL, hold_chunk(to, from, &core->chunk[i]));
+        for (uint32_t i = 0; i < core->copies; i++)
+            TWILL_TRY(NULL, hold_chunk(to, from, &core->copy[i]));
+    }
     return TWILL_OK;
 }
 
 /* --- who has the newest --------------------------------------------------------------------------
  */
 
-/* Return a number that is higher for higher versions, and of equals for lower ranks. */
-static uint64_t order_version(uint64_t version, uint32_t rank)
+/* What all ranks know of the records, after find_newest(). */
+struct newest {
+    uint64_t *order;  /* [places] order_record() of each chunk's newest, or 0 if no rank has one */
+    uint64_t *holder; /* [places] size less the lowest rank that has it */
+    uint64_t *settings;        /* as `order`, of the optimizer's settings, */
+    uint64_t *settings_holder; /* and as `holder` */
+    uint64_t *successor;       /* whether any rank brings an older server */
+};
+
+static uint32_t holder_of(const struct twill_server *server, const struct newest *newest,
+                          uint32_t place)
 {
-    return (version + 1) << RANK_BITS | (((uint64_t)1 << RANK_BITS) - 1 - rank);
+    return server->size - (uint32_t)newest->holder[place];
 }
 
-static uint32_t rank_of(uint64_t ordered)
+static twill_status find_greatest(struct twill_server *server, uint64_t *words, size_t count)
 {
-    return (1u << RANK_BITS) - 1 - (uint32_t)(ordered & (((uint64_t)1 << RANK_BITS) - 1));
-}
-
-/* Fill in, for each chunk, the highest order_version() of any rank, or 0 if no rank has it; then
- * that of the optimizer's settings, and whether any rank brings an older server. */
-static twill_status find_newest(struct twill_server *server, uint64_t *newest)
-{
-    for (uint32_t i = 0; i < server->places; i++) {
-        newest[i] = 0;
-        if (server->held != NULL && server->held[i] != NULL)
-            newest[i] = order_version(record_version(server->held[i]), server->rank);
-    }
-    newest[server->places] = order_version(server->settings, server->rank);
-    newest[server->places + 1] = server->successor;
-    twill_status status = twill_allreduce(server->comm, newest, newest, (size_t)server->places + 2,
-                                          TWILL_U64, TWILL_MAX);
+    twill_status status = twill_allreduce(server->comm, words, words, count, TWILL_U64, TWILL_MAX);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
     return TWILL_OK;
 }
 
+static uint64_t own_order(const struct twill_server *server, uint32_t place)
+{
+    bool held = server->held != NULL && server->held[place] != NULL;
+    return held ? order_record(server->held[place]) : 0;
+}
+
+/* Find the newest records, then the lowest ranks that have them. */
+static twill_status find_newest(struct twill_server *server, struct newest *newest)
+{
+    const uint64_t own = server->size - server->rank;
+    for (uint32_t i = 0; i < server->places; i++)
+        newest->order[i] = own_order(server, i);
+    *newest->settings = server->settings;
+    *newest->successor = server->successor;
+    TWILL_TRY(NULL, find_greatest(server, newest->order, (size_t)server->places + 2));
+    for (uint32_t i = 0; i < server->places; i++)
+        newest->holder[i] = own_order(server, i) == newest->order[i] ? own : 0;
+    *newest->settings_holder = server->settings == *newest->settings ? own : 0;
+    return find_greatest(server, newest->holder, (size_t)server->places + 1);
+}
+
 /* Name the keys of which a chunk is lost, the same on all ranks. */
-static twill_status fail_lost(struct twill_server *server, const uint64_t *newest)
+static twill_status fail_lost(struct twill_server *server, const struct newest *newest)
 {
     char text[300] = "";
     size_t used = 0;
@@ -129,32 +183,33 @@ static twill_status fail_lost(struct twill_server *server, const uint64_t *newes
         const struct twill_server_key *key = &server->key[k];
         bool lost = false;
         for (uint32_t c = 0; c < key->chunks; c++)
-            lost |= newest[key->first_chunk + c] == 0;
+            lost |= newest->order[key->first_chunk + c] == 0;
         if (lost)
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s'%.40s'",
                                      used > 0 ? ", " : "", key->name);
     }
     return TWILL_SERVER_FAIL(
         server, TWILL_ERR_PEER, "rank %u: no rank has the parameters of %s: %s", server->rank, text,
-        newest[server->places + 1] != 0 ? "their server has died, and there are no replicas"
-                                        : "files of twill_server_save() are missing");
+        *newest->successor != 0 ? "their server has died, and there are no replicas"
+                                : "files of twill_server_save() are missing");
 }
 
 /* Take the lowest worker's parameters as version 0. Sets who has them. */
-static twill_status hold_initial(struct twill_server *server, uint64_t *newest)
+static twill_status hold_initial(struct twill_server *server, struct newest *newest)
 {
     uint32_t from = server->worker_rank[0];
     for (uint32_t i = 0; i < server->places; i++) {
         const struct twill_chunk_place *place = &server->place[i];
         size_t width = twill_type_size(server->key[place->key].type);
-        newest[i] = order_version(0, from);
+        newest->order[i] = UINT64_C(1) << WAITING_BITS;
+        newest->holder[i] = server->size - from;
         if (server->rank != from)
             continue;
         unsigned char *record = twill_server_hold(server, i);
         if (record == NULL)
             return TWILL_SERVER_FAIL(server, TWILL_ERR_MEMORY, "out of memory for the state");
         memset(record, 0, twill_record_bytes(server, place));
-        memcpy(record + sizeof(uint64_t),
+        memcpy(record + sizeof(struct record_head),
                (const unsigned char *)server->key[place->key].parameters + place->first * width,
                place->count * width);
     }
@@ -164,36 +219,41 @@ static twill_status hold_initial(struct twill_server *server, uint64_t *newest)
 /* --- to the cores -------------------------------------------------------------------------------
  */
 
-static struct twill_chunk *find_chunk(struct twill_server *server, uint32_t number, uint32_t place)
+/* Find a chunk, or its replica, by its place in a list in the order of places. */
+static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
+                                      const struct twill_chunk_place *place)
 {
-    struct twill_core *core = &server->core[number % server->threads];
-    const struct twill_chunk_place *wanted = &server->place[place];
-    uint32_t first = core->key_first[wanted->key], end = core->key_first[wanted->key + 1];
-    while (end - first > 1) { /* they are in the order of places */
+    uint32_t first = 0, end = count;
+    while (end - first > 1) {
         uint32_t middle = first + (end - first) / 2;
-        if (core->chunk[middle].place <= wanted)
+        if (list[middle].place <= place)
             first = middle;
         else
             end = middle;
     }
-    return &core->chunk[first];
+    return &list[first];
 }
 
-/* Bring a record from a rank to a core. Ranks do this in the order of chunks. */
+/* Bring a record from a rank to a core, as its chunk or as a replica. Ranks do this in the order of
+ * chunks. */
 static twill_status bring_record(struct twill_server *server, uint32_t place, uint32_t from,
-                                 uint32_t core, unsigned char *scratch)
+                                 uint32_t number, unsigned char *scratch)
 {
-    uint32_t to = twill_core_rank(server, core);
-    size_t bytes = twill_record_bytes(server, &server->place[place]);
+    const struct twill_chunk_place *wanted = &server->place[place];
+    uint32_t to = twill_core_rank(server, number);
+    size_t bytes = twill_record_bytes(server, wanted);
     twill_status status = TWILL_OK;
     if (server->rank == from && to != from)
         status = twill_send(server->comm, server->held[place], bytes, TWILL_U8, (int)to);
     if (server->rank == to) {
+        struct twill_core *core = &server->core[number % server->threads];
         const unsigned char *record = from == to ? server->held[place] : scratch;
         if (from != to)
             status = twill_recv(server->comm, scratch, bytes, TWILL_U8, (int)from);
-        if (status == TWILL_OK)
-            read_record(server, find_chunk(server, core, place), record);
+        if (status == TWILL_OK && wanted->core == number)
+            read_record(server, find_chunk(core->chunk, core->chunks, wanted), record);
+        else if (status == TWILL_OK)
+            read_record(server, find_chunk(core->copy, core->copies, wanted), record);
     }
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
@@ -202,20 +262,20 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
 
 /* Set the numbers of the last pushes: chunks of version V have taken V pushes of each worker where
  * these are in step. */
-static void set_numbers(struct twill_server *server, const uint64_t *newest)
+static void set_numbers(struct twill_server *server, const struct newest *newest)
 {
     for (uint32_t k = 0; k < server->keys; k++) {
         struct twill_server_key *key = &server->key[k];
         uint64_t least = UINT64_MAX;
         for (uint32_t c = 0; c < key->chunks; c++)
-            least = twill_min(least, (newest[key->first_chunk + c] >> RANK_BITS) - 1);
+            least = twill_min(least, version_of(newest->order[key->first_chunk + c]));
         atomic_store(&key->pushes, least);
         atomic_store(&key->pushes_end, least);
     }
     for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
         struct twill_core *core = &server->core[t];
         for (uint32_t i = 0; i < core->chunks; i++) {
-            core->versions += core->chunk[i].replica ? 0 : core->chunk[i].version;
+            core->versions += core->chunk[i].version;
             for (uint32_t w = 0; w < server->workers; w++)
                 core->chunk[i].worker[w].base = core->chunk[i].version;
         }
@@ -224,40 +284,42 @@ static void set_numbers(struct twill_server *server, const uint64_t *newest)
 
 /* Take the optimizer's hyperparameters of the rank that has changed them most often: ranks that are
  * new, and those that do not serve, have others. */
-static twill_status spread_optimizer(struct twill_server *server, uint64_t newest)
+static twill_status spread_optimizer(struct twill_server *server, const struct newest *newest)
 {
     twill_optimizer taken = server->optimizer;
-    server->settings = (newest >> RANK_BITS) - 1;
+    server->settings = *newest->settings;
     if (server->settings == 0)
         return TWILL_OK;
-    twill_status status = twill_broadcast(server->comm, &taken, &taken, sizeof(taken), TWILL_U8,
-                                          (int)rank_of(newest));
+    int from = (int)(server->size - *newest->settings_holder);
+    twill_status status =
+        twill_broadcast(server->comm, &taken, &taken, sizeof(taken), TWILL_U8, from);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
     server->optimizer = taken;
     return TWILL_OK;
 }
 
-static twill_status spread(struct twill_server *server, uint64_t *newest, unsigned char *scratch)
+static twill_status spread(struct twill_server *server, struct newest *newest,
+                           unsigned char *scratch)
 {
     bool all = true;
     TWILL_TRY(NULL, find_newest(server, newest));
-    bool any = newest[server->places + 1] != 0; /* an older server has had all of them */
-    TWILL_TRY(NULL, spread_optimizer(server, newest[server->places]));
+    bool any = *newest->successor != 0; /* an older server has had all of them */
+    TWILL_TRY(NULL, spread_optimizer(server, newest));
     for (uint32_t i = 0; i < server->places; i++) {
-        any |= newest[i] != 0;
-        all &= newest[i] != 0;
+        any |= newest->order[i] != 0;
+        all &= newest->order[i] != 0;
     }
     if (any && !all)
         return fail_lost(server, newest);
     if (!any)
         TWILL_TRY(NULL, hold_initial(server, newest));
     for (uint32_t i = 0; i < server->places; i++) {
-        const struct twill_chunk_place *place = &server->place[i];
-        uint32_t from = rank_of(newest[i]);
-        TWILL_TRY(NULL, bring_record(server, i, from, place->core, scratch));
-        if (place->replica != TWILL_SERVER_NO_CORE)
-            TWILL_TRY(NULL, bring_record(server, i, from, place->replica, scratch));
+        uint32_t from = holder_of(server, newest, i), core = server->place[i].core,
+                 replica = twill_replica_core(server, core);
+        TWILL_TRY(NULL, bring_record(server, i, from, core, scratch));
+        if (replica != TWILL_SERVER_NO_CORE)
+            TWILL_TRY(NULL, bring_record(server, i, from, replica, scratch));
     }
     set_numbers(server, newest);
     return TWILL_OK;
@@ -265,17 +327,23 @@ static twill_status spread(struct twill_server *server, uint64_t *newest, unsign
 
 twill_status twill_server_spread_state(struct twill_server *server)
 {
-    size_t largest = 1;
+    size_t largest = 1, places = server->places;
     for (uint32_t i = 0; i < server->places; i++)
         largest = twill_max(largest, twill_record_bytes(server, &server->place[i]));
-    uint64_t *newest = calloc((size_t)server->places + 2, sizeof(*newest));
+    uint64_t *words = calloc(2 * places + 3, sizeof(*words));
+    struct newest newest = {.order = words};
     unsigned char *scratch = malloc(largest);
     twill_status status = TWILL_OK;
-    if (newest == NULL || scratch == NULL)
+    if (words == NULL || scratch == NULL)
         status = TWILL_SERVER_FAIL(server, TWILL_ERR_MEMORY, "out of memory for the state");
-    else if (server->places > 0)
-        status = spread(server, newest, scratch);
-    free(newest);
+    else if (places > 0) {
+        newest.settings = words + places;
+        newest.successor = words + places + 1;
+        newest.holder = words + places + 2;
+        newest.settings_holder = newest.holder + places;
+        status = spread(server, &newest, scratch);
+    }
+    free(words);
     free(scratch);
     return status;
 }

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of chunks: a version, parameters and the optimizer's state. */
+/* Records of chunks: a version, parameters, the optimizer's state, and gradients that wait. */
 #ifndef TWILL_SERVER_STATE_H
 #define TWILL_SERVER_STATE_H
 
 #include "lib/server/core/core.h"
 
 size_t twill_record_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
+/* Return what of these a record has only where the mode adds gradients: the sum, at its end. */
+static inline size_t twill_record_sum_bytes(const struct twill_chunk_place *place)
+{
+    return place->count * sizeof(float);
+}
 void twill_record_write(const struct twill_server *server, const struct twill_chunk *chunk,
                         unsigned char *record);
 /* Return memory for the record that this rank brings of a chunk, by its place; NULL: no memory. */

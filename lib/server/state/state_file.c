@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a server's chunks in a file: a head, then for each chunk a description and its
  * record (state.h), then a CRC32C of all before. It is written beside its place, synced, and
- * renamed, so that a crash leaves the old file or the new one. */
+ * renamed, so that a crash leaves the old file or the new one. A record of a mode that adds
+ * gradients ends with their sum, which other modes do without. */
 #include "lib/server/state/state.h"
 
 #include "kernels/kernels.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STATE_MAGIC UINT64_C(0x3130767265737774) /* "twserv01" */
+#define STATE_MAGIC UINT64_C(0x3230767265737774) /* "twserv02" */
 #define STATE_NAME  256u
 
 struct state_head {
@@ -23,9 +24,11 @@ struct state_head {
 
 /* What a record is of. */
 struct state_chunk {
-    char name[STATE_NAME]; /* of the tensor, cut */
-    uint64_t first, count, record_bytes;
-    uint32_t type, states; /* states: of the optimizer, with its rule */
+    char name[STATE_NAME];          /* of the tensor, cut, */
+    uint64_t name_bytes, name_hash; /* which these tell from others that begin alike */
+    uint64_t first, count;
+    uint64_t sum_bytes, record_bytes; /* record_bytes: without the sum's */
+    uint32_t type, states;            /* states: of the optimizer, with its rule */
 };
 
 /* A file being written or read, with the CRC of what has been. */
@@ -50,7 +53,11 @@ static void describe_chunk(const struct twill_server *server, const struct twill
     strncpy(chunk->name, key->name, STATE_NAME - 1);
     chunk->first = place->first;
     chunk->count = place->count;
-    chunk->record_bytes = twill_record_bytes(server, place);
+    chunk->name_bytes = strlen(key->name);
+    for (const char *c = key->name; *c != '\0'; c++)
+        chunk->name_hash = twill_hash_mix(chunk->name_hash, (unsigned char)*c);
+    chunk->sum_bytes = twill_server_adds(server) ? twill_record_sum_bytes(place) : 0;
+    chunk->record_bytes = twill_record_bytes(server, place) - chunk->sum_bytes;
     chunk->type = (uint32_t)key->type;
     chunk->states = server->states;
     if (server->has_optimizer)
@@ -70,21 +77,20 @@ static bool write_chunks(struct state_stream *s)
     struct twill_server *server = s->server;
     struct state_head head = {STATE_MAGIC, 0};
     bool good;
-    for (uint32_t i = 0; i < server->places; i++)
-        head.chunks += server->place[i].core / server->threads == server->server;
+    for (uint32_t t = 0; t < server->threads; t++)
+        head.chunks += server->core[t].chunks;
     good = write_all(s, &head, sizeof(head));
     for (uint32_t t = 0; t < server->threads && good; t++)
         for (uint32_t i = 0; i < server->core[t].chunks && good; i++) {
             const struct twill_chunk *chunk = &server->core[t].chunk[i];
+            size_t bytes = twill_record_bytes(server, chunk->place);
             struct state_chunk about;
-            if (chunk->replica)
-                continue;
             describe_chunk(server, chunk->place, &about);
-            unsigned char *record = malloc(about.record_bytes);
+            unsigned char *record = malloc(bytes);
             if (record == NULL)
                 return false;
             twill_record_write(server, chunk, record);
-            good = write_all(s, &about, sizeof(about)) && write_all(s, record, about.record_bytes);
+            good = write_all(s, &about, sizeof(about)) && write_all(s, record, bytes);
             free(record);
         }
     uint32_t crc = s->crc;
@@ -166,8 +172,8 @@ static bool read_all(struct state_stream *s, void *data, size_t bytes)
     return true;
 }
 
-/* Return the place of a chunk of a file, or UINT32_MAX. It is looked for from `from` on: files have
- * chunks in the order of places. */
+/* Return the place of a chunk of a file, whatever its sum is, or UINT32_MAX. It is looked for from
+ * `from` on: files have chunks in the order of places. */
 static uint32_t find_place(const struct twill_server *server, const struct state_chunk *chunk,
                            uint32_t from)
 {
@@ -175,10 +181,34 @@ static uint32_t find_place(const struct twill_server *server, const struct state
         struct state_chunk own;
         uint32_t i = (uint32_t)(((uint64_t)from + n) % server->places);
         describe_chunk(server, &server->place[i], &own);
+        own.sum_bytes = chunk->sum_bytes;
         if (memcmp(&own, chunk, sizeof(own)) == 0)
             return i;
     }
     return UINT32_MAX;
+}
+
+/* Read the record of a chunk. A sum that it has not is zeros; one that is of no use here is
+ * skipped. */
+static twill_status read_file_record(struct state_stream *s, uint32_t place,
+                                     const struct state_chunk *about)
+{
+    const size_t sum = twill_record_sum_bytes(&s->server->place[place]);
+    unsigned char *record = twill_server_hold(s->server, place);
+    unsigned char *skipped = malloc(sum);
+    twill_status status = TWILL_OK;
+    if (record == NULL || skipped == NULL)
+        status = TWILL_ERR_MEMORY;
+    else if ((about->sum_bytes != 0 && about->sum_bytes != sum) ||
+             !read_all(s, record, about->record_bytes) || !read_all(s, skipped, about->sum_bytes))
+        status = bad_file(s, "it ends too early");
+    else if (twill_server_adds(s->server)) {
+        if (about->sum_bytes == 0)
+            memset(skipped, 0, sum);
+        memcpy(record + about->record_bytes, skipped, sum);
+    }
+    free(skipped);
+    return status;
 }
 
 static twill_status read_chunks(struct state_stream *s)
@@ -196,11 +226,7 @@ static twill_status read_chunks(struct state_stream *s)
         if (place == UINT32_MAX)
             return bad_file(s, "it has a chunk of other tensors, another optimizer or other "
                                "options.chunk_bytes");
-        unsigned char *record = twill_server_hold(s->server, place);
-        if (record == NULL)
-            return TWILL_ERR_MEMORY;
-        if (!read_all(s, record, about.record_bytes))
-            return bad_file(s, "it ends too early");
+        TWILL_TRY(NULL, read_file_record(s, place, &about));
     }
     crc = s->crc;
     if (fread(&stored, 1, sizeof(stored), s->file) != sizeof(stored) || stored != crc)

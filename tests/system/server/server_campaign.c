@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* server_campaign DEATHS SEED LAYOUT MODE REPLICAS: under twillrun --elastic, a parameter server
- * whose ranks are killed at random moments and replaced. A round is CAMPAIGN_STEPS versions, in
- * which one rank dies: with layout nc a worker, with cs any rank, which serves, too. The others end
- * the round, shrink, admit the new process and rebuild the server.
+ * whose ranks are killed at random moments and replaced, also by a timer in the middle of a push. A
+ * round is CAMPAIGN_STEPS versions, in which one rank dies: with layout nc a worker, with cs any
+ * rank, which serves, too. The others end the round, shrink, admit the new process and rebuild the
+ * server.
  *
  * All gradients are ones, and the rate is 1, so that parameters are minus the number of updates: in
  * synchronous mode minus the version that all have agreed to reach. An update that is lost, or is
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 enum { CAMPAIGN_STEPS = 8, CAMPAIGN_COUNT = 2500, CAMPAIGN_KEYS = 2, ADMIT_TRIES = 4000 };
+enum { CAMPAIGN_MOMENTS = 6, TIMER_MOMENT = 4, TIMER_MOST_US = 1500 };
 
 struct campaign {
     twill_comm *comm;
@@ -85,14 +87,20 @@ static void check_round(const struct campaign *c, uint64_t target)
     }
 }
 
-/* Die, if this is the rank and the moment. */
-static void die_if_drawn(const struct campaign *c, uint64_t step, unsigned moment)
+/* Return the moment of the round's death, if it is this rank that dies and in this step, else -1.
+ * Moments from TIMER_MOMENT on are drawn by a timer. */
+static int death_moment(const struct campaign *c, uint64_t step)
 {
     bool nc = c->options.layout == TWILL_SERVER_NC;
     uint64_t victim = draw(c, 1) % (uint64_t)(c->full - nc) + nc;
-    if ((uint64_t)twill_comm_epoch(c->comm) < c->deaths &&
-        (uint64_t)twill_comm_rank(c->comm) == victim && step == draw(c, 2) % CAMPAIGN_STEPS &&
-        moment == draw(c, 3) % 4)
+    bool dies = (uint64_t)twill_comm_epoch(c->comm) < c->deaths &&
+                (uint64_t)twill_comm_rank(c->comm) == victim && step == draw(c, 2) % CAMPAIGN_STEPS;
+    return dies ? (int)(draw(c, 3) % CAMPAIGN_MOMENTS) : -1;
+}
+
+static void die_if_drawn(const struct campaign *c, uint64_t step, int moment)
+{
+    if (death_moment(c, step) == moment)
         (void)raise(SIGKILL);
 }
 
@@ -101,6 +109,8 @@ static twill_status run_round(struct campaign *c)
     twill_status status = TWILL_OK;
     uint64_t target = (least_version(c) / CAMPAIGN_STEPS + 1) * CAMPAIGN_STEPS;
     for (uint64_t step = 0; status == TWILL_OK && least_version(c) < target; step++) {
+        if (death_moment(c, step) >= TIMER_MOMENT) /* SIGALRM ends the process */
+            (void)ualarm((useconds_t)(1 + draw(c, 4) % TIMER_MOST_US), 0);
         for (int k = 0; k < CAMPAIGN_KEYS && status == TWILL_OK; k++) {
             float *gradient = twill_server_gradient(c->server, k);
             if (c->options.mode == TWILL_SERVER_SYNC &&
@@ -108,9 +118,9 @@ static twill_status run_round(struct campaign *c)
                 continue; /* this key had a version more when a server died */
             for (int i = 0; i < CAMPAIGN_COUNT; i++)
                 gradient[i] = 1;
-            die_if_drawn(c, step, (unsigned)k);
+            die_if_drawn(c, step, k);
             status = twill_server_push_pull(c->server, k);
-            die_if_drawn(c, step, 2 + (unsigned)k);
+            die_if_drawn(c, step, CAMPAIGN_KEYS + k);
         }
         if (status == TWILL_OK)
             status = twill_server_wait(c->server, -1);
@@ -118,8 +128,8 @@ static twill_status run_round(struct campaign *c)
     if (status == TWILL_OK)
         check_round(c, target);
     for (uint64_t step = 0; step < CAMPAIGN_STEPS; step++) /* the round was shorter */
-        for (unsigned moment = 0; moment < 4; moment++)
-            die_if_drawn(c, step, moment);
+        if (death_moment(c, step) >= 0)
+            (void)raise(SIGKILL);
     return status == TWILL_OK ? twill_server_leave(c->server) : status;
 }
 

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replicas: a core sends its chunks, whenever they have changed, to the core of the next server
+ * that has their replicas (a chain of two), by messages on a communicator of the two ranks.
+ *
+ * A head names up to REPLICA_RUN chunks and their versions; the memory of each follows as one
+ * message, out of the chunk itself, which does not change meanwhile. The other side receives it
+ * beside the replica and copies it once it is whole, so that a death leaves the replica as it was
+ * before or after. It acknowledges the head when all of its chunks are copied. A head without
+ * chunks is the last one. */
+#include "lib/server/core/core.h"
+
+#include "lib/twill_recover.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLICA_RUN       8u
+#define REPLICA_BATCHES   2u
+#define REPLICA_TIMEOUT_S 1e6 /* a core may be idle for long: waits have deadlines of their own */
+
+struct twill_replica_head {
+    uint32_t count, chunk[REPLICA_RUN], waiting[REPLICA_RUN];
+    uint64_t version[REPLICA_RUN];
+};
+
+struct replica_batch {
+    struct twill_replica_head head;
+    twill_request *request[REPLICA_RUN + 1]; /* of the head, then of the chunks */
+    uint32_t next; /* of those received, the chunk that is complete next */
+};
+
+/* One end, under the core's lock. */
+struct twill_replica_link {
+    struct twill_core *core;
+    twill_comm *comm;
+    int peer;                                    /* in comm */
+    uint32_t rank;                               /* the peer's in server->comm */
+    bool lost;                                   /* the peer has died */
+    bool ended;                                  /* the last head is acknowledged */
+    struct replica_batch batch[REPLICA_BATCHES]; /* by number; one of the receiver's is used */
+    uint32_t acknowledged; /* chunks of the head that is acknowledged; 0: the last one */
+    twill_request *acknowledgement;
+
+    /* The sender's */
+    uint32_t *changed; /* [chunks] a queue of their numbers */
+    uint32_t changed_first, changed_count;
+    uint32_t sent, complete; /* batches */
+    bool is_acknowledged;    /* the batch `complete` */
+    bool closing, closed;    /* the last head is to be sent, is sent */
+
+    /* The receiver's */
+    unsigned char *inbox; /* [REPLICA_RUN] of the largest chunk */
+    size_t stride;
+    bool begun; /* the head is received, its chunks are being received */
+};
+
+/* Is the request complete, or none? */
+static bool is_complete(struct twill_replica_link *link, twill_request **request)
+{
+    int done = 1;
+    if (*request != NULL && twill_test(request, &done) != TWILL_OK)
+        link->lost = true;
+    return done && !link->lost;
+}
+
+static void start_send(struct twill_replica_link *link, const void *data, size_t bytes,
+                       twill_request **request)
+{
+    if (!link->lost &&
+        twill_send_start(link->comm, data, bytes, TWILL_U8, link->peer, request) != TWILL_OK)
+        link->lost = true;
+}
+
+static void start_receive(struct twill_replica_link *link, void *data, size_t bytes,
+                          twill_request **request)
+{
+    if (!link->lost &&
+        twill_recv_start(link->comm, data, bytes, TWILL_U8, link->peer, request) != TWILL_OK)
+        link->lost = true;
+}
+
+static void count_replica(struct twill_core *core, size_t sent, size_t received, size_t metadata)
+{
+    core->bytes_sent += sent;
+    core->bytes_received += received;
+    core->bytes_messages += sent + received;
+    core->bytes_metadata += metadata;
+}
+
+/* --- sending ---------------------------------------------------------------------------------- */
+
+void twill_replica_send(struct twill_core *core, struct twill_chunk *chunk)
+{
+    struct twill_replica_link *link = core->to;
+    uint32_t at = (link->changed_first + link->changed_count++) % core->chunks;
+    link->changed[at] = (uint32_t)(chunk - core->chunk); /* a chunk is queued at most once */
+}
+
+/* Send what has changed, or the last head. */
+static void send_batch(struct twill_replica_link *link)
+{
+    struct twill_core *core = link->core;
+    struct replica_batch *batch = &link->batch[link->sent++ % REPLICA_BATCHES];
+    struct twill_replica_head *head = &batch->head;
+    memset(head, 0, sizeof(*head));
+    for (; head->count < REPLICA_RUN && link->changed_count > 0; link->changed_count--) {
+        uint32_t number = link->changed[link->changed_first];
+        link->changed_first = (link->changed_first + 1) % core->chunks;
+        head->chunk[head->count] = number;
+        head->waiting[head->count] = core->chunk[number].waiting;
+        head->version[head->count++] = core->chunk[number].version;
+    }
+    link->closed = head->count == 0;
+    start_send(link, head, sizeof(*head), &batch->request[0]);
+    count_replica(core, 0, 0, sizeof(*head));
+    for (uint32_t i = 0; i < head->count; i++) {
+        const struct twill_chunk *chunk = &core->chunk[head->chunk[i]];
+        size_t bytes = twill_chunk_bytes(core->server, chunk->place);
+        start_send(link, chunk->value, bytes, &batch->request[i + 1]);
+        count_replica(core, bytes, 0, 0);
+    }
+    twill_server_ring(core->server, link->rank);
+}
+
+/* Complete a batch that the replica has acknowledged, once its messages are complete here, too. */
+static bool complete_batch(struct twill_replica_link *link)
+{
+    struct replica_batch *batch = &link->batch[link->complete % REPLICA_BATCHES];
+    const struct twill_replica_head *head = &batch->head;
+    if (!link->is_acknowledged) {
+        if (link->sent == link->complete || !is_complete(link, &link->acknowledgement))
+            return false;
+        link->is_acknowledged = true;
+    }
+    for (uint32_t i = 0; i <= head->count; i++)
+        if (!is_complete(link, &batch->request[i]))
+            return false;
+    link->is_acknowledged = false;
+    link->complete++;
+    link->ended = head->count == 0;
+    if (!link->ended)
+        start_receive(link, &link->acknowledged, sizeof(link->acknowledged),
+                      &link->acknowledgement);
+    for (uint32_t i = 0; i < head->count; i++)
+        twill_chunk_copied(link->core, &link->core->chunk[head->chunk[i]]);
+    return true;
+}
+
+static bool poll_sender(struct twill_replica_link *link)
+{
+    bool moved = false;
+    while (!link->lost && complete_batch(link))
+        moved = true;
+    while (!link->lost && !link->closed && link->sent - link->complete < REPLICA_BATCHES &&
+           (link->changed_count > 0 || (link->closing && link->sent == link->complete))) {
+        send_batch(link);
+        moved = true;
+    }
+    return moved;
+}
+
+/* --- receiving -------------------------------------------------------------------------------- */
+
+/* Begin to receive the chunks of a head. */
+static void begin_batch(struct twill_replica_link *link)
+{
+    struct replica_batch *batch = &link->batch[0];
+    const struct twill_replica_head *head = &batch->head;
+    const struct twill_core *core = link->core;
+    link->lost = head->count > REPLICA_RUN;
+    for (uint32_t i = 0; i < head->count && !link->lost; i++) {
+        if (head->chunk[i] >= core->copies) {
+            link->lost = true; /* a peer that has gone mad */
+            return;
+        }
+        start_receive(link, link->inbox + i * link->stride,
+                      twill_chunk_bytes(core->server, core->copy[head->chunk[i]].place),
+                      &batch->request[i + 1]);
+    }
+    batch->next = 0;
+    link->begun = true;
+}
+
+/* Copy a chunk that is received to its replica. */
+static void take_copy(struct twill_replica_link *link, uint32_t i)
+{
+    const struct twill_replica_head *head = &link->batch[0].head;
+    struct twill_chunk *copy = &link->core->copy[head->chunk[i]];
+    size_t bytes = twill_chunk_bytes(link->core->server, copy->place);
+    memcpy(copy->value, link->inbox + i * link->stride, bytes);
+    copy->version = head->version[i];
+    copy->waiting = head->waiting[i];
+    count_replica(link->core, 0, bytes, 0);
+    link->core->bytes_copied += bytes;
+}
+
+static void end_batch(struct twill_replica_link *link)
+{
+    struct replica_batch *batch = &link->batch[0];
+    link->begun = false;
+    link->acknowledged = batch->head.count;
+    start_send(link, &link->acknowledged, sizeof(link->acknowledged), &link->acknowledgement);
+    count_replica(link->core, 0, 0, sizeof(link->acknowledged));
+    link->ended = batch->head.count == 0;
+    if (!link->ended)
+        start_receive(link, &batch->head, sizeof(batch->head), &batch->request[0]);
+    twill_server_ring(link->core->server, link->rank);
+}
+
+static bool poll_receiver(struct twill_replica_link *link)
+{
+    struct replica_batch *batch = &link->batch[0];
+    bool moved = false;
+    if (!is_complete(link, &link->acknowledgement) || link->ended)
+        return false;
+    if (!link->begun) {
+        if (!is_complete(link, &batch->request[0]))
+            return false;
+        begin_batch(link);
+        moved = true;
+    }
+    for (; !link->lost && batch->next < batch->head.count; batch->next++) {
+        if (!is_complete(link, &batch->request[batch->next + 1]))
+            return moved;
+        take_copy(link, batch->next);
+        moved = true;
+    }
+    if (!link->lost)
+        end_batch(link);
+    return true;
+}
+
+bool twill_replicas_poll(struct twill_core *core)
+{
+    bool moved = false;
+    if (core->to != NULL && !core->to->lost)
+        moved |= poll_sender(core->to);
+    if (core->from != NULL && !core->from->lost)
+        moved |= poll_receiver(core->from);
+    return moved;
+}
+
+/* --- from creation to end ----------------------------------------------------------------------
+ */
+
+/* Allocate what one end needs, and post its first receive. */
+static twill_status prepare(struct twill_replica_link *link, bool sends)
+{
+    struct twill_core *core = link->core;
+    struct twill_server *server = core->server;
+    if (sends) {
+        link->changed = calloc(core->chunks + 1, sizeof(*link->changed));
+        start_receive(link, &link->acknowledged, sizeof(link->acknowledged),
+                      &link->acknowledgement);
+    } else {
+        for (uint32_t i = 0; i < core->copies; i++)
+            link->stride = twill_max(link->stride, twill_chunk_bytes(server, core->copy[i].place));
+        void *inbox = NULL;
+        (void)twill_alloc(server->context, &inbox, REPLICA_RUN * link->stride + 1);
+        link->inbox = inbox;
+        start_receive(link, &link->batch[0].head, sizeof(link->batch[0].head),
+                      &link->batch[0].request[0]);
+    }
+    if (link->changed == NULL && link->inbox == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for replicas");
+    if (link->lost)
+        return TWILL_FAIL(&server->error, TWILL_ERR_PEER, "%s", twill_comm_message(link->comm));
+    return TWILL_OK;
+}
+
+static twill_status open_replica(struct twill_server *server, uint32_t from, uint32_t to)
+{
+    const int ranks[2] = {(int)twill_core_rank(server, from), (int)twill_core_rank(server, to)};
+    bool sends = server->rank == (uint32_t)ranks[0];
+    struct twill_core *core = &server->core[(sends ? from : to) % server->threads];
+    struct twill_replica_link *link = calloc(1, sizeof(*link));
+    if (link == NULL)
+        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for replicas");
+    link->core = core;
+    link->peer = sends ? 1 : 0;
+    link->rank = (uint32_t)ranks[link->peer];
+    if (sends)
+        core->to = link;
+    else
+        core->from = link;
+    twill_status status = twill_comm_create_group(&link->comm, server->comm, 2, ranks);
+    if (status == TWILL_OK)
+        status = twill_comm_set_timeout(link->comm, REPLICA_TIMEOUT_S);
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
+    return prepare(link, sends);
+}
+
+/* All servers go through the pairs in the same order, so that no two wait for each other in a
+ * circle; twill_replicas_close() does, too. */
+twill_status twill_replicas_open(struct twill_server *server)
+{
+    for (uint32_t c = 0; c < server->cores && server->options.replicas > 1; c++) {
+        uint32_t to = twill_replica_core(server, c);
+        if (twill_core_rank(server, c) == server->rank ||
+            twill_core_rank(server, to) == server->rank)
+            TWILL_TRY(NULL, open_replica(server, c, to));
+    }
+    return TWILL_OK;
+}
+
+static bool has_ended(const struct twill_replica_link *link)
+{
+    return link == NULL || link->comm == NULL || link->lost || link->ended;
+}
+
+/* Send and receive the last heads of all cores. */
+static void drain_replicas(struct twill_server *server)
+{
+    uint64_t until = twill_now() + server->comm->tuning.timeout_ns;
+    bool ended = false;
+    while (!ended && twill_now() < until) {
+        ended = true;
+        bool moved = false;
+        for (uint32_t t = 0; t < server->threads; t++) {
+            struct twill_core *core = &server->core[t];
+            if (core->to != NULL)
+                core->to->closing = true;
+            moved |= twill_core_poll(core) > 0;
+            ended &= has_ended(core->to) && has_ended(core->from);
+        }
+        if (!moved)
+            sched_yield();
+    }
+}
+
+static void close_replica(struct twill_replica_link *link, twill_context *context, bool together)
+{
+    if (link == NULL)
+        return;
+    if (link->comm != NULL && together && link->ended && !link->lost) {
+        while (!is_complete(link, &link->acknowledgement) && !link->lost)
+            sched_yield();
+        (void)twill_comm_set_timeout(link->comm, 0);
+        twill_comm_destroy(link->comm);
+    } else if (link->comm != NULL) {
+        (void)twill_comm_revoke(link->comm);
+        (void)twill_comm_set_timeout(link->comm, 0);
+        twill_comm_leave(link->comm);
+    }
+    (void)twill_free(context, link->inbox);
+    free(link->changed);
+    free(link);
+}
+
+void twill_replicas_close(struct twill_server *server, bool together)
+{
+    if (together && server->options.replicas > 1)
+        drain_replicas(server);
+    for (uint32_t c = 0; c < server->cores && server->options.replicas > 1; c++) {
+        uint32_t to = twill_replica_core(server, c);
+        struct twill_replica_link **link = NULL;
+        if (twill_core_rank(server, c) == server->rank)
+            link = &server->core[c % server->threads].to;
+        else if (twill_core_rank(server, to) == server->rank)
+            link = &server->core[to % server->threads].from;
+        if (link == NULL)
+            continue;
+        close_replica(*link, server->context, together);
+        *link = NULL;
+    }
+}
+
+uint64_t twill_replicas_registrations(const struct twill_core *core)
+{
+    const struct twill_replica_link *const links[] = {core->to, core->from};
+    twill_counters own;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(links); i++)
+        if (links[i] != NULL && twill_comm_counters(links[i]->comm, &own) == TWILL_OK)
+            sum += own.registrations;
+    return sum;
+}
