@@ -36,6 +36,21 @@ int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, 
     return failed;
 }
 
+int twill_memory_near(void *pointer, size_t bytes, int node)
+{
+    const uintptr_t page = 4096, begin = ((uintptr_t)pointer + page - 1) / page * page,
+                    end = ((uintptr_t)pointer + bytes) / page * page;
+    unsigned long mask = node >= 0 ? 1ul << node : 0;
+    if (node >= TWILL_MAX_NUMA)
+        return EINVAL;
+    if (begin >= end)
+        return 0;
+    long failed = syscall(SYS_mbind, begin, end - begin, node >= 0 ? MPOL_PREFERRED : MPOL_DEFAULT,
+                          node >= 0 ? &mask : NULL, node >= 0 ? TWILL_MAX_NUMA + 1ul : 0ul,
+                          node >= 0 ? MPOL_MF_MOVE : 0u);
+    return failed ? errno : 0;
+}
+
 static int mmap_alloc(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
                       size_t alignment)
 {

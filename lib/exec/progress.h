@@ -67,6 +67,10 @@ int twill_comm_advance(struct twill_comm *comm);
  * threads, and bound to a CPU unless core is -1. Returns 0 or an errno. */
 int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
                        void *argument);
+/* Return a CPU for helper thread `index` of the `count` that each rank of the job has, as
+ * twill_topology_helper() does; -1: none is left, or unknown. */
+int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
+                            bool *own);
 /* Parse TWILL_PROGRESS. */
 twill_status twill_progress_configure(struct twill_context *context);
 /* Choose the thread's CPU, given where the n ranks of this host may run; `me` is this rank. */

@@ -124,6 +124,17 @@ static void *progress_main(void *argument)
     return NULL;
 }
 
+int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
+                            bool *own)
+{
+    const struct twill_topology *topology = context->machine.topology;
+    if (context->job.host_cpus == NULL || context->job.host_ranks == 0 ||
+        !twill_topology_machine(topology)->is_this_machine)
+        return -1;
+    return twill_topology_helper(topology, context->job.host_cpus, context->job.host_ranks,
+                                 context->job.host_rank, count, index, own);
+}
+
 int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
                        void *argument)
 {

@@ -55,6 +55,7 @@ struct twill_server_link {
     unsigned char *inbox;
     size_t *outbox_at; /* where parameters are copied that may change while they are sent */
     unsigned char *outbox;
+    size_t inbox_bytes, outbox_bytes;
     struct twill_link_key *key; /* [keys] */
     bool lost;                  /* the peer has died */
     bool left;                  /* the worker has left: nothing is received any more */

@@ -53,6 +53,10 @@ static twill_status allocate_boxes(struct twill_server_link *link)
         status = twill_alloc(server->context, &outbox, out + 1);
     link->inbox = inbox;
     link->outbox = outbox;
+    link->inbox_bytes = in;
+    link->outbox_bytes = out;
+    twill_core_place_memory(link->core, inbox, in);
+    twill_core_place_memory(link->core, outbox, out);
     if (status != TWILL_OK)
         return TWILL_FAIL(&server->error, status, "%s", twill_context_message(server->context));
     return TWILL_OK;
@@ -134,6 +138,10 @@ void twill_links_close(struct twill_server *server, bool together)
             (void)twill_comm_revoke(link->comm);
             (void)twill_comm_set_timeout(link->comm, 0);
             twill_comm_leave(link->comm);
+        }
+        if (link->core != NULL) {
+            twill_core_unplace_memory(link->core, link->inbox, link->inbox_bytes);
+            twill_core_unplace_memory(link->core, link->outbox, link->outbox_bytes);
         }
         (void)twill_free(server->context, link->inbox);
         (void)twill_free(server->context, link->outbox);

@@ -227,6 +227,7 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
             map_worker(server, all, core, w);
         }
     }
+    twill_core_threads_place(server);
     return TWILL_OK;
 }
 

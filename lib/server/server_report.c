@@ -143,8 +143,27 @@ static const char *mode_text(const struct twill_server *server, char *text, size
     return text;
 }
 
+/* Append where the thread of a core of this rank runs. */
+static void describe_place(struct twill_server *server, uint32_t core, size_t used)
+{
+    const struct twill_core *own;
+    if (!twill_server_serves(server) || core / server->threads != server->server ||
+        server->options.threads == 0)
+        return;
+    own = &server->core[core % server->threads];
+    if (own->pu < 0)
+        snprintf(server->line + used, sizeof(server->line) - used,
+                 "; thread not bound, as no PU is left for it");
+    else if (own->numa_node < 0)
+        snprintf(server->line + used, sizeof(server->line) - used, "; thread on PU %d", own->pu);
+    else
+        snprintf(server->line + used, sizeof(server->line) - used,
+                 "; thread on PU %d, memory in NUMA node %d", own->pu, own->numa_node);
+}
+
 static void describe_core(struct twill_server *server, uint32_t core)
 {
+    int used;
     uint64_t bytes = 0, chunks = 0;
     for (uint32_t i = 0; i < server->places; i++)
         if (server->place[i].core == core) {
@@ -152,9 +171,11 @@ static void describe_core(struct twill_server *server, uint32_t core)
                 server->place[i].count * twill_type_size(server->key[server->place[i].key].type);
             chunks++;
         }
-    snprintf(server->line, sizeof(server->line),
-             "core %u of server rank %u: %llu chunks, %llu bytes", core % server->threads,
-             twill_core_rank(server, core), (unsigned long long)chunks, (unsigned long long)bytes);
+    used = snprintf(server->line, sizeof(server->line),
+                    "core %u of server rank %u: %llu chunks, %llu bytes", core % server->threads,
+                    twill_core_rank(server, core), (unsigned long long)chunks,
+                    (unsigned long long)bytes);
+    describe_place(server, core, (size_t)used);
 }
 
 const char *twill_server_describe(twill_server *server, size_t index)

@@ -76,8 +76,10 @@ static twill_status allocate_chunks(struct twill_core *core)
     if (twill_alloc(server->context, &memory, bytes) != TWILL_OK)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "%s",
                           twill_context_message(server->context));
+    twill_core_place_memory(core, memory, bytes);
     memset(memory, 0, bytes);
     core->memory = memory;
+    core->memory_bytes = bytes;
     unsigned char *next = core->memory;
     for (uint32_t i = 0; i < core->chunks; i++)
         next = divide_chunk(server, &core->chunk[i], next);
@@ -136,6 +138,7 @@ void twill_cores_close(struct twill_server *server)
 {
     for (uint32_t t = 0; t < server->threads; t++) {
         struct twill_core *core = &server->core[t];
+        twill_core_unplace_memory(core, core->memory, core->memory_bytes);
         (void)twill_free(server->context, core->memory);
         free(core->chunk);
         free(core->copy);

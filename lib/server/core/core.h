@@ -69,9 +69,10 @@ struct twill_core {
     struct twill_chunk_worker *chunk_worker; /* of all chunks */
     struct twill_core_key *worker_key;       /* of all workers */
     unsigned char *memory;                   /* of twill_alloc(): values, states, sums */
-    float *scratch, *decoded;                /* [largest chunk] */
-    const void **data;                       /* [workers] gradients of an update, and their */
-    float *factor;                           /* [workers] factors */
+    size_t memory_bytes;
+    float *scratch, *decoded; /* [largest chunk] */
+    const void **data;        /* [workers] gradients of an update, and their */
+    float *factor;            /* [workers] factors */
     uint64_t next_check;
 
     uint64_t *staleness; /* [TWILL_STALENESS_MOST] */
@@ -81,6 +82,8 @@ struct twill_core {
     uint32_t deaths;
 
     pthread_t thread;
+    int pu;        /* that the thread runs on, by Linux's number, and its NUMA node; -1: any */
+    int numa_node; /* where the core's memory is, too */
     bool running;
     _Atomic bool stop;
 };
@@ -115,6 +118,16 @@ static inline void twill_core_unlock(struct twill_core *core)
 }
 
 /* --- core_thread.c --- */
+
+/* Return the NUMA node of a PU, both by Linux's numbers; -1: unknown, or the machine has one. */
+int twill_core_numa_node(const struct twill_topology *topology, int pu);
+/* Choose where the threads of the cores run. */
+void twill_core_threads_place(struct twill_server *server);
+/* Prefer the core's NUMA node for its memory, unless TWILL_MEMORY says where memory is to be;
+ * before it is touched. */
+void twill_core_place_memory(const struct twill_core *core, void *memory, size_t bytes);
+/* Undo this before the memory is freed. memory may be NULL. */
+void twill_core_unplace_memory(const struct twill_core *core, void *memory, size_t bytes);
 
 twill_status twill_core_threads_start(struct twill_server *server);
 void twill_core_threads_stop(struct twill_server *server);

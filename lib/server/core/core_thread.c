@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of options.threads: one a core. */
+/* The threads of options.threads: one a core. Each runs on a PU of its own, if one is left for it,
+ * and has the chunks of its core in memory of that NUMA node. */
 #include "lib/server/core/core.h"
 
 #include "fabric/shm/node_memory.h"
 #include "lib/exec/progress.h"
+#include "numa/memory.h"
 
 #include <sched.h>
 #include <string.h>
@@ -29,6 +31,53 @@ static void rest(struct twill_core *core, uint32_t idle)
     twill_node_sleep_end(node);
 }
 
+/* --- where threads and memory are --------------------------------------------------------------
+ */
+
+int twill_core_numa_node(const struct twill_topology *topology, int pu)
+{
+    const struct twill_machine *machine = twill_topology_machine(topology);
+    struct twill_place place;
+    if (pu < 0 || machine->numa_nodes < 2)
+        return -1;
+    twill_topology_place_pu(topology, (unsigned)pu, &place);
+    return place.numa >= 0 && place.numa < TWILL_MAX_NUMA ? (int)machine->numa[place.numa].os_index
+                                                          : -1;
+}
+
+void twill_core_threads_place(struct twill_server *server)
+{
+    for (uint32_t t = 0; t < server->threads; t++) {
+        struct twill_core *core = &server->core[t];
+        bool own = false;
+        core->pu = server->options.threads == 0
+                       ? -1
+                       : twill_thread_choose_cpu(server->context, server->threads, t, &own);
+        core->numa_node = twill_core_numa_node(server->context->machine.topology, core->pu);
+    }
+}
+
+static bool is_placed(const struct twill_core *core, const void *memory)
+{
+    return memory != NULL && core->numa_node >= 0 &&
+           core->server->context->memory.user_policy.nodes == 0;
+}
+
+void twill_core_place_memory(const struct twill_core *core, void *memory, size_t bytes)
+{
+    if (is_placed(core, memory)) /* where it fails memory stays where it is */
+        (void)twill_memory_near(memory, bytes, core->numa_node);
+}
+
+void twill_core_unplace_memory(const struct twill_core *core, void *memory, size_t bytes)
+{
+    if (is_placed(core, memory))
+        (void)twill_memory_near(memory, bytes, -1);
+}
+
+/* --- the thread --------------------------------------------------------------------------------
+ */
+
 static void *core_main(void *argument)
 {
     struct twill_core *core = argument;
@@ -53,7 +102,7 @@ twill_status twill_core_threads_start(struct twill_server *server)
     for (int t = 0; t < server->options.threads; t++) {
         struct twill_core *core = &server->core[t];
         core->running = true; /* before the thread reads it */
-        int code = twill_thread_start(&core->thread, "twill-server", -1, core_main, core);
+        int code = twill_thread_start(&core->thread, "twill-server", core->pu, core_main, core);
         if (code == 0)
             continue;
         core->running = false;

@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the threads of lanes run, and what they reach the network by. */
+#include "lib/exec/progress.h"
 #include "lib/train/gradients.h"
 
 #include <stdio.h>
 
 void twill_lane_place(struct twill_lane *lane)
 {
-    const struct twill_context *context = lane->set->context;
-    const struct twill_topology *topology = context->machine.topology;
-    lane->own.core = -1;
-    if (context->job.host_cpus == NULL || context->job.host_ranks == 0 ||
-        !twill_topology_machine(topology)->is_this_machine)
-        return;
-    lane->own.core = twill_topology_helper(
-        topology, context->job.host_cpus, context->job.host_ranks, context->job.host_rank,
-        lane->set->lanes, (unsigned)(lane - lane->set->lane), &lane->own.own_core);
+    lane->own.core =
+        twill_thread_choose_cpu(lane->set->context, lane->set->lanes,
+                                (unsigned)(lane - lane->set->lane), &lane->own.own_core);
 }
 
 /* Append ", LEVEL N", if there is such. */

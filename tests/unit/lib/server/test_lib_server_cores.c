@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The threads of a server: each runs on the PU that the description names, and has its memory in
+ * that PU's NUMA node. */
+#include "lib/server/core/core.h"
+#include "numa/memory.h"
+#include "tests/support/placement.h"
+#include "tests/support/ranks.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+enum { CORES_THREADS = 2 };
+
+/* Count the threads of servers of this process that may run on this PU only. */
+static unsigned threads_on(int pu)
+{
+    unsigned found = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *entry;
+    while (tasks != NULL && (entry = readdir(tasks)) != NULL) {
+        char path[300], name[32] = "";
+        cpu_set_t set;
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        FILE *file = fopen(path, "re");
+        if (file == NULL)
+            continue;
+        (void)(fgets(name, sizeof(name), file) == NULL);
+        fclose(file);
+        if (strcmp(name, "twill-server\n") == 0 &&
+            sched_getaffinity(atoi(entry->d_name), sizeof(set), &set) == 0)
+            found += CPU_COUNT(&set) == 1 && CPU_ISSET((size_t)pu, &set);
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+    return found;
+}
+
+/* Check the lines of the cores. */
+static bool cores_are_bound(twill_server *server, int bound_to)
+{
+    unsigned named = 0;
+    const char *line;
+    for (size_t i = 2; (line = twill_server_describe(server, i)) != NULL; i++) {
+        int pu = -1;
+        const char *at = strstr(line, "thread on PU ");
+        TWILL_REQUIRE(at != NULL && sscanf(at, "thread on PU %d", &pu) == 1);
+        TWILL_REQUIRE(pu != bound_to && threads_on(pu) == CORES_THREADS);
+        named++;
+    }
+    return twill_test_note(named == CORES_THREADS, __FILE__, __LINE__, "%u cores", named);
+}
+
+/* Bind the rank to the first PU of two, and expect the threads on the other one. */
+static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const int *pus = user;
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_server *server = NULL;
+    twill_server_options options;
+    twill_tensor tensor = {.name = "weights", .count = 100000, .type = TWILL_F32};
+    cpu_set_t one;
+    (void)rank;
+    (void)size;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)pus[0], &one);
+    TWILL_CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
+    twill_server_defaults(&options);
+    options.threads = CORES_THREADS;
+    TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
+    TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_server_commit(server) == TWILL_OK);
+    TWILL_CHECK(cores_are_bound(server, pus[0]));
+    twill_server_destroy(server);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void threads_run_where_no_rank_does(void **state)
+{
+    cpu_set_t all;
+    int pus[2], n = 0;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    for (int i = 0; i < CPU_SETSIZE && n < 2; i++)
+        if (CPU_ISSET((size_t)i, &all))
+            pus[n++] = i;
+    if (n < 2)
+        skip(); /* no PU is left on such a machine */
+    twill_test_run_processes(1, rank_serves, pus);
+}
+
+/* On made machines: the PUs of a rank's threads differ, and are in the NUMA node of the rank. */
+static void memory_is_in_the_node_of_the_thread(void **state)
+{
+    struct twill_error error = {0};
+    struct twill_topology *topology = NULL;
+    struct twill_cpus rank[2] = {{.word = {0x0f}}, {.word = {0xf00}}}; /* half of each package */
+    bool own = false;
+    (void)state;
+    assert_int_equal(
+        twill_topology_open(&topology, "pack:2 [numa(memory=1GB)] core:8 pu:1", &error), TWILL_OK);
+    for (unsigned me = 0; me < 2; me++) {
+        int first = twill_topology_helper(topology, rank, 2, me, 2, 0, &own),
+            second = twill_topology_helper(topology, rank, 2, me, 2, 1, &own);
+        assert_int_not_equal(first, second);
+        assert_int_equal(first / 8, (int)me);
+        assert_int_equal(second / 8, (int)me);
+        assert_int_equal(twill_core_numa_node(topology, first), (int)me);
+        assert_int_equal(twill_core_numa_node(topology, second), (int)me);
+    }
+    assert_int_equal(twill_core_numa_node(topology, -1), -1);
+    twill_topology_close(topology);
+    assert_int_equal(twill_topology_open(&topology, "pack:1 core:4 pu:1", &error), TWILL_OK);
+    assert_int_equal(twill_core_numa_node(topology, 1), -1); /* one node: nothing is moved */
+    twill_topology_close(topology);
+}
+
+static void pages_are_moved(void **state)
+{
+    uint64_t pages[TWILL_MAX_NUMA] = {0};
+    const size_t bytes = 16 * 4096;
+    (void)state;
+    if (!can_mbind())
+        skip();
+    unsigned char *memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    memset(memory, 1, bytes);
+    assert_int_equal(twill_memory_near(memory + 5, bytes - 5, 0), 0);
+    assert_int_equal(twill_memory_where(memory, bytes, pages), 16);
+    assert_int_equal(pages[0], 16);
+    assert_int_equal(twill_memory_near(memory, bytes, TWILL_MAX_NUMA), EINVAL);
+    assert_int_equal(twill_memory_near(memory + 1, 4096, 0), 0); /* no whole page */
+    assert_int_equal(twill_memory_near(memory, bytes, -1), 0);
+    munmap(memory, bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_run_where_no_rank_does),
+        cmocka_unit_test(memory_is_in_the_node_of_the_thread),
+        cmocka_unit_test(pages_are_moved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
