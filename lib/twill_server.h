@@ -95,10 +95,10 @@ typedef struct twill_server_options {
     int threads;        /**< threads of each server, which divide its chunks. 0, the default: none;
                              chunks advance in this rank's calls, also while it waits for
                              another communicator. At most 64 */
-    int replicas;       /**< 2: another server has a copy of each chunk. The chunk's own server sends
-                             it there after each change, and then only answers pushes and pulls; 1 */
-    int credits;        /**< chunks that a worker may have on the way to a core (options.threads) of
-                             a server on another node: 8 */
+    int replicas; /**< 2: another server has a copy of each chunk. The chunk's own server sends
+                       it there after each change, and then only answers pushes and pulls; 1 */
+    int credits;  /**< chunks that a worker may have on the way to a core (options.threads) of
+                       a server on another node: 8 */
     twill_compression compression; /**< of pushes of ::TWILL_F32; none by default */
     int error_feedback;            /**< as in twill_gradients_options: 1 */
     double compression_ratio;      /**< as in twill_gradients_options, of each chunk: 0.01 */
