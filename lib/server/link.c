@@ -250,6 +250,8 @@ static void take_chunk(struct twill_server_link *link, uint32_t i)
         count_bytes(link, 0, place->wire_bytes, 0);
         twill_chunk_push(link->core, chunk, link->worker, link->inbox + link->inbox_at[i],
                          link->head.push);
+        if ((link->head.kind & TWILL_ORDER_PULL) != 0)
+            twill_chunk_pull(link->core, chunk, link->worker);
         return;
     }
     count_bytes(link, 0, place->count * twill_type_size(link->server->key[place->key].type), 0);
@@ -286,6 +288,8 @@ static bool begin_head(struct twill_server_link *link)
     link->credits += head->credits;
     if (push)
         twill_core_begin_push(link->core, link->worker, head->key, head->push);
+    if (push && (head->kind & TWILL_ORDER_PULL) != 0)
+        twill_core_begin_pull(link->core, link->worker, head->key, head->pull);
     return true;
 }
 
@@ -294,8 +298,9 @@ static void end_head(struct twill_server_link *link)
 {
     const struct twill_link_head head = link->head;
     link->has_head = false;
-    if (link->core != NULL && (head.kind & TWILL_ORDER_PULL) != 0)
-        twill_core_begin_pull(link->core, link->worker, head.key, head.pull);
+    const unsigned both = TWILL_ORDER_PUSH | TWILL_ORDER_PULL;
+    if (link->core != NULL && (head.kind & both) == TWILL_ORDER_PULL)
+        twill_core_take_pull(link->core, link->worker, head.key, head.pull);
     if (link->core != NULL && (head.kind & TWILL_ORDER_LEAVE) != 0) {
         link->left = true;
         (void)queue_batch(link,

@@ -227,29 +227,38 @@ void twill_core_begin_push(struct twill_core *core, uint32_t w, uint32_t k, uint
     key->push_left = core->key_first[k + 1] - core->key_first[k];
 }
 
-/* Take the push of a key, whose gradient is in the worker's memory. */
-static void take_push(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
-{
-    struct twill_core_key *key = &core->worker[w].key[k];
-    uint32_t first = core->key_first[k], end = core->key_first[k + 1];
-    twill_core_begin_push(core, w, k, number);
-    for (uint32_t i = first; i < end; i++) {
-        struct twill_chunk *chunk = &core->chunk[i];
-        if (core->worker[w].rank != core->server->rank)
-            core->bytes_received += chunk->place->wire_bytes;
-        twill_chunk_push(core, chunk, w, key->sent + chunk->place->wire_at, number);
-    }
-}
-
 void twill_core_begin_pull(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
 {
     struct twill_core_key *key = &core->worker[w].key[k];
-    uint32_t first = core->key_first[k], end = core->key_first[k + 1];
     key->pull = number;
-    key->pull_left = end - first;
+    key->pull_left = core->key_first[k + 1] - core->key_first[k];
     key->version = UINT64_MAX;
-    for (uint32_t i = first; i < end; i++)
+}
+
+void twill_core_take_pull(struct twill_core *core, uint32_t w, uint32_t k, uint64_t number)
+{
+    twill_core_begin_pull(core, w, k, number);
+    for (uint32_t i = core->key_first[k]; i < core->key_first[k + 1]; i++)
         twill_chunk_pull(core, &core->chunk[i], w);
+}
+
+/* Take the push of a key, whose gradient is in the worker's memory, and the pull if it is ordered,
+ * too. */
+static void take_push(struct twill_core *core, uint32_t w, struct twill_server_order order)
+{
+    struct twill_core_key *key = &core->worker[w].key[order.key];
+    bool pulls = (order.kind & TWILL_ORDER_PULL) != 0;
+    twill_core_begin_push(core, w, order.key, order.push);
+    if (pulls)
+        twill_core_begin_pull(core, w, order.key, order.pull);
+    for (uint32_t i = core->key_first[order.key]; i < core->key_first[order.key + 1]; i++) {
+        struct twill_chunk *chunk = &core->chunk[i];
+        if (core->worker[w].rank != core->server->rank)
+            core->bytes_received += chunk->place->wire_bytes;
+        twill_chunk_push(core, chunk, w, key->sent + chunk->place->wire_at, order.push);
+        if (pulls)
+            twill_chunk_pull(core, chunk, w);
+    }
 }
 
 static void take_order(struct twill_core *core, uint32_t w, struct twill_server_order order)
@@ -261,9 +270,9 @@ static void take_order(struct twill_core *core, uint32_t w, struct twill_server_
     if (order.key >= core->server->keys) /* a worker that has gone mad */
         return;
     if ((order.kind & TWILL_ORDER_PUSH) != 0)
-        take_push(core, w, order.key, order.push);
-    if ((order.kind & TWILL_ORDER_PULL) != 0)
-        twill_core_begin_pull(core, w, order.key, order.pull);
+        take_push(core, w, order);
+    else if ((order.kind & TWILL_ORDER_PULL) != 0)
+        twill_core_take_pull(core, w, order.key, order.pull);
 }
 
 unsigned twill_core_poll(struct twill_core *core)

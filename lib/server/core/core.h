@@ -96,9 +96,13 @@ void twill_cores_close(struct twill_server *server);
 unsigned twill_core_poll(struct twill_core *core);
 /* Look for workers that have died, from time to time. */
 void twill_core_check(struct twill_core *core);
-/* Begin to take a push, whose chunks follow by twill_chunk_push(); take a pull. */
+/* Begin to take a push, or a pull, whose chunks follow by twill_chunk_push() and
+ * twill_chunk_pull(): of an order that is both, each chunk is pushed and then pulled, so that its
+ * parameters are on the way while the next chunk comes. */
 void twill_core_begin_push(struct twill_core *core, uint32_t worker, uint32_t key, uint64_t number);
 void twill_core_begin_pull(struct twill_core *core, uint32_t worker, uint32_t key, uint64_t number);
+/* Take a pull of all chunks of a key. */
+void twill_core_take_pull(struct twill_core *core, uint32_t worker, uint32_t key, uint64_t number);
 /* A chunk's gradient has been taken: the worker may write it anew. */
 void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk, uint32_t worker);
 /* Hand a chunk's parameters to a worker that pulls. */

@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# chunks.sh BIN [MODEL [ROUNDS [STEPS]]]: exchanges of a model's gradients a second by options.chunk_bytes, of two ranks that work and serve, on one
+# node (shared memory) and as two nodes (messages over loopback). All sizes take turns in each round; a table of medians, with the lowest and the
+# highest. BIN: the folder of twillrun. MODEL: a list in bench/gradients (resnet50).
+set -eu
+bin=$(cd "$1" && pwd) model=${2:-resnet50} rounds=${3:-3} steps=${4:-4}
+list=$(cd "$(dirname "$0")/.." && pwd)/gradients/$model.txt
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+sizes="4K 8K 16K 32K 64K 128K 256K 1M 0"
+for _ in $(seq "$rounds"); do
+    for nodes in 1x2 2x1; do
+        for size in $sizes; do
+            TWILL_LAYOUT=nodes=$nodes timeout 100 "$bin/twillrun" -n 2 --bind none "$bin/server-exchange" --list "$list" --steps "$steps" \
+                --chunk "$size" 2>"$work/log" | awk '/ 0 wrong$/ { print $1 }' >>"$work/$nodes-$size"
+        done
+    done
+done
+echo "# $model, two ranks, $rounds rounds of $steps exchanges; $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
+printf '%-10s %24s %24s\n' chunk "one node: exchanges/s" "two nodes: exchanges/s"
+# middle FILE: median, lowest and highest
+middle()
+{
+    sort -g "$1" | awk '{ v[NR] = $1 }
+        END {
+            if (NR == 0) print "failed"
+            else printf "%.2f (%.2f - %.2f)", (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2, v[1], v[NR]
+        }'
+}
+for size in $sizes; do
+    name=$size
+    [ "$size" != 0 ] || name=tensors
+    printf '%-10s %24s %24s\n' "$name" "$(middle "$work/1x2-$size")" "$(middle "$work/2x1-$size")"
+done
