@@ -20,6 +20,7 @@ struct pour_case {
     int size, threads;
     const char *nodes;
     twill_server_mode mode;
+    bool replicated;
 };
 
 struct pour_rank {
@@ -46,6 +47,7 @@ static bool open_pour_server(struct pour_rank *r, const struct pour_case *c,
     options.optimizer = adagrad;
     options.op = TWILL_SUM;
     options.chunk_bytes = 1024;
+    options.replicas = c->replicated ? 2 : 1;
     TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
     TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
     twill_status status = twill_server_commit(r->server);
@@ -129,9 +131,11 @@ static void rank_pours(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_downpour(void **state)
 {
-    struct pour_case cases[] = {{2, 0, "", TWILL_SERVER_ASYNC},
-                                {3, 1, "", TWILL_SERVER_ASYNC},
-                                {2, 1, "2x1", TWILL_SERVER_ASYNC}};
+    struct pour_case cases[] = {{2, 0, "", TWILL_SERVER_ASYNC, false},
+                                {3, 1, "", TWILL_SERVER_ASYNC, false},
+                                {2, 1, "2x1", TWILL_SERVER_ASYNC, false},
+                                {3, 1, "", TWILL_SERVER_ASYNC, true},
+                                {2, 2, "2x1", TWILL_SERVER_ASYNC, true}};
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(cases[i].size, rank_pours, &cases[i]);
