@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#define BYTES_STEPS 5u
+#define BYTES_STEPS 100u
 #define BYTES_PART  ((uint64_t)32 << 10)
 #define BYTES_ALL   (12 * BYTES_PART) /* which every number of servers here divides */
 

@@ -165,7 +165,7 @@ static void rank_adagrad(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_adagrad(void **state)
 {
-    struct pour_case c = {3, 1, "", TWILL_SERVER_SYNC};
+    struct pour_case c = {3, 1, "", TWILL_SERVER_SYNC, false};
     (void)state;
     twill_test_run_ranks(c.size, rank_adagrad, &c);
 }

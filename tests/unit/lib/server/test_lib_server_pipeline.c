@@ -2,7 +2,8 @@
 /* Chunks as a pipeline: the time of an exchange of one tensor with a server of several cores whose
  * sums take a time that is injected, cut into one chunk and into more. The model: the core with the
  * most chunks takes all of its part, one chunk after the other. Times are printed, not checked;
- * checked are the sums, and that each core has reduced its chunks. */
+ * checked are the sums, that each core has reduced its chunks, and that one thread alone has
+ * touched each chunk. */
 #include "kernels/kernels.h"
 #include "lib/server/core/core.h"
 #include "tests/support/ranks.h"
@@ -13,13 +14,38 @@
 
 #include <cmocka.h>
 
-enum { PIPELINE_CORES = 4, PIPELINE_COUNT = 16 * 1024, PIPELINE_STEPS = 3 };
+enum { PIPELINE_CORES = 4, PIPELINE_COUNT = 16 * 1024, PIPELINE_STEPS = 3, CHUNKS_MOST = 64 };
 #define PIPELINE_DELAY_NS 80000000.0 /* of the reduction of the whole tensor */
 
 struct pipeline_case {
     unsigned chunks;
     double seconds; /* measured, of one exchange */
 };
+
+/* Which thread has reduced a chunk, by the address of its parameters. */
+struct toucher {
+    const void *chunk;
+    pthread_t thread;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct toucher list[CHUNKS_MOST];
+    unsigned count, wrong;
+} touchers = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void note_touch(const void *chunk)
+{
+    unsigned i = 0;
+    pthread_mutex_lock(&touchers.lock);
+    while (i < touchers.count && touchers.list[i].chunk != chunk)
+        i++;
+    if (i == touchers.count && i < CHUNKS_MOST)
+        touchers.list[touchers.count++] = (struct toucher){chunk, pthread_self()};
+    else if (i == CHUNKS_MOST || !pthread_equal(touchers.list[i].thread, pthread_self()))
+        touchers.wrong++;
+    pthread_mutex_unlock(&touchers.lock);
+}
 
 /* Sleeping threads do not need cores of the machine. */
 static void sleep_for(size_t count)
@@ -32,6 +58,7 @@ static void reduce_slowly(void *dst, const void *const *src, unsigned nsrc, size
                           uint32_t divisor, unsigned flags)
 {
     sleep_for(count);
+    note_touch(dst);
     twill_kernels_at(0)->reduce[TWILL_F32][TWILL_SUM](dst, src, nsrc, count, divisor, flags);
 }
 
@@ -91,14 +118,17 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void test_pipeline(void **state)
 {
-    const unsigned chunks[] = {1, 2, 4, 16, 64};
+    const unsigned chunks[] = {1, 2, 4, 16, CHUNKS_MOST};
     (void)state;
     printf("an exchange with %d cores; a sum of the whole tensor takes %.0f ms\n", PIPELINE_CORES,
            PIPELINE_DELAY_NS * 1e-6);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(chunks); i++) {
         struct pipeline_case c = {chunks[i], 0};
         double most = (double)((chunks[i] + PIPELINE_CORES - 1) / PIPELINE_CORES) / chunks[i];
+        touchers.count = 0;
         twill_test_run_ranks(3, rank_pipelined, &c);
+        assert_int_equal(touchers.count, chunks[i]);
+        assert_int_equal(touchers.wrong, 0);
         printf("%3u chunks: %6.1f ms, by the model %6.1f\n", chunks[i], c.seconds * 1e3,
                PIPELINE_DELAY_NS * 1e-6 * most);
     }
