@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* State files: tensors whose long names begin alike, gradients that wait for an update, in the same
+ * mode and in another one. Ranks whose options differ are told which. */
+#include "lib/twill_server.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STATE_COUNT = 600, STATE_KEYS = 2, LONG_NAME = 400 };
+
+struct state_rank {
+    twill_context *context;
+    twill_comm *comm;
+    twill_server *server;
+    twill_optimizer sgd;
+    char name[STATE_KEYS][LONG_NAME + 1]; /* they differ in their last letters */
+    char path[100];
+};
+
+static bool open_state_server(struct state_rank *r, twill_server_mode mode, bool loads)
+{
+    twill_server_options options;
+    twill_server_defaults(&options);
+    twill_optimizer_defaults(&r->sgd, TWILL_OPTIMIZER_SGD);
+    r->sgd.rate = 1;
+    options.optimizer = &r->sgd;
+    options.op = TWILL_SUM;
+    options.mode = mode;
+    options.k = mode == TWILL_SERVER_ASYNC ? 1 : 3;
+    options.chunk_bytes = 1024;
+    TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
+    for (int k = 0; k < STATE_KEYS; k++) {
+        twill_tensor tensor = {.name = r->name[k], .count = STATE_COUNT, .type = TWILL_F32};
+        TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
+    }
+    if (loads) {
+        twill_status status = twill_server_load(r->server, r->path);
+        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                      twill_server_message(r->server)));
+    }
+    twill_status status = twill_server_commit(r->server);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                           twill_server_message(r->server));
+}
+
+/* Push a constant of each key, and pull. */
+static bool push_constants(struct state_rank *r, float value)
+{
+    for (int k = 0; k < STATE_KEYS; k++) {
+        float *gradient = twill_server_gradient(r->server, k);
+        for (size_t i = 0; i < STATE_COUNT; i++)
+            gradient[i] = value * (float)(k + 1);
+        TWILL_REQUIRE(twill_server_push_pull(r->server, k) == TWILL_OK);
+        TWILL_REQUIRE(twill_server_wait(r->server, k) == TWILL_OK);
+    }
+    return true;
+}
+
+static bool check_parameters(struct state_rank *r, float value)
+{
+    for (int k = 0; k < STATE_KEYS; k++) {
+        const float *parameters = twill_server_parameters(r->server, k);
+        for (size_t i = 0; i < STATE_COUNT; i++)
+            TWILL_REQUIRE(twill_test_note(parameters[i] == value * (float)(k + 1), __FILE__,
+                                          __LINE__, "key %d is %g, not %g", k,
+                                          (double)parameters[i], (double)value * (k + 1)));
+    }
+    return true;
+}
+
+static bool save_and_load(struct state_rank *r)
+{
+    /* Three gradients are an update; two more wait. */
+    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_K_BATCH_ASYNC, false));
+    for (unsigned i = 1; i <= 5; i++)
+        TWILL_REQUIRE(push_constants(r, (float)i));
+    TWILL_REQUIRE(check_parameters(r, -6));
+    TWILL_REQUIRE(twill_server_save(r->server, r->path) == TWILL_OK);
+    twill_server_destroy(r->server);
+    r->server = NULL;
+    /* They still wait. */
+    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_K_BATCH_ASYNC, true));
+    TWILL_REQUIRE(check_parameters(r, -6));
+    TWILL_REQUIRE(push_constants(r, 6));
+    TWILL_REQUIRE(check_parameters(r, -21));
+    twill_server_destroy(r->server);
+    r->server = NULL;
+    /* A mode that adds none takes the parameters only; what it saves, the first one takes. */
+    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_ASYNC, true));
+    TWILL_REQUIRE(push_constants(r, 1));
+    TWILL_REQUIRE(check_parameters(r, -7));
+    TWILL_REQUIRE(twill_server_save(r->server, r->path) == TWILL_OK);
+    twill_server_destroy(r->server);
+    r->server = NULL;
+    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_K_BATCH_ASYNC, true));
+    for (unsigned i = 0; i < 3; i++)
+        TWILL_REQUIRE(push_constants(r, 1));
+    return check_parameters(r, -10);
+}
+
+static void rank_saves_state(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct state_rank r = {.server = NULL};
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    (void)rank, (void)size, (void)user;
+    snprintf(r.path, sizeof(r.path), "/tmp/twill-state-%d", (int)getpid());
+    for (int k = 0; k < STATE_KEYS; k++) {
+        memset(r.name[k], 'n', LONG_NAME);
+        r.name[k][LONG_NAME - 1] = (char)('a' + k);
+    }
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    (void)save_and_load(&r);
+    twill_server_destroy(r.server);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+    strcat(r.path, ".0");
+    (void)unlink(r.path);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, rank_saves_state, NULL);
+}
+
+/* --- options that differ ------------------------------------------------------------------------
+ */
+
+static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
+    static const char *const words[] = {"options.chunk_bytes", "options.optimizer->rate",
+                                        "options.mode"};
+    twill_context *context;
+    twill_comm *comm;
+    (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words); i++) {
+        twill_server *server = NULL;
+        twill_server_options options;
+        twill_optimizer sgd;
+        twill_server_defaults(&options);
+        twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
+        options.optimizer = &sgd;
+        options.chunk_bytes = i == 0 && rank == 1 ? 2048 : 1024;
+        sgd.rate = i == 1 && rank == 1 ? 0.25 : 0.5;
+        options.mode = i == 2 && rank == 1 ? TWILL_SERVER_ASYNC : TWILL_SERVER_SYNC;
+        TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
+        TWILL_CHECK(twill_server_commit(server) == TWILL_ERR_MISMATCH);
+        const char *message = twill_server_message(server);
+        TWILL_CHECK(
+            twill_test_note(strstr(message, words[i]) != NULL, __FILE__, __LINE__, "%s", message));
+        if (i == 1)
+            TWILL_CHECK(strstr(message, rank == 1 ? "here it is 0.25" : "here it is 0.5") != NULL);
+        twill_server_destroy(server);
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_differences(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_differs, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_differences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
