@@ -77,11 +77,10 @@ static uint64_t slowest(const struct twill_core *core, const struct twill_chunk 
 
 static bool may_pull(const struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
 {
-    if (chunk->changed || chunk->replicating)
+    if (chunk->changed || chunk->replicating || chunk->worker[w].push != NULL)
         return false;
-    if (core->server->options.mode == TWILL_SERVER_BOUNDED)
-        return chunk->worker[w].pushes <= slowest(core, chunk) + (uint64_t)core->server->options.k;
-    return chunk->worker[w].push == NULL;
+    return core->server->options.mode != TWILL_SERVER_BOUNDED ||
+           chunk->worker[w].pushes <= slowest(core, chunk) + (uint64_t)core->server->options.k;
 }
 
 static void deliver_where_allowed(struct twill_core *core, struct twill_chunk *chunk)
