@@ -40,9 +40,9 @@ int twill_memory_near(void *pointer, size_t bytes, int node)
 {
     const uintptr_t page = 4096, begin = ((uintptr_t)pointer + page - 1) / page * page,
                     end = ((uintptr_t)pointer + bytes) / page * page;
-    unsigned long mask = node >= 0 ? 1ul << node : 0;
     if (node >= TWILL_MAX_NUMA)
         return EINVAL;
+    unsigned long mask = node >= 0 ? 1ul << node : 0;
     if (begin >= end)
         return 0;
     long failed = syscall(SYS_mbind, begin, end - begin, node >= 0 ? MPOL_PREFERRED : MPOL_DEFAULT,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State files: tensors whose long names begin alike, gradients that wait for an update, in the same
- * mode and in another one. Ranks whose options differ are told which. */
+ * mode and in another one. Ranks whose options differ are told which. Memory is registered with the
+ * network in the first exchange, or before. */
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
 
@@ -169,10 +170,40 @@ static void test_differences(void **state)
     twill_test_run_ranks(2, rank_differs, NULL);
 }
 
+/* --- 100 exchanges ------------------------------------------------------------------------------
+ */
+
+static void rank_exchanges(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct state_rank r = {.name = {"first", "second"}};
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    twill_server_counters first, last;
+    (void)rank, (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "2x1", NULL, more));
+    TWILL_CHECK(open_state_server(&r, TWILL_SERVER_ASYNC, false));
+    TWILL_CHECK(push_constants(&r, 1));
+    TWILL_CHECK(twill_server_count(r.server, &first) == TWILL_OK);
+    for (unsigned i = 1; i < 100; i++)
+        TWILL_CHECK(push_constants(&r, 1));
+    TWILL_CHECK(twill_server_count(r.server, &last) == TWILL_OK);
+    TWILL_CHECK(last.registrations == first.registrations);
+    TWILL_CHECK(last.bytes_messages > 99 * sizeof(float) * STATE_COUNT);
+    twill_server_destroy(r.server);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+}
+
+static void test_registrations(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_exchanges, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_registrations),
         cmocka_unit_test(test_differences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
