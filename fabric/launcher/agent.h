@@ -21,6 +21,7 @@ struct twill_agent {
     const char *name;
     enum twill_agent_state state;
     int alive;   /* ranks there that have not ended */
+    int waiting; /* --elastic: those of them that are not in the job yet */
     pid_t pid;   /* of the agent, which leads a session; 0: none */
     bool local;  /* this host: the agent is the server itself */
     bool marked; /* TWILL_FRAME_MARK was received */

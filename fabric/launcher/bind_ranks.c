@@ -33,7 +33,7 @@ static void report_binding(const struct twill_launch *launch, const struct twill
 {
     char host[256] = "", list[512], where[128];
     (void)gethostname(host, sizeof(host) - 1);
-    for (int i = 0; i < launch->here; i++) {
+    for (int i = 0; i < launch->first; i++) {
         struct twill_cpus here;
         struct twill_units units;
         twill_topology_cpus(topology, &here);
@@ -58,7 +58,7 @@ static void choose_binding(struct twill_launch *launch, const struct twill_topol
     };
     struct twill_error error = {0};
     enum twill_bind bind = launch->options->bind;
-    unsigned ranks = (unsigned)launch->here, cores = twill_topology_cores(topology);
+    unsigned ranks = (unsigned)launch->first, cores = twill_topology_cores(topology);
     if (!twill_topology_machine(topology)->is_this_machine) {
         leave_unbound(launch, "ranks are not bound: HWLOC_* variables describe another machine");
         return;
@@ -86,7 +86,7 @@ void twill_launch_bind(struct twill_launch *launch)
     const struct twill_options *options = launch->options;
     struct twill_error error = {0};
     struct twill_topology *topology;
-    bool binds = options->bind != TWILL_BIND_NONE && launch->here > 1; /* one rank uses all CPUs */
+    bool binds = options->bind != TWILL_BIND_NONE && launch->first > 1; /* one rank uses all CPUs */
     if (!binds && !options->report)
         return;
     if (twill_topology_open(&topology, NULL, &error) != TWILL_OK) {
@@ -103,7 +103,7 @@ void twill_launch_bind(struct twill_launch *launch)
 bool twill_child_bind(const struct twill_launch *launch, int index)
 {
     cpu_set_t set;
-    if (!launch->cpus)
+    if (!launch->cpus || index >= launch->first)
         return true;
     CPU_ZERO(&set);
     for (unsigned cpu = 0; cpu < TWILL_CPUS_MOST && cpu < CPU_SETSIZE; cpu++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job on several hosts: sends each host's server its ranks, starts them when all hosts are ready,
  * and decides when the job ends. */
-#include "fabric/launcher/agent.h"
+#include "fabric/launcher/front.h"
 #include "fabric/launcher/launcher_job.h"
 
 #include <errno.h>
@@ -15,36 +15,15 @@
 #define AGENT_END_NS UINT64_C(5000000000) /* for an agent or server to end: above TWILL_TERM_NS */
 #define FRONT_POLLS  (2 + TWILL_OUTPUTS)  /* signals, input, output; then three for each host */
 
-/* The job on several hosts. A local variable of twill_front_run(). */
-struct front {
-    const struct twill_options *options;
-    struct twill_agent *agent; /* [sites] */
-    struct twill_child *child; /* [ranks]: only their output */
-    struct pollfd *polls;
-    char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0, once known */
-    sigset_t mask;
-    int signals;
-    int code;
-    struct twill_stop_request stop_request;
-    bool failed, ending;
-    bool mute;    /* output cannot be written */
-    bool unbound; /* a host reported that its ranks are not bound */
-    uint64_t start_ns, end_ns;
-    uint32_t window; /* bytes of standard input that may be sent */
-    bool input;      /* standard input is not at its end */
-};
-
 /* --- ends ------------------------------------------------------------------------------------ */
 
-/* Send a frame at once. */
-static void send_agent(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
+void twill_front_send(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
 {
     (void)twill_pipe_put(&agent->pipe, kind, 0, value, NULL, 0);
     (void)twill_pipe_flush(&agent->pipe);
 }
 
-/* End all ranks. Hosts that were not told to start have none. */
-static void end_agents(struct front *front, uint64_t grace_ns)
+void twill_front_end(struct twill_front *front, uint64_t grace_ns)
 {
     if (front->ending)
         return;
@@ -53,14 +32,14 @@ static void end_agents(struct front *front, uint64_t grace_ns)
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
         if (agent->state >= TWILL_HOST_STARTING)
-            send_agent(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
+            twill_front_send(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
         else if (agent->state != TWILL_HOST_IDLE)
             twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : AGENT_END_NS);
     }
 }
 
 /* Wait for ranks that were sent SIGTERM; their servers kill what does not end. */
-static void await_agents(struct front *front)
+static void await_agents(struct twill_front *front)
 {
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
     front->stop_request.until_ns = last_ns;
@@ -68,8 +47,7 @@ static void await_agents(struct front *front)
     front->end_ns = last_ns + REPORT_NS;
 }
 
-/* Record a failure. The first one decides the exit code; returns whether this is the first. */
-static bool fail_front(struct front *front, int code)
+bool twill_front_fail(struct twill_front *front, int code)
 {
     bool first = !front->failed;
     front->failed = true;
@@ -79,19 +57,19 @@ static bool fail_front(struct front *front, int code)
 }
 
 /* Give up a host, with a message. */
-static void lose_agent(struct front *front, struct twill_agent *agent, const char *why,
+static void lose_agent(struct twill_front *front, struct twill_agent *agent, const char *why,
                        const char *how)
 {
     if (!front->ending || agent->alive > 0)
         twill_complain("host %s: %s%s", agent->name, why, how);
-    (void)fail_front(front, 1);
+    (void)twill_front_fail(front, 1);
     /* A remote server ends without its agent; the local one must not die before its ranks. */
     twill_agent_end(agent, agent->local ? AGENT_END_NS : 0);
-    end_agents(front, front->options->grace_ns);
+    twill_front_end(front, front->options->grace_ns);
 }
 
 /* Handle the end of an agent's output before its host was done. */
-static void agent_lost(struct front *front, struct twill_agent *agent)
+static void agent_lost(struct twill_front *front, struct twill_agent *agent)
 {
     static const char *const during[] = {
         [TWILL_HOST_CALLED] = "no answer from a twillrun there: ",
@@ -102,10 +80,12 @@ static void agent_lost(struct front *front, struct twill_agent *agent)
     };
     char how[256];
     twill_agent_how(agent, front->options, how, sizeof(how));
+    if (agent->state == TWILL_HOST_RUNNING && twill_front_outlives_host(front, agent, how))
+        return;
     lose_agent(front, agent, during[agent->state], how);
 }
 
-static int hosts_left(const struct front *front)
+static int hosts_left(const struct twill_front *front)
 {
     int left = 0;
     for (int i = 0; i < front->options->sites; i++)
@@ -122,7 +102,7 @@ static bool agent_is_silent(const struct twill_agent *agent)
 }
 
 /* Give up hosts that have not answered in time. */
-static void check_deadlines(struct front *front)
+static void check_deadlines(struct twill_front *front)
 {
     uint64_t now = twill_now(), timeout_ns = front->options->timeout_ns;
     char after[64];
@@ -145,12 +125,13 @@ static void check_deadlines(struct front *front)
 
 /* --- frames ---------------------------------------------------------------------------------- */
 
-static void broken(struct front *front, struct twill_agent *agent)
+static void broken(struct twill_front *front, struct twill_agent *agent)
 {
     lose_agent(front, agent, "received data that is not from twillrun", "");
 }
 
-static void hello(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+static void hello(struct twill_front *front, struct twill_agent *agent,
+                  const struct twill_frame *frame)
 {
     char version[96];
     size_t bytes = 0;
@@ -174,7 +155,8 @@ static void hello(struct front *front, struct twill_agent *agent, const struct t
 }
 
 /* Start the ranks when all hosts are ready and the address of rank 0 is known. */
-static void ready(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+static void ready(struct twill_front *front, struct twill_agent *agent,
+                  const struct twill_frame *frame)
 {
     if (frame->bytes > 0)
         snprintf(front->where, sizeof(front->where), "%.*s", (int)twill_min(frame->bytes, 79),
@@ -193,7 +175,7 @@ static void ready(struct front *front, struct twill_agent *agent, const struct t
 }
 
 /* Print why ranks are not bound for the first such host only. */
-static void agent_started(struct front *front, struct twill_agent *agent,
+static void agent_started(struct twill_front *front, struct twill_agent *agent,
                           const struct twill_frame *frame)
 {
     agent->state = TWILL_HOST_RUNNING;
@@ -203,40 +185,54 @@ static void agent_started(struct front *front, struct twill_agent *agent,
     front->unbound = front->unbound || frame->bytes > 0;
 }
 
-static void ended(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+static void ended(struct twill_front *front, struct twill_agent *agent,
+                  const struct twill_frame *frame)
 {
-    int code = (int)frame->value, alive = 0;
+    int code = (int)frame->value;
+    char who[640];
     agent->alive--;
-    for (int i = 0; i < front->options->sites; i++)
-        alive += front->agent[i].alive;
-    if (code == 0 || !fail_front(front, code))
-        return;
-    twill_complain("rank %u on %s %.*s%s", frame->rank, agent->name,
-                   (int)twill_min(frame->bytes, 200), frame->data,
-                   alive > 0 ? "; ending the others" : "");
-    end_agents(front, front->options->grace_ns);
+    front->living[frame->rank] = false;
+    front->finishing = front->finishing || code == 0;
+    snprintf(who, sizeof(who), "rank %u on %s %.*s", frame->rank, agent->name,
+             (int)twill_min(frame->bytes, 200), frame->data);
+    if (code != 0 && !twill_front_outlives(front, (int)frame->rank, code, who) &&
+        twill_front_fail(front, code)) {
+        twill_complain("%s%s", who, twill_front_alive(front) > 0 ? "; ending the others" : "");
+        twill_front_end(front, front->options->grace_ns);
+    }
+    twill_front_check(front);
 }
 
 /* Write output of a rank. If that fails, as no process reads it, end the job. */
-static void output(struct front *front, const struct twill_frame *frame)
+static void output(struct twill_front *front, const struct twill_frame *frame)
 {
     struct twill_stream *stream = &front->child[frame->rank].out[frame->value];
     front->mute = front->mute || !twill_stream_add(stream, frame->data, frame->bytes);
     if (!front->mute)
         return;
-    (void)fail_front(front, 1);
-    end_agents(front, 0);
+    (void)twill_front_fail(front, 1);
+    twill_front_end(front, 0);
 }
 
 /* Report whether this rank is on the host that sent the frame. */
-static bool agent_has_rank(const struct front *front, const struct twill_agent *agent,
+static bool agent_has_rank(const struct twill_front *front, const struct twill_agent *agent,
                            uint32_t rank)
 {
-    return rank < (uint32_t)front->options->ranks &&
+    return rank < (uint32_t)twill_options_places(front->options) &&
            front->options->place[rank] == (int)(agent - front->agent);
 }
 
-static void frame_take(struct front *front, struct twill_agent *agent,
+/* Send a frame to all hosts whose servers start ranks, but one. */
+void twill_front_pass(struct twill_front *front, const struct twill_agent *but,
+                      const struct twill_frame *frame)
+{
+    for (int i = 0; i < front->options->sites; i++)
+        if (front->agent[i].state >= TWILL_HOST_STARTING && &front->agent[i] != but)
+            (void)twill_pipe_put(&front->agent[i].pipe, frame->kind, frame->rank, frame->value,
+                                 frame->data, frame->bytes);
+}
+
+static void frame_take(struct twill_front *front, struct twill_agent *agent,
                        const struct twill_frame *frame)
 {
     enum twill_agent_state state = agent->state;
@@ -255,14 +251,18 @@ static void frame_take(struct front *front, struct twill_agent *agent,
                frame->value < 256) {
         ended(front, agent, frame);
     } else if (frame->kind == TWILL_FRAME_GONE && agent_has_rank(front, agent, frame->rank)) {
-        for (int i = 0; i < front->options->sites; i++)
-            if (front->agent[i].state >= TWILL_HOST_STARTING)
-                (void)twill_pipe_put(&front->agent[i].pipe, TWILL_FRAME_GONE, frame->rank, 0,
-                                     frame->data, frame->bytes);
+        twill_front_pass(front, NULL, frame);
+    } else if (frame->kind == TWILL_FRAME_FILE && state >= TWILL_HOST_STARTING) {
+        twill_front_pass(front, agent, frame);
+        front->begun = front->begun || twill_frame_names(frame, "started");
+    } else if (frame->kind == TWILL_FRAME_WAITING && frame->value <= TWILL_MAX_RANKS) {
+        agent->waiting = (int)frame->value;
+        twill_front_check(front);
     } else if (frame->kind == TWILL_FRAME_FAILED) { /* the server has printed the reason */
         agent->alive = 0;
-        (void)fail_front(front, frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
-        end_agents(front, 0);
+        (void)twill_front_fail(front,
+                               frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
+        twill_front_end(front, 0);
     } else if (frame->kind == TWILL_FRAME_DONE) {
         agent->state = TWILL_HOST_IDLE; /* twill_front_run() waits for the agent at the end */
         twill_pipe_close(&agent->pipe);
@@ -271,7 +271,7 @@ static void frame_take(struct front *front, struct twill_agent *agent,
     }
 }
 
-static void receive_frames(struct front *front, struct twill_agent *agent)
+static void receive_frames(struct twill_front *front, struct twill_agent *agent)
 {
     struct twill_frame frame;
     int got = 1;
@@ -291,7 +291,7 @@ static void receive_frames(struct front *front, struct twill_agent *agent)
 
 /* --- the loop -------------------------------------------------------------------------------- */
 
-static void read_front_signals(struct front *front)
+static void read_front_signals(struct twill_front *front)
 {
     struct signalfd_siginfo info;
     while (read(front->signals, &info, sizeof(info)) == sizeof(info)) {
@@ -301,19 +301,20 @@ static void read_front_signals(struct front *front)
         front->stop_request.times += interrupt;
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
-                send_agent(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
+                twill_front_send(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
             else if (front->agent[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
-                     info.ssi_signo != SIGUSR2 && fail_front(front, 128 + (int)info.ssi_signo))
-                end_agents(front, 0);
+                     info.ssi_signo != SIGUSR2 &&
+                     twill_front_fail(front, 128 + (int)info.ssi_signo))
+                twill_front_end(front, 0);
         if (info.ssi_signo == SIGTERM && !front->ending) /* servers kill their ranks themselves */
             await_agents(front);
         else if (interrupt && front->stop_request.times > 1)
-            end_agents(front, 0);
+            twill_front_end(front, 0);
     }
 }
 
 /* Forward standard input to the host of rank 0. */
-static void forward_stdin(struct front *front, struct twill_agent *root)
+static void forward_stdin(struct twill_front *front, struct twill_agent *root)
 {
     char data[16384];
     ssize_t n = read(STDIN_FILENO, data, twill_min(sizeof(data), front->window));
@@ -325,7 +326,7 @@ static void forward_stdin(struct front *front, struct twill_agent *root)
 }
 
 /* Return the milliseconds until the next deadline, or -1. */
-static int time_left(const struct front *front)
+static int time_left(const struct twill_front *front)
 {
     uint64_t now = twill_now(), until = UINT64_MAX;
     if (front->stop_request.until_ns > now) /* output without a reader is dropped then */
@@ -343,7 +344,7 @@ static int time_left(const struct front *front)
 }
 
 /* Fill polls for agents that are open: poll() takes at most RLIMIT_NOFILE entries. */
-static nfds_t fill_agent_polls(struct front *front, nfds_t used)
+static nfds_t fill_agent_polls(struct twill_front *front, nfds_t used)
 {
     /* Nothing reads our output: stop reading, so that hosts wait and memory is bounded. */
     bool full = twill_output_full(STDOUT_FILENO) || twill_output_full(STDERR_FILENO);
@@ -362,7 +363,7 @@ static nfds_t fill_agent_polls(struct front *front, nfds_t used)
     return used;
 }
 
-static bool front_turn(struct front *front)
+static bool front_turn(struct twill_front *front)
 {
     struct twill_agent *root = &front->agent[front->options->place[0]];
     struct pollfd *polls = front->polls;
@@ -392,58 +393,63 @@ static bool front_turn(struct front *front)
     return true;
 }
 
-static bool open_front(struct front *front)
+static bool open_front(struct twill_front *front)
 {
     const struct twill_options *options = front->options;
     front->agent = calloc((size_t)options->sites, sizeof(*front->agent));
-    front->child = calloc((size_t)options->ranks, sizeof(*front->child));
+    size_t ranks = (size_t)twill_options_places(options);
+    front->child = calloc(ranks, sizeof(*front->child));
+    front->living = calloc(ranks, sizeof(*front->living));
     front->polls = calloc(FRONT_POLLS + 3 * (size_t)options->sites, sizeof(*front->polls));
-    if (!front->agent || !front->child || !front->polls) {
-        twill_complain("no memory for %d ranks", options->ranks);
+    if (!front->agent || !front->child || !front->living || !front->polls) {
+        twill_complain("no memory for %zu ranks", ranks);
         return false;
     }
     for (int i = 0; i < options->sites; i++)
         front->agent[i] =
             (struct twill_agent){.pipe = {.in = -1, .out = -1}, .said = {.from = -1, .label = ""}};
-    for (int rank = 0; rank < options->ranks; rank++)
+    for (int rank = 0; rank < (int)ranks; rank++) {
         twill_child_name(options, &front->child[rank], rank);
+        front->living[rank] = true;
+    }
     front->input = true;
     front->window = TWILL_INPUT_WINDOW;
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;
 }
 
-static void run_front(struct front *front)
+static void run_front(struct twill_front *front)
 {
     const struct twill_options *options = front->options;
     front->start_ns = twill_now();
     for (int i = 0; i < options->sites && !front->failed; i++)
-        if (options->site[i].ranks > 0 &&
+        if (twill_site_is_used(options, i) &&
             !twill_agent_start(&front->agent[i], options, &options->site[i], &front->mask))
             lose_agent(front, &front->agent[i], "cannot be reached", "");
     while (hosts_left(front) > 0)
         if (!front_turn(front)) {
             twill_complain("cannot wait for the hosts: %s", strerror(errno));
-            (void)fail_front(front, 1);
+            (void)twill_front_fail(front, 1);
             break;
         }
 }
 
 int twill_front_run(const struct twill_options *options)
 {
-    struct front front = {.options = options};
+    struct twill_front front = {.options = options};
     int code = 1;
     if (open_front(&front)) {
         run_front(&front);
         code = front.code;
         for (int i = 0; i < options->sites; i++)
             twill_agent_end(&front.agent[i], AGENT_END_NS);
-        for (int i = 0; i < 2 * options->ranks; i++)
+        for (int i = 0; i < 2 * twill_options_places(options); i++)
             twill_stream_end(&front.child[i / 2].out[i % 2]);
         if (!twill_output_drain(&front.stop_request) && code == 0)
             code = 1;
     }
     free(front.agent);
     free(front.child);
+    free(front.living);
     free(front.polls);
     return code;
 }

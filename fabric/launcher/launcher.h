@@ -45,6 +45,7 @@ struct twill_site {
     int most;  /* limit of ranks with --oversubscribe; 0: none */
     int ranks; /* placed there */
     bool local;
+    bool merged; /* it is another name of a site before it, which has its places */
 };
 
 /* The parsed command line, or what a server was sent. */
@@ -62,7 +63,7 @@ struct twill_options {
     uint64_t timeout_ns; /* for hosts to answer and start their ranks */
     struct twill_site *site;
     int sites;          /* 0: this host only */
-    int *place;         /* [ranks] index in site of each; with sites only */
+    int *place;         /* [twill_options_places()] index in site of each; with sites only */
     const char *agent;  /* program that runs another on a host, with its first arguments */
     const char *remote; /* path of twillrun on other hosts, or NULL: that of this one */
     char **assignments; /* of -x: NAME=VALUE, NULL-terminated */
@@ -105,14 +106,21 @@ struct twill_child {
 #define TWILL_JOB_TEXT 65 /* the key of a job in hex */
 #define TWILL_RESTARTS 10 /* of --elastic, in a short time */
 
+/* New processes that --elastic has started in the place of failed ranks. */
+struct twill_restarts {
+    unsigned count;
+    uint64_t at_ns[TWILL_RESTARTS]; /* when the last ones were */
+};
+
 struct twill_cpus;
 
 /* The ranks of a job on this host. A local variable of run_local() or twill_server_run(). */
 struct twill_launch {
     const struct twill_options *options;
-    struct twill_child *child; /* [here], in the order of ranks */
-    int here;                  /* ranks on this host */
-    struct twill_cpus *cpus;   /* [here] that they are bound to, or NULL */
+    struct twill_child *child; /* [here], at first in the order of ranks */
+    int here;                  /* ranks that there may be on this host */
+    int first;                 /* those that are started at first, child[0] and on: LOCAL_RANK */
+    struct twill_cpus *cpus;   /* [first] that they are bound to, or NULL */
     char unbound[256];         /* why ranks are not bound although they should be; or empty */
     int listener;              /* inherited by rank 0, or -1 */
     char address[64], port[8]; /* where rank 0 listens, on any host */
@@ -133,11 +141,22 @@ struct twill_launch {
     char *input;             /* server: [TWILL_INPUT_WINDOW] input on its way to rank 0 */
     size_t input_used;
     bool input_ended;
-    char folder[192]; /* --elastic: for files of new processes and the job; or empty */
+    /* --elastic */
+    char folder[192]; /* for files of new processes and the job; or empty */
+    int host;         /* number of this host in the names of the files */
+    char reached[64]; /* address at which other hosts reach this one; or empty */
+    int watch;        /* inotify of the folder, or -1 */
+    int waiting;      /* children that are not in the job yet */
     bool finishing;   /* a rank has ended with status 0: no new process is started */
-    unsigned restarts;
-    uint64_t restart_ns[TWILL_RESTARTS]; /* when the last ones were */
+    struct twill_restarts restarts;
+    int last_failed, last_code; /* rank that failed last, or -1, and its exit code */
 };
+
+/* Return how many ranks are placed at the start: with --elastic, as many as are to be kept. */
+static inline int twill_options_places(const struct twill_options *options)
+{
+    return options->most > 0 ? options->most : options->ranks;
+}
 
 /* Parse a decimal number. False if it is malformed or outside low .. high. */
 bool twill_read_number(const char *text, long low, long high, int *value);
@@ -179,11 +198,14 @@ bool twill_sites_read(struct twill_options *options, const char *path);
 /* Set the number of ranks unless it was given, and place them. A host with two names that resolve
  * to this one counts once. */
 bool twill_sites_place(struct twill_options *options);
-/* Return the index of the only host with ranks; -1: there are several. */
+/* Report whether a host has ranks, or with --elastic may get some. */
+bool twill_site_is_used(const struct twill_options *options, int site);
+/* Return the index of the only host that is used; -1: there are several. */
 int twill_sites_only(const struct twill_options *options);
 
 /* --- twillrun.c: setting up a job on this host. False: a message was printed. --- */
-/* Initialise a launch of `here` ranks. Close it also after a failure of a later step. */
+/* Initialise a launch of `here` ranks, or with --elastic of up to all of the job. Close it also
+ * after a failure of a later step. */
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
 void twill_launch_close(struct twill_launch *launch);
 /* Bind and listen on a free port of the address, for rank 0. */
@@ -210,18 +232,41 @@ void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job: SIGTERM after after_ns, then SIGKILL. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
 
-/* --- elastic_ranks.c: --elastic --- */
-bool twill_elastic_open(struct twill_launch *launch);
+/* --- elastic_folder.c: --elastic, files --- */
+/* Make the folder, unless the job is not elastic. host: number of this host. */
+bool twill_elastic_open(struct twill_launch *launch, int host);
 void twill_elastic_close(struct twill_launch *launch);
+/* Report whether all ranks were in twill_init: from then on ranks are replaced. */
+bool twill_elastic_has_started(const struct twill_launch *launch);
+/* Have new processes give up: no rank is left. */
+void twill_elastic_put_over(const struct twill_launch *launch);
+/* Count the children that are not in the job: they, or children of theirs, wait for that. */
+int twill_elastic_waiting(const struct twill_launch *launch);
+/* Handle changes in the folder. */
+void twill_elastic_receive(struct twill_launch *launch);
+/* Write a change on another host (TWILL_FRAME_FILE) into the folder. */
+void twill_elastic_apply(const struct twill_launch *launch, const struct twill_frame *frame);
+/* Remove the files of processes that have ended, and of all of a process group. */
+void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
+
+/* --- elastic_ranks.c: --elastic, processes --- */
+/* Count a restart. False, with a message: there were too many in a short time. */
+bool twill_restarts_add(struct twill_restarts *restarts);
+/* Report whether so many processes, of which some are not in the job, can go on; else say why not.
+ */
+bool twill_elastic_suffices(const struct twill_options *options, int alive, int waiting);
 /* A rank has failed. Report whether the others go on, and say so; else the job is to end. */
 bool twill_elastic_outlives(struct twill_launch *launch, const struct twill_child *child,
                             const char *how);
-/* Start a new process in the place of a rank that was reaped. */
-void twill_elastic_replace(struct twill_launch *launch, struct twill_child *child);
-/* Remove the files of a process that has ended. */
-void twill_elastic_forget(const struct twill_launch *launch, pid_t pid);
-/* The job is finishing: if only processes are left that wait to join it, end them. */
+/* Start a new process as this rank in the place of a child that was reaped. */
+void twill_elastic_replace(struct twill_launch *launch, struct twill_child *child, int rank);
+/* Server: start a new process as this rank in any free place. */
+void twill_elastic_start(struct twill_launch *launch, int rank);
+/* End all processes: they wait to join a job that has ended. */
 void twill_elastic_dismiss(struct twill_launch *launch);
+/* Processes have ended, or begun or ceased to wait: if only those that wait are left, end them; a
+ * server reports how many these are. */
+void twill_elastic_check(struct twill_launch *launch);
 
 /* --- exit_notice.c: messages with ranks in twill_init --- */
 bool twill_rank_socket_open(struct twill_launch *launch);

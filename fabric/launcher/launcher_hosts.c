@@ -75,9 +75,10 @@ static bool is_own_name(const char *name)
 }
 
 /* Report whether to look a name up. user@name is not: it is reached through the agent even here. */
-static bool is_to_look_up(const struct twill_site *site)
+static bool is_to_look_up(const struct twill_options *options, int site)
 {
-    return site->ranks > 0 && !site->local && !strchr(site->name, '@');
+    return twill_site_is_used(options, site) && !options->site[site].local &&
+           !strchr(options->site[site].name, '@');
 }
 
 /* Look names up in a child process: a name server that does not answer cannot block this one. */
@@ -89,7 +90,7 @@ static pid_t begin_look_up(const struct twill_options *options, int *answers)
     fflush(NULL);
     pid_t pid = fork();
     for (int i = 0; i < options->sites && pid == 0; i++) {
-        char here = is_to_look_up(&options->site[i]) && resolves_here(options->site[i].name);
+        char here = is_to_look_up(options, i) && resolves_here(options->site[i].name);
         if (write(ends[1], &here, 1) != 1)
             _exit(1);
     }
@@ -133,8 +134,9 @@ static void find_local(struct twill_options *options)
     bool left = false;
     int first = -1;
     for (int i = 0; i < options->sites; i++) {
-        options->site[i].local = options->site[i].ranks > 0 && is_own_name(options->site[i].name);
-        left = left || is_to_look_up(&options->site[i]);
+        options->site[i].local =
+            twill_site_is_used(options, i) && is_own_name(options->site[i].name);
+        left = left || is_to_look_up(options, i);
     }
     if (left)
         look_up_hosts(options);
@@ -142,11 +144,15 @@ static void find_local(struct twill_options *options)
         if (!options->site[i].local)
             continue;
         first = first < 0 ? i : first;
-        for (int rank = 0; rank < options->ranks && i > first; rank++)
+        for (int rank = 0; rank < twill_options_places(options) && i > first; rank++)
             if (options->place[rank] == i)
                 options->place[rank] = first;
-        options->site[first].ranks += i > first ? options->site[i].ranks : 0;
-        options->site[i].ranks = i > first ? 0 : options->site[i].ranks;
+        if (i == first)
+            continue;
+        options->site[first].ranks += options->site[i].ranks;
+        options->site[first].slots += options->site[i].slots;
+        options->site[i].ranks = options->site[i].slots = 0;
+        options->site[i].merged = true;
     }
 }
 
@@ -301,7 +307,7 @@ static long count_places(const struct twill_options *options, bool oversubscribe
 /* Place ranks in ascending order by options->map. Ranks beyond the slots go round all hosts. */
 static void ranks_place(struct twill_options *options, long slots)
 {
-    for (int rank = 0, at = 0; rank < options->ranks; rank++) {
+    for (int rank = 0, at = 0; rank < twill_options_places(options); rank++) {
         bool over = rank >= slots;
         while (!has_place(&options->site[at], over))
             at = (at + 1) % options->sites;
@@ -317,17 +323,19 @@ bool twill_sites_place(struct twill_options *options)
     long slots = count_places(options, false), most = count_places(options, true);
     if (options->ranks == 0)
         options->ranks = slots > TWILL_MAX_RANKS ? TWILL_MAX_RANKS : (int)slots;
-    if (options->ranks > (options->oversubscribe ? most : slots)) {
-        twill_complain("-n %d: the hosts have places for %ld ranks%s", options->ranks,
+    int ranks = twill_options_places(options);
+    if (ranks > (options->oversubscribe ? most : slots)) {
+        twill_complain("%s%d: the hosts have places for %ld ranks%s",
+                       options->most > 0 ? "--elastic MIN:" : "-n ", ranks,
                        options->oversubscribe ? most : slots,
                        options->oversubscribe
                            ? " (max_slots)"
                            : " (--hosts NAME:RANKS,..., or --oversubscribe if more are intended)");
         return false;
     }
-    options->place = calloc((size_t)options->ranks, sizeof(*options->place));
+    options->place = calloc((size_t)ranks, sizeof(*options->place));
     if (!options->place) {
-        twill_complain("no memory for %d ranks", options->ranks);
+        twill_complain("no memory for %d ranks", ranks);
         return false;
     }
     ranks_place(options, slots);
@@ -335,13 +343,19 @@ bool twill_sites_place(struct twill_options *options)
     return true;
 }
 
+bool twill_site_is_used(const struct twill_options *options, int site)
+{
+    const struct twill_site *one = &options->site[site];
+    return one->ranks > 0 || (options->most > 0 && !one->merged);
+}
+
 int twill_sites_only(const struct twill_options *options)
 {
     int only = -1;
     for (int i = 0; i < options->sites; i++) {
-        if (options->site[i].ranks > 0 && only >= 0)
+        if (twill_site_is_used(options, i) && only >= 0)
             return -1;
-        if (options->site[i].ranks > 0)
+        if (twill_site_is_used(options, i))
             only = i;
     }
     return only;

@@ -14,6 +14,7 @@
 /* Leading letter of each string. */
 enum item {
     ITEM_RANKS = 'n',
+    ITEM_ELASTIC = 'e', /* MIN:MAX:HOST */
     ITEM_RANK = 'r',
     ITEM_BIND = 'b',
     ITEM_REPORT = 'p',
@@ -60,11 +61,23 @@ static const char *site_name(const struct twill_site *site, char mine[256])
     return mine;
 }
 
+/* Report whether no other host has ranks, or may get some. */
+static bool is_only(const struct twill_options *options, int site)
+{
+    for (int i = 0; i < options->sites; i++)
+        if (i != site && twill_site_is_used(options, i))
+            return false;
+    return true;
+}
+
 static void put_all(FILE *file, const struct twill_options *options, int site, const char *key,
                     const char *directory)
 {
-    char mine[256];
+    char mine[256], elastic[64];
     put_number(file, ITEM_RANKS, options->ranks);
+    snprintf(elastic, sizeof(elastic), "%d:%d:%d", options->least, options->most, site);
+    if (options->most > 0)
+        write_item(file, ITEM_ELASTIC, elastic);
     put_number(file, ITEM_BIND, (int)options->bind);
     if (options->report)
         write_item(file, ITEM_REPORT, "");
@@ -73,13 +86,13 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
     put_number(file, ITEM_GRACE, (int)(options->grace_ns / 1000000));
     write_item(file, ITEM_KEY, key);
     write_item(file, ITEM_DIRECTORY, directory);
-    if (options->site[site].ranks == options->ranks)
+    if (is_only(options, site))
         write_item(file, ITEM_ALONE, "");
-    for (int rank = 0; rank < options->ranks; rank++)
+    for (int rank = 0; rank < twill_options_places(options); rank++)
         if (options->place[rank] == site)
             put_number(file, ITEM_RANK, rank);
     for (int i = 0, others = 0; i < options->sites && others < MOST_OTHERS; i++) {
-        if (i == site || options->site[i].ranks == 0)
+        if (i == site || !twill_site_is_used(options, i))
             continue;
         write_item(file, ITEM_OTHER, site_name(&options->site[i], mine));
         others++;
@@ -117,6 +130,17 @@ char *twill_job_write(const struct twill_options *options, int site, const char 
     return NULL;
 }
 
+/* Parse MIN:MAX:HOST. */
+static bool read_elastic_item(struct twill_host_job *job, const char *text)
+{
+    struct twill_options *options = &job->options;
+    int end = 0;
+    return sscanf(text, "%9d:%9d:%9d%n", &options->least, &options->most, &job->host, &end) == 3 &&
+           text[end] == '\0' && options->least >= 1 && options->most >= options->least &&
+           options->most <= TWILL_MAX_RANKS && options->ranks >= 1 &&
+           options->ranks <= options->most && job->host >= 0;
+}
+
 static bool item_read(struct twill_host_job *job, char *text)
 {
     struct twill_options *options = &job->options;
@@ -124,8 +148,10 @@ static bool item_read(struct twill_host_job *job, char *text)
     switch (*text++) {
     case ITEM_RANKS:
         return twill_read_number(text, 1, TWILL_MAX_RANKS, &options->ranks);
+    case ITEM_ELASTIC:
+        return read_elastic_item(job, text);
     case ITEM_RANK: /* in ascending order: rank 0 comes first where it is */
-        if (!twill_read_number(text, 0, options->ranks - 1, &number) ||
+        if (!twill_read_number(text, 0, twill_options_places(options) - 1, &number) ||
             (job->here > 0 && job->rank[job->here - 1] >= number))
             return false;
         job->rank[job->here++] = number;
@@ -186,8 +212,8 @@ bool twill_job_read(struct twill_host_job *job, const char *data, size_t bytes)
     for (char *text = job->bytes; text < job->bytes + bytes; text += strlen(text) + 1)
         if (!item_read(job, text))
             return false;
-    return job->options.ranks > 0 && job->here > 0 && job->key && job->directory &&
-           job->options.command[0];
+    return job->options.ranks > 0 && (job->here > 0 || job->options.most > 0) && job->key &&
+           job->directory && job->options.command[0];
 }
 
 void twill_job_free(struct twill_host_job *job)

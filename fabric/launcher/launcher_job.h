@@ -8,10 +8,11 @@
 
 /* A job, as one host's server parses it. Strings point into bytes. */
 struct twill_host_job {
-    struct twill_options options; /* ranks, bind, report, assignments, command */
+    struct twill_options options; /* ranks, elastic, bind, report, assignments, command */
     const char *key;              /* TWILL_JOB */
     const char *directory;        /* working directory of the ranks */
     bool alone;                   /* all ranks are on this host */
+    int host;                     /* its number in an elastic job */
     int *rank;                    /* [here] */
     int here;
     const char **other; /* names of other hosts, to find the route to them; NULL-terminated */

@@ -26,8 +26,8 @@ static const char usage[] =
     "                       or package that its share is in; none: do not bind\n"
     "      --report-bindings  print to standard error what each rank is bound to\n"
     "      --grace SECONDS  after a rank failed: time for the others to end (default 3)\n"
-    "      --elastic MIN:MAX  keep MAX ranks running, on this host: one that fails is replaced\n"
-    "                       while MIN others live (see twillrun(1))\n"
+    "      --elastic MIN:MAX  keep MAX ranks running: one that fails is replaced while MIN others\n"
+    "                       live (see twillrun(1))\n"
     "      --check          instead, check hosts, network, limits and library for such a job, and\n"
     "                       print what is wrong and what to do; exits with 0 if nothing is, 1 if\n"
     "                       something is, 2 if it could not be checked\n"
@@ -211,10 +211,6 @@ static bool check_elastic(struct twill_options *options)
 {
     if (options->most == 0)
         return true;
-    if (options->sites > 0) {
-        twill_complain("--elastic: with --hosts this is not supported");
-        return false;
-    }
     if (options->ranks == 0)
         options->ranks = options->most;
     if (options->ranks >= options->least && options->ranks <= options->most)
@@ -343,9 +339,9 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
             return -1;
     if (options->serve)
         return 0;
-    if (options->sites > 0 && !twill_sites_place(options))
-        return -1;
     if (!check_elastic(options))
+        return -1;
+    if (options->sites > 0 && !twill_sites_place(options))
         return -1;
     if (options->ranks == 0) {
         twill_complain("how many ranks? (-n RANKS; see twillrun --help)");

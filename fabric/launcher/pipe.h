@@ -6,7 +6,7 @@
 #include "lib/base.h"
 
 /* Version of the protocol. Only twillruns of one version talk to each other. */
-#define TWILL_FRAME_PROTOCOL 2
+#define TWILL_FRAME_PROTOCOL 3
 /* Written by a server before its first frame; what an agent printed before it is skipped. */
 #define TWILL_FRAME_MARK       "\ntwillrun-server:\n"
 #define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame other than a job */
@@ -25,15 +25,20 @@ enum twill_frame_kind {
     TWILL_FRAME_CREDIT,    /* value: bytes of standard input that rank 0 has read */
     TWILL_FRAME_ENDED,     /* of a rank; value: its exit code; data: how it ended */
     TWILL_FRAME_FAILED,    /* value: exit code; the reason is on standard error */
+    TWILL_FRAME_WAITING,   /* --elastic; value: ranks there that are not in the job yet */
     TWILL_FRAME_DONE,      /* the last frame */
     /* to a server */
-    TWILL_FRAME_JOB,    /* launcher_job.h */
-    TWILL_FRAME_START,  /* "address port" of rank 0 */
-    TWILL_FRAME_INPUT,  /* standard input; empty: its end */
-    TWILL_FRAME_SIGNAL, /* value: number */
-    TWILL_FRAME_END,    /* value: milliseconds of grace */
+    TWILL_FRAME_JOB,     /* launcher_job.h */
+    TWILL_FRAME_START,   /* "address port" of rank 0 */
+    TWILL_FRAME_INPUT,   /* standard input; empty: its end */
+    TWILL_FRAME_SIGNAL,  /* value: number */
+    TWILL_FRAME_END,     /* value: milliseconds of grace */
+    TWILL_FRAME_REPLACE, /* --elastic: start a new process as this rank */
+    TWILL_FRAME_DISMISS, /* --elastic: end all ranks there, which wait to join an ended job */
     /* both ways */
     TWILL_FRAME_GONE, /* exit notice of a rank for those in twill_init; forwarded to all servers */
+    TWILL_FRAME_FILE, /* --elastic: a file was written (value 1) or removed (0), elastic_folder.c;
+                         data: name, 0, contents; passed on to the other servers */
     TWILL_FRAME_KINDS
 };
 

@@ -80,6 +80,16 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
                  frame->data);
         twill_rank_socket_notify(launch, (int)frame->rank, how);
         return;
+    case TWILL_FRAME_FILE:
+        twill_elastic_apply(launch, frame);
+        return;
+    case TWILL_FRAME_REPLACE:
+        if (launch->folder[0] && frame->rank < (uint32_t)launch->options->most)
+            twill_elastic_start(launch, (int)frame->rank);
+        return;
+    case TWILL_FRAME_DISMISS:
+        twill_elastic_dismiss(launch);
+        return;
     case TWILL_FRAME_END:
         twill_launch_end(launch, (uint64_t)frame->value * 1000000);
         return;
@@ -196,9 +206,9 @@ static bool find_host_address(const struct twill_host_job *job, char address[TWI
     if (!good)
         twill_complain("%s", error.message);
     else if (name_is_loopback(address))
-        twill_complain(
-            "rank 0 is to be here, but other hosts cannot reach %s, the address of %s (%s)",
-            address, interface, why);
+        twill_complain("rank 0 %s here, but other hosts cannot reach %s, the address of %s (%s)",
+                       job->here > 0 && job->rank[0] == 0 ? "is to be" : "may come to be", address,
+                       interface, why);
     return good && !name_is_loopback(address);
 }
 
@@ -214,11 +224,18 @@ static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *j
         return false;
     }
     snprintf(launch->job, sizeof(launch->job), "%s", job->key);
-    for (int i = 0; i < launch->here; i++)
+    for (int i = 0; i < launch->first; i++) {
         twill_child_name(launch->options, &launch->child[i], job->rank[i]);
-    if (job->rank[0] == 0) {
-        if ((!job->alone && !find_host_address(job, address)) ||
-            !twill_launch_listen(launch, address))
+        launch->child[i].joins = job->rank[i] >= launch->options->ranks;
+    }
+    bool root = job->here > 0 && job->rank[0] == 0, elastic = launch->options->most > 0;
+    if (!twill_elastic_open(launch, job->host) ||
+        ((root || elastic) && !job->alone && !find_host_address(job, address)))
+        return false;
+    if (elastic && !job->alone)
+        snprintf(launch->reached, sizeof(launch->reached), "%s", address);
+    if (root) {
+        if (!twill_launch_listen(launch, address))
             return false;
         snprintf(where, sizeof(where), "%s %s", launch->address, launch->port);
         launch->input = malloc(TWILL_INPUT_WINDOW);
@@ -276,6 +293,7 @@ int twill_server_run(void)
     if (good && twill_launch_open(&launch, &job.options, job.here)) {
         launch.link = &link;
         good = serve_launch(&launch, &job);
+        twill_elastic_close(&launch);
         twill_launch_close(&launch);
     }
     (void)(good ? twill_pipe_put(&link, TWILL_FRAME_DONE, 0, 0, NULL, 0)

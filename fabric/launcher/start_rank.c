@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start one rank. */
+#include "fabric/bootstrap/elastic_files.h"
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -34,11 +35,12 @@ static bool set_elastic(const struct twill_launch *launch, bool joins)
 {
     static const char *const starting[] = {"RANK",        "WORLD_SIZE",      "MASTER_ADDR",
                                            "MASTER_PORT", "TWILL_LISTEN_FD", "TWILL_LAUNCHER_FD"};
-    char text[sizeof(launch->folder) + 8];
+    char text[sizeof(launch->folder) + sizeof(launch->reached) + 24];
     for (size_t i = 0; joins && i < TWILL_ARRAY_LENGTH(starting); i++)
         if (unsetenv(starting[i]) != 0)
             return false;
-    snprintf(text, sizeof(text), "%s%s", joins ? "join:" : "", launch->folder);
+    snprintf(text, sizeof(text), "%s%s,%d,%s", joins ? TWILL_ELASTIC_JOIN : "", launch->folder,
+             launch->host, launch->reached);
     return setenv("TWILL_ELASTIC", text, 1) == 0;
 }
 
@@ -55,7 +57,7 @@ static bool set_environment(const struct twill_launch *launch, int index)
         return false;
     if (launch->child[index].joins)
         return set_variable("LOCAL_RANK", index, true) &&
-               set_variable("LOCAL_WORLD_SIZE", launch->here, true) &&
+               set_variable("LOCAL_WORLD_SIZE", launch->first, true) &&
                setenv("TWILL_JOB", launch->job, 1) == 0;
     if (rank == 0 ? !set_variable("TWILL_LISTEN_FD", launch->listener, true)
                   : unsetenv("TWILL_LISTEN_FD") != 0)
@@ -64,7 +66,7 @@ static bool set_environment(const struct twill_launch *launch, int index)
     return set_variable("TWILL_LAUNCHER_FD", launch->rank_socket[1], true) &&
            set_variable("RANK", rank, true) && set_variable("WORLD_SIZE", ranks, true) &&
            set_variable("LOCAL_RANK", index, true) &&
-           set_variable("LOCAL_WORLD_SIZE", launch->here, true) &&
+           set_variable("LOCAL_WORLD_SIZE", launch->first, true) &&
            set_variable("FI_UNIVERSE_SIZE", ranks > UNIVERSE_SIZE ? ranks : UNIVERSE_SIZE, false) &&
            /* Libraries that libfabric loads (PSM) install handlers for crashes and signals that
             * exit with status 1: ask them not to. */

@@ -12,8 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define DISMISS_MS 200 /* between looks for processes that wait for a job that ends */
-
 enum phase { PHASE_NONE, PHASE_GRACE, PHASE_TERM, PHASE_KILL };
 
 /* Send a signal to all ranks and their children. */
@@ -96,10 +94,12 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     launch->alive--;
     code = child->dismissed ? 0 : code;
     launch->finishing = launch->finishing || code == 0;
-    bool replace = code != 0 && twill_elastic_outlives(launch, child, how);
-    if (launch->link) { /* the front decides what follows */
-        twill_server_report(launch, child->rank, code, how);
-    } else if (code != 0 && !replace && launch->failed < 0) {
+    bool replace = code != 0 && !launch->link && twill_elastic_outlives(launch, child, how);
+    if (code != 0) {
+        launch->last_failed = child->rank;
+        launch->last_code = code;
+    }
+    if (!launch->link && code != 0 && !replace && launch->failed < 0) {
         launch->failed = child->rank;
         launch->code = code;
         twill_complain("rank %d %s%s", child->rank, how,
@@ -111,9 +111,13 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     (void)waitpid(info->si_pid, NULL, 0);
     twill_elastic_forget(launch, info->si_pid);
     if (replace)
-        twill_elastic_replace(launch, child);
-    else
+        twill_elastic_replace(launch, child, child->rank);
+    else if (!twill_elastic_has_started(launch))
         notify_others(launch, child, info);
+    if (launch->folder[0])
+        twill_elastic_check(launch);
+    if (launch->link) /* the front decides what follows */
+        twill_server_report(launch, child->rank, code, how);
 }
 
 /* Report whether it has ended, and how. Does not reap it. */
@@ -206,8 +210,10 @@ static struct pollfd relay_poll(const struct twill_launch *launch)
     return (struct pollfd){.fd = launch->stdin_from, .events = POLLIN};
 }
 
-/* Before two for each rank: signals, terminal, rank socket, twillrun's output, a server's. */
-#define OTHER_POLLS (3 + TWILL_OUTPUTS + TWILL_SERVER_POLLS)
+/* Before two for each rank: signals, terminal, rank socket, the folder of --elastic, twillrun's
+ * output, a server's. */
+#define OWN_POLLS   4
+#define OTHER_POLLS (OWN_POLLS + TWILL_OUTPUTS + TWILL_SERVER_POLLS)
 
 /* Fill polls for open streams in order: poll() takes at most RLIMIT_NOFILE entries. */
 static nfds_t fill_launch_polls(const struct twill_launch *launch, struct pollfd *polls)
@@ -246,20 +252,19 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
         next_phase(launch);
     if (is_ending(launch))
         timeout = launch->next_ns > now ? (int)((launch->next_ns - now) / 1000000) + 1 : 0;
-    if (launch->finishing && launch->folder[0]) {
-        twill_elastic_dismiss(launch);
-        timeout = timeout < 0 ? DISMISS_MS : twill_min(timeout, DISMISS_MS);
-    }
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
     polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};
-    twill_output_polls(polls + 3);
-    twill_server_polls(launch, polls + 3 + TWILL_OUTPUTS);
+    polls[3] = (struct pollfd){.fd = launch->watch, .events = POLLIN};
+    twill_output_polls(polls + OWN_POLLS);
+    twill_server_polls(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
     nfds_t streams = fill_launch_polls(launch, polls + OTHER_POLLS);
     if (poll(polls, OTHER_POLLS + streams, timeout) < 0)
         return errno == EINTR;
     read_output(launch, polls + OTHER_POLLS, streams);
-    twill_server_turn(launch, polls + 3 + TWILL_OUTPUTS);
+    twill_server_turn(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
+    if (polls[3].revents != 0)
+        twill_elastic_receive(launch);
     if (polls[2].revents != 0)
         twill_rank_socket_receive(launch);
     if (polls[1].revents != 0)
@@ -285,12 +290,18 @@ static void drain_outputs(struct twill_launch *launch)
         launch->code = 1;
 }
 
+/* Report whether there is, or may be, a rank to wait for: the front may start more on a host. */
+static bool is_running(const struct twill_launch *launch)
+{
+    return launch->alive > 0 || (launch->link && launch->folder[0] && launch->phase == PHASE_NONE);
+}
+
 int twill_launch_supervise(struct twill_launch *launch)
 {
     struct pollfd *polls = calloc(OTHER_POLLS + 2 * (size_t)launch->here, sizeof(*polls));
     bool going = polls != NULL;
     reap_children(launch);
-    while (going && launch->alive > 0)
+    while (going && is_running(launch))
         going = launch_turn(launch, polls);
     if (!going) {
         twill_complain("cannot wait for the ranks: %s", strerror(errno));

@@ -143,16 +143,21 @@ static void close_handed_over(struct twill_launch *launch)
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here)
 {
     *launch = (struct twill_launch){.options = options,
-                                    .here = here,
+                                    .here = here > options->most ? here : options->most,
+                                    .first = here,
                                     .failed = -1,
+                                    .last_failed = -1,
+                                    .watch = -1,
                                     .listener = -1,
                                     .signals = -1,
                                     .rank_socket = {-1, -1},
                                     .stdin_from = -1,
                                     .stdin_to = -1};
-    launch->child = calloc((size_t)here, sizeof(*launch->child));
+    launch->child = calloc((size_t)launch->here, sizeof(*launch->child));
     if (!launch->child)
-        twill_complain("no memory for %d ranks", here);
+        twill_complain("no memory for %d ranks", launch->here);
+    for (int i = 0; i < launch->here && launch->child; i++)
+        twill_child_name(options, &launch->child[i], -1);
     return launch->child != NULL && twill_rank_socket_open(launch);
 }
 
@@ -170,7 +175,7 @@ int twill_launch_start(struct twill_launch *launch)
     twill_launch_bind(launch);
     if (!launch->link && launch->unbound[0] != '\0') /* a server reports it in a frame */
         twill_complain("%s", launch->unbound);
-    for (int i = 0; i < launch->here && code == 0; i++) {
+    for (int i = 0; i < launch->first && code == 0; i++) {
         code = twill_child_start(launch, i);
         launch->alive += code == 0;
         if (i == 0) /* rank 0 is the first, if it is on this host */
@@ -191,13 +196,12 @@ static int run_local(const struct twill_options *options)
 {
     struct twill_launch launch;
     int code = 1;
-    int here = options->most > 0 ? options->most : options->ranks;
-    if (twill_launch_open(&launch, options, here)) {
+    if (twill_launch_open(&launch, options, twill_options_places(options))) {
         for (int rank = 0; rank < launch.here; rank++) {
             twill_child_name(options, &launch.child[rank], rank);
             launch.child[rank].joins = rank >= options->ranks;
         }
-        if (twill_elastic_open(&launch) && twill_launch_listen(&launch, "127.0.0.1") &&
+        if (twill_elastic_open(&launch, 0) && twill_launch_listen(&launch, "127.0.0.1") &&
             twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);

@@ -105,6 +105,8 @@ static twill_status join_elastic(twill_comm **comm, const char *const *settings,
         if (status != TWILL_OK)
             return twill_init_finish(comm, NULL, status, &error, message, bytes);
         status = twill_grow_into(comm, &context, handle, settings);
+        if (status == TWILL_OK)
+            twill_elastic_joined();
         bool again = status == TWILL_ERR_PEER || status == TWILL_ERR_TIMEOUT ||
                      status == TWILL_ERR_BOOTSTRAP || status == TWILL_ERR_SYSTEM;
         if (!again || twill_now() >= deadline)

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs of twillrun --elastic. New processes and rank 0 meet in a folder of twillrun's, which
- * TWILL_ELASTIC names, as the files below; twillrun removes the files of processes that end.
- *
- *     started      rank 0: all ranks are in twill_init()
- *     wait.PID     a new process waits for a handle
- *     go.PID       rank 0: the handle for it
- */
+ * TWILL_ELASTIC names: fabric/bootstrap/elastic_files.h lists the files. */
+#include "fabric/bootstrap/elastic_files.h"
 #include "lib/health/recovery.h"
 #include "lib/twill_recover.h"
 
@@ -15,43 +11,60 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define JOINS      "join:"               /* before the folder: this is a new process */
 #define LOOK_MS    5                     /* between looks for the handle */
 #define ADMIT_NS   UINT64_C(10000000000) /* at most, for all to meet */
 #define MOST_TAKEN 256u
 
-/* New processes that rank 0 has given a handle to. */
-struct elastic_waiting {
-    size_t count;
-    pid_t pid[MOST_TAKEN];
+/* This process in an elastic job, from TWILL_ELASTIC. */
+struct elastic_job {
+    char folder[PATH_MAX];
+    char address[TWILL_ADDRESS_TEXT]; /* of this host for others, or empty */
+    bool joins;                       /* it is a new process */
+    struct twill_elastic_process self;
 };
 
-/* Return the folder, or NULL if this is no elastic job. *joins: this is a new process. */
-static const char *elastic_folder(bool *joins)
+/* New processes that rank 0 has given a handle to. */
+struct elastic_waiting {
+    const struct elastic_job *job;
+    size_t count;
+    struct twill_elastic_process process[MOST_TAKEN];
+};
+
+/* Report whether this is an elastic job, and describe it. */
+static bool read_job(struct elastic_job *job)
 {
     const char *text = getenv("TWILL_ELASTIC");
-    bool given = text != NULL && text[0] != '\0';
-    *joins = given && strncmp(text, JOINS, strlen(JOINS)) == 0;
-    return !given ? NULL : *joins ? text + strlen(JOINS) : text;
+    *job = (struct elastic_job){.self = {.pid = (long)getpid()}};
+    if (text == NULL)
+        return false;
+    job->joins = strncmp(text, TWILL_ELASTIC_JOIN, strlen(TWILL_ELASTIC_JOIN)) == 0;
+    text += job->joins ? strlen(TWILL_ELASTIC_JOIN) : 0;
+    size_t length = strcspn(text, ",");
+    return text[length] == ',' && length > 0 && length < PATH_MAX &&
+           sscanf(text + length, ",%9d,%63s", &job->self.host, job->address) >= 1 &&
+           snprintf(job->folder, sizeof(job->folder), "%.*s", (int)length, text) > 0;
 }
 
-static bool file_name(char path[PATH_MAX], const char *folder, const char *kind, pid_t pid)
+const char *twill_elastic_address(char address[TWILL_ADDRESS_TEXT])
 {
-    int used = pid > 0 ? snprintf(path, PATH_MAX, "%s/%s.%ld", folder, kind, (long)pid)
-                       : snprintf(path, PATH_MAX, "%s/%s", folder, kind);
-    return used > 0 && used < PATH_MAX;
+    struct elastic_job job;
+    if (!read_job(&job) || job.address[0] == '\0')
+        return NULL;
+    memcpy(address, job.address, sizeof(job.address));
+    return address;
 }
 
 /* Write a file as a whole: readers see all of it or none. False with errno. */
-static bool write_file(const char *folder, const char *kind, pid_t pid, const char *text)
+static bool write_file(const struct elastic_job *job, const char *kind,
+                       const struct twill_elastic_process *process, const char *text)
 {
     char path[PATH_MAX], part[PATH_MAX];
-    if (!file_name(path, folder, kind, pid) || !file_name(part, folder, "part", getpid()))
+    if (!twill_elastic_path(path, sizeof(path), job->folder, kind, process) ||
+        !twill_elastic_path(part, sizeof(part), job->folder, "part", &job->self))
         return false;
     int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     size_t bytes = strlen(text);
@@ -61,37 +74,49 @@ static bool write_file(const char *folder, const char *kind, pid_t pid, const ch
     return good && rename(part, path) == 0;
 }
 
-static void remove_file(const char *folder, const char *kind, pid_t pid)
+static bool file_exists(const struct elastic_job *job, const char *kind,
+                        const struct twill_elastic_process *process)
 {
     char path[PATH_MAX];
-    if (file_name(path, folder, kind, pid))
+    struct stat about;
+    return twill_elastic_path(path, sizeof(path), job->folder, kind, process) &&
+           stat(path, &about) == 0;
+}
+
+static void remove_file(const struct elastic_job *job, const char *kind,
+                        const struct twill_elastic_process *process)
+{
+    char path[PATH_MAX];
+    if (twill_elastic_path(path, sizeof(path), job->folder, kind, process))
         (void)unlink(path);
 }
 
 void twill_elastic_started(const struct twill_comm *comm)
 {
-    bool joins;
-    const char *folder = elastic_folder(&joins);
-    if (folder != NULL && comm->rank == 0 && !write_file(folder, "started", 0, ""))
-        twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", folder,
+    struct elastic_job job;
+    if (read_job(&job) && comm->rank == 0 && !write_file(&job, "started", NULL, ""))
+        twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", job.folder,
                   strerror(errno));
 }
 
 /* --- a new process --------------------------------------------------------------------------- */
 
-/* Read the handle that rank 0 has written for this process. */
-static bool read_handle(const char *folder, char handle[TWILL_HANDLE_BYTES])
+/* Read the handle that rank 0 has written for this process, which is joining from then on. */
+static bool read_handle(const struct elastic_job *job, char handle[TWILL_HANDLE_BYTES])
 {
     char path[PATH_MAX];
-    int fd = file_name(path, folder, "go", getpid()) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = twill_elastic_path(path, sizeof(path), job->folder, "go", &job->self)
+                 ? open(path, O_RDONLY | O_CLOEXEC)
+                 : -1;
     ssize_t n = fd >= 0 ? read(fd, handle, TWILL_HANDLE_BYTES - 1) : -1;
     if (fd >= 0)
         close(fd);
     if (n <= 0)
         return false;
     handle[n] = '\0';
-    remove_file(folder, "wait", getpid());
-    remove_file(folder, "go", getpid());
+    (void)write_file(job, "joining", &job->self, "");
+    remove_file(job, "wait", &job->self);
+    remove_file(job, "go", &job->self);
     return true;
 }
 
@@ -109,29 +134,48 @@ static twill_status read_patience(const char *const *settings, uint64_t *ns,
 
 bool twill_elastic_joins(void)
 {
-    bool joins;
-    return elastic_folder(&joins) != NULL && joins;
+    struct elastic_job job;
+    return read_job(&job) && job.joins;
+}
+
+bool twill_elastic_is_over(void *user, uint32_t rank)
+{
+    struct elastic_job job;
+    (void)user;
+    (void)rank;
+    return read_job(&job) && file_exists(&job, "over", NULL);
+}
+
+void twill_elastic_joined(void)
+{
+    struct elastic_job job;
+    if (read_job(&job))
+        remove_file(&job, "joining", &job.self);
 }
 
 twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline,
                                  char handle[TWILL_HANDLE_BYTES], struct twill_error *error)
 {
-    bool joins;
-    const char *folder = elastic_folder(&joins);
+    struct elastic_job job;
     if (*deadline == 0) {
-        uint64_t patience;
+        uint64_t patience = 0;
         TWILL_TRY(error, read_patience(settings, &patience, error));
         *deadline = twill_now() + patience;
     }
-    if (!write_file(folder, "wait", getpid(), ""))
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "TWILL_ELASTIC=%s: %s", folder, strerror(errno));
-    while (!read_handle(folder, handle)) {
-        if (twill_now() >= *deadline) {
-            remove_file(folder, "wait", getpid());
-            remove_file(folder, "go", getpid());
-            return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
-                              "the job has not taken this process in (twill_comm_admit) within "
-                              "TWILL_TIMEOUT");
+    if (!read_job(&job) || !write_file(&job, "wait", &job.self, ""))
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "TWILL_ELASTIC=%s: %s", job.folder,
+                          strerror(errno));
+    remove_file(&job, "joining", &job.self); /* of an attempt before */
+    while (!read_handle(&job, handle)) {
+        bool over = file_exists(&job, "over", NULL);
+        if (over || twill_now() >= *deadline) {
+            remove_file(&job, "wait", &job.self);
+            remove_file(&job, "go", &job.self);
+            return over ? TWILL_FAIL(error, TWILL_ERR_PEER,
+                                     "all ranks of the job have failed before this process joined")
+                        : TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
+                                     "the job has not taken this process in (twill_comm_admit) "
+                                     "within TWILL_TIMEOUT");
         }
         (void)poll(NULL, 0, LOOK_MS);
     }
@@ -140,50 +184,53 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
 
 /* --- rank 0 ---------------------------------------------------------------------------------- */
 
-static bool has_died(pid_t pid)
+/* Report whether a process has died: on another host, as twillrun has found. */
+static bool has_died(const struct elastic_job *job, const struct twill_elastic_process *process)
 {
-    return kill(pid, 0) != 0 && errno == ESRCH;
+    const struct twill_elastic_process all = {.host = process->host};
+    if (process->host == job->self.host)
+        return kill((pid_t)process->pid, 0) != 0 && errno == ESRCH;
+    return file_exists(job, "ended", process) || file_exists(job, "ended", &all);
 }
 
 static bool has_lost_one(const void *user)
 {
     const struct elastic_waiting *taken = user;
     for (size_t i = 0; i < taken->count; i++)
-        if (has_died(taken->pid[i]))
+        if (has_died(taken->job, &taken->process[i]))
             return true;
     return false;
 }
 
 /* List the processes that wait. */
-static void find_waiting(const char *folder, struct elastic_waiting *waiting)
+static void find_waiting(struct elastic_waiting *waiting)
 {
-    DIR *list = opendir(folder);
+    DIR *list = opendir(waiting->job->folder);
     const struct dirent *entry;
-    long pid;
-    int end;
-    waiting->count = 0;
-    while (list != NULL && waiting->count < MOST_TAKEN && (entry = readdir(list)) != NULL)
-        if (sscanf(entry->d_name, "wait.%ld%n", &pid, &end) == 1 && entry->d_name[end] == '\0' &&
-            !has_died((pid_t)pid))
-            waiting->pid[waiting->count++] = (pid_t)pid;
+    while (list != NULL && waiting->count < MOST_TAKEN && (entry = readdir(list)) != NULL) {
+        struct twill_elastic_process *process = &waiting->process[waiting->count];
+        if (twill_elastic_parse(entry->d_name, "wait", process) &&
+            !has_died(waiting->job, process) && !file_exists(waiting->job, "go", process))
+            waiting->count++;
+    }
     if (list != NULL)
         closedir(list);
 }
 
 /* Make a handle for them, and give it to each. Returns how many of them may come. */
-static uint64_t invite(struct twill_comm *comm, const char *folder, struct elastic_waiting *waiting)
+static uint64_t invite(struct twill_comm *comm, struct elastic_waiting *waiting)
 {
     char handle[TWILL_JOIN_HANDLE_TEXT];
     if (waiting->count == 0 ||
         twill_growth_open(comm, (uint32_t)waiting->count, handle) != TWILL_OK)
         return 0;
     for (size_t i = 0; i < waiting->count; i++)
-        if (!write_file(folder, "go", waiting->pid[i], handle)) {
-            twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", folder,
-                      strerror(errno));
+        if (!write_file(waiting->job, "go", &waiting->process[i], handle)) {
+            twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s",
+                      waiting->job->folder, strerror(errno));
             twill_growth_close(comm);
             for (size_t j = 0; j < i; j++)
-                remove_file(folder, "go", waiting->pid[j]);
+                remove_file(waiting->job, "go", &waiting->process[j]);
             return 0;
         }
     return waiting->count;
@@ -191,17 +238,16 @@ static uint64_t invite(struct twill_comm *comm, const char *folder, struct elast
 
 twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *comm)
 {
-    bool joins;
-    const char *folder = elastic_folder(&joins);
-    struct elastic_waiting waiting = {.count = 0};
+    struct elastic_job job;
+    struct elastic_waiting waiting = {.job = &job, .count = 0};
     uint64_t count = 0;
-    if (folder == NULL) {
+    if (!read_job(&job)) {
         twill_comm_release(comm);
         return TWILL_OK;
     }
     if (comm->rank == 0) {
-        find_waiting(folder, &waiting);
-        count = invite(comm, folder, &waiting);
+        find_waiting(&waiting);
+        count = invite(comm, &waiting);
     }
     twill_comm_release(comm);
     twill_status status = twill_broadcast(comm, &count, &count, 1, TWILL_U64, 0);

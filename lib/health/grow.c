@@ -50,14 +50,16 @@ static void describe_growth(const struct twill_comm *comm, const char *address, 
 }
 
 /* Return the address at which rank 0 is found. A rank that was alone may have none but loopback's:
- * then TWILL_INTERFACE counts. */
+ * then TWILL_INTERFACE counts, or what twillrun --elastic has found. */
 static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADDRESS_TEXT],
                                  struct twill_error *error)
 {
-    char interface[32], why[128];
+    char interface[32], why[128], known[TWILL_ADDRESS_TEXT];
     const char *set = twill_config_text(&comm->context->config, TWILL_VARIABLE_INTERFACE);
     snprintf(address, TWILL_ADDRESS_TEXT, "%s",
              twill_detector_address(comm->context->health.detector, comm->job[0]));
+    if (set == NULL)
+        set = twill_elastic_address(known);
     if (comm->context->job.oob->size > 1 || set == NULL)
         return TWILL_OK;
     return twill_interface_choose(address, interface, set, NULL, why, sizeof(why), error);
@@ -109,13 +111,6 @@ static bool has_ended(void *user, uint32_t rank)
     if (rank < g->comm->world->size)
         return twill_comm_is_dead(g->comm, rank);
     return g->limits != NULL && g->limits->lacks(g->limits->user);
-}
-
-static bool is_not_known(void *user, uint32_t rank)
-{
-    (void)user;
-    (void)rank;
-    return false;
 }
 
 /* If nodes were declared (TWILL_LAYOUT), write them down for the larger job: the new processes are
@@ -274,7 +269,7 @@ twill_status twill_grow_into(struct twill_comm **made, struct twill_context **co
                              const char *handle, const char *const *settings)
 {
     const struct twill_join join = {
-        .handle = handle, .rank = TWILL_JOIN_ANY, .has_ended = is_not_known};
+        .handle = handle, .rank = TWILL_JOIN_ANY, .has_ended = twill_elastic_is_over};
     const struct twill_context_source source = {.join = &join, .settings = settings};
     TWILL_TRY(NULL, twill_context_create_by(context, &source));
     return twill_grow_conclude(made, *context);

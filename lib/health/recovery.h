@@ -71,6 +71,13 @@ twill_status twill_init_finish(struct twill_comm **comm, struct twill_context *c
 /* lib/health/elastic.c. Jobs of twillrun --elastic. */
 /* Report whether this process was started to join a job that runs. */
 bool twill_elastic_joins(void);
+/* Report whether this is such a job and all its ranks have failed; has_ended() of struct twill_join
+ * in a new process. */
+bool twill_elastic_is_over(void *user, uint32_t rank);
+/* Return the address at which other hosts of an elastic job reach this one, or NULL. */
+const char *twill_elastic_address(char address[TWILL_ADDRESS_TEXT]);
+/* The new process is a rank of the job now. */
+void twill_elastic_joined(void);
 /* Wait for the handle of that job, until *deadline; 0: it is set, TWILL_TIMEOUT from now. */
 twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline,
                                  char handle[TWILL_JOIN_HANDLE_TEXT], struct twill_error *error);

@@ -10,7 +10,7 @@ static void read_job(const char *data, size_t bytes)
     struct twill_host_job job;
     if (twill_job_read(&job, data, bytes))
         for (int i = 0; i < job.here; i++)
-            fuzz_must(job.rank[i] >= 0 && job.rank[i] < job.options.ranks);
+            fuzz_must(job.rank[i] >= 0 && job.rank[i] < twill_options_places(&job.options));
     twill_job_free(&job);
 }
 

@@ -25,7 +25,7 @@ for range in 3 3:2 0:2 1:x :2 2: ''; do
     expect 2 "--elastic $range: not MIN:MAX" "$run" --elastic "$range" true
 done
 expect 2 "-n 1: outside --elastic 2:4" "$run" --elastic 2:4 -n 1 true
-expect 2 "with --hosts this is not supported" "$run" --elastic 1:2 --hosts a:2 true
+expect 2 "--elastic MIN:3: the hosts have places for 2 ranks" "$run" --elastic 1:3 --hosts a:2 true
 
 # --- four ranks die, rank 0 among them, and are replaced
 elastic 2:3 0 "epoch 4, step" "$replaced" 4 kill
@@ -45,6 +45,12 @@ elastic 1:2 4 "exited with status 4" sh -c 'exit 4'
 # --- a new process that the job does not take in ends with it
 [ ! -x "$bin/hello" ] ||
     elastic 1:2 0 "was not taken in before the job ended" -n 1 sh -c 'sleep 0.3; exec "$0"' "$bin/hello"
+# All ranks of the job have failed: a new process is told, whether it waits by then or begins to.
+newcomer='case $TWILL_ELASTIC in join:*) sleep $1; exec "$2" 0 ;; esac; exec "$2" 1 alone'
+for late in 0 0.3; do
+    elastic 1:2 3 "all ranks of the job have failed before this process joined" -n 1 sh -c "$newcomer" - $late "$replaced"
+    grep -q "no rank of the job is left that [12] new processes could join" "$scratch/out" || fail "the end is not explained"
+done
 
 # --- the training example: ranks are killed and replaced while it runs, and it is as good as without
 [ -x "$bin/train" ] || exit 0

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files by which the new processes of twillrun --elastic, rank 0 and twillrun find each other. They
+ * are in a folder of each host, "TWILL_ELASTIC=[join:]FOLDER,HOST,ADDRESS", where HOST is the
+ * number that twillrun gives this host, and ADDRESS that at which other hosts of the job reach it,
+ * or empty; twillrun copies them to the folders of other hosts (elastic_folder.c there).
+ *
+ *     started            rank 0: all ranks are in twill_init()
+ *     wait.HOST.PID      a new process waits for a handle
+ *     go.HOST.PID        rank 0: the handle for it
+ *     joining.HOST.PID   it has read the handle; the file is removed when it is a rank of the job
+ *     ended.HOST.PID     twillrun: this process of another host has ended; PID 0: all of that host
+ *     over               twillrun: all ranks have failed, new processes wait for nothing
+ *     part.HOST.PID      a file that this process is writing
+ */
+#ifndef TWILL_ELASTIC_FILES_H
+#define TWILL_ELASTIC_FILES_H
+
+#include "lib/base.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TWILL_ELASTIC_JOIN "join:" /* before the folder: this is a new process */
+
+/* A process of the job, as files name it. */
+struct twill_elastic_process {
+    int host;
+    long pid;
+};
+
+/* Parse the name of a file of this kind ("wait") about a process. */
+static inline bool twill_elastic_parse(const char *name, const char *kind,
+                                       struct twill_elastic_process *process)
+{
+    size_t length = strlen(kind);
+    int end = 0;
+    return strncmp(name, kind, length) == 0 &&
+           sscanf(name + length, ".%9d.%18ld%n", &process->host, &process->pid, &end) == 2 &&
+           name[length + (size_t)end] == '\0' && process->host >= 0 && process->pid >= 0;
+}
+
+/* Write the path of a file about a process, or of one about none (NULL). False: it is too long. */
+static inline bool twill_elastic_path(char *path, size_t bytes, const char *folder,
+                                      const char *kind, const struct twill_elastic_process *process)
+{
+    int used = process != NULL ? snprintf(path, bytes, "%s/%s.%d.%ld", folder, kind, process->host,
+                                          process->pid)
+                               : snprintf(path, bytes, "%s/%s", folder, kind);
+    return used > 0 && (size_t)used < bytes;
+}
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twillrun --elastic: this host's folder by which new processes and ranks find each other
+ * (fabric/bootstrap/elastic_files.h). In a job on several hosts each server has such a folder. It
+ * sends changes that matter elsewhere to the twillrun in front, which passes them on, and writes
+ * those of other hosts into its own:
+ *
+ *     started          to all hosts
+ *     wait.HOST.PID    from HOST to all, also its removal, with which go.HOST.PID goes
+ *     go.HOST.PID      to HOST
+ *     ended.HOST.PID   from HOST to all
+ */
+#include "fabric/bootstrap/elastic_files.h"
+#include "fabric/launcher/launcher.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HANDLE_BYTES 512 /* of a handle, at most */
+
+bool twill_elastic_open(struct twill_launch *launch, int host)
+{
+    const char *above = getenv("TMPDIR"); /* a comma would end the folder in TWILL_ELASTIC */
+    launch->host = host;
+    if (launch->options->most == 0)
+        return true;
+    snprintf(launch->folder, sizeof(launch->folder), "%.150s/twillrun-XXXXXX",
+             above != NULL && *above && !strchr(above, ',') ? above : "/tmp");
+    if (!mkdtemp(launch->folder)) {
+        twill_complain("%s: %s", launch->folder, strerror(errno));
+        launch->folder[0] = '\0';
+        return false;
+    }
+    launch->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (launch->watch >= 0 && inotify_add_watch(launch->watch, launch->folder,
+                                                IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE) >= 0)
+        return true;
+    twill_complain("--elastic: inotify: %s", strerror(errno));
+    return false;
+}
+
+void twill_elastic_close(struct twill_launch *launch)
+{
+    char path[512];
+    const struct dirent *entry;
+    DIR *list = launch->folder[0] ? opendir(launch->folder) : NULL;
+    while (list && (entry = readdir(list))) {
+        snprintf(path, sizeof(path), "%s/%.255s", launch->folder, entry->d_name);
+        if (entry->d_name[0] != '.')
+            (void)unlink(path);
+    }
+    if (list)
+        closedir(list);
+    if (launch->folder[0])
+        (void)rmdir(launch->folder);
+    if (launch->watch >= 0)
+        close(launch->watch);
+    launch->watch = -1;
+}
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+static bool has_file(const struct twill_launch *launch, const char *kind,
+                     const struct twill_elastic_process *process)
+{
+    char path[256];
+    struct stat about;
+    return twill_elastic_path(path, sizeof(path), launch->folder, kind, process) &&
+           stat(path, &about) == 0;
+}
+
+static void drop_file(const struct twill_launch *launch, const char *kind,
+                      const struct twill_elastic_process *process)
+{
+    char path[256];
+    if (twill_elastic_path(path, sizeof(path), launch->folder, kind, process))
+        (void)unlink(path);
+}
+
+/* Write a file as a whole. A file without contents is not renamed: the watch does not report it. */
+static void put_file(const struct twill_launch *launch, const char *kind,
+                     const struct twill_elastic_process *process, const char *text, size_t bytes)
+{
+    const struct twill_elastic_process self = {.host = launch->host, .pid = (long)getpid()};
+    char path[256], part[256];
+    bool good = twill_elastic_path(path, sizeof(path), launch->folder, kind, process) &&
+                twill_elastic_path(part, sizeof(part), launch->folder, "part", &self);
+    int fd = good ? open(bytes > 0 ? part : path,
+                         O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600)
+                  : -1;
+    good = fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes;
+    if (fd >= 0)
+        close(fd);
+    if (!good || (bytes > 0 && rename(part, path) != 0))
+        twill_complain("--elastic: a file in %s: %s", launch->folder, strerror(errno));
+}
+
+bool twill_elastic_has_started(const struct twill_launch *launch)
+{
+    return launch->folder[0] && has_file(launch, "started", NULL);
+}
+
+void twill_elastic_put_over(const struct twill_launch *launch)
+{
+    put_file(launch, "over", NULL, "", 0);
+}
+
+/* Parse the name of a file of a process of this host that is not in the job yet. */
+static bool is_outside(const struct twill_launch *launch, const char *name,
+                       struct twill_elastic_process *process)
+{
+    return (twill_elastic_parse(name, "wait", process) ||
+            twill_elastic_parse(name, "joining", process)) &&
+           process->host == launch->host;
+}
+
+int twill_elastic_waiting(const struct twill_launch *launch)
+{
+    struct twill_elastic_process process;
+    const struct dirent *entry;
+    int waiting = 0;
+    for (int i = 0; i < launch->here && launch->folder[0]; i++) {
+        DIR *list = launch->child[i].pid > 0 ? opendir(launch->folder) : NULL;
+        bool found = false;
+        while (list && !found && (entry = readdir(list)))
+            found = is_outside(launch, entry->d_name, &process) &&
+                    getpgid((pid_t)process.pid) == launch->child[i].pid;
+        waiting += found;
+        if (list)
+            closedir(list);
+    }
+    return waiting;
+}
+
+/* --- changes --------------------------------------------------------------------------------- */
+
+/* Send the twillrun in front that a file was written or removed. */
+static void send_change(const struct twill_launch *launch, const char *name, bool made,
+                        const char *text, size_t bytes)
+{
+    char data[320 + HANDLE_BYTES];
+    size_t used = (size_t)snprintf(data, 320, "%.300s", name) + 1;
+    memcpy(data + used, text, bytes);
+    if (launch->link)
+        (void)twill_pipe_put(launch->link, TWILL_FRAME_FILE, 0, made, data, used + bytes);
+}
+
+/* Read the handle for a process. Returns its bytes, or 0. */
+static size_t read_go(const struct twill_launch *launch,
+                      const struct twill_elastic_process *process, char text[HANDLE_BYTES])
+{
+    char path[256];
+    int fd = twill_elastic_path(path, sizeof(path), launch->folder, "go", process)
+                 ? open(path, O_RDONLY | O_CLOEXEC)
+                 : -1;
+    ssize_t n = fd >= 0 ? read(fd, text, HANDLE_BYTES) : 0;
+    if (fd >= 0)
+        close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Send a change that a rank or a new process has made, if it matters on other hosts. */
+static void forward_change(const struct twill_launch *launch, const char *name, bool made)
+{
+    struct twill_elastic_process process;
+    char text[HANDLE_BYTES];
+    if (twill_elastic_parse(name, "wait", &process)) {
+        if (process.host == launch->host)
+            send_change(launch, name, made, "", 0);
+    } else if (twill_elastic_parse(name, "go", &process)) {
+        size_t bytes = made && process.host != launch->host ? read_go(launch, &process, text) : 0;
+        if (bytes > 0)
+            send_change(launch, name, true, text, bytes);
+    } else if (made && strcmp(name, "started") == 0) {
+        send_change(launch, name, true, "", 0);
+    }
+}
+
+void twill_elastic_receive(struct twill_launch *launch)
+{
+    _Alignas(struct inotify_event) char events[4096];
+    ssize_t n;
+    while ((n = read(launch->watch, events, sizeof(events))) > 0)
+        for (char *at = events; at < events + n;) {
+            const struct inotify_event *event = (const void *)at;
+            if (event->len > 0)
+                forward_change(launch, event->name, (event->mask & IN_MOVED_TO) != 0);
+            at += sizeof(*event) + event->len;
+        }
+    twill_elastic_check(launch);
+}
+
+void twill_elastic_apply(const struct twill_launch *launch, const struct twill_frame *frame)
+{
+    struct twill_elastic_process process;
+    const char *name = frame->data, *end = memchr(name, '\0', frame->bytes);
+    bool made = frame->value != 0;
+    if (!end || !launch->folder[0])
+        return;
+    size_t bytes = frame->bytes - (size_t)(end + 1 - name);
+    if (twill_elastic_parse(name, "go", &process) && process.host == launch->host) {
+        put_file(launch, "go", &process, end + 1, twill_min(bytes, HANDLE_BYTES));
+    } else if (twill_elastic_parse(name, "ended", &process) && process.host != launch->host) {
+        put_file(launch, "ended", &process, "", 0);
+        drop_file(launch, "wait", &process);
+        drop_file(launch, "go", &process);
+    } else if (twill_elastic_parse(name, "wait", &process) && process.host != launch->host) {
+        drop_file(launch, made ? "ended" : "go", &process);
+        if (made)
+            put_file(launch, "wait", &process, "", 0);
+        else
+            drop_file(launch, "wait", &process);
+    } else if (strcmp(name, "started") == 0 || strcmp(name, "over") == 0) {
+        put_file(launch, name, NULL, "", 0);
+    }
+}
+
+/* Remove what a process of this host has left, and report its end. */
+static void forget_process(const struct twill_launch *launch,
+                           const struct twill_elastic_process *process)
+{
+    static const char *const kinds[] = {"wait", "joining", "go", "part"};
+    char name[64];
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(kinds); i++)
+        drop_file(launch, kinds[i], process);
+    snprintf(name, sizeof(name), "ended.%d.%ld", process->host, process->pid);
+    send_change(launch, name, true, "", 0);
+}
+
+void twill_elastic_forget(const struct twill_launch *launch, pid_t group)
+{
+    DIR *list = launch->folder[0] ? opendir(launch->folder) : NULL;
+    const struct dirent *entry;
+    struct twill_elastic_process process;
+    while (list && (entry = readdir(list)))
+        if (is_outside(launch, entry->d_name, &process) &&
+            (process.pid == (long)group || kill((pid_t)process.pid, 0) != 0 ||
+             getpgid((pid_t)process.pid) == group))
+            forget_process(launch, &process);
+    if (list)
+        closedir(list);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twillrun --elastic on several hosts: a rank that fails is replaced on its host, and the ranks of
+ * a host that is lost on others that have places. */
+#include "fabric/launcher/front.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+int twill_front_alive(const struct twill_front *front)
+{
+    int alive = 0;
+    for (int i = 0; i < front->options->sites; i++)
+        alive += front->agent[i].alive;
+    return alive;
+}
+
+static int count_waiting_hosts(const struct twill_front *front)
+{
+    int waiting = 0;
+    for (int i = 0; i < front->options->sites; i++)
+        waiting += front->agent[i].state == TWILL_HOST_RUNNING ? front->agent[i].waiting : 0;
+    return waiting;
+}
+
+bool twill_frame_names(const struct twill_frame *frame, const char *name)
+{
+    return frame->bytes > strlen(name) && memcmp(frame->data, name, strlen(name) + 1) == 0;
+}
+
+/* Have the new processes give up: no rank is left. */
+static void put_over_hosts(struct twill_front *front)
+{
+    static const char name[] = "over";
+    twill_front_pass(
+        front, NULL,
+        &(struct twill_frame){
+            .kind = TWILL_FRAME_FILE, .value = 1, .data = name, .bytes = sizeof(name)});
+}
+
+/* Report whether ranks are replaced at all, and enough of them are left. */
+static bool can_go_on(struct twill_front *front)
+{
+    if (front->options->most == 0 || front->ending || front->failed ||
+        front->stop_request.times > 0 || front->finishing || !front->begun)
+        return false;
+    if (!twill_elastic_suffices(front->options, twill_front_alive(front),
+                                count_waiting_hosts(front))) {
+        put_over_hosts(front);
+        return false;
+    }
+    return twill_restarts_add(&front->restarts);
+}
+
+/* Return the places that are free on a host, negative if it has more ranks than places; INT_MIN
+ * unless it runs. */
+static int count_free(const struct twill_front *front, int site)
+{
+    const struct twill_options *options = front->options;
+    int free_places = options->site[site].slots;
+    if (front->agent[site].state != TWILL_HOST_RUNNING)
+        return INT_MIN;
+    for (int rank = 0; rank < options->most; rank++)
+        free_places -= front->living[rank] && options->place[rank] == site;
+    return free_places;
+}
+
+/* Return where to start a rank again: its host, else the one with the most free places, or -1. */
+static int choose_site(const struct twill_front *front, int rank)
+{
+    int own = front->options->place[rank], best = 0;
+    if (front->agent[own].state == TWILL_HOST_RUNNING)
+        return own;
+    for (int i = 1; i < front->options->sites; i++)
+        if (count_free(front, i) > count_free(front, best))
+            best = i;
+    int places = count_free(front, best);
+    return places > 0 || (places > INT_MIN && front->options->oversubscribe) ? best : -1;
+}
+
+/* Start a new process as this rank. Returns its host, or -1 if there is no place. */
+static int start_again(struct twill_front *front, int rank)
+{
+    int site = choose_site(front, rank);
+    if (site < 0) {
+        twill_complain("no host has a place for rank %d: the job goes on without it", rank);
+        return -1;
+    }
+    struct twill_agent *agent = &front->agent[site];
+    front->input = front->input && rank != 0; /* the first rank 0 had standard input */
+    front->options->place[rank] = site;
+    front->living[rank] = true;
+    agent->alive++;
+    (void)twill_pipe_put(&agent->pipe, TWILL_FRAME_REPLACE, (uint32_t)rank, 0, NULL, 0);
+    (void)twill_pipe_flush(&agent->pipe);
+    return site;
+}
+
+bool twill_front_outlives(struct twill_front *front, int rank, int code, const char *who)
+{
+    front->last_code = code;
+    if (!can_go_on(front))
+        return false;
+    int others = twill_front_alive(front), site = start_again(front, rank);
+    if (site >= 0)
+        twill_complain("%s; %d others go on; starting restart %u on %s", who, others,
+                       front->restarts.count, front->agent[site].name);
+    return true;
+}
+
+bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *agent,
+                               const char *how)
+{
+    int lost = (int)(agent - front->agent);
+    char name[32];
+    agent->alive = 0;
+    front->last_code = 1;
+    if (!can_go_on(front))
+        return false;
+    twill_complain("host %s: lost: %s; %d others go on", agent->name, how,
+                   twill_front_alive(front));
+    twill_agent_end(agent, 0);
+    agent->waiting = 0;
+    int bytes = snprintf(name, sizeof(name), "ended.%d.0", lost) + 1;
+    twill_front_pass(
+        front, agent,
+        &(struct twill_frame){
+            .kind = TWILL_FRAME_FILE, .value = 1, .data = name, .bytes = (size_t)bytes});
+    for (int rank = 0; rank < front->options->most; rank++) {
+        if (front->options->place[rank] != lost || !front->living[rank])
+            continue;
+        front->living[rank] = false;
+        int site = start_again(front, rank);
+        if (site >= 0)
+            twill_complain("starting rank %d again on %s (restart %u)", rank,
+                           front->agent[site].name, front->restarts.count);
+    }
+    return true;
+}
+
+void twill_front_check(struct twill_front *front)
+{
+    int alive = twill_front_alive(front), waiting = count_waiting_hosts(front);
+    if (front->options->most == 0)
+        return;
+    if (alive == 0) {
+        for (int i = 0; i < front->options->sites; i++)
+            if (front->agent[i].state >= TWILL_HOST_STARTING)
+                twill_front_send(&front->agent[i], TWILL_FRAME_END, 0);
+    } else if (waiting >= alive && front->finishing) {
+        for (int i = 0; i < front->options->sites; i++)
+            if (front->agent[i].state >= TWILL_HOST_STARTING)
+                twill_front_send(&front->agent[i], TWILL_FRAME_DISMISS, 0);
+    } else if (waiting >= alive && front->begun && twill_front_fail(front, front->last_code)) {
+        (void)twill_elastic_suffices(front->options, alive, waiting);
+        put_over_hosts(front);
+        twill_front_end(front, front->options->grace_ns);
+    }
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The twillrun in front of a job on several hosts: front.c, and elastic_hosts.c for --elastic. */
+#ifndef TWILL_FRONT_H
+#define TWILL_FRONT_H
+
+#include "fabric/launcher/agent.h"
+
+/* The job on several hosts. A local variable of twill_front_run(). */
+struct twill_front {
+    const struct twill_options *options;
+    struct twill_agent *agent; /* [sites] */
+    struct twill_child *child; /* [places]: only their output */
+    bool *living;              /* [places] ranks that have not ended */
+    struct pollfd *polls;
+    char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0, once known */
+    sigset_t mask;
+    int signals;
+    int code;
+    struct twill_stop_request stop_request;
+    bool failed, ending;
+    bool mute;    /* output cannot be written */
+    bool unbound; /* a host reported that its ranks are not bound */
+    uint64_t start_ns, end_ns;
+    uint32_t window; /* bytes of standard input that may be sent */
+    bool input;      /* standard input is not at its end, and the first rank 0 lives */
+    /* --elastic */
+    bool begun, finishing; /* all ranks were in twill_init; one has ended with status 0 */
+    struct twill_restarts restarts;
+    int last_code; /* exit code of the rank that failed last */
+};
+
+/* --- front.c --- */
+/* Send a frame without data at once. */
+void twill_front_send(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value);
+/* Send a frame to all hosts whose servers start ranks, but one (NULL: none). */
+void twill_front_pass(struct twill_front *front, const struct twill_agent *but,
+                      const struct twill_frame *frame);
+/* Record a failure. The first one decides the exit code; returns whether this is the first. */
+bool twill_front_fail(struct twill_front *front, int code);
+/* End all ranks. Hosts that were not told to start have none. */
+void twill_front_end(struct twill_front *front, uint64_t grace_ns);
+
+/* --- elastic_hosts.c --- */
+int twill_front_alive(const struct twill_front *front);
+/* Report whether a frame is about the file of this name. */
+bool twill_frame_names(const struct twill_frame *frame, const char *name);
+/* A rank has failed: `who` says which and how. Report whether the others go on, with a new process
+ * in its place, and say so. */
+bool twill_front_outlives(struct twill_front *front, int rank, int code, const char *who);
+/* A host is lost: likewise, with new processes on others. The agent is ended then. */
+bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *agent,
+                               const char *how);
+/* End what is left: hosts without ranks when all have ended, processes that wait to join a job that
+ * has. */
+void twill_front_check(struct twill_front *front);
+
+#endif
