@@ -145,7 +145,7 @@ enum twill_variable_scope {
     X(LAUNCHER_FD, START, "TWILL_LAUNCHER_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                      \
       "Descriptor of twillrun's notices of ranks that exit during start-up, set by twillrun")      \
     X(ELASTIC, START, "TWILL_ELASTIC", TWILL_TEXT, "", 0, 0, NULL, 0,                              \
-      "Where new processes and the job find each other, set by twillrun --elastic")      \
+      "Where new processes and the job find each other, set by twillrun --elastic")                \
     X(RANK, START, "RANK", TWILL_TEXT, "", 0, 0, NULL, 0, "This rank, set by the launcher")        \
     X(WORLD_SIZE, START, "WORLD_SIZE", TWILL_TEXT, "", 0, 0, NULL, 0,                              \
       "Number of ranks, set by the launcher")                                                      \
