@@ -57,7 +57,8 @@ twill_status twill_memory_open(struct twill_memory **memory,
     (*memory)->budget = budget;
     (*memory)->log = log;
     (*memory)->free_at_open = free_bytes(policy);
-    (*memory)->ops = twill_memory_kind_memkind(policy);
+    bool placed = policy->kind == TWILL_KIND_MCDRAM && !policy->nominal && policy->nodes != 0;
+    (*memory)->ops = placed ? twill_memory_kind_memkind(policy, log) : &twill_memory_kind_system;
     if ((*memory)->ops == NULL)
         (*memory)->ops = &twill_memory_kind_mmap;
     twill_say(log, TWILL_LOG_DEBUG, "memory: %s, by %s", policy->why, (*memory)->ops->name);

@@ -19,11 +19,14 @@ struct twill_memory_kind_ops {
     void (*free)(void *pointer, size_t bytes);
 };
 
-extern const struct twill_memory_kind_ops twill_memory_kind_mmap;
+extern const struct twill_memory_kind_ops twill_memory_kind_mmap, twill_memory_kind_system;
 
-/* Return memkind's table, or NULL if it is not built in or cannot serve the policy now. */
+/* Return the table for a policy that names NUMA nodes: memkind's, or NULL if it is not built in,
+ * cannot serve the policy now, or has not the memory to be loaded, which the log says. */
 const struct twill_memory_kind_ops *
-twill_memory_kind_memkind(const struct twill_memory_policy *policy);
+twill_memory_kind_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
+/* Report whether this process may have so many more bytes; *limit: what leaves less, or NULL. */
+bool twill_memory_has_room(uint64_t bytes, const char **limit);
 
 /* Apply a policy to untouched pages. Returns 0 or an errno. */
 int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes);

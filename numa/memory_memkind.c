@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Placement by memkind, if it is built in and finds high-bandwidth memory itself (KNL by CPUID,
- * HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first placed: it loads eight
- * others, which would delay every program that links twill. */
+ * HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first to be placed there: it
+ * loads eight others, which would delay every program that links twill, and its jemalloc ends the
+ * process (SIGSEGV, SIGABRT) if there is no memory while it is loaded. */
 #include "numa/memory_internal.h"
 
 #ifdef TWILL_WITH_MEMKIND
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 
 #define MEMKIND_SONAME "libmemkind.so.0"
+#define LOADED_BYTES   (UINT64_C(64) << 20) /* address space left: loading it takes 19 MiB */
 
 /* Look up a symbol of memkind, or NULL. Repeated for each call, so that there is no global state:
  * it takes 1 us, an allocation many. */
@@ -89,13 +91,27 @@ static bool library_is_there(void)
     return found == TWILL_ARRAY_LENGTH(names);
 }
 
-const struct twill_memory_kind_ops *
-twill_memory_kind_memkind(const struct twill_memory_policy *policy)
+/* Report whether the library is loaded, or may be. */
+static bool may_load(struct twill_log *log)
 {
-    if (!library_is_there())
+    const char *limit;
+    void *library = dlopen(MEMKIND_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library != NULL)
+        dlclose(library);
+    if (library != NULL || twill_memory_has_room(LOADED_BYTES, &limit))
+        return true;
+    twill_say(log, TWILL_LOG_WARN,
+              "memory: memkind is not loaded, which wants %llu MiB to be free: %s; mbind() places "
+              "memory",
+              (unsigned long long)(LOADED_BYTES >> 20), limit);
+    return false;
+}
+
+const struct twill_memory_kind_ops *
+twill_memory_kind_memkind(const struct twill_memory_policy *policy, struct twill_log *log)
+{
+    if (!may_load(log) || !library_is_there())
         return NULL;
-    if (policy->kind != TWILL_KIND_MCDRAM || policy->nominal || policy->nodes == 0)
-        return &memkind_ops; /* DDR: MEMKIND_DEFAULT always works */
     /* memkind uses hwloc: with these variables it counts another machine's CPUs and writes past the
      * end of its tables. */
     if (getenv("HWLOC_XMLFILE") != NULL || getenv("HWLOC_SYNTHETIC") != NULL)
@@ -107,9 +123,10 @@ twill_memory_kind_memkind(const struct twill_memory_policy *policy)
 }
 #else
 const struct twill_memory_kind_ops *
-twill_memory_kind_memkind(const struct twill_memory_policy *policy)
+twill_memory_kind_memkind(const struct twill_memory_policy *policy, struct twill_log *log)
 {
     (void)policy;
+    (void)log;
     return NULL;
 }
 #endif

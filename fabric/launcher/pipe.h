@@ -25,20 +25,23 @@ enum twill_frame_kind {
     TWILL_FRAME_CREDIT,    /* value: bytes of standard input that rank 0 has read */
     TWILL_FRAME_ENDED,     /* of a rank; value: its exit code; data: how it ended */
     TWILL_FRAME_FAILED,    /* value: exit code; the reason is on standard error */
-    TWILL_FRAME_WAITING,   /* --elastic; value: ranks there that are not in the job yet */
     TWILL_FRAME_DONE,      /* the last frame */
     /* to a server */
-    TWILL_FRAME_JOB,     /* launcher_job.h */
-    TWILL_FRAME_START,   /* "address port" of rank 0 */
-    TWILL_FRAME_INPUT,   /* standard input; empty: its end */
-    TWILL_FRAME_SIGNAL,  /* value: number */
-    TWILL_FRAME_END,     /* value: milliseconds of grace */
-    TWILL_FRAME_REPLACE, /* --elastic: start a new process as this rank */
-    TWILL_FRAME_DISMISS, /* --elastic: end all ranks there, which wait to join an ended job */
+    TWILL_FRAME_JOB,    /* launcher_job.h */
+    TWILL_FRAME_START,  /* "address port" of rank 0 */
+    TWILL_FRAME_INPUT,  /* standard input; empty: its end */
+    TWILL_FRAME_SIGNAL, /* value: number */
+    TWILL_FRAME_END,    /* value: milliseconds of grace */
     /* both ways */
     TWILL_FRAME_GONE, /* exit notice of a rank for those in twill_init; forwarded to all servers */
-    TWILL_FRAME_FILE, /* --elastic: a file was written (value 1) or removed (0), elastic_folder.c;
-                         data: name, 0, contents; passed on to the other servers */
+    /* --elastic, from a server */
+    TWILL_FRAME_WAITING, /* value: ranks there that are not in the job yet */
+    /* --elastic, to a server */
+    TWILL_FRAME_REPLACE, /* start a new process as this rank */
+    TWILL_FRAME_DISMISS, /* end all ranks there, which wait to join an ended job */
+    /* --elastic, both ways */
+    TWILL_FRAME_FILE, /* a file was written (value 1) or removed (0): elastic_folder.c; data: name,
+                         0, contents; passed on to the other servers */
     TWILL_FRAME_KINDS
 };
 

@@ -177,6 +177,15 @@ static uint64_t silence_ns(const struct twill_comm *comm)
     return comm->tuning.timeout_ns + 2 * twill_notice_bound_ns() + explain;
 }
 
+/* Return how long a rank may be silent. It may still wait in the call before, of which this rank
+ * had all it needs, for as long as silence_ns() says; before a shrink that call has failed here,
+ * too. */
+static uint64_t patience_ns(const struct twill_comm *comm, const struct twill_consensus *consensus)
+{
+    bool shrinks = consensus->own->calls == 1u << TWILL_AGREEING_SHRINK;
+    return shrinks ? comm->tuning.timeout_ns : silence_ns(comm);
+}
+
 static uint64_t longest_step_ns(const struct twill_comm *comm, enum twill_consensus_state state)
 {
     return silence_ns(comm) * (state == TWILL_CONSENSUS_JOINED ? STEP_JOINED : STEP_COORDINATOR);
@@ -198,7 +207,7 @@ static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *
         if (recovery->state != consensus->state || recovery->ballot != consensus->ballot)
             renew_patience(comm, recovery);
         uint64_t now = twill_now();
-        bool silent = now - recovery->heard[r] > comm->tuning.timeout_ns ||
+        bool silent = now - recovery->heard[r] > patience_ns(comm, consensus) ||
                       now - recovery->since > longest_step_ns(comm, consensus->state) ||
                       is_shut_out(comm, r);
         if (twill_comm_is_dead_locked(comm, r)) {

@@ -105,22 +105,13 @@ static bool check_survivor(const struct campaign_job *job, int rank, char *text,
     return true;
 }
 
-/* Return whether a rank without memory was ended while it started up: jemalloc, which comes with
- * libmemkind, does so if there is no memory while it is loaded. */
-static bool is_ended_loading(const struct campaign_job *job, int rank, int status)
-{
-    return rank == job->trial.victim && job->trial.fault == FAULT_NO_MEMORY &&
-           atomic_load(&job->rank[rank].state) < STATE_RUNNING && WIFSIGNALED(status) &&
-           (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGABRT);
-}
-
 static bool check_rank(const struct campaign_job *job, int rank, int status, char *text,
                        size_t bytes)
 {
     const struct campaign_trial *trial = &job->trial;
     const struct campaign_rank *shown = &job->rank[rank];
     char what[64];
-    if (is_dead(trial, rank) || is_ended_loading(job, rank, status))
+    if (is_dead(trial, rank))
         return true;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         snprintf(what, sizeof(what), "has ended with wait status %#x", (unsigned)status);
