@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time torch.distributed over twill and other backends, in turns in one run:
 
-    torchrun --nproc_per_node 2 bench/torch/compare.py [--backends twill,gloo] [--sizes 8,4K,64K,2M,32M] [--seconds 0.2] [--csv]
+    torchrun --nproc_per_node 2 bench/torch/compare.py [--backends twill,gloo] [--sizes 8,4K,64K,2M,32M] [--budget 60] [--csv FILE]
+    python bench/torch/compare.py --table FILE...       # files of --csv as tables of Markdown
+    torchrun --nproc_per_node 1 bench/torch/compare.py --layers
 
-For each collective and size every backend runs a batch of calls; batches alternate, and the median of the batches is
-printed for the slowest rank; then the step of a model under DistributedDataParallel."""
+For each collective and size every backend runs a batch of calls; batches alternate, and the median of the batches and the
+quickest one are taken, each on the slowest rank; then the step of a model under DistributedDataParallel. tables.sh does all."""
 import argparse
+import csv
 import os
 import statistics
 import time
@@ -16,6 +19,7 @@ import torch.distributed as dist
 import twill.torch
 
 ROUNDS = 7
+SIZES = "8,64,512,4K,16K,64K,256K,1M,4M,16M,32M,64M"
 
 
 def bytes_of(text):
@@ -57,27 +61,76 @@ def time_batch(call, repeats, group):
 
 
 def compare(calls, seconds):
-    """Return the median seconds of each backend's call; calls: its group and function by name."""
+    """Return the median and the least seconds of each backend's call; calls: its group and function by name."""
     repeats = {}
     for name, (group, call) in calls.items():
         call()
-        once = time_batch(call, 2, group)
-        repeats[name] = max(2, min(2000, int(seconds / ROUNDS / once)))
+        once = time_batch(call, 1, group)
+        repeats[name] = max(1, min(1000, int(seconds / ROUNDS / once)))
     times = {name: [] for name in calls}
-    for _ in range(ROUNDS):
+    begin = time.perf_counter()
+    for i in range(ROUNDS):
         for name, (group, call) in calls.items():
             times[name].append(time_batch(call, repeats[name], group))
-    return {name: statistics.median(taken) for name, taken in times.items()}
+        over = torch.tensor([time.perf_counter() - begin > seconds * len(calls) and i >= 2])
+        dist.broadcast(over, 0)
+        if over.item():
+            break
+    return {name: (statistics.median(taken), min(taken)) for name, taken in times.items()}
 
 
-def print_row(what, size, medians, csv):
+def write_row(what, size, taken, out):
     if dist.get_rank() != 0:
         return
-    names = list(medians)
-    ratio = medians[names[1]] / medians[names[0]] if len(names) > 1 else float("nan")
-    values = [f"{medians[name] * 1e6:.1f}" for name in names]
-    print((",".join if csv else lambda fields: " ".join(f"{f:>21}" for f in fields))(
-        [what, str(size), *values, f"{ratio:.2f}"]), flush=True)
+    values = [f"{seconds * 1e6:.1f}" for pair in taken.values() for seconds in pair]
+    medians = [median for median, _ in taken.values()]
+    print(" ".join(f"{field:>21}" for field in [what, size, *values, f"{medians[-1] / medians[0]:.2f}"]), flush=True)
+    csv.writer(out).writerow([what, size, *values])
+
+
+def text_of(size):
+    """Return bytes as people write them."""
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size // factor} {unit}"
+    return str(size)
+
+
+def print_tables(files):
+    """Print what --csv has written as tables of Markdown: microseconds with the first and the last backend, and their ratio."""
+    for name in files:
+        with open(name, encoding="utf-8") as file:
+            title, *rows = csv.reader(file)
+        cells = {(what, int(size)): [float(v) for v in values] for what, size, *values in rows}
+        whats = list(dict.fromkeys(what for what, _ in cells if what != "ddp_step"))
+        print(f"\n{title[0]}\n\n| bytes | {' | '.join(whats)} |\n|{'---|' * (len(whats) + 1)}")
+        for size in dict.fromkeys(size for what, size in cells if what != "ddp_step"):
+            taken = [cells.get((what, size)) for what in whats]
+            print(f"| {text_of(size)} | " + " | ".join(
+                f"{v[0]:.{v[0] < 100:d}f} / {v[-2]:.{v[-2] < 100:d}f}: {v[-2] / v[0]:.1f}" if v else "" for v in taken) + " |")
+        for (what, size), v in cells.items():
+            if what == "ddp_step":
+                print(f"\nDDP step of {size / 1e6:.1f} MB: {v[0] / 1e3:.1f} / {v[-2] / 1e3:.1f} ms: {v[-2] / v[0]:.2f}")
+
+
+def print_layers():
+    """Print the processor time of a call of 8 bytes with one rank, by layer."""
+    tensor = torch.ones(2)
+    group = dist.distributed_c10d._get_default_group()
+    backend = twill.torch.backend_of()
+    options = dist.AllreduceOptions()
+    if hasattr(options, "asyncOp"):
+        options.asyncOp = False
+    for name, call in (("dist.all_reduce", lambda: dist.all_reduce(tensor)), ("dist.broadcast", lambda: dist.broadcast(tensor, 0)),
+                       ("group.allreduce", lambda: group.allreduce([tensor], options).wait()),
+                       ("backend.allreduce", lambda: backend.allreduce([tensor], options).wait())):
+        taken = []
+        for _ in range(15):
+            begin = time.process_time_ns()
+            for _ in range(2000):
+                call()
+            taken.append((time.process_time_ns() - begin) / 2000e3)
+        print(f"{name}: median {statistics.median(taken):.2f} us, least {min(taken):.2f}")
 
 
 def model_step(group):
@@ -92,31 +145,50 @@ def model_step(group):
     return step
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--backends", default="twill,gloo")
-    parser.add_argument("--sizes", default="8,4K,64K,2M,32M", help="bytes of the larger buffer")
-    parser.add_argument("--seconds", type=float, default=0.2, help="for each backend, collective and size")
-    parser.add_argument("--csv", action="store_true")
-    parser.add_argument("--only", default="", help="collectives, separated by commas; step")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    dist.init_process_group("twill")
-    names = options.backends.split(",")
-    groups = {name: dist.new_group(backend=name) for name in names}
+def run_all(options, names, groups, out):
     only = options.only.split(",") if options.only else None
-    if dist.get_rank() == 0:
-        print(f"# torch {torch.__version__}, {dist.get_world_size()} ranks, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}: "
-              f"collective, bytes, us with {', us with '.join(names)}, ratio", flush=True)
-    for size in map(bytes_of, options.sizes.split(",")):
-        made = {name: calls_of(dist.get_world_size(), size // 4, group) for name, group in groups.items()}
-        for what in made[names[0]]:
-            if only is None or what in only:
-                print_row(what, size, compare({n: (groups[n], made[n][what]) for n in names}, options.seconds),
-                          options.csv)
+    size_of_job = dist.get_world_size()
+    cells = [(size, what) for size in map(bytes_of, options.sizes.split(",")) for what in calls_of(size_of_job, 1, None)
+             if only is None or what in only]
+    end = time.perf_counter() + options.budget
+    for i, (size, what) in enumerate(cells):
+        share = torch.tensor([(end - time.perf_counter()) / (len(cells) - i + 2)])
+        dist.broadcast(share, 0)
+        made = {name: (group, calls_of(size_of_job, size // 4, group)[what]) for name, group in groups.items()}
+        write_row(what, size, compare(made, max(share.item(), 0.05) / (2 * len(names))), out)
     if only is None or "step" in only:
         steps = {name: (group, model_step(group)) for name, group in groups.items()}
-        print_row("ddp_step", 4 * 512 * 513 * 4, compare(steps, 5 * options.seconds), options.csv)
+        write_row("ddp_step", 4 * 512 * 513 * 4, compare(steps, options.budget / 50), out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backends", default="twill,gloo")
+    parser.add_argument("--sizes", default=SIZES, help="bytes of the larger buffer")
+    parser.add_argument("--budget", type=float, default=60, help="seconds for everything, about")
+    parser.add_argument("--csv", metavar="FILE")
+    parser.add_argument("--title", default="")
+    parser.add_argument("--only", default="", help="collectives, separated by commas; step")
+    parser.add_argument("--table", nargs="+", metavar="FILE")
+    parser.add_argument("--layers", action="store_true")
+    options = parser.parse_args()
+    if options.table:
+        print_tables(options.table)
+        return
+    torch.set_num_threads(1)
+    dist.init_process_group("twill")
+    if options.layers:
+        print_layers()
+    else:
+        names = options.backends.split(",")
+        groups = {name: dist.new_group(backend=name) for name in names}
+        title = (f"{options.title or str(dist.get_world_size()) + ' ranks'}; torch {torch.__version__}, {os.cpu_count()} cores, "
+                 f"load {os.getloadavg()[0]:.1f}, microseconds {' / '.join(names)}: ratio of the medians")
+        if dist.get_rank() == 0:
+            print(f"# {title}; columns: median and least time of each", flush=True)
+        with open(options.csv if options.csv and dist.get_rank() == 0 else os.devnull, "w", encoding="utf-8") as out:
+            csv.writer(out).writerow([title])
+            run_all(options, names, groups, out)
     dist.destroy_process_group()
 
 

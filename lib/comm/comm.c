@@ -93,6 +93,12 @@ static size_t stream_from(const struct twill_comm *comm)
     return cache > 0 ? cache / 8 * 3 / twill_max(sharers, 1) : (size_t)32 << 20;
 }
 
+const char *twill_comm_timeout_name(const struct twill_comm *comm)
+{
+    int64_t set = comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    return comm->tuning.timeout_ns == (uint64_t)set ? "TWILL_TIMEOUT" : "set by the program";
+}
+
 static void configure(struct twill_comm *comm)
 {
     const struct twill_config *config = &comm->context->config;

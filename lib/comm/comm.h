@@ -363,6 +363,9 @@ twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, con
                                int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_COMM_REFUSE(comm, status, ...)                                                       \
     twill_comm_refuse((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
+/* Return what has set the time limit of waits, for sentences: TWILL_TIMEOUT or the program. */
+const char *twill_comm_timeout_name(const struct twill_comm *comm);
+
 /* Write "rank R" with the rank in the job: twill_rank_text(). Returns text. */
 const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT]);

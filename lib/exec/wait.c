@@ -129,9 +129,9 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
                                  twill_comm_rank_text(comm, missing, text));
         twill_comm_describe_peer(comm, missing, doing + used, sizeof(doing) - used);
     }
-    return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
-                           "no %s of rank %s within %.1f s (TWILL_TIMEOUT)%s", step,
-                           n > 0 ? list : "?", (double)comm->tuning.timeout_ns * 1e-9, doing);
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (%s)%s", step,
+                           n > 0 ? list : "?", (double)comm->tuning.timeout_ns * 1e-9,
+                           twill_comm_timeout_name(comm), doing);
 }
 
 /* Record that this wait has begun, and for which rank. */

@@ -153,14 +153,14 @@ struct server_waiting {
 static twill_status time_out_wait(struct twill_server *server, int key, const char *what)
 {
     double seconds = (double)server->comm->tuning.timeout_ns * 1e-9;
+    const char *limit = twill_comm_timeout_name(server->comm);
     if (key < 0)
         return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
-                                 "rank %u: %s not complete within %.1f s (TWILL_TIMEOUT)",
-                                 server->rank, what, seconds);
-    return TWILL_SERVER_FAIL(
-        server, TWILL_ERR_TIMEOUT,
-        "rank %u: %s of tensor '%.80s' not complete within %.1f s (TWILL_TIMEOUT)", server->rank,
-        what, server->key[key].name, seconds);
+                                 "rank %u: %s not complete within %.1f s (%s)", server->rank, what,
+                                 seconds, limit);
+    return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
+                             "rank %u: %s of tensor '%.80s' not complete within %.1f s (%s)",
+                             server->rank, what, server->key[key].name, seconds, limit);
 }
 
 /* Spin, yield, then sleep until a peer of the node rings. */

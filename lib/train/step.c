@@ -187,9 +187,9 @@ static twill_status time_out(struct twill_lane *lane, const struct twill_bucket 
     twill_status status = twill_comm_fail(
         comm,
         TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
-                        "tensor '%s'%s was not marked ready%s within %.1f s (TWILL_TIMEOUT)", name,
-                        more, missing == 0 ? ", or one in its bucket, on another rank" : "",
-                        (double)comm->tuning.timeout_ns * 1e-9));
+                        "tensor '%s'%s was not marked ready%s within %.1f s (%s)", name, more,
+                        missing == 0 ? ", or one in its bucket, on another rank" : "",
+                        (double)comm->tuning.timeout_ns * 1e-9, twill_comm_timeout_name(comm)));
     twill_comm_release(comm);
     return twill_gradients_fail(lane, comm, status);
 }

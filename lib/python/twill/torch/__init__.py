@@ -21,7 +21,16 @@ __all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "comp
 
 def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
     from . import build  # not before it is needed: it imports what builds
-    return build.load().create(store, rank, size, timeout)
+    if os.environ.get("TORCH_TWILL_PYTHON", "0") in ("", "0"):
+        try:
+            return build.load().create(store, rank, size, timeout)
+        except build.NoCompiler as error:
+            if os.environ.get("RANK", "0") == "0":
+                print(f"{error}: groups are made without it, which lacks messages and what runs beside computation "
+                      "(docs/pytorch.md)", file=sys.stderr, flush=True)
+            os.environ["TORCH_TWILL_PYTHON"] = "1"  # say it once, and decide it once
+    from .python_group import Group
+    return Group(store, rank, size, timeout)
 
 
 def _register() -> None:
@@ -40,6 +49,7 @@ def answer_for_gloo() -> None:
     if getattr(c10d, "_twill_answers_for_gloo", False):
         return
     c10d._twill_answers_for_gloo = True
+    os.environ["TORCH_TWILL_GLOO"] = "1"  # names of calls in profiles begin with gloo then
     if hasattr(c10d, "BackendConfig"):
         of_config = c10d.BackendConfig.get_device_backend_map
 

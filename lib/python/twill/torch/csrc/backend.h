@@ -157,10 +157,10 @@ class Backend : public Base
     }
 
     template <class Options, class Run>
-    WorkRef submit(c10d::OpType type, const char *title, const Options &opts, Tensors results,
-                   Run &&run, std::function<void()> after = nullptr)
+    WorkRef submit(c10d::OpType type, const char *title, const Options &opts, const Tensors &inputs,
+                   Tensors results, Run &&run, std::function<void()> after = nullptr)
     {
-        auto call = c10::make_intrusive<Call>(rank_, type, title, ++number_);
+        auto call = c10::make_intrusive<Call>(rank_, type, title, ++number_, inputs);
         call->seconds = limit(opts.timeout);
         call->results = std::move(results);
         call->run = std::forward<Run>(run);

@@ -68,7 +68,7 @@ inline WorkRef Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs
     Block to = block_for(outputs[0], false, [&](size_t bytes) { return scratch(bytes); });
     bool equal = std::all_of(sizes.begin(), sizes.end(), [&](size_t s) { return s == sizes[0]; });
     return submit(
-        c10d::OpType::ALLGATHER, "twill:all_gather", opts, outputs[0],
+        c10d::OpType::ALLGATHER, "all_gather", opts, inputs, outputs[0],
         [from, to, sizes, equal](twill_comm *comm) {
             if (equal)
                 return twill_allgather(comm, from.data(), to.data, sizes[0], TWILL_U8);
@@ -96,7 +96,7 @@ inline WorkRef Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
         refuse(call, "requires empty output on non-root");
     }
     return submit(
-        c10d::OpType::GATHER, "twill:gather", opts, to.list,
+        c10d::OpType::GATHER, "gather", opts, inputs, to.list,
         [from, to, bytes, root](twill_comm *comm) {
             return twill_gather(comm, from.data(), to.data, bytes, TWILL_U8, root);
         },
@@ -122,7 +122,7 @@ inline WorkRef Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
         refuse(call, "requires empty input on non-root");
     }
     return submit(
-        c10d::OpType::SCATTER, "twill:scatter", opts, outputs,
+        c10d::OpType::SCATTER, "scatter", opts, from.list, outputs,
         [from, to, bytes, root](twill_comm *comm) {
             return twill_scatter(comm, from.data, to.data(), bytes, TWILL_U8, root);
         },
@@ -150,7 +150,7 @@ inline WorkRef Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &i
     Block from = block_for(inputs[0], true, [&](size_t bytes) { return scratch(bytes); });
     Flat to(output, false);
     return submit(
-        c10d::OpType::REDUCE_SCATTER, "twill:reduce_scatter", opts, outputs,
+        c10d::OpType::REDUCE_SCATTER, "reduce_scatter", opts, inputs[0], outputs,
         [from, to, counts, equal, elements, operation](twill_comm *comm) {
             return operation.with(comm, elements.type, [&](twill_op op) {
                 if (equal)
@@ -176,7 +176,7 @@ inline WorkRef Backend::alltoall(Tensors &outputs, Tensors &inputs,
     auto memory = [&](size_t bytes) { return scratch(bytes); };
     Block from = block_for(inputs, true, memory), to = block_for(outputs, false, memory);
     return submit(
-        c10d::OpType::ALLTOALL, "twill:all_to_all", opts, outputs,
+        c10d::OpType::ALLTOALL, "all_to_all", opts, inputs, outputs,
         [from, to, sent, received](twill_comm *comm) {
             return twill_alltoallv(comm, from.data, sent.data(), nullptr, to.data, received.data(),
                                    nullptr, TWILL_U8);
@@ -195,24 +195,34 @@ template <class One> WorkRef each(int rank, size_t count, One &&one)
     return joined;
 }
 
-/* outputs[r] has what rank r has in its inputs. */
+/* outputs[r] has what rank r has in its inputs. All of them travel as one block. */
 inline WorkRef Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
                                             const c10d::AllgatherOptions &opts)
 {
     static const char call[] = "allgather_coalesced";
     if (outputs.size() != static_cast<size_t>(size_))
         refuse(call, "output lists should be equal to world size");
-    for (const Tensors &list : outputs)
+    Tensors all;
+    std::vector<size_t> sizes;
+    for (const Tensors &list : outputs) {
         if (list.size() != inputs.size())
             refuse(call, "invalid output size: expected a list of " +
                              std::to_string(inputs.size()) + " tensors");
-    return each(rank_, inputs.size(), [&](size_t i) {
-        std::vector<Tensors> output(1);
-        Tensors input = {inputs[i]};
-        for (const Tensors &list : outputs)
-            output[0].push_back(list[i]);
-        return allgather(output, input, opts);
-    });
+        for (size_t i = 0; i < list.size(); i++)
+            check_alike(call, list[i], inputs[i]);
+        sizes.push_back(sum_of(sizes_of(list)));
+        all.insert(all.end(), list.begin(), list.end());
+    }
+    if (sizes[static_cast<size_t>(rank_)] != sum_of(sizes_of(inputs)))
+        refuse(call, "this rank's outputs have other sizes than its inputs");
+    auto memory = [&](size_t bytes) { return scratch(bytes); };
+    Block from = block_for(inputs, true, memory), to = block_for(all, false, memory);
+    return submit(
+        c10d::OpType::ALLGATHER, "all_gather", opts, inputs, all,
+        [from, to, sizes](twill_comm *comm) {
+            return twill_allgatherv(comm, from.data, to.data, sizes.data(), nullptr, TWILL_U8);
+        },
+        to.stored());
 }
 
 #if TWILL_TORCH_VERSION >= 201

@@ -13,7 +13,8 @@ constexpr uint64_t BARRIER_GROUP = UINT64_C(0x6d6f6e69746f7264); /* mixed into a
 inline c10::intrusive_ptr<Message> Backend::message(const char *what, const at::Tensor &tensor,
                                                     int tag, uint64_t group)
 {
-    auto made = c10::make_intrusive<Message>(rank_, c10d::OpType::UNKNOWN, what, ++messages_made_);
+    auto made = c10::make_intrusive<Message>(rank_, c10d::OpType::UNKNOWN, what, ++messages_made_,
+                                             Tensors{tensor});
     made->seconds = limit(Milliseconds(0));
     made->frame.group = group;
     made->frame.tag = tag;
@@ -27,7 +28,7 @@ inline WorkRef Backend::send(Tensors &tensors, int to, int tag)
     if (to < 0 || to >= size_ || to == rank_)
         refuse("send", "invalid destination rank: " + std::to_string(to));
     Flat flat(tensor, true);
-    auto made = message("twill:send", tensor, tag, calls_->group().number);
+    auto made = message("send", tensor, tag, calls_->group().number);
     made->sends = true;
     made->memory = flat.data();
     made->results = {flat.flat()};
@@ -64,7 +65,7 @@ inline WorkRef Backend::recv(Tensors &tensors, int from, int tag)
 {
     if (from < 0 || from >= size_ || from == rank_)
         refuse("recv", "invalid source rank: " + std::to_string(from));
-    return receive(tensors, tag, {from}, "twill:recv");
+    return receive(tensors, tag, {from}, "recv");
 }
 
 inline WorkRef Backend::recvAnysource(Tensors &tensors, int tag)
@@ -73,15 +74,14 @@ inline WorkRef Backend::recvAnysource(Tensors &tensors, int tag)
     for (int r = 0; r < size_; r++)
         if (r != rank_)
             others.push_back(r);
-    return receive(tensors, tag, others, "twill:recvAnySource");
+    return receive(tensors, tag, others, "recvAnySource");
 }
 
 /* Start an empty message of the monitored barrier, to or from a rank. */
 inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
 {
     at::Tensor empty = at::empty({0}, at::TensorOptions().dtype(at::kByte));
-    auto made =
-        message("twill:monitored_barrier", empty, 0, calls_->group().number ^ BARRIER_GROUP);
+    auto made = message("monitored_barrier", empty, 0, calls_->group().number ^ BARRIER_GROUP);
     made->sends = sends;
     made->seconds = limit(timeout);
     made->ranks = {peer};
@@ -94,6 +94,8 @@ inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
 /* Rank 0 waits for a message of each rank, and answers all when it has them. */
 inline void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
 {
+    if (rank_ == 0 && opts.timeout.count() == 0)
+        fail("[Rank 0]: Rank 0 timed out in monitoredBarrier after 0 ms");
     Milliseconds timeout = opts.timeout.count() > 0 ? opts.timeout : timeout_.load();
     if (rank_ != 0) {
         WorkRef there = signal(0, true, timeout), answer = signal(0, false, timeout);

@@ -61,7 +61,7 @@ inline WorkRef Backend::allreduce_of_sparse(Tensors &tensors, const c10d::Allred
     sum->values = coalesced.values().contiguous();
     sum->size = size_;
     return submit(
-        c10d::OpType::ALLREDUCE, "twill:sparse_all_reduce", opts, tensors,
+        c10d::OpType::ALLREDUCE, "sparse_all_reduce", opts, tensors, tensors,
         [sum](twill_comm *comm) { return sum->gather(comm); },
         [sum, tensor] {
             at::NoGradGuard no_gradients;

@@ -23,7 +23,7 @@ inline WorkRef Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions
     Flat flat(tensor, root == rank_);
     size_t bytes = static_cast<size_t>(tensor.nbytes());
     return submit(
-        c10d::OpType::BROADCAST, "twill:broadcast", opts, tensors,
+        c10d::OpType::BROADCAST, "broadcast", opts, tensors, tensors,
         [flat, bytes, root](twill_comm *comm) {
             return twill_broadcast(comm, flat.data(), flat.data(), bytes, TWILL_U8, root);
         },
@@ -40,7 +40,7 @@ inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions
     Operation operation(call, opts.reduceOp, tensor);
     Flat flat(tensor, true);
     return submit(
-        c10d::OpType::ALLREDUCE, "twill:all_reduce", opts, tensors,
+        c10d::OpType::ALLREDUCE, "all_reduce", opts, tensors, tensors,
         [flat, elements, operation](twill_comm *comm) {
             return operation.with(comm, elements.type, [&](twill_op op) {
                 return twill_allreduce(comm, flat.data(), flat.data(), elements.count,
@@ -61,7 +61,7 @@ inline WorkRef Backend::average_narrow(const at::Tensor &tensor)
     Flat flat(tensor, true);
     float share = 1.0F / static_cast<float>(size_);
     return submit(
-        c10d::OpType::ALLREDUCE, "twill:all_reduce", c10d::AllreduceOptions(), {tensor},
+        c10d::OpType::ALLREDUCE, "all_reduce", c10d::AllreduceOptions(), {tensor}, {tensor},
         [flat, elements, share](twill_comm *comm) {
             twill_op average;
             twill_context *context = twill_comm_context(comm);
@@ -116,7 +116,7 @@ inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
         for (const Item &item : *items)
             item.flat.store();
     };
-    return submit(c10d::OpType::ALLREDUCE_COALESCED, "twill:all_reduce", opts, tensors, run,
+    return submit(c10d::OpType::ALLREDUCE_COALESCED, "all_reduce", opts, tensors, tensors, run,
                   copied ? std::function<void()>(store) : nullptr);
 }
 
@@ -130,7 +130,7 @@ inline WorkRef Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts
     Flat flat(tensor, true);
     void *result = root == rank_ ? flat.data() : nullptr;
     return submit(
-        c10d::OpType::REDUCE, "twill:reduce", opts, tensors,
+        c10d::OpType::REDUCE, "reduce", opts, tensors, tensors,
         [flat, elements, operation, result, root](twill_comm *comm) {
             return operation.with(comm, elements.type, [&](twill_op op) {
                 return twill_reduce(comm, flat.data(), result, elements.count, elements.type, op,
@@ -154,7 +154,7 @@ inline WorkRef Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
     Flat from(input, true), to(output, false);
     size_t bytes = static_cast<size_t>(input.nbytes());
     return submit(
-        c10d::OpType::_ALLGATHER_BASE, "twill:_all_gather_base", opts, {output},
+        c10d::OpType::_ALLGATHER_BASE, "_all_gather_base", opts, {input}, {output},
         [from, to, bytes](twill_comm *comm) {
             return twill_allgather(comm, from.data(), to.data(), bytes, TWILL_U8);
         },
@@ -176,7 +176,7 @@ inline WorkRef Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &inp
     Operation operation(call, opts.reduceOp, output);
     Flat from(input, true), to(output, false);
     return submit(
-        c10d::OpType::_REDUCE_SCATTER_BASE, "twill:_reduce_scatter_base", opts, {output},
+        c10d::OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base", opts, {input}, {output},
         [from, to, elements, operation](twill_comm *comm) {
             return operation.with(comm, elements.type, [&](twill_op op) {
                 return twill_reduce_scatter(comm, from.data(), to.data(), elements.count,
@@ -224,7 +224,7 @@ inline WorkRef Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
         refuse(call, "input and output have different sizes");
     Flat from(input, true), to(output, false);
     return submit(
-        c10d::OpType::ALLTOALL_BASE, "twill:all_to_all", opts, {output},
+        c10d::OpType::ALLTOALL_BASE, "all_to_all", opts, {input}, {output},
         [from, to, sent, received, equal](twill_comm *comm) {
             if (equal)
                 return twill_alltoall(comm, from.data(), to.data(), sent[0], TWILL_U8);
@@ -236,7 +236,7 @@ inline WorkRef Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
 
 inline WorkRef Backend::barrier(const c10d::BarrierOptions &opts)
 {
-    return submit(c10d::OpType::BARRIER, "twill:barrier", opts, {},
+    return submit(c10d::OpType::BARRIER, "barrier", opts, {}, {},
                   [](twill_comm *comm) { return twill_barrier(comm); });
 }
 

@@ -83,16 +83,7 @@ inline Elements elements_of(const char *call, const at::Tensor &tensor)
 class Operation
 {
   public:
-    Operation(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor)
-    {
-        c10d::ReduceOp::RedOpType which = op;
-        if (tensor.scalar_type() == at::kBool)
-            op_ = of_bool(call, which);
-        else
-            op_ = of_numbers(call, which, tensor);
-        if (which == c10d::ReduceOp::PREMUL_SUM)
-            factor_ = factor_of(call, op, tensor);
-    }
+    Operation(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor);
 
     /* Run a function with the operation. */
     template <class Function>
@@ -111,86 +102,105 @@ class Operation
     }
 
   private:
-    static twill_op of_bool(const char *call, c10d::ReduceOp::RedOpType which)
-    {
-        switch (which) {
-        case c10d::ReduceOp::SUM:
-        case c10d::ReduceOp::MAX:
-        case c10d::ReduceOp::BOR:
-            return TWILL_LOR;
-        case c10d::ReduceOp::PRODUCT:
-        case c10d::ReduceOp::MIN:
-        case c10d::ReduceOp::BAND:
-            return TWILL_LAND;
-        case c10d::ReduceOp::BXOR:
-            return TWILL_LXOR;
-        default:
-            refuse(call, "bool tensors have no average and no factor");
-        }
-    }
+    static twill_op of_bool(const char *call, c10d::ReduceOp::RedOpType which);
 
     static twill_op of_numbers(const char *call, c10d::ReduceOp::RedOpType which,
-                               const at::Tensor &tensor)
-    {
-        bool bitwise = which == c10d::ReduceOp::BAND || which == c10d::ReduceOp::BOR ||
-                       which == c10d::ReduceOp::BXOR;
-        if (bitwise && !at::isIntegralType(tensor.scalar_type(), true))
-            refuse(call, std::string("Cannot use bitwise operations with the non-integral type ") +
-                             at::toString(tensor.scalar_type()));
-        if (tensor.is_complex() && which != c10d::ReduceOp::SUM && which != c10d::ReduceOp::AVG)
-            refuse(call, "complex tensors have sum and average only");
-        switch (which) {
-        case c10d::ReduceOp::SUM:
-        case c10d::ReduceOp::PREMUL_SUM:
-            return TWILL_SUM;
-        case c10d::ReduceOp::AVG:
-            return TWILL_AVG;
-        case c10d::ReduceOp::PRODUCT:
-            return TWILL_PROD;
-        case c10d::ReduceOp::MIN:
-            return TWILL_MIN;
-        case c10d::ReduceOp::MAX:
-            return TWILL_MAX;
-        case c10d::ReduceOp::BAND:
-            return TWILL_BAND;
-        case c10d::ReduceOp::BOR:
-            return TWILL_BOR;
-        case c10d::ReduceOp::BXOR:
-            return TWILL_BXOR;
-        default:
-            refuse(call, "unknown reduction operation");
-        }
-    }
+                               const at::Tensor &tensor);
 
     /* A tensor of one element: float for 8- and 16-bit floats, else of the type. */
     static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op,
-                                const at::Tensor &tensor)
-    {
-#if TWILL_TORCH_VERSION >= 209
-        auto *supplement = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
-        at::Tensor given = supplement ? supplement->tensor_factor : at::Tensor();
-#else
-        auto *supplement = dynamic_cast<c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
-#if TWILL_TORCH_HAS_BACKEND
-        at::Tensor given = supplement ? supplement->tensor_factor : at::Tensor();
-#else
-        at::Tensor given = supplement && !supplement->tensor_factors.empty()
-                               ? supplement->tensor_factors[0]
-                               : at::Tensor();
-#endif
-#endif
-        if (supplement == nullptr || tensor.is_complex())
-            refuse(call, "PREMUL_SUM without a factor, or of complex numbers");
-        bool narrow = at::isFloatingType(tensor.scalar_type()) && tensor.element_size() < 4;
-        auto options = at::TensorOptions().dtype(narrow ? at::kFloat : tensor.scalar_type());
-        return given.defined()
-                   ? given.detach().to(at::kCPU).to(options.dtype()).reshape({1}).contiguous()
-                   : at::full({1}, supplement->double_factor, options);
-    }
+                                const at::Tensor &tensor);
 
     twill_op op_;
     at::Tensor factor_;
 };
+
+inline Operation::Operation(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor)
+{
+    c10d::ReduceOp::RedOpType which = op;
+    if (tensor.scalar_type() == at::kBool)
+        op_ = of_bool(call, which);
+    else
+        op_ = of_numbers(call, which, tensor);
+    if (which == c10d::ReduceOp::PREMUL_SUM)
+        factor_ = factor_of(call, op, tensor);
+}
+
+inline twill_op Operation::of_bool(const char *call, c10d::ReduceOp::RedOpType which)
+{
+    switch (which) {
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::MAX:
+    case c10d::ReduceOp::BOR:
+        return TWILL_LOR;
+    case c10d::ReduceOp::PRODUCT:
+    case c10d::ReduceOp::MIN:
+    case c10d::ReduceOp::BAND:
+        return TWILL_LAND;
+    case c10d::ReduceOp::BXOR:
+        return TWILL_LXOR;
+    default:
+        refuse(call, "bool tensors have no average and no factor");
+    }
+}
+
+inline twill_op Operation::of_numbers(const char *call, c10d::ReduceOp::RedOpType which,
+                                      const at::Tensor &tensor)
+{
+    bool bitwise = which == c10d::ReduceOp::BAND || which == c10d::ReduceOp::BOR ||
+                   which == c10d::ReduceOp::BXOR;
+    if (bitwise && !at::isIntegralType(tensor.scalar_type(), true))
+        refuse(call, std::string("Cannot use bitwise operations with the non-integral type ") +
+                         at::toString(tensor.scalar_type()));
+    if (tensor.is_complex() && which != c10d::ReduceOp::SUM && which != c10d::ReduceOp::AVG)
+        refuse(call, "complex tensors have sum and average only");
+    switch (which) {
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM:
+        return TWILL_SUM;
+    case c10d::ReduceOp::AVG:
+        return TWILL_AVG;
+    case c10d::ReduceOp::PRODUCT:
+        return TWILL_PROD;
+    case c10d::ReduceOp::MIN:
+        return TWILL_MIN;
+    case c10d::ReduceOp::MAX:
+        return TWILL_MAX;
+    case c10d::ReduceOp::BAND:
+        return TWILL_BAND;
+    case c10d::ReduceOp::BOR:
+        return TWILL_BOR;
+    case c10d::ReduceOp::BXOR:
+        return TWILL_BXOR;
+    default:
+        refuse(call, "unknown reduction operation");
+    }
+}
+
+inline at::Tensor Operation::factor_of(const char *call, const c10d::ReduceOp &op,
+                                       const at::Tensor &tensor)
+{
+#if TWILL_TORCH_VERSION >= 209
+    auto *supplement = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
+    at::Tensor given = supplement ? supplement->tensor_factor : at::Tensor();
+#else
+    auto *supplement = dynamic_cast<c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
+#if TWILL_TORCH_HAS_BACKEND
+    at::Tensor given = supplement ? supplement->tensor_factor : at::Tensor();
+#else
+    at::Tensor given = supplement && !supplement->tensor_factors.empty()
+                           ? supplement->tensor_factors[0]
+                           : at::Tensor();
+#endif
+#endif
+    if (supplement == nullptr || tensor.is_complex())
+        refuse(call, "PREMUL_SUM without a factor, or of complex numbers");
+    bool narrow = at::isFloatingType(tensor.scalar_type()) && tensor.element_size() < 4;
+    auto options = at::TensorOptions().dtype(narrow ? at::kFloat : tensor.scalar_type());
+    return given.defined()
+               ? given.detach().to(at::kCPU).to(options.dtype()).reshape({1}).contiguous()
+               : at::full({1}, supplement->double_factor, options);
+}
 
 /* Refuse what twill cannot reach: other devices, sparse tensors. */
 inline void check_tensor(const char *call, const at::Tensor &tensor)

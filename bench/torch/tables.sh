@@ -1,0 +1,42 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# tables.sh BUILD [SECONDS]: the tables of docs/pytorch.md as Markdown: torch.distributed over twill and Gloo in turns, with 2 and 4 ranks on one node
+# and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
+# BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
+# shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
+here=$(cd "$(dirname "$0")/../../tests" && pwd)
+build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
+export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 MASTER_PORT=29517
+python=${PYTHON:-python3}
+. "$here/support/hosts_alone.sh"
+"$python" -m twill.torch.build >"$scratch/out" || fail "no C++ part"
+
+# run NAME HOSTS RANKS: RANKS ranks on HOSTS hosts, in blocks, or without namespaces if HOSTS is 1.
+run()
+{
+    name=$1 hosts=$2 ranks=$3 rank=0 pids=
+    while [ "$rank" -lt "$ranks" ]; do
+        set -- env RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
+            "$here/../bench/torch/compare.py" --budget "$budget" --csv "$scratch/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
+            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"}
+        if [ "$hosts" -eq 1 ]; then
+            MASTER_ADDR=127.0.0.1 "$@" >"$scratch/$name.$rank" 2>&1 &
+        else
+            # shellcheck disable=SC2154 # of hosts.sh
+            MASTER_ADDR=$(host_address 0) GLOO_SOCKET_IFNAME=eth0 "$hosts_in" $((rank * hosts / ranks)) "$@" >"$scratch/$name.$rank" 2>&1 &
+        fi
+        pids="$pids $!"
+        rank=$((rank + 1))
+    done
+    for pid in $pids; do
+        wait "$pid" || fail "$name: $(tail -3 "$scratch/$name.0")"
+    done
+}
+hosts_up 2
+run "one node" 1 2
+run "one node (4)" 1 4
+run "two hosts" 2 2
+run "two hosts (4)" 2 4
+"$python" "$here/../bench/torch/compare.py" --table "$scratch/one node.csv" "$scratch/one node (4).csv" "$scratch/two hosts.csv" "$scratch/two hosts (4).csv"
+echo
+RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "$python" "$here/../bench/torch/compare.py" --layers

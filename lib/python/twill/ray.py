@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""twill as a backend of ray.util.collective (Ray 2.55 and later), for arrays of NumPy and CPU tensors of PyTorch:
+
+    import twill.ray                    # in the driver and in each actor
+    twill.ray.register()
+    ray.util.collective.init_collective_group(size, rank, backend="TWILL", group_name="default")
+"""
+from __future__ import annotations
+
+import time
+from typing import Any, Sequence
+
+import numpy
+from ray.experimental import internal_kv
+from ray.util.collective import backend_registry
+from ray.util.collective.collective_group.base_collective_group import BaseGroup
+from ray.util.collective.types import ReduceOp
+
+from . import Bootstrap, Op, init
+
+__all__ = ["Group", "register"]
+
+_OPERATIONS = {ReduceOp.SUM: Op.SUM, ReduceOp.PRODUCT: Op.PROD, ReduceOp.MIN: Op.MIN, ReduceOp.MAX: Op.MAX}
+_MEETING_SECONDS = 60.0
+
+
+class _Meeting:
+    """All-gather over Ray's key-value store, for set-up."""
+
+    def __init__(self, group: str, rank: int, size: int) -> None:
+        self._group, self._rank, self._size, self._round = group, rank, size, 0
+
+    def _key(self, number: int, rank: int) -> str:
+        return f"twill/{self._group}/{number}/{rank}"
+
+    def exchange(self, mine: bytes) -> list[bytes]:
+        internal_kv._internal_kv_put(self._key(self._round, self._rank), mine, overwrite=True)
+        deadline = time.monotonic() + _MEETING_SECONDS
+        parts = [mine if rank == self._rank else self._wait(rank, deadline) for rank in range(self._size)]
+        self.forget()  # the key of the round before: all have read it
+        self._round += 1
+        return parts
+
+    def _wait(self, rank: int, deadline: float) -> bytes:
+        while (value := internal_kv._internal_kv_get(self._key(self._round, rank))) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"twill: rank {rank} has not joined the group {self._group!r} within {_MEETING_SECONDS} s")
+            time.sleep(0.005)
+        return bytes(value)
+
+    def forget(self) -> None:
+        """Delete this rank's key of the last round but the current one."""
+        if self._round > 0:
+            internal_kv._internal_kv_del(self._key(self._round - 1, self._rank))
+
+
+def _one(tensors: Sequence[Any]) -> Any:
+    if len(tensors) != 1:
+        raise ValueError(f"twill: one tensor for each actor, not {len(tensors)}")
+    return tensors[0]
+
+
+def _stacked(tensors: Sequence[Any]) -> Any:
+    return numpy.ascontiguousarray(numpy.stack([numpy.asarray(tensor) for tensor in tensors]))
+
+
+class Group(BaseGroup):  # type: ignore[misc]
+    """A group of actors. Its calls block."""
+
+    def __init__(self, world_size: int, rank: int, group_name: str) -> None:
+        super().__init__(world_size, rank, group_name)
+        meeting = _Meeting(group_name, rank, world_size)
+        self._comm = init(Bootstrap(rank, world_size, meeting.exchange))
+        self._comm.barrier()
+        meeting.forget()
+
+    @classmethod
+    def backend(cls) -> str:
+        return "TWILL"
+
+    @classmethod
+    def check_backend_availability(cls) -> bool:
+        return True
+
+    def destroy_group(self) -> None:
+        self._comm.leave()
+
+    def allreduce(self, tensor: Any, allreduce_options: Any) -> None:
+        self._comm.allreduce(_one(tensor), None, _OPERATIONS[allreduce_options.reduceOp])
+
+    def barrier(self, barrier_options: Any = None) -> None:
+        self._comm.barrier()
+
+    def reduce(self, tensor: Any, reduce_options: Any) -> None:
+        mine, root = _one(tensor), reduce_options.root_rank
+        self._comm.reduce(mine, mine if root == self.rank else None, _OPERATIONS[reduce_options.reduceOp], root)
+
+    def broadcast(self, tensor: Any, broadcast_options: Any) -> None:
+        self._comm.broadcast(_one(tensor), broadcast_options.root_rank)
+
+    def allgather(self, tensor_list: Any, tensor: Any, allgather_options: Any = None) -> None:
+        outputs = _one(tensor_list)
+        block = _stacked(outputs)
+        self._comm.allgather(_one(tensor), block)
+        for output, got in zip(outputs, block):
+            numpy.asarray(output)[...] = got
+
+    def reducescatter(self, tensor: Any, tensor_list: Any, reducescatter_options: Any) -> None:
+        self._comm.reduce_scatter(_stacked(_one(tensor_list)), _one(tensor), _OPERATIONS[reducescatter_options.reduceOp])
+
+    def send(self, tensor: Any, send_options: Any) -> None:
+        self._comm.send(_one(tensor), send_options.dst_rank)
+
+    def recv(self, tensor: Any, recv_options: Any) -> None:
+        self._comm.recv(_one(tensor), recv_options.src_rank)
+
+
+def register() -> None:
+    """Make "TWILL" a backend of ray.util.collective in this process."""
+    if not backend_registry._global_registry.is_registered("TWILL"):
+        backend_registry.register_collective_backend("TWILL", Group)

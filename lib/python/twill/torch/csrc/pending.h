@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls and messages in progress, as torch.distributed sees them. */
+#ifndef TWILL_TORCH_PENDING_H
+#define TWILL_TORCH_PENDING_H
+
+#include "job.h"
+
+#include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace twill_torch
+{
+
+using Milliseconds = std::chrono::milliseconds;
+using FutureRef = c10::intrusive_ptr<c10::ivalue::Future>;
+
+/* A call or message in progress, and its result. */
+class Pending : public c10d::Work
+{
+  public:
+    /* title, inputs: its name and tensors in PyTorch's profiler, if one runs; or nullptr. */
+    Pending(int rank, c10d::OpType type, const char *title, uint64_t number,
+            const Tensors &inputs = {})
+        : c10d::Work(rank, type, profiled(title) ? named(title).c_str() : nullptr,
+                     profiled(title) ? c10::optional<Tensors>(inputs) : c10::nullopt),
+          number_(number)
+    {
+    }
+
+    bool isCompleted() override
+    {
+        return done_.load(std::memory_order_acquire);
+    }
+
+    bool isSuccess() const override
+    {
+        return done_.load(std::memory_order_acquire) && error_ == nullptr;
+    }
+
+    std::exception_ptr exception() const override
+    {
+        return done_.load(std::memory_order_acquire) ? error_ : nullptr;
+    }
+
+    void synchronize() override
+    {
+    }
+
+    Tensors result() override
+    {
+        return results;
+    }
+
+    FutureRef getFuture() override;
+
+    bool wait(Milliseconds timeout = kNoTimeout) override;
+
+#if TWILL_TORCH_HAS_BACKEND
+    uint64_t getSequencenumber() const override
+    {
+        return number_;
+    }
+#endif
+
+    /* Complete it; error is nullptr on success. Called once. */
+    void complete(std::exception_ptr error)
+    {
+        resolve(seal(std::move(error)));
+    }
+
+    /* The first half of complete(), which runs nothing of the program's. Returns the future, if
+     * there is one, for the second half. */
+    FutureRef seal(std::exception_ptr error);
+
+    /* The second half: complete the future, which runs what the program has added to it. */
+    void resolve(const FutureRef &future)
+    {
+        if (future)
+            mark(*future);
+    }
+
+    Tensors results;
+
+  protected:
+    /* Return when it is complete, or throw after the timeout, unless that is kNoTimeout. */
+    virtual void block(Milliseconds timeout) = 0;
+
+  private:
+    static bool profiled(const char *title)
+    {
+        return title != nullptr && at::hasCallbacks();
+    }
+
+    /* Return the name of a call with that of the backend which the program has asked for. */
+    static std::string named(const char *title)
+    {
+        const char *gloo = getenv("TORCH_TWILL_GLOO");
+        bool answers = gloo != nullptr && *gloo != 0 && strcmp(gloo, "0") != 0;
+        return std::string(answers ? "gloo:" : "twill:") + title;
+    }
+
+    void mark(c10::ivalue::Future &future)
+    {
+        if (error_)
+            future.setError(error_);
+        else
+            future.markCompleted(c10::IValue(results));
+    }
+
+    std::atomic<bool> done_{false};
+    std::exception_ptr error_;
+    std::mutex future_mutex_;
+    FutureRef future_;
+    const uint64_t number_;
+};
+
+inline FutureRef Pending::getFuture()
+{
+    std::lock_guard<std::mutex> lock(future_mutex_);
+    if (!future_) {
+        future_ =
+            c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+        if (isCompleted())
+            mark(*future_);
+    }
+    return future_;
+}
+
+inline bool Pending::wait(Milliseconds timeout)
+{
+    if (!isCompleted())
+        block(timeout);
+    if (error_)
+        std::rethrow_exception(error_);
+    return true;
+}
+
+inline FutureRef Pending::seal(std::exception_ptr error)
+{
+    error_ = std::move(error);
+    if (recordFunctionEndCallback_) {
+        recordFunctionEndCallback_();
+        recordFunctionEndCallback_ = nullptr;
+    }
+    std::lock_guard<std::mutex> lock(future_mutex_);
+    done_.store(true, std::memory_order_release);
+    return future_;
+}
+
+/* What startCoalescing() and endCoalescing() have gathered, as one. */
+class Joined : public Pending
+{
+  public:
+    Joined(int rank, std::vector<WorkRef> works)
+        : Pending(rank, c10d::OpType::UNKNOWN, nullptr, 0), works_(std::move(works)),
+          left_(works_.size())
+    {
+    }
+
+    /* Complete it when all are; called once, by its maker. */
+    void watch()
+    {
+        if (works_.empty())
+            complete(nullptr);
+        for (const WorkRef &work : works_) {
+            auto self = c10::intrusive_ptr<Joined>::reclaim_copy(this);
+            work->getFuture()->addCallback([self](c10::ivalue::Future &future) {
+                if (future.hasError() && !self->failed_.exchange(true))
+                    self->first_ = future.exception_ptr();
+                if (--self->left_ == 0)
+                    self->complete(self->first_);
+            });
+        }
+    }
+
+  protected:
+    void block(Milliseconds timeout) override
+    {
+        for (const WorkRef &work : works_)
+            work->wait(timeout);
+        while (!isCompleted())
+            std::this_thread::yield();
+    }
+
+  private:
+    const std::vector<WorkRef> works_;
+    std::atomic<size_t> left_;
+    std::atomic<bool> failed_{false};
+    std::exception_ptr first_;
+};
+
+} // namespace twill_torch
+#endif
