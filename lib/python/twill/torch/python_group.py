@@ -60,7 +60,7 @@ class _Job:
         self.comm = twill.init(twill.Bootstrap(rank, size, meeting.exchange))
         self.rank, self.size = rank, size
         self.comm.set_timeout(1e6)
-        weakref.finalize(self, self.comm.leave)
+        weakref.finalize(self, self.comm.leave).atexit = False
 
 
 def _join(store: dist.Store, rank: int, size: int) -> tuple[_Job, Any]:
@@ -153,6 +153,11 @@ def _packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([_bytes(tensor) for tensor in tensors])
 
 
+def _leave(comm: Any, _: _Job) -> None:
+    """End a group's communicator, before the job that it is part of."""
+    comm.leave()
+
+
 class Group(dist.ProcessGroup):  # type: ignore[misc]
     """A process group whose methods are those of torch.distributed's groups. One call runs at a time."""
 
@@ -164,6 +169,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
             raise _FAILURE(f"twill: set-up: {error}") from error
         self._store, self._rank, self._size = store, rank, size
         self._timeout, self._seconds = timeout, 0.0
+        weakref.finalize(self, _leave, self._comm, self._job).atexit = False
         self._calls, self._barriers, self._name = threading.Lock(), 0, ""
 
     # What c10d asks beside collectives
