@@ -6,6 +6,7 @@
 #include "dataset.h"
 #include "learning_rate.h"
 #include "network.h"
+#include "phases.h"
 
 #include <twill_train.h>
 
@@ -67,9 +68,6 @@ struct training {
 /* Read the command line. Returns 0, 1 if help was printed, 2 for a wrong option. */
 int example_options(struct train_options *options, int argc, char **argv);
 
-/* Return seconds on a clock that only goes forward. */
-double example_now(void);
-void example_sleep(size_t ms);
 /* Reduce in place over all ranks. Returns 0, or -1 with a message. */
 int example_reduce(struct training *t, void *values, size_t count, twill_type type, twill_op op);
 /* Return -1 on all ranks if one has failed; that one has a message. */

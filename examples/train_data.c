@@ -5,21 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-double example_now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-void example_sleep(size_t ms)
-{
-    const struct timespec time = {.tv_sec = (time_t)(ms / 1000),
-                                  .tv_nsec = (long)(ms % 1000) * 1000000};
-    (void)nanosleep(&time, NULL);
-}
 
 int example_reduce(struct training *t, void *values, size_t count, twill_type type, twill_op op)
 {

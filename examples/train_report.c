@@ -67,21 +67,16 @@ static int print_phases(struct training *t)
 {
     static const char *const names[] = {"load",       "preprocess", "train",
                                         " computing", " exposed",   "evaluate"};
-    double least[PHASES], mean[PHASES], most[PHASES];
-    memcpy(least, t->seconds, sizeof(least));
-    memcpy(mean, t->seconds, sizeof(mean));
-    memcpy(most, t->seconds, sizeof(most));
-    if (example_reduce(t, least, PHASES, TWILL_F64, TWILL_MIN) != 0 ||
-        example_reduce(t, mean, PHASES, TWILL_F64, TWILL_AVG) != 0 ||
-        example_reduce(t, most, PHASES, TWILL_F64, TWILL_MAX) != 0)
-        return -1;
-    if (t->rank != 0)
-        return 0;
-    printf("\nphase           min s     mean s      max s   over ranks\n");
+    struct example_phase phases[PHASES];
     for (int i = 0; i < PHASES; i++)
-        printf("%-11s %9.4f  %9.4f  %9.4f%s\n", names[i], least[i], mean[i], most[i],
-               i == EXPOSED ? "   communication that computing does not hide" : "");
-    print_exchange(t);
+        phases[i] = (struct example_phase){.name = names[i], .seconds = t->seconds[i]};
+    phases[EXPOSED].note = "communication that computing does not hide";
+    if (example_print_phases(t->comm, phases, PHASES) != TWILL_OK) {
+        snprintf(t->message, sizeof(t->message), "%s", twill_comm_message(t->comm));
+        return -1;
+    }
+    if (t->rank == 0)
+        print_exchange(t);
     return 0;
 }
 

@@ -97,7 +97,8 @@ static bool check_ranks(const struct twill_study *study)
     return mistake == NULL;
 }
 
-/* Give each row the time of one rank with its batch and computing. */
+/* Give each row the time of one rank with its batch and computing; rows that are predicted, the
+ * predicted one. */
 static void relate_rows(struct twill_study *study)
 {
     for (size_t i = 0; i < study->n_rows; i++)
@@ -107,7 +108,7 @@ static void relate_rows(struct twill_study *study)
             if (one->step.ranks == 1 && one->pattern == row->pattern &&
                 one->step.strong == row->step.strong && one->step.batch == row->step.batch &&
                 one->compute_us == row->compute_us)
-                row->step.alone = one->step.seconds;
+                row->step.alone = row->predicted ? one->model : one->step.seconds;
         }
 }
 

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two ways to divide a training among P ranks at equal work, as many samples for each rank and as
+ * many synchronisations: twillrun -n 4 sharding --data data/wdbc.csv
+ *
+ *     epochs  every rank trains on all samples, in the same order, for a P-th of the epochs, as NT3
+ *             was run on Theta: P ranks compute one and the same gradient
+ *     data    every rank has its shard of the samples, for all epochs: a mini-batch is P times as
+ *             large, the rate is scaled with it, and an epoch has a P-th of the synchronisations
+ *
+ * The samples are NT3's number, 1,120, drawn from the file; mini-batches are of 20 a rank. */
+#include "../learning_rate.h"
+#include "recipe.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES = 1120, BATCH = 20, THETA_EPOCHS = 400 };
+
+struct splitting {
+    twill_comm *comm;
+    int rank, size;
+    size_t epochs;
+    struct example_set file, drawn;
+};
+
+struct sharding_result {
+    size_t epochs, batches; /* of a rank; of an epoch */
+    uint64_t syncs;         /* of a rank, counted by the set */
+    double loss;
+};
+
+/* Return how many mini-batches an epoch has if `ranks` divide it. */
+static size_t batches_of(size_t ranks)
+{
+    return (SAMPLES + BATCH * ranks - 1) / (BATCH * ranks);
+}
+
+static int draw_samples(struct splitting *s)
+{
+    size_t features = s->file.features;
+    uint64_t random = 7;
+    s->drawn = (struct example_set){.count = SAMPLES, .features = features};
+    s->drawn.values = malloc(SAMPLES * features * sizeof(float));
+    s->drawn.labels = malloc(SAMPLES);
+    for (size_t i = 0; s->drawn.values != NULL && s->drawn.labels != NULL && i < SAMPLES; i++) {
+        size_t from = example_random(&random) % s->file.count;
+        memcpy(s->drawn.values + i * features, s->file.values + from * features,
+               features * sizeof(float));
+        s->drawn.labels[i] = s->file.labels[from];
+    }
+    return s->drawn.values != NULL && s->drawn.labels != NULL ? 0 : -1;
+}
+
+/* Train: mini-batch b of an epoch begins at sample (b * ranks + rank) * BATCH. */
+static twill_status train_split(struct splitting *s, size_t ranks, size_t rank,
+                                struct sharding_result *result)
+{
+    struct recipe_model model;
+    struct example_rate rate = {.base = 0.01, .samples = BATCH, .scaling = EXAMPLE_RATE_LINEAR};
+    const struct example_set *set = &s->drawn;
+    twill_gradients_counters counters = {0};
+    result->batches = batches_of(ranks);
+    twill_status status = recipe_open(&model, s->comm, set->features, BATCH);
+    for (size_t i = 0; status == TWILL_OK && i < result->epochs * result->batches; i++) {
+        size_t from = (i % result->batches * ranks + rank) * BATCH % SAMPLES;
+        status = recipe_step(&model, set->values + from * set->features, set->labels + from, BATCH,
+                             example_rate_scaled(&rate, BATCH * ranks));
+    }
+    if (status == TWILL_OK)
+        status = twill_gradients_count(model.set, &counters);
+    result->syncs = counters.steps;
+    result->loss = status == TWILL_OK ? recipe_loss(&model, &s->file) : 0;
+    recipe_close(&model);
+    return status;
+}
+
+static void print_result(const char *name, const struct sharding_result *result)
+{
+    printf("%-7s %7zu %17zu %25llu   %.6f\n", name, result->epochs, result->batches,
+           (unsigned long long)result->syncs, result->loss);
+}
+
+static twill_status compare_splits(struct splitting *s, int *good)
+{
+    size_t size = (size_t)s->size;
+    struct sharding_result whole = {.epochs = s->epochs / size}, shards = {.epochs = s->epochs};
+    twill_status status = train_split(s, 1, 0, &whole);
+    if (status == TWILL_OK)
+        status = train_split(s, size, (size_t)s->rank, &shards);
+    *good = whole.syncs == s->epochs / size * batches_of(1) &&
+            shards.syncs == s->epochs * batches_of(size) && whole.syncs == shards.syncs &&
+            (size == 1 || shards.loss < whole.loss);
+    if (status != TWILL_OK || s->rank != 0)
+        return status;
+    printf("%d ranks, %zu epochs in all\n", s->size, s->epochs);
+    printf("split   epochs batches an epoch synchronisations a rank       loss\n");
+    print_result("epochs", &whole);
+    print_result("data", &shards);
+    printf("without shards, %d epochs on 25, 100, 400 ranks: %zu, %zu, %zu synchronisations\n",
+           THETA_EPOCHS, THETA_EPOCHS / 25 * batches_of(1), THETA_EPOCHS / 100 * batches_of(1),
+           THETA_EPOCHS / 400 * batches_of(1));
+    printf("with shards, in an epoch on 1, 2, 4, 8 ranks: %zu, %zu, %zu, %zu\n", batches_of(1),
+           batches_of(2), batches_of(4), batches_of(8));
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option names[] = {{"data", required_argument, NULL, 'd'},
+                                          {"epochs", required_argument, NULL, 'e'},
+                                          {NULL, 0, NULL, 0}};
+    struct splitting s = {.epochs = 40};
+    const char *data = NULL;
+    int letter, good = 0, failed = 0;
+    while (!failed && (letter = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        failed = letter == '?' || (letter == 'e' && recipe_number("--epochs", optarg, &s.epochs));
+        data = letter == 'd' ? optarg : data;
+    }
+    if (failed || data == NULL || optind < argc) {
+        fprintf(stderr,
+                "Usage: sharding --data FILE [--epochs N]   (40, a multiple of the ranks)\n");
+        return 2;
+    }
+    if (twill_init(&s.comm) != TWILL_OK)
+        return 1;
+    s.rank = twill_comm_rank(s.comm);
+    s.size = twill_comm_size(s.comm);
+    twill_status status = TWILL_ERR_ARGUMENT;
+    if (s.epochs % (size_t)s.size == 0 &&
+        batches_of((size_t)s.size) * (size_t)s.size == batches_of(1) &&
+        recipe_load(data, &s.file) == 0)
+        status = draw_samples(&s) == 0 ? compare_splits(&s, &good) : TWILL_ERR_MEMORY;
+    else if (s.rank == 0)
+        fprintf(stderr, "sharding: the ranks do not divide %zu epochs and %zu mini-batches\n",
+                s.epochs, batches_of(1));
+    example_set_free(&s.file);
+    example_set_free(&s.drawn);
+    failed = recipe_end("sharding", s.comm, status);
+    return failed || !good;
+}

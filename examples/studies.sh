@@ -1,0 +1,235 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [STUDY...]: what was published of distributed training, measured on this machine: a table and,
+# with gnuplot, a plot for each study (all without names; --list names them), in some 10 minutes, with --quick in half of one. Numbers of ranks
+# that this machine lacks are predicted by the price model and say so. FOLDER of the programs: build/bin; of what is
+# kept: studies. docs/studies.md says what each one shows.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+bin=$here/../build/bin out=studies quick=0
+lists=$here/../bench/gradients
+[ -d "$lists" ] || lists=$here/../../../twill/gradients # installed
+all="scaling overhead ratio minibatch hour models theta nodes placement pattern dresden epochs sweep averages pipeline hybrid loader nt3 memory energy messages oversubscribed aries"
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) quick=1 ;;
+    --bin) bin=$2 && shift ;;
+    --out) out=$2 && shift ;;
+    --list) echo "$all" && exit ;;
+    -*) echo "usage: studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [STUDY...]" >&2 && exit 2 ;;
+    *) break ;;
+    esac
+    shift
+done
+studies=${*:-$all}
+bin=$(cd "$bin" && pwd)
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+data=$here/data/wdbc.csv
+cores=$(nproc 2>/dev/null || echo 2)
+ranks=2
+while [ $((2 * ranks)) -le "$cores" ] && [ $ranks -lt 64 ]; do ranks=$((2 * ranks)); done
+n=10
+[ $quick = 0 ] || n=2
+plots=
+! command -v gnuplot >/dev/null || plots=1
+
+# full WORDS, or quickly WORDS instead: what the two kinds of run have
+full() { [ $quick = 1 ] || echo "$@"; }
+quickly() { [ $quick = 0 ] || echo "$@"; }
+
+large=$(quickly googlenet)$(full resnet50) # the model of most studies
+
+failed=
+# command_of [VARIABLE=VALUE...] WORDS: run a command, print it and its rows, and keep all that it prints.
+command_of()
+{
+    printf '$ %s\n' "$*" | sed "s|$bin/||g; s|$here/||g; s|$lists/||g; s|$out/||g" | tee -a "$out/$study.txt"
+    status=0
+    timeout 240 env "$@" >"$out/last" 2>"$out/err" || status=$?
+    cat "$out/last" >>"$out/$study.txt"
+    # Settings of the job are in the file only; names of columns and words about the whole table are shown.
+    if [ -n "$shown" ]; then
+        grep -E "$shown" "$out/last" || true
+    else
+        grep -vE '^# {0,2}[^ ]|^#$' "$out/last" || true
+    fi
+    grep -E '^# (overhead and|no speed-up|energy: )' "$out/last" || true
+    [ $status = 0 ] || { cat "$out/err" && echo "FAILED: status $status" && failed="$failed $study"; }
+}
+
+# job N WORDS: a command on N ranks
+job()
+{
+    of=$1
+    shift
+    command_of ${layout:+TWILL_LAYOUT=$layout} "$bin/twillrun" -n "$of" "$@"
+}
+
+train()
+{
+    of=$1
+    shift
+    job "$of" "$bin/twill-bench" train -n $n -w 1 -J "$out/$study.json" ${plots:+--plot "$out/$study.svg"} "$@"
+}
+
+published()
+{
+    printf '  published: %s\n' "$@" | tee -a "$out/$study.txt"
+}
+
+# --- twill-bench train ------------------------------------------------------------------------------
+study_scaling() # rows 49, 50, 51, 55, 87, 93
+{
+    published "weak scaling is T(1) / T(n), strong T(1) / (n T(n)): Horovod, 512 GPUs: 90 % (Inception V3, ResNet-101), 68 % (VGG-16)"
+    train $ranks --list "$lists/$large.txt" --batch 32 --device-gflops 2000 --scaling both --ranks "1,$(seq -s, 2 2 $ranks),$((8 * ranks))" --per-node $ranks
+}
+study_overhead() # rows 23, 52
+{
+    published "Horovod's overhead on Theta grew with the nodes; T(n) - T(1) and the library's counter are within 10 %"
+    layout=nodes=${ranks}x1
+    train $ranks --list "$lists/$large.txt" --ranks 1,$ranks --compute-us "$(quickly 20000)$(full 5000,20000,40000)"
+}
+study_ratio() # row 53
+{
+    published "the ratio of computing to communication decides: sweep of computing, one model"
+    train $ranks --list "$lists/$(quickly googlenet)$(full alexnet).txt" --ranks 1,$ranks --compute-us "$(quickly 10000)$(full 10000,30000,100000,300000)"
+}
+study_minibatch() # row 82
+{
+    published "the larger the mini-batch, the shorter an epoch (Goyal and others, 2017)"
+    train $ranks --list "$lists/$large.txt" --ranks 1,$ranks --batch "$(quickly 8,32)$(full 8,16,32,64,128)" --device-gflops 5000 --samples 1281167
+}
+study_hour() # row 77
+{
+    published "ImageNet in 1 hour: about 90 % from 8 to 256 GPUs; 8 a server, 50 Gbit/s; ResNet-50, 32 images a GPU"
+    train 1 --list "$lists/$large.txt" --ranks 1,8,256 --per-node 8 --batch 32 --device-gflops 5000 --samples 1281167
+}
+study_models() # row 141
+{
+    published "Horovod, 128 servers of 4 GPUs: 90 % Inception V3, ResNet-101; 68 % VGG-16, the worst"
+    for model in $(quickly googlenet)$(full alexnet vgg16 googlenet inceptionv3 resnet50); do
+        train 1 --list "$lists/$model.txt" --ranks 1,512 --per-node 4 --batch 64 --device-gflops 7000
+    done
+}
+study_theta() # row 23
+{
+    published "NT3 on Theta: Horovod's overhead increases significantly with the nodes (25, 100, 400)"
+    train 1 --list "$lists/$(quickly googlenet)$(full nt3).txt" --machine theta --per-node 1 --ranks 1,24,100,400,4392 --batch 20 --device-gflops 1000
+}
+study_nodes() # row 54
+{
+    published "scale-up and scale-out: 4 ranks in one node, two and four"
+    for layout in $(full nodes=1x4 nodes=2x2) nodes=4x1; do
+        train 4 --list "$lists/googlenet.txt" --ranks 1,4 --batch 32 --device-gflops 5000
+    done
+}
+study_placement() # row 104
+{
+    published "ranks around the nodes cross them more often in a ring in their order (8 nodes of 4: 32 times, not 8: test_algorithms_world); twill's rings go by nodes"
+    shown='is chosen|^  network'
+    for layout in nodes=2x2 nodes=2x2:cyclic; do
+        for algorithm in auto ring; do
+            job 4 env TWILL_ALGORITHM=allreduce:$algorithm "$bin/twill-info" --why allreduce 4M f32
+        done
+    done
+}
+study_pattern() # row 95
+{
+    published "PyTorch's DataParallel: the root moves 2n(P-1) bytes; DistributedDataParallel: each rank sends 2n(P-1)/P"
+    layout=nodes=4x1
+    train 4 --list "$lists/$(quickly orlob)$(full resnet50).txt" --pattern both --ranks 1,2,4 --compute-us "$(quickly 2000)$(full 50000)"
+}
+study_dresden() # rows 99, 100, 101
+{
+    published "153,441 parameters, 613,764 B, batch 75 of 750,000: 10,000 synchronisations an epoch, 10,000/P on P ranks; 28 % of the time: 1/0.72 = 1.39 times as fast without"
+    train $ranks --list "$lists/orlob.txt" --batch 75 --samples 750000 --compute-us 1500 --ranks 1,2,30,100,400 --per-node 1
+    shown='^allreduce|is chosen'
+    command_of "$bin/twill-info" --why allreduce 613764 f32 --world 30x1
+}
+
+# --- recipes ----------------------------------------------------------------------------------------
+study_epochs() # rows 10, 11, 101
+{
+    published "NT3, 400 epochs divided by 25, 100, 400 nodes, no shards: 896, 224, 56 allreduces a rank"
+    job 4 "$bin/sharding" --data "$data" --epochs "$(quickly 40)$(full 400)"
+}
+study_sweep() # rows 12, 22, 78, 108
+{
+    published "rate = 0.1 kn/256 (Goyal and others); runtime falls with the batch, and the accuracy, too"
+    command_of BATCHES="$(quickly '16 128')$(full '8 16 32 64 128 256')" RATES="$(quickly 0.2)$(full '0.05 0.2')" sh "$here/recipes/sweep.sh" "$bin" 2 "$(quickly 10)$(full 40)"
+}
+study_averages() { job 4 "$bin/averages"; } # row 44
+study_pipeline() # row 42
+{
+    published "DistBelief: 2.2 times on 8 machines (42 M parameters), 12 times on 81 (1.7 G): models across machines; here: equal to one rank"
+    job 2 "$bin/pipelines"
+}
+study_hybrid() { # row 42
+    job 4 "$bin/pipelines"
+    job 4 "$bin/grid"
+}
+study_loader() # row 96
+{
+    published "PyTorch's loader: several workers, pinned memory; without prefetching the training waits"
+    for depth in 0 4; do
+        job 2 "$bin/loader" --data "$data" --depth $depth --workers 2 --batches "$(quickly 20)$(full 200)"
+    done
+}
+study_nt3() # rows 8, 9
+{
+    published "loading was NT3's bottleneck: 597 MB, 1,120 and 280 samples of 60,483 features"
+    [ -s "$out/nt3.csv" ] || command_of "$bin/nt3" --make "$out/nt3.csv" --samples "$(quickly 100)$(full 1400)" --features "$(quickly 400)$(full 60483)"
+    job 2 "$bin/nt3" --data "$out/nt3.csv" --epochs 2 --batch "$(quickly 5)$(full 20)" --filters "$(quickly 4)$(full 8)"
+    rm -f "$out/nt3.csv"
+}
+
+# --- memory, energy, networks -----------------------------------------------------------------------
+study_memory() # rows 18, 19
+{
+    published "STREAM triad on a KNL: MCDRAM flat 485, DDR 88, cache mode 352 and, beyond 16 GB, 59 GB/s"
+    job 2 "$bin/twill-place" -b "$(quickly 1M)$(full 32M)" -n "$(quickly 1)$(full 5)"
+}
+study_energy() # rows 20, 21
+{
+    published "NT3 on Theta: the larger the rate, the slightly lower the power; up to 41.78 % less energy by faster loading"
+    train $ranks --list "$lists/orlob.txt" --ranks 1,$ranks --compute-us 1500 --core --energy
+}
+study_messages() # OSU's and fi_pingpong's figures
+{
+    published "Theta: 6.1 to 7.1 GB/s from one rank, 7.8 from four; 0.71 million messages a second a rank"
+    for measurement in latency bandwidth bibw rate multi-pair incast overlap registration; do
+        job 2 "$bin/twill-bench" $measurement -b 8 -e "$(quickly 8)$(full 1M)" -f 64
+    done
+}
+study_oversubscribed() # row 131
+{
+    published "oversubscribed links between groups change the choice from a ring to a hierarchy"
+    shown='^allreduce|is chosen'
+    for machine in fattree fattree2 fattree4; do
+        command_of "$bin/twill-info" --why allreduce 64M f32 --world groups=4,nodes=6,ranks=1 --machine $machine
+    done
+}
+study_aries() # Theta's allreduce, simulated
+{
+    published "33.6, 41.3, 51.9, 172 us for 8 B on 12, 24, 48, 384 nodes; 70, 86, 178, 235 us for 2 KiB on 48 nodes with 1, 4, 16, 64 ranks"
+    if [ -x "$bin/simulate-network" ]; then
+        command_of "$bin/simulate-network" "$(quickly --nodes=24)$(full --theta)"
+    else
+        echo "not built: it needs libsimgrid-dev"
+    fi
+}
+
+date "+twill's studies, %F %T: $(uname -nm), $cores cores; predicted rows are of the price model, not measured"
+for study in $studies; do
+    layout=
+    shown=
+    echo " $all " | grep -q " $study " || { echo "studies.sh: there is no study '$study': --list" >&2 && exit 2; }
+    printf '\n== %s\n' "$study"
+    : >"$out/$study.txt"
+    "study_$study"
+done
+rm -f "$out/last" "$out/err"
+printf '\nkept in %s\n' "$out"
+[ -z "$failed" ] || { echo "failed:$failed" && exit 1; }

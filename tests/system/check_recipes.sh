@@ -1,0 +1,68 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The recipes (examples/recipes): what each states. Then all studies of examples/studies.sh, briefly.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2016 # awk's dollars
+. "$(dirname "$0")/../support/check.sh"
+examples=${source:?}/examples
+data=$examples/data/wdbc.csv
+
+# Gradients are those of one rank with all samples, bit for bit; models after several steps are not.
+for n in 1 3 4; do
+    ranks $n "$bin/averages" || fail "averages, $n ranks"
+    grep -q '^gradients averaged in each step  *0, bit for bit$' "$scratch/out" || fail "averages, $n ranks: gradients"
+done
+awk '/after each step/ { each = $NF } /local steps/ { local = $NF } END { exit !(each <= 1e-12 && local > 1e-5) }' "$scratch/out" || fail "averages: models"
+
+# A pipeline, and two: equal to one rank.
+for n in 2 4; do
+    ranks $n "$bin/pipelines" || fail "pipelines, $n ranks"
+    [ "$(grep -c 'equals bit for bit one rank' "$scratch/out")" -eq $n ] || fail "pipelines, $n ranks: models"
+done
+expect 1 "pipelines: not supported" "$bin/twillrun" -n 1 "$bin/pipelines"
+
+# Epochs divided, and shards: 56 mini-batches an epoch; as many synchronisations, the lower loss with shards.
+ranks 4 "$bin/sharding" --data "$data" --epochs 20 || fail "sharding"
+awk '$1 == "epochs" && NF == 5 { whole = $5; n += $2 == 5 && $3 == 56 && $4 == 280 }
+    $1 == "data" { shards = $5; n += $2 == 20 && $3 == 14 && $4 == 280 }
+    END { exit !(n == 2 && shards < whole) }' "$scratch/out" || fail "sharding: synchronisations and losses"
+grep -q '400 epochs on 25, 100, 400 ranks: 896, 224, 56 synchronisations$' "$scratch/out" || fail "sharding: NT3"
+grep -q 'in an epoch on 1, 2, 4, 8 ranks: 56, 28, 14, 7$' "$scratch/out" || fail "sharding: synchronisations of an epoch"
+
+# Loaded ahead or not: one model. The queue is full at first, and never more than that.
+for options in '--depth 0' '--depth 3 --workers 2' '--depth 1'; do
+    # shellcheck disable=SC2086 # words
+    ranks 2 "$bin/loader" --data "$data" --batches 12 --load-ms 1 --compute-ms 1 $options || fail "loader $options"
+    awk -v options="$options" '{ split(options, word) } /^load |^train |^ waiting |^ computing |^ exposed / { phases++ }
+        /^depth/ { n += $2 + 0 == word[2] && $5 == 12 && $9 == word[2] } /^loss/ { print $2; n++ } END { exit !(phases == 5 && n == 2) }' "$scratch/out" >>"$scratch/losses" ||
+        fail "loader $options: phases and depth"
+done
+[ "$(sort -u "$scratch/losses" | wc -l)" -eq 1 ] || fail "loader: losses differ"
+
+# NT3's phases: a row for each, the classes are told apart, ranks share the samples.
+"$bin/nt3" --make "$scratch/nt3.csv" --samples 200 --features 400 || fail "nt3 --make"
+ranks 2 "$bin/nt3" --data "$scratch/nt3.csv" --batch 10 --epochs 24 || fail "nt3"
+awk '/^made data: 160 \+ 40 samples of 400 features; 2 ranks/ { n++ } /^load |^preprocess |^train | validate |^predict / { phases++ }
+    /^predicted/ { n += $2 >= 36 && $4 == 40 && $7 == 8 * 24 } END { exit !(n == 2 && phases == 5) }' "$scratch/out" || fail "nt3: phases and predictions"
+
+# The larger the mini-batch, the fewer synchronisations.
+BATCHES='32 64 128' RATES=0.2 SCALES=linear sh "$examples/recipes/sweep.sh" "$bin" 1 4 >"$scratch/out" 2>"$scratch/err" || fail "sweep.sh"
+awk 'NR > 1 { n += NF == 8 && $8 > 0.6 && $4 == 4 * int((455 + $1 - 1) / $1) } END { exit n != 3 }' "$scratch/out" || fail "sweep.sh: the table"
+
+for arguments in 'sharding' 'sharding --data x --epochs 0' 'loader' "loader --data $data --depth 65" 'nt3' 'nt3 --make x --data y'; do
+    # shellcheck disable=SC2086 # a program and its words
+    expect 2 "Usage: ${arguments%% *}" "$bin/"$arguments
+done
+
+# Studies have their tables, and say what is published and what is predicted. By hand: all of them, without --quick, too.
+for study in $(sh "$examples/studies.sh" --list); do
+    grep -q "^study_$study()" "$examples/studies.sh" || fail "studies.sh: no $study"
+done
+timeout 600 sh "$examples/studies.sh" --quick --bin "$bin" --out "$scratch/studies" hour dresden averages oversubscribed placement >"$scratch/out" 2>"$scratch/err" ||
+    fail "studies.sh"
+[ "$(grep -c '^== ' "$scratch/out") $(grep -c '^  published: ' "$scratch/out")" = "5 4" ] || fail "studies.sh: published figures"
+[ "$(grep -cE '[0-9] predicted ' "$scratch/out")" -eq 5 ] || fail "studies.sh: predictions"
+awk '/^ .* 75 +measured / { n += $NF == 10000 / $3 } /^halving_doubling is chosen/ { small++ } /^levels@staged is chosen/ { levels++ } / network / { moved[$2]++ }
+    END { exit !(n == 2 && small == 2 && levels == 2 && moved[8388608] == 2 && moved[12582912] == 2) }' "$scratch/out" || fail "studies.sh: tables"
+expect 2 "there is no study 'moon'" sh "$examples/studies.sh" --bin "$bin" --out "$scratch/studies" moon
+echo "ok: recipes and studies"
