@@ -28,6 +28,7 @@ struct splitting {
 struct sharding_result {
     size_t epochs, batches; /* of a rank; of an epoch */
     uint64_t syncs;         /* of a rank, counted by the set */
+    int32_t least, most;    /* times that all ranks together have trained on a sample */
     double loss;
 };
 
@@ -53,7 +54,13 @@ static int draw_samples(struct splitting *s)
     return s->drawn.values != NULL && s->drawn.labels != NULL ? 0 : -1;
 }
 
-/* Train: mini-batch b of an epoch begins at sample (b * ranks + rank) * BATCH. */
+/* Return the first sample of a rank's i-th mini-batch. */
+static size_t first_of(const struct sharding_result *result, size_t ranks, size_t rank, size_t i)
+{
+    return (i % result->batches * ranks + rank) * BATCH % SAMPLES;
+}
+
+/* Train as one of `ranks` that divide the samples. */
 static twill_status train_split(struct splitting *s, size_t ranks, size_t rank,
                                 struct sharding_result *result)
 {
@@ -64,7 +71,7 @@ static twill_status train_split(struct splitting *s, size_t ranks, size_t rank,
     result->batches = batches_of(ranks);
     twill_status status = recipe_open(&model, s->comm, set->features, BATCH);
     for (size_t i = 0; status == TWILL_OK && i < result->epochs * result->batches; i++) {
-        size_t from = (i % result->batches * ranks + rank) * BATCH % SAMPLES;
+        size_t from = first_of(result, ranks, rank, i);
         status = recipe_step(&model, set->values + from * set->features, set->labels + from, BATCH,
                              example_rate_scaled(&rate, BATCH * ranks));
     }
@@ -73,6 +80,23 @@ static twill_status train_split(struct splitting *s, size_t ranks, size_t rank,
     result->syncs = counters.steps;
     result->loss = status == TWILL_OK ? recipe_loss(&model, &s->file) : 0;
     recipe_close(&model);
+    return status;
+}
+
+/* Count how often each sample was trained on, by all ranks in all epochs. */
+static twill_status count_uses(struct splitting *s, size_t ranks, size_t rank,
+                               struct sharding_result *result)
+{
+    int32_t uses[SAMPLES] = {0};
+    for (size_t i = 0; i < result->epochs * result->batches; i++)
+        for (size_t k = 0; k < BATCH; k++)
+            uses[(first_of(result, ranks, rank, i) + k) % SAMPLES]++;
+    twill_status status = twill_allreduce(s->comm, uses, uses, SAMPLES, TWILL_I32, TWILL_SUM);
+    result->least = result->most = uses[0];
+    for (size_t i = 1; i < SAMPLES; i++) {
+        result->least = uses[i] < result->least ? uses[i] : result->least;
+        result->most = uses[i] > result->most ? uses[i] : result->most;
+    }
     return status;
 }
 
@@ -89,7 +113,10 @@ static twill_status compare_splits(struct splitting *s, int *good)
     twill_status status = train_split(s, 1, 0, &whole);
     if (status == TWILL_OK)
         status = train_split(s, size, (size_t)s->rank, &shards);
-    *good = whole.syncs == s->epochs / size * batches_of(1) &&
+    if (status == TWILL_OK)
+        status = count_uses(s, size, (size_t)s->rank, &shards);
+    *good = shards.least == shards.most && (size_t)shards.most == s->epochs &&
+            whole.syncs == s->epochs / size * batches_of(1) &&
             shards.syncs == s->epochs * batches_of(size) && whole.syncs == shards.syncs &&
             (size == 1 || shards.loss < whole.loss);
     if (status != TWILL_OK || s->rank != 0)
@@ -98,6 +125,8 @@ static twill_status compare_splits(struct splitting *s, int *good)
     printf("split   epochs batches an epoch synchronisations a rank       loss\n");
     print_result("epochs", &whole);
     print_result("data", &shards);
+    printf("with shards, each sample was trained on %d to %d times\n", (int)shards.least,
+           (int)shards.most);
     printf("without shards, %d epochs on 25, 100, 400 ranks: %zu, %zu, %zu synchronisations\n",
            THETA_EPOCHS, THETA_EPOCHS / 25 * batches_of(1), THETA_EPOCHS / 100 * batches_of(1),
            THETA_EPOCHS / 400 * batches_of(1));

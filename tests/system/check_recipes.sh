@@ -26,6 +26,7 @@ ranks 4 "$bin/sharding" --data "$data" --epochs 20 || fail "sharding"
 awk '$1 == "epochs" && NF == 5 { whole = $5; n += $2 == 5 && $3 == 56 && $4 == 280 }
     $1 == "data" { shards = $5; n += $2 == 20 && $3 == 14 && $4 == 280 }
     END { exit !(n == 2 && shards < whole) }' "$scratch/out" || fail "sharding: synchronisations and losses"
+grep -q '^with shards, each sample was trained on 20 to 20 times$' "$scratch/out" || fail "sharding: shards do not cover the samples"
 grep -q '400 epochs on 25, 100, 400 ranks: 896, 224, 56 synchronisations$' "$scratch/out" || fail "sharding: NT3"
 grep -q 'in an epoch on 1, 2, 4, 8 ranks: 56, 28, 14, 7$' "$scratch/out" || fail "sharding: synchronisations of an epoch"
 

@@ -41,6 +41,7 @@ struct twill_study_row {
     double compute;       /* of a rank's step */
     double communication; /* alone, nothing computed; below 0: not known */
     double exposed;       /* by the library's counter; predicted: by the model */
+    double exposed_alone; /* the same of one rank, whose set waits for wake-ups and copies */
     double model;         /* the step by the price model; below 0: it has no price */
     double root;          /* bytes: TWILL_STUDY_ALLREDUCE: that rank 0 sends; TWILL_STUDY_ROOT: that
                              the root sends and receives; below 0: not known */

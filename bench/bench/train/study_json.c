@@ -46,6 +46,7 @@ static struct json_object *row_json(const struct twill_study_row *row)
     put_real(object, "efficiency", related, efficiency);
     put_real(object, "overhead", related, overhead);
     put_real(object, "exposed", known, row->exposed);
+    put_real(object, "exposed_alone", step->alone >= 0, row->exposed_alone);
     put_real(object, "ratio", row->communication > 0 && step->ranks > 1,
              row->compute / row->communication);
     put_real(object, "model", row->model >= 0, row->model);

@@ -53,7 +53,7 @@ static void add_comparison(struct cells *cells, const struct twill_study_row *ro
     add_number(cells, "overhead_ms", related, 3, overhead * 1e3);
     add_number(cells, "exposed_ms", known, 3, row->exposed * 1e3);
     add_number(cells, "apart_%", related && step->ranks > 1 && !row->predicted, 1,
-               twill_study_apart(overhead, row->exposed));
+               twill_study_apart(overhead, row->exposed - row->exposed_alone));
     add_number(cells, "ratio", row->communication > 0 && step->ranks > 1, 2,
                row->communication > 0 ? row->compute / row->communication : 0);
     add_number(cells, "share_%", known, 1, 100 * twill_study_share(row->exposed, step->seconds));
@@ -135,7 +135,7 @@ static void print_agreement(const struct twill_study *study, FILE *out)
             !twill_study_overhead(&row->step, &overhead))
             continue;
         compared++;
-        agree += twill_study_apart(overhead, row->exposed) <= 10;
+        agree += twill_study_apart(overhead, row->exposed - row->exposed_alone) <= 10;
     }
     if (compared > 0)
         fprintf(out,

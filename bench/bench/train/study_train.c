@@ -97,6 +97,12 @@ static bool check_ranks(const struct twill_study *study)
     return mistake == NULL;
 }
 
+static void relate(struct twill_study_row *row, const struct twill_study_row *one)
+{
+    row->step.alone = row->predicted ? one->model : one->step.seconds;
+    row->exposed_alone = row->predicted ? 0 : one->exposed;
+}
+
 /* Give each row the time of one rank with its batch and computing; rows that are predicted, the
  * predicted one. */
 static void relate_rows(struct twill_study *study)
@@ -108,7 +114,7 @@ static void relate_rows(struct twill_study *study)
             if (one->step.ranks == 1 && one->pattern == row->pattern &&
                 one->step.strong == row->step.strong && one->step.batch == row->step.batch &&
                 one->compute_us == row->compute_us)
-                row->step.alone = row->predicted ? one->model : one->step.seconds;
+                relate(row, one);
         }
 }
 
