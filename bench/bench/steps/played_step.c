@@ -182,8 +182,9 @@ static twill_status time_ways(struct twill_bench_step *play, struct twill_bench_
     size_t warmups = run->options.warmups;
     for (size_t i = 0; i < warmups + run->options.iterations; i++) {
         for (int way = 0; way < TWILL_BENCH_WAYS; way++)
-            TWILL_BENCH_TRY(twill_bench_make_step(
-                play, way, &play->samples[way][i < warmups ? 0 : i - warmups]));
+            TWILL_BENCH_TRY(
+                twill_bench_make_step(play, (enum twill_bench_way)way,
+                                      &play->samples[way][i < warmups ? 0 : i - warmups]));
         twill_bench_show_progress(run, "steps");
     }
     for (int way = 0; way < TWILL_BENCH_WAYS; way++)

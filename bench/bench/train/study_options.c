@@ -30,7 +30,7 @@ static const char usage[] =
     "      --energy            columns J and W of a node and a rank\n"
     "      --sysfs DIR         where its counters are (/sys)\n"
     "      --csv               print comma-separated values\n"
-    "  -J, --output_file FILE  write JSON, too\n"
+    "  -J, --output_file FILE  write JSON, too; replaces FILE\n"
     "      --plot FILE         draw FILE, an SVG, by gnuplot\n"
     "  -h, --help\n";
 

@@ -77,7 +77,7 @@ bool twill_study_plot(const struct twill_study *study, const char *path)
     bool related = false;
     for (size_t i = 0; i < study->n_rows; i++)
         related = related || (study->rows[i].step.alone >= 0 && study->rows[i].step.seconds >= 0);
-    if (!related || strchr(path, '\'') != NULL) {
+    if (!related || strchr(path, '\'') != NULL || strchr(study->options.list, '\'') != NULL) {
         fprintf(stderr, "twill-bench: train: --plot: %s\n",
                 related ? "a path with a quote" : "nothing to draw without T(1): --ranks lacks 1");
         return false;
