@@ -4,9 +4,9 @@
 #ifndef TWILL_RECIPE_EXAMPLE_H
 #define TWILL_RECIPE_EXAMPLE_H
 
-#include "../dataset.h"
-#include "../network.h"
-#include "../phases.h"
+#include "dataset.h"
+#include "network.h"
+#include "phases.h"
 
 #include <twill_train.h>
 

@@ -8,7 +8,7 @@
  *             large, the rate is scaled with it, and an epoch has a P-th of the synchronisations
  *
  * The samples are NT3's number, 1,120, drawn from the file; mini-batches are of 20 a rank. */
-#include "../learning_rate.h"
+#include "learning_rate.h"
 #include "recipe.h"
 
 #include <getopt.h>

@@ -94,6 +94,8 @@ resolve() # root includer header
         target=${2%/*}/$3
     elif [ -f "$1/$3" ]; then
         target=$3
+    elif case $2 in examples/recipes/*) [ -f "$1/examples/$3" ] ;; *) false ;; esac; then
+        target=examples/$3 # its CMakeLists.txt has that folder on the path
     elif case $3 in twill.h | twill_*.h) [ -f "$1/lib/$3" ] ;; *) false ;; esac; then
         target=lib/$3
     else
