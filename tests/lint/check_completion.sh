@@ -40,6 +40,7 @@ done
 
 offers allreduce twill-bench ""
 offers kernels twill-bench ker
+offers train twill-bench tra
 offers multi-pair twill-bench mul
 offers alone twill-bench rate --interface al
 offers --datatype twill-bench allreduce --da
