@@ -181,7 +181,7 @@ study_nt3() # rows 8, 9
 {
     published "loading was NT3's bottleneck: 597 MB, 1,120 and 280 samples of 60,483 features"
     [ -s "$out/nt3.csv" ] || command_of "$bin/nt3" --make "$out/nt3.csv" --samples "$(quickly 100)$(full 1400)" --features "$(quickly 400)$(full 60483)"
-    job 2 "$bin/nt3" --data "$out/nt3.csv" --epochs 2 --batch "$(quickly 5)$(full 20)" --filters "$(quickly 4)$(full 8)"
+    job 2 "$bin/nt3" --data "$out/nt3.csv" --epochs 6 --batch "$(quickly 5)$(full 20)" --filters "$(quickly 4)$(full 8)"
     rm -f "$out/nt3.csv"
 }
 

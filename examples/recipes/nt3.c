@@ -5,9 +5,10 @@
  *     nt3 --make nt3.csv                            made data: NT3's own needs a download of 746 MB
  *     twillrun -n 4 nt3 --data nt3.csv
  *
- * The made samples are noise; those of class 1 have a bump of 20 features at one of 16 places. The
- * network is NT3's first layer (filters of 20 features, ReLU), pooling by 10 and a dense output;
- * NT3 has 128 filters, a second convolution and dense layers of 200 and 20 units, 619.7 MB in all.
+ * The made samples are noise; those of class 1 have a bump of 20 features at one of 20 places of
+ * every 400. The network is NT3's first layer (filters of 20 features, ReLU), pooling by 10 and a
+ * dense output; NT3 has 128 filters, a second convolution and dense layers of 200 and 20 units,
+ * 619.7 MB in all.
  */
 #include "recipe.h"
 
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNEL = 20, POOL = 10 };
+enum { KERNEL = 20, POOL = 10, WINDOW = 400 };
 enum { CONV_WEIGHTS, CONV_BIASES, DENSE_WEIGHTS, DENSE_BIAS, NT3_TENSORS };
 enum { NT3_LOAD, NT3_PREPROCESS, NT3_TRAIN, NT3_VALIDATE, NT3_EXPOSED, NT3_PREDICT, NT3_PHASES };
 
@@ -49,11 +50,12 @@ static int make_data(const struct nt3 *n)
         return 1;
     }
     for (size_t s = 0; s < n->samples; s++) {
-        size_t label = s % 2, gap = n->features / 16;
-        size_t bump = label ? example_random(&random) % 16 * gap : n->features;
+        size_t label = s % 2, bump = n->features;
         fprintf(file, "%zu", label);
         for (size_t i = 0; i < n->features; i++) {
             double value = example_uniform(&random);
+            if (label && i % WINDOW == 0)
+                bump = i + example_random(&random) % (WINDOW / KERNEL) * KERNEL;
             value += i >= bump && i < bump + KERNEL ? 1 + (double)((i - bump) % 4) : 0;
             fprintf(file, ",%.6f", value);
         }
@@ -131,21 +133,24 @@ static twill_status scale_samples(struct nt3 *n)
 /* --- the network ----------------------------------------------------------------------------- */
 
 /* A filter over a sample, with the loop over places inside, which compilers vectorise. */
-static void convolve(const struct nt3 *n, const float *sample, size_t filter)
+static void convolve(const struct nt3 *n, const float *restrict sample, size_t filter)
 {
-    const float *weights = n->weights[CONV_WEIGHTS] + filter * KERNEL;
-    float *pools = n->pools + filter * n->pooled;
+    const float *restrict weights = n->weights[CONV_WEIGHTS] + filter * KERNEL;
+    float *restrict line = n->line, *pools = n->pools + filter * n->pooled;
     uint32_t *top = n->top + filter * n->pooled;
-    for (size_t t = 0; t < n->wide; t++)
-        n->line[t] = n->weights[CONV_BIASES][filter];
-    for (size_t k = 0; k < KERNEL; k++)
-        for (size_t t = 0; t < n->wide; t++)
-            n->line[t] += weights[k] * sample[t + k];
+    size_t wide = n->wide;
+    for (size_t t = 0; t < wide; t++)
+        line[t] = n->weights[CONV_BIASES][filter];
+    for (size_t k = 0; k < KERNEL; k++) {
+        float weight = weights[k];
+        for (size_t t = 0; t < wide; t++)
+            line[t] += weight * sample[t + k];
+    }
     for (size_t p = 0; p < n->pooled; p++) {
         top[p] = (uint32_t)(p * POOL);
         for (uint32_t t = top[p] + 1; t < (p + 1) * POOL; t++)
-            top[p] = n->line[t] > n->line[top[p]] ? t : top[p];
-        pools[p] = fmaxf(n->line[top[p]], 0);
+            top[p] = line[t] > line[top[p]] ? t : top[p];
+        pools[p] = fmaxf(line[top[p]], 0);
     }
 }
 
@@ -208,6 +213,7 @@ static twill_status create_nt3(struct nt3 *n)
 static twill_status train_batch(struct nt3 *n, size_t from, double *loss)
 {
     twill_status status = TWILL_OK;
+    float rate = (float)(n->rate / (double)n->count[DENSE_WEIGHTS]); /* they add up in the output */
     for (int i = 0; i < NT3_TENSORS; i++)
         memset(twill_gradients_memory(n->set, i), 0, n->count[i] * sizeof(float));
     for (size_t s = from; s < from + n->batch; s++) {
@@ -223,7 +229,7 @@ static twill_status train_batch(struct nt3 *n, size_t from, double *loss)
     for (int i = 0; status == TWILL_OK && i < NT3_TENSORS; i++) {
         const float *gradient = twill_gradients_memory(n->set, i);
         for (size_t j = 0; j < n->count[i]; j++)
-            n->weights[i][j] -= (float)n->rate * gradient[j];
+            n->weights[i][j] -= rate * gradient[j];
     }
     return status;
 }
@@ -344,7 +350,7 @@ static int read_nt3_options(struct nt3 *n, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct nt3 n = {
-        .samples = 1400, .features = 60483, .filters = 8, .epochs = 10, .batch = 20, .rate = 0.3};
+        .samples = 1400, .features = 60483, .filters = 8, .epochs = 10, .batch = 20, .rate = 90};
     if (read_nt3_options(&n, argc, argv) != 0) {
         fprintf(stderr, "Usage: nt3 --make FILE [--samples N (1400)] [--features N (60483)]\n"
                         "       nt3 --data FILE [--filters N (8)] [--epochs N (10)] [--batch N, of "
