@@ -38,6 +38,8 @@ done
 gnuplot <<END
 set terminal svg size 900,760 font 'sans-serif,12' background rgb 'white'
 set output 'server-loss.svg'
+set linetype 9 linecolor rgb 'gray50' linewidth 2 # gnuplot has eight colours
+set linetype cycle 9
 set grid
 set key noenhanced font ',10'
 set logscale y
