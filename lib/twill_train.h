@@ -217,8 +217,8 @@ TWILL_API twill_status twill_gradients_ready_factors(twill_gradients *set, int i
  * ready. Parameters are changed by the caller only while no result is outstanding, and
  * twill_gradients_reload() is called then, for f32, too.
  *
- * Between steps after the commit it changes hyperparameters, such as the rate, but neither the rule
- * nor whether there is momentum. */
+ * After the commit it changes hyperparameters, such as the rate, but neither the rule nor whether
+ * there is momentum; within a step, from the first twill_gradients_ready() on, it is refused. */
 TWILL_API twill_status twill_gradients_set_optimizer(twill_gradients *set,
                                                      const twill_optimizer *optimizer);
 /** \brief Return the parameters of a tensor of a set with an optimizer, the caller's or the set's
@@ -234,8 +234,9 @@ TWILL_API twill_status twill_gradients_reload(twill_gradients *set);
 TWILL_API twill_status twill_gradients_state_bytes(const twill_gradients *set, size_t *bytes);
 /** \brief Write the optimizer state of this rank's shards, the master weights of f16 and bf16
  *  parameters included, and the number of updates, to \p state (\p bytes of them), in a form that
- *  says which elements of which tensors it is of. Local, between steps, with no late result
- *  outstanding. Parameters, which all ranks have, and residuals of compression are not in it. */
+ *  says which elements of which tensors it is of. With compression and error feedback it also has
+ *  this rank's residual, 4 bytes for each element that is compressed. Local, between steps, with no
+ *  late result outstanding. Parameters, which all ranks have, are not in it. */
 TWILL_API twill_status twill_gradients_state_export(twill_gradients *set, void *state,
                                                     size_t bytes);
 /** \brief Go on with exported state. Collective, between steps, at the earliest after the commit.
@@ -245,8 +246,10 @@ TWILL_API twill_status twill_gradients_state_export(twill_gradients *set, void *
  * copy of another rank's, or all of them, read from a checkpoint. Together they are of one step and
  * have every element of every tensor; what several ranks have is taken from one of them. Ranks send
  * each other what their shards need. The caller restores the parameters, of the same step.
- * \return ::TWILL_ERR_ARGUMENT on all ranks, if an element is missing or an export of one rank
- * cannot be imported; the set then goes on as before. */
+ * Residuals stay with the rank of the same number, if it passes that export, or else go to the
+ * lowest rank that does; those of exports that no rank passes are lost. \return
+ * ::TWILL_ERR_ARGUMENT on all ranks, if an element is missing or an export of one rank cannot be
+ * imported; the set then goes on as before. */
 TWILL_API twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
                                                     const size_t *bytes, size_t count);
 /** \brief End the registration. Collective: ranks compare options and names, counts, types,

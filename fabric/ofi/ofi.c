@@ -19,6 +19,7 @@ static twill_status set_up_ofi(struct twill_ofi *t, const struct twill_transport
     t->job = params->job;
     t->rank = (uint32_t)params->oob->rank;
     t->size = (uint32_t)params->oob->size;
+    t->start = twill_clock_read();
     t->peers = calloc(t->size, sizeof(*t->peers));
     if (t->peers == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u peers", t->size);

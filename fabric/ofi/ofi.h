@@ -74,8 +74,8 @@ enum twill_ofi_message {
     TWILL_OFI_CREDIT
 };
 
-/* Header of a message; a control message is only this. Host byte order: open() refuses ranks of
- * another byte order. */
+/* Header of a message; a control message is only this, without `entry`. Host byte order: open()
+ * refuses ranks of another byte order. */
 struct twill_ofi_header {
     uint32_t signature;
     uint32_t sequence; /* of the message on its (from, to, lane) */
@@ -85,8 +85,11 @@ struct twill_ofi_header {
     uint8_t kind;      /* enum twill_ofi_message */
     uint8_t lane;
     uint16_t spare;
+    struct twill_entry_message entry; /* of a message */
 };
-_Static_assert(sizeof(struct twill_ofi_header) == 32, "a header is half a cache line");
+#define TWILL_OFI_CONTROL_BYTES offsetof(struct twill_ofi_header, entry)
+_Static_assert(sizeof(struct twill_ofi_header) == 48 && TWILL_OFI_CONTROL_BYTES == 32,
+               "no padding");
 _Static_assert(TWILL_OFI_LANES *TWILL_OFI_CREDITS <= 64, "unexpected messages of a peer");
 
 #define TWILL_OFI_BUFFER_BYTES (sizeof(struct twill_ofi_header) + TWILL_OFI_EAGER)
@@ -187,7 +190,8 @@ struct twill_ofi_peer {
     uint32_t rank;              /* in the communicator */
     char name[TWILL_RANK_TEXT]; /* for messages */
     struct twill_ofi_contact *contact;
-    struct fid_mr *mr; /* of memory */
+    struct twill_clock_filter clock; /* its host's, from its messages */
+    struct fid_mr *mr;               /* of memory */
     unsigned char *memory;
     struct twill_ofi_lane lanes[TWILL_OFI_LANES];
 };
@@ -305,6 +309,7 @@ struct twill_ofi {
     const uint32_t *job;    /* each rank's rank in the job; NULL: equal */
     uint32_t comm;
     uint32_t rank, size;
+    struct twill_clock_pair start;           /* read when it was opened */
     struct twill_ofi_peer **peers;           /* [size], NULL until first contact */
     struct twill_ofi_lane *stuck_head;       /* lanes to retry */
     struct twill_ofi_lane *stuck_tail;       /* */
@@ -319,7 +324,7 @@ struct twill_ofi {
 };
 
 /* Version of the wire format and of the exchange at open; change it with either. */
-#define TWILL_OFI_WIRE 0x77740003u
+#define TWILL_OFI_WIRE 0x77740004u
 
 /* --- ofi_library.c --------------------------------------------------------------------------- */
 /* Open libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds it. It

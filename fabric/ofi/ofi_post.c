@@ -138,20 +138,25 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     return done;
 }
 
+/* Return how much of a header a message has. */
+static size_t header_bytes(enum twill_ofi_channel channel)
+{
+    return channel == TWILL_OFI_CONTROL ? TWILL_OFI_CONTROL_BYTES : sizeof(struct twill_ofi_header);
+}
+
 static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
                   const struct twill_ofi_header *header, const struct twill_transfer *payload,
                   enum twill_ofi_channel channel, struct twill_error *error)
 {
     unsigned char line[256];
-    size_t more = payload == NULL ? 0 : payload->bytes;
-    memcpy(line, header, sizeof(*header));
+    size_t head = header_bytes(channel), more = payload == NULL ? 0 : payload->bytes;
+    memcpy(line, header, head);
     if (more > 0)
-        memcpy(line + sizeof(*header), payload->buffer, more);
-    ssize_t rc =
-        pretend_busy(t->endpoint)
-            ? -FI_EAGAIN
-            : fi_tinject(t->endpoint->fi.ep, line, sizeof(*header) + more,
-                         lane->peer->contact->address, tag_of(t, lane->lane, t->rank, channel));
+        memcpy(line + head, payload->buffer, more);
+    ssize_t rc = pretend_busy(t->endpoint) ? -FI_EAGAIN
+                                           : fi_tinject(t->endpoint->fi.ep, line, head + more,
+                                                        lane->peer->contact->address,
+                                                        tag_of(t, lane->lane, t->rank, channel));
     return post_result(t, rc, "fi_tinject", lane, error);
 }
 
@@ -162,14 +167,14 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     struct twill_ofi_op *op = endpoint->buffers.free_sends;
-    size_t more = request == NULL ? 0 : request->bytes;
+    size_t head = header_bytes(channel), more = request == NULL ? 0 : request->bytes;
     if (op == NULL || lane->peer->contact->sends_busy == TWILL_OFI_BUFFERS_PER_PEER)
         return 0;
-    memcpy(op->buffer, header, sizeof(*header));
+    memcpy(op->buffer, header, head);
     if (more > 0)
-        memcpy(op->buffer + sizeof(*header), request->buffer, more);
+        memcpy(op->buffer + head, request->buffer, more);
     void *desc = endpoint->buffers.mr == NULL ? NULL : fi_mr_desc(endpoint->buffers.mr);
-    int done = send_message(t, op, op->buffer, sizeof(*header) + more, desc, lane, channel, error);
+    int done = send_message(t, op, op->buffer, head + more, desc, lane, channel, error);
     if (done != 1)
         return done;
     endpoint->buffers.free_sends = op->next;
@@ -188,14 +193,14 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_channel channel, bool *finished, struct twill_error *error)
 {
-    size_t more = request == NULL ? 0 : request->bytes;
+    size_t head = header_bytes(channel), more = request == NULL ? 0 : request->bytes;
     header->lane = lane->lane;
     header->consumed = lane->consumed;
-    *finished = sizeof(*header) + more <= twill_min(t->endpoint->limits.inject, 256);
+    *finished = head + more <= twill_min(t->endpoint->limits.inject, 256);
     int done = *finished ? inject(t, lane, header, request, channel, error)
                          : send_buffer(t, lane, header, request, channel, error);
     if (done == 1) {
-        twill_counter_add(&t->base.counters.header_bytes, sizeof(*header));
+        twill_counter_add(&t->base.counters.header_bytes, head);
         twill_counter_add(&t->base.counters.copied, more);
     }
     return done;
@@ -210,12 +215,11 @@ twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint, struct
         struct twill_ofi_op *op = &endpoint->buffers.controls[i];
         if (op->posted)
             continue;
-        ssize_t rc =
-            pretend_busy(endpoint)
-                ? -FI_EAGAIN
-                : fi_trecv(endpoint->fi.ep, op->buffer, sizeof(struct twill_ofi_header), desc,
-                           FI_ADDR_UNSPEC, endpoint->matching.seal | TWILL_OFI_CONTROL, ANY_SENDER,
-                           &op->context);
+        ssize_t rc = pretend_busy(endpoint)
+                         ? -FI_EAGAIN
+                         : fi_trecv(endpoint->fi.ep, op->buffer, TWILL_OFI_CONTROL_BYTES, desc,
+                                    FI_ADDR_UNSPEC, endpoint->matching.seal | TWILL_OFI_CONTROL,
+                                    ANY_SENDER, &op->context);
         if (rc == -FI_EAGAIN)
             return TWILL_OK;
         if (rc != 0)

@@ -201,6 +201,8 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_lane *lane,
     if (same < 0)
         return same;
     *moved = true;
+    if (same == 1)
+        request->last = twill_entry_unpack(&header.entry, &t->start, &lane->peer->clock);
     bool eager = same == 1 && !transfer_is_large(t, request);
     if (eager && request->bytes > 0) {
         deliver_payload(request, op->buffer + sizeof(header), request->bytes);

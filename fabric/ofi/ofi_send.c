@@ -15,6 +15,7 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *fi
                                       .sequence = lane->sent,
                                       .bytes = request->bytes,
                                       .kind = eager ? TWILL_OFI_EAGER_DATA : TWILL_OFI_LARGE};
+    twill_entry_pack(&request->last, &t->start, &header.entry);
     int done = twill_ofi_send_small(t, lane, &header, eager ? request : NULL, TWILL_OFI_HEADER,
                                     &gone, error);
     if (done != 1)
@@ -172,8 +173,8 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
 {
     struct twill_ofi_header header;
     struct twill_ofi_peer *peer;
-    memcpy(&header, op->buffer, sizeof(header));
-    if (bytes != sizeof(header) || header.lane >= TWILL_OFI_LANES ||
+    memcpy(&header, op->buffer, TWILL_OFI_CONTROL_BYTES);
+    if (bytes != TWILL_OFI_CONTROL_BYTES || header.lane >= TWILL_OFI_LANES ||
         (header.kind != TWILL_OFI_CLEAR_TO_SEND && header.kind != TWILL_OFI_CREDIT))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "ofi: %s sent a control message of %zu bytes, kind %u, lane %u: not "

@@ -11,6 +11,8 @@
 #define TIMED_COLUMNS 512u
 #define TIMED_SAMPLES 16u
 #define TIMED_TIMES   3u
+/* The reduction that is timed at a commit, at most. */
+#define TIMED_REDUCTION ((size_t)4 << 20)
 
 size_t twill_dense_floats(const struct twill_dense *dense)
 {
@@ -48,37 +50,87 @@ static twill_status time_products(struct twill_gradients *set, uint64_t *million
     return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(&set->lane[0], comm, status);
 }
 
+/* Find the price of a collective of the set's lanes. */
+static twill_status price_collective(struct twill_gradients *set, struct twill_chooser *chooser,
+                                     enum twill_collective collective, size_t bytes, uint64_t *ps)
+{
+    const struct twill_world *world = set->lane[0].comm->world;
+    const struct twill_select_request request = {
+        .collective = collective, .bytes = bytes, .mapped = world->nodes == 1, .type = TWILL_F32};
+    return twill_cost_of_choice(ps, chooser, world, set->context->selection.tuning, &request,
+                                &set->error);
+}
+
+/* Time reductions of `bytes`, the first of which connects. Stores the nanoseconds of the fastest by
+ * the slowest rank. */
+static twill_status time_reductions(struct twill_gradients *set, size_t bytes, uint64_t *ns)
+{
+    struct twill_comm *comm = set->lane[0].comm;
+    void *memory = NULL;
+    twill_status status = twill_alloc(set->context, &memory, bytes);
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&set->error, status, "%zu bytes to time a reduction: %s", bytes,
+                          twill_context_message(set->context));
+    memset(memory, 0, bytes);
+    uint64_t mine = UINT64_MAX;
+    for (unsigned i = 0; i <= TIMED_TIMES && status == TWILL_OK; i++) {
+        uint64_t from = twill_now();
+        status = twill_allreduce(comm, memory, memory, bytes / sizeof(float), TWILL_F32, TWILL_SUM);
+        if (i > 0)
+            mine = twill_min(mine, twill_now() - from);
+    }
+    (void)twill_free(set->context, memory);
+    if (status == TWILL_OK)
+        status = twill_allreduce(comm, &mine, ns, 1, TWILL_U64, TWILL_MAX);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(&set->lane[0], comm, status);
+}
+
+/* What is measured at a commit, equal on all ranks. */
+struct dense_rates {
+    uint64_t million; /* picoseconds of a million multiplications */
+    double reality;   /* time of a reduction over its price: the model may not know the network */
+};
+
+static twill_status measure_rates(struct twill_gradients *set, struct twill_chooser *chooser,
+                                  size_t bytes, struct dense_rates *rates)
+{
+    uint64_t ns = 0, ps = 0;
+    rates->reality = 1;
+    TWILL_TRY(NULL, time_products(set, &rates->million));
+    if (set->options.factors != TWILL_FACTORS_BY_PRICE || set->lane[0].comm->world->size == 1)
+        return TWILL_OK;
+    bytes = twill_min(bytes, TIMED_REDUCTION);
+    TWILL_TRY(&set->error, price_collective(set, chooser, TWILL_ALLREDUCE, bytes, &ps));
+    TWILL_TRY(NULL, time_reductions(set, bytes, &ns));
+    rates->reality = (double)ns * 1000 / (double)twill_max(ps, 1);
+    return TWILL_OK;
+}
+
 /* Price both ways for a layer. */
 static twill_status price_layer(struct twill_gradients *set, struct twill_chooser *chooser,
-                                const struct twill_train_tensor *tensor, uint64_t million)
+                                const struct twill_train_tensor *tensor,
+                                const struct dense_rates *rates)
 {
     struct twill_dense *dense = tensor->dense;
-    const struct twill_world *world = set->lane[0].comm->world;
-    const struct twill_tuning *tuning = set->context->selection.tuning;
-    struct twill_select_request request = {.collective = TWILL_ALLREDUCE,
-                                           .bytes = tensor->bytes,
-                                           .mapped = world->nodes == 1,
-                                           .type = TWILL_F32};
-    uint64_t reduce = 0, gather = 0;
-    TWILL_TRY(&set->error,
-              twill_cost_of_choice(&reduce, chooser, world, tuning, &request, &set->error));
-    request.collective = TWILL_ALLGATHER;
-    request.bytes = twill_dense_floats(dense) * sizeof(float) * world->size;
-    TWILL_TRY(&set->error,
-              twill_cost_of_choice(&gather, chooser, world, tuning, &request, &set->error));
-    double product = (double)dense->samples * (double)tensor->count * 1e-6 * (double)million;
-    dense->reduce_ps = reduce + (uint64_t)product;
+    uint64_t ranks = set->lane[0].comm->world->size, reduce = 0, gather = 0;
+    size_t factors = twill_dense_floats(dense) * sizeof(float) * ranks;
+    TWILL_TRY(&set->error, price_collective(set, chooser, TWILL_ALLREDUCE, tensor->bytes, &reduce));
+    TWILL_TRY(&set->error, price_collective(set, chooser, TWILL_ALLGATHER, factors, &gather));
+    double product = (double)dense->samples * (double)tensor->count * 1e-6 * (double)rates->million;
     /* An update needs the sum of this rank's shard only. */
-    double shares = set->update != NULL ? 1 : (double)world->size;
-    dense->gather_ps = gather + (uint64_t)(product * shares);
+    double shares = set->update != NULL ? 1 : (double)ranks;
+    dense->reduce_ps = (uint64_t)((double)reduce * rates->reality + product);
+    dense->gather_ps = (uint64_t)((double)gather * rates->reality + product * shares);
     dense->gathers = dense->gather_ps < dense->reduce_ps;
+    if (set->options.factors != TWILL_FACTORS_BY_PRICE)
+        dense->gathers = set->options.factors == TWILL_FACTORS_GATHERED;
     return TWILL_OK;
 }
 
 twill_status twill_dense_choose(struct twill_gradients *set)
 {
     struct twill_chooser *chooser = NULL;
-    uint64_t million = 0;
+    struct dense_rates rates;
     twill_status status = TWILL_OK;
     for (uint32_t t = 0; status == TWILL_OK && t < set->tensors; t++) {
         if (set->tensor[t].dense == NULL)
@@ -87,12 +139,10 @@ twill_status twill_dense_choose(struct twill_gradients *set)
             TWILL_TRY(&set->error,
                       twill_chooser_create(&chooser, set->lane[0].comm->world,
                                            set->context->selection.tuning, NULL, &set->error));
-            status = time_products(set, &million);
+            status = measure_rates(set, chooser, set->tensor[t].bytes, &rates);
         }
         if (status == TWILL_OK)
-            status = price_layer(set, chooser, &set->tensor[t], million);
-        if (set->options.factors != TWILL_FACTORS_BY_PRICE)
-            set->tensor[t].dense->gathers = set->options.factors == TWILL_FACTORS_GATHERED;
+            status = price_layer(set, chooser, &set->tensor[t], &rates);
     }
     if (chooser != NULL)
         twill_chooser_destroy(chooser);

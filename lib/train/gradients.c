@@ -15,7 +15,8 @@ static twill_status refuse_create(twill_comm *comm, twill_status status, const c
 {
     if (twill_comm_acquire(comm, "twill_gradients_create") != TWILL_OK)
         return TWILL_ERR_ARGUMENT;
-    status = TWILL_COMM_REFUSE(comm, status, "twill_gradients_create: %s", message);
+    twill_error_clear(&comm->error);
+    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
     twill_comm_release(comm);
     return status;
 }

@@ -60,28 +60,36 @@ uint64_t twill_state_tensors_hash(const struct twill_gradients *set)
     return hash;
 }
 
-/* Return the bytes of an export of these ranges. */
-static size_t export_bytes(const struct twill_state_place *places, uint32_t ranges)
+/* Return the bytes of an export of these ranges and of `residuals` floats. */
+static size_t export_bytes(const struct twill_state_place *places, uint32_t ranges,
+                           size_t residuals)
 {
-    size_t bytes = sizeof(struct twill_state_header);
+    size_t bytes = sizeof(struct twill_state_header) + residuals * sizeof(float);
     for (uint32_t i = 0; i < ranges; i++)
         bytes += sizeof(places[i].range) +
                  places[i].range.count * places[i].range.arrays * sizeof(float);
     return bytes;
 }
 
+/* Write an export, with the residuals or without. */
 static void write_export(const struct twill_gradients *set, const struct twill_state_place *places,
-                         uint32_t ranges, unsigned char *to)
+                         uint32_t ranges, bool with_residuals, unsigned char *to)
 {
     const struct twill_update *update = set->update;
+    size_t residuals = with_residuals ? twill_residual_floats(set) : 0;
+    uint32_t ranks = with_residuals ? (uint32_t)twill_comm_size(set->parent) : 0;
     struct twill_state_header header = {.magic = TWILL_STATE_MAGIC,
-                                        .bytes = export_bytes(places, ranges),
+                                        .bytes = export_bytes(places, ranges, residuals),
                                         .tensors_hash = twill_state_tensors_hash(set),
                                         .steps = update->bucket[0].steps,
                                         .rule = (uint32_t)update->optimizer.rule,
                                         .states = twill_optimizer_states(&update->optimizer),
                                         .tensors = set->tensors,
-                                        .ranges = ranges};
+                                        .ranges = ranges,
+                                        .rank =
+                                            ranks > 0 ? (uint32_t)twill_comm_rank(set->parent) : 0,
+                                        .ranks = ranks,
+                                        .residuals = residuals};
     memcpy(to, &header, sizeof(header));
     to += sizeof(header);
     for (uint32_t i = 0; i < ranges; i++, to += sizeof(places[i].range))
@@ -92,6 +100,8 @@ static void write_export(const struct twill_gradients *set, const struct twill_s
             memcpy(to, twill_state_array(set, &places[i], k), bytes);
             to += bytes;
         }
+    if (residuals > 0)
+        twill_residual_write(set, to);
 }
 
 /* List this rank's ranges in memory of malloc(). */
@@ -112,10 +122,10 @@ twill_status twill_state_save(struct twill_gradients *set, void **state, size_t 
     uint32_t ranges;
     TWILL_TRY(NULL, list_places(set, &places, &ranges));
     twill_update_load(set);
-    *bytes = export_bytes(places, ranges);
+    *bytes = export_bytes(places, ranges, 0); /* residuals stay where they are */
     *state = malloc(*bytes);
     if (*state != NULL)
-        write_export(set, places, ranges, *state);
+        write_export(set, places, ranges, false, *state);
     free(places);
     return *state != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
 }
@@ -129,7 +139,7 @@ twill_status twill_gradients_state_bytes(const twill_gradients *set, size_t *byt
     if (set == NULL || bytes == NULL || !set->committed || set->update == NULL)
         return TWILL_ERR_ARGUMENT;
     TWILL_TRY(NULL, list_places(set, &places, &ranges));
-    *bytes = export_bytes(places, ranges);
+    *bytes = export_bytes(places, ranges, twill_residual_floats(set));
     free(places);
     return TWILL_OK;
 }
@@ -142,10 +152,10 @@ twill_status twill_gradients_state_export(twill_gradients *set, void *state, siz
     if (state == NULL)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_state_export: state is NULL");
     TWILL_TRY(NULL, list_places(set, &places, &ranges));
-    size_t needed = export_bytes(places, ranges);
+    size_t needed = export_bytes(places, ranges, twill_residual_floats(set));
     if (bytes == needed) {
         twill_update_load(set);
-        write_export(set, places, ranges, state);
+        write_export(set, places, ranges, true, state);
     }
     free(places);
     if (bytes != needed)

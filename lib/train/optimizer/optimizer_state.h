@@ -6,7 +6,8 @@
  * An export is a header, the ranges, and for each range its arrays, one after the other, `count`
  * f32 each: those of the rule in the order of twill_optimizer_step.state, then the master weights
  * of narrow tensors. Ranges are in elements of tensors, so they fit any number of ranks and any
- * buckets. Bytes are in the order of the machine. */
+ * buckets. Behind them is the rank's residual of all tensors that are compressed. Bytes are in the
+ * order of the machine. */
 #ifndef TWILL_OPTIMIZER_STATE_H
 #define TWILL_OPTIMIZER_STATE_H
 
@@ -15,7 +16,7 @@
 struct twill_gradients;
 struct twill_update_segment;
 
-#define TWILL_STATE_MAGIC UINT64_C(0x3174617473777774) /* "twstats1" of a little-endian machine */
+#define TWILL_STATE_MAGIC UINT64_C(0x3274617473777774) /* "twstats2" of a little-endian machine */
 
 struct twill_state_header {
     uint64_t magic, bytes; /* of the whole */
@@ -23,6 +24,8 @@ struct twill_state_header {
     uint64_t steps;        /* updates that the state has seen */
     uint32_t rule, states; /* of the optimizer */
     uint32_t tensors, ranges;
+    uint32_t rank, ranks; /* that exported it, of how many; ranks 0: residuals stay as they are */
+    uint64_t residuals;   /* elements of the residual */
 };
 
 /* Elements of a tensor. It travels between ranks. */
@@ -50,5 +53,32 @@ uint64_t twill_state_tensors_hash(const struct twill_gradients *set);
 twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
 /* Import what every rank has saved, then free it. Collective, between steps. */
 twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes);
+
+/* --- state_residual.c --- */
+
+#define TWILL_RESIDUAL_RANKS (1u << 24) /* most ranks of an export */
+
+/* A rank's residual in an export. */
+struct twill_residual_of {
+    const unsigned char *data; /* or NULL: it had none */
+    uint32_t rank, ranks;
+};
+
+/* Those that this rank brings. Free the list with free(). */
+struct twill_residuals {
+    struct twill_residual_of *list;
+    size_t count;
+};
+
+/* Return the elements of this rank's residual; 0 without compression or error feedback. */
+size_t twill_residual_floats(const struct twill_gradients *set);
+void twill_residual_write(const struct twill_gradients *set, unsigned char *to);
+/* Note the residual of an export, of which `left` bytes are behind its ranges. */
+twill_status twill_residual_read(struct twill_gradients *set, struct twill_residuals *residuals,
+                                 const struct twill_state_header *header, const unsigned char *data,
+                                 size_t left);
+/* Replace the residuals of all ranks by those that they bring. Collective. */
+twill_status twill_residual_import(struct twill_gradients *set, twill_comm *comm,
+                                   const struct twill_residuals *residuals);
 
 #endif

@@ -42,6 +42,7 @@ struct state_import {
     uint64_t longest;         /* elements of a source, at most */
     struct import_move *move; /* [moves] in which this rank takes part */
     size_t moves, moves_held;
+    struct twill_residuals residuals; /* that this rank brings */
 };
 
 /* --- this rank's exports ---------------------------------------------------------------------- */
@@ -122,7 +123,7 @@ static twill_status read_export(struct state_import *import, const unsigned char
         left -= to->count * to->arrays * sizeof(float);
     }
     import->offer.brings = held;
-    return TWILL_OK;
+    return twill_residual_read(set, &import->residuals, &header, data, left);
 }
 
 /* --- the tables ------------------------------------------------------------------------------- */
@@ -401,6 +402,7 @@ static void close_import(struct state_import *import)
     free(import->needed);
     free(import->source);
     free(import->move);
+    free(import->residuals.list);
 }
 
 /* Exchange the tables, and plan the moves. */
@@ -427,6 +429,8 @@ static twill_status run_import(struct state_import *import)
     TWILL_TRY(NULL, plan_import(import));
     for (uint32_t k = 0; k < arrays; k++)
         TWILL_TRY(NULL, move_array(import, k));
+    TWILL_TRY(NULL, check_collective(import, twill_residual_import(import->set, import->comm,
+                                                                   &import->residuals)));
     twill_update_note_import(import->set, import->offer.steps);
     return TWILL_OK;
 }

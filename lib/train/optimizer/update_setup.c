@@ -7,7 +7,22 @@
 
 /* --- the optimizer --------------------------------------------------------------------------- */
 
-/* Check that a committed set can go on with the optimizer: only hyperparameters may change. */
+/* Refuse a call within a step: a tensor is marked ready in it. */
+static twill_status check_no_marks(struct twill_gradients *set, const char *call)
+{
+    uint64_t step = atomic_load(&set->step);
+    for (uint32_t t = 0; t < set->tensors; t++)
+        if (atomic_load(&set->tensor[t].marked) != step)
+            return TWILL_GRADIENTS_REFUSE(
+                set,
+                "%s within a step, which twill_gradients_wait_all() ends: tensor '%s' is marked "
+                "ready",
+                call, set->tensor[t].name);
+    return TWILL_OK;
+}
+
+/* Check that a committed set can go on with the optimizer: only hyperparameters may change, and
+ * only between steps. */
 static twill_status check_change(struct twill_gradients *set, const twill_optimizer *optimizer)
 {
     if (set->update == NULL)
@@ -21,7 +36,7 @@ static twill_status check_change(struct twill_gradients *set, const twill_optimi
     if (twill_optimizer_states(optimizer) != twill_optimizer_states(present))
         return TWILL_GRADIENTS_REFUSE(set, "momentum %g: the set was committed with momentum %g",
                                       optimizer->momentum, present->momentum);
-    return TWILL_OK;
+    return check_no_marks(set, "twill_gradients_set_optimizer");
 }
 
 twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_optimizer *optimizer)
@@ -49,7 +64,7 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
     if (set->update == NULL)
         return TWILL_ERR_MEMORY;
     set->update->optimizer = *optimizer;
-    twill_update_end_step(set); /* the next step uses it; one that is under way does not */
+    twill_update_end_step(set); /* the next step uses it; a late one that is under way does not */
     return TWILL_OK;
 }
 
@@ -89,15 +104,7 @@ twill_status twill_update_check_between(struct twill_gradients *set, const char 
         return TWILL_GRADIENTS_REFUSE(set, "%s: the set has no optimizer", call);
     if (set->outstanding)
         return refuse_outstanding(set, call);
-    uint64_t step = atomic_load(&set->step);
-    for (uint32_t t = 0; t < set->tensors; t++)
-        if (atomic_load(&set->tensor[t].marked) != step)
-            return TWILL_GRADIENTS_REFUSE(
-                set,
-                "%s within a step, which twill_gradients_wait_all() ends: tensor '%s' is marked "
-                "ready",
-                call, set->tensor[t].name);
-    return TWILL_OK;
+    return check_no_marks(set, call);
 }
 
 void twill_update_note_import(struct twill_gradients *set, uint64_t steps)

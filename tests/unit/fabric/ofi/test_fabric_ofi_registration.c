@@ -58,7 +58,7 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
             if (!counted(&pair, 2, 0, 2 * i, __LINE__))
                 break;
         struct twill_transport_counters c = counters(&pair);
-        twill_test_note(c.copied == 0 && c.header_bytes <= 64 * c.messages, __FILE__, __LINE__,
+        twill_test_note(c.copied == 0 && c.header_bytes <= 80 * c.messages, __FILE__, __LINE__,
                         "%llu bytes copied, %llu bytes of headers for %llu messages",
                         (unsigned long long)c.copied, (unsigned long long)c.header_bytes,
                         (unsigned long long)c.messages);

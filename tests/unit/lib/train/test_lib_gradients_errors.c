@@ -2,7 +2,7 @@
 /* Gradient sets: bad input and failures. Each gets a sentence that names the tensor and the rank,
  * and every rank leaves. Also the scale of sums, and the comparison of parameters. */
 #include "lib/train/gradients.h"
-#include "tests/support/ranks.h"
+#include "tests/support/gradient_sets.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -13,50 +13,17 @@
 
 #include <cmocka.h>
 
-struct errors_ranks {
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
-};
-
-static bool errors_start(struct errors_ranks *r, twill_bootstrap *bootstrap, const char *timeout,
-                         const char *options)
-{
-    const char *const settings[] = {timeout, options, NULL};
-    *r = (struct errors_ranks){NULL, NULL, NULL};
-    if (!twill_test_connect(&r->context, &r->comm, bootstrap, "", NULL, settings))
-        return false;
-    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
-    return true;
-}
-
-static void errors_stop(struct errors_ranks *r, twill_bootstrap *bootstrap)
-{
-    (void)twill_test_barrier(bootstrap);
-    twill_gradients_destroy(r->set);
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
-}
-
-static twill_status add_named(struct errors_ranks *r, const char *name, size_t count,
+static twill_status add_named(struct twill_test_set *r, const char *name, size_t count,
                               twill_type type, void *memory)
 {
     const twill_tensor tensor = {.name = name, .count = count, .type = type, .gradient = memory};
     return twill_gradients_add(r->set, &tensor, NULL);
 }
 
-/* Check that the set's message has these words. */
-static bool says(const struct errors_ranks *r, const char *words)
-{
-    const char *message = twill_gradients_message(r->set);
-    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__, "'%s' is not in: %s",
-                           words, message);
-}
-
 #define CHECK_REFUSED(r, call, words)                                                              \
     do {                                                                                           \
         TWILL_CHECK((call) == TWILL_ERR_ARGUMENT);                                                 \
-        TWILL_CHECK(says((r), (words)));                                                           \
+        TWILL_CHECK(twill_test_set_says((r), (words)));                                            \
     } while (0)
 
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -64,11 +31,11 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     (void)user;
     (void)size;
     static float memory[2][64]; /* ranks are threads: each uses its own */
-    struct errors_ranks r;
+    struct twill_test_set r;
     char where[16];
     int done;
     snprintf(where, sizeof(where), "rank %d: ", rank);
-    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
     CHECK_REFUSED(&r, add_named(&r, "", 4, TWILL_F32, NULL), "has no name");
     CHECK_REFUSED(&r, add_named(&r, "a", 0, TWILL_F32, NULL), "'a': count 0");
     CHECK_REFUSED(&r, add_named(&r, "a", 4, (twill_type)99, NULL), "'a': type 99");
@@ -79,7 +46,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     CHECK_REFUSED(&r, add_named(&r, "a", 4, TWILL_F32, NULL), "'a' is registered twice");
     CHECK_REFUSED(&r, add_named(&r, "b", 4, TWILL_F32, &memory[rank][39]),
                   "'b' overlaps tensor 'a'");
-    TWILL_CHECK(says(&r, where));
+    TWILL_CHECK(twill_test_set_says(&r, where));
     TWILL_CHECK(add_named(&r, "b", 24, TWILL_F32, &memory[rank][40]) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
     CHECK_REFUSED(&r, twill_gradients_commit(r.set), "was called before");
@@ -92,7 +59,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(twill_gradients_test(r.set, 1, &done) == TWILL_OK && !done);
     TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
     TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK); /* no harm was done */
-    errors_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void test_refused(void **state)
@@ -129,8 +96,8 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
     const struct tensor_difference *d = user,
                                    *same = &differences[TWILL_ARRAY_LENGTH(differences) - 1];
     const struct tensor_difference *mine = rank == 1 ? d : same;
-    struct errors_ranks r;
-    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    struct twill_test_set r;
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
     TWILL_CHECK(add_named(&r, "first", 5, TWILL_F32, NULL) == TWILL_OK);
     TWILL_CHECK(add_named(&r, mine->name, mine->count, mine->type, NULL) == TWILL_OK);
     for (int i = 0; i < mine->more; i++)
@@ -140,10 +107,10 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
         TWILL_CHECK(status == TWILL_OK);
     } else {
         TWILL_CHECK(status == TWILL_ERR_MISMATCH);
-        TWILL_CHECK(says(&r, d->words));
+        TWILL_CHECK(twill_test_set_says(&r, d->words));
         TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_ERR_BROKEN);
     }
-    errors_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void test_differences(void **state)
@@ -187,12 +154,12 @@ static void rank_has_other_options(int rank, int size, twill_bootstrap *bootstra
 {
     const struct option_difference *d = user;
     (void)size;
-    struct errors_ranks r;
+    struct twill_test_set r;
     struct twill_error error = {0};
     bool other = rank == 1, adam = strcmp(d->entry, "beta2") == 0;
     twill_gradients_options options;
     twill_optimizer optimizer;
-    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
     twill_gradients_destroy(r.set);
     twill_gradients_defaults(&options);
     if (other && strchr(d->entry, '=') != NULL) /* the variable itself is the same on all ranks */
@@ -209,9 +176,9 @@ static void rank_has_other_options(int rank, int size, twill_bootstrap *bootstra
     if (adam || (other && strcmp(d->entry, "optimizer") == 0))
         TWILL_CHECK(twill_gradients_set_optimizer(r.set, &optimizer) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_ERR_MISMATCH);
-    TWILL_CHECK(says(&r, "the ranks differ in their options: "));
-    TWILL_CHECK(says(&r, d->words));
-    errors_stop(&r, bootstrap);
+    TWILL_CHECK(twill_test_set_says(&r, "the ranks differ in their options: "));
+    TWILL_CHECK(twill_test_set_says(&r, d->words));
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void rank_has_bad_options(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -219,10 +186,10 @@ static void rank_has_bad_options(int rank, int size, twill_bootstrap *bootstrap,
     (void)rank;
     (void)size;
     (void)user;
-    struct errors_ranks r;
+    struct twill_test_set r;
     twill_gradients *none;
     twill_gradients_options options;
-    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
     for (int i = 0; i < 4; i++) {
         twill_gradients_defaults(&options);
         options.bytes -= i == 0;
@@ -232,7 +199,7 @@ static void rank_has_bad_options(int rank, int size, twill_bootstrap *bootstrap,
         TWILL_CHECK(twill_gradients_create(&none, r.comm, &options) == TWILL_ERR_ARGUMENT);
         TWILL_CHECK(none == NULL && strstr(twill_comm_message(r.comm), "options") != NULL);
     }
-    errors_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void rank_has_bad_variable(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -266,7 +233,7 @@ static void test_options(void **state)
 
 /* --- failures in a step ---------------------------------------------------------------------- */
 
-static bool commit_two(struct errors_ranks *r)
+static bool commit_two(struct twill_test_set *r)
 {
     TWILL_REQUIRE(add_named(r, "early", 1000, TWILL_F32, NULL) == TWILL_OK);
     TWILL_REQUIRE(add_named(r, "late", 1000, TWILL_F32, NULL) == TWILL_OK);
@@ -278,18 +245,18 @@ static bool commit_two(struct errors_ranks *r)
 static void rank_forgets(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
-    struct errors_ranks r;
-    TWILL_CHECK(
-        errors_start(&r, bootstrap, rank == 1 ? "TWILL_TIMEOUT=1" : TWILL_TEST_PATIENT, user));
+    struct twill_test_set r;
+    TWILL_CHECK(twill_test_set_open(
+        &r, bootstrap, "", rank == 1 ? "TWILL_TIMEOUT=1" : TWILL_TEST_PATIENT, user, NULL));
     TWILL_CHECK(commit_two(&r));
     TWILL_CHECK(twill_gradients_ready(r.set, 1) == TWILL_OK);
     if (rank != 1)
         TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
     TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_ERR_TIMEOUT);
-    TWILL_CHECK(says(&r, "rank 1"));
-    TWILL_CHECK(says(&r, "tensor 'early' was not marked ready within 1.0 s"));
+    TWILL_CHECK(twill_test_set_says(&r, "rank 1"));
+    TWILL_CHECK(twill_test_set_says(&r, "tensor 'early' was not marked ready within 1.0 s"));
     TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_ERR_BROKEN);
-    errors_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void test_never_ready(void **state)
@@ -303,8 +270,8 @@ static void test_never_ready(void **state)
 static void rank_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
-    struct errors_ranks r;
-    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
+    struct twill_test_set r;
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, user, NULL));
     TWILL_CHECK(commit_two(&r));
     TWILL_CHECK(twill_gradients_ready(r.set, 1) == TWILL_OK);
     TWILL_CHECK(twill_test_barrier(bootstrap));
@@ -312,7 +279,7 @@ static void rank_dies(int rank, int size, twill_bootstrap *bootstrap, void *user
         _exit(0);
     (void)twill_gradients_ready(r.set, 0); /* may find out already */
     TWILL_CHECK(twill_gradients_wait_all(r.set) != TWILL_OK);
-    TWILL_CHECK(says(&r, "rank 1"));
+    TWILL_CHECK(twill_test_set_says(&r, "rank 1"));
     twill_gradients_destroy(r.set);
     twill_comm_destroy(r.comm);
     twill_context_destroy(r.context);
@@ -324,16 +291,16 @@ static void rank_frees(int rank, int size, twill_bootstrap *bootstrap, void *use
     (void)rank;
     (void)size;
     (void)user;
-    struct errors_ranks r;
+    struct twill_test_set r;
     size_t bytes = (size_t)1 << 20;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TWILL_CHECK(memory != MAP_FAILED);
-    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
     TWILL_CHECK(add_named(&r, "gone", bytes / 4, TWILL_F32, memory) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
     munmap(memory, bytes);
     CHECK_REFUSED(&r, twill_gradients_ready(r.set, 0), "tensor 'gone': its memory is not mapped");
-    errors_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void test_freed(void **state)
@@ -356,9 +323,9 @@ static void test_death(void **state)
 static void rank_scales(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
-    struct errors_ranks r;
+    struct twill_test_set r;
     twill_gradients_options options;
-    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, NULL));
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
     twill_gradients_destroy(r.set);
     twill_gradients_defaults(&options);
     options.scale = 0.5;
@@ -381,7 +348,7 @@ static void rank_scales(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(half[i] == 0x7700); /* 28,672 */
         TWILL_CHECK(whole[i] == (size - 1) / 4.0);
     }
-    errors_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void rank_compares(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -389,8 +356,9 @@ static void rank_compares(int rank, int size, twill_bootstrap *bootstrap, void *
     (void)user;
     (void)size;
     float parameters[2][64] = {{0}};
-    struct errors_ranks r;
-    TWILL_CHECK(errors_start(&r, bootstrap, TWILL_TEST_PATIENT, "TWILL_GRADIENTS=check=2"));
+    struct twill_test_set r;
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT,
+                                    "TWILL_GRADIENTS=check=2", NULL));
     for (int t = 0; t < 2; t++) {
         const twill_tensor tensor = {.name = t == 0 ? "good" : "bad",
                                      .count = 63,
@@ -408,9 +376,9 @@ static void rank_compares(int rank, int size, twill_bootstrap *bootstrap, void *
         twill_status status = twill_gradients_wait_all(r.set);
         TWILL_CHECK(status == (step < 4 ? TWILL_OK : TWILL_ERR_MISMATCH));
     }
-    TWILL_CHECK(says(&r, "the parameters of tensor 'bad' after step 4"));
-    TWILL_CHECK(says(&r, "on ranks 0, 2"));
-    errors_stop(&r, bootstrap);
+    TWILL_CHECK(twill_test_set_says(&r, "the parameters of tensor 'bad' after step 4"));
+    TWILL_CHECK(twill_test_set_says(&r, "on ranks 0, 2"));
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void test_values(void **state)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets that run one step late: results, the cool-down, a rank that is delayed, bad calls. */
-#include "lib/twill_train.h"
-#include "tests/support/ranks.h"
+#include "tests/support/gradient_sets.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -26,9 +25,7 @@ struct late_case {
 static const size_t late_counts[LATE_TENSORS] = {5, 1000, 64, 3000, 1, 700};
 
 struct late_ranks {
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
+    struct twill_test_set s;
     float *own[LATE_TENSORS];
     double sum; /* of all results */
 };
@@ -45,47 +42,35 @@ static float late_sum(int size, unsigned tensor, size_t i, unsigned step)
 
 static bool late_start(struct late_ranks *r, twill_bootstrap *bootstrap, const struct late_case *c)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, c->settings, NULL};
     twill_gradients_options options;
     twill_gradients_defaults(&options);
     options.op = TWILL_SUM;
     options.late = 1;
-    if (!twill_test_connect(&r->context, &r->comm, bootstrap, c->nodes, NULL, settings))
-        return false;
-    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, &options) == TWILL_OK);
+    TWILL_REQUIRE(
+        twill_test_set_open(&r->s, bootstrap, c->nodes, TWILL_TEST_PATIENT, c->settings, &options));
     for (unsigned t = 0; t < LATE_TENSORS; t++) {
-        char name[16];
-        snprintf(name, sizeof(name), "tensor%u", t);
         if (c->own && t % 2 == 0)
             r->own[t] = calloc(late_counts[t], sizeof(float));
-        const twill_tensor tensor = {.name = name,
-                                     .count = late_counts[t],
-                                     .type = TWILL_F32,
-                                     .gradient = r->own[t],
-                                     .priority = (int)t};
-        TWILL_REQUIRE(twill_gradients_add(r->set, &tensor, NULL) == TWILL_OK);
+        TWILL_REQUIRE(twill_test_set_add(&r->s, t, late_counts[t], TWILL_F32, r->own[t], NULL));
     }
-    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
+    return twill_test_set_commit(&r->s);
 }
 
 static void late_stop(struct late_ranks *r)
 {
-    twill_gradients_destroy(r->set);
+    twill_test_set_close(&r->s, NULL);
     for (unsigned t = 0; t < LATE_TENSORS; t++)
         free(r->own[t]);
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
 }
 
 static bool mark_step(struct late_ranks *r, int rank, unsigned step)
 {
     for (unsigned i = 0; i < LATE_TENSORS; i++) {
         unsigned t = (i * 5 + (unsigned)rank + step) % LATE_TENSORS;
-        float *memory = twill_gradients_memory(r->set, (int)t);
+        float *memory = twill_gradients_memory(r->s.set, (int)t);
         for (size_t e = 0; e < late_counts[t]; e++)
             memory[e] = late_value(rank, t, e, step);
-        TWILL_REQUIRE(twill_gradients_ready(r->set, (int)t) == TWILL_OK);
+        TWILL_REQUIRE(twill_gradients_ready(r->s.set, (int)t) == TWILL_OK);
     }
     return true;
 }
@@ -94,7 +79,7 @@ static bool mark_step(struct late_ranks *r, int rank, unsigned step)
 static bool result_is(struct late_ranks *r, int size, int step)
 {
     for (unsigned t = 0; t < LATE_TENSORS; t++) {
-        const float *result = twill_gradients_result(r->set, (int)t);
+        const float *result = twill_gradients_result(r->s.set, (int)t);
         for (size_t i = 0; i < late_counts[t]; i++) {
             float right = step < 0 ? 0 : late_sum(size, t, i, (unsigned)step);
             r->sum += result[i];
@@ -112,23 +97,23 @@ static bool run_late_step(struct late_ranks *r, int rank, int size, unsigned ste
     TWILL_REQUIRE(mark_step(r, rank, step));
     if (step == 2) /* the result of step 1, before the end of step 2 */
         for (unsigned t = 0; t < LATE_TENSORS; t++)
-            TWILL_REQUIRE(twill_gradients_wait(r->set, (int)t) == TWILL_OK);
+            TWILL_REQUIRE(twill_gradients_wait(r->s.set, (int)t) == TWILL_OK);
     for (int done = 0; step == 3 && !done && !twill_test_failed();)
-        TWILL_REQUIRE(twill_gradients_test(r->set, -1, &done) == TWILL_OK);
-    TWILL_REQUIRE(twill_gradients_wait_all(r->set) == TWILL_OK);
+        TWILL_REQUIRE(twill_gradients_test(r->s.set, -1, &done) == TWILL_OK);
+    TWILL_REQUIRE(twill_gradients_wait_all(r->s.set) == TWILL_OK);
     return result_is(r, size, step < LATE_DRAINED ? (int)step - 1 : (int)step);
 }
 
 static bool cool_down(struct late_ranks *r, int size)
 {
-    TWILL_REQUIRE(twill_gradients_set_late(r->set, 0) == TWILL_ERR_ARGUMENT);
-    TWILL_REQUIRE(strstr(twill_gradients_message(r->set), "is outstanding") != NULL);
-    TWILL_REQUIRE(twill_gradients_drain(r->set) == TWILL_OK);
+    TWILL_REQUIRE(twill_gradients_set_late(r->s.set, 0) == TWILL_ERR_ARGUMENT);
+    TWILL_REQUIRE(strstr(twill_gradients_message(r->s.set), "is outstanding") != NULL);
+    TWILL_REQUIRE(twill_gradients_drain(r->s.set) == TWILL_OK);
     TWILL_REQUIRE(result_is(r, size, LATE_DRAINED - 1));
-    TWILL_REQUIRE(twill_gradients_drain(r->set) == TWILL_ERR_ARGUMENT);
-    TWILL_REQUIRE(strstr(twill_gradients_message(r->set), "no result is outstanding") != NULL);
-    return twill_test_note(twill_gradients_set_late(r->set, 0) == TWILL_OK, __FILE__, __LINE__,
-                           "%s", twill_gradients_message(r->set));
+    TWILL_REQUIRE(twill_gradients_drain(r->s.set) == TWILL_ERR_ARGUMENT);
+    TWILL_REQUIRE(strstr(twill_gradients_message(r->s.set), "no result is outstanding") != NULL);
+    return twill_test_note(twill_gradients_set_late(r->s.set, 0) == TWILL_OK, __FILE__, __LINE__,
+                           "%s", twill_gradients_message(r->s.set));
 }
 
 static void rank_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -180,12 +165,12 @@ static void rank_delayed(int rank, int size, twill_bootstrap *bootstrap, void *u
     bool ok = late_start(&r, bootstrap, c);
     ok = ok && run_late_step(&r, rank, size, 0);
     for (int done; ok && rank == 1 && !atomic_load(&c->rank0_ahead) && !twill_test_failed();)
-        ok = twill_gradients_test(r.set, -1, &done) == TWILL_OK && sched_yield() == 0;
+        ok = twill_gradients_test(r.s.set, -1, &done) == TWILL_OK && sched_yield() == 0;
     ok = ok && run_late_step(&r, rank, size, 1);
     if (rank == 0)
         atomic_store(&c->rank0_ahead, true);
-    ok = ok && twill_gradients_drain(r.set) == TWILL_OK && result_is(&r, size, 1);
-    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(r.set));
+    ok = ok && twill_gradients_drain(r.s.set) == TWILL_OK && result_is(&r, size, 1);
+    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(r.s.set));
     (void)twill_test_barrier(bootstrap);
     late_stop(&r);
 }
@@ -202,17 +187,23 @@ static void a_delayed_rank_stalls_no_late_step(void **state)
     }
 }
 
-/* Lateness goes with no search for bucket sizes. */
-static bool refuses_autotuning(twill_comm *comm)
+/* Lateness goes with nothing that divides buckets anew between steps. */
+static bool refuses_searches(twill_comm *comm)
 {
-    twill_gradients *set;
-    twill_gradients_options options;
-    twill_gradients_defaults(&options);
-    options.late = 1;
-    options.autotune = 1;
-    TWILL_REQUIRE(twill_gradients_create(&set, comm, &options) == TWILL_ERR_ARGUMENT);
-    return twill_test_note(strstr(twill_comm_message(comm), "late with autotune") != NULL, __FILE__,
-                           __LINE__, "%s", twill_comm_message(comm));
+    for (int tunes = 0; tunes < 2; tunes++) {
+        twill_gradients *set;
+        twill_gradients_options options;
+        twill_gradients_defaults(&options);
+        options.late = 1;
+        options.autotune = tunes;
+        options.compression = TWILL_COMPRESS_INT8;
+        options.compression_automatic = !tunes;
+        TWILL_REQUIRE(twill_gradients_create(&set, comm, &options) == TWILL_ERR_ARGUMENT);
+        const char *words = tunes ? "late with autotune, which" : "late with compression_automatic";
+        TWILL_REQUIRE(twill_test_note(strstr(twill_comm_message(comm), words) != NULL, __FILE__,
+                                      __LINE__, "%s", twill_comm_message(comm)));
+    }
+    return true;
 }
 
 /* Parameters and state are read and written while no update is outstanding. */
@@ -247,14 +238,14 @@ static void rank_late_refusals(int rank, int size, twill_bootstrap *bootstrap, v
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     const twill_tensor tensor = {.name = "w", .count = 1, .type = TWILL_F32};
     struct late_ranks r = {0};
-    if (twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, settings) &&
-        twill_gradients_create(&r.set, r.comm, NULL) == TWILL_OK &&
-        twill_gradients_add(r.set, &tensor, NULL) == TWILL_OK &&
-        twill_gradients_commit(r.set) == TWILL_OK) {
-        (void)twill_test_note(twill_gradients_set_late(r.set, 1) == TWILL_ERR_ARGUMENT &&
-                                  strstr(twill_gradients_message(r.set), "without options.late"),
-                              __FILE__, __LINE__, "%s", twill_gradients_message(r.set));
-        (void)(refuses_autotuning(r.comm) && refuses_outstanding(r.comm));
+    if (twill_test_connect(&r.s.context, &r.s.comm, bootstrap, "", NULL, settings) &&
+        twill_gradients_create(&r.s.set, r.s.comm, NULL) == TWILL_OK &&
+        twill_gradients_add(r.s.set, &tensor, NULL) == TWILL_OK &&
+        twill_gradients_commit(r.s.set) == TWILL_OK) {
+        (void)twill_test_note(twill_gradients_set_late(r.s.set, 1) == TWILL_ERR_ARGUMENT &&
+                                  strstr(twill_gradients_message(r.s.set), "without options.late"),
+                              __FILE__, __LINE__, "%s", twill_gradients_message(r.s.set));
+        (void)(refuses_searches(r.s.comm) && refuses_outstanding(r.s.comm));
     }
     (void)twill_test_barrier(bootstrap);
     late_stop(&r);

@@ -3,7 +3,7 @@
  * are compared or divided anew, a commit that one rank refuses, and the assignment to lanes. */
 #include "lib/balance.h"
 #include "lib/train/gradients.h"
-#include "tests/support/ranks.h"
+#include "tests/support/gradient_sets.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -19,52 +19,17 @@
 #define WAITS_COUNT   1024u /* elements, a segment of 4 KiB */
 #define WAITS_STEPS   12u
 
-struct waits_ranks {
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
-};
-
-static bool waits_start(struct waits_ranks *r, twill_bootstrap *bootstrap, const char *timeout,
-                        const char *options)
+/* Open a set of WAITS_TENSORS tensors. */
+static bool waits_start(struct twill_test_set *r, twill_bootstrap *bootstrap, const char *timeout,
+                        const char *setting)
 {
-    const char *const settings[] = {timeout, options, NULL};
-    *r = (struct waits_ranks){NULL, NULL, NULL};
-    if (!twill_test_connect(&r->context, &r->comm, bootstrap, "", NULL, settings))
-        return false;
-    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
-    for (unsigned t = 0; t < WAITS_TENSORS; t++) {
-        char name[16];
-        snprintf(name, sizeof(name), "t%u", t);
-        const twill_tensor tensor = {
-            .name = name, .count = WAITS_COUNT, .type = TWILL_F32, .priority = (int)t};
-        TWILL_REQUIRE(twill_gradients_add(r->set, &tensor, NULL) == TWILL_OK);
-    }
+    TWILL_REQUIRE(twill_test_set_open(r, bootstrap, "", timeout, setting, NULL));
+    for (unsigned t = 0; t < WAITS_TENSORS; t++)
+        TWILL_REQUIRE(twill_test_set_add(r, t, WAITS_COUNT, TWILL_F32, NULL, NULL));
     return true;
 }
 
-static bool waits_commit(struct waits_ranks *r)
-{
-    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
-}
-
-static void waits_stop(struct waits_ranks *r, twill_bootstrap *bootstrap)
-{
-    (void)twill_test_barrier(bootstrap);
-    twill_gradients_destroy(r->set);
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
-}
-
-static bool waits_says(const struct waits_ranks *r, const char *words)
-{
-    const char *message = twill_gradients_message(r->set);
-    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__, "'%s' is not in: %s",
-                           words, message);
-}
-
-static bool waits_mark(struct waits_ranks *r, int rank, unsigned step)
+static bool waits_mark(struct twill_test_set *r, int rank, unsigned step)
 {
     for (unsigned t = 0; t < WAITS_TENSORS; t++) {
         float *memory = twill_gradients_memory(r->set, (int)t);
@@ -76,7 +41,7 @@ static bool waits_mark(struct waits_ranks *r, int rank, unsigned step)
 }
 
 /* Check the averages of 2 ranks. */
-static bool waits_verify(struct waits_ranks *r, unsigned step)
+static bool waits_verify(struct twill_test_set *r, unsigned step)
 {
     for (unsigned t = 0; t < WAITS_TENSORS; t++) {
         const float *result = twill_gradients_result(r->set, (int)t);
@@ -107,10 +72,10 @@ static void rank_counts_on(int rank, int size, twill_bootstrap *bootstrap, void 
 {
     (void)size;
     (void)user;
-    struct waits_ranks r;
+    struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY,
                             "TWILL_GRADIENTS=order=priority,segment=4096"));
-    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(twill_test_set_commit(&r));
     TWILL_CHECK(r.set->buckets == 1 && r.set->bucket[0].segments == 3);
     pretend_steps(r.set, UINT32_MAX / 3 - 1); /* 3 of these are 2^32 - 4 */
     for (unsigned step = 0; step < 4; step++) {
@@ -118,7 +83,7 @@ static void rank_counts_on(int rank, int size, twill_bootstrap *bootstrap, void 
         TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK);
         TWILL_CHECK(waits_verify(&r, step));
     }
-    waits_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 /* --- nothing comes --------------------------------------------------------------------------- */
@@ -127,35 +92,35 @@ static void rank_misses_earlier(int rank, int size, twill_bootstrap *bootstrap, 
 {
     (void)rank;
     (void)size;
-    struct waits_ranks r;
+    struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, "TWILL_TIMEOUT=1", user));
-    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(twill_test_set_commit(&r));
     TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
     TWILL_CHECK(twill_gradients_ready(r.set, 2) == TWILL_OK);
     TWILL_CHECK(twill_gradients_wait(r.set, 0) == TWILL_ERR_TIMEOUT);
-    TWILL_CHECK(waits_says(&r, "tensor 't1' was not marked ready"));
-    waits_stop(&r, bootstrap);
+    TWILL_CHECK(twill_test_set_says(&r, "tensor 'tensor1' was not marked ready"));
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void rank_lets_wait(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
-    struct waits_ranks r;
+    struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, "TWILL_TIMEOUT=1", user));
-    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(twill_test_set_commit(&r));
     TWILL_CHECK(twill_gradients_ready(r.set, 2) == TWILL_OK);
     TWILL_CHECK(twill_gradients_ready(r.set, 1 - rank) == TWILL_OK); /* never the same one */
     if (rank == 0) {
         TWILL_CHECK(twill_gradients_wait(r.set, 1) == TWILL_ERR_TIMEOUT);
-        TWILL_CHECK(waits_says(&r, "'t1'"));
-        TWILL_CHECK(waits_says(&r, "on another rank"));
+        TWILL_CHECK(twill_test_set_says(&r, "'tensor1'"));
+        TWILL_CHECK(twill_test_set_says(&r, "on another rank"));
     } else {
         int done;
         uint64_t until = twill_now() + TWILL_TEST_SOON;
         while (twill_now() < until && twill_gradients_test(r.set, -1, &done) == TWILL_OK)
             (void)sched_yield();
     }
-    waits_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void test_counters(void **state)
@@ -180,7 +145,7 @@ static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *u
     (void)size;
     (void)user;
     static float memory[2][8];
-    struct waits_ranks r;
+    struct twill_test_set r;
     twill_optimizer optimizer;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY, NULL));
     const twill_tensor tensor = {
@@ -189,27 +154,27 @@ static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_SGD);
     TWILL_CHECK(twill_gradients_set_optimizer(r.set, &optimizer) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(r.set) < 0);
-    TWILL_CHECK(waits_says(&r, "'bad'"));
-    TWILL_CHECK(waits_says(&r, "not aligned"));
+    TWILL_CHECK(twill_test_set_says(&r, "'bad'"));
+    TWILL_CHECK(twill_test_set_says(&r, "not aligned"));
     TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK); /* it is the caller's, and unharmed */
-    waits_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void rank_has_none(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank;
     (void)size;
-    struct waits_ranks r;
+    struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY, user));
     twill_gradients_destroy(r.set); /* never committed */
     r.set = NULL;
     TWILL_CHECK(twill_gradients_create(&r.set, r.comm, NULL) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
     TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(waits_says(&r, "the set has 0"));
+    TWILL_CHECK(twill_test_set_says(&r, "the set has 0"));
     TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK);
     TWILL_CHECK(twill_gradients_check(r.set) == TWILL_OK);
-    waits_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void test_commits(void **state)
@@ -227,20 +192,20 @@ static void test_commits(void **state)
 static void rank_checks(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
-    struct waits_ranks r;
+    struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
-    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(twill_test_set_commit(&r));
     for (unsigned step = 0; step < WAITS_STEPS; step++) {
         TWILL_CHECK(waits_mark(&r, rank, step));
         for (int i = 0; i < (rank + (int)step) % 2 * 50; i++)
             (void)sched_yield();
         twill_status status = twill_gradients_wait_all(r.set);
-        TWILL_CHECK(status == TWILL_OK || waits_says(&r, "no failure"));
+        TWILL_CHECK(status == TWILL_OK || twill_test_set_says(&r, "no failure"));
         TWILL_CHECK(step == 0 || waits_verify(&r, step - 1));
     }
     TWILL_CHECK(twill_gradients_drain(r.set) == TWILL_OK);
     TWILL_CHECK(waits_verify(&r, WAITS_STEPS - 1));
-    waits_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void rank_forks(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -248,10 +213,10 @@ static void rank_forks(int rank, int size, twill_bootstrap *bootstrap, void *use
     (void)rank;
     (void)size;
     (void)user;
-    struct waits_ranks r;
+    struct twill_test_set r;
     TWILL_CHECK(
         waits_start(&r, bootstrap, TWILL_TEST_PATIENT, "TWILL_GRADIENTS=threads=2,bucket=0"));
-    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(twill_test_set_commit(&r));
     pid_t child = fork();
     if (child == 0) {
         alarm(20);
@@ -261,11 +226,11 @@ static void rank_forks(int rank, int size, twill_bootstrap *bootstrap, void *use
     int how = -1;
     TWILL_CHECK(waitpid(child, &how, 0) == child);
     TWILL_CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
-    waits_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 struct waits_marker {
-    struct waits_ranks *ranks;
+    struct twill_test_set *ranks;
     int rank;
     _Atomic unsigned step; /* the marker may mark this one */
 };
@@ -288,11 +253,11 @@ static void *mark_steps(void *argument)
 static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
-    struct waits_ranks r;
+    struct twill_test_set r;
     struct waits_marker marker = {&r, rank, 0};
     pthread_t thread;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
-    TWILL_CHECK(waits_commit(&r));
+    TWILL_CHECK(twill_test_set_commit(&r));
     TWILL_CHECK(pthread_create(&thread, NULL, mark_steps, &marker) == 0);
     bool well = true;
     for (unsigned step = 0; well && step < WAITS_TUNED; step++) {
@@ -302,7 +267,7 @@ static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, vo
     well = twill_test_note(well, __FILE__, __LINE__, "%s", twill_gradients_message(r.set));
     pthread_join(thread, NULL);
     TWILL_CHECK(well);
-    waits_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static void test_threads(void **state)

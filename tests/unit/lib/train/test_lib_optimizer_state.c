@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Export and import of optimizer state: a set goes on with the same bits on other ranks, with other
  * buckets, and with what a neighbour keeps for a rank that is gone. */
+#include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 
 #include <setjmp.h>
@@ -172,9 +173,75 @@ static void state_moves_to_other_sets(void **state)
         {"TWILL_GRADIENTS=", TWILL_OPTIMIZER_SGD, TWILL_F32, true},
         {"TWILL_GRADIENTS=late=1,threads=2", TWILL_OPTIMIZER_ADAM, TWILL_F32, true},
         {"TWILL_GRADIENTS=late=1", TWILL_OPTIMIZER_LAMB, TWILL_BF16, false},
+        {"TWILL_GRADIENTS=compress=top_k,ratio=0.1,bucket=9000", TWILL_OPTIMIZER_ADAM, TWILL_F32,
+         false},
+        {"TWILL_GRADIENTS=compress=top_k,ratio=0.1,bucket=9000", TWILL_OPTIMIZER_SGD, TWILL_F32,
+         true},
     };
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(3, rank_goes_on, &cases[i]);
+}
+
+/* --- residuals ------------------------------------------------------------------------------- */
+
+/* Add the residuals of all elements over the ranks: integers, so the sum is exact. */
+static bool sum_residuals(twill_gradients *set, twill_comm *comm, double *sum)
+{
+    *sum = 0;
+    for (unsigned t = 0; t < STATE_TENSORS; t++)
+        for (size_t i = 0; i < state_counts[t]; i++)
+            *sum += (double)(i + 1) * set->compressor.residual[set->tensor[t].residual + i];
+    return twill_allreduce(comm, sum, sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK;
+}
+
+/* What is left on three ranks, whose gradients differ, is left on two of them after an import. */
+static void rank_keeps_residuals(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct state_case *c = user;
+    struct state_ranks *r = calloc(1, sizeof(*r));
+    twill_gradients_options options;
+    twill_gradients_defaults(&options);
+    options.op = TWILL_SUM;
+    double before = 0, after = 0;
+    bool gone = rank == size - 1;
+    bool ok =
+        twill_test_set_open(&r->first, bootstrap, "", TWILL_TEST_PATIENT, c->setting, &options) &&
+        state_add(r->first.set, c);
+    for (unsigned t = 0; ok && t < STATE_TENSORS; t++) {
+        float *gradient = twill_gradients_memory(r->first.set, (int)t);
+        for (size_t i = 0; i < state_counts[t]; i++)
+            gradient[i] = (float)((i * 7 + t) % 13) + (float)(3 * rank);
+        ok = twill_gradients_ready(r->first.set, (int)t) == TWILL_OK;
+    }
+    ok = ok && twill_test_set_ok(&r->first, twill_gradients_wait_all(r->first.set)) &&
+         state_export(r, c, rank, size) && sum_residuals(r->first.set, r->first.comm, &before) &&
+         twill_comm_split(&r->fewer, r->first.comm, gone, rank) == TWILL_OK;
+    if (ok && !gone) {
+        const void *states[] = {r->state[0], r->state[rank == 0], r->state[0]};
+        const size_t bytes[] = {r->bytes[0], r->bytes[rank == 0], r->bytes[0]};
+        ok = twill_gradients_create(&r->second, r->fewer, &options) == TWILL_OK &&
+             state_add(r->second, c) &&
+             twill_gradients_state_import(r->second, states, bytes, 3) == TWILL_OK &&
+             sum_residuals(r->second, r->fewer, &after);
+        ok = ok && twill_test_note(before > 0 && after >= before && after <= before, __FILE__,
+                                   __LINE__, "residuals of %g, then of %g", before, after);
+    }
+    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(r->first.set));
+    (void)twill_test_barrier(bootstrap);
+    twill_gradients_destroy(r->second);
+    twill_comm_destroy(r->fewer);
+    twill_test_set_close(&r->first, NULL);
+    free(r->state[0]);
+    free(r->state[1]);
+    free(r);
+}
+
+static void residuals_of_lost_ranks_are_kept(void **state)
+{
+    (void)state;
+    struct state_case c = {"TWILL_GRADIENTS=compress=top_k,ratio=0.1", TWILL_OPTIMIZER_SGD,
+                           TWILL_F32, true};
+    twill_test_run_ranks(3, rank_keeps_residuals, &c);
 }
 
 /* --- other buckets within a set -------------------------------------------------------------- */
@@ -259,9 +326,10 @@ static bool refuse_imports(struct twill_test_set *s, const struct state_case *c,
     memset(state + 24, 0xff, sizeof(steps)); /* stands for none */
     TWILL_REQUIRE(import_is_refused(s, state, bytes, 1, "is no export"));
     memcpy(state + 24, &steps, sizeof(steps));
-    state[8 * 6] ^= 0x40; /* the first range begins outside of its tensor */
+    state[sizeof(struct twill_state_header)] ^=
+        0x40; /* the first range begins outside of its tensor */
     TWILL_REQUIRE(import_is_refused(s, state, bytes, 1, "state 0 is damaged: range 0"));
-    state[8 * 6] ^= 0x40;
+    state[sizeof(struct twill_state_header)] ^= 0x40;
     TWILL_REQUIRE(twill_gradients_ready(s->set, 0) == TWILL_OK);
     TWILL_REQUIRE(import_is_refused(s, state, bytes, 1, "'tensor0' is marked ready"));
     TWILL_REQUIRE(twill_gradients_state_export(s->set, state, bytes) == TWILL_ERR_ARGUMENT);
@@ -300,6 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_moves_to_other_sets),
+        cmocka_unit_test(residuals_of_lost_ranks_are_kept),
         cmocka_unit_test(state_stays_when_buckets_change),
         cmocka_unit_test(bad_state_is_named),
     };

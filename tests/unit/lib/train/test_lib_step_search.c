@@ -2,7 +2,7 @@
 /* Gradient sets: what the searches of the first steps choose, with step times that the test sets,
  * and the reports every N steps. */
 #include "lib/train/gradients.h"
-#include "tests/support/ranks.h"
+#include "tests/support/gradient_sets.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -115,6 +115,41 @@ static void rank_compresses(int rank, int size, twill_bootstrap *bootstrap, void
     search_stop(&r, bootstrap);
 }
 
+/* --- prices ---------------------------------------------------------------------------------- */
+
+/* The trial begins with the buckets for which the price says that it pays: on two nodes a long one,
+ * but not one of few bytes, whose messages are as many; on one node none, as encoding and decoding
+ * take longer than the memory does. */
+static const struct search_price {
+    const char *nodes;
+    size_t count;
+    bool pays;
+} prices[] = {{"2x1", 4u << 20, true}, {"2x1", 1, false}, {"1x2", 4u << 20, false}};
+
+static void rank_prices(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank;
+    (void)size;
+    const struct search_price *p = user;
+    struct twill_test_set s;
+    TWILL_CHECK(twill_test_set_open(&s, bootstrap, p->nodes, TWILL_TEST_PATIENT,
+                                    "TWILL_GRADIENTS=compress=int8,automatic=1", NULL));
+    TWILL_CHECK(twill_test_set_add(&s, 0, p->count, TWILL_F32, NULL, NULL));
+    TWILL_CHECK(twill_test_set_commit(&s));
+    TWILL_CHECK(s.set->buckets == 1 && s.set->compressor.choice == TWILL_WIRE_PRICED);
+    TWILL_CHECK(s.set->bucket[0].wire.used == p->pays);
+    twill_test_set_close(&s, bootstrap);
+}
+
+static void test_prices(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(prices); i++) {
+        struct search_price p = prices[i];
+        twill_test_run_ranks(2, rank_prices, &p);
+    }
+}
+
 static void test_choices(void **state)
 {
     (void)state;
@@ -185,6 +220,7 @@ static void test_reports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_choices),
+                                       cmocka_unit_test(test_prices),
                                        cmocka_unit_test(test_reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
