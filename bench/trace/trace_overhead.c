@@ -11,25 +11,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STEPS_MOST   1000
-#define STEPS_WARM   3
-#define BATCH        32
-#define GFLOPS       10000.0
-#define EVENTS_TIMED (UINT64_C(1) << 24)
-#define SIDES        2
+#define OVERHEAD_STEPS 1000
+#define STEPS_WARM     3
+#define BATCH          32
+#define GFLOPS         10000.0
+#define EVENTS_TIMED   (UINT64_C(1) << 24)
+#define SIDES          2
 
 /* A context of this rank, its set, and the samples of its steps. */
-struct side {
+struct overhead_side {
     const char *name;
     twill_comm *comm;
     twill_gradients *set;
-    double step[STEPS_MOST], processor[STEPS_MOST]; /* seconds */
+    double step[OVERHEAD_STEPS], processor[OVERHEAD_STEPS]; /* seconds */
 };
 
 struct overhead {
     struct twill_bench_list list;
     twill_comm *comm; /* brings the sides' ranks together */
-    struct side side[SIDES];
+    struct overhead_side side[SIDES];
     struct played_compute compute;
     size_t steps;
 };
@@ -47,7 +47,7 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
 }
 
 /* Open a context with this setting, and a set of the list's tensors. */
-static bool open_side(struct overhead *o, struct side *side, const char *setting)
+static bool open_side(struct overhead *o, struct overhead_side *side, const char *setting)
 {
     const twill_bootstrap bootstrap = {twill_comm_rank(o->comm), twill_comm_size(o->comm), exchange,
                                        o->comm};
@@ -70,7 +70,7 @@ static bool open_side(struct overhead *o, struct side *side, const char *setting
     return !fails("commit", twill_gradients_commit(side->set), twill_gradients_message(side->set));
 }
 
-static void close_side(struct side *side)
+static void close_side(struct overhead_side *side)
 {
     twill_gradients_destroy(side->set);
     twill_finalize(side->comm);
@@ -90,7 +90,7 @@ static double processor_now(void)
 }
 
 /* Make a step: forward and backward pass are played, the gradients reduced meanwhile. */
-static bool run_step(struct overhead *o, struct side *side, size_t step)
+static bool run_step(struct overhead *o, struct overhead_side *side, size_t step)
 {
     const struct twill_bench_list *list = &o->list;
     if (fails("barrier", twill_barrier(o->comm), twill_comm_message(o->comm)))
@@ -166,7 +166,7 @@ static void print_sides(struct overhead *o)
 {
     double step[SIDES], processor[SIDES];
     for (int i = 0; i < SIDES; i++) {
-        struct side *side = &o->side[i];
+        struct overhead_side *side = &o->side[i];
         struct twill_bench_statistics steps = twill_bench_statistics(side->step, o->steps);
         step[i] = steps.median;
         processor[i] = twill_bench_statistics(side->processor, o->steps).median;
@@ -207,7 +207,7 @@ int main(int argc, char **argv)
     size_t steps = 100;
     bool device = argc > 3 && strcmp(argv[3], "device") == 0;
     if (argc < 2 || argc > 4 || (argc > 3 && !device && strcmp(argv[3], "core") != 0) ||
-        (argc > 2 && !twill_bench_parse_number(argv[2], 1, STEPS_MOST, &steps))) {
+        (argc > 2 && !twill_bench_parse_number(argv[2], 1, OVERHEAD_STEPS, &steps))) {
         fputs("Usage: trace-overhead LIST [STEPS [core|device]]\n", stderr);
         free(o);
         return 2;
