@@ -108,7 +108,8 @@ class Results(unittest.TextTestResult):
 
     def write(self, what, test, reason=""):
         lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
-        told = next((line for line in reversed(lines) if "Error" in line or "expired" in line), lines[-1] if lines else "")
+        errors = [line for line in lines if ("Error" in line or "expired" in line) and not line.startswith("frame #")]
+        told = (errors or lines or [""])[-1]
         self.file.write(f"{what}\t{type(test).__name__}.{test._testMethodName}\t{told[:240]}\n")
         self.file.flush()
 

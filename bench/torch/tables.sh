@@ -9,6 +9,8 @@ build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
 export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 MASTER_PORT=29517
 python=${PYTHON:-python3}
 . "$here/support/hosts_alone.sh"
+pids=
+trap 'kill $pids 2>/dev/null; exit 1' HUP INT TERM
 "$python" -m twill.torch.build >"$scratch/out" || fail "no C++ part"
 
 # run NAME HOSTS RANKS: RANKS ranks on HOSTS hosts, in blocks, or without namespaces if HOSTS is 1.

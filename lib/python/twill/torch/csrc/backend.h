@@ -180,10 +180,12 @@ class Backend : public Base
         return work;
     }
 
-    int root_of(const char *call, int64_t rank) const
+    int root_of(const char *call, int64_t rank, int64_t tensor = 0) const
     {
         if (rank < 0 || rank >= size_)
             refuse(call, "invalid root rank: " + std::to_string(rank));
+        if (tensor != 0)
+            refuse(call, "invalid root tensor: " + std::to_string(tensor));
         return static_cast<int>(rank);
     }
 

@@ -208,13 +208,16 @@ inline WorkRef Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tenso
         if (list.size() != inputs.size())
             refuse(call, "invalid output size: expected a list of " +
                              std::to_string(inputs.size()) + " tensors");
-        for (size_t i = 0; i < list.size(); i++)
-            check_alike(call, list[i], inputs[i]);
+        for (size_t i = 0; i < list.size(); i++) {
+            check_tensor(call, list[i]);
+            if (list[i].scalar_type() != inputs[i].scalar_type())
+                refuse(call, "invalid tensor type at index " + std::to_string(i));
+            if (list[i].numel() != inputs[i].numel())
+                refuse(call, "invalid size of output tensor at index " + std::to_string(i));
+        }
         sizes.push_back(sum_of(sizes_of(list)));
         all.insert(all.end(), list.begin(), list.end());
     }
-    if (sizes[static_cast<size_t>(rank_)] != sum_of(sizes_of(inputs)))
-        refuse(call, "this rank's outputs have other sizes than its inputs");
     auto memory = [&](size_t bytes) { return scratch(bytes); };
     Block from = block_for(inputs, true, memory), to = block_for(all, false, memory);
     return submit(

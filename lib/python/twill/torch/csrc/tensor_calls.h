@@ -19,7 +19,7 @@ inline std::function<void()> stored(const Flat &flat)
 inline WorkRef Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
 {
     at::Tensor &tensor = only("broadcast", tensors);
-    int root = root_of("broadcast", opts.rootRank);
+    int root = root_of("broadcast", opts.rootRank, opts.rootTensor);
     Flat flat(tensor, root == rank_);
     size_t bytes = static_cast<size_t>(tensor.nbytes());
     return submit(
@@ -124,7 +124,7 @@ inline WorkRef Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts
 {
     static const char call[] = "reduce";
     at::Tensor &tensor = only(call, tensors);
-    int root = root_of(call, opts.rootRank);
+    int root = root_of(call, opts.rootRank, opts.rootTensor);
     Elements elements = elements_of(call, tensor);
     Operation operation(call, opts.reduceOp, tensor);
     Flat flat(tensor, true);

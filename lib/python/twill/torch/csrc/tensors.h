@@ -225,6 +225,8 @@ inline void check_alike(const char *call, const at::Tensor &tensor, const at::Te
 /* The one tensor of a call that has one. */
 inline at::Tensor &only(const char *call, Tensors &tensors)
 {
+    if (tensors.empty())
+        refuse(call, "requires non-empty tensor list");
     if (tensors.size() != 1)
         refuse(call, "requires a single-tensor list: one tensor a rank, not " +
                          std::to_string(tensors.size()));
