@@ -57,8 +57,10 @@ twill_status twill_memory_open(struct twill_memory **memory,
     (*memory)->budget = budget;
     (*memory)->log = log;
     (*memory)->free_at_open = free_bytes(policy);
-    bool placed = policy->kind == TWILL_KIND_MCDRAM && !policy->nominal && policy->nodes != 0;
-    (*memory)->ops = placed ? twill_memory_kind_memkind(policy, log) : &twill_memory_kind_system;
+    bool placed = policy->kind != TWILL_KIND_DDR && !policy->nominal && policy->nodes != 0;
+    (*memory)->ops = placed ? NULL : &twill_memory_kind_system;
+    if (placed && policy->kind == TWILL_KIND_MCDRAM) /* memkind has no kind for CXL */
+        (*memory)->ops = twill_memory_kind_memkind(policy, log);
     if ((*memory)->ops == NULL)
         (*memory)->ops = &twill_memory_kind_mmap;
     twill_say(log, TWILL_LOG_DEBUG, "memory: %s, by %s", policy->why, (*memory)->ops->name);
@@ -119,18 +121,21 @@ static const char *refusal(const struct twill_memory *memory, size_t bytes)
 static void fall_back(struct twill_memory *memory, size_t bytes, const char *cause)
 {
     bool first = !memory->policy.missed || twill_log_is_first(memory->log);
+    bool cxl = strncmp(memory->policy.why, "cxl", 3) == 0;
     memory->stats.fallbacks++;
     if (!memory->warned)
         twill_say(memory->log, twill_log_once(TWILL_LOG_WARN, first),
-                  "memory: %zu bytes meant for MCDRAM or HBM are in DDR: %s (reported once, then "
-                  "counted)",
+                  cxl ? "memory: %zu bytes meant for CXL are in DDR: %s (reported once, then "
+                        "counted)"
+                      : "memory: %zu bytes meant for MCDRAM or HBM are in DDR: %s (reported once, "
+                        "then counted)",
                   bytes, cause);
     memory->warned = true;
 }
 
-static bool wants_hbw(const struct twill_memory *memory)
+static bool wants_kind(const struct twill_memory *memory)
 {
-    return memory->policy.kind == TWILL_KIND_MCDRAM;
+    return memory->policy.kind != TWILL_KIND_DDR;
 }
 
 static int try_kind(const struct twill_memory_kind_ops *ops,
@@ -147,8 +152,8 @@ static int try_kind(const struct twill_memory_kind_ops *ops,
 static int obtain(struct twill_memory *memory, struct memory_block *record, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
-    const char *cause = wants_hbw(memory) ? refusal(memory, bytes) : NULL;
-    if (wants_hbw(memory) && cause == NULL) {
+    const char *cause = wants_kind(memory) ? refusal(memory, bytes) : NULL;
+    if (wants_kind(memory) && cause == NULL) {
         int failed = try_kind(memory->ops, policy, record, bytes);
         if (failed && memory->ops != &twill_memory_kind_mmap)
             failed = try_kind(&twill_memory_kind_mmap, policy, record, bytes);
@@ -212,10 +217,10 @@ twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size
 {
     if ((uintptr_t)pointer % 4096 != 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "memory to be placed must be page-aligned");
-    if (wants_hbw(memory) && bytes > 0) {
+    if (wants_kind(memory) && bytes > 0) {
         const char *cause = refusal(memory, bytes);
         if (cause == NULL) {
-            int failed = twill_memory_mbind(&memory->policy, pointer, bytes);
+            int failed = memory->ops->place(&memory->policy, pointer, bytes);
             cause = failed ? strerror(failed) : NULL;
         }
         if (cause != NULL) {

@@ -11,7 +11,7 @@ enum twill_memory_mode { TWILL_MODE_PREFERRED, TWILL_MODE_BIND, TWILL_MODE_INTER
 
 /* TWILL_MEMORY's setting for one kind of buffers, resolved against a machine. */
 struct twill_memory_policy {
-    enum twill_memory_kind kind; /* DDR or MCDRAM */
+    enum twill_memory_kind kind; /* DDR, MCDRAM or CXL */
     enum twill_memory_mode mode;
     uint64_t nodes; /* NUMA nodes by os_index, one bit each; 0: the system's default */
     bool missed;    /* MCDRAM was requested by name, and there is none */
@@ -19,7 +19,7 @@ struct twill_memory_policy {
     char why[160];  /* "auto: 16 GiB MCDRAM at NUMA 1", for people; HBM unless on a KNL */
 };
 
-/* Parse "auto", "ddr", "mcdram", "mcdram:bind", "hbm", ... and decide for a machine. Without
+/* Parse "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... and decide for a machine. Without
  * MCDRAM, mcdram:bind is TWILL_ERR_CONFIG, and other settings fall back to DDR, as `why` says.
  * auto: MCDRAM if the machine has it as separate memory (flat, hybrid), else DDR (cache mode,
  * ordinary Xeons). hbw_nodes: the value of MEMKIND_HBW_NODES or NULL; these nodes count as MCDRAM,

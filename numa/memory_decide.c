@@ -11,22 +11,23 @@
  * calls it. */
 struct policy_form {
     const char *text;
-    bool wants_mcdram;
-    bool required; /* without MCDRAM it is an error */
+    enum twill_memory_kind kind;
+    bool required; /* without this kind it is an error */
     enum twill_memory_mode mode;
 };
 
+#define FORMS_OF(name, kind)                                                                       \
+    {name, kind, false, TWILL_MODE_PREFERRED}, {name ":bind", kind, true, TWILL_MODE_BIND},        \
+        {name ":preferred", kind, false, TWILL_MODE_PREFERRED},                                    \
+    {                                                                                              \
+        name ":interleave", kind, false, TWILL_MODE_INTERLEAVE                                     \
+    }
 static const struct policy_form forms[] = {
-    {"auto", true, false, TWILL_MODE_PREFERRED},
-    {"ddr", false, false, TWILL_MODE_PREFERRED},
-    {"mcdram", true, false, TWILL_MODE_PREFERRED},
-    {"mcdram:bind", true, true, TWILL_MODE_BIND},
-    {"mcdram:preferred", true, false, TWILL_MODE_PREFERRED},
-    {"mcdram:interleave", true, false, TWILL_MODE_INTERLEAVE},
-    {"hbm", true, false, TWILL_MODE_PREFERRED},
-    {"hbm:bind", true, true, TWILL_MODE_BIND},
-    {"hbm:preferred", true, false, TWILL_MODE_PREFERRED},
-    {"hbm:interleave", true, false, TWILL_MODE_INTERLEAVE},
+    {"auto", TWILL_KIND_MCDRAM, false, TWILL_MODE_PREFERRED},
+    {"ddr", TWILL_KIND_DDR, false, TWILL_MODE_PREFERRED},
+    FORMS_OF("mcdram", TWILL_KIND_MCDRAM),
+    FORMS_OF("hbm", TWILL_KIND_MCDRAM),
+    FORMS_OF("cxl", TWILL_KIND_CXL),
 };
 
 static const struct policy_form *find_form(const char *text)
@@ -131,16 +132,20 @@ static void describe_policy(struct twill_memory_policy *policy, const char *form
         snprintf(size, sizeof(size), "%llu %s", (unsigned long long)(gib ? sum >> 30 : sum >> 20),
                  gib ? "GiB" : "MiB");
     snprintf(policy->why, sizeof(policy->why), "%s: %s %s at NUMA %s, %s%s%s", form, size,
-             machine->is_knl ? "MCDRAM" : "HBM", list, modes[policy->mode],
-             by_name ? ", so named by MEMKIND_HBW_NODES" : "",
+             policy->kind == TWILL_KIND_CXL ? "CXL"
+             : machine->is_knl              ? "MCDRAM"
+                                            : "HBM",
+             list, modes[policy->mode], by_name ? ", so named by MEMKIND_HBW_NODES" : "",
              policy->nominal ? " (not applied: not this machine)" : "");
 }
 
-/* Print why there is no MCDRAM. */
+/* Print why there is no memory of the kind. */
 static void describe_none(char *text, size_t bytes, const struct twill_machine *machine,
-                          const char *hbw_nodes, const char *unusable)
+                          enum twill_memory_kind kind, const char *hbw_nodes, const char *unusable)
 {
-    if (unusable != NULL)
+    if (kind == TWILL_KIND_CXL)
+        snprintf(text, bytes, "this machine has no CXL node");
+    else if (unusable != NULL)
         snprintf(text, bytes, "MEMKIND_HBW_NODES=%.32s %s", hbw_nodes, unusable);
     else if (strcmp(machine->memory_mode, "Cache") == 0)
         snprintf(text, bytes, "MCDRAM is a cache of DDR here (memory mode Cache)");
@@ -154,33 +159,34 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
 {
     const struct policy_form *form = find_form(text != NULL && text[0] != '\0' ? text : "auto");
     if (form == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_MEMORY=%.60s: not a kind of memory; valid are auto, ddr, mcdram, "
-                          "mcdram:bind, mcdram:preferred, mcdram:interleave, or hbm for mcdram",
-                          text);
+        return TWILL_FAIL(
+            error, TWILL_ERR_CONFIG,
+            "TWILL_MEMORY=%.60s: not a kind of memory; valid are auto, ddr, mcdram, "
+            "mcdram:bind, mcdram:preferred, mcdram:interleave, or hbm or cxl for mcdram",
+            text);
     *policy = (struct twill_memory_policy){.kind = TWILL_KIND_DDR, .mode = TWILL_MODE_PREFERRED};
     policy->nominal = !machine->is_this_machine;
-    if (!form->wants_mcdram) {
+    if (form->kind == TWILL_KIND_DDR) {
         snprintf(policy->why, sizeof(policy->why), "%s: DDR, as the system places it", form->text);
         return TWILL_OK;
     }
-    bool by_name = hbw_nodes != NULL && hbw_nodes[0] != '\0';
+    bool by_name = hbw_nodes != NULL && hbw_nodes[0] != '\0' && form->kind == TWILL_KIND_MCDRAM;
     bool nearest = form->mode != TWILL_MODE_INTERLEAVE;
     uint64_t nodes = 0;
     const char *unusable = by_name ? named_nodes(machine, hbw_nodes, &nodes) : NULL;
     if (by_name)
         nodes = nearest ? nearest_of(machine, nodes) : nodes;
     else
-        nodes = nodes_of(machine, TWILL_KIND_MCDRAM, nearest);
+        nodes = nodes_of(machine, form->kind, nearest);
     if (nodes != 0) {
-        policy->kind = TWILL_KIND_MCDRAM;
+        policy->kind = form->kind;
         policy->mode = form->mode;
         policy->nodes = nodes;
         describe_policy(policy, form->text, machine, by_name);
         return TWILL_OK;
     }
     char none[120];
-    describe_none(none, sizeof(none), machine, hbw_nodes, unusable);
+    describe_none(none, sizeof(none), machine, form->kind, hbw_nodes, unusable);
     if (form->required)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MEMORY=%s: %s", form->text, none);
     snprintf(policy->why, sizeof(policy->why), "%s: DDR: %s", form->text, none);

@@ -57,11 +57,28 @@ static void memkind_release(void *pointer, size_t bytes)
     release(NULL, pointer);
 }
 
+/* Have memkind bind a mapping that it did not make: what ranks share is a memfd, which a kind
+ * cannot allocate (a fixed kind hands out such a mapping, but places nothing). memkind exports the
+ * function by which its kinds bind theirs, without a public header. Where it is missing, or has
+ * chosen other nodes than twill, as the thread has moved, mbind() does it. */
+static int memkind_place(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
+{
+    int (*bind_mapping)(memkind_t, void *, size_t) =
+        (int (*)(memkind_t, void *, size_t))symbol("memkind_default_mbind");
+    if (bind_mapping != NULL && bind_mapping(kind_for(policy), pointer, bytes) == MEMKIND_SUCCESS) {
+        uint64_t nodes = twill_memory_bound_to(pointer);
+        if (nodes != 0 && (nodes & ~policy->nodes) == 0)
+            return 0;
+    }
+    return twill_memory_mbind(policy, pointer, bytes);
+}
+
 static const struct twill_memory_kind_ops memkind_ops = {
     .name = "memkind",
     .grain = TWILL_CACHE_LINE,
     .alloc = memkind_alloc,
     .free = memkind_release,
+    .place = memkind_place,
 };
 
 /* Return whether memkind uses the policy's nodes, whose free memory the pool checks: memkind

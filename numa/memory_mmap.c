@@ -83,6 +83,7 @@ const struct twill_memory_kind_ops twill_memory_kind_mmap = {
     .grain = 4096,
     .alloc = mmap_alloc,
     .free = mmap_free,
+    .place = twill_memory_mbind,
 };
 
 uint64_t twill_memory_bound_to(void *pointer)

@@ -30,4 +30,5 @@ const struct twill_memory_kind_ops twill_memory_kind_system = {
     .grain = TWILL_CACHE_LINE,
     .alloc = system_alloc,
     .free = system_free,
+    .place = twill_memory_mbind,
 };

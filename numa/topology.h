@@ -8,14 +8,15 @@
 
 struct twill_topology;
 
-enum twill_memory_kind { TWILL_KIND_DDR, TWILL_KIND_MCDRAM, TWILL_KIND_OTHER };
+enum twill_memory_kind { TWILL_KIND_DDR, TWILL_KIND_MCDRAM, TWILL_KIND_CXL, TWILL_KIND_OTHER };
 
 #define TWILL_MAX_NUMA 64
 
 /* One NUMA node. */
 struct twill_numa_node {
     unsigned os_index;
-    enum twill_memory_kind kind; /* MCDRAM stands for any high-bandwidth memory (HBM) */
+    enum twill_memory_kind kind; /* MCDRAM stands for any high-bandwidth memory (HBM), OTHER for
+                                    persistent, GPU or unknown memory */
     uint64_t bytes;              /* capacity, 0: unknown */
     uint64_t free_bytes;         /* now; 0 if the machine is not this one */
     unsigned bandwidth_mbs;      /* hwloc's Bandwidth attribute in MB/s, 0: unknown */

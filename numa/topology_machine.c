@@ -90,11 +90,16 @@ static bool is_hbm(hwloc_obj_t node)
     return is_subtype(node, "MCDRAM") || is_subtype(node, "HBM");
 }
 
+/* Return whether the node is memory on CXL: hwloc's tiers CXL-DRAM, CXL-HBM, CXL-NVM. */
+static bool is_cxl(hwloc_obj_t node)
+{
+    return node->subtype != NULL && strncasecmp(node->subtype, "CXL", 3) == 0;
+}
+
 /* Return whether the node is persistent, CXL or GPU memory, not attached to a processor. */
 static bool is_not_main(hwloc_obj_t node)
 {
-    return is_subtype(node, "NVM") || is_subtype(node, "GPUMemory") ||
-           (node->subtype != NULL && strncasecmp(node->subtype, "CXL", 3) == 0);
+    return is_subtype(node, "NVM") || is_subtype(node, "GPUMemory") || is_cxl(node);
 }
 
 /* Rate by its name how unlikely the node is to have CPUs: 0 for DRAM. */
@@ -137,7 +142,7 @@ static enum twill_memory_kind node_kind(const struct twill_machine *machine,
     if (is_hbm(node))
         return TWILL_KIND_MCDRAM;
     if (is_not_main(node))
-        return TWILL_KIND_OTHER;
+        return is_cxl(node) ? TWILL_KIND_CXL : TWILL_KIND_OTHER;
     if (numa->has_cpus || is_subtype(node, "DRAM"))
         return TWILL_KIND_DDR;
     if (legacy_knl || (slowest > 0 && numa->bandwidth_mbs / 2 >= slowest))

@@ -129,7 +129,10 @@ _twill_info()
 
 _twill_place()
 {
-    _twill_words "-b --bytes -n --repeats -t --threads -h --help -V --version" "${COMP_WORDS[COMP_CWORD]}"
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+    -p | --plot) _twill_files "${COMP_WORDS[COMP_CWORD]}" ;;
+    *) _twill_words "-b --bytes -n --repeats -t --threads -p --plot -h --help -V --version" "${COMP_WORDS[COMP_CWORD]}" ;;
+    esac
 }
 
 _twill_trace()

@@ -1,162 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-place: compare the kinds of memory. STREAM's triad, a copy and an allreduce on arrays in
- * DDR and in MCDRAM, side by side. */
-#include "bench/common/report.h"
-#include "bench/common/try.h"
-#include "lib/twill.h"
+/* twill-place: compare the kinds of memory: DDR, MCDRAM or HBM, and CXL, side by side. */
+#include "bench/place/place.h"
+#include "kernels/kernels.h"
 
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char usage[] =
-    "Usage: twill-place [-b SIZE] [-n REPEATS] [-t THREADS]\n"
-    "Compare the kinds of memory of this machine: STREAM's triad, a copy, and, on two or more\n"
-    "ranks, an allreduce.\n"
+    "Usage: twill-place [-b SIZE] [-n REPEATS] [-t THREADS] [-p FILE]\n"
+    "Compare the kinds of memory of this machine: STREAM's triad, a copy, twill's sum of two\n"
+    "arrays, and, on two or more ranks, allreduces: all in this kind, or only what is sent, what\n"
+    "is received, or the library's scratch.\n"
     "\n"
     "  -b, --bytes SIZE   size of each of a rank's three arrays (64M); K, M, G are binary\n"
     "  -n, --repeats N    repetitions, whose median is reported (7)\n"
     "  -t, --threads N    OpenMP threads of each rank (1)\n"
+    "  -p, --plot FILE    draw the ratios to DDR as SVG\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command "
     "line.\n";
-
-enum { TRIAD, COPY, ALLREDUCE, WORKS };
-enum { RESULT, PLACE_LEFT, PLACE_RIGHT, ARRAYS };
-
-struct place_options {
-    size_t bytes, repeats, threads;
-};
-
-/* One kind of memory with its results, rates in GB/s. */
-struct memory_kind {
-    const char *name, *memory; /* "ddr", the setting TWILL_MEMORY=... */
-    twill_context *context;
-    twill_comm *comm;
-    void *array[ARRAYS];
-    double rates[WORKS];
-    int64_t fallbacks; /* allocations of all ranks that were placed elsewhere */
-};
-
-struct place_run {
-    struct place_options options;
-    twill_comm *comm; /* of the first kind: carries the ranks' own messages */
-    int rank, size;
-    double *samples;
-    int64_t wrong; /* elements over all ranks */
-};
-
-static twill_status triad(const struct place_run *run, const struct memory_kind *kind)
-{
-    double *restrict a = kind->array[RESULT];
-    const double *restrict b = kind->array[PLACE_LEFT], *restrict c = kind->array[PLACE_RIGHT];
-    size_t n = run->options.bytes / sizeof(*a);
-#if defined(_OPENMP)
-#pragma omp parallel for num_threads((int)run->options.threads) if (run->options.threads > 1)
-#endif
-    for (size_t i = 0; i < n; i++)
-        a[i] = b[i] + 3 * c[i];
-    return TWILL_OK;
-}
-
-static twill_status copy(const struct place_run *run, const struct memory_kind *kind)
-{
-    char *to = kind->array[RESULT];
-    const char *from = kind->array[PLACE_LEFT];
-    size_t threads = run->options.threads, each = run->options.bytes / threads;
-#if defined(_OPENMP)
-#pragma omp parallel for num_threads((int)threads) if (threads > 1)
-#endif
-    for (size_t i = 0; i < threads; i++)
-        memcpy(to + i * each, from + i * each,
-               i + 1 < threads ? each : run->options.bytes - i * each);
-    return TWILL_OK;
-}
-
-static twill_status reduce(const struct place_run *run, const struct memory_kind *kind)
-{
-    return twill_allreduce(kind->comm, kind->array[PLACE_LEFT], kind->array[RESULT],
-                           run->options.bytes / sizeof(float), TWILL_F32, TWILL_SUM);
-}
-
-static const struct place_work {
-    twill_status (*run)(const struct place_run *run, const struct memory_kind *kind);
-    double traffic; /* bytes moved per byte of an array, as STREAM counts them */
-} works[WORKS] = {{triad, 3}, {copy, 2}, {reduce, 1}};
-
-/* Return a small integer, exact in float and different from its neighbours. */
-static double input_value(size_t i, int factor)
-{
-    return (double)(1 + i % 7) * factor;
-}
-
-/* Fill the inputs; each thread first touches what it will use. */
-static void fill_inputs(const struct place_run *run, const struct memory_kind *kind, int work)
-{
-    double *a = kind->array[RESULT], *b = kind->array[PLACE_LEFT], *c = kind->array[PLACE_RIGHT];
-    float *floats = kind->array[PLACE_LEFT];
-    size_t n = run->options.bytes / sizeof(*a);
-#if defined(_OPENMP)
-#pragma omp parallel for num_threads((int)run->options.threads) if (run->options.threads > 1)
-#endif
-    for (size_t i = 0; i < n; i++) {
-        a[i] = -1;
-        b[i] = input_value(i, 1);
-        c[i] = input_value(i, 2);
-    }
-    for (size_t i = 0; work == ALLREDUCE && i < run->options.bytes / sizeof(*floats); i++)
-        floats[i] = (float)input_value(i, run->rank + 1);
-}
-
-static twill_status check_work(struct place_run *run, const struct memory_kind *kind, int work)
-{
-    int64_t wrong = 0;
-    int sum = run->size * (run->size + 1) / 2;
-    size_t n = run->options.bytes / (work == ALLREDUCE ? sizeof(float) : sizeof(double));
-    for (size_t i = 0; i < n; i++)
-        if (work == ALLREDUCE)
-            wrong += ((const float *)kind->array[RESULT])[i] != (float)input_value(i, sum);
-        else
-            wrong +=
-                ((const double *)kind->array[RESULT])[i] != input_value(i, work == TRIAD ? 7 : 1);
-    TWILL_BENCH_TRY(twill_allreduce(run->comm, &wrong, &wrong, 1, TWILL_I64, TWILL_SUM));
-    run->wrong += wrong;
-    return TWILL_OK;
-}
-
-/* Run once untimed, then take the median of the slowest rank's times. */
-static twill_status measure_work(struct place_run *run, struct memory_kind *kind, int work)
-{
-    size_t repeats = run->options.repeats;
-    fill_inputs(run, kind, work);
-    for (size_t i = 0; i <= repeats; i++) {
-        TWILL_BENCH_TRY(twill_barrier(run->comm));
-        double start = twill_bench_now();
-        TWILL_BENCH_TRY(works[work].run(run, kind));
-        double seconds = twill_bench_now() - start;
-        TWILL_BENCH_TRY(twill_allreduce(run->comm, &seconds, &seconds, 1, TWILL_F64, TWILL_MAX));
-        if (i > 0)
-            run->samples[i - 1] = seconds;
-    }
-    double median = twill_bench_statistics(run->samples, repeats).median;
-    double ranks = work == ALLREDUCE ? 1 : run->size;
-    kind->rates[work] =
-        twill_bench_bandwidth(run->options.bytes, median) * works[work].traffic * ranks;
-    return check_work(run, kind, work);
-}
-
-static twill_status measure_kind(struct place_run *run, struct memory_kind *kind)
-{
-    twill_counters counters;
-    for (int i = 0; i < ARRAYS; i++)
-        TWILL_BENCH_TRY(twill_alloc(kind->context, &kind->array[i], run->options.bytes));
-    for (int work = 0; work < (run->size > 1 ? WORKS : ALLREDUCE); work++)
-        TWILL_BENCH_TRY(measure_work(run, kind, work));
-    TWILL_BENCH_TRY(twill_comm_counters(kind->comm, &counters));
-    kind->fallbacks = (int64_t)counters.memory_fallbacks;
-    return twill_allreduce(run->comm, &kind->fallbacks, &kind->fallbacks, 1, TWILL_I64, TWILL_SUM);
-}
 
 static void close_kind(struct memory_kind *kind)
 {
@@ -205,12 +69,13 @@ static twill_status find_kind(const struct place_run *run, const struct memory_k
     struct memory_kind probe = {.memory = kind->memory};
     int32_t mine = open_kind(&probe, run, &alone) == TWILL_OK, all = mine;
     if (!mine && run->rank == 0)
-        printf("# no MCDRAM on this machine: MEMKIND_HBW_NODES=N pretends (%s)\n",
+        printf("# no %s on this machine%s (%s)\n", kind->title,
+               strcmp(kind->name, "mcdram") == 0 ? ": MEMKIND_HBW_NODES=N pretends" : "",
                twill_context_message(probe.context));
     close_kind(&probe);
     TWILL_BENCH_TRY(twill_allreduce(run->comm, &all, &all, 1, TWILL_I32, TWILL_MIN));
     if (run->rank == 0 && mine && !all)
-        printf("# no MCDRAM at some of the ranks\n");
+        printf("# no %s at some of the ranks\n", kind->title);
     *found = all;
     return TWILL_OK;
 }
@@ -228,11 +93,17 @@ static void print_header(const struct place_run *run)
     printf(
         "# triad: a = b + 3c in doubles, plain stores, 24 bytes an element; all ranks together\n"
         "# copy: memcpy, which may store past the caches, 16 bytes an element; all ranks together\n"
-        "# allreduce: f32 sum of one array, its bytes over the time\n#\n");
-    printf("# %-8s  %10s %8s  %10s %8s  %10s %8s\n", "memory", "triad", "ratio", "copy", "ratio",
-           "allreduce", "ratio");
-    printf("# %-8s  %10s %8s  %10s %8s  %10s %8s\n", "", "(GB/s)", "to ddr", "(GB/s)", "to ddr",
-           "(GB/s)", "to ddr");
+        "# reduce: twill's sum of two arrays of f32, 12 bytes an element; all ranks together\n"
+        "# allreduce: f32 sum of one array, its bytes over the time; send, receive, scratch: only\n"
+        "#   what is sent, what is received or the library's memory is of this kind, the rest DDR\n"
+        "#\n# %-8s",
+        "memory");
+    for (int work = 0; work < WORKS; work++)
+        printf("  %9s %6s", place_work_names[work], "ratio");
+    printf("\n# %-8s", "");
+    for (int work = 0; work < WORKS; work++)
+        printf("  %9s %6s", "(GB/s)", "to ddr");
+    printf("\n");
 }
 
 static void print_kind(const struct place_run *run, const struct memory_kind *kind,
@@ -243,9 +114,9 @@ static void print_kind(const struct place_run *run, const struct memory_kind *ki
     printf("%-10s", kind->name);
     for (int work = 0; work < WORKS; work++)
         if (kind->rates[work] > 0 && base->rates[work] > 0)
-            printf("  %10.2f %8.2f", kind->rates[work], kind->rates[work] / base->rates[work]);
+            printf("  %9.2f %6.2f", kind->rates[work], kind->rates[work] / base->rates[work]);
         else
-            printf("  %10s %8s", "N/A", "N/A");
+            printf("  %9s %6s", "N/A", "N/A");
     printf("\n");
     const char *line;
     for (size_t i = 0; (line = twill_context_describe(kind->context, i)) != NULL; i++)
@@ -267,23 +138,32 @@ static int kind_fail(const struct memory_kind *kind, twill_status status)
     return 1;
 }
 
-static twill_status compare_kinds(struct place_run *run, struct memory_kind *ddr,
-                                  struct memory_kind *mcdram)
+/* Measure the kinds that all ranks have, the first, DDR, being open. Sets how many there are, moved
+ * to the front. */
+static twill_status compare_kinds(struct place_run *run, struct memory_kind *kinds, size_t *count)
 {
-    bool found;
+    struct memory_kind *ddr = kinds;
     run->comm = ddr->comm;
     run->rank = twill_comm_rank(ddr->comm);
     run->size = twill_comm_size(ddr->comm);
     print_header(run);
     TWILL_BENCH_TRY(measure_kind(run, ddr));
     print_kind(run, ddr, ddr);
-    TWILL_BENCH_TRY(find_kind(run, mcdram, &found));
-    if (!found)
-        return TWILL_OK;
-    twill_bootstrap bootstrap = {run->rank, run->size, exchange, run};
-    TWILL_BENCH_TRY(open_kind(mcdram, run, &bootstrap));
-    TWILL_BENCH_TRY(measure_kind(run, mcdram));
-    print_kind(run, mcdram, ddr);
+    *count = 1;
+    for (size_t k = 1; k < PLACE_KINDS; k++) {
+        bool found;
+        TWILL_BENCH_TRY(find_kind(run, &kinds[k], &found));
+        if (!found)
+            continue;
+        struct memory_kind *kind = &kinds[*count];
+        *kind = (struct memory_kind){
+            .name = kinds[k].name, .title = kinds[k].title, .memory = kinds[k].memory};
+        twill_bootstrap bootstrap = {run->rank, run->size, exchange, run};
+        ++*count;
+        TWILL_BENCH_TRY(open_kind(kind, run, &bootstrap));
+        TWILL_BENCH_TRY(measure_kind(run, kind));
+        print_kind(run, kind, ddr);
+    }
     return TWILL_OK;
 }
 
@@ -297,6 +177,9 @@ static bool set_place_option(struct place_options *options, int letter, const ch
     } else if (letter == 'n') {
         expected = "a number from 1 to 100000";
         good = twill_bench_parse_number(text, 1, 100000, &options->repeats);
+    } else if (letter == 'p') {
+        options->plot = text;
+        good = true;
     } else if (letter == 't') {
         expected = "a number from 1 to 1024";
         good = twill_bench_parse_number(text, 1, 1024, &options->threads);
@@ -313,12 +196,16 @@ static bool set_place_option(struct place_options *options, int letter, const ch
 static int parse_place(struct place_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
-        {"bytes", required_argument, NULL, 'b'},   {"repeats", required_argument, NULL, 'n'},
-        {"threads", required_argument, NULL, 't'}, {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
+        {"bytes", required_argument, NULL, 'b'},
+        {"repeats", required_argument, NULL, 'n'},
+        {"threads", required_argument, NULL, 't'},
+        {"plot", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
     };
     int letter;
-    while ((letter = getopt_long(argc, argv, "b:n:t:hV", names, NULL)) != -1) {
+    while ((letter = getopt_long(argc, argv, "b:n:t:p:hV", names, NULL)) != -1) {
         if (letter == 'h')
             fputs(usage, stdout);
         if (letter == 'V')
@@ -333,28 +220,51 @@ static int parse_place(struct place_options *options, int argc, char **argv)
     return optind < argc ? 2 : 0;
 }
 
+static bool allocate_run(struct place_run *run)
+{
+    size_t bytes = run->options.bytes;
+    run->samples = calloc(run->options.repeats, sizeof(*run->samples));
+    bool good = run->samples != NULL;
+    for (size_t i = 0; i < sizeof(run->plain) / sizeof(*run->plain) && good; i++) {
+        run->plain[i] = bytes < (size_t)1 << 46 ? malloc(bytes) : NULL;
+        good = run->plain[i] != NULL;
+    }
+    return good;
+}
+
 int main(int argc, char **argv)
 {
     struct place_run run = {.options = {.bytes = 64 << 20, .repeats = 7, .threads = 1}};
-    struct memory_kind ddr = {.name = "ddr", .memory = "TWILL_MEMORY=ddr,ddr"};
-    struct memory_kind mcdram = {.name = "mcdram",
-                                 .memory = "TWILL_MEMORY=mcdram:bind,mcdram:bind"};
+    struct memory_kind kinds[PLACE_KINDS] = {
+        {.name = "ddr", .title = "DDR", .memory = "TWILL_MEMORY=ddr,ddr"},
+        {.name = "mcdram", .title = "MCDRAM", .memory = "TWILL_MEMORY=mcdram:bind,mcdram:bind"},
+        {.name = "cxl", .title = "CXL", .memory = "TWILL_MEMORY=cxl:bind,cxl:bind"}};
+    size_t count = 1;
     int mistake = parse_place(&run.options, argc, argv);
     if (mistake != 0)
         return mistake;
     int result = 0;
-    run.samples = calloc(run.options.repeats, sizeof(*run.samples));
-    twill_status status = run.samples == NULL ? TWILL_ERR_MEMORY : open_kind(&ddr, &run, NULL);
-    if (status == TWILL_OK)
-        status = compare_kinds(&run, &ddr, &mcdram);
+    (void)twill_kernels_select(&run.kernels, NULL, NULL); /* some run everywhere */
+    twill_status status = open_kind(&kinds[0], &run, NULL);
+    if (status == TWILL_OK && !allocate_run(&run)) {
+        fprintf(stderr, "twill-place: ddr: no room for two times %zu bytes\n", run.options.bytes);
+        result = 1;
+    } else if (status == TWILL_OK) {
+        status = compare_kinds(&run, kinds, &count);
+    }
     if (status != TWILL_OK)
-        result = kind_fail(mcdram.context != NULL ? &mcdram : &ddr, status);
+        result = kind_fail(&kinds[count - 1], status);
     if (run.wrong > 0) {
         fprintf(stderr, "twill-place: %lld values are wrong\n", (long long)run.wrong);
         result = 1;
     }
-    close_kind(&mcdram); /* first: it was set up over the other */
-    close_kind(&ddr);
+    if (result == 0 && run.rank == 0 && run.options.plot != NULL &&
+        !plot_kinds(run.options.plot, kinds, count))
+        result = 1;
+    while (count-- > 0) /* the others were set up over the first */
+        close_kind(&kinds[count]);
     free(run.samples);
+    for (size_t i = 0; i < sizeof(run.plain) / sizeof(*run.plain); i++)
+        free(run.plain[i]);
     return result;
 }

@@ -285,7 +285,7 @@ static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned 
 
 static void note_memory(struct twill_context *context, const struct twill_machine *m)
 {
-    static const char *const kinds[] = {"DDR", "MCDRAM/HBM", "other"};
+    static const char *const kinds[] = {"DDR", "MCDRAM/HBM", "CXL", "other"};
     char size[32];
     for (unsigned i = 0; i < m->numa_nodes && i < TWILL_MAX_NUMA; i++)
         twill_context_note(context, "memory: NUMA %u, %s, %s%s%s%s", m->numa[i].os_index,

@@ -30,7 +30,8 @@ enum twill_variable_scope {
 #define TWILL_VARIABLES(X)                                                                         \
     X(MEMORY, USER, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, 0,                             \
       "Placement of twill_alloc() memory and, after a comma, of the library's: "                   \
-      "auto, ddr, mcdram, mcdram:bind, mcdram:preferred, mcdram:interleave; hbm is mcdram")        \
+      "auto, ddr, mcdram, mcdram:bind, mcdram:preferred, mcdram:interleave; hbm is mcdram; cxl "   \
+      "as mcdram")                                                                                 \
     X(HEAP, USER, "TWILL_HEAP", TWILL_TEXT, "off", 0, 0, NULL, 0,                                  \
       "With libtwill-heap.so preloaded: shared or shared:BYTES serves malloc of at least "         \
       "BYTES (64K) from shared memory")                                                            \

@@ -96,7 +96,7 @@ static void log_preloaded(struct twill_context *context, const uint32_t *outcome
     if (asked)
         twill_preloaded_warn(&context->memory.preloaded, &context->log,
                              first == (uint32_t)context->job.oob->rank ? (int)ineffective : 0,
-                             context->memory.user_policy.kind == TWILL_KIND_MCDRAM);
+                             context->memory.user_policy.kind != TWILL_KIND_DDR);
 }
 
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,

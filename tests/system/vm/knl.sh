@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Placement in MCDRAM, in emulated KNL nodes (qemu, software emulation; correctness only): quadrant flat,
-# SNC4 flat, and cache mode. test_lib_placement and twill-info ask the kernel there by move_pages() where pages
-# of four ranks are. tests/system/check_knl.sh runs it. Usage: sh tests/system/vm/knl.sh BUILD [KERNEL]
-#   BUILD   a build tree with tests/test_lib_placement and bin/twill-info (default: build-release)
+# SNC4 flat, cache mode, and hybrid: half of the MCDRAM a cache, as hwloc's dump of the firmware's tables says there.
+# test_lib_placement and twill-info ask the kernel there by move_pages() where pages of four ranks are. All of it also
+# runs the tests of the module numa, twill-place and a training (examples/train.c) with its gradients in MCDRAM.
+# tests/system/check_knl.sh runs it. Usage: sh tests/system/vm/knl.sh BUILD [KERNEL]
+#   BUILD   a build tree with tests, tools and examples (default: build-release)
 #   KERNEL  a directory with boot/vmlinuz-*: a Debian kernel image, unpacked. Default: that of TEST_KERNEL,
 #           else it is downloaded (27 MB, linux-image-cloud-amd64), not installed.
-# Needs what guest.sh needs; skipped (77) if something is missing. With TEST_SEED, as in CI, one of the three machines is
-# started, another one with the next seed; without it, or with TEST_WHOLE=1, all.
+# Needs what guest.sh needs; skipped (77) if something is missing. With TEST_SEED, as in CI, one of the four machines is
+# started, another one with the next seed, and only for where pages are; without it, or with TEST_WHOLE=1, all of it.
 set -eu
 
 source=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -43,6 +45,14 @@ if [ -z "$kernel" ]; then
 fi
 guest_kernel "$kernel"
 guest_add "$build/tests/test_lib_placement" "$build/bin/twill-info" "$build/bin/twillrun"
+all=
+if [ -z "${TEST_SEED:-}" ] || [ -n "${TEST_WHOLE:-}" ]; then
+    all=all
+    guest_add "$build/tests/test_numa_memory" "$build/tests/test_numa_bind" "$build/tests/test_numa_topology" \
+        "$build/tests/test_numa_decide" "$build/bin/twill-place" "$build/bin/train" "$source/examples/data/wdbc.csv"
+    mkdir -p "$root$source/tests/data"
+    cp -r "$source/tests/data/topologies" "$root$source/tests/data/"
+fi
 
 # What the machines run: each command between two lines that name it, the second with its status.
 guest_pack <<INIT
@@ -56,14 +66,29 @@ run()
 }
 info=$build/bin/twill-info
 job="$build/bin/twillrun -n 4"
+if grep -q mcdram=hybrid /proc/cmdline; then
+    mkdir -p /run/hwloc
+    printf '%s\n' 'version: 2' 'cache_size: 402653184' 'associativity: 1' 'inclusiveness: 1' 'line_size: 64' \
+        'cluster_mode: Quadrant' 'memory_mode: Hybrid50' >/run/hwloc/knl_memoryside_cache
+fi
 run machine \$info
+if grep -q twill=all /proc/cmdline; then
+    for test in memory bind topology decide; do
+        run numa_\$test $build/tests/test_numa_\$test
+    done
+    run trained_ddr TWILL_MEMORY=ddr,ddr \$job $build/bin/train --data $source/examples/data/wdbc.csv --epochs 3
+    if ! grep -q mcdram=cache /proc/cmdline; then
+        run trained TWILL_MEMORY=mcdram:bind,mcdram:bind \$job $build/bin/train --data $source/examples/data/wdbc.csv --epochs 3
+        run places \$job $build/bin/twill-place -b 256K -n 1
+    fi
+fi
 if grep -q mcdram=cache /proc/cmdline; then
     run refused TWILL_MEMORY=mcdram:bind \$info
     run fallback TWILL_MEMORY=hbm,mcdram \$job \$info
 else
     run placed $build/tests/test_lib_placement
     run bound TWILL_MEMORY=mcdram:bind,mcdram:bind \$job \$info --memory=16M
-    grep -q mcdram=snc4 /proc/cmdline || run too_much TWILL_MEMORY=hbm:bind,ddr \$info --memory=400M
+    grep -q mcdram=flat /proc/cmdline && run too_much TWILL_MEMORY=hbm:bind,ddr \$info --memory=400M
 fi
 INIT
 
@@ -73,7 +98,7 @@ boot()
     machine=$1 mode=$2
     shift 2
     echo "== $machine: kernel $version, software emulation, at most $patience s"
-    guest_boot "$patience" "mcdram=$mode" -cpu KnightsMill,model=87 -machine q35 "$@"
+    guest_boot "$patience" "mcdram=$mode twill=$all" -cpu KnightsMill,model=87 -machine q35 "$@"
     grep -q '^end ' "$scratch/log" || {
         cat "$scratch/qemu"
         fail "the machine did not come up"
@@ -114,10 +139,25 @@ memory()
     done
 }
 
+# in_all [MCDRAM]: what runs inside besides: tests of the module numa, training, and both kinds side by side.
+in_all()
+{
+    [ -n "$all" ] || return 0
+    for test in memory bind topology decide; do
+        ends numa_$test 0 '  PASSED  \]'
+    done
+    ends trained_ddr 0 'loss'
+    loss=$(grep -o 'loss.*' "$scratch/said" | tail -n 1)
+    [ -n "${1:-}" ] || return 0
+    ends trained 0 'loss'
+    [ "$(grep -o 'loss.*' "$scratch/said" | tail -n 1)" = "$loss" ] || fail "training in MCDRAM ends elsewhere than in DDR: not $loss"
+    ends places 0 '^ddr  ' '^mcdram  ' '^# memory for twill_alloc: mcdram:bind: .* MCDRAM at NUMA'
+}
+
 # turn NUMBER: start this machine?
 turn()
 {
-    [ -z "${TEST_SEED:-}" ] || [ -n "${TEST_WHOLE:-}" ] || [ $((TEST_SEED % 3)) -eq "$1" ]
+    [ -z "${TEST_SEED:-}" ] || [ -n "${TEST_WHOLE:-}" ] || [ $((TEST_SEED % 4)) -eq "$1" ]
 }
 
 quadrant()
@@ -130,6 +170,7 @@ quadrant()
     ends bound 0 '^  NUMA node 1  *4096 pages  100.00%' '^shared .* 4 ranks. regions .*policy: bind'
     ranges 2
     ! grep -q '^  NUMA node 0' "$scratch/said" || fail "pages are in DDR"
+    in_all MCDRAM
     ends too_much 1 'meant for MCDRAM or HBM are in DDR: not enough of it is free' '^NOT bound as requested'
 }
 
@@ -164,6 +205,21 @@ snc4()
     ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
     ends bound 0 '^shared .* 4 ranks. regions .*policy: bind'
     ranges 2
+    in_all MCDRAM
+}
+
+# Half of 768 MiB of MCDRAM is memory.
+hybrid()
+{
+    # shellcheck disable=SC2046 # lists of words
+    boot "quadrant hybrid" hybrid -m 1280 -smp 8,sockets=1,cores=4,threads=2 $(memory 896 384) \
+        -numa node,nodeid=0,memdev=m0,cpus=0-7 -numa node,nodeid=1,memdev=m1 -numa dist,src=0,dst=1,val=31
+    ends machine 0 '^KNL modes  *memory Hybrid50, cluster Quadrant' '^memory  *NUMA 1, MCDRAM/HBM, .*no cores'
+    ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
+    ends bound 0 '^  NUMA node 1  *4096 pages  100.00%' '^shared .* 4 ranks. regions .*policy: bind'
+    ranges 2
+    ! grep -q '^  NUMA node 0' "$scratch/said" || fail "pages are in DDR"
+    in_all MCDRAM
 }
 
 cache()
@@ -173,9 +229,11 @@ cache()
     ends refused 1 'TWILL_MEMORY=mcdram:bind: MCDRAM is a cache of DDR here (memory mode Cache)'
     ends fallback 0 'meant for MCDRAM or HBM are in DDR: mcdram: DDR: MCDRAM is a cache of DDR here' \
         '^memory fallbacks  *1 so far'
+    in_all
 }
 
 if turn 0; then quadrant; fi
 if turn 1; then snc4; fi
 if turn 2; then cache; fi
+if turn 3; then hybrid; fi
 echo "$me: placed as requested in emulated machines"

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { DDR = TWILL_KIND_DDR, MCDRAM = TWILL_KIND_MCDRAM };
+enum { DDR = TWILL_KIND_DDR, MCDRAM = TWILL_KIND_MCDRAM, CXL = TWILL_KIND_CXL };
 enum {
     PREFERRED = TWILL_MODE_PREFERRED,
     DECIDE_BIND = TWILL_MODE_BIND,
@@ -94,6 +94,12 @@ static const struct decision {
      "14 GiB HBM at NUMA 4", NULL},
     {"synth-hbm-nvm.xml", NULL, "hbm:interleave", NULL, MCDRAM, LEAVE, 0x12, "HBM at NUMA 1,4",
      NULL},
+    {"synth-hbm-cxl.xml", "0", "cxl:bind", NULL, CXL, DECIDE_BIND, 0x4,
+     "cxl:bind: 476 GiB CXL at NUMA 2, bound", NULL},
+    {"synth-hbm-cxl.xml", NULL, "cxl:interleave", "1", CXL, LEAVE, 0x24, "CXL at NUMA 2,5", NULL},
+    {"synth-hbm-cxl.xml", "0", "hbm:bind", NULL, MCDRAM, DECIDE_BIND, 0x2, "HBM at NUMA 1", NULL},
+    {"synth-hbm-nvm.xml", NULL, "cxl:bind", NULL, 0, 0, 0, NULL, "no CXL node"},
+    {"synth-hbm-nvm.xml", NULL, "cxl", NULL, DDR, PREFERRED, 0, "no CXL node", NULL},
     {"vm-knl-quadrant-flat.xml", NULL, "nvm", NULL, 0, 0, 0, NULL, "TWILL_MEMORY=nvm"},
     {"vm-knl-quadrant-flat.xml", NULL, "MCDRAM", NULL, 0, 0, 0, NULL, "mcdram:interleave"},
     {"vm-knl-quadrant-flat.xml", NULL, "mcdram:", NULL, 0, 0, 0, NULL,

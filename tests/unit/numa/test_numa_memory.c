@@ -355,6 +355,36 @@ static void test_replaced_machine(void **state)
     twill_memory_close(pool.memory);
 }
 
+/* Memory of a file, as ranks of a node share it, is placed, too, and through another mapping of it
+ * pages come from the same nodes. */
+static void check_shared(struct pool *pool, enum twill_memory_mode mode)
+{
+    static const int modes[] = {[TWILL_MODE_PREFERRED] = MPOL_PREFERRED,
+                                [TWILL_MODE_BIND] = MPOL_BIND,
+                                [TWILL_MODE_INTERLEAVE] = MPOL_INTERLEAVE};
+    struct twill_error error = {0};
+    uint64_t nodes = 0, pages[TWILL_MAX_NUMA];
+    size_t bytes = 2 * MIB;
+    int file = memfd_create("twill-test", MFD_CLOEXEC);
+    assert_true(file >= 0 && ftruncate(file, (off_t)bytes) == 0);
+    unsigned char *mine = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    unsigned char *other = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_true(mine != MAP_FAILED && other != MAP_FAILED);
+    assert_int_equal(twill_memory_place(pool->memory, mine, bytes, &error), TWILL_OK);
+    memset(other, 1, bytes);
+    assert_int_equal(policy_at(mine, &nodes), modes[mode]);
+    assert_int_equal(nodes, 1);
+    assert_int_equal(twill_memory_where(other, bytes, pages), bytes / MEMORY_PAGE);
+    assert_int_equal(pages[0], bytes / MEMORY_PAGE);
+#ifdef TWILL_WITH_MEMKIND
+    assert_int_equal(hbw_verify_memory_region(mine, bytes, HBW_TOUCH_PAGES), 0);
+#endif
+    twill_memory_unplace(pool->memory, bytes);
+    munmap(mine, bytes);
+    munmap(other, bytes);
+    close(file);
+}
+
 /* In the child with MEMKIND_HBW_NODES=0: decide, bind, and compare with what memkind says. */
 static void test_hbw_by_decree(void **state)
 {
@@ -389,6 +419,7 @@ static void test_hbw_by_decree(void **state)
         }
         expect_stats(&pool, sum, 0);
         check_untouched(&pool);
+        check_shared(&pool, policy.mode);
         twill_memory_close(pool.memory);
     }
     twill_topology_close(topology);
