@@ -17,8 +17,8 @@ struct twill_memory_kind_ops {
     int (*alloc)(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
                  size_t alignment);
     void (*free)(void *pointer, size_t bytes);
-    /* Apply the policy to untouched pages of a mapping of the caller's, shared or private. Returns 0
-     * or an errno. */
+    /* Apply the policy to untouched pages of a mapping of the caller's, shared or private. Returns
+     * 0 or an errno. */
     int (*place)(const struct twill_memory_policy *policy, void *pointer, size_t bytes);
 };
 
