@@ -13,6 +13,7 @@
 #include "algorithms/schedule/step_table.h"
 #include "bench/network/network_platform.h"
 
+#include <math.h>
 #include <simgrid/actor.h>
 #include <simgrid/comm.h>
 #include <simgrid/cond.h>
@@ -37,8 +38,10 @@ struct network_job {
     const struct simulated_call *call;
     struct twill_schedule *schedules;
     struct network_lane *lanes;
-    double *raised;    /* [rank][lane][ordinal]: when, 0: not yet; ordinal 0 is IMM */
-    double *core_free; /* [rank] */
+    double *raised;        /* [rank][lane][ordinal]: when, 0: not yet; ordinal 0 is IMM */
+    double *core_free;     /* [rank] */
+    double *detour_at;     /* [rank] when something else runs next */
+    uint64_t *detour_draw; /* [rank] state of the generator of these times */
     sg_mutex_t mutex;
     sg_cond_t *flags;  /* [rank] */
     uint32_t ordinals; /* largest ordinal + 1 */
@@ -72,13 +75,36 @@ static double *flag_of(const struct network_job *job, uint32_t rank, uint32_t la
     return &job->raised[((size_t)rank * TWILL_SCHEDULE_LANES + lane) * job->ordinals + ordinal];
 }
 
+/* Return the time from one detour of a rank to the next: exponentially distributed (splitmix64). */
+static double draw_detour(struct network_job *job, uint32_t rank)
+{
+    uint64_t z = job->detour_draw[rank] += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    z ^= z >> 31;
+    return -log(((double)(z >> 11) + 1) / 9007199254740993.0) / job->call->detours;
+}
+
+/* Return when a core that works from `from` to `to` is done if something else runs on it at times.
+ */
+static double delayed(struct network_job *job, uint32_t rank, double from, double to)
+{
+    while (job->call->detours > 0 && job->detour_at[rank] < to) {
+        double begin = job->detour_at[rank], end = begin + job->call->detour;
+        if (end > from)
+            to += begin > from ? job->call->detour : end - from;
+        job->detour_at[rank] += draw_detour(job, rank);
+    }
+    return to;
+}
+
 /* Let the time pass that the core has worked: lanes of a rank share it. */
 static void pass_time(struct network_lane *l)
 {
     double *core_free = &l->job->core_free[l->rank];
     double now = simgrid_get_clock(), begin = *core_free > now ? *core_free : now;
     if (l->work > 0) {
-        *core_free = begin + (double)l->work * 1e-12;
+        *core_free = delayed(l->job, l->rank, begin, begin + (double)l->work * 1e-12);
         l->work = 0;
         sg_actor_sleep_until(*core_free);
     }
@@ -182,9 +208,10 @@ static uint64_t message_cost(const struct network_lane *l, uint32_t peer, uint64
         &model->link[twill_link_between(l->job->call->world, l->rank, peer)];
     /* What a rank injects more slowly than the node's interface does. */
     uint64_t slower = cost->gap > model->interface ? cost->gap - model->interface : 0;
-    return cost->overhead + (l->job->call->world->node[peer] == l->job->call->world->node[l->rank]
-                                 ? 0
-                                 : twill_rate_time(slower, bytes));
+    return cost->overhead + twill_rate_time(l->job->call->copies, bytes) +
+           (l->job->call->world->node[peer] == l->job->call->world->node[l->rank]
+                ? 0
+                : twill_rate_time(slower, bytes));
 }
 
 static struct network_message *new_message(const struct network_lane *l, uint32_t to,
@@ -224,7 +251,8 @@ static void do_receive(struct network_lane *l, const struct twill_step *step)
     const struct twill_machine_model *model = l->job->call->model;
     const struct twill_world *world = l->job->call->world;
     uint64_t bytes = bytes_of(l, step->dst, step->blocks);
-    l->received += model->link[twill_link_between(world, l->rank, step->peer[0])].overhead;
+    l->received += model->link[twill_link_between(world, l->rank, step->peer[0])].overhead +
+                   twill_rate_time(l->job->call->copies, bytes);
     l->received +=
         step->op == TWILL_STEP_RECV_REDUCE ? twill_rate_time(model->reduce[TWILL_F32], bytes) : 0;
     struct network_post *post = &l->posted[l->count++];
@@ -250,6 +278,9 @@ static void do_wait(struct network_lane *l)
         ready = arrived > ready ? arrived : ready;
         free(post->message);
     }
+    if (ready < simgrid_get_clock())
+        ready = simgrid_get_clock();
+    ready = delayed(l->job, l->rank, ready, ready);
     if (ready > simgrid_get_clock())
         sg_actor_sleep_until(ready);
     l->count = 0;
@@ -355,10 +386,18 @@ static bool open_job(struct network_job *job)
     job->raised = calloc(lanes * job->ordinals, sizeof(*job->raised));
     job->core_free = calloc(ranks, sizeof(*job->core_free));
     job->flags = calloc(ranks, sizeof(sg_cond_t));
+    job->detour_at = calloc(ranks, sizeof(*job->detour_at));
+    job->detour_draw = calloc(ranks, sizeof(*job->detour_draw));
     job->mutex = sg_mutex_init();
     job->start = job->end = simgrid_get_clock() + SETUP;
-    return job->lanes != NULL && job->raised != NULL && job->core_free != NULL &&
-           job->flags != NULL && open_lanes(job);
+    for (uint32_t r = 0;
+         r < ranks && job->call->detours > 0 && job->detour_at != NULL && job->detour_draw != NULL;
+         r++) {
+        job->detour_draw[r] = job->call->seed << 32 | r;
+        job->detour_at[r] = job->start + draw_detour(job, r);
+    }
+    return job->detour_at != NULL && job->detour_draw != NULL && job->lanes != NULL &&
+           job->raised != NULL && job->core_free != NULL && job->flags != NULL && open_lanes(job);
 }
 
 static void close_job(struct network_job *job)
@@ -374,6 +413,8 @@ static void close_job(struct network_job *job)
     free(job->lanes);
     free(job->raised);
     free(job->core_free);
+    free(job->detour_at);
+    free(job->detour_draw);
     free(job->flags);
     free(job->schedules);
 }

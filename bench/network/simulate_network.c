@@ -14,9 +14,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define DETOUR_RUNS 30
+
+/* What --theta adds to the simulation, one and both: copies at a rate, GB/s, fitted to 48 nodes and
+ * 2 KiB with one rank each, and detours of a core, fitted to 48 nodes and 8 bytes. */
+#define THETA_COPY    1.74
+#define THETA_DETOURS 13.0
+#define THETA_DETOUR  100e-6
+
 static const char usage[] =
     "Usage: simulate-network [-n NODES] [-r RANKS] [-b BYTES] [-a ALGORITHM] [-w NETWORK] [-l]\n"
-    "                        [-t]\n"
+    "                        [-c RATE] [-d N,US] [-t]\n"
     "Simulate an allreduce of f32 on the machine model \"theta\".\n"
     "\n"
     "  -n, --nodes N        nodes (48)\n"
@@ -25,6 +33,9 @@ static const char usage[] =
     "  -a, --algorithm NAME (recursive_doubling), or \"chosen\": the one with the lowest price\n"
     "  -w, --network NAME   flat, aries (default), minimal, fattree, fattree2 or fattree4\n"
     "  -l, --lines          in a node, what a KNL takes for cache lines, in place of the model\n"
+    "  -c, --copies RATE    each end also copies a message, at RATE GB/s (off)\n"
+    "  -d, --detours N,US   N times a second something else runs on a core for US us (off);\n"
+    "                       the mean of 30 runs\n"
     "  -t, --theta          what was measured on Theta, with prices and simulations beside it\n"
     "  -h, --help\n";
 
@@ -33,6 +44,9 @@ struct network_question {
     const char *algorithm;
     const struct simulated_network *network;
     bool lines;
+    double copy_rate;       /* GB/s; 0: messages are not copied besides */
+    double detours, detour; /* a second, and seconds */
+    uint64_t seed;
 };
 
 /* The answers, in microseconds; below 0: failed. */
@@ -102,8 +116,13 @@ static twill_status answer_here(const struct network_question *question,
     struct simulated_call call = {.world = &world,
                                   .model = twill_machine_model_find("theta"),
                                   .bytes = question->bytes,
-                                  .lines = question->lines};
+                                  .lines = question->lines,
+                                  .detours = question->detours,
+                                  .detour = question->detour,
+                                  .seed = question->seed};
     uint64_t price = 0;
+    if (question->copy_rate > 0)
+        call.copies = (uint64_t)(1024 * 1e12 / (question->copy_rate * 1e9));
     if (file < 0 || !open_world(&world, question))
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory, or more than %u ranks",
                           TWILL_WORLD_MAX_RANKS);
@@ -124,7 +143,7 @@ static twill_status answer_here(const struct network_question *question,
     return answer->simulated < 0 ? error->status : TWILL_OK;
 }
 
-static bool answer_question(const struct network_question *question, struct network_answer *answer)
+static bool answer_once(const struct network_question *question, struct network_answer *answer)
 {
     int ends[2], status;
     if (pipe(ends) != 0)
@@ -145,6 +164,21 @@ static bool answer_question(const struct network_question *question, struct netw
     return child > 0 && waitpid(child, &status, 0) == child && done;
 }
 
+/* Answer a question; with detours, the mean over DETOUR_RUNS runs with their own times of them. */
+static bool answer_question(struct network_question question, struct network_answer *answer)
+{
+    double sum = 0;
+    unsigned runs = question.detours > 0 ? DETOUR_RUNS : 1;
+    for (unsigned i = 0; i < runs; i++) {
+        question.seed = i + 1;
+        if (!answer_once(&question, answer))
+            return false;
+        sum += answer->simulated;
+    }
+    answer->simulated = sum / runs;
+    return true;
+}
+
 /* What Cray MPI's allreduce took on Theta, in us: ALCF's public material. */
 static const struct theta_figure {
     size_t nodes, ranks, bytes;
@@ -152,10 +186,27 @@ static const struct theta_figure {
 } figures[] = {{12, 1, 8, 33.6},  {24, 1, 8, 41.3},  {48, 1, 8, 51.9},    {384, 1, 8, 172},
                {48, 1, 2048, 70}, {48, 4, 2048, 86}, {48, 16, 2048, 178}, {48, 64, 2048, 235}};
 
+/* Print how far a simulation is from what was measured. */
+static bool print_cause(struct network_question question, double measured, double copy_rate,
+                        double detours)
+{
+    struct network_answer answer;
+    question.copy_rate = copy_rate;
+    question.detours = detours;
+    question.detour = THETA_DETOUR;
+    if (!answer_question(question, &answer))
+        return false;
+    printf(" %9.1f %+6.0f |", answer.simulated, 100 * (answer.simulated / measured - 1));
+    fflush(stdout); /* the next answer comes from a copy of this process */
+    return true;
+}
+
 static bool print_theta(struct network_question question)
 {
-    printf("%6s %6s %6s %9s | %-18s %9s %6s %9s %6s | %-36s %9s %9s\n", "nodes", "ranks", "bytes",
-           "measured", "doubling", "price", "%", "simulated", "%", "chosen", "price", "simulated");
+    printf("%6s %6s %6s %9s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | %-36s %9s %9s\n",
+           "nodes", "ranks", "bytes", "measured", "price", "%", "simulated", "%", "+copies", "%",
+           "+detours", "%", "both", "%", "chosen", "price", "simulated");
+    fflush(stdout);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(figures); i++) {
         const struct theta_figure *f = &figures[i];
         struct network_answer doubling, chosen;
@@ -163,16 +214,20 @@ static bool print_theta(struct network_question question)
         question.ranks = f->ranks;
         question.bytes = f->bytes;
         question.algorithm = "recursive_doubling";
-        if (!answer_question(&question, &doubling))
+        if (!answer_question(question, &doubling))
+            return false;
+        printf("%6zu %6zu %6zu %9.1f | %9.1f %+6.0f | %9.1f %+6.0f |", f->nodes, f->ranks, f->bytes,
+               f->measured, doubling.price, 100 * (doubling.price / f->measured - 1),
+               doubling.simulated, 100 * (doubling.simulated / f->measured - 1));
+        fflush(stdout);
+        if (!print_cause(question, f->measured, THETA_COPY, 0) ||
+            !print_cause(question, f->measured, 0, THETA_DETOURS) ||
+            !print_cause(question, f->measured, THETA_COPY, THETA_DETOURS))
             return false;
         question.algorithm = "chosen";
-        if (!answer_question(&question, &chosen))
+        if (!answer_question(question, &chosen))
             return false;
-        printf("%6zu %6zu %6zu %9.1f | %-18s %9.1f %+6.0f %9.1f %+6.0f | %-36s %9.1f %9.1f\n",
-               f->nodes, f->ranks, f->bytes, f->measured, "", doubling.price,
-               100 * (doubling.price / f->measured - 1), doubling.simulated,
-               100 * (doubling.simulated / f->measured - 1), chosen.algorithm, chosen.price,
-               chosen.simulated);
+        printf(" %-36s %9.1f %9.1f\n", chosen.algorithm, chosen.price, chosen.simulated);
         fflush(stdout);
     }
     return true;
@@ -193,9 +248,10 @@ static bool parse_question(int argc, char **argv, struct network_question *quest
         {"nodes", required_argument, NULL, 'n'},   {"ranks", required_argument, NULL, 'r'},
         {"bytes", required_argument, NULL, 'b'},   {"algorithm", required_argument, NULL, 'a'},
         {"network", required_argument, NULL, 'w'}, {"lines", no_argument, NULL, 'l'},
+        {"copies", required_argument, NULL, 'c'},  {"detours", required_argument, NULL, 'd'},
         {"theta", no_argument, NULL, 't'},         {NULL, 0, NULL, 0}};
     bool right = true;
-    for (int c; right && (c = getopt_long(argc, argv, "n:r:b:a:w:lt", options, NULL)) != -1;) {
+    for (int c; right && (c = getopt_long(argc, argv, "n:r:b:a:w:lc:d:t", options, NULL)) != -1;) {
         if (c == 'n')
             right = twill_bench_parse_number(optarg, 1, TWILL_WORLD_MAX_RANKS, &question->nodes);
         else if (c == 'r')
@@ -209,7 +265,13 @@ static bool parse_question(int argc, char **argv, struct network_question *quest
             right = (question->network = find_network(optarg)) != NULL;
         else if (c == 'l')
             question->lines = true;
-        else if (c == 't')
+        else if (c == 'c')
+            right = sscanf(optarg, "%lf", &question->copy_rate) == 1 && question->copy_rate > 0;
+        else if (c == 'd') {
+            right = sscanf(optarg, "%lf,%lf", &question->detours, &question->detour) == 2 &&
+                    question->detours > 0 && question->detour > 0;
+            question->detour *= 1e-6;
+        } else if (c == 't')
             *theta = true;
         else
             right = false;
@@ -236,7 +298,7 @@ int main(int argc, char **argv)
     }
     if (theta)
         return print_theta(question) ? 0 : 1;
-    if (!answer_question(&question, &answer))
+    if (!answer_question(question, &answer))
         return 1;
     printf("%s on %s, %zu nodes x %zu ranks, %zu bytes: price %.1f us, simulated %.1f us\n",
            answer.algorithm, question.network->name, question.nodes, question.ranks, question.bytes,

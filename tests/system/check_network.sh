@@ -26,6 +26,17 @@ alike "$(simulated -n 16 -b 64K -a ring -w flat)" "$(cat price)" || fail "ring: 
 crowd=$(simulated -n 8 -r 64 -b 2K -w flat)
 [ "$crowd" -gt "$(cat price)" ] || fail "64 ranks: $(cat out)"
 
+# Copies at both ends take what they take: 7 messages of two times 2 KiB at 2 GB/s, less at 100.
+slow=$(simulated -n 48 -b 2K -w flat -c 2)
+fast=$(simulated -n 48 -b 2K -w flat -c 100)
+alike $((slow - fast)) 14050 || fail "copies: $fast, $slow"
+# Detours of 0.2 % of the time of 12 cores, and of 192: one delays all, and the more cores the more often.
+few=$(($(simulated -n 12 -w flat -d 20,100) - $(simulated -n 12 -w flat)))
+many=$(($(simulated -n 192 -w flat -d 20,100) - $(simulated -n 192 -w flat)))
+if [ "$few" -lt 0 ] || [ "$many" -le $((few + 10000)) ]; then
+    fail "detours: $few, $many"
+fi
+
 # Halves of 96 nodes exchange through leaf switches with a quarter of the links.
 whole=$(simulated -n 96 -b 1M -a halving_doubling -w fattree)
 quarter=$(simulated -n 96 -b 1M -a halving_doubling -w fattree4)
