@@ -24,7 +24,7 @@ static const char usage[] =
 
 static void close_kind(struct memory_kind *kind)
 {
-    for (int i = 0; kind->context != NULL && i < ARRAYS; i++)
+    for (int i = 0; kind->context != NULL && i < PLACE_ARRAYS; i++)
         twill_free(kind->context, kind->array[i]);
     twill_comm_destroy(kind->comm);
     twill_context_destroy(kind->context);
@@ -98,10 +98,10 @@ static void print_header(const struct place_run *run)
         "#   what is sent, what is received or the library's memory is of this kind, the rest DDR\n"
         "#\n# %-8s",
         "memory");
-    for (int work = 0; work < WORKS; work++)
+    for (int work = 0; work < PLACE_WORKS; work++)
         printf("  %9s %6s", place_work_names[work], "ratio");
     printf("\n# %-8s", "");
-    for (int work = 0; work < WORKS; work++)
+    for (int work = 0; work < PLACE_WORKS; work++)
         printf("  %9s %6s", "(GB/s)", "to ddr");
     printf("\n");
 }
@@ -112,7 +112,7 @@ static void print_kind(const struct place_run *run, const struct memory_kind *ki
     if (run->rank != 0)
         return;
     printf("%-10s", kind->name);
-    for (int work = 0; work < WORKS; work++)
+    for (int work = 0; work < PLACE_WORKS; work++)
         if (kind->rates[work] > 0 && base->rates[work] > 0)
             printf("  %9.2f %6.2f", kind->rates[work], kind->rates[work] / base->rates[work]);
         else

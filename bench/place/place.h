@@ -9,8 +9,17 @@
 
 struct twill_kernels;
 
-enum { TRIAD, COPY, REDUCE, ALLREDUCE, SEND, RECEIVE, SCRATCH, WORKS };
-enum { RESULT, PLACE_LEFT, PLACE_RIGHT, ARRAYS };
+enum {
+    PLACE_TRIAD,
+    PLACE_COPY,
+    PLACE_REDUCE,
+    PLACE_ALLREDUCE,
+    PLACE_SEND,
+    PLACE_RECEIVE,
+    PLACE_SCRATCH,
+    PLACE_WORKS
+};
+enum { PLACE_RESULT, PLACE_LEFT, PLACE_RIGHT, PLACE_ARRAYS };
 enum { PLACE_KINDS = 3 };
 
 struct place_options {
@@ -23,8 +32,8 @@ struct memory_kind {
     const char *name, *title, *memory; /* "ddr", "DDR", the setting TWILL_MEMORY=... */
     twill_context *context;
     twill_comm *comm;
-    void *array[ARRAYS];
-    double rates[WORKS];
+    void *array[PLACE_ARRAYS];
+    double rates[PLACE_WORKS];
     int64_t fallbacks; /* allocations of all ranks that were placed elsewhere */
 };
 
@@ -42,6 +51,6 @@ struct place_run {
 twill_status measure_kind(struct place_run *run, struct memory_kind *kind);
 /* place_plot.c: draw the ratios to the first kind. Returns false after a message. */
 bool plot_kinds(const char *path, const struct memory_kind *kinds, size_t count);
-extern const char *const place_work_names[WORKS];
+extern const char *const place_work_names[PLACE_WORKS];
 
 #endif

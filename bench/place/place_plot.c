@@ -19,8 +19,8 @@ static double ratio_of(const struct memory_kind *kinds, size_t kind, int work)
 static void draw_bars(FILE *out, const struct memory_kind *kinds, size_t count, double most)
 {
     static const char *const colours[PLACE_KINDS] = {"#8c8c8c", "#d6604d", "#2166ac"};
-    double group = PLOT_WIDTH / WORKS, bar = group * 0.8 / (double)count;
-    for (int work = 0; work < WORKS; work++) {
+    double group = PLOT_WIDTH / PLACE_WORKS, bar = group * 0.8 / (double)count;
+    for (int work = 0; work < PLACE_WORKS; work++) {
         double x = PLOT_LEFT + group * (work + 0.1);
         for (size_t k = 0; k < count; k++) {
             double ratio = ratio_of(kinds, k, work), height = PLOT_HEIGHT * ratio / most;
@@ -42,7 +42,7 @@ bool plot_kinds(const char *path, const struct memory_kind *kinds, size_t count)
 {
     double most = 1;
     for (size_t k = 0; k < count; k++)
-        for (int work = 0; work < WORKS; work++)
+        for (int work = 0; work < PLACE_WORKS; work++)
             most = ratio_of(kinds, k, work) > most ? ratio_of(kinds, k, work) : most;
     FILE *out = fopen(path, "w");
     if (out == NULL) {
