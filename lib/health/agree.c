@@ -202,6 +202,8 @@ uint64_t twill_agree_bound_ns(const struct twill_comm *comm)
 static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *recovery)
 {
     struct twill_consensus *consensus = recovery->consensus;
+    if (is_shut_out(comm, comm->rank)) /* the awaited ranks may wait for others that wait for it */
+        return false;
     for (uint32_t r = twill_consensus_awaits(consensus, 0); r != UINT32_MAX;
          r = twill_consensus_awaits(consensus, r + 1)) {
         if (recovery->state != consensus->state || recovery->ballot != consensus->ballot)

@@ -16,16 +16,24 @@
  * other side is silent, at any time, dead or not. Messages between the sides still pass or do not,
  * as the network may be mended at any time.
  *
+ * With NEAR (a set of ranks), these ranks are on one node: there a rank that has been silent for too
+ * long, dead or not, is marked in the node's memory before the others go on without it (shut_out() of
+ * agree.c). A rank that finds its mark leaves without a decision (twill_consensus_leave), answers
+ * nothing any more, and so is silent for ranks of other nodes; one that has decided finds it, too,
+ * before its call returns.
+ *
  * Claims, checked at each decision (check_claims) and in each state (STUCK):
  * - All decisions of an agreement are the same: flags, failed ranks, proposer. With SIDE: those of
  *   ranks that live and may go on, as a rank that was cut off, decided and died has left no trace.
+ *   With NEAR: of ranks that had no mark then, likewise.
  * - A decision contains the flags of each rank that is not among its failed ranks.
  * - Without SIDE, failed ranks are dead, and no rank refuses.
  * - A rank that lives and has not decided waits for something that does happen: a message that a
  *   tick sends again, or a failure that the detector notices. No state is entered twice (a search
  *   for cycles shows it), so agreements end.
  *
- * MUTANT puts a fault into one rule, which the claims must find; 4: no rank joins a new coordinator. */
+ * MUTANT puts a fault into one rule, which the claims must find; 4: no rank joins a new coordinator;
+ * 5: silent ranks of the node are not marked. */
 #ifndef CRASHES
 #define CRASHES 2
 #endif
@@ -82,6 +90,8 @@ byte accept[AGREEMENTS * RANKS];    /* set of the ranks that have accepted */
 
 byte dead = ALL; /* set; all until start() */
 byte crashes, silences;
+byte marked;       /* NEAR: set of the ranks that are shut out */
+byte counts = ALL; /* set of the ranks whose last decision its caller gets */
 
 hidden byte c, k, by; /* scratch within a step */
 hidden short v, w;
@@ -100,9 +110,9 @@ inline check_claims(r, i, value)
     do
     :: k < RANKS ->
         w = decision[AT(i, k)];
-#ifdef SIDE
+#if defined(SIDE) || defined(NEAR)
         if
-        :: LIVES(k) && w != 0 && !((w | value) & REFUSED) && !HAS(FAILED(w), k) &&
+        :: LIVES(k) && HAS(counts, k) && HAS(counts, r) && w != 0 && !((w | value) & REFUSED) && !HAS(FAILED(w), k) &&
            !HAS(FAILED(value), r) -> assert(w == value)
         :: else
         fi;
@@ -113,7 +123,7 @@ inline check_claims(r, i, value)
     :: else -> break
     od;
     assert((value & REFUSED) || (FLAGS(value) | FAILED(value)) == ALL);
-#ifndef SIDE
+#if !defined(SIDE) && !defined(NEAR)
     assert(!(value & REFUSED) && (FAILED(value) & ~dead) == 0);
 #endif
 }
@@ -140,6 +150,7 @@ inline forget(r)
 /* decide() */
 inline decide(r, i, value)
 {
+    counts = counts & ~BIT(r) | (ALL & ~marked & BIT(r));
     check_claims(r, i, value);
     decision[AT(i, r)] = value;
     if
@@ -295,6 +306,24 @@ inline fail(r, s, is_silent)
 }
 #define FAILS(r, s) ((s) != (r) && (!HAS(failed[r], s) || HAS(silent[r], s)))
 
+/* twill_consensus_leave(). What a rank that has left is asked it does not answer. */
+inline leave(r)
+{
+    excluded = excluded | BIT(r);
+    forget(r)
+}
+
+/* check_awaited_ranks(): r regards rank s of its node as silent, and shuts it out */
+#define MARK(s) (MUTANT == 5 -> 0 : BIT(s))
+inline shut_out(r, s)
+{
+    marked = marked | MARK(s);
+    if
+    :: HAS(marked, r) -> leave(r)
+    :: else -> fail(r, s, false)
+    fi
+}
+
 /* receive_join() */
 inline receive_join(r, from, m)
 {
@@ -354,7 +383,7 @@ inline count_out(r, from, refusal)
      ((state[r] == JOINED && state[s] == PROPOSES && !HAS(failed[s] | answered[s], r)) || \
       (state[r] == JOINED && state[s] != PROPOSES && !HAS(joined[s], r)) || \
       (state[r] != JOINED && state[s] == JOINED && ballot[s] <= r))))))
-#define MOVES(r) ((LIVES(r) && IS_OUT(r) && !HAS_LEFT(r)) || \
+#define MOVES(r) ((LIVES(r) && ((IS_OUT(r) && !HAS_LEFT(r)) || (!IS_OUT(r) && HAS(marked, r)))) || \
     (AWAITS(r, 0) && HELPS(0, r)) || (AWAITS(r, 1) && HELPS(1, r)) || \
     (AWAITS(r, 2) && HELPS(2, r)) || (AWAITS(r, 3) && HELPS(3, r)))
 #define REMAINS(r) (LIVES(r) && !HAS_LEFT(r))
@@ -420,6 +449,29 @@ end:
     }
     :: d_step {
         I == 1 && AWAITS(R, S) && !HELPS(S, R) && STUCK ->
+        fail(R, S, true)
+    }
+#endif
+#ifdef NEAR
+    /* check_awaited_ranks(): a rank of this node has been silent for too long, or is shut out */
+    :: d_step {
+        I == 1 && R != S && HAS(NEAR, R) && HAS(NEAR, S) && AWAITS(R, S) &&
+        (HAS(marked, S) || silences < SILENCES) ->
+        if
+        :: HAS(marked, S)
+        :: else -> silences++
+        fi;
+        shut_out(R, S)
+    }
+    /* check_awaited_ranks(): this rank is shut out */
+    :: d_step {
+        R == S && I == 1 && LIVES(R) && HAS(marked, R) && !IS_OUT(R) ->
+        leave(R)
+    }
+    /* check_awaited_ranks(): a rank of another node has left, and is silent */
+    :: d_step {
+        I == 1 && AWAITS(R, S) && !(HAS(NEAR, R) && HAS(NEAR, S)) && HAS(excluded, S) &&
+        decision[AT(instance[R], S)] == 0 && FAILS(R, S) ->
         fail(R, S, true)
     }
 #endif

@@ -39,6 +39,7 @@ must_complain 'assertion violated ((w==0)' search states -DMUTANT=1 consensus.pm
 must_complain 'assertion violated ((w==0)' search states -DMUTANT=2 consensus.pml
 must_complain 'assertion violated (w==' search states -DMUTANT=3 -DSIDE=3 -DSILENCES=2 -DCRASHES=0 consensus.pml
 must_complain 'assertion violated 0' search states -DMUTANT=4 -DCRASHES=1 consensus.pml
+must_complain 'assertion violated 0' search states -DMUTANT=5 -DNEAR=3 -DSILENCES=2 -DCRASHES=2 consensus.pml
 must_complain 'assertion violated (made' search states -DMUTANT=1 shrink.pml
 must_complain 'assertion violated (made' search states -DMUTANT=2 shrink.pml
 
@@ -48,6 +49,7 @@ must_pass "agreement: no state is entered twice" search cycles -DCRASHES=1 conse
 must_pass "two agreements, a rank dies" search many -DCRASHES=1 -DAGREEMENTS=2 consensus.pml
 must_pass "agreement: a rank is cut off, and one dies" search many -DCRASHES=1 -DSIDE=8 -DSILENCES=1 consensus.pml
 must_pass "agreement: two ranks are cut off" search states -DCRASHES=0 -DSIDE=3 -DSILENCES=1 consensus.pml
+must_pass "agreement: ranks of a node shut each other out, and a rank dies" search many -DCRASHES=1 -DNEAR=3 -DSILENCES=1 consensus.pml
 must_pass "shrinking: two of four ranks die" search many -DCRASHES=2 shrink.pml
 if [ -n "${TEST_WHOLE:-}" ]; then
     for side in 1 2 3 4 5 6 8; do

@@ -208,7 +208,10 @@ static void strike(struct campaign_job *job, const struct processes *p)
         campaign_link(host, true);
         usleep(trial->pause_us / FLAPS);
     }
-    if (trial->fault == FAULT_LINK_DOWN || trial->fault == FAULT_LINK_FLAPS)
+    if (trial->fault == FAULT_LOSS)
+        campaign_lose(host, trial->loss);
+    if (trial->fault == FAULT_LINK_DOWN || trial->fault == FAULT_LINK_FLAPS ||
+        trial->fault == FAULT_LOSS)
         return;
     signal_rank(p, trial->victim, signal);
     if (trial->fault == FAULT_STOP_SHORT) {
@@ -237,6 +240,14 @@ static void strike_again(struct campaign_job *job, struct processes *p)
     signal_rank(p, trial->second, SIGKILL);
 }
 
+/* Return whether there is a handle for the process that joins, if one does: packets that are lost
+ * may delay it beyond NO_FAULT_NS. */
+static bool has_grown(const struct campaign_job *job)
+{
+    return job->trial.fault != FAULT_LOSS || job->trial.work != WORK_GROW ||
+           atomic_load(&job->has_handle);
+}
+
 /* Wait until the survivors have gone on, then let the job end. Returns false if it hangs. */
 static bool finish(struct campaign_job *job, struct processes *p)
 {
@@ -248,7 +259,8 @@ static bool finish(struct campaign_job *job, struct processes *p)
         if (reap(job, p) == 0)
             return true;
         if (trial->work == WORK_FINALIZE ||
-            (recovers ? all_are(job, p, STATE_RECOVERED, true) : now > fault + NO_FAULT_NS))
+            (recovers ? all_are(job, p, STATE_RECOVERED, true)
+                      : now > fault + NO_FAULT_NS && has_grown(job)))
             atomic_store(&job->stop, true);
         /* A stopped rank wakes up when the others are gone, or have gone on for a while. */
         if (trial->fault == FAULT_STOP_EVER && all_are(job, p, STATE_ENDED, true))
@@ -312,6 +324,8 @@ static void run_trial(struct campaign_job *job, struct result *result)
         fine = campaign_check(job, processes.status, why, sizeof(why));
     if (campaign_is_cut(trial->fault))
         campaign_link(campaign_host_of(trial, trial->victim), true);
+    if (trial->fault == FAULT_LOSS)
+        campaign_lose(campaign_host_of(trial, trial->victim), 0);
     result->failed = !fine;
     result->has_times = fine && campaign_time(job, &result->times);
     if (result->has_times && campaign_is_death(trial->fault) && result->times.sum > SLOW)

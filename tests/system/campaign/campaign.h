@@ -58,7 +58,8 @@ enum campaign_protection {
     X(LINK_DOWN, "link down")   /* of its host; from here on: between hosts only */                \
     X(HOST_LOST, "host lost")   /* the link goes down and the rank dies */                         \
     X(HALF_OPEN, "half-open")   /* the same; then the link comes up, and connections are left */   \
-    X(LINK_FLAPS, "link flaps") /* packets are lost, a few milliseconds each time */
+    X(LINK_FLAPS, "link flaps") /* packets are lost, a few milliseconds each time */               \
+    X(LOSS, "packets lost")     /* at random, to and from its host, from then on */
 enum campaign_fault {
 #define X(name, text) FAULT_##name,
     CAMPAIGN_FAULTS(X)
@@ -78,6 +79,7 @@ struct campaign_trial {
     unsigned delay_us;  /* from the beginning of the work (start: of the job) to the fault */
     unsigned second_delay_us;
     unsigned pause_us; /* STOP_SHORT */
+    unsigned loss;     /* LOSS: percent */
     int timeout;       /* TWILL_TIMEOUT, seconds */
     enum campaign_protection protection;
     int threads;    /* GRADIENTS: of the set */
@@ -151,6 +153,8 @@ int campaign_hosts_set(const char *list);
 bool campaign_host_enter(int host);
 /* Set the interface of a host up or down. */
 void campaign_link(int host, bool up);
+/* Lose this percentage of the packets that a host sends, and of those that it receives. */
+void campaign_lose(int host, unsigned percent);
 
 /* campaign_work.c: one step of a trial's work on a communicator. */
 struct campaign_buffers;

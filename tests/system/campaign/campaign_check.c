@@ -125,7 +125,8 @@ static bool check_rank(const struct campaign_job *job, int rank, int status, cha
         snprintf(what, sizeof(what), "has %d descriptors more than before", shown->descriptors);
         return fails(text, bytes, rank, what, shown->first);
     }
-    if (trial->fault == FAULT_STOP_SHORT || trial->fault == FAULT_LINK_FLAPS) {
+    if (trial->fault == FAULT_STOP_SHORT || trial->fault == FAULT_LINK_FLAPS ||
+        trial->fault == FAULT_LOSS) {
         int expected = job->has_handle ? campaign_processes(trial) : trial->ranks;
         if (shown->verdict_ns != 0 || (rank < trial->ranks && shown->final_size != expected))
             return fails(text, bytes, rank, "has failed without a reason", shown->first);

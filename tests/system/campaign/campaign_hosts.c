@@ -3,8 +3,10 @@
 #include "tests/system/campaign/campaign.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +57,33 @@ static bool set_link(bool up)
         return false;
     request.ifr_flags = (short)(up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
     return ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+}
+
+/* Set the packets that are lost: a filter that drops at random, as netem may not be in the kernel.
+ * In BPF: A = random number; more than the limit: as without it, else drop. */
+static bool set_loss(unsigned percent)
+{
+    char filter[512], limit[160] = "";
+    if (percent > 0)
+        snprintf(limit, sizeof(limit),
+                 "bpf direct-action bytecode '4,32 0 0 %u,37 0 1 %u,6 0 0 %u,6 0 0 2'",
+                 (unsigned)(SKF_AD_OFF + SKF_AD_RANDOM), UINT32_MAX / 100 * percent, UINT32_MAX);
+    snprintf(filter, sizeof(filter),
+             percent > 0 ? "tc qdisc add dev eth0 clsact && tc filter add dev eth0 egress %s && "
+                           "tc filter add dev eth0 ingress %s"
+                         : "tc qdisc del dev eth0 clsact",
+             limit, limit);
+    return system(filter) == 0;
+}
+
+void campaign_lose(int host, unsigned percent)
+{
+    int status = 1;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(enter(host, "net") && set_loss(percent) ? 0 : 1);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+        fprintf(stderr, "campaign: packets of host %d are not lost\n", host);
 }
 
 void campaign_link(int host, bool up)

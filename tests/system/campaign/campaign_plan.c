@@ -68,9 +68,9 @@ static enum campaign_fault choose_fault(uint64_t *state, int hosts)
         FAULT_STOP_SHORT, FAULT_RESET, FAULT_NO_DESCRIPTORS, FAULT_NO_MEMORY,
     };
     static const enum campaign_fault between[] = {
-        FAULT_KILL,       FAULT_KILL,       FAULT_EXIT,      FAULT_ABORT,
-        FAULT_STOP_EVER,  FAULT_STOP_SHORT, FAULT_LINK_DOWN, FAULT_LINK_DOWN,
-        FAULT_LINK_FLAPS, FAULT_HOST_LOST,  FAULT_RESET,     FAULT_HALF_OPEN,
+        FAULT_KILL,       FAULT_KILL,      FAULT_EXIT,      FAULT_ABORT,      FAULT_STOP_EVER,
+        FAULT_STOP_SHORT, FAULT_LINK_DOWN, FAULT_LINK_DOWN, FAULT_LINK_FLAPS, FAULT_HOST_LOST,
+        FAULT_RESET,      FAULT_HALF_OPEN, FAULT_LOSS,
     };
     enum campaign_fault fault = hosts > 0
                                     ? between[below(state, sizeof(between) / sizeof(between[0]))]
@@ -151,8 +151,11 @@ void campaign_plan(struct campaign_trial *trial, const struct campaign_settings 
     trial->second_delay_us = below(&state, 1u << (4 + below(&state, 12)));
     trial->pause_us = 1000 + below(&state, 200000);
     trial->timeout = 4;
+    trial->loss = 1 + trial->pause_us % 10;
     if (trial->fault == FAULT_STOP_EVER)
         trial->timeout = 2;
+    else if (trial->fault == FAULT_LOSS)
+        trial->timeout = 20;
     else if (trial->work == WORK_START)
         trial->timeout = 5;
     else if (campaign_is_death(trial->fault) && trial->work != WORK_FINALIZE &&

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_comm_shrink() ends within its bounds when a rank lives but does not come further: one that
- * stops while the survivors share memory, and one that sends messages of no agreement. */
+ * stops while the survivors share memory, one that sends messages of no agreement, and one that
+ * cannot do its part, however often they try. */
 #include "fabric/detector/detector.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -27,13 +29,19 @@ struct stuck_case {
     atomic_int *gone_on; /* ranks that have gone on without it; in shared memory */
 };
 
-static bool stops;
+static bool stops, refuses;
+static int refused; /* times */
 
-/* With `stops` this process stops when it has to pass on a descriptor. */
+/* With `stops` this process stops when it has to pass on a descriptor, with `refuses` it cannot. */
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
     while (stops && message->msg_controllen > 0)
         pause();
+    if (refuses && message->msg_controllen > 0) {
+        refused++;
+        errno = EPERM;
+        return -1;
+    }
     return syscall(SYS_sendmsg, fd, message, flags);
 }
 
@@ -90,6 +98,38 @@ static void stuck_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(context);
 }
 
+/* Rank 2 fails each attempt to meet: all give up together, and can do it once nothing is wrong. */
+static void refusing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm, *smaller = NULL;
+    float one = 1, sum = 0;
+    (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3", NULL, settings));
+    TWILL_CHECK(twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+    refuses = rank == STUCK;
+    TWILL_CHECK(twill_comm_shrink(&smaller, comm) < 0 && smaller == NULL);
+    TWILL_CHECK(twill_comm_failed_rank(comm, 0) == -1); /* none has died */
+    TWILL_CHECK(rank != STUCK || (refused > 1 && refused < 20));
+    refuses = false;
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, comm) == TWILL_OK, __FILE__, __LINE__,
+                                "%s", twill_comm_message(comm)));
+    TWILL_CHECK(twill_allreduce(smaller, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
+    TWILL_CHECK(sum == (float)size);
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(comm);
+    twill_comm_leave(smaller);
+    twill_context_destroy(context);
+}
+
+static void test_attempts_end(void **state)
+{
+    (void)state;
+    twill_test_run_processes(STUCK_RANKS, refusing_rank, NULL);
+}
+
 static void run_stuck(const char *nodes, bool talks)
 {
     struct stuck_case test = {nodes, talks, NULL};
@@ -118,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stops_sharing),
         cmocka_unit_test(test_talks),
+        cmocka_unit_test(test_attempts_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
