@@ -3,11 +3,11 @@
  * delete callback of an attribute of MPI_COMM_SELF: MPI calls these in reverse order of setting, so
  * collectives still work in the program's own callbacks, and it does not matter which language
  * finalizes. */
+#include "lib/mpi/detect/below.h"
 #include "lib/mpi/shim.h"
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <link.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,69 +26,39 @@ struct twill_mpi twill_mpi = {.shadow = MPI_COMM_NULL,
                               .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
                               .types = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-/* Names of the MPIs whose handles are those that this library was compiled for. MPICH's handles are
- * those of every MPI that follows its ABI. */
-static const char *const fitting[] = {
 #if defined(OPEN_MPI)
-    "Open MPI",
+#define OWN_KIND TWILL_BELOW_OPENMPI
+#elif defined(MPI_ABI_VERSION)
+#define OWN_KIND TWILL_BELOW_ABI
 #else
-    "MPICH",
-    "Intel(R) MPI",
-    "MVAPICH",
-    "ParaStation MPI",
-#endif
-};
-
-/* End the process if the MPI below is not the one this library was compiled for: its handles
- * differ, so nothing could be passed on. */
-static void check_variant(void)
-{
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0;
-    PMPI_Get_library_version(version, &length);
-    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(fitting); i++)
-        if (strstr(version, fitting[i]) != NULL)
-            return;
-    fprintf(stderr,
-            "libtwill-mpi-%s.so: the MPI below is another one (%.*s): preload the library built "
-            "for it\n",
-            TWILL_MPI_VARIANT, (int)strcspn(version, ",\n"), version);
-    _exit(1);
-}
-
-/* A symbol that only the other MPI has, and the variant to preload for its programs. */
-#if defined(OPEN_MPI)
-#define OTHER_SYMBOL  "MPIR_Dup_fn"
-#define OTHER_VARIANT "mpich"
-#else
-#define OTHER_SYMBOL  "ompi_mpi_comm_world"
-#define OTHER_VARIANT "openmpi"
+#define OWN_KIND TWILL_BELOW_MPICH
 #endif
 
-/* End the process if the program has the other MPI loaded. A program that opens its MPI at run
- * time, such as Python's mpi4py, would get handles of one MPI and calls of the other, as this
- * library links to its own. The search covers libraries of any scope. */
-static void check_program(void)
+/* End the process if its MPI is not one that this library was compiled for: handles differ, so
+ * nothing could be passed on. A program that opens its MPI at run time, such as Python's mpi4py,
+ * has it in local scope: make it visible to this library. Nothing is to be done if libtwill-mpi.so
+ * has detected the MPI and opened this library. */
+static void check_program(const void *caller)
 {
-    void *self = dlopen(NULL, RTLD_LAZY);
-    struct link_map *map = NULL;
-    if (self == NULL || dlinfo(self, RTLD_DI_LINKMAP, &map) != 0)
-        map = NULL;
-    for (; map != NULL; map = map->l_next) {
-        void *object = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
-        bool other = object != NULL && dlsym(object, OTHER_SYMBOL) != NULL;
-        if (object != NULL)
-            dlclose(object);
-        if (!other)
-            continue;
+    struct twill_below below;
+    if (dlopen("libtwill-mpi.so", RTLD_LAZY | RTLD_NOLOAD) != NULL)
+        return;
+    bool differs = twill_below_differs(OWN_KIND, &below);
+    const char *other = twill_below_variant(below.kind);
+    if (differs && *other == '\0')
+        fprintf(stderr,
+                "libtwill-mpi-%s.so: the MPI below is another one (%s): preload the library built "
+                "for it\n",
+                TWILL_MPI_VARIANT, below.version);
+    else if (differs)
         fprintf(stderr,
                 "libtwill-mpi-%s.so: this program has another MPI (%s): preload "
-                "libtwill-mpi-%s.so\n",
-                TWILL_MPI_VARIANT, *map->l_name != '\0' ? map->l_name : "linked", OTHER_VARIANT);
+                "libtwill-mpi-%s.so, or libtwill-mpi.so, which finds out\n",
+                TWILL_MPI_VARIANT, below.path, other);
+    if (differs)
         _exit(1);
-    }
-    if (self != NULL)
-        dlclose(self);
+    twill_below_find(caller, &below);
+    twill_below_publish(&below);
 }
 
 /* --- what ranks agree on ---------------------------------------------------------------------- */
@@ -294,7 +264,6 @@ static void start_library(void)
 {
     int size = 0, level = MPI_THREAD_SINGLE, keyval = MPI_KEYVAL_INVALID;
     const char *log = getenv("TWILL_LOG");
-    check_variant();
     PMPI_Query_thread(&level);
     twill_mpi.multiple = level == MPI_THREAD_MULTIPLE;
     twill_mpi.silent = log != NULL && strcmp(log, "none") == 0;
@@ -319,7 +288,7 @@ static void start_library(void)
 
 int MPI_Init(int *argc, char ***argv)
 {
-    check_program();
+    check_program(__builtin_return_address(0));
     int code = PMPI_Init(argc, argv);
     if (code == MPI_SUCCESS)
         start_library();
@@ -328,7 +297,7 @@ int MPI_Init(int *argc, char ***argv)
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
-    check_program();
+    check_program(__builtin_return_address(0));
     int code = PMPI_Init_thread(argc, argv, required, provided);
     if (code == MPI_SUCCESS)
         start_library();

@@ -5,6 +5,8 @@
  * reports a window as exposed until the target has read the messages of origins that are done. */
 #include "lib/mpi/shim.h"
 
+#include <limits.h>
+
 /* --- windows ---------------------------------------------------------------------------------- */
 
 static int window_freed(MPI_Win window, int keyval, void *value, void *extra)
@@ -65,28 +67,31 @@ int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *window)
     return twill_mpi_window_made(code, window);
 }
 
-#if MPI_VERSION >= 4
-int MPI_Win_create_c(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
-                     MPI_Win *window)
-{
-    int code = PMPI_Win_create_c(base, size, unit, info, comm, window);
-    return twill_mpi_window_made(code, window);
-}
-
-int MPI_Win_allocate_c(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
-                       MPI_Win *window)
-{
-    int code = PMPI_Win_allocate_c(size, unit, info, comm, base, window);
-    return twill_mpi_window_made(code, window);
-}
-
-int MPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
-                              void *base, MPI_Win *window)
-{
-    int code = PMPI_Win_allocate_shared_c(size, unit, info, comm, base, window);
-    return twill_mpi_window_made(code, window);
-}
-#endif
+/* Those of MPI 4: without them the MPI has units of type int. */
+#define LARGE_WINDOW(name, parameters, older, ...)                                                 \
+    int MPI_Win_##name##_c parameters;                                                             \
+    int MPI_Win_##name##_c parameters                                                              \
+    {                                                                                              \
+        int(*newer) parameters = (int(*) parameters)twill_mpi_below("PMPI_Win_" #name "_c");       \
+        if (newer == NULL && unit > INT_MAX)                                                       \
+            return MPI_ERR_ARG;                                                                    \
+        return twill_mpi_window_made(newer != NULL ? newer(__VA_ARGS__) : older, window);          \
+    }
+LARGE_WINDOW(create,
+             (void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+              MPI_Win *window),
+             PMPI_Win_create(base, size, (int)unit, info, comm, window), base, size, unit, info,
+             comm, window)
+LARGE_WINDOW(allocate,
+             (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+              MPI_Win *window),
+             PMPI_Win_allocate(size, (int)unit, info, comm, base, window), size, unit, info, comm,
+             base, window)
+LARGE_WINDOW(allocate_shared,
+             (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+              MPI_Win *window),
+             PMPI_Win_allocate_shared(size, (int)unit, info, comm, base, window), size, unit, info,
+             comm, base, window)
 
 /* --- files ------------------------------------------------------------------------------------ */
 

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parameters of MPI's collectives, without those that a form adds: N is the type of counts, D
+ * that of displacements. */
+#ifndef TWILL_MPI_COLLECTIVES_H
+#define TWILL_MPI_COLLECTIVES_H
+
+#define SEND void const *sendbuf
+#define RECV void *recvbuf
+#define PARAMETERS_Allreduce(N, D)                                                                 \
+    SEND, RECV, N count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm
+#define PARAMETERS_Reduce(N, D)                                                                    \
+    SEND, RECV, N count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm
+#define PARAMETERS_Scan(N, D)   PARAMETERS_Allreduce(N, D)
+#define PARAMETERS_Exscan(N, D) PARAMETERS_Allreduce(N, D)
+#define PARAMETERS_Reduce_scatter(N, D)                                                            \
+    SEND, RECV, const N recvcounts[], MPI_Datatype datatype, MPI_Op op, MPI_Comm comm
+#define PARAMETERS_Reduce_scatter_block(N, D)                                                      \
+    SEND, RECV, N recvcount, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm
+#define PARAMETERS_Bcast(N, D) void *buffer, N count, MPI_Datatype datatype, int root, MPI_Comm comm
+#define PARAMETERS_Allgather(N, D)                                                                 \
+    SEND, N sendcount, MPI_Datatype sendtype, RECV, N recvcount, MPI_Datatype recvtype,            \
+        MPI_Comm comm
+#define PARAMETERS_Alltoall(N, D) PARAMETERS_Allgather(N, D)
+#define PARAMETERS_Gather(N, D)                                                                    \
+    SEND, N sendcount, MPI_Datatype sendtype, RECV, N recvcount, MPI_Datatype recvtype, int root,  \
+        MPI_Comm comm
+#define PARAMETERS_Scatter(N, D) PARAMETERS_Gather(N, D)
+#define PARAMETERS_Allgatherv(N, D)                                                                \
+    SEND, N sendcount, MPI_Datatype sendtype, RECV, const N recvcounts[], const D displs[],        \
+        MPI_Datatype recvtype, MPI_Comm comm
+#define PARAMETERS_Gatherv(N, D)                                                                   \
+    SEND, N sendcount, MPI_Datatype sendtype, RECV, const N recvcounts[], const D displs[],        \
+        MPI_Datatype recvtype, int root, MPI_Comm comm
+#define PARAMETERS_Scatterv(N, D)                                                                  \
+    SEND, const N sendcounts[], const D displs[], MPI_Datatype sendtype, RECV, N recvcount,        \
+        MPI_Datatype recvtype, int root, MPI_Comm comm
+#define PARAMETERS_Alltoallv(N, D)                                                                 \
+    SEND, const N sendcounts[], const D sdispls[], MPI_Datatype sendtype, RECV,                    \
+        const N recvcounts[], const D rdispls[], MPI_Datatype recvtype, MPI_Comm comm
+#define PARAMETERS_Barrier(N, D) MPI_Comm comm
+
+/* All collectives that have counts, as X(name, lower case). */
+#define TWILL_MPI_COLLECTIVES(X)                                                                   \
+    X(Allreduce, allreduce)                                                                        \
+    X(Reduce, reduce)                                                                              \
+    X(Bcast, bcast)                                                                                \
+    X(Allgather, allgather)                                                                        \
+    X(Allgatherv, allgatherv)                                                                      \
+    X(Gather, gather)                                                                              \
+    X(Gatherv, gatherv)                                                                            \
+    X(Scatter, scatter)                                                                            \
+    X(Scatterv, scatterv)                                                                          \
+    X(Reduce_scatter, reduce_scatter)                                                              \
+    X(Reduce_scatter_block, reduce_scatter_block)                                                  \
+    X(Alltoall, alltoall)                                                                          \
+    X(Alltoallv, alltoallv)                                                                        \
+    X(Scan, scan)                                                                                  \
+    X(Exscan, exscan)
+
+#endif

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# Write NAME(x) for each name of MPI that one of LIBRARIES shows. Run by cmake -P with NM, LIBRARIES and OUTPUT.
+set(names "")
+foreach(library ${LIBRARIES})
+    execute_process(COMMAND ${NM} -D --defined-only ${library} OUTPUT_VARIABLE shown COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCHALL "[A-Za-z_0-9]+\n" shown "${shown}")
+    foreach(line ${shown})
+        string(STRIP "${line}" name)
+        list(APPEND names ${name})
+    endforeach()
+endforeach()
+list(REMOVE_DUPLICATES names)
+list(SORT names)
+list(TRANSFORM names REPLACE "^(.+)$" "NAME(\\1)")
+list(JOIN names "\n" text)
+file(WRITE ${OUTPUT} "${text}\n")

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions of MPI 4 and later, which are shown whatever the MPI below has, as one library serves
+ * several releases: bindings such as mpi4py call what they find. Those that the MPI has are looked
+ * up by name. In place of the others, calls with large counts become calls with int counts if the
+ * counts fit. */
+#include "lib/mpi/collectives.h"
+#include "lib/mpi/shim.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[] = {
+#define NAME(name, text) text,
+    TWILL_MPI_KINDS(NAME)
+#undef NAME
+};
+
+twill_mpi_function *twill_mpi_below(const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+    twill_mpi_function *function = NULL;
+    memcpy(&function, &found, sizeof(function));
+    return function;
+}
+
+static twill_mpi_function *look_up(enum twill_mpi_kind kind, enum twill_mpi_form form, bool large)
+{
+    char name[64], text[40];
+    snprintf(text, sizeof(text), "%s", kind_names[kind]);
+    if (form == TWILL_MPI_NONBLOCKING)
+        text[0] = (char)tolower((unsigned char)text[0]);
+    const char *suffix = form == TWILL_MPI_PERSISTENT ? "_init" : "";
+    snprintf(name, sizeof(name), "PMPI_%s%s%s%s", form == TWILL_MPI_NONBLOCKING ? "I" : "", text,
+             suffix, large ? "_c" : "");
+    twill_mpi_function *found = twill_mpi_below(name);
+    if (found == NULL && form == TWILL_MPI_PERSISTENT && !large) {
+        snprintf(name, sizeof(name), "PMPIX_%s_init", text); /* Open MPI 4 */
+        found = twill_mpi_below(name);
+    }
+    return found;
+}
+
+twill_mpi_function *twill_mpi_newer(const struct twill_mpi_call *call)
+{
+    struct twill_mpi_newer *newer = &twill_mpi.newer[call->kind][call->form][call->large];
+    if (!atomic_load_explicit(&newer->known, memory_order_acquire)) {
+        atomic_store(&newer->function, look_up(call->kind, call->form, call->large));
+        atomic_store_explicit(&newer->known, true, memory_order_release);
+    }
+    return atomic_load_explicit(&newer->function, memory_order_relaxed);
+}
+
+/* --- int counts ------------------------------------------------------------------------------- */
+
+/* A call with its counts as int. */
+struct narrow {
+    struct twill_mpi_call call;
+    int send_count, recv_count;
+    int *send_counts, *send_displs, *recv_counts, *recv_displs;
+    int size;   /* elements of the arrays */
+    bool fails; /* a count does not fit, or no memory */
+};
+
+static int narrowed(struct narrow *narrow, MPI_Count value)
+{
+    narrow->fails = narrow->fails || value > INT_MAX || value < INT_MIN;
+    return (int)value;
+}
+
+static int *narrowed_array(struct narrow *narrow, const void *array, bool used)
+{
+    if (!used || array == NULL || narrow->fails)
+        return NULL;
+    int *copy = malloc(((size_t)narrow->size + 1) * sizeof(*copy));
+    narrow->fails = copy == NULL;
+    for (int i = 0; copy != NULL && i < narrow->size; i++)
+        copy[i] = narrowed(narrow, ((const MPI_Count *)array)[i]);
+    return copy;
+}
+
+/* Arrays count the ranks of the other side of an intercommunicator. */
+static void narrow_open(struct narrow *narrow, const struct twill_mpi_call *call)
+{
+    int inter = 0, rank = 0;
+    *narrow = (struct narrow){.call = *call};
+    narrow->send_count = narrowed(narrow, call->send_count);
+    narrow->recv_count = narrowed(narrow, call->recv_count);
+    bool gatherv = call->kind == TWILL_MPI_Gatherv, scatterv = call->kind == TWILL_MPI_Scatterv;
+    bool to_all = call->kind == TWILL_MPI_Alltoallv;
+    bool received = gatherv || to_all || call->kind == TWILL_MPI_Allgatherv ||
+                    call->kind == TWILL_MPI_Reduce_scatter;
+    if (!received && !scatterv)
+        return;
+    if (PMPI_Comm_test_inter(call->comm, &inter) != MPI_SUCCESS)
+        return; /* the MPI refuses the communicator */
+    PMPI_Comm_rank(call->comm, &rank);
+    if (inter && call->kind != TWILL_MPI_Reduce_scatter)
+        PMPI_Comm_remote_size(call->comm, &narrow->size);
+    else
+        PMPI_Comm_size(call->comm, &narrow->size);
+    bool root = inter ? call->root == MPI_ROOT : call->root == rank;
+    received = received && (!gatherv || root);
+    bool sent = (scatterv && root) || (to_all && call->send != MPI_IN_PLACE);
+    bool placed = call->kind != TWILL_MPI_Reduce_scatter;
+    narrow->send_counts = narrowed_array(narrow, call->send_counts, sent);
+    narrow->send_displs = narrowed_array(narrow, call->send_displs, sent);
+    narrow->recv_counts = narrowed_array(narrow, call->recv_counts, received);
+    narrow->recv_displs = narrowed_array(narrow, call->recv_displs, received && placed);
+}
+
+#define FIELDS_Allreduce            c->send, c->recv, narrow->send_count, c->send_type, c->op, c->comm
+#define FIELDS_Scan                 FIELDS_Allreduce
+#define FIELDS_Exscan               FIELDS_Allreduce
+#define FIELDS_Reduce               c->send, c->recv, narrow->send_count, c->send_type, c->op, c->root, c->comm
+#define FIELDS_Reduce_scatter       c->send, c->recv, narrow->recv_counts, c->send_type, c->op, c->comm
+#define FIELDS_Reduce_scatter_block FIELDS_Allreduce
+#define FIELDS_Bcast                c->recv, narrow->send_count, c->send_type, c->root, c->comm
+#define FIELDS_Allgather                                                                           \
+    c->send, narrow->send_count, c->send_type, c->recv, narrow->recv_count, c->recv_type, c->comm
+#define FIELDS_Alltoall FIELDS_Allgather
+#define FIELDS_Gather                                                                              \
+    c->send, narrow->send_count, c->send_type, c->recv, narrow->recv_count, c->recv_type, c->root, \
+        c->comm
+#define FIELDS_Scatter FIELDS_Gather
+#define FIELDS_Allgatherv                                                                          \
+    c->send, narrow->send_count, c->send_type, c->recv, narrow->recv_counts, narrow->recv_displs,  \
+        c->recv_type, c->comm
+#define FIELDS_Gatherv                                                                             \
+    c->send, narrow->send_count, c->send_type, c->recv, narrow->recv_counts, narrow->recv_displs,  \
+        c->recv_type, c->root, c->comm
+#define FIELDS_Scatterv                                                                            \
+    c->send, narrow->send_counts, narrow->send_displs, c->send_type, c->recv, narrow->recv_count,  \
+        c->recv_type, c->root, c->comm
+#define FIELDS_Alltoallv                                                                           \
+    c->send, narrow->send_counts, narrow->send_displs, c->send_type, c->recv, narrow->recv_counts, \
+        narrow->recv_displs, c->recv_type, c->comm
+
+/* Make the call of each kind in its form. */
+#define RUN(name, lower)                                                                           \
+    static int run_##lower(const struct narrow *narrow, MPI_Request *request)                      \
+    {                                                                                              \
+        const struct twill_mpi_call *c = &narrow->call;                                            \
+        int (*persistent)(PARAMETERS_##name(int, int), MPI_Info, MPI_Request *) =                  \
+            (int (*)(PARAMETERS_##name(int, int), MPI_Info, MPI_Request *))twill_mpi_newer(c);     \
+        switch (c->form) {                                                                         \
+        case TWILL_MPI_BLOCKING:                                                                   \
+            return PMPI_##name(FIELDS_##name);                                                     \
+        case TWILL_MPI_NONBLOCKING:                                                                \
+            return PMPI_I##lower(FIELDS_##name, request);                                          \
+        default:                                                                                   \
+            return persistent(FIELDS_##name, MPI_INFO_NULL, request);                              \
+        }                                                                                          \
+    }
+TWILL_MPI_COLLECTIVES(RUN)
+
+static int run(const struct narrow *narrow, MPI_Request *request)
+{
+    switch (narrow->call.kind) {
+#define CASE(name, lower)                                                                          \
+    case TWILL_MPI_##name:                                                                         \
+        return run_##lower(narrow, request);
+        TWILL_MPI_COLLECTIVES(CASE)
+#undef CASE
+    default:
+        return MPI_ERR_OTHER;
+    }
+}
+
+int twill_mpi_pass_older(const struct twill_mpi_call *call, MPI_Request *request)
+{
+    struct narrow narrow = {.fails = !call->large};
+    if (call->large)
+        narrow_open(&narrow, call);
+    narrow.call.large = false;
+    if (call->form == TWILL_MPI_PERSISTENT)
+        narrow.fails = narrow.fails || twill_mpi_newer(&narrow.call) == NULL;
+    if (narrow.fails)
+        twill_mpi_say("%s: the MPI below has no such call%s", kind_names[call->kind],
+                      call->large ? " with so large counts" : " that is persistent");
+    int code = narrow.fails ? MPI_ERR_OTHER : run(&narrow, request);
+    /* An MPI may read the arrays until a request has completed: they stay. */
+    if (call->form == TWILL_MPI_BLOCKING || code != MPI_SUCCESS) {
+        free(narrow.send_counts);
+        free(narrow.send_displs);
+        free(narrow.recv_counts);
+        free(narrow.recv_displs);
+    }
+    if (narrow.fails)
+        PMPI_Comm_call_errhandler(call->comm, code);
+    return code;
+}
