@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Packages, from a build: cpack -G DEB makes libtwill0, libtwill-dev, twill-tools, and one for each MPI;
+# Packages, from a build: cpack -G DEB makes libtwill0, libtwill-dev, twill-tools, libtwill-mpi, and one for each MPI;
 # cpack -G TGZ one archive. For a distribution's folders configure with -DCMAKE_INSTALL_PREFIX=/usr.
 set(CPACK_PACKAGE_VENDOR "The twill authors")
 set(CPACK_PACKAGE_CONTACT "The twill authors <twill@localhost>")
@@ -8,7 +8,14 @@ set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
 set(CPACK_GENERATOR TGZ)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_COMPONENTS_ALL runtime development tools ${TWILL_MPI_VARIANTS})
+set(mpi_components "")
+if(TWILL_BUILD_MPI)
+    set(mpi_components ${TWILL_MPI_VARIANTS} abi)
+    if(TWILL_MPI_DETECT)
+        list(APPEND mpi_components mpi)
+    endif()
+endif()
+set(CPACK_COMPONENTS_ALL runtime development tools ${mpi_components})
 
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -32,11 +39,14 @@ set(CPACK_COMPONENT_TOOLS_DESCRIPTION "Collectives for training codes on CPUs: l
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
 set(CPACK_COMPONENT_TOOLS_DEPENDS runtime)
 
-foreach(variant ${TWILL_MPI_VARIANTS})
+foreach(variant ${mpi_components})
     string(TOUPPER ${variant} upper)
     set(CPACK_DEBIAN_${upper}_PACKAGE_NAME libtwill-mpi-${variant})
     set(CPACK_COMPONENT_${upper}_DESCRIPTION "Collectives of MPI programs by twill, for ${variant}")
     set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION libs)
     set(CPACK_COMPONENT_${upper}_DEPENDS runtime)
 endforeach()
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME libtwill-mpi)
+set(CPACK_COMPONENT_MPI_DESCRIPTION "Collectives of MPI programs by twill, for the MPI that is found")
+set(CPACK_COMPONENT_ABI_DESCRIPTION "Collectives of MPI programs by twill, for the standard ABI of MPI 5")
 include(CPack)

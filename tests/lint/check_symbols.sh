@@ -172,11 +172,28 @@ must_complain 'needs lib' check_heap "$build/lib/libtwill.so" twill_preload_stat
 must_complain '< malloc' check_heap "$build/lib/libtwill.so" twill_preload_state
 must_pass "no writable variable in its allocator" check_no_variables "$build/lib/libtwill_arena.a"
 for mpi in "$build"/lib/libtwill-mpi-*.so; do
-    [ -f "$mpi" ] || continue # neither MPI was found
+    [ -f "$mpi" ] || continue # not built
     must_pass "${mpi##*/}: names, one variable" check_mpi "$mpi" twill_mpi
     must_complain 'variable twill_mpi' check_mpi "$mpi" twill_other
     must_complain 'twill_allreduce is no name of MPI' check_mpi "$build/lib/libtwill.so" twill_mpi
 done
+# libtwill-mpi.so shows what these show; which MPI it calls is decided at run time.
+check_detects() # library other...
+{
+    detects=$1
+    shift
+    for other in "$@"; do
+        shown_by "$other"
+    done | sort -u >"$scratch/promised"
+    shown_by "$detects" | comm -3 "$scratch/promised" - | tr -d '\t' | sed 's/$/ is not shown by all/'
+    readelf -d "$detects" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE '^(libc|ld-linux.*|libdl)\.so' | sed "s/^/needs /"
+}
+detects=$build/lib/libtwill-mpi.so
+if [ -f "$detects" ]; then
+    must_pass "libtwill-mpi.so: names, one variable" check_mpi "$detects" twill_mpi_detected
+    must_pass "libtwill-mpi.so: all names, libc alone" check_detects "$detects" "$build"/lib/libtwill-mpi-*.so
+    must_complain 'needs libtwill' check_detects "$build/lib/libtwill-mpi-abi.so" "$build"/lib/libtwill-mpi-*.so
+fi
 check_probes() # library
 {
     readelf -n "$1" >"$scratch/notes"

@@ -67,7 +67,7 @@ names()
     other="Open MPI v5.0.0, package: another"
     [ "$1" = mpich ] || other="MPICH Version:      4.0.2"
     named "$1" 1 "$other"
-    grep -q 'the MPI below is another one' "$scratch/output" || unsaid "$1: $other is not refused"
+    grep -q 'this program has another MPI' "$scratch/output" || unsaid "$1: $other is not refused"
 }
 
 # opened VARIANT STATUS PRELOADED: a program that opens its MPI, of this variant, at run time.

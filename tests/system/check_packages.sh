@@ -49,9 +49,10 @@ twill_files()
 }
 before=$(twill_files)
 packages="$(ls libtwill0_*.deb) $(ls libtwill-dev_*.deb) $(ls twill-tools_*.deb)"
-for name in openmpi mpich; do # where that MPI is installed
+for name in openmpi mpich abi; do # the first two where that MPI is installed
     [ ! -f "$(echo libtwill-mpi-${name}_*.deb)" ] || packages="$packages $(ls libtwill-mpi-${name}_*.deb)"
 done
+[ ! -f "$(echo libtwill-mpi_*.deb)" ] || packages="$packages $(ls libtwill-mpi_*.deb)"
 dpkg -i $packages
 cc -o hello hello.c $(pkg-config --cflags --libs twill)
 twillrun -n 2 ./hello

@@ -97,18 +97,25 @@ static bool take_only(const void *init, void *user)
     return below->trouble != NULL;
 }
 
-void twill_below_find(const void *caller, struct twill_below *below)
+void twill_below_needed(const void *caller, struct twill_below *below)
 {
     Dl_info info;
     *below = (struct twill_below){.kind = TWILL_BELOW_NONE};
-    describe(dlsym(RTLD_DEFAULT, "PMPI_Init"), below);
-    if (below->kind == TWILL_BELOW_NONE && dladdr(caller, &info) != 0 && info.dli_fname != NULL) {
-        void *object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-        if (object != NULL) {
-            describe(dlsym(object, "PMPI_Init"), below);
-            dlclose(object);
-        }
+    if (dladdr(caller, &info) == 0 || info.dli_fname == NULL)
+        return;
+    void *object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (object != NULL) {
+        describe(dlsym(object, "PMPI_Init"), below);
+        dlclose(object);
     }
+}
+
+void twill_below_find(const void *caller, struct twill_below *below)
+{
+    *below = (struct twill_below){.kind = TWILL_BELOW_NONE};
+    describe(dlsym(RTLD_DEFAULT, "PMPI_Init"), below);
+    if (below->kind == TWILL_BELOW_NONE)
+        twill_below_needed(caller, below);
     if (below->kind == TWILL_BELOW_NONE)
         each_mpi(take_only, below);
 }

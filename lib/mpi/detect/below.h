@@ -30,6 +30,8 @@ struct twill_below {
 /* Find the MPI whose functions calls from `caller`, an address in code, reach: one in global scope,
  * else one that the caller's library needs, else the only one in the process. */
 void twill_below_find(const void *caller, struct twill_below *below);
+/* Find the MPI that the library of `caller` needs. */
+void twill_below_needed(const void *caller, struct twill_below *below);
 /* Make the functions of the MPI visible in global scope. */
 void twill_below_publish(const struct twill_below *below);
 /* Return whether an MPI of another kind than `kind` is loaded, which `below` then is. */

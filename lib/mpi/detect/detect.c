@@ -18,7 +18,7 @@
 /* NAME(x) for each name; made from the other libraries by names.cmake. */
 static const char *const names[] = {
 #define NAME(name) #name,
-#include "names.inc"
+#include TWILL_MPI_NAMES
 #undef NAME
 };
 
@@ -67,6 +67,9 @@ __asm__(".text\n"
 #error "no entry points for this architecture: build with -DTWILL_MPI_DETECT=OFF"
 #endif
 
+__asm__(".section twill_slots, \"aw\"\n"
+        ".balign 8\n"
+        "twill_slots_begin:\n");
 #define NAME(name)                                                                                 \
     __asm__(".section twill_slots, \"aw\"\n"                                                       \
             ".balign 8\n"                                                                          \
@@ -76,11 +79,11 @@ __asm__(".text\n"
             ".globl " #name "\n"                                                                   \
             ".type " #name ", %function\n" #name ":\n" JUMP(#name) "twill_first_" #name            \
                                                                    ":\n" FIRST(#name));
-#include "names.inc"
+#include TWILL_MPI_NAMES
 #undef NAME
 
 typedef _Atomic(void *) slot;
-extern slot slots[] __asm__("__start_twill_slots") __attribute__((visibility("hidden")));
+extern slot slots[] __asm__("twill_slots_begin") __attribute__((visibility("hidden")));
 
 struct twill_mpi_detected {
     pthread_once_t once;
@@ -177,7 +180,7 @@ static void check_again(const char *name, const void *caller)
     struct twill_below below;
     if (strncasecmp(name, "MPI_Init", 8) != 0)
         return;
-    twill_below_find(caller, &below);
+    twill_below_needed(caller, &below);
     if (below.base == twill_mpi_detected.below.base || below.kind == TWILL_BELOW_NONE)
         return;
     fprintf(

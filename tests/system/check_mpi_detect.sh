@@ -1,0 +1,123 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# libtwill-mpi.so, the one name for all MPIs: it takes the calls of each, and steps aside with a sentence where it cannot.
+# And each library under each MPI, on purpose: right sums, or a sentence and no call of another MPI's. The MPI of the
+# standard ABI is MPICH's from PyPI ($TEST_MPI_ABI: a folder with it), a download of 13 MB; without it that part is
+# left out with a sentence.
+# shellcheck source-path=SCRIPTDIR source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+# shellcheck source-path=SCRIPTDIR source=../support/mpi.sh
+. "$(dirname "$0")/../support/mpi.sh"
+
+# started VARIANT PRELOAD ARGUMENT...: run a program with 2 ranks under the launcher of an MPI.
+started()
+{
+    started_variant=$1 started_preload=$2
+    shift 2
+    set -- -n 2 env LD_PRELOAD="$started_preload" "$@"
+    case $started_variant in
+    openmpi) timeout -v -k 10 "$patience" mpirun.openmpi --allow-run-as-root --oversubscribe "$@" ;;
+    mpich) timeout -v -k 10 "$patience" mpirun.mpich "$@" ;;
+    *) PATH=$abi/bin:$PATH timeout -v -k 10 "$patience" "$abi/bin/mpiexec" "$@" ;;
+    esac
+}
+
+# sums WHAT TAKEN: the last program's two ranks have the right sum, by twill (taken) or by the MPI (passed).
+sums()
+{
+    [ "$(grep -c '^the sum is 1$' "$scratch/output")" -eq 2 ] || unsaid "$1: no sum"
+    case $2 in
+    taken) grep -q '^twill-mpi: Allreduce  *2  *0 ' "$scratch/output" || unsaid "$1: twill has not taken the call" ;;
+    *) ! grep -q 'collectives are taken' "$scratch/output" || unsaid "$1: twill has taken calls" ;;
+    esac
+}
+
+says() # TEXT
+{
+    [ "$(grep -c "$1" "$scratch/output")" -eq 1 ] || unsaid "it is not said once: $1"
+}
+
+# A program that opens its MPI at run time, as Python does, and one that is linked with it.
+module_of()
+{
+    case $1 in abi) echo "$scratch/opened.so" ;; *) echo "$programs/$1/opened.so" ;; esac
+}
+
+# each_library VARIANT: the one name, and each library for one MPI.
+each_library()
+{
+    must_end 0 "$1 under libtwill-mpi.so" started "$1" "$lib/libtwill-mpi.so" "$programs/opener" "$(module_of "$1")"
+    sums "$1" taken
+    for library in openmpi mpich abi; do
+        [ -e "$lib/libtwill-mpi-$library.so" ] || continue
+        if [ "$library" = "$1" ]; then
+            must_end 0 "$1 under libtwill-mpi-$library.so" \
+                started "$1" "$lib/libtwill-mpi-$library.so" "$programs/opener" "$(module_of "$1")"
+            sums "$1, $library" taken
+        else
+            must_end failure "$1 under libtwill-mpi-$library.so, which is for another" \
+                started "$1" "$lib/libtwill-mpi-$library.so" "$programs/opener" "$(module_of "$1")"
+            grep -q "libtwill-mpi-$library.so: this program has another MPI (.*): preload libtwill-mpi-$1.so" \
+                "$scratch/output" || unsaid "$1: libtwill-mpi-$library.so does not say that it is the wrong one"
+        fi
+    done
+}
+
+# aside VARIANT: where the library for the MPI is missing, the MPI's answer is the program's.
+aside()
+{
+    must_end 0 "$1: its library is missing" \
+        started "$1" "$scratch/alone/libtwill-mpi.so" "$programs/opener" "$(module_of "$1")"
+    sums "$1, alone" passed
+    says 'all calls go to it, as its library cannot be opened'
+}
+
+# The MPI of the standard ABI, in $abi.
+find_abi()
+{
+    abi=${TEST_MPI_ABI:-$scratch/venv}
+    [ -e "$abi/lib/libmpi_abi.so.1" ] || {
+        python3 -m venv "$scratch/venv" && timeout 120 "$scratch/venv/bin/pip" install -q mpich==5.0.2
+    } >"$scratch/pip" 2>&1 || return 1
+    set -- -std=gnu11 -DMPI_ABI -I"$abi/include"
+    # MPICH 5.0.2 itself ends with SIGSEGV in nonblocking reductions of the program's operations there, so matrix.c, which
+    # compares with it, cannot run.
+    "${CC:-cc}" "$@" -shared -fPIC -o "$scratch/opened.so" "$here/system/mpi/opened.c" -L"$abi/lib" -lmpi_abi \
+        -Wl,-rpath,"$abi/lib" -Wl,--allow-shlib-undefined
+}
+
+if [ "${1:-}" = started ]; then
+    shift
+    started "$@"
+    exit
+fi
+lib=$build/lib
+[ -e "$lib/libtwill-mpi.so" ] || skip "libtwill-mpi.so is not built"
+mkdir "$scratch/alone"
+cp "$lib/libtwill-mpi.so" "$scratch/alone"
+export TWILL_MPI_REPORT=1
+found=$(mpis)
+for variant in $found; do
+    each_library "$variant"
+    aside "$variant"
+    must_end 7 "$variant, linked" started "$variant" "$lib/libtwill-mpi.so" "$programs/$variant/life" status
+    must_end 7 "$variant, of an unknown name" env TEST_MPI_VERSION="Message Library 3" \
+        sh "$0" started "$variant" "$lib/libtwill-mpi.so" "$programs/$variant/life" status
+    says 'twill does not know the handles of this MPI (Message Library 3)'
+done
+case $found in
+*openmpi*mpich*)
+    must_end failure "two MPIs in one process" \
+        started mpich "$lib/libtwill-mpi.so" "$programs/opener" "$(module_of mpich)" "$(module_of openmpi)"
+    grep -q 'libtwill-mpi.so: this process uses a second MPI' "$scratch/output" || unsaid "the second MPI is not noticed"
+    ;;
+esac
+if find_abi; then
+    must_pass "lib/mpi/abi/mpi.h is that of MPICH" sh -c "sh '$here/system/mpi/compare_abi.sh' '$abi/include/mpi_abi.h' | grep -v ^ok"
+    each_library abi
+    aside abi
+else
+    [ -n "$found" ] || skip "no MPI is here, and PyPI cannot be reached"
+    echo "left out: MPICH with the standard ABI is not here, and PyPI cannot be reached"
+fi
+finish
