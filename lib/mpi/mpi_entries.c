@@ -90,19 +90,20 @@
     int MPI_I##lower(PARAMETERS_##name(int, int), MPI_Request *request) BODY(                      \
         name, false, TWILL_MPI_NONBLOCKING, request, PMPI_I##lower(ARGUMENTS_##name, request))
 #define BLOCKING_LARGE(name)                                                                       \
-    int MPI_##name##_c(PARAMETERS_##name(MPI_Count, MPI_Aint));                                    \
+    TWILL_EXPORTED int MPI_##name##_c(PARAMETERS_##name(MPI_Count, MPI_Aint));                     \
     int MPI_##name##_c(PARAMETERS_##name(MPI_Count, MPI_Aint))                                     \
         BODY(name, true, TWILL_MPI_BLOCKING, NULL,                                                 \
              NEWER(call, NULL, (PARAMETERS_##name(MPI_Count, MPI_Aint)), ARGUMENTS_##name))
 #define NONBLOCKING_LARGE(name, lower)                                                             \
-    int MPI_I##lower##_c(PARAMETERS_##name(MPI_Count, MPI_Aint), MPI_Request *request);            \
+    TWILL_EXPORTED int MPI_I##lower##_c(PARAMETERS_##name(MPI_Count, MPI_Aint),                    \
+                                        MPI_Request *request);                                     \
     int MPI_I##lower##_c(PARAMETERS_##name(MPI_Count, MPI_Aint), MPI_Request *request)             \
         BODY(name, true, TWILL_MPI_NONBLOCKING, request,                                           \
              NEWER(call, request, (PARAMETERS_##name(MPI_Count, MPI_Aint), MPI_Request *),         \
                    ARGUMENTS_##name, request))
 #define PERSISTENT(prefix, name, large, N, D, suffix)                                              \
-    int prefix##_##name##_init##suffix(PARAMETERS_##name(N, D), MPI_Info info,                     \
-                                       MPI_Request *request);                                      \
+    TWILL_EXPORTED int prefix##_##name##_init##suffix(PARAMETERS_##name(N, D), MPI_Info info,      \
+                                                      MPI_Request *request);                       \
     int prefix##_##name##_init##suffix(PARAMETERS_##name(N, D), MPI_Info info,                     \
                                        MPI_Request *request)                                       \
         BODY(name, large, TWILL_MPI_PERSISTENT, request,                                           \

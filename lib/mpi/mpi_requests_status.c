@@ -4,12 +4,12 @@
  * persistent request of the MPI that was not started counts as complete. */
 #include "lib/mpi/mpi_requests.h"
 
-int MPI_Request_get_status_all(int count, const MPI_Request requests[], int *flag,
-                               MPI_Status statuses[]);
-int MPI_Request_get_status_any(int count, const MPI_Request requests[], int *index, int *flag,
-                               MPI_Status *status);
-int MPI_Request_get_status_some(int incount, const MPI_Request requests[], int *outcount,
-                                int indices[], MPI_Status statuses[]);
+TWILL_EXPORTED int MPI_Request_get_status_all(int count, const MPI_Request requests[], int *flag,
+                                              MPI_Status statuses[]);
+TWILL_EXPORTED int MPI_Request_get_status_any(int count, const MPI_Request requests[], int *index,
+                                              int *flag, MPI_Status *status);
+TWILL_EXPORTED int MPI_Request_get_status_some(int incount, const MPI_Request requests[],
+                                               int *outcount, int indices[], MPI_Status statuses[]);
 
 /* Return the MPI's function if the array is to be passed on, else NULL. */
 static twill_mpi_function *passed_to(int count, const MPI_Request *requests, const char *name)

@@ -69,7 +69,7 @@ int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *window)
 
 /* Those of MPI 4: without them the MPI has units of type int. */
 #define LARGE_WINDOW(name, parameters, older, ...)                                                 \
-    int MPI_Win_##name##_c parameters;                                                             \
+    TWILL_EXPORTED int MPI_Win_##name##_c parameters;                                              \
     int MPI_Win_##name##_c parameters                                                              \
     {                                                                                              \
         int(*newer) parameters = (int(*) parameters)twill_mpi_below("PMPI_Win_" #name "_c");       \

@@ -186,6 +186,11 @@ check_detects() # library other...
         shown_by "$other"
     done | sort -u >"$scratch/promised"
     shown_by "$detects" | comm -3 "$scratch/promised" - | tr -d '\t' | sed 's/$/ is not shown by all/'
+    for other in "$@"; do # the same calls for every MPI, whatever it has
+        shown_by "$other" | grep '^MPI_[A-Z][a-z]' | grep -v '^MPI_Request_\(c2f\|f2c\)$' >"$scratch/calls"
+        [ -n "${calls:-}" ] || { calls=$scratch/calls.first && cp "$scratch/calls" "$calls"; }
+        diff "$calls" "$scratch/calls" | sed -n "s,^[<>].*,${other##*/}: &,p"
+    done
     readelf -d "$detects" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE '^(libc|ld-linux.*|libdl)\.so' | sed "s/^/needs /"
 }
 detects=$build/lib/libtwill-mpi.so

@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NAME(x) for each name; made from the other libraries by names.cmake. */
+/* TWILL_MPI_NAMES(X) is made from the other libraries by names.cmake, and included by an option. */
 static const char *const names[] = {
-#define NAME(name) #name,
-#include TWILL_MPI_NAMES
-#undef NAME
+#define TEXT(name) #name,
+    TWILL_MPI_NAMES(TEXT)
+#undef TEXT
 };
 
 /* Slots lie in the order of the names in a section of their own. twill_mpi_first saves the
@@ -70,7 +70,7 @@ __asm__(".text\n"
 __asm__(".section twill_slots, \"aw\"\n"
         ".balign 8\n"
         "twill_slots_begin:\n");
-#define NAME(name)                                                                                 \
+#define ENTRY_POINT(name)                                                                          \
     __asm__(".section twill_slots, \"aw\"\n"                                                       \
             ".balign 8\n"                                                                          \
             "twill_slot_" #name ": .quad twill_first_" #name "\n"                                  \
@@ -79,8 +79,7 @@ __asm__(".section twill_slots, \"aw\"\n"
             ".globl " #name "\n"                                                                   \
             ".type " #name ", %function\n" #name ":\n" JUMP(#name) "twill_first_" #name            \
                                                                    ":\n" FIRST(#name));
-#include TWILL_MPI_NAMES
-#undef NAME
+TWILL_MPI_NAMES(ENTRY_POINT)
 
 typedef _Atomic(void *) slot;
 extern slot slots[] __asm__("twill_slots_begin") __attribute__((visibility("hidden")));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Write NAME(x) for each name of MPI that one of LIBRARIES shows. Run by cmake -P with NM, LIBRARIES and OUTPUT.
+# Define TWILL_MPI_NAMES(X), with each name of MPI that one of LIBRARIES shows. Run by cmake -P with NM, LIBRARIES and OUTPUT.
 set(names "")
 foreach(library ${LIBRARIES})
     execute_process(COMMAND ${NM} -D --defined-only ${library} OUTPUT_VARIABLE shown COMMAND_ERROR_IS_FATAL ANY)
@@ -11,6 +11,6 @@ foreach(library ${LIBRARIES})
 endforeach()
 list(REMOVE_DUPLICATES names)
 list(SORT names)
-list(TRANSFORM names REPLACE "^(.+)$" "NAME(\\1)")
-list(JOIN names "\n" text)
-file(WRITE ${OUTPUT} "${text}\n")
+list(TRANSFORM names REPLACE "^(.+)$" "X(\\1)")
+list(JOIN names " " text)
+file(WRITE ${OUTPUT} "#define TWILL_MPI_NAMES(X) ${text}\n")
