@@ -122,23 +122,52 @@ int MPI_Startall(int count, MPI_Request requests[])
     return PMPI_Startall(count - first, requests == NULL ? NULL : requests + first);
 }
 
-/* MPICH's handles are integers, which Fortran uses as they are. */
-#if defined(OPEN_MPI)
+/* --- requests as integers --------------------------------------------------------------------- */
 
-#define FORTRAN_BASE 0x40000000 /* beyond any index of the MPI's tables */
+/* Integers of our requests: beyond any index of Open MPI's tables; of MPICH's and the ABI's the
+ * handles that they never make, see TWILL_MPI_REQUESTS_BASE. MPICH's handles are integers. */
+#undef MPI_Request_c2f
+#undef MPI_Request_f2c
+#if defined(OPEN_MPI)
+#define INTEGER_BASE     0x40000000
+#define below_c2f(value) PMPI_Request_c2f(value)
+#define below_f2c(value) PMPI_Request_f2c(value)
+#else
+#define INTEGER_BASE 0x2c000000
+#if defined(MPI_ABI_VERSION)
+#define below_c2f(value) PMPI_Request_toint(value)
+#define below_f2c(value) PMPI_Request_fromint(value)
+#else
+#define below_c2f(value) ((MPI_Fint)(value))
+#define below_f2c(value) ((MPI_Request)(value))
+#endif
+#endif
+
+TWILL_EXPORTED MPI_Fint MPI_Request_c2f(MPI_Request request);
+TWILL_EXPORTED MPI_Request MPI_Request_f2c(MPI_Fint request);
+TWILL_EXPORTED int MPI_Request_toint(MPI_Request request);
+TWILL_EXPORTED MPI_Request MPI_Request_fromint(int request);
 
 MPI_Fint MPI_Request_c2f(MPI_Request request)
 {
     return twill_mpi_request_is_ours(request)
-               ? (MPI_Fint)(FORTRAN_BASE | (int)twill_mpi_request_number(request))
-               : PMPI_Request_c2f(request);
+               ? (MPI_Fint)(INTEGER_BASE + (int)twill_mpi_request_number(request))
+               : below_c2f(request);
 }
 
 MPI_Request MPI_Request_f2c(MPI_Fint request)
 {
-    return request > FORTRAN_BASE
-               ? (MPI_Request)(TWILL_MPI_REQUESTS_BASE + (uintptr_t)(request - FORTRAN_BASE))
-               : PMPI_Request_f2c(request);
+    return request > INTEGER_BASE && request < INTEGER_BASE + (1 << 26)
+               ? (MPI_Request)(TWILL_MPI_REQUESTS_BASE + (uintptr_t)(request - INTEGER_BASE))
+               : below_f2c(request);
 }
 
-#endif
+int MPI_Request_toint(MPI_Request request)
+{
+    return MPI_Request_c2f(request);
+}
+
+MPI_Request MPI_Request_fromint(int request)
+{
+    return MPI_Request_f2c(request);
+}
