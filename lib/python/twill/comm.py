@@ -224,16 +224,21 @@ class Communicator(Objects, Recovery):
     _any_allreduce = blocking(calls.allreduce)
 
     def allreduce(self, src: Any, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Any:
-        if dst is None and type(src) is numpy.ndarray and src.flags.carray and type(op) is Op and src.dtype in PLAIN:
-            address = address_of(src)  # the shortest way for the commonest call
-            status = _allreduce(self._handle, address, address, src.size, PLAIN[src.dtype], op)
+        # The shortest way for the commonest calls.
+        if type(src) is numpy.ndarray and type(op) is Op and (dtype := src.dtype) in PLAIN and src.flags.carray:
+            address = to = address_of(src)
+            if dst is not None:
+                if type(dst) is not numpy.ndarray or dst.dtype != dtype or dst.size != src.size or not dst.flags.carray:
+                    return self._any_allreduce(src, dst, op)
+                to = address_of(dst)
+            status = _allreduce(self._handle, address, to, src.size, PLAIN[dtype], op)
             if status != 0:
                 self._fail(status)
             if self._grouped is not None:
-                self._grouped.append(src)
+                self._grouped.append((src, dst))
             elif self.context._raised is not None:
                 self.context._raise()
-            return src
+            return src if dst is None else dst
         if type(src) in _NUMBERS and dst is None:
             number = numpy.array(src, _NUMBERS[type(src)])
             return type(src)(self._any_allreduce(number, None, op))

@@ -40,7 +40,11 @@ def train(comm: twill.Communicator, parameters: dict, x: np.ndarray, y: np.ndarr
 
 def over_twill(comm: twill.Communicator, parameters: dict, *work: object) -> tuple:
     with twill.lightgbm.network(comm) as net, comm.dup() as other:
-        return train(other, {**parameters, **net.parameters}, *work, [net.check])
+        comm.times_reset()
+        result = train(other, {**parameters, **net.parameters}, *work, [net.check])
+        if comm.rank == 0:
+            print(*comm.times(), sep="\n")
+        return result
 
 
 def over_sockets(comm: twill.Communicator, parameters: dict, *work: object) -> tuple:

@@ -84,6 +84,17 @@ class Buffers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "not contiguous"):
             view(torch.zeros(3, 2).t())
 
+    def test_jax(self) -> None:
+        try:
+            import jax.numpy as jnp
+        except ImportError:
+            self.skipTest("no jax here")
+        for dtype, kind in [(jnp.float32, Type.F32), (jnp.bfloat16, Type.BF16), (jnp.int32, Type.I32)]:
+            found = view(jnp.zeros((3, 2), dtype))
+            self.assertEqual((found.count, found.layout.type), (6, kind))
+        with self.assertRaisesRegex(ValueError, "do not change"):
+            view(jnp.zeros(3), True)
+
 
 if __name__ == "__main__":
     unittest.main()
