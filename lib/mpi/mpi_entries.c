@@ -2,8 +2,8 @@
 /* The entry points of the collectives, all forms of each generated from one description: its
  * parameters (N is the type of counts, D that of displacements), its arguments, and where they go
  * in a twill_mpi_call. */
-#include "lib/mpi/collectives.h"
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_collectives.h"
+#include "lib/mpi/mpi_newer.h"
 
 #define ARGUMENTS_Allreduce sendbuf, recvbuf, count, datatype, op, comm
 #define CALL_Allreduce                                                                             \
@@ -101,7 +101,7 @@
         BODY(name, true, TWILL_MPI_NONBLOCKING, request,                                           \
              NEWER(call, request, (PARAMETERS_##name(MPI_Count, MPI_Aint), MPI_Request *),         \
                    ARGUMENTS_##name, request))
-#define PERSISTENT(prefix, name, large, N, D, suffix)                                              \
+#define PERSISTENT_FORM(prefix, name, large, N, D, suffix)                                         \
     TWILL_EXPORTED int prefix##_##name##_init##suffix(PARAMETERS_##name(N, D), MPI_Info info,      \
                                                       MPI_Request *request);                       \
     int prefix##_##name##_init##suffix(PARAMETERS_##name(N, D), MPI_Info info,                     \
@@ -112,18 +112,19 @@
 
 /* Open MPI 4 has persistent collectives by another name. */
 #if defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
-#define PERSISTENT_EXTENSION(name) PERSISTENT(MPIX, name, false, int, int, )
+#define PERSISTENT_EXTENSION(name) PERSISTENT_FORM(MPIX, name, false, int, int, )
 #else
 #define PERSISTENT_EXTENSION(name)
 #endif
 
 #define CALL_FORMS_OF_ONE_SIZE(name, lower)                                                        \
     BLOCKING(name)                                                                                 \
-    NONBLOCKING(name, lower) PERSISTENT(MPI, name, false, int, int, ) PERSISTENT_EXTENSION(name)
+    NONBLOCKING(name, lower)                                                                       \
+    PERSISTENT_FORM(MPI, name, false, int, int, ) PERSISTENT_EXTENSION(name)
 #define CALL_FORMS(name, lower)                                                                    \
     CALL_FORMS_OF_ONE_SIZE(name, lower)                                                            \
     BLOCKING_LARGE(name)                                                                           \
-    NONBLOCKING_LARGE(name, lower) PERSISTENT(MPI, name, true, MPI_Count, MPI_Aint, _c)
+    NONBLOCKING_LARGE(name, lower) PERSISTENT_FORM(MPI, name, true, MPI_Count, MPI_Aint, _c)
 
 TWILL_MPI_COLLECTIVES(CALL_FORMS)
 CALL_FORMS_OF_ONE_SIZE(Barrier, barrier)

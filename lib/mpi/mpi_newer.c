@@ -3,8 +3,8 @@
  * several releases: bindings such as mpi4py call what they find. Those that the MPI has are looked
  * up by name. In place of the others, calls with large counts become calls with int counts if the
  * counts fit. */
-#include "lib/mpi/collectives.h"
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_newer.h"
+#include "lib/mpi/mpi_collectives.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -57,7 +57,7 @@ twill_mpi_function *twill_mpi_newer(const struct twill_mpi_call *call)
 /* --- int counts ------------------------------------------------------------------------------- */
 
 /* A call with its counts as int. */
-struct narrow {
+struct narrowed_call {
     struct twill_mpi_call call;
     int send_count, recv_count;
     int *send_counts, *send_displs, *recv_counts, *recv_displs;
@@ -65,13 +65,13 @@ struct narrow {
     bool fails; /* a count does not fit, or no memory */
 };
 
-static int narrowed(struct narrow *narrow, MPI_Count value)
+static int narrowed(struct narrowed_call *narrow, MPI_Count value)
 {
     narrow->fails = narrow->fails || value > INT_MAX || value < INT_MIN;
     return (int)value;
 }
 
-static int *narrowed_array(struct narrow *narrow, const void *array, bool used)
+static int *narrowed_array(struct narrowed_call *narrow, const void *array, bool used)
 {
     if (!used || array == NULL || narrow->fails)
         return NULL;
@@ -83,10 +83,10 @@ static int *narrowed_array(struct narrow *narrow, const void *array, bool used)
 }
 
 /* Arrays count the ranks of the other side of an intercommunicator. */
-static void narrow_open(struct narrow *narrow, const struct twill_mpi_call *call)
+static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_call *call)
 {
     int inter = 0, rank = 0;
-    *narrow = (struct narrow){.call = *call};
+    *narrow = (struct narrowed_call){.call = *call};
     narrow->send_count = narrowed(narrow, call->send_count);
     narrow->recv_count = narrowed(narrow, call->recv_count);
     bool gatherv = call->kind == TWILL_MPI_Gatherv, scatterv = call->kind == TWILL_MPI_Scatterv;
@@ -141,7 +141,7 @@ static void narrow_open(struct narrow *narrow, const struct twill_mpi_call *call
 
 /* Make the call of each kind in its form. */
 #define RUN(name, lower)                                                                           \
-    static int run_##lower(const struct narrow *narrow, MPI_Request *request)                      \
+    static int run_##lower(const struct narrowed_call *narrow, MPI_Request *request)               \
     {                                                                                              \
         const struct twill_mpi_call *c = &narrow->call;                                            \
         int (*persistent)(PARAMETERS_##name(int, int), MPI_Info, MPI_Request *) =                  \
@@ -157,7 +157,7 @@ static void narrow_open(struct narrow *narrow, const struct twill_mpi_call *call
     }
 TWILL_MPI_COLLECTIVES(RUN)
 
-static int run(const struct narrow *narrow, MPI_Request *request)
+static int run(const struct narrowed_call *narrow, MPI_Request *request)
 {
     switch (narrow->call.kind) {
 #define CASE(name, lower)                                                                          \
@@ -172,7 +172,7 @@ static int run(const struct narrow *narrow, MPI_Request *request)
 
 int twill_mpi_pass_older(const struct twill_mpi_call *call, MPI_Request *request)
 {
-    struct narrow narrow = {.fails = !call->large};
+    struct narrowed_call narrow = {.fails = !call->large};
     if (call->large)
         narrow_open(&narrow, call);
     narrow.call.large = false;

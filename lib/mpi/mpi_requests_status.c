@@ -2,6 +2,7 @@
 /* The calls of MPI 4.1 that look at several requests and complete none. Arrays without our requests
  * are passed on to MPIs that have these calls; otherwise each request is looked at in turn, where a
  * persistent request of the MPI that was not started counts as complete. */
+#include "lib/mpi/mpi_newer.h"
 #include "lib/mpi/mpi_requests.h"
 
 TWILL_EXPORTED int MPI_Request_get_status_all(int count, const MPI_Request requests[], int *flag,

@@ -3,7 +3,7 @@
  * persistent and partitioned messages. While there are any, a collective that twill has completed
  * lets the MPI make progress before it returns, as the MPI's own collective would. MPICH, for one,
  * reports a window as exposed until the target has read the messages of origins that are done. */
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_newer.h"
 
 #include <limits.h>
 

@@ -92,20 +92,11 @@ struct twill_mpi_call {
 enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request,
                                  int *code);
 
-/* --- functions that the MPI below may lack (mpi_newer.c) -------------------------------------- */
-
 typedef void twill_mpi_function(void);
-/* Return a function of the MPI below by its name, or NULL. */
-twill_mpi_function *twill_mpi_below(const char *name);
-/* Return the function of the MPI below that makes a call of MPI 4, or NULL. */
-struct twill_mpi_newer {
+struct twill_mpi_newer { /* a function of the MPI below that it may lack; see mpi_newer.h */
     _Atomic bool known;
     twill_mpi_function *_Atomic function;
 };
-twill_mpi_function *twill_mpi_newer(const struct twill_mpi_call *call);
-/* Pass a call of MPI 4 on to functions that older MPIs have. Returns the entry point's code. */
-int twill_mpi_pass_older(const struct twill_mpi_call *call, MPI_Request *request);
-
 /* --- communicators (mpi_comms.c) -------------------------------------------------------------- */
 
 /* Return the maximum of all ranks' `mine`, or INT_MAX if the MPI fails. Collective. */
@@ -329,13 +320,11 @@ int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
 void twill_mpi_raise(const struct twill_mpi_fault *fault);
 /* Print a line to standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
-
 /* --- requests (mpi_requests.c) ---------------------------------------------------------------- */
 
-/* Handles that the MPI below never makes. Open MPI and the standard ABI: addresses that cannot be
- * mapped. MPICH:
- * integers tagged as requests (11 << 26) but of no kind of request. The bits below number our
- * requests from 1. */
+/* Handles that the MPI below never makes. Open MPI, the ABI: addresses that cannot be mapped.
+ * MPICH: integers tagged as requests (11 << 26) but of no kind of request. The bits below number
+ * our requests from 1. */
 #if defined(OPEN_MPI) || defined(MPI_ABI_VERSION)
 #define TWILL_MPI_REQUESTS_BASE ((uintptr_t)1 << 63)
 typedef uintptr_t twill_mpi_request_bits;

@@ -223,7 +223,7 @@ for tool in twill-info twill-bench; do
 done
 
 # Beside libtwill, from the installed tree alone.
-for mpi in "$prefix/$libdir"/libtwill-mpi*.so; do
+for mpi in "$prefix/$libdir"/libtwill-mpi-*.so; do
     [ ! -f "$mpi" ] || must_pass "${mpi##*/} is shared" check_shared "$mpi"
 done
 

@@ -5,7 +5,7 @@
 #ifndef TWILL_MPI_ABI_H
 #define TWILL_MPI_ABI_H
 
-#include "lib/mpi/collectives.h"
+#include "lib/mpi/mpi_collectives.h"
 
 #include <stdint.h>
 

@@ -81,8 +81,8 @@ __asm__(".section twill_slots, \"aw\"\n"
                                                                    ":\n" FIRST(#name));
 TWILL_MPI_NAMES(ENTRY_POINT)
 
-typedef _Atomic(void *) slot;
-extern slot slots[] __asm__("twill_slots_begin") __attribute__((visibility("hidden")));
+typedef _Atomic(void *) entry_slot;
+extern entry_slot slots[] __asm__("twill_slots_begin") __attribute__((visibility("hidden")));
 
 struct twill_mpi_detected {
     pthread_once_t once;
@@ -190,8 +190,9 @@ static void check_again(const char *name, const void *caller)
 }
 
 /* Return the function behind a name, and keep it in the slot. Called by twill_mpi_first. */
-void *twill_mpi_resolve(slot *from, const void *caller) __attribute__((used, visibility("hidden")));
-void *twill_mpi_resolve(slot *from, const void *caller)
+void *twill_mpi_resolve(entry_slot *from, const void *caller)
+    __attribute__((used, visibility("hidden")));
+void *twill_mpi_resolve(entry_slot *from, const void *caller)
 {
     struct twill_mpi_detected *detected = &twill_mpi_detected;
     const char *name = names[from - slots];

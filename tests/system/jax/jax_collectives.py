@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """JAX's collectives between processes on CPUs, checked, and timed with --times.
 
-    collectives.py IMPLEMENTATION PORT [--times]     # gloo or mpi; run by run.sh
+    jax_collectives.py IMPLEMENTATION PORT [--times]     # gloo or mpi; run by run_jax.sh
 
 The rank comes from the MPI's launcher, or from TEST_RANK and TEST_RANKS."""
 import os
