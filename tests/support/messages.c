@@ -9,6 +9,8 @@
 
 #define WINDOW    5 /* messages posted at a time on a stream of a flood */
 #define SIGNATURE 0x5157u
+/* The thread sanitizer is tens of times slower, and finds no more in longer messages. */
+#define TSAN_MOST_BYTES ((size_t)500 << 10)
 
 /* A message with its buffers, as both ends know it. */
 struct letter {
@@ -228,7 +230,8 @@ bool twill_test_sweep(struct twill_test_end *end, const size_t *sizes, size_t n)
     struct letter *letters = calloc(2 * (size_t)end->size, sizeof(*letters));
     bool good = letters != NULL;
     for (size_t i = 0; good && i < 2 * n; i++)
-        good = swap_all(end, letters, sizes[i / 2], (uint32_t)i, i % 2 == 1);
+        if (!TEST_TSAN || n == 1 || sizes[i / 2] < TSAN_MOST_BYTES)
+            good = swap_all(end, letters, sizes[i / 2], (uint32_t)i, i % 2 == 1);
     free_letters(letters, 2 * (size_t)end->size);
     return good;
 }

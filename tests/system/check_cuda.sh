@@ -28,9 +28,9 @@ must_end 0 "configure with TWILL_WITH_CUDA" cmake -S "$scratch/tree" -B "$cuda" 
 must_end 0 "build it" cmake --build "$cuda" -j 2 --target twill twill_static twill_heap twill-info || finish
 
 # The rules hold in this build too.
-for rule in layering symbols; do
-    must_end 0 "check_$rule.sh with TWILL_WITH_CUDA" \
-        env TEST_SOURCE="$source" TEST_BUILD="$cuda" sh "$here/lint/check_$rule.sh"
+for rule in 'layering.sh archives' symbols.sh; do
+    # shellcheck disable=SC2086 # words
+    must_end 0 "check_$rule with TWILL_WITH_CUDA" env TEST_SOURCE="$source" TEST_BUILD="$cuda" sh "$here/lint"/check_$rule
 done
 readelf -d "$cuda/lib/libtwill.so" | grep NEEDED | grep -i cuda && fault "libtwill.so needs CUDA"
 

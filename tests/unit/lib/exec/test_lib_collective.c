@@ -20,8 +20,8 @@
 
 /* The thread sanitizer is some twenty times slower and finds no more in longer messages. */
 #define COLLECTIVE_MOST_BYTES (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
-#define COLLECTIVE_CALLS      (TEST_TSAN ? 15u : TEST_ASAN ? 150u : 480u)
-#define CALLS_NAMED           (TEST_TSAN ? 6u : TEST_ASAN ? 30u : 60u)
+#define COLLECTIVE_CALLS      (TEST_TSAN ? 15u : TEST_ASAN ? 100u : 300u)
+#define CALLS_NAMED           (TEST_TSAN ? 6u : TEST_ASAN ? 20u : 40u)
 /* An algorithm is swept by name on one in this many worlds of those that it applies to. */
 #define WORLDS_NAMED (TEST_TSAN ? 12u : TEST_ASAN ? 6u : 3u)
 
