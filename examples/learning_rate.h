@@ -15,7 +15,7 @@ struct example_rate {
     size_t samples;                    /* above 0 */
     enum example_rate_scaling scaling; /* with the samples of a mini-batch */
     size_t warm_up;                    /* epochs; 0: none */
-    size_t steps[EXAMPLE_RATE_STEPS];  /* after so many epochs the rate is a tenth; */
+    size_t steps[EXAMPLE_RATE_STEPS];  /* the epochs after which the rate is a tenth; */
     size_t n_steps;                    /* these are given */
 };
 

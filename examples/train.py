@@ -40,7 +40,7 @@ class Network:
         return units, units @ output + bias
 
     def step(self, x: np.ndarray, y: np.ndarray, samples: int) -> float:
-        """Train on this rank's part of a mini-batch of so many samples; return the sum of its losses."""
+        """Train on this rank's part of a mini-batch of `samples` samples; return the sum of its losses."""
         weights, biases, output, bias = self.tensors
         units, logits = self.forward(x)
         errors = (1 / (1 + np.exp(-logits)) - y) / samples

@@ -16,7 +16,7 @@
  *                                                             reducer);
  *         failed = failed != TWILL_OK ? failed : status;
  *     }
- *     static void gather(...) // likewise
+ *     static void gather(...) // by twill_lightgbm_allgather()
  *     ...
  *     LGBM_NetworkInitWithFunctions(twill_comm_size(comm), twill_comm_rank(comm), scatter, gather);
  *

@@ -200,8 +200,8 @@ typedef struct twill_bounds {
     double agree;  /**< twill_comm_agree(): a silent rank takes it as long as `silent`, one that
                       is heard but does not come further at most eight times that; this is the
                       latter for every rank in turn */
-    double meet;   /**< twill_comm_shrink() agrees, lets the survivors meet, and agrees again; no
-                      step of meeting (there are at most eight) waits longer than this. If a rank
+    double meet;   /**< twill_comm_shrink() agrees, lets the survivors connect, and agrees again; no
+                      step of it (there are at most eight) waits longer than this. If a rank
                       fails meanwhile it begins anew, but not more often than there are ranks and
                       four times more; without such a rank there are at most five attempts */
 } twill_bounds;

@@ -22,7 +22,7 @@ bool learning_create(struct learning *learning, const struct simulation_problem 
 void learning_free(struct learning *learning);
 /* An actor reads these values. */
 void learning_read(struct learning *learning, uint32_t actor, struct learning_range range);
-/* Add an actor's gradient, the mean of so many workers', to the next update of a range. */
+/* Add an actor's gradient, the mean of `members` workers', to the next update of a range. */
 void learning_add(struct learning *learning, uint32_t actor, struct learning_range range,
                   uint32_t members, uint64_t staleness, struct random_source *random);
 /* Update a range by the mean of this many gradients that were added. */

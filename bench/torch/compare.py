@@ -32,7 +32,7 @@ def single(old, new):
 
 
 def calls_of(size, numbers, group):
-    """Return the collectives on so many numbers (of the larger buffer), each as a function of nothing."""
+    """Return the collectives on that many numbers (of the larger buffer), each as a function of nothing."""
     whole = torch.ones(max(numbers, size))
     part = torch.ones(max(numbers // size, 1))
     spread = torch.ones(part.numel() * size)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs of twillrun --elastic. New processes and rank 0 meet in a folder of twillrun's, which
- * TWILL_ELASTIC names: fabric/bootstrap/elastic_files.h lists the files. */
+/* Jobs of twillrun --elastic. New processes and rank 0 exchange files in a folder of twillrun's,
+ * which TWILL_ELASTIC names: fabric/bootstrap/elastic_files.h lists the files. */
 #include "fabric/bootstrap/elastic_files.h"
 #include "lib/health/recovery.h"
 #include "lib/twill_recover.h"
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define LOOK_MS    5                     /* between looks for the handle */
-#define ADMIT_NS   UINT64_C(10000000000) /* at most, for all to meet */
+#define ADMIT_NS   UINT64_C(10000000000) /* at most, until all have connected */
 #define MOST_TAKEN 256u
 
 /* This process in an elastic job, from TWILL_ELASTIC. */

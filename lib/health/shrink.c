@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define ATTEMPTS      4u                    /* besides the first one and one for each rank */
-#define RENDEZVOUS_NS UINT64_C(10000000000) /* at most, for all survivors to meet */
+#define RENDEZVOUS_NS UINT64_C(10000000000) /* at most, until all survivors have connected */
 
 static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
                                                          .name = "survivors"};
@@ -214,7 +214,7 @@ static twill_status shrink_by(struct attempt *a)
                        : TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "another rank could not do it");
         if (attempt > most)
             return TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM,
-                              "ranks have failed in each of %u attempts to meet", attempt);
+                              "ranks have failed in each of %u attempts to connect", attempt);
         find_survivors(a, decision);
         if (listens == TWILL_OK)
             twill_error_clear(&a->error);

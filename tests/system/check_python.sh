@@ -16,7 +16,7 @@ done
 export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1
 units=$here/unit/python
 
-# unit NAME RANKS: run tests/unit/python/test_NAME.py, on so many ranks.
+# unit NAME RANKS: run tests/unit/python/test_NAME.py on RANKS ranks, or without twillrun for 0.
 unit()
 {
     if [ "$2" -eq 0 ]; then

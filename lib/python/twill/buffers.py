@@ -63,7 +63,7 @@ _NAMES = {"bool": Layout(Type.U8, 1, _BOOL, "bool"), "complex64": Layout(Type.F3
           "complex128": Layout(Type.F64, 2, _COMPLEX, "complex128")}
 for _type, _long in _DTYPE_NAMES.items():
     _NAMES[_long] = _NAMES[_type.name.lower()] = Layout(_type, 1, 0, _long)
-# Of numpy.dtype: filled as they are met.
+# Of numpy.dtype: filled at their first use.
 _BY_DTYPE: dict[Any, Layout] = {}
 
 
@@ -109,7 +109,7 @@ def dtype_of(kind: TypeLike) -> numpy.dtype[Any]:
 
 
 def memory_at(address: int, size: int) -> Any:
-    """Return so many bytes at an address, with the buffer protocol: arrays of NumPy that are made of it keep it."""
+    """Return this number of bytes at an address, with the buffer protocol: arrays of NumPy that are made of it keep it."""
     return (ctypes.c_char * size).from_address(address)
 
 

@@ -62,7 +62,7 @@ class Recovery:
         return larger
 
     def handle(self: Communicator, joining: int) -> str:  # type: ignore[misc]
-        """Return the line of text by which so many new processes join(). Only rank 0 calls it, before all grow()."""
+        """Return the line of text by which `joining` new processes join(). Only rank 0 calls it, before all grow()."""
         line = ctypes.create_string_buffer(TWILL_HANDLE_BYTES)
         self._check(lib.twill_comm_handle(self._handle, joining, line))
         return text(line.value)

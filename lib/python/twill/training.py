@@ -163,7 +163,7 @@ class GradientSet:
 
     def add_dense(self, name: str, rows: int, columns: int, samples: int, *, gradient: Optional[Buffer] = None,
                   parameters: Optional[Buffer] = None, priority: Optional[int] = None, compress: bool = True) -> Tensor:
-        """Register the f32 weights of a dense layer, of which a rank has at most so many samples in a step: see
+        """Register the f32 weights of a dense layer, of which a rank has at most `samples` samples in a step: see
         Tensor.ready_factors()."""
         return self._add(name, (rows, columns), "float32", gradient, parameters, priority, compress, samples)
 

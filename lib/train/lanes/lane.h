@@ -63,7 +63,7 @@ struct twill_lane {
 };
 
 /* Create all communicators of the set. Collective; later steps of a commit may fail on one rank, as
- * the others hear of it on these, and the caller's is not harmed. */
+ * the others are notified on these, and the caller's is not harmed. */
 twill_status twill_lanes_open(struct twill_gradients *set);
 /* Divide the set's buckets among the lanes, and prepare their reductions. Collective, between
  * steps. */
