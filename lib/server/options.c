@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options: defaults and checks. */
 #include "kernels/training/optimizer.h"
+#include "lib/option_checks.h"
 #include "lib/server/server.h"
 
 #include <string.h>
@@ -40,22 +41,6 @@ static twill_status check_optimizer(const twill_server_options *o, struct twill_
                           "options.optimizer: %s needs norms of whole tensors, which are divided "
                           "among servers",
                           twill_optimizer_name(o->optimizer->rule));
-    return TWILL_OK;
-}
-
-static twill_status check_compression(const twill_server_options *o, struct twill_error *error)
-{
-    if ((unsigned)o->compression > TWILL_COMPRESS_THRESHOLD)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.compression %d is not a twill_compression", (int)o->compression);
-    if (!(o->compression_ratio > 0 && o->compression_ratio <= 1))
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.compression_ratio %g is not above 0 and at most 1",
-                          o->compression_ratio);
-    if (!(o->compression_threshold >= 0 && o->compression_threshold < DISTANCES_BELOW))
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.compression_threshold %g is not a magnitude",
-                          o->compression_threshold);
     return TWILL_OK;
 }
 
@@ -104,7 +89,8 @@ static twill_status check_server_options(const twill_server_options *o, struct t
                           o->credits, CREDITS_MOST);
     TWILL_TRY(error, check_rate(o, error));
     TWILL_TRY(error, check_optimizer(o, error));
-    return check_compression(o, error);
+    return twill_compression_check(o->compression, o->compression_ratio, o->compression_threshold,
+                                   error);
 }
 
 twill_status twill_server_set_options(struct twill_server *server,
@@ -112,12 +98,11 @@ twill_status twill_server_set_options(struct twill_server *server,
                                       struct twill_error *error)
 {
     twill_server_defaults(&server->options);
-    if (options != NULL && options->bytes != sizeof(*options))
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.bytes is %zu, not %zu: twill_server_defaults() sets it",
-                          options->bytes, sizeof(*options));
-    if (options != NULL)
+    if (options != NULL) {
+        TWILL_TRY(error, twill_options_check_bytes(options->bytes, sizeof(*options),
+                                                   "twill_server_defaults", error));
         server->options = *options;
+    }
     TWILL_TRY(error, check_server_options(&server->options, error));
     if (server->options.optimizer != NULL) {
         server->optimizer = server->declared = *server->options.optimizer;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of a set: defaults and checks. */
+#include "lib/option_checks.h"
 #include "lib/train/gradients.h"
 
 #define SEGMENT_LEAST     4096u
@@ -22,17 +23,8 @@ void twill_gradients_defaults(twill_gradients_options *options)
 
 static twill_status check_compression(const twill_gradients_options *o, struct twill_error *error)
 {
-    if ((unsigned)o->compression >= TWILL_COMPRESSIONS)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.compression %d is not a twill_compression", (int)o->compression);
-    if (!(o->compression_ratio > 0 && o->compression_ratio <= 1))
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.compression_ratio %g is not above 0 and at most 1",
-                          o->compression_ratio);
-    if (!(o->compression_threshold >= 0 && o->compression_threshold < 1e30))
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.compression_threshold %g is not a magnitude",
-                          o->compression_threshold);
+    TWILL_TRY(error, twill_compression_check(o->compression, o->compression_ratio,
+                                             o->compression_threshold, error));
     if (o->compression == TWILL_COMPRESS_THRESHOLD && o->compression_threshold == 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "options.compression_threshold is 0: compression by threshold needs one");
@@ -77,12 +69,11 @@ twill_status twill_gradients_set_options(struct twill_gradients *set,
                                          struct twill_error *error)
 {
     twill_gradients_defaults(&set->options);
-    if (options != NULL && options->bytes != sizeof(*options))
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.bytes is %zu, not %zu: twill_gradients_defaults() sets it",
-                          options->bytes, sizeof(*options));
-    if (options != NULL)
+    if (options != NULL) {
+        TWILL_TRY(error, twill_options_check_bytes(options->bytes, sizeof(*options),
+                                                   "twill_gradients_defaults", error));
         set->options = *options;
+    }
     const char *value = twill_config_text(&set->context->config, TWILL_VARIABLE_GRADIENTS);
     if (value != NULL)
         TWILL_TRY(error, twill_entries_apply(&set->options, value, error));
