@@ -10,7 +10,7 @@
 
 static uint32_t *run_started(const struct twill_verifier *m, uint32_t run, uint32_t rank)
 {
-    return &m->started[run * m->world->size + rank];
+    return &m->clocks.started[run * m->world->size + rank];
 }
 
 static twill_status schedules_no_memory(const struct twill_verifier *m)
@@ -69,9 +69,9 @@ static twill_status follow(const struct twill_verifier *m, struct twill_process 
     for (uint32_t r = 0; r < m->world->size; r++) {
         uint32_t other = twill_machine_process(m, (run - ahead) % m->window, r, 0);
         if (m->world->node[r] == m->world->node[first->rank] && r != first->rank &&
-            !twill_machine_join(m, first,
-                                m->begin[(size_t)(run - ahead) * m->processes + other].clock[0],
-                                first->clock_size, NULL))
+            !twill_machine_join(
+                m, first, m->clocks.begin[(size_t)(run - ahead) * m->processes + other].clock[0],
+                first->clock_size, NULL))
             return schedules_no_memory(m);
     }
     return TWILL_OK;
@@ -108,7 +108,8 @@ static twill_status begin_process(struct twill_verifier *m, uint32_t rank)
     }
     TWILL_TRY(m->error, caller_writes(m, first, true));
     return twill_machine_begin(m, first) && join_lanes(m, first) &&
-                   twill_machine_snapshot(m, &m->begin[(size_t)run * m->processes + number], first)
+                   twill_machine_snapshot(m, &m->clocks.begin[(size_t)run * m->processes + number],
+                                          first)
                ? TWILL_OK
                : schedules_no_memory(m);
 }

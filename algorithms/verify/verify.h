@@ -164,6 +164,14 @@ static inline uint32_t twill_columns_next(const struct twill_columns *c, uint32_
     return twill_columns_all(c) ? i : i + c->next[(first + i) % c->blocks];
 }
 
+/* What happens before what: the clocks of processes at their signals and starts. */
+struct twill_verifier_clocks {
+    struct twill_snapshots *signal; /* [run][process] */
+    struct twill_snapshots *imm;    /* [run][process] */
+    struct twill_snapshots *begin;  /* [run][process] of lane 0: one clock, at the start */
+    uint32_t *started;              /* [runs * ranks] lane 0's time of start, 0: not yet */
+};
+
 /* One verification. By fingerprint there is one run, and clocks have the processes of a node only:
  * what happens between these orders them. Through other nodes they learn only which ranks have
  * started. */
@@ -184,13 +192,10 @@ struct twill_verifier {
     struct twill_process *process; /* [slot][rank][lane] */
     struct twill_channel *channel; /* [channel_slots], a power of two, by hash */
     size_t channel_slots, channels;
-    struct twill_snapshots *signal; /* [run][process] */
-    struct twill_snapshots *imm;    /* [run][process] */
-    struct twill_snapshots *begin;  /* [run][process] of lane 0: one clock, at the start */
-    uint32_t *started;              /* [runs * ranks] lane 0's time of start, 0: not yet */
-    uint32_t *next_run;             /* [ranks] */
-    uint32_t *lanes_left;           /* [slot * ranks] */
-    uint32_t *result;               /* [runs * blocks] value that all ranks must have, 0: unknown */
+    struct twill_verifier_clocks clocks;
+    uint32_t *next_run;   /* [ranks] */
+    uint32_t *lanes_left; /* [slot * ranks] */
+    uint32_t *result;     /* [runs * blocks] value that all ranks must have, 0: unknown */
 };
 
 /* Have the process's step `at` in memory, and those posted before it. */

@@ -54,16 +54,16 @@ bool twill_machine_open(struct twill_verifier *m)
     m->process = calloc(m->processes, sizeof(*m->process));
     m->channel_slots = 64;
     m->channel = calloc(m->channel_slots, sizeof(*m->channel));
-    m->signal = calloc((size_t)m->runs * m->processes, sizeof(*m->signal));
-    m->imm = calloc((size_t)m->runs * m->processes, sizeof(*m->imm));
-    m->begin = calloc((size_t)m->runs * m->processes, sizeof(*m->begin));
-    m->started = calloc(m->runs * ranks, sizeof(*m->started));
+    m->clocks.signal = calloc((size_t)m->runs * m->processes, sizeof(*m->clocks.signal));
+    m->clocks.imm = calloc((size_t)m->runs * m->processes, sizeof(*m->clocks.imm));
+    m->clocks.begin = calloc((size_t)m->runs * m->processes, sizeof(*m->clocks.begin));
+    m->clocks.started = calloc(m->runs * ranks, sizeof(*m->clocks.started));
     m->next_run = calloc(ranks, sizeof(*m->next_run));
     m->lanes_left = calloc(m->window * ranks, sizeof(*m->lanes_left));
     m->result = calloc((size_t)m->runs * m->blocks, sizeof(*m->result));
-    if (m->base == NULL || m->process == NULL || m->channel == NULL || m->signal == NULL ||
-        m->imm == NULL || m->begin == NULL || m->started == NULL || m->next_run == NULL ||
-        m->lanes_left == NULL || m->result == NULL || !open_processes(m))
+    if (m->base == NULL || m->process == NULL || m->channel == NULL || m->clocks.signal == NULL ||
+        m->clocks.imm == NULL || m->clocks.begin == NULL || m->clocks.started == NULL ||
+        m->next_run == NULL || m->lanes_left == NULL || m->result == NULL || !open_processes(m))
         return false;
     for (uint32_t r = 0; r < ranks; r++) {
         for (unsigned space = 0; space < TWILL_SPACE_COUNT; space++) {
@@ -115,16 +115,16 @@ void twill_machine_close(struct twill_verifier *m)
         free(m->process[i].held);
         release_ranks(m->process[i].known);
     }
-    close_snapshots(m, m->signal);
-    close_snapshots(m, m->imm);
-    close_snapshots(m, m->begin);
+    close_snapshots(m, m->clocks.signal);
+    close_snapshots(m, m->clocks.imm);
+    close_snapshots(m, m->clocks.begin);
     twill_values_close(&m->values);
     twill_cells_close(&m->memory);
     twill_columns_close(&m->columns);
     free(m->base);
     free(m->process);
     free(m->channel);
-    free(m->started);
+    free(m->clocks.started);
     free(m->next_run);
     free(m->lanes_left);
     free(m->result);
@@ -298,7 +298,7 @@ bool twill_machine_begin(const struct twill_verifier *m, struct twill_process *p
 bool twill_machine_knows(const struct twill_verifier *m, const struct twill_process *p,
                          uint32_t rank)
 {
-    uint32_t time = m->started[p->run * m->world->size + rank];
+    uint32_t time = m->clocks.started[p->run * m->world->size + rank];
     if (m->fingerprint)
         return (p->known->bits[rank / 64] >> rank % 64 & 1) != 0;
     return time != 0 && p->clock[twill_machine_process(m, p->slot, rank, 0)] >= time;

@@ -300,7 +300,8 @@ static twill_status await_signals(struct twill_verifier *m, struct twill_process
 {
     bool imm = step_has(step, TWILL_STEP_IMM);
     uint32_t ordinal = imm ? 1 : step->ordinal;
-    struct twill_snapshots *snapshots = (imm ? m->imm : m->signal) + (size_t)p->run * m->processes;
+    struct twill_snapshots *snapshots =
+        (imm ? m->clocks.imm : m->clocks.signal) + (size_t)p->run * m->processes;
     for (unsigned i = 0; i < step->nsrc; i++)
         if (snapshots[twill_machine_process(m, p->slot, step->peer[i], p->lane)].count < ordinal)
             return (twill_status)TWILL_PENDING;
@@ -328,12 +329,12 @@ static twill_status store_imm(struct twill_verifier *m, struct twill_process *p,
     uint32_t value = 0, now = p->clock[p->position];
     struct cell_place src = operand_place(p, step, step->src, 0, 0);
     struct cell_place dst = {.space = TWILL_IMM, .rank = p->rank};
-    if (m->imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
+    if (m->clocks.imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
         return fail_step(m, p, &dst, "is written by two PUT_IMMs in a run", TWILL_NO_RANK);
     TWILL_TRY(m->error, load_cell(m, p, &src, step_has(step, TWILL_STEP_PARTIAL), now, &value));
     TWILL_TRY(m->error, claim_cell(m, p, &dst, now));
     TWILL_TRY(m->error, store_cell(m, p, &dst, value));
-    return snapshot(m, p, m->imm);
+    return snapshot(m, p, m->clocks.imm);
 }
 
 /* Append the values that a REDUCE or COPY takes for block i, in order, to the *count in operand. */
@@ -404,7 +405,7 @@ twill_status twill_machine_step(struct twill_verifier *m, struct twill_process *
     case TWILL_STEP_WAIT:
         return wait_posts(m, p);
     case TWILL_STEP_SIGNAL:
-        return snapshot(m, p, m->signal);
+        return snapshot(m, p, m->clocks.signal);
     default:
         return await_signals(m, p, step);
     }

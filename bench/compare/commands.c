@@ -120,15 +120,15 @@ static void by_launcher(const struct twill_compare_run *run,
         twill_compare_write(arguments, sizeof(arguments),
                             "-launcher rsh -launcher-exec %s -localhost %.*s -hosts %s "
                             "-bind-to none -n %d",
-                            run->agent, (int)strcspn(run->addresses, ","), run->addresses, hosts,
-                            run->options.ranks);
+                            run->remote.agent, (int)strcspn(run->remote.addresses, ","),
+                            run->remote.addresses, hosts, run->options.ranks);
     else
         twill_compare_write(arguments, sizeof(arguments),
                             entry->program == TWILL
                                 ? "--agent %s --hosts %s -n %d"
                                 : "--oversubscribe --bind-to none --mca plm rsh "
                                   "--mca plm_rsh_agent %s --host %s -np %d",
-                            run->agent, hosts, run->options.ranks);
+                            run->remote.agent, hosts, run->options.ranks);
     append_arguments(contender, arguments);
     if (entry->program != MPICH)
         append_exports(contender);
@@ -151,7 +151,7 @@ static void by_agent(const struct twill_compare_run *run, const struct twill_com
     for (int host = 0, rank = 0; host < options->n_hosts; host++)
         for (int local = 0; local < options->hosts[host].ranks; local++, rank++) {
             fprintf(out, "%s %s \"env RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d",
-                    run->agent, options->hosts[host].name, rank, options->ranks, local,
+                    run->remote.agent, options->hosts[host].name, rank, options->ranks, local,
                     options->hosts[host].ranks);
             for (int i = 0; contender->settings[i] != NULL; i++)
                 fprintf(out, " %s", contender->settings[i]);

@@ -52,27 +52,30 @@ static bool find_programs(struct twill_compare_run *run)
     const char *temporary = getenv("TMPDIR");
     const char *const memory[] = {"/dev/shm", "/tmp", NULL};
     const char *const disk[] = {temporary != NULL ? temporary : "/tmp", "/tmp", NULL};
-    ssize_t length = readlink("/proc/self/exe", run->bin, sizeof(run->bin) - 1);
-    if (length <= 0 || strchr(run->bin, '/') == NULL) {
+    ssize_t length = readlink("/proc/self/exe", run->folders.bin, sizeof(run->folders.bin) - 1);
+    if (length <= 0 || strchr(run->folders.bin, '/') == NULL) {
         fprintf(stderr, "twill-compare: /proc/self/exe: %s\n", strerror(errno));
         return false;
     }
-    run->bin[length] = '\0';
-    *strrchr(run->bin, '/') = '\0';
-    locate_tool(run->bin, TWILL_COMPARE_LIBEXEC, TWILL_COMPARE_BUILT_PROGRAMS, run->programs);
-    locate_tool(run->bin, TWILL_COMPARE_SHARE, TWILL_COMPARE_BUILT_SOURCES, run->sources);
-    if (run->options.work == NULL)
-        return make_folder(disk, run->work) && make_folder(memory, run->boards);
-    if (mkdir(run->options.work, 0777) != 0 && errno != EEXIST) {
-        fprintf(stderr, "twill-compare: --work: %s: %s\n", run->options.work, strerror(errno));
+    run->folders.bin[length] = '\0';
+    *strrchr(run->folders.bin, '/') = '\0';
+    locate_tool(run->folders.bin, TWILL_COMPARE_LIBEXEC, TWILL_COMPARE_BUILT_PROGRAMS,
+                run->folders.programs);
+    locate_tool(run->folders.bin, TWILL_COMPARE_SHARE, TWILL_COMPARE_BUILT_SOURCES,
+                run->folders.sources);
+    if (run->options.paths.work == NULL)
+        return make_folder(disk, run->folders.work) && make_folder(memory, run->folders.boards);
+    if (mkdir(run->options.paths.work, 0777) != 0 && errno != EEXIST) {
+        fprintf(stderr, "twill-compare: --work: %s: %s\n", run->options.paths.work,
+                strerror(errno));
         return false;
     }
     /* launchers may change the working directory */
-    char *full = realpath(run->options.work, NULL);
-    twill_compare_write(run->work, sizeof(run->work), "%s",
-                        full != NULL ? full : run->options.work);
+    char *full = realpath(run->options.paths.work, NULL);
+    twill_compare_write(run->folders.work, sizeof(run->folders.work), "%s",
+                        full != NULL ? full : run->options.paths.work);
     free(full);
-    return make_folder(memory, run->boards);
+    return make_folder(memory, run->folders.boards);
 }
 
 /* Assign core r to rank r; more ranks than cores share them in blocks: 0 0 1 1. */
@@ -129,14 +132,14 @@ static bool compare_contenders(struct twill_compare_run *run)
         print_list(run);
         return true;
     }
-    if (run->options.plot != NULL)
+    if (run->options.paths.plot != NULL)
         twill_compare_check_plot(run);
     for (int i = 0; i < run->n_contenders && !twill_compare_interrupted(run); i++)
         if (run->contenders[i].absent[0] == '\0')
             twill_compare_start(run, &run->contenders[i]);
     twill_compare_print_head(run, stdout);
     fflush(stdout);
-    bool steps = run->options.n_lists > 0;
+    bool steps = run->options.played.n_lists > 0;
     bool good = steps ? twill_compare_measure_steps(run) : twill_compare_measure(run);
     twill_compare_congestion_back(run); /* early, in case of an interrupt */
     run->seconds = twill_compare_now() - run->started;
@@ -148,11 +151,11 @@ static bool compare_contenders(struct twill_compare_run *run)
         twill_compare_print_foot(run, stdout);
     else
         print_results(run);
-    if (run->options.json != NULL)
+    if (run->options.paths.json != NULL)
         good = twill_compare_save(run) && good;
-    if (run->options.csv != NULL)
+    if (run->options.paths.csv != NULL)
         good = twill_compare_save_csv(run) && good;
-    if (run->options.plot != NULL)
+    if (run->options.paths.plot != NULL)
         good = twill_compare_plot(run) && good;
     return good && run->failures == 0;
 }
@@ -200,9 +203,9 @@ int main(int argc, char **argv)
         twill_compare_close_listener(run);
         if (twill_compare_interrupted(run))
             fprintf(stderr, "twill-compare: interrupted\n");
-        remove_folder(run->boards);
-        if (run->options.work == NULL)
-            remove_folder(run->work);
+        remove_folder(run->folders.boards);
+        if (run->options.paths.work == NULL)
+            remove_folder(run->folders.work);
         for (int i = 0; i < run->n_rows; i++)
             for (int k = 0; k < run->n_contenders; k++)
                 free(run->rows[i].cells[k].samples);

@@ -30,6 +30,19 @@ struct twill_compare_host {
     char congestion[16]; /* the one to restore; "": unchanged */
 };
 
+/* --steps: training steps whose computing is played, instead of collectives. */
+struct twill_compare_played {
+    const char *lists[TWILL_COMPARE_LISTS]; /* gradient lists, in argv */
+    int n_lists;
+    size_t batch, gflops; /* samples; speed of what computes */
+    bool device;          /* it is a device, not the rank's core */
+};
+
+/* Files to write, the folder to work in, prefixes of libraries; NULL: none. */
+struct twill_compare_paths {
+    const char *json, *csv, *plot, *work, *ucc, *oneccl;
+};
+
 struct twill_compare_options {
     int ranks;
     struct twill_compare_host hosts[TWILL_COMPARE_HOSTS];
@@ -46,15 +59,11 @@ struct twill_compare_options {
     const char *peers; /* names or parts of names, comma-separated; NULL: all */
     int bind;          /* 1, 0, or -1: if there is a core for each rank */
     bool persistent, details, quick, list;
-    /* --steps: played training steps instead */
-    const char *lists[TWILL_COMPARE_LISTS]; /* gradient lists, in argv */
-    int n_lists;
-    size_t batch, gflops; /* samples; speed of what computes */
-    bool device;          /* it is a device, not the rank's core */
-    bool mpi;             /* compare MPI programs with and without twill */
-    double timeout;       /* seconds, for a start and for a turn */
-    double turn_seconds;  /* of timed calls per turn, where calls are short */
-    const char *json, *csv, *plot, *work, *ucc, *oneccl;
+    struct twill_compare_played played;
+    bool mpi;            /* compare MPI programs with and without twill */
+    double timeout;      /* seconds, for a start and for a turn */
+    double turn_seconds; /* of timed calls per turn, where calls are short */
+    struct twill_compare_paths paths;
 };
 
 enum twill_compare_parsed { TWILL_COMPARE_RUN, TWILL_COMPARE_DONE, TWILL_COMPARE_USAGE };
@@ -103,6 +112,23 @@ struct twill_compare_contender {
 };
 
 /* A whole comparison. */
+/* How ranks of other hosts connect to the driver. */
+struct twill_compare_remote {
+    int listener, port;
+    char token[24], addresses[256]; /* that authenticate ranks; under which they connect */
+    char agent[TWILL_COMPARE_PATH]; /* script that runs the agent */
+    struct twill_compare_hello hellos[TWILL_COMPARE_RANKS];
+};
+
+/* Where a run finds and puts files. */
+struct twill_compare_folders {
+    char bin[TWILL_COMPARE_PATH];      /* twillrun */
+    char programs[TWILL_COMPARE_PATH]; /* compare-twill and compare-bound */
+    char sources[TWILL_COMPARE_PATH];  /* peer_mpi.c */
+    char work[TWILL_COMPARE_PATH];     /* compiled programs and logs */
+    char boards[TWILL_COMPARE_PATH];   /* in memory */
+};
+
 struct twill_compare_run {
     struct twill_compare_options options;
     struct twill_compare_contender contenders[TWILL_COMPARE_CONTENDERS];
@@ -114,19 +140,12 @@ struct twill_compare_run {
     bool bind, keep;
     int cores;
     uint32_t core[TWILL_COMPARE_RANKS];
-    bool tidying;                   /* do not react to interrupts */
-    sigset_t signals;               /* that end a run early; blocked, and polled */
-    int listener, port;             /* for ranks on hosts */
-    char token[24], addresses[256]; /* that authenticate ranks; under which they connect */
-    char agent[TWILL_COMPARE_PATH]; /* script that runs the agent */
-    struct twill_compare_hello hellos[TWILL_COMPARE_RANKS];
-    bool cores_assigned;               /* cores are assigned, by the first contender's ranks */
-    unsigned pingpongs;                /* number of fi_pingpong runs */
-    char bin[TWILL_COMPARE_PATH];      /* folder of twillrun */
-    char programs[TWILL_COMPARE_PATH]; /* folder of compare-twill and compare-bound */
-    char sources[TWILL_COMPARE_PATH];  /* folder of peer_mpi.c */
-    char work[TWILL_COMPARE_PATH];     /* compiled programs and logs */
-    char boards[TWILL_COMPARE_PATH];   /* folder in memory */
+    bool tidying;     /* do not react to interrupts */
+    sigset_t signals; /* that end a run early; blocked, and polled */
+    struct twill_compare_remote remote;
+    bool cores_assigned; /* cores are assigned, by the first contender's ranks */
+    unsigned pingpongs;  /* number of fi_pingpong runs */
+    struct twill_compare_folders folders;
     struct twill_bench_progress progress;
     size_t turns_done, turns; /* of all contenders in all rounds */
     double started, seconds;  /* seconds: start and duration of the run */

@@ -232,13 +232,13 @@ static bool set_hosts(struct twill_compare_options *options, const char *text)
 static bool set_lists(struct twill_compare_options *options, char *text)
 {
     char *rest = text, *word;
-    options->n_lists = 0;
+    options->played.n_lists = 0;
     while ((word = next_word(&rest)) != NULL) {
-        if (options->n_lists == TWILL_COMPARE_LISTS)
+        if (options->played.n_lists == TWILL_COMPARE_LISTS)
             return complain_option("--steps", word, "needed: 16 lists are the most");
-        options->lists[options->n_lists++] = word;
+        options->played.lists[options->played.n_lists++] = word;
     }
-    return options->n_lists > 0 || complain_option("--steps", "", "a list of files");
+    return options->played.n_lists > 0 || complain_option("--steps", "", "a list of files");
 }
 
 static bool set_congestion(struct twill_compare_options *options, const char *text)
@@ -281,11 +281,11 @@ static bool set_counted(struct twill_compare_options *options, int letter, const
         good = number_set("--turn", text, 1, 10000, "1 to 10000 ms", &number);
         options->turn_seconds = (double)number / 1e3;
     } else if (letter == COMPARE_OPTION_BATCH) {
-        good =
-            number_set("--batch", text, 1, 1000000, "a number of samples from 1", &options->batch);
+        good = number_set("--batch", text, 1, 1000000, "a number of samples from 1",
+                          &options->played.batch);
     } else if (letter == COMPARE_OPTION_GFLOPS) {
         good = number_set("--device-gflops", text, 1, 1000000000, "a speed in Gflop/s from 1",
-                          &options->gflops);
+                          &options->played.gflops);
     }
     return good;
 }
@@ -296,7 +296,7 @@ static bool set_compare_option(struct twill_compare_options *options, int letter
     case COMPARE_OPTION_STEPS:
         return set_lists(options, text);
     case COMPARE_OPTION_DEVICE:
-        return options->device = true;
+        return options->played.device = true;
     case COMPARE_OPTION_MAX:
         return (twill_bench_parse_size(text, &options->max_bytes) && options->max_bytes >= 8 &&
                 options->max_bytes <= (size_t)4 << 30) ||
@@ -321,19 +321,19 @@ static bool set_compare_option(struct twill_compare_options *options, int letter
         options->peers = text;
         return true;
     case COMPARE_OPTION_JSON:
-        options->json = text;
+        options->paths.json = text;
         return true;
     case COMPARE_OPTION_CSV:
-        options->csv = text;
+        options->paths.csv = text;
         return true;
     case COMPARE_OPTION_PLOT:
-        options->plot = text;
+        options->paths.plot = text;
         return true;
     case COMPARE_OPTION_WORK:
-        options->work = text;
+        options->paths.work = text;
         return true;
     case COMPARE_OPTION_UCC:
-        options->ucc = text;
+        options->paths.ucc = text;
         return true;
     case COMPARE_OPTION_HOSTS:
         return set_hosts(options, text);
@@ -346,7 +346,7 @@ static bool set_compare_option(struct twill_compare_options *options, int letter
         options->address = text;
         return true;
     case COMPARE_OPTION_ONECCL:
-        options->oneccl = text;
+        options->paths.oneccl = text;
         return true;
     default:
         return set_counted(options, letter, text);
@@ -363,8 +363,8 @@ static bool complete_selection(struct twill_compare_options *options)
     }
     for (int i = 0; i < TWILL_COMPARE_COLLECTIVES && !any; i++)
         options->selected[i] = options->mpi || i < TWILL_COMPARE_COMMON;
-    if (options->mpi && options->plot != NULL)
-        return complain_option("--plot", options->plot, "available with --mpi");
+    if (options->mpi && options->paths.plot != NULL)
+        return complain_option("--plot", options->paths.plot, "available with --mpi");
     return !self || options->mpi || complain_option("--only", "self", "available without --mpi");
 }
 
@@ -397,8 +397,7 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
                                               .bind = -1,
                                               .agent = "ssh",
                                               .timeout = 60,
-                                              .batch = 32,
-                                              .gflops = 10000};
+                                              .played = {.batch = 32, .gflops = 10000}};
     while ((letter = getopt_long(argc, argv, "n:hV", long_options, NULL)) != -1) {
         if (letter == 'h' || letter == 'V') {
             printf("%s%s%s", letter == 'h' ? usage : "twill-compare ",
@@ -412,7 +411,8 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
         fprintf(stderr, "twill-compare: unexpected argument: '%s'\n", argv[optind]);
         return TWILL_COMPARE_USAGE;
     }
-    if (options->n_lists > 0 && (options->mpi || options->plot != NULL || options->csv != NULL)) {
+    if (options->played.n_lists > 0 &&
+        (options->mpi || options->paths.plot != NULL || options->paths.csv != NULL)) {
         fprintf(stderr, "twill-compare: --steps cannot be combined with --mpi, --plot and --csv\n");
         return TWILL_COMPARE_USAGE;
     }

@@ -35,12 +35,12 @@ static bool read_model(const struct twill_compare_run *run, const char *path,
         good = false;
     }
     memset(model, 0, sizeof(*model));
-    model->device = run->options.device;
+    model->device = run->options.played.device;
     model->turns_per_second = played_speed();
     for (uint64_t first = 0; good && model->tensors < list.keys; model->tensors++) {
         uint32_t i = model->tensors;
-        double forward =
-            twill_bench_list_seconds(&list, i, run->options.batch, (double)run->options.gflops);
+        double forward = twill_bench_list_seconds(&list, i, run->options.played.batch,
+                                                  (double)run->options.played.gflops);
         model->tensor[i] = (struct twill_compare_tensor){list.elements[i], first, forward};
         first += list.elements[i];
     }
@@ -143,13 +143,14 @@ bool twill_compare_measure_steps(struct twill_compare_run *run)
     const struct twill_compare_options *options = &run->options;
     struct twill_compare_model *model = malloc(sizeof(*model));
     bool good = model != NULL;
-    run->steps =
-        calloc((size_t)options->n_lists * 2 * (size_t)run->n_contenders, sizeof(*run->steps));
+    run->steps = calloc((size_t)options->played.n_lists * 2 * (size_t)run->n_contenders,
+                        sizeof(*run->steps));
     good = good && run->steps != NULL;
-    run->turns = (size_t)options->n_lists * 2 * (size_t)run->n_contenders * (size_t)options->rounds;
+    run->turns =
+        (size_t)options->played.n_lists * 2 * (size_t)run->n_contenders * (size_t)options->rounds;
     twill_bench_progress_begin(&run->progress, true);
-    for (int i = 0; good && i < options->n_lists; i++)
-        good = measure_model(run, options->lists[i], model);
+    for (int i = 0; good && i < options->played.n_lists; i++)
+        good = measure_model(run, options->played.lists[i], model);
     twill_bench_progress_clear(&run->progress);
     free(model);
     return good;
@@ -220,7 +221,8 @@ void twill_compare_print_steps(const struct twill_compare_run *run, FILE *out)
         out,
         "# training steps: batch %zu at %zu Gflop/s by %s; medians of the slowest rank's times\n"
         "# exposed: step - compute; x: exposed over twill's least\n",
-        options->batch, options->gflops, options->device ? "a device" : "the rank's core");
-    for (int i = 0; i < options->n_lists; i++)
-        print_model(run, out, options->lists[i]);
+        options->played.batch, options->played.gflops,
+        options->played.device ? "a device" : "the rank's core");
+    for (int i = 0; i < options->played.n_lists; i++)
+        print_model(run, out, options->played.lists[i]);
 }

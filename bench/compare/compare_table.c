@@ -186,7 +186,8 @@ static void print_hosts(const struct twill_compare_run *run, FILE *out)
     const struct twill_compare_options *options = &run->options;
     for (int i = 0, rank = 0; i < options->n_hosts; rank += options->hosts[i++].ranks)
         fprintf(out, "# host %s (%s): %d ranks, congestion control %s\n", options->hosts[i].name,
-                run->hellos[rank].host, options->hosts[i].ranks, run->hellos[rank].congestion);
+                run->remote.hellos[rank].host, options->hosts[i].ranks,
+                run->remote.hellos[rank].congestion);
 }
 
 void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
@@ -202,14 +203,14 @@ void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
                      "with TWILL_MPI=0.\n"
                      "# alloc: memory of MPI_Alloc_mem(), else plain pages; nonblocking: calls "
                      "waited for at once.\n");
-    else if (options->n_lists == 0)
+    else if (options->played.n_lists == 0)
         fprintf(out,
                 "# plain: pages as malloc maps them; alloc: twill_alloc(). x: the peer's "
                 "time over twill's.\n"
                 "# tuned: freed memory kept, huge pages. bound: %s;\n",
                 hosts ? "raw TCP, both ways at once (w: received into a window; s: in steps)"
                       : "nothing copied (s: streaming stores)");
-    if (options->n_lists == 0)
+    if (options->played.n_lists == 0)
         fprintf(out,
                 "# a batch's time is the mean of its calls, on the slowest rank; times are medians "
                 "over batches.\n");

@@ -100,7 +100,7 @@ static size_t entries_of(const struct twill_compare_run *run,
                          const struct twill_compare_entry **entries)
 {
     bool hosts = run->options.n_hosts > 0;
-    if (run->options.n_lists > 0) {
+    if (run->options.played.n_lists > 0) {
         *entries = hosts ? steps_between_hosts : steps_on_one_host;
         return hosts ? sizeof(steps_between_hosts) / sizeof(steps_between_hosts[0])
                      : sizeof(steps_on_one_host) / sizeof(steps_on_one_host[0]);
@@ -154,7 +154,7 @@ static bool find_mpi(struct twill_compare_run *run, bool open, char *compiler, c
         !find_command(open ? "mpirun" : "mpiexec", launcher, bytes))
         return false;
     char *command[] = {launcher, (char[]){"--version"}, NULL};
-    twill_compare_write(log, sizeof(log), "%s/version.log", run->work);
+    twill_compare_write(log, sizeof(log), "%s/version.log", run->folders.work);
     if (twill_compare_command(run, command, log) != 0)
         return false;
     twill_compare_first_line(log, open ? "Open MPI" : "HYDRA", said, sizeof(said));
@@ -173,13 +173,13 @@ static void compile(struct twill_compare_run *run, struct twill_compare_built *b
 {
     char text[8 * TWILL_COMPARE_PATH], log[TWILL_COMPARE_PATH + 64], said[TWILL_COMPARE_TEXT];
     char quoted[2 * TWILL_COMPARE_PATH + 64] = "";
-    twill_compare_write(built->path, sizeof(built->path), "%s/compare-%s", run->work, name);
-    twill_compare_write(log, sizeof(log), "%s/%s-compile.log", run->work, name);
+    twill_compare_write(built->path, sizeof(built->path), "%s/compare-%s", run->folders.work, name);
+    twill_compare_write(log, sizeof(log), "%s/%s-compile.log", run->folders.work, name);
     if (prefix != NULL)
         twill_compare_write(quoted, sizeof(quoted), "-I%s/include -L%s/lib -Wl,-rpath,%s/lib",
                             prefix, prefix, prefix);
     twill_compare_write(text, sizeof(text), "%s -O3 -D_GNU_SOURCE -o %s %s/%s %s %s", compiler,
-                        built->path, run->sources, source, quoted, library);
+                        built->path, run->folders.sources, source, quoted, library);
     char *words[TWILL_COMPARE_ARGUMENTS], *rest = text;
     int n = 0;
     while (n < TWILL_COMPARE_ARGUMENTS - 1 && (words[n] = strsep(&rest, " ")) != NULL)
@@ -198,7 +198,7 @@ static bool find_library(const struct twill_compare_run *run, const char *name, 
 {
     static const char *const folders[] = {"../lib", TWILL_COMPARE_LIBRARY};
     for (int i = 0; i < 2; i++) {
-        twill_compare_write(path, bytes, "%s/%s/%s", run->bin, folders[i], name);
+        twill_compare_write(path, bytes, "%s/%s/%s", run->folders.bin, folders[i], name);
         if (access(path, R_OK) == 0)
             return true;
     }
@@ -225,7 +225,8 @@ static void build_mpi(struct twill_compare_run *run, struct twill_compare_built 
 static void take_program(struct twill_compare_run *run, struct twill_compare_built *built,
                          const char *name)
 {
-    twill_compare_write(built->path, sizeof(built->path), "%s/compare-%s", run->programs, name);
+    twill_compare_write(built->path, sizeof(built->path), "%s/compare-%s", run->folders.programs,
+                        name);
     if (access(built->path, X_OK) != 0)
         twill_compare_write(built->why, sizeof(built->why), "%s is missing", built->path);
 }
@@ -234,7 +235,7 @@ static void build(struct twill_compare_run *run, enum twill_compare_program prog
                   struct twill_compare_built *built)
 {
     const struct twill_compare_options *options = &run->options;
-    twill_compare_write(built->launcher, sizeof(built->launcher), "%s/twillrun", run->bin);
+    twill_compare_write(built->launcher, sizeof(built->launcher), "%s/twillrun", run->folders.bin);
     switch (program) {
     case BOUND:
         take_program(run, built, "bound");
@@ -253,14 +254,14 @@ static void build(struct twill_compare_run *run, enum twill_compare_program prog
         compile(run, built, "gloo", "c++", "peer_gloo.cpp", NULL, "-lgloo -lpthread");
         break;
     case UCC:
-        if (options->ucc != NULL)
-            compile(run, built, "ucc", "cc", "peer_ucc.c", options->ucc, "-lucc");
+        if (options->paths.ucc != NULL)
+            compile(run, built, "ucc", "cc", "peer_ucc.c", options->paths.ucc, "-lucc");
         else
             missing(built, "its path was not given: --ucc PREFIX");
         break;
     case ONECCL:
-        if (options->oneccl != NULL)
-            compile(run, built, "oneccl", "c++", "peer_oneccl.cpp", options->oneccl, "-lccl");
+        if (options->paths.oneccl != NULL)
+            compile(run, built, "oneccl", "c++", "peer_oneccl.cpp", options->paths.oneccl, "-lccl");
         else
             missing(built, "its path was not given: --oneccl PREFIX");
         break;
@@ -310,9 +311,9 @@ static void add_contender(struct twill_compare_run *run, const struct twill_comp
                                 sizeof(contender->path));
     else
         twill_compare_write(contender->path, sizeof(contender->path), "%.*s/%s",
-                            TWILL_COMPARE_PATH - 40, run->boards, contender->name);
+                            TWILL_COMPARE_PATH - 40, run->folders.boards, contender->name);
     twill_compare_write(contender->log, sizeof(contender->log), "%.*s/%s.log",
-                        TWILL_COMPARE_PATH - 40, run->work, contender->name);
+                        TWILL_COMPARE_PATH - 40, run->folders.work, contender->name);
     twill_compare_write(contender->absent, sizeof(contender->absent), "%s", built->why);
     if (strchr(entry->name, '+') != NULL && built->why[0] == '\0' && built->preload[0] == '\0')
         twill_compare_write(contender->absent, sizeof(contender->absent),

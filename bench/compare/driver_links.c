@@ -71,36 +71,38 @@ bool twill_compare_listen(struct twill_compare_run *run)
     struct sockaddr_in here = {.sin_family = AF_INET};
     socklen_t length = sizeof(here);
     uint64_t noise[2];
-    run->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (run->listener < 0 || getentropy(noise, sizeof(noise)) != 0 ||
-        bind(run->listener, (struct sockaddr *)&here, sizeof(here)) != 0 ||
-        listen(run->listener, TWILL_COMPARE_RANKS) != 0 ||
-        getsockname(run->listener, (struct sockaddr *)&here, &length) != 0) {
+    run->remote.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (run->remote.listener < 0 || getentropy(noise, sizeof(noise)) != 0 ||
+        bind(run->remote.listener, (struct sockaddr *)&here, sizeof(here)) != 0 ||
+        listen(run->remote.listener, TWILL_COMPARE_RANKS) != 0 ||
+        getsockname(run->remote.listener, (struct sockaddr *)&here, &length) != 0) {
         fprintf(stderr, "twill-compare: --hosts: no socket to listen on: %s\n", strerror(errno));
         return false;
     }
-    run->port = ntohs(here.sin_port);
-    twill_compare_write(run->token, sizeof(run->token), "%016llx",
+    run->remote.port = ntohs(here.sin_port);
+    twill_compare_write(run->remote.token, sizeof(run->remote.token), "%016llx",
                         (unsigned long long)(noise[0] ^ noise[1]));
     if (run->options.address != NULL)
-        twill_compare_write(run->addresses, sizeof(run->addresses), "%s", run->options.address);
+        twill_compare_write(run->remote.addresses, sizeof(run->remote.addresses), "%s",
+                            run->options.address);
     else
-        addresses_list(&run->options, &(struct list){run->addresses, sizeof(run->addresses)});
+        addresses_list(&run->options,
+                       &(struct list){run->remote.addresses, sizeof(run->remote.addresses)});
     return true;
 }
 
 void twill_compare_close_listener(struct twill_compare_run *run)
 {
-    if (run->listener > 0)
-        close(run->listener);
-    run->listener = 0;
+    if (run->remote.listener > 0)
+        close(run->remote.listener);
+    run->remote.listener = 0;
 }
 
 void twill_compare_link_text(const struct twill_compare_run *run, int index, char *text,
                              size_t bytes)
 {
-    twill_compare_write(text, bytes, TWILL_COMPARE_LINK "%d:%s-%d:%s", run->port, run->token, index,
-                        run->addresses);
+    twill_compare_write(text, bytes, TWILL_COMPARE_LINK "%d:%s-%d:%s", run->remote.port,
+                        run->remote.token, index, run->remote.addresses);
 }
 
 void twill_compare_close_links(struct twill_compare_contender *contender)
@@ -145,7 +147,7 @@ static void welcome_link(struct twill_compare_run *run, struct twill_compare_con
 {
     struct twill_compare_board *board = contender->board;
     if (!run->cores_assigned)
-        assign_cores(run, run->hellos);
+        assign_cores(run, run->remote.hellos);
     run->cores_assigned = true;
     for (int rank = 0; rank < board->ranks; rank++) {
         struct twill_compare_welcome answer = {.ranks = board->ranks,
@@ -164,11 +166,11 @@ static void accept_rank(struct twill_compare_run *run, struct twill_compare_cont
     struct twill_compare_frame frame;
     struct twill_compare_hello hello;
     char token[sizeof(hello.token)];
-    int one = 1, link = accept4(run->listener, NULL, NULL, SOCK_CLOEXEC);
+    int one = 1, link = accept4(run->remote.listener, NULL, NULL, SOCK_CLOEXEC);
     if (link < 0)
         return;
     setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    twill_compare_write(token, sizeof(token), "%s-%d", run->token,
+    twill_compare_write(token, sizeof(token), "%s-%d", run->remote.token,
                         (int)(contender - run->contenders));
     if (twill_compare_move(link, &frame, sizeof(frame), 0, 2) != 0 ||
         frame.kind != TWILL_COMPARE_HELLO || frame.bytes != sizeof(hello) ||
@@ -180,7 +182,7 @@ static void accept_rank(struct twill_compare_run *run, struct twill_compare_cont
     }
     hello.boot_id[sizeof(hello.boot_id) - 1] = hello.host[sizeof(hello.host) - 1] = '\0';
     hello.congestion[sizeof(hello.congestion) - 1] = '\0';
-    run->hellos[frame.rank] = hello;
+    run->remote.hellos[frame.rank] = hello;
     contender->link[frame.rank] = link;
     if (++contender->connected == run->options.ranks)
         welcome_link(run, contender);
@@ -264,7 +266,7 @@ bool twill_compare_serve_links(struct twill_compare_run *run,
         int link = contender->link[rank];
         waits[rank] = (struct pollfd){link > 0 ? link : -1, POLLIN, 0};
     }
-    waits[ranks] = (struct pollfd){run->listener, POLLIN, 0};
+    waits[ranks] = (struct pollfd){run->remote.listener, POLLIN, 0};
     if (poll(waits, (nfds_t)ranks + 1, (int)(seconds * 1e3)) <= 0)
         return true;
     if (waits[ranks].revents != 0)

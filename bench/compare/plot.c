@@ -98,9 +98,9 @@ static bool plot_one(struct twill_compare_run *run, enum twill_compare_collectiv
     char script[TWILL_COMPARE_PATH + 64], log[TWILL_COMPARE_PATH + 64], said[TWILL_COMPARE_TEXT];
     char svg[TWILL_COMPARE_PATH];
     const char *name = twill_compare_name(collective);
-    twill_compare_write(svg, sizeof(svg), "%s-%s.svg", run->options.plot, name);
-    twill_compare_write(script, sizeof(script), "%s/%s.gnuplot", run->work, name);
-    twill_compare_write(log, sizeof(log), "%s/gnuplot.log", run->work);
+    twill_compare_write(svg, sizeof(svg), "%s-%s.svg", run->options.paths.plot, name);
+    twill_compare_write(script, sizeof(script), "%s/%s.gnuplot", run->folders.work, name);
+    twill_compare_write(log, sizeof(log), "%s/gnuplot.log", run->folders.work);
     FILE *file = fopen(script, "w");
     if (file == NULL) {
         fprintf(stderr, "twill-compare: --plot: %s: %s\n", script, strerror(errno));
@@ -131,7 +131,7 @@ void twill_compare_check_plot(const struct twill_compare_run *run)
     fprintf(stderr,
             "twill-compare: --plot %s: gnuplot is not in PATH: there will be no plots (--json and "
             "--csv keep the results)\n",
-            run->options.plot);
+            run->options.paths.plot);
 }
 
 bool twill_compare_plot(struct twill_compare_run *run)

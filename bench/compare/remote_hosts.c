@@ -10,12 +10,12 @@
  * program. */
 bool twill_compare_make_agent(struct twill_compare_run *run)
 {
-    twill_compare_write(run->agent, sizeof(run->agent), "%.*s/agent", TWILL_COMPARE_PATH - 40,
-                        run->work);
-    FILE *file = fopen(run->agent, "w");
+    twill_compare_write(run->remote.agent, sizeof(run->remote.agent), "%.*s/agent",
+                        TWILL_COMPARE_PATH - 40, run->folders.work);
+    FILE *file = fopen(run->remote.agent, "w");
     if (file == NULL || fprintf(file, "#!/bin/sh\nexec %s \"$@\"\n", run->options.agent) < 0 ||
-        fclose(file) != 0 || chmod(run->agent, 0700) != 0) {
-        fprintf(stderr, "twill-compare: --agent: %s cannot be written\n", run->agent);
+        fclose(file) != 0 || chmod(run->remote.agent, 0700) != 0) {
+        fprintf(stderr, "twill-compare: --agent: %s cannot be written\n", run->remote.agent);
         return false;
     }
     return true;
@@ -26,8 +26,8 @@ static bool host_run(struct twill_compare_run *run, const char *host, const char
                      size_t bytes)
 {
     char log[TWILL_COMPARE_PATH + 32], name[TWILL_COMPARE_PATH], line[TWILL_COMPARE_PATH];
-    char *command[] = {run->agent, name, line, NULL};
-    twill_compare_write(log, sizeof(log), "%s/agent.log", run->work);
+    char *command[] = {run->remote.agent, name, line, NULL};
+    twill_compare_write(log, sizeof(log), "%s/agent.log", run->folders.work);
     twill_compare_write(name, sizeof(name), "%s", host);
     twill_compare_write(line, sizeof(line), "%s", text);
     int status = twill_compare_command(run, command, log);
@@ -90,7 +90,7 @@ double twill_compare_pingpong(struct twill_compare_run *run,
     const struct twill_compare_host *hosts = run->options.hosts;
     char script[4 * TWILL_COMPARE_PATH], bind[2][32] = {"", ""};
     char *command[] = {(char[]){"sh"}, (char[]){"-c"}, script, NULL};
-    const int port = 20000 + (int)(run->port * 7 + run->pingpongs++) % 20000;
+    const int port = 20000 + (int)(run->remote.port * 7 + run->pingpongs++) % 20000;
     double budget = run->options.turn_seconds * 4 * 5e9; /* bytes both ways at 5 GB/s */
     int times = budget / 2 / (double)bytes > 2000 ? 2000 : (int)(budget / 2 / (double)bytes) + 4;
     if (run->bind) {
@@ -100,9 +100,9 @@ double twill_compare_pingpong(struct twill_compare_run *run,
     twill_compare_write(script, sizeof(script),
                         "%s %s \"%s%s -B %d -I %d -S %zu\" >/dev/null & sleep 0.2; "
                         "%s %s \"%s%s -P %d -I %d -S %zu %s\"; status=$?; wait; exit $status",
-                        run->agent, hosts[0].name, bind[0], contender->pingpong, port, times, bytes,
-                        run->agent, hosts[1].name, bind[1], contender->pingpong, port, times, bytes,
-                        hosts[0].name);
+                        run->remote.agent, hosts[0].name, bind[0], contender->pingpong, port, times,
+                        bytes, run->remote.agent, hosts[1].name, bind[1], contender->pingpong, port,
+                        times, bytes, hosts[0].name);
     if (twill_compare_command(run, command, contender->log) == 0)
         return read_pingpong(contender->log) * 1e-6;
     return 0;

@@ -194,8 +194,8 @@ static struct json_object *hosts_json(const struct twill_compare_run *run)
         struct json_object *object = json_object_new_object();
         put_text(object, "name", run->options.hosts[i].name);
         put(object, "ranks", json_object_new_int(run->options.hosts[i].ranks));
-        put_text(object, "calls_itself", run->hellos[rank].host);
-        put_text(object, "congestion_control", run->hellos[rank].congestion);
+        put_text(object, "calls_itself", run->remote.hellos[rank].host);
+        put_text(object, "congestion_control", run->remote.hellos[rank].congestion);
         json_object_array_add(array, object);
     }
     return array;
@@ -228,7 +228,7 @@ static struct json_object *whole(const struct twill_compare_run *run)
 bool twill_compare_save(const struct twill_compare_run *run)
 {
     struct json_object *object = whole(run);
-    FILE *file = fopen(run->options.json, "w");
+    FILE *file = fopen(run->options.paths.json, "w");
     bool good = file != NULL;
     const char *text = json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY);
     good = good && fputs(text, file) >= 0 && fputc('\n', file) != EOF;
@@ -236,7 +236,8 @@ bool twill_compare_save(const struct twill_compare_run *run)
         good = fclose(file) == 0 && good;
     json_object_put(object);
     if (!good)
-        fprintf(stderr, "twill-compare: --json: %s: %s\n", run->options.json, strerror(errno));
+        fprintf(stderr, "twill-compare: --json: %s: %s\n", run->options.paths.json,
+                strerror(errno));
     return good;
 }
 
@@ -251,7 +252,7 @@ static void put_name(FILE *file, const char *name)
 
 bool twill_compare_save_csv(const struct twill_compare_run *run)
 {
-    FILE *file = fopen(run->options.csv, "w");
+    FILE *file = fopen(run->options.paths.csv, "w");
     bool good = file != NULL;
     if (good)
         fprintf(file, "collective,bytes,contender,ranks,min_us,median_us,p99_us,busbw_gbs,"
@@ -273,6 +274,6 @@ bool twill_compare_save_csv(const struct twill_compare_run *run)
     if (file != NULL)
         good = fclose(file) == 0 && good;
     if (!good)
-        fprintf(stderr, "twill-compare: --csv: %s: %s\n", run->options.csv, strerror(errno));
+        fprintf(stderr, "twill-compare: --csv: %s: %s\n", run->options.paths.csv, strerror(errno));
     return good;
 }
