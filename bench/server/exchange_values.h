@@ -15,7 +15,8 @@ static inline float exchange_gradient(int worker, size_t element)
     return (float)((element + (size_t)worker * 3) % 8);
 }
 
-/* Return whether a parameter is not what that number of updates by the workers' mean makes of it. */
+/* Return whether a parameter is not what that number of updates by the workers' mean makes of it.
+ */
 static inline bool exchange_is_wrong(float parameter, size_t element, int first_worker, int workers,
                                      size_t updates)
 {

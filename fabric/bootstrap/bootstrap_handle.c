@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap of a job that grows: its ranks and the new processes connect to rank 0, where the handle
- * says. The key is that of the job: TWILL_JOB, or the key file's with the job's origin, so that a
- * process of another epoch passes the handshake and is told why it is refused. */
+/* Bootstrap of a job that grows: its ranks and the new processes connect to rank 0, where the
+ * handle says. The key is that of the job: TWILL_JOB, or the key file's with the job's origin, so
+ * that a process of another epoch passes the handshake and is told why it is refused. */
 #include "algorithms/world/world.h"
 #include "fabric/bootstrap/join_handle.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes new processes into a job. The ranks agree that none has failed and where rank 0 listens,
- * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator as
- * at the start of a job, and the old ranks agree whether all of them have it. A last exchange tells
- * the new processes the result. The old communicator is not touched by any of this. */
+ * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
+ * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
+ * tells the new processes the result. The old communicator is not touched by any of this. */
 #include "lib/exec/progress.h"
 #include "lib/health/recovery.h"
 
@@ -35,7 +35,8 @@ struct growing {
 
 /* --- the handle ------------------------------------------------------------------------------ */
 
-/* Describe the growth of this job to `joining` more ranks that connect to a port of rank 0's host. */
+/* Describe the growth of this job to `joining` more ranks that connect to a port of rank 0's host.
+ */
 static void describe_growth(const struct twill_comm *comm, const char *address, uint16_t port,
                             uint32_t joining, char text[TWILL_JOIN_HANDLE_TEXT])
 {

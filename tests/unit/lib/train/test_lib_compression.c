@@ -262,7 +262,8 @@ static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     const struct compression_case *c = user;
     struct rank_means m = {.c = c, .rank = rank, .size = size, .bootstrap = bootstrap};
-    /* A rounding on each rank, the last step's, and one each time that two partial sums are added. */
+    /* A rounding on each rank, the last step's, and one each time that two partial sums are added.
+     */
     double unit = c->coding->unit, bound = unit > 0 ? (size + 1) * unit * 1.05 : 100;
     bool ok = start_set(&m);
     for (unsigned step = 0; ok && step < c->steps; step++)
