@@ -78,6 +78,8 @@ int MPI_Request_get_status_any(int count, const MPI_Request requests[], int *ind
     *flag = !active;
     if (!active)
         twill_mpi_status_empty(status);
+    if (!active && status != MPI_STATUS_IGNORE)
+        status->MPI_ERROR = MPI_SUCCESS; /* part of MPI's empty status */
     return MPI_SUCCESS;
 }
 

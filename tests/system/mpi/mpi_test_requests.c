@@ -2,6 +2,7 @@
 /* Requests of collectives among other requests, completed in unusual orders. */
 #include "harness.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,26 @@ static int is_empty(const MPI_Status *status)
            !cancelled;
 }
 
+/* Check MPI 4.1's MPI_Request_get_status_any, which twill shows where the MPI lacks it, on an array
+ * without active requests. Its status has MPI_SUCCESS in MPI_ERROR, too. */
+static void check_status_any(int count, const MPI_Request *requests, const char *what)
+{
+    int (*status_any)(int, const MPI_Request *, int *, int *, MPI_Status *);
+    *(void **)&status_any = dlsym(RTLD_DEFAULT, "MPI_Request_get_status_any");
+    if (!harness.twill || dlsym(RTLD_DEFAULT, "PMPI_Request_get_status_any") != NULL)
+        return; /* the MPI's own */
+    int index = -5, flag = -5;
+    MPI_Status status = {.MPI_ERROR = MPI_ERR_OTHER};
+    CHECK(status_any != NULL, "no MPI_Request_get_status_any");
+    if (status_any == NULL)
+        return;
+    OK(status_any(count, requests, &index, &flag, MPI_STATUS_IGNORE));
+    OK(status_any(count, requests, &index, &flag, &status));
+    CHECK(flag == 1 && index == MPI_UNDEFINED && is_empty(&status) &&
+              status.MPI_ERROR == MPI_SUCCESS,
+          "Request_get_status_any of %s: %d %d %d", what, flag, index, status.MPI_ERROR);
+}
+
 /* Check calls on arrays without active requests. */
 static void check_nothing(MPI_Request *requests, int count, const char *what)
 {
@@ -31,6 +52,7 @@ static void check_nothing(MPI_Request *requests, int count, const char *what)
     OK(MPI_Testany(count, requests, &index, &flag, &status));
     CHECK(flag == 1 && index == MPI_UNDEFINED && is_empty(&status), "Testany of %s: %d %d", what,
           flag, index);
+    check_status_any(count, requests, what);
     OK(MPI_Waitsome(count, requests, &n, indices, statuses));
     CHECK(n == MPI_UNDEFINED, "Waitsome of %s: %d", what, n);
     n = -5;
