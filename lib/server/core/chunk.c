@@ -65,13 +65,13 @@ static float scale_of(const struct twill_core *core, uint32_t n)
 /* --- pulls --------------------------------------------------------------------------------------
  */
 
-/* Return how many gradients the slowest worker that is present has pushed. */
+/* Return how many gradients the chunk has taken of the slowest worker that is present. */
 static uint64_t slowest(const struct twill_core *core, const struct twill_chunk *chunk)
 {
     uint64_t least = UINT64_MAX;
     for (uint32_t w = 0; w < core->server->workers; w++)
         if (!core->worker[w].gone)
-            least = twill_min(least, chunk->worker[w].pushes);
+            least = twill_min(least, chunk->worker[w].taken);
     return least;
 }
 
@@ -80,7 +80,7 @@ static bool may_pull(const struct twill_core *core, const struct twill_chunk *ch
     if (chunk->changed || chunk->replicating || chunk->worker[w].push != NULL)
         return false;
     return core->server->options.mode != TWILL_SERVER_BOUNDED ||
-           chunk->worker[w].pushes <= slowest(core, chunk) + (uint64_t)core->server->options.k;
+           chunk->worker[w].taken <= slowest(core, chunk) + (uint64_t)core->server->options.k;
 }
 
 static void deliver_where_allowed(struct twill_core *core, struct twill_chunk *chunk)
@@ -208,6 +208,7 @@ static void take_gradient(struct twill_core *core, struct twill_chunk *chunk, ui
     }
     float factor = twill_chunk_factor(core, chunk, w);
     chunk->waiting++;
+    chunk->worker[w].taken++;
     if (chunk->sum != NULL) {
         twill_chunk_add(core, chunk, chunk->sum, data, factor);
         update_if_due(core, chunk);
@@ -236,7 +237,6 @@ static void hold_gradient(struct twill_core *core, struct twill_chunk *chunk, ui
 void twill_chunk_push(struct twill_core *core, struct twill_chunk *chunk, uint32_t w,
                       const void *data, uint64_t number)
 {
-    chunk->worker[w].pushes++;
     if (holds(core))
         hold_gradient(core, chunk, w, data, number);
     else if (chunk->replicating)
@@ -256,6 +256,7 @@ static void take_late(struct twill_core *core, struct twill_chunk *chunk)
         chunk->worker[w].push = NULL;
         take_gradient(core, chunk, w, data);
     }
+    deliver_where_allowed(core, chunk); /* to workers whose gradients were refused */
 }
 
 void twill_chunk_copied(struct twill_core *core, struct twill_chunk *chunk)

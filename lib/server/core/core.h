@@ -14,7 +14,7 @@ struct twill_replica_link;
 struct twill_chunk_worker {
     const void *push; /* its gradient that waits, for an update or for the replica, or NULL */
     uint64_t base;    /* version that it has pulled last */
-    uint64_t pushes;  /* gradients that it has pushed */
+    uint64_t taken;   /* gradients of it that are in the chunk, in modes that hold none */
     bool pulls;       /* a pull waits */
     bool owed;        /* its push is answered once the replica has what it has changed */
 };

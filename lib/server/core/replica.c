@@ -330,13 +330,23 @@ static void drain_replicas(struct twill_server *server)
     }
 }
 
+/* Wait until the last acknowledgement has left this rank. */
+static bool has_acknowledged(struct twill_replica_link *link)
+{
+    uint64_t until = twill_now() + link->core->server->comm->tuning.timeout_ns;
+    while (!is_complete(link, &link->acknowledgement)) {
+        if (link->lost || twill_now() > until)
+            return false;
+        sched_yield();
+    }
+    return true;
+}
+
 static void close_replica(struct twill_replica_link *link, twill_context *context, bool together)
 {
     if (link == NULL)
         return;
-    if (link->comm != NULL && together && link->ended && !link->lost) {
-        while (!is_complete(link, &link->acknowledgement) && !link->lost)
-            sched_yield();
+    if (link->comm != NULL && together && link->ended && has_acknowledged(link)) {
         (void)twill_comm_set_timeout(link->comm, 0);
         twill_comm_destroy(link->comm);
     } else if (link->comm != NULL) {

@@ -217,6 +217,8 @@ static void test_killed_in_a_push(void **state)
         {"5x1", TWILL_SERVER_SYNC, TWILL_OPTIMIZER_ADAM, 0, NULL},
         {"2+1+1+1", TWILL_SERVER_SOFTSYNC, TWILL_OPTIMIZER_SGD, 0, NULL},
         {"", TWILL_SERVER_K_ASYNC, TWILL_OPTIMIZER_ADAGRAD, 2, NULL},
+        {"", TWILL_SERVER_BOUNDED, TWILL_OPTIMIZER_ADAGRAD, 1, NULL},
+        {"2+1+1+1", TWILL_SERVER_BOUNDED, TWILL_OPTIMIZER_SGD, 0, NULL},
     };
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
