@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups in step with a parameter server across them, and one server for racks: gradients are
  * reduced within each group, its first rank pushes and pulls, and broadcasts what it has pulled.
- * What all ranks get is of the gradients of all; only sums of racks cross between racks. */
+ * What all ranks get is of the gradients of all; only sums of racks cross between racks. If the
+ * first rank of a group dies, which serves, too, the others go on from replicas. */
+#include "lib/twill_recover.h"
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #define GROUPS_COUNT  3000u
 #define GROUPS_STEPS  6u
 #define GROUPS_LEVELS 2u
+#define GROUPS_VICTIM 3 /* the first rank of the second group */
 
 struct group_case {
     int size;
     const char *nodes;
     int width[GROUPS_LEVELS]; /* ranks of a group; groups of a rack */
     twill_server_mode mode;   /* across the groups of the last level */
+    bool replicas;            /* all first ranks serve, with replicas */
 };
 
 struct group_rank {
@@ -63,7 +69,8 @@ static bool open_across(struct group_rank *r)
     twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
     sgd.rate = 1;
     twill_server_defaults(&options);
-    options.layout = TWILL_SERVER_CC;
+    options.layout = r->c->replicas ? TWILL_SERVER_CS : TWILL_SERVER_CC;
+    options.replicas = r->c->replicas ? 2 : 1;
     options.threads = 1;
     options.op = TWILL_SUM;
     options.mode = r->c->mode;
@@ -101,16 +108,21 @@ static bool step_groups(struct group_rank *r, int rank, unsigned step)
     return spread_parameters(r);
 }
 
+/* Return the sum of an element's gradients of all ranks in steps [0, steps). */
+static float sum_gradients(const struct group_rank *r, size_t i, unsigned steps)
+{
+    float sum = 0;
+    for (unsigned step = 0; step < steps; step++)
+        for (int rank = 0; rank < r->c->size; rank++)
+            sum += group_gradient(rank, i, step);
+    return sum;
+}
+
 /* After S steps the parameters are minus the gradients of all ranks and steps. */
 static bool check_sum(const struct group_rank *r, unsigned steps)
 {
-    for (size_t i = 0; i < GROUPS_COUNT; i++) {
-        float sum = 0;
-        for (unsigned step = 0; step < steps; step++)
-            for (int rank = 0; rank < r->c->size; rank++)
-                sum += group_gradient(rank, i, step);
-        TWILL_REQUIRE(r->parameters[i] == -sum);
-    }
+    for (size_t i = 0; i < GROUPS_COUNT; i++)
+        TWILL_REQUIRE(r->parameters[i] == -sum_gradients(r, i, steps));
     return true;
 }
 
@@ -169,19 +181,117 @@ static void rank_groups(int rank, int size, twill_bootstrap *bootstrap, void *us
 static void test_groups(void **state)
 {
     struct group_case cases[] = {
-        {6, "", {3, 1}, TWILL_SERVER_ASYNC},    /* two groups in step */
-        {6, "6x1", {2, 1}, TWILL_SERVER_SYNC},  /* three, on hosts */
-        {8, "4x2", {2, 2}, TWILL_SERVER_SYNC},  /* two racks of two nodes of two ranks */
-        {8, "4x2", {2, 2}, TWILL_SERVER_ASYNC}, /* the same */
+        {6, "", {3, 1}, TWILL_SERVER_ASYNC, false},    /* two groups in step */
+        {6, "6x1", {2, 1}, TWILL_SERVER_SYNC, false},  /* three, on hosts */
+        {8, "4x2", {2, 2}, TWILL_SERVER_SYNC, false},  /* two racks of two nodes of two ranks */
+        {8, "4x2", {2, 2}, TWILL_SERVER_ASYNC, false}, /* the same */
     };
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(cases[i].size, rank_groups, &cases[i]);
 }
 
+/* --- a death ---------------------------------------------------------------------------------- */
+
+/* The victim dies beside a push of the other group, which may or may not succeed. */
+static bool lose_first_rank(struct group_rank *r, int rank, twill_bootstrap *bootstrap)
+{
+    TWILL_REQUIRE(twill_test_barrier(bootstrap)); /* all have pulled from the victim */
+    if (rank == GROUPS_VICTIM) {
+        twill_test_expect_death(rank);
+        (void)raise(SIGKILL);
+    }
+    if (r->server != NULL) {
+        for (size_t i = 0; i < GROUPS_COUNT; i++)
+            r->gradient[i] = 1;
+        TWILL_REQUIRE(twill_server_push_pull(r->server, 0) == TWILL_OK);
+        twill_status status = twill_server_wait(r->server, 0);
+        TWILL_REQUIRE(status == TWILL_OK || status == TWILL_ERR_PEER);
+    }
+    return twill_barrier(r->comm) == TWILL_ERR_PEER;
+}
+
+static void leave_groups(struct group_rank *r)
+{
+    for (unsigned l = 0; l < GROUPS_LEVELS; l++)
+        twill_comm_leave(r->level[l]);
+    twill_comm_leave(r->across);
+    twill_comm_leave(r->comm);
+}
+
+/* Divide the survivors anew. The first rank of the group that has lost its first one has no server
+ * yet. */
+static bool regroup(struct group_rank *r)
+{
+    twill_comm *smaller = NULL;
+    TWILL_REQUIRE(twill_comm_shrink(&smaller, r->comm) == TWILL_OK);
+    leave_groups(r);
+    r->comm = smaller;
+    TWILL_REQUIRE(split_groups(r, twill_comm_rank(smaller)));
+    if (r->server == NULL)
+        return open_across(r);
+    twill_status status = twill_server_rebuild(&r->server, r->across);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                           twill_server_message(r->server));
+}
+
+/* All updates are there, the one beside the death once or not; the survivors make another step. */
+static bool train_survivors(struct group_rank *r)
+{
+    static float before[GROUPS_COUNT];
+    int rank = twill_comm_rank(r->comm), size = twill_comm_size(r->comm);
+    TWILL_REQUIRE(spread_parameters(r));
+    memcpy(before, r->parameters, sizeof(before));
+    for (size_t i = 0; i < GROUPS_COUNT; i++) {
+        float without = -sum_gradients(r, i, GROUPS_STEPS);
+        TWILL_REQUIRE(before[i] == without || before[i] == without - 1);
+    }
+    TWILL_REQUIRE(step_groups(r, rank, GROUPS_STEPS) && twill_barrier(r->comm) == TWILL_OK);
+    if (r->server != NULL) {
+        TWILL_REQUIRE(twill_server_pull(r->server, 0) == TWILL_OK);
+        TWILL_REQUIRE(twill_server_wait(r->server, 0) == TWILL_OK);
+    }
+    TWILL_REQUIRE(spread_parameters(r));
+    for (size_t i = 0; i < GROUPS_COUNT; i++) {
+        float sum = 0;
+        for (int other = 0; other < size; other++)
+            sum += group_gradient(other, i, GROUPS_STEPS);
+        TWILL_REQUIRE(r->parameters[i] == before[i] - sum);
+    }
+    return true;
+}
+
+static void rank_loses_group(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
+    struct group_rank *r = calloc(1, sizeof(*r));
+    (void)size;
+    TWILL_CHECK(r != NULL);
+    r->c = user;
+    if (twill_test_connect(&r->context, &r->comm, bootstrap, r->c->nodes, NULL, more))
+        TWILL_CHECK(train_groups(r, rank) && lose_first_rank(r, rank, bootstrap) && regroup(r) &&
+                    train_survivors(r));
+    twill_server_destroy(r->server);
+    leave_groups(r);
+    twill_context_destroy(r->context);
+    free(r);
+}
+
+static void test_group_loses_its_first_rank(void **state)
+{
+    struct group_case cases[] = {
+        {6, "", {3, 1}, TWILL_SERVER_ASYNC, true},
+        {6, "6x1", {3, 1}, TWILL_SERVER_ASYNC, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_processes(cases[i].size, rank_loses_group, &cases[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_group_loses_its_first_rank), /* first: it forks */
         cmocka_unit_test(test_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
