@@ -19,10 +19,6 @@
 
 enum { CHUNK_WORKERS = 3, CHUNK_ORDERS = 400, CHUNK_SEEDS = 160 };
 
-struct twill_replica_link {
-    bool sending;
-};
-
 /* How many gradients of each worker there are in something. */
 struct gradient_counts {
     uint64_t of[CHUNK_WORKERS];
@@ -34,7 +30,7 @@ static struct chunk_test {
     struct twill_chunk chunk;
     struct twill_chunk_worker chunk_worker[CHUNK_WORKERS];
     struct twill_core_worker worker[CHUNK_WORKERS];
-    struct twill_replica_link link;
+    bool sending; /* to the replica */
     const void *data[CHUNK_WORKERS];
     float factor[CHUNK_WORKERS];
     uint64_t staleness[TWILL_STALENESS_MOST];
@@ -84,8 +80,8 @@ void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint
 
 void twill_replica_send(struct twill_core *core, struct twill_chunk *chunk)
 {
-    assert_true(chunk->replicating && !core->to->sending);
-    core->to->sending = true;
+    assert_true(chunk->replicating && !test.sending);
+    test.sending = true;
     for (uint32_t w = 0; w < CHUNK_WORKERS; w++)
         test.sent.of[w] = test.parameters.of[w] + test.waiting.of[w];
 }
@@ -99,7 +95,7 @@ void twill_chunk_add(struct twill_core *core, const struct twill_chunk *chunk, f
                      const void *data, float factor)
 {
     (void)factor;
-    assert_true(sum == chunk->sum && !(core->to != NULL && core->to->sending));
+    assert_true(sum == chunk->sum && !test.sending);
     test.waiting.of[worker_of(data)]++;
 }
 
@@ -109,7 +105,7 @@ void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, cons
     (void)chunk;
     (void)factor;
     (void)scale;
-    assert_true(core->to == NULL || !core->to->sending);
+    assert_true(!test.sending);
     for (unsigned i = 0; i < n; i++)
         test.parameters.of[worker_of(data[i])]++;
     for (uint32_t w = 0; w < CHUNK_WORKERS && n == 0; w++) {
@@ -147,7 +143,7 @@ static void chunk_test_begin(twill_server_mode mode, uint64_t seed)
     test.core.staleness = test.staleness;
     test.core.data = test.data;
     test.core.factor = test.factor;
-    test.core.to = seed % 2 != 0 ? &test.link : NULL;
+    test.core.to = seed % 2 != 0 ? (void *)&test.sending : NULL;
     atomic_store(&test.core.present, CHUNK_WORKERS);
     test.chunk.worker = test.chunk_worker;
     if (mode == TWILL_SERVER_K_BATCH_SYNC || mode == TWILL_SERVER_K_BATCH_ASYNC ||
@@ -177,9 +173,9 @@ static void order(uint32_t w, unsigned kind)
 
 static void acknowledge(void)
 {
-    if (!test.link.sending)
+    if (!test.sending)
         return;
-    test.link.sending = false;
+    test.sending = false;
     test.copied = test.sent;
     twill_chunk_copied(&test.core, &test.chunk);
 }
@@ -237,10 +233,10 @@ static void run_orders(void)
             acknowledge();
         else if (!test.worker[w].gone)
             order(w, 1 + chunk_test_random(3));
-        if (!test.link.sending)
+        if (!test.sending)
             check_waiting();
     }
-    while (test.link.sending)
+    while (test.sending)
         acknowledge();
     check_waiting();
 }
