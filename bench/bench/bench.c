@@ -19,7 +19,7 @@ static int fail_run(struct twill_bench_run *run, twill_status status)
     const char *message = run->comm != NULL ? twill_comm_message(run->comm) : "";
     if (message[0] == '\0' && run->context != NULL)
         message = twill_context_message(run->context);
-    twill_bench_progress_clear(&run->progress);
+    twill_bench_progress_clear(&run->work.progress);
     fprintf(stderr, "twill-bench: %s\n", message[0] != '\0' ? message : twill_strerror(status));
     return STATUS_FAILED;
 }
@@ -28,27 +28,28 @@ static int fail_run(struct twill_bench_run *run, twill_status status)
 static twill_status allocate_buffers(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
-    size_t offset = options->unalign * 8;
+    size_t offset = options->calls.unalign * 8;
     const struct twill_bench_facts *facts = twill_bench_facts(options->collective);
-    size_t bytes = facts->dst == TWILL_BENCH_NOTHING ? 0 : options->max_bytes;
-    bytes = twill_bench_buffer_bytes(facts, bytes) + offset + 64 + options->align;
+    size_t bytes = facts->dst == TWILL_BENCH_NOTHING ? 0 : options->sizes.max_bytes;
+    bytes = twill_bench_buffer_bytes(facts, bytes) + offset + 64 + options->calls.align;
     for (int i = run->list.keys > 0 ? 1 : 0; i < 2; i++) { /* a list is reduced in place */
-        if (options->placed)
-            TWILL_BENCH_TRY(twill_alloc(run->context, &run->allocated[i], bytes));
+        if (options->calls.placed)
+            TWILL_BENCH_TRY(twill_alloc(run->context, &run->memory.allocated[i], bytes));
         else
-            run->allocated[i] = malloc(bytes);
-        if (run->allocated[i] == NULL)
+            run->memory.allocated[i] = malloc(bytes);
+        if (run->memory.allocated[i] == NULL)
             return TWILL_ERR_MEMORY;
-        uintptr_t base = (uintptr_t)run->allocated[i];
-        run->buffers[i] = (char *)((base + options->align - 1) & ~(uintptr_t)(options->align - 1));
-        memset(run->buffers[i], 0, bytes - options->align);
+        uintptr_t base = (uintptr_t)run->memory.allocated[i];
+        run->memory.buffers[i] =
+            (char *)((base + options->calls.align - 1) & ~(uintptr_t)(options->calls.align - 1));
+        memset(run->memory.buffers[i], 0, bytes - options->calls.align);
     }
-    run->samples = calloc(options->iterations, sizeof(*run->samples));
+    run->memory.samples = calloc(options->repeats.iterations, sizeof(*run->memory.samples));
     size_t *vectors = calloc((size_t)run->size * 4, sizeof(*vectors));
     size_t n = (size_t)run->size;
-    if (run->samples == NULL || vectors == NULL)
+    if (run->memory.samples == NULL || vectors == NULL)
         return TWILL_ERR_MEMORY;
-    run->vectors =
+    run->memory.vectors =
         (struct twill_bench_vectors){vectors, vectors + n, vectors + 2 * n, vectors + 3 * n};
     return TWILL_OK;
 }
@@ -56,40 +57,40 @@ static twill_status allocate_buffers(struct twill_bench_run *run)
 static void release_buffers(struct twill_bench_run *run)
 {
     for (int i = 0; i < 2; i++)
-        if (run->options.placed && run->context != NULL)
-            twill_free(run->context, run->allocated[i]);
-        else if (!run->options.placed)
-            free(run->allocated[i]);
-    free(run->samples);
-    free(run->vectors.src_count);
+        if (run->options.calls.placed && run->context != NULL)
+            twill_free(run->context, run->memory.allocated[i]);
+        else if (!run->options.calls.placed)
+            free(run->memory.allocated[i]);
+    free(run->memory.samples);
+    free(run->memory.vectors.src_count);
     free(run->step);
     free(run->step_seconds);
     twill_bench_list_free(&run->list);
     free(run->places);
-    free(run->meter);
+    free(run->meters.own);
     if (run->comm != run->world)
         twill_comm_destroy(run->comm);
-    twill_comm_destroy(run->strict);
-    twill_context_destroy(run->strict_context);
+    twill_comm_destroy(run->sums.strict);
+    twill_context_destroy(run->sums.strict_context);
     twill_comm_destroy(run->world);
     twill_context_destroy(run->context);
 }
 
 static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
 {
-    return (struct twill_bench_columns){.each = run->options.each,
-                                        .overlap = run->options.overlap,
-                                        .times = run->options.times,
-                                        .reproducible = run->options.reproducible,
-                                        .narrow = run->options.narrow >= 0,
-                                        .energy = run->options.energy};
+    return (struct twill_bench_columns){.each = run->options.report.each,
+                                        .overlap = run->options.measures.overlap,
+                                        .times = run->options.measures.times,
+                                        .reproducible = run->options.measures.reproducible,
+                                        .narrow = run->options.measures.narrow >= 0,
+                                        .energy = run->options.measures.energy};
 }
 
 static void print_start(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
-    bool factor = options->step_factor > 1;
-    if (options->csv) {
+    bool factor = options->sizes.step_factor > 1;
+    if (options->report.csv) {
         twill_bench_csv_header(stdout, run_columns(run));
         return;
     }
@@ -99,21 +100,23 @@ static void print_start(struct twill_bench_run *run)
         printf("# list %s: %zu keys, %llu elements", options->list, run->list.keys,
                (unsigned long long)run->list.total);
     else
-        printf("# minBytes %zu maxBytes %zu step: %zu(%s)", options->min_bytes, options->max_bytes,
-               factor ? options->step_factor : options->step_bytes, factor ? "factor" : "bytes");
+        printf("# minBytes %zu maxBytes %zu step: %zu(%s)", options->sizes.min_bytes,
+               options->sizes.max_bytes,
+               factor ? options->sizes.step_factor : options->sizes.step_bytes,
+               factor ? "factor" : "bytes");
     printf(" warmup iters: %zu iters: %zu agg iters: %zu validation: %zu memory: %s\n#\n",
-           options->warmups, options->iterations, options->aggregate, options->checks,
-           options->placed ? "twill" : "malloc");
+           options->repeats.warmups, options->repeats.iterations, options->repeats.aggregate,
+           options->repeats.checks, options->calls.placed ? "twill" : "malloc");
     twill_bench_print_places(stdout, run);
     const char *line;
     for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
         printf("# %s\n", line);
-    if (options->energy)
+    if (options->measures.energy)
         twill_bench_print_energy_source(stdout, run);
-    if (options->list != NULL && options->overlap)
+    if (options->list != NULL && options->measures.overlap)
         twill_bench_print_played_header(stdout, run);
     else if (options->list != NULL)
-        twill_bench_print_step_header(stdout, options->each);
+        twill_bench_print_step_header(stdout, options->report.each);
     else
         twill_bench_print_header(stdout, run_columns(run));
 }
@@ -122,8 +125,8 @@ static void report_row(struct twill_bench_run *run, const struct twill_bench_row
 {
     if (run->world_rank != 0)
         return;
-    twill_bench_progress_clear(&run->progress);
-    if (run->options.csv)
+    twill_bench_progress_clear(&run->work.progress);
+    if (run->options.report.csv)
         twill_bench_csv_row(stdout, row, run_columns(run));
     else
         twill_bench_print_row(stdout, row, run_columns(run));
@@ -136,17 +139,18 @@ static void report_step(struct twill_bench_run *run)
     char name[24];
     if (run->world_rank != 0)
         return;
-    twill_bench_progress_clear(&run->progress);
+    twill_bench_progress_clear(&run->work.progress);
     for (size_t key = run->list.keys; key-- > 0;) {
         snprintf(name, sizeof(name), "%zu", key);
         twill_bench_print_step_row(stdout, name, &run->step[key], false);
     }
     const struct twill_bench_timing *step = &run->step[run->list.keys].in_place;
-    twill_bench_print_step_row(stdout, "step", &run->step[run->list.keys], run->options.each);
-    if (run->options.times && !run->options.csv)
+    twill_bench_print_step_row(stdout, "step", &run->step[run->list.keys],
+                               run->options.report.each);
+    if (run->options.measures.times && !run->options.report.csv)
         printf("# of the step: wait %.1f us, wire %.1f us, stack %.1f us\n", step->waiting * 1e6,
                step->wire * 1e6, twill_bench_stack(step) * 1e6);
-    if (run->options.energy)
+    if (run->options.measures.energy)
         twill_bench_print_energy(stdout, &step->energy);
     fflush(stdout);
     twill_bench_json_step(run);
@@ -157,18 +161,19 @@ static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_
 {
     struct twill_bench_run quiet = *run;
     struct twill_bench_row row;
-    if (run->options.warmups == 0)
+    if (run->options.repeats.warmups == 0)
         return TWILL_OK;
-    quiet.options.iterations = run->options.warmups;
-    quiet.options.checks = 0;
-    quiet.options.each = false;
-    quiet.options.energy = false;
-    quiet.progress.on = false;
+    quiet.options.repeats.iterations = run->options.repeats.warmups;
+    quiet.options.repeats.checks = 0;
+    quiet.options.report.each = false;
+    quiet.options.measures.energy = false;
+    quiet.work.progress.on = false;
     if (run->list.keys > 0)
         return twill_bench_measure_step(&quiet, type, op, root);
-    twill_status status = twill_bench_measure(&quiet, type, op, root, run->options.max_bytes, &row);
+    twill_status status =
+        twill_bench_measure(&quiet, type, op, root, run->options.sizes.max_bytes, &row);
     if (status == TWILL_OK)
-        status = twill_bench_measure(&quiet, type, op, root, run->options.min_bytes, &row);
+        status = twill_bench_measure(&quiet, type, op, root, run->options.sizes.min_bytes, &row);
     return status;
 }
 
@@ -176,7 +181,7 @@ static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twil
 {
     const struct twill_bench_options *options = &run->options;
     struct twill_bench_row row;
-    if (run->list.keys > 0 && options->overlap)
+    if (run->list.keys > 0 && options->measures.overlap)
         return twill_bench_play_steps(run, type, op);
     twill_status status = warm_up(run, type, op, root);
     if (run->list.keys > 0) {
@@ -186,8 +191,9 @@ static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twil
             report_step(run);
         return status;
     }
-    for (size_t bytes = options->min_bytes; status == TWILL_OK && bytes <= options->max_bytes;
-         bytes = twill_bench_next_size(bytes, options->step_bytes, options->step_factor)) {
+    const struct twill_bench_sizes *sizes = &options->sizes;
+    for (size_t bytes = sizes->min_bytes; status == TWILL_OK && bytes <= sizes->max_bytes;
+         bytes = twill_bench_next_size(bytes, sizes->step_bytes, sizes->step_factor)) {
         status = twill_bench_measure(run, type, op, root, bytes, &row);
         if (status == TWILL_OK)
             report_row(run, &row);
@@ -222,13 +228,14 @@ static twill_status run_table(struct twill_bench_run *run)
     struct range roots = facts->rooted ? expand(options->root, run->size) : (struct range){0, 0};
     size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
                     (size_t)(roots.last - roots.first + 1);
-    size_t rows = options->iterations + 2; /* of a list: the steps, a warm-up step and the check */
+    /* Of a list: the steps, a warm-up step and the check. */
+    size_t rows = options->repeats.iterations + 2;
     if (run->list.keys == 0)
-        rows = 2 * twill_bench_count_sizes(options->min_bytes, options->max_bytes,
-                                           options->step_bytes, options->step_factor);
-    if (run->list.keys > 0 && options->overlap)
-        rows = (options->warmups + options->iterations) * options->n_buckets;
-    run->rows = options->cycles * tables * rows;
+        rows = 2 * twill_bench_count_sizes(options->sizes.min_bytes, options->sizes.max_bytes,
+                                           options->sizes.step_bytes, options->sizes.step_factor);
+    if (run->list.keys > 0 && options->measures.overlap)
+        rows = (options->repeats.warmups + options->repeats.iterations) * options->played.n_buckets;
+    run->work.rows = options->repeats.cycles * tables * rows;
     twill_status status = TWILL_OK;
     for (int type = types.first; type <= types.last; type++)
         for (int op = ops.first; op <= ops.last; op++)
@@ -240,26 +247,27 @@ static twill_status run_table(struct twill_bench_run *run)
 
 static int run_cycles(struct twill_bench_run *run)
 {
-    twill_bench_progress_begin(&run->progress, run->world_rank == 0);
-    for (size_t cycle = 0; run->options.cycles == 0 || cycle < run->options.cycles; cycle++) {
+    twill_bench_progress_begin(&run->work.progress, run->world_rank == 0);
+    size_t cycles = run->options.repeats.cycles;
+    for (size_t cycle = 0; cycles == 0 || cycle < cycles; cycle++) {
         twill_status status = run_table(run);
         if (status != TWILL_OK)
             return fail_run(run, status);
     }
-    twill_bench_progress_clear(&run->progress);
-    if (run->world_rank == 0 && run->options.csv && run->failures > 0)
-        fprintf(stderr, "twill-bench: %zu values are wrong\n", run->failures);
-    if (run->world_rank == 0 && !run->options.csv) {
+    twill_bench_progress_clear(&run->work.progress);
+    if (run->world_rank == 0 && run->options.report.csv && run->results.failures > 0)
+        fprintf(stderr, "twill-bench: %zu values are wrong\n", run->results.failures);
+    if (run->world_rank == 0 && !run->options.report.csv) {
         char program[64];
         const char *rail;
         for (size_t i = 0; (rail = twill_comm_rail(run->comm, i)) != NULL; i++)
             printf("# %s\n", rail);
         snprintf(program, sizeof(program), "twill-bench %s",
                  twill_bench_facts(run->options.collective)->name);
-        twill_bench_print_footer(stdout, run->failures, run->bandwidth / (double)run->measured,
-                                 program);
+        twill_bench_print_footer(stdout, run->results.failures,
+                                 run->results.bandwidth / (double)run->results.measured, program);
     }
-    return run->failures > 0 ? STATUS_FAILED : STATUS_GOOD;
+    return run->results.failures > 0 ? STATUS_FAILED : STATUS_GOOD;
 }
 
 /* --split: divide the ranks into groups, which are measured at the same time. */
@@ -288,13 +296,14 @@ static void add_slowly(const void *left, const void *right, void *result, size_t
     float *sum = result;
     struct twill_bench_run *run = user;
     (void)type;
-    run->owed += (double)(count * sizeof(float)) / 1024 * (double)run->options.delay * 1e-9;
-    if (run->owed > 1e-3) {
-        struct timespec pause = {.tv_sec = (time_t)run->owed};
-        pause.tv_nsec = (long)((run->owed - (double)pause.tv_sec) * 1e9);
+    run->sums.owed +=
+        (double)(count * sizeof(float)) / 1024 * (double)run->options.measures.delay * 1e-9;
+    if (run->sums.owed > 1e-3) {
+        struct timespec pause = {.tv_sec = (time_t)run->sums.owed};
+        pause.tv_nsec = (long)((run->sums.owed - (double)pause.tv_sec) * 1e9);
         double before = twill_bench_now();
         nanosleep(&pause, NULL);
-        run->owed -= twill_bench_now() - before;
+        run->sums.owed -= twill_bench_now() - before;
     }
     for (size_t i = 0; i < count; i++)
         sum[i] = a[i] + b[i];
@@ -307,8 +316,9 @@ static twill_status connect_strictly(struct twill_bench_run *run, const char *co
                                  .size = twill_comm_size(run->world),
                                  .exchange = exchange,
                                  .user = run->world};
-    twill_status status = twill_context_create(&run->strict_context, &bootstrap, settings);
-    return status == TWILL_OK ? twill_comm_create(&run->strict, run->strict_context) : status;
+    twill_status status = twill_context_create(&run->sums.strict_context, &bootstrap, settings);
+    return status == TWILL_OK ? twill_comm_create(&run->sums.strict, run->sums.strict_context)
+                              : status;
 }
 
 static twill_status ranks_connect(struct twill_bench_run *run)
@@ -316,16 +326,18 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     char timeout[48], algorithm[512], gradients[512];
     const char *settings[] = {NULL, NULL, NULL, NULL, NULL};
     int given = 0;
-    if (run->options.timeout > 0) {
-        snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%zu", run->options.timeout);
+    if (run->options.settings.timeout > 0) {
+        snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%zu", run->options.settings.timeout);
         settings[given++] = timeout;
     }
-    if (run->options.algorithm != NULL) {
-        snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->options.algorithm);
+    if (run->options.settings.algorithm != NULL) {
+        snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s",
+                 run->options.settings.algorithm);
         settings[given++] = algorithm;
     }
-    if (run->options.gradients != NULL) {
-        snprintf(gradients, sizeof(gradients), "TWILL_GRADIENTS=%s", run->options.gradients);
+    if (run->options.settings.gradients != NULL) {
+        snprintf(gradients, sizeof(gradients), "TWILL_GRADIENTS=%s",
+                 run->options.settings.gradients);
         settings[given++] = gradients;
     }
     twill_status status = twill_context_create(&run->context, NULL, settings);
@@ -333,13 +345,13 @@ static twill_status ranks_connect(struct twill_bench_run *run)
         status = twill_comm_create(&run->world, run->context);
     run->comm = run->world;
     settings[given] = "TWILL_REPRODUCIBLE=1";
-    if (status == TWILL_OK && run->options.reproducible)
+    if (status == TWILL_OK && run->options.measures.reproducible)
         status = connect_strictly(run, settings);
-    if (status == TWILL_OK && run->options.narrow >= 0)
-        status = twill_op_create_narrow(run->context, &run->narrow, (twill_type)run->options.narrow,
-                                        NULL, NULL);
-    if (status == TWILL_OK && run->options.delay > 0)
-        status = twill_op_create(run->context, &run->slow, add_slowly, run, 0, 1);
+    if (status == TWILL_OK && run->options.measures.narrow >= 0)
+        status = twill_op_create_narrow(run->context, &run->sums.narrow,
+                                        (twill_type)run->options.measures.narrow, NULL, NULL);
+    if (status == TWILL_OK && run->options.measures.delay > 0)
+        status = twill_op_create(run->context, &run->sums.slow, add_slowly, run, 0, 1);
     if (status == TWILL_OK && run->options.split != NULL)
         status = split_groups(run);
     if (status != TWILL_OK)
@@ -349,7 +361,7 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     run->world_rank = twill_comm_rank(run->world);
     run->world_size = twill_comm_size(run->world);
     TWILL_BENCH_TRY(twill_bench_locate(run));
-    return run->options.energy ? twill_bench_energy_open(run) : TWILL_OK;
+    return run->options.measures.energy ? twill_bench_energy_open(run) : TWILL_OK;
 }
 
 /* Agree on errors that only rank 0 detects. */
@@ -362,7 +374,7 @@ static twill_status agree_options(struct twill_bench_run *run, int argc, char **
             fprintf(stderr, "twill-bench: -r/--root: rank %d does not exist among %d ranks\n",
                     run->options.root, run->size);
         *outcome = STATUS_USAGE;
-    } else if (run->world_rank == 0 && run->options.output != NULL &&
+    } else if (run->world_rank == 0 && run->options.report.output != NULL &&
                !twill_bench_json_open(run, argc, argv)) {
         *outcome = STATUS_FAILED;
     }
@@ -387,7 +399,7 @@ int main(int argc, char **argv)
     if (parsed != TWILL_BENCH_RUN)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
     if (run.options.calibration != NULL)
-        return twill_bench_calibrate(run.options.calibration, run.options.max_bytes);
+        return twill_bench_calibrate(run.options.calibration, run.options.sizes.max_bytes);
     if (run.options.kernels != NULL)
         return twill_bench_kernels(&run.options);
 

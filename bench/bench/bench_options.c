@@ -111,18 +111,19 @@ static bool set_bench_number(struct twill_bench_options *options, int letter, co
         size_t *field, min, max;
         const char *expected;
     } numbers[] = {
-        {'f', &options->step_factor, 1, 1 << 20, "a factor (1: off)"},
-        {'n', &options->iterations, 1, 100000000, "a number from 1 to 100000000"},
-        {'w', &options->warmups, 0, 100000000, "a number from 0 to 100000000"},
-        {'m', &options->aggregate, 1, 1000000, "a number from 1 to 1000000"},
-        {'N', &options->cycles, 0, SIZE_MAX, "a number"},
-        {'c', &options->checks, 0, 1000000, "a number from 0 to 1000000"},
-        {'T', &options->timeout, 1, 10000000, "a number of seconds from 1"},
-        {'u', &options->unalign, 0, 1 << 20, "a number from 0 to 1048576"},
-        {'K', &options->each_skip, 0, 100000000, "a number from 0 to 100000000"},
-        {OPTION_DELAY, &options->delay, 1, 1000000000, "a number of nanoseconds a KiB from 1"},
-        {OPTION_BATCH, &options->batch, 1, 1000000, "a number of samples from 1 to 1000000"},
-        {OPTION_GFLOPS, &options->gflops, 1, 1000000000, "a speed in Gflop/s from 1"},
+        {'f', &options->sizes.step_factor, 1, 1 << 20, "a factor (1: off)"},
+        {'n', &options->repeats.iterations, 1, 100000000, "a number from 1 to 100000000"},
+        {'w', &options->repeats.warmups, 0, 100000000, "a number from 0 to 100000000"},
+        {'m', &options->repeats.aggregate, 1, 1000000, "a number from 1 to 1000000"},
+        {'N', &options->repeats.cycles, 0, SIZE_MAX, "a number"},
+        {'c', &options->repeats.checks, 0, 1000000, "a number from 0 to 1000000"},
+        {'T', &options->settings.timeout, 1, 10000000, "a number of seconds from 1"},
+        {'u', &options->calls.unalign, 0, 1 << 20, "a number from 0 to 1048576"},
+        {'K', &options->report.each_skip, 0, 100000000, "a number from 0 to 100000000"},
+        {OPTION_DELAY, &options->measures.delay, 1, 1000000000,
+         "a number of nanoseconds a KiB from 1"},
+        {OPTION_BATCH, &options->played.batch, 1, 1000000, "a number of samples from 1 to 1000000"},
+        {OPTION_GFLOPS, &options->played.gflops, 1, 1000000000, "a speed in Gflop/s from 1"},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (numbers[i].letter == letter)
@@ -177,14 +178,14 @@ static bool set_root(struct twill_bench_options *options, const char *text, bool
 
 static bool set_memory(struct twill_bench_options *options, const char *text, bool speak)
 {
-    options->placed = strcmp(text, "twill") == 0;
-    return options->placed || strcmp(text, "malloc") == 0 ||
+    options->calls.placed = strcmp(text, "twill") == 0;
+    return options->calls.placed || strcmp(text, "malloc") == 0 ||
            complain_bench(speak, OPTION_MEMORY, text, "malloc or twill");
 }
 
 static bool set_align(struct twill_bench_options *options, const char *text, bool speak)
 {
-    size_t *align = &options->align;
+    size_t *align = &options->calls.align;
     if (twill_bench_parse_size(text, align) && *align >= 8 && *align <= (1 << 30) &&
         (*align & (*align - 1)) == 0)
         return true;
@@ -198,7 +199,7 @@ static bool set_form(struct twill_bench_options *options, const char *text, bool
         {"blocking", "blocking"}, {"nonblocking", "begun"}, {"persistent", "prepared"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(text, names[i][0]) == 0 || strcmp(text, names[i][1]) == 0) {
-            options->form = (enum twill_bench_form)i;
+            options->calls.form = (enum twill_bench_form)i;
             return true;
         }
     return complain_bench(speak, OPTION_FORM, text, "blocking, nonblocking or persistent");
@@ -206,16 +207,17 @@ static bool set_form(struct twill_bench_options *options, const char *text, bool
 
 static bool set_narrow(struct twill_bench_options *options, const char *text, bool speak)
 {
-    options->narrow = twill_bench_type_parse(text);
-    return (options->narrow >= 0 && twill_type_is_narrow((twill_type)options->narrow)) ||
+    options->measures.narrow = twill_bench_type_parse(text);
+    return (options->measures.narrow >= 0 &&
+            twill_type_is_narrow((twill_type)options->measures.narrow)) ||
            complain_bench(speak, OPTION_NARROW, text, "a float of 8 or 16 bits, such as f16");
 }
 
 static bool set_overlap(struct twill_bench_options *options, const char *text, bool speak)
 {
-    options->overlap = true;
-    options->tests = strcmp(text, "test") == 0;
-    return options->tests || strcmp(text, "none") == 0 ||
+    options->measures.overlap = true;
+    options->measures.tests = strcmp(text, "test") == 0;
+    return options->measures.tests || strcmp(text, "none") == 0 ||
            complain_bench(speak, OPTION_OVERLAP, text, "test or none");
 }
 
@@ -223,10 +225,10 @@ static bool set_buckets(struct twill_bench_options *options, const char *text, b
 {
     char *copy = strdup(text), *rest = copy;
     bool good = copy != NULL;
-    options->n_buckets = 0;
+    options->played.n_buckets = 0;
     for (const char *word; good && (word = strsep(&rest, ",")) != NULL;)
-        good = options->n_buckets < TWILL_BENCH_BUCKETS_MOST &&
-               twill_bench_parse_size(word, &options->buckets[options->n_buckets++]);
+        good = options->played.n_buckets < TWILL_BENCH_BUCKETS_MOST &&
+               twill_bench_parse_size(word, &options->played.buckets[options->played.n_buckets++]);
     free(copy);
     return good || complain_bench(speak, OPTION_BUCKET, text, "a list of sizes such as 0,1M,8M");
 }
@@ -246,31 +248,31 @@ static bool set_average(struct twill_bench_options *options, const char *text, b
     if (!twill_bench_parse_number(text, 0, 3, &average))
         return complain_bench(speak, 'a', text,
                               "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)");
-    options->average = (enum twill_bench_average)average;
+    options->report.average = (enum twill_bench_average)average;
     return true;
 }
 
 /* Return the flag that an option without an argument sets, or NULL. */
 static bool *switch_option(struct twill_bench_options *options, int letter)
 {
-    return letter == OPTION_CSV            ? &options->csv
-           : letter == OPTION_VERIFY       ? &options->verify
-           : letter == OPTION_TIMES        ? &options->times
-           : letter == OPTION_REPRODUCIBLE ? &options->reproducible
-           : letter == OPTION_ENERGY       ? &options->energy
-           : letter == OPTION_DEVICE       ? &options->device
-           : letter == OPTION_PRIORITY     ? &options->priority
+    return letter == OPTION_CSV            ? &options->report.csv
+           : letter == OPTION_VERIFY       ? &options->measures.verify
+           : letter == OPTION_TIMES        ? &options->measures.times
+           : letter == OPTION_REPRODUCIBLE ? &options->measures.reproducible
+           : letter == OPTION_ENERGY       ? &options->measures.energy
+           : letter == OPTION_DEVICE       ? &options->played.device
+           : letter == OPTION_PRIORITY     ? &options->played.priority
                                            : NULL;
 }
 
 /* Return the text that an option's argument is kept in as it is, or NULL. */
 static const char **text_option(struct twill_bench_options *options, int letter)
 {
-    return letter == 'J'                ? &options->output
+    return letter == 'J'                ? &options->report.output
            : letter == OPTION_LIST      ? &options->list
-           : letter == OPTION_SYSFS     ? &options->sysfs
-           : letter == OPTION_GRADIENTS ? &options->gradients
-           : letter == OPTION_ALGORITHM ? &options->algorithm
+           : letter == OPTION_SYSFS     ? &options->measures.sysfs
+           : letter == OPTION_GRADIENTS ? &options->settings.gradients
+           : letter == OPTION_ALGORITHM ? &options->settings.algorithm
                                         : NULL;
 }
 
@@ -287,12 +289,12 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
     }
     switch (letter) {
     case 'b':
-        return set_size(&options->min_bytes, letter, text, speak);
+        return set_size(&options->sizes.min_bytes, letter, text, speak);
     case 'e':
-        return set_size(&options->max_bytes, letter, text, speak);
+        return set_size(&options->sizes.max_bytes, letter, text, speak);
     case 'i':
-        return set_size(&options->step_bytes, letter, text, speak) &&
-               (options->step_bytes > 0 || complain_bench(speak, letter, text, "above zero"));
+        return set_size(&options->sizes.step_bytes, letter, text, speak) &&
+               (options->sizes.step_bytes > 0 || complain_bench(speak, letter, text, "above zero"));
     case 'a':
         return set_average(options, text, speak);
     case 'o':
@@ -302,9 +304,9 @@ static bool set_bench_option(struct twill_bench_options *options, int letter, co
     case 'r':
         return set_root(options, text, speak);
     case 'z':
-        return set_flag(&options->blocking, letter, text, speak);
+        return set_flag(&options->calls.blocking, letter, text, speak);
     case 'I':
-        return set_flag(&options->each, letter, text, speak);
+        return set_flag(&options->report.each, letter, text, speak);
     case OPTION_FORM:
         return set_form(options, text, speak);
     case OPTION_NARROW:
@@ -372,36 +374,36 @@ static bool combines(const struct twill_bench_options *options)
 static bool check_together(const struct twill_bench_options *options, bool speak)
 {
     const char *mistake = NULL;
-    if (options->list != NULL && options->ranged)
+    if (options->list != NULL && options->sizes.ranged)
         mistake = "--list sets the sizes: -b, -e, -i and -f cannot be combined with it";
     else if (options->list != NULL && options->collective != TWILL_BENCH_ALLREDUCE &&
              options->collective != TWILL_BENCH_BROADCAST)
         mistake = "--list is for allreduce and broadcast";
-    else if (options->list != NULL && options->csv)
+    else if (options->list != NULL && options->report.csv)
         mistake = "--csv cannot be combined with --list: use -J";
-    else if (options->list != NULL && options->form != TWILL_BENCH_BLOCKING)
+    else if (options->list != NULL && options->calls.form != TWILL_BENCH_BLOCKING)
         mistake = "--list cannot be combined with --form";
     else if ((mistake = twill_bench_played_mistake(options)) != NULL)
         ;
-    else if (options->reproducible && (options->split != NULL || options->list != NULL ||
-                                       !twill_bench_facts(options->collective)->reduces))
+    else if (options->measures.reproducible && (options->split != NULL || options->list != NULL ||
+                                                !twill_bench_facts(options->collective)->reduces))
         mistake = "--reproducible needs a reduction, without --split and --list";
-    else if (options->narrow >= 0 &&
+    else if (options->measures.narrow >= 0 &&
              (options->list != NULL || options->op != TWILL_SUM || options->type != TWILL_F32 ||
               !twill_bench_facts(options->collective)->reduces))
         mistake = "--narrow needs a reduction, a sum of f32, without --list";
-    else if (options->delay > 0 &&
-             (options->list != NULL || options->reproducible || options->op != TWILL_SUM ||
+    else if (options->measures.delay > 0 &&
+             (options->list != NULL || options->measures.reproducible || options->op != TWILL_SUM ||
               options->type != TWILL_F32 || !twill_bench_facts(options->collective)->reduces))
         mistake =
             "--reduce-delay needs a reduction, a sum of f32, without --list and --reproducible";
-    else if (options->sysfs != NULL && !options->energy)
+    else if (options->measures.sysfs != NULL && !options->measures.energy)
         mistake = "--sysfs needs --energy";
     else if (!combines(options))
         mistake = "-o/--op and -d/--datatype: the type does not have this operation";
-    else if (options->min_bytes > options->max_bytes)
+    else if (options->sizes.min_bytes > options->sizes.max_bytes)
         mistake = "-b/--minbytes is above -e/--maxbytes";
-    else if (options->each_skip >= options->iterations)
+    else if (options->report.each_skip >= options->repeats.iterations)
         mistake = "-K/--per_iter_skip must be less than -n/--iters";
     if (mistake != NULL && speak)
         fprintf(stderr, "twill-bench: %s\n", mistake);
@@ -412,24 +414,14 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
                                           char **argv, bool speak)
 {
     *options = (struct twill_bench_options){
-        .min_bytes = 32 << 20,
-        .max_bytes = 32 << 20,
-        .step_bytes = 1 << 20,
-        .iterations = 20,
-        .warmups = 1,
-        .aggregate = 1,
-        .cycles = 1,
-        .checks = 1,
-        .average = TWILL_BENCH_AVERAGE,
         .op = TWILL_SUM,
         .type = TWILL_F32,
-        .narrow = -1,
-        .placed = true,
-        .align = 64,
-        .batch = 32,
-        .gflops = 10000,
-        .buckets = {SIZE_MAX},
-        .n_buckets = 1,
+        .sizes = {.min_bytes = 32 << 20, .max_bytes = 32 << 20, .step_bytes = 1 << 20},
+        .repeats = {.iterations = 20, .warmups = 1, .aggregate = 1, .cycles = 1, .checks = 1},
+        .calls = {.placed = true, .align = 64},
+        .measures = {.narrow = -1},
+        .report = {.average = TWILL_BENCH_AVERAGE},
+        .played = {.batch = 32, .gflops = 10000, .buckets = {SIZE_MAX}, .n_buckets = 1},
     };
     int letter;
     opterr = speak;
@@ -445,8 +437,8 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
         }
         if (letter == '?' || !set_bench_option(options, letter, optarg, speak))
             return TWILL_BENCH_USAGE;
-        options->played |= letter >= OPTION_BATCH && letter <= OPTION_PRIORITY;
-        options->ranged |= letter < 256 && strchr("beif", letter) != NULL;
+        options->played.given |= letter >= OPTION_BATCH && letter <= OPTION_PRIORITY;
+        options->sizes.ranged |= letter < 256 && strchr("beif", letter) != NULL;
     }
     return set_collective(options, argc, argv, speak) &&
                    (options->calibration != NULL || check_together(options, speak))

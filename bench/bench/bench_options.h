@@ -30,47 +30,81 @@ enum twill_bench_average {
     TWILL_BENCH_MAX
 };
 
-struct twill_bench_options {
-    enum twill_bench_collective collective;
+/* Bytes of the calls: from the least to the most, plus a step, or times a factor above 1. */
+struct twill_bench_sizes {
     size_t min_bytes, max_bytes, step_bytes, step_factor;
     bool ranged; /* one of these four was given */
+};
+
+/* How often each size is measured and checked. */
+struct twill_bench_repeats {
     size_t iterations, warmups, aggregate;
     size_t cycles; /* 0: forever */
     size_t checks; /* 0: none */
+};
+
+/* How the timed calls are made, and on which memory. */
+struct twill_bench_calls {
+    enum twill_bench_form form;
+    bool blocking;  /* a barrier after every call */
+    bool placed;    /* --memory twill */
+    size_t align;   /* bytes */
+    size_t unalign; /* elements */
+};
+
+/* What is measured beside the time of the calls. */
+struct twill_bench_measures {
+    bool verify;       /* check every form of the call */
+    bool overlap;      /* overlap with computing */
+    bool tests;        /* with twill_test() while computing */
+    bool times;        /* split the time of calls */
+    bool reproducible; /* with TWILL_REPRODUCIBLE=1 */
+    bool energy;       /* of the timed calls */
+    const char *sysfs; /* where its counters are, or NULL: /sys */
+    size_t delay;      /* of a reduction, nanoseconds a KiB; 0: none */
+    int narrow;        /* narrow sums of this type; -1: not */
+};
+
+/* What is printed and written. */
+struct twill_bench_shown {
     enum twill_bench_average average;
-    int op, type, root; /* or TWILL_BENCH_ALL */
-    bool blocking;      /* a barrier after every call */
-    size_t timeout;     /* seconds; 0: TWILL_TIMEOUT */
-    const char *output; /* JSON file, or NULL */
-    bool csv;           /* print comma-separated values */
-    const char *list;   /* gradient list, or NULL: sizes as above */
-    size_t unalign;     /* elements */
-    bool each;          /* statistics over iterations */
+    bool each; /* statistics over iterations */
     size_t each_skip;
-    bool placed; /* --memory twill */
-    size_t align;
-    enum twill_bench_form form; /* of the timed calls */
-    bool verify;                /* check every form of the call */
-    bool overlap;               /* measure overlap with computing */
-    bool tests;                 /* with twill_test() while computing */
-    bool times;                 /* split the time of calls */
-    bool reproducible;          /* measure with TWILL_REPRODUCIBLE=1, too */
-    bool energy;                /* measure the energy of the timed calls */
-    const char *sysfs;          /* where its counters are, or NULL: /sys */
-    size_t delay;               /* of a reduction, nanoseconds a KiB; 0: none */
-    int narrow;                 /* measure narrow sums of this type, too; -1: not */
-    const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
-    const char *kernels;        /* instead: time kernels whose name contains this, or NULL */
-    const char *gradients;      /* TWILL_GRADIENTS for this run, or NULL */
-    const char *calibration;    /* file that --calibrate writes, or NULL */
-    /* --list with --overlap */
+    bool csv;           /* comma-separated values */
+    const char *output; /* JSON file, or NULL */
+};
+
+/* --list with --overlap: steps whose computing is played. */
+struct twill_bench_step_options {
     size_t batch, gflops;                     /* samples; speed of what computes */
     bool device;                              /* it is a device, not the rank's core */
     bool priority;                            /* order of the buckets */
     size_t buckets[TWILL_BENCH_BUCKETS_MOST]; /* sizes to measure; SIZE_MAX: the default */
     size_t n_buckets;
-    bool played;       /* one of these was given */
-    const char *split; /* NULL: all ranks; else a number of groups, or a level of the machine */
+    bool given; /* one of these was given */
+};
+
+/* The library's variables for this run. */
+struct twill_bench_settings {
+    size_t timeout;        /* TWILL_TIMEOUT, seconds; 0: as it is */
+    const char *algorithm; /* TWILL_ALGORITHM, or NULL */
+    const char *gradients; /* TWILL_GRADIENTS, or NULL */
+};
+
+struct twill_bench_options {
+    enum twill_bench_collective collective;
+    int op, type, root;  /* or TWILL_BENCH_ALL */
+    const char *list;    /* gradient list, or NULL: sizes */
+    const char *split;   /* NULL: all ranks; else a number of groups, or a level of the machine */
+    const char *kernels; /* instead: time kernels whose name contains this, or NULL */
+    const char *calibration; /* file that --calibrate writes, or NULL */
+    struct twill_bench_sizes sizes;
+    struct twill_bench_repeats repeats;
+    struct twill_bench_calls calls;
+    struct twill_bench_measures measures;
+    struct twill_bench_shown report;
+    struct twill_bench_step_options played;
+    struct twill_bench_settings settings;
 };
 
 enum twill_bench_parsed { TWILL_BENCH_RUN, TWILL_BENCH_DONE, TWILL_BENCH_USAGE };

@@ -20,39 +20,62 @@ struct twill_bench_place {
     char host[64];
 };
 
-struct twill_bench_run {
-    struct twill_bench_options options;
-    twill_context *context;
-    twill_comm *world, *comm;      /* all ranks; those measured together (--split) */
-    twill_context *strict_context; /* --reproducible: a second context of all ranks, */
-    twill_comm *strict;            /* with TWILL_REPRODUCIBLE=1 */
-    twill_op narrow;               /* --narrow: the sum */
-    twill_op slow;                 /* --reduce-delay: the sum */
-    double owed;                   /* seconds that it has not slept yet */
-    int rank, size;                /* in comm */
-    int world_rank, world_size;
-    struct twill_bench_vectors vectors; /* counts and offsets of vector calls */
-    twill_request *persistent;          /* --form persistent: the call being timed */
-    struct twill_bench_place *places;   /* of every rank */
-    bool one_clock;                     /* all ranks run under one kernel */
-    void *allocated[2];                 /* allocations: send, receive */
+/* The buffers of a rank, and what is kept of each iteration. */
+struct twill_bench_memory {
+    void *allocated[2];                 /* send, receive */
     char *buffers[2];                   /* aligned addresses in them */
     double *samples;                    /* one per iteration */
-    struct twill_bench_list list;       /* --list: its keys, */
-    struct twill_bench_row *step;       /* a row for each key, then one for the whole step, */
-    double *step_seconds;               /* and their times */
-    unsigned round;                     /* of checks, so that no payload is used twice */
-    size_t rows_done, rows;             /* halves of rows, or steps; rows 0: unknown */
+    struct twill_bench_vectors vectors; /* counts and offsets of vector calls */
+};
+
+/* Sums of another kind than the one that is timed. */
+struct twill_bench_sums {
+    twill_context *strict_context; /* --reproducible: a second context of all ranks, */
+    twill_comm *strict;            /* with TWILL_REPRODUCIBLE=1 */
+    twill_op narrow;               /* --narrow */
+    twill_op slow;                 /* --reduce-delay */
+    double owed;                   /* seconds that it has not slept yet */
+};
+
+/* --energy */
+struct twill_bench_meters {
+    struct twill_energy_meter *own; /* on the first rank of a machine that has counters, */
+    char says[1024];                /* what they are; or why there are none */
+    size_t machines, count;         /* of the job; those with counters */
+};
+
+/* How far the run is. */
+struct twill_bench_work {
+    size_t rows_done, rows; /* halves of rows, or steps; rows 0: unknown */
     struct twill_bench_progress progress;
-    /* --energy */
-    struct twill_energy_meter *meter; /* on the first rank of a machine that has counters, */
-    char meter_says[1024];            /* what they are; or why there are none */
-    size_t machines, meters;          /* of the job; those with counters */
-    /* Results so far. */
+};
+
+/* Results so far. */
+struct twill_bench_results {
     size_t failures, measured; /* halves of rows with wrong values; halves in all */
     double bandwidth;          /* sum of bus bandwidths */
     struct json_object *json;  /* rank 0 with -J */
     FILE *json_file;
+};
+
+struct twill_bench_run {
+    struct twill_bench_options options;
+    twill_context *context;
+    twill_comm *world, *comm; /* all ranks; those measured together (--split) */
+    int rank, size;           /* in comm */
+    int world_rank, world_size;
+    struct twill_bench_place *places; /* of every rank */
+    bool one_clock;                   /* all ranks run under one kernel */
+    struct twill_bench_memory memory;
+    struct twill_bench_sums sums;
+    struct twill_bench_list list; /* --list: its keys, */
+    struct twill_bench_row *step; /* a row for each key, then one for the whole step, */
+    double *step_seconds;         /* and their times */
+    twill_request *persistent;    /* --form persistent: the call being timed */
+    unsigned round;               /* of checks, so that no payload is used twice */
+    struct twill_bench_meters meters;
+    struct twill_bench_work work;
+    struct twill_bench_results results;
 };
 
 struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run, twill_type type,

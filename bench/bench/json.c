@@ -116,21 +116,21 @@ static void put_sizes(struct json_object *object, const struct twill_bench_run *
     if (options->list != NULL) {
         put(object, "list", string(options->list));
         put(object, "keys", integer(run->list.keys));
-        if (options->overlap) {
-            put(object, "batch", integer(options->batch));
-            put(object, "gflops", integer(options->gflops));
-            put(object, "computes", string(options->device ? "device" : "core"));
-            put(object, "tests", truth(options->tests));
-            put(object, "order", string(options->priority ? "priority" : "backward"));
+        if (options->measures.overlap) {
+            put(object, "batch", integer(options->played.batch));
+            put(object, "gflops", integer(options->played.gflops));
+            put(object, "computes", string(options->played.device ? "device" : "core"));
+            put(object, "tests", truth(options->measures.tests));
+            put(object, "order", string(options->played.priority ? "priority" : "backward"));
         }
         return;
     }
-    put(object, "minimum_bytes", integer(options->min_bytes));
-    put(object, "maximum_bytes", integer(options->max_bytes));
-    if (options->step_factor > 1)
-        put(object, "step_factor", integer(options->step_factor));
+    put(object, "minimum_bytes", integer(options->sizes.min_bytes));
+    put(object, "maximum_bytes", integer(options->sizes.max_bytes));
+    if (options->sizes.step_factor > 1)
+        put(object, "step_factor", integer(options->sizes.step_factor));
     else
-        put(object, "step_bytes", integer(options->step_bytes));
+        put(object, "step_bytes", integer(options->sizes.step_bytes));
 }
 
 static struct json_object *config(const struct twill_bench_run *run)
@@ -139,16 +139,16 @@ static struct json_object *config(const struct twill_bench_run *run)
     struct json_object *object = json_object_new_object();
     put(object, "collective", string(twill_bench_facts(options->collective)->name));
     put_sizes(object, run);
-    put(object, "warmup_iters", integer(options->warmups));
-    put(object, "iterations", integer(options->iterations));
-    put(object, "aggregated_iterations", integer(options->aggregate));
-    put(object, "validation", integer(options->checks));
-    put(object, "average", integer(options->average));
-    put(object, "unalign", integer(options->unalign));
-    put(object, "blocking_collectives", truth(options->blocking));
-    put(object, "memory", string(options->placed ? "twill" : "malloc"));
-    if (options->energy)
-        put(object, "energy", run->meter == NULL ? NULL : string(run->meter_says));
+    put(object, "warmup_iters", integer(options->repeats.warmups));
+    put(object, "iterations", integer(options->repeats.iterations));
+    put(object, "aggregated_iterations", integer(options->repeats.aggregate));
+    put(object, "validation", integer(options->repeats.checks));
+    put(object, "average", integer(options->report.average));
+    put(object, "unalign", integer(options->calls.unalign));
+    put(object, "blocking_collectives", truth(options->calls.blocking));
+    put(object, "memory", string(options->calls.placed ? "twill" : "malloc"));
+    if (options->measures.energy)
+        put(object, "energy", run->meters.own == NULL ? NULL : string(run->meters.says));
     put(object, "devices", devices(run));
     return object;
 }
@@ -168,8 +168,8 @@ static FILE *create_file(const char *path, char *taken, size_t bytes)
 bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
 {
     char path[4096];
-    run->json_file = create_file(run->options.output, path, sizeof(path));
-    if (run->json_file == NULL) {
+    run->results.json_file = create_file(run->options.report.output, path, sizeof(path));
+    if (run->results.json_file == NULL) {
         fprintf(stderr, "twill-bench: -J/--output_file: %s: %s\n", path, strerror(errno));
         return false;
     }
@@ -177,17 +177,17 @@ bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
     struct json_object *args = json_object_new_array();
     for (int i = 0; i < argc; i++)
         json_object_array_add(args, string(argv[i]));
-    run->json = json_object_new_object();
-    put(run->json, "version", json_object_new_int(1));
-    put(run->json, "start_time", time_json());
-    put(run->json, "args", args);
-    put(run->json, "env", environment());
-    put(run->json, "twill_version", string(twill_version()));
-    put(run->json, "ranks", json_object_new_int(run->world_size));
-    put(run->json, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
-    put(run->json, "machine", run_machine_json(run));
-    put(run->json, "config", config(run));
-    put(run->json, "results", json_object_new_array());
+    run->results.json = json_object_new_object();
+    put(run->results.json, "version", json_object_new_int(1));
+    put(run->results.json, "start_time", time_json());
+    put(run->results.json, "args", args);
+    put(run->results.json, "env", environment());
+    put(run->results.json, "twill_version", string(twill_version()));
+    put(run->results.json, "ranks", json_object_new_int(run->world_size));
+    put(run->results.json, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
+    put(run->results.json, "machine", run_machine_json(run));
+    put(run->results.json, "config", config(run));
+    put(run->results.json, "results", json_object_new_array());
     return true;
 }
 
@@ -266,34 +266,34 @@ static struct json_object *subject(const struct twill_bench_run *run,
     put(object, "type", string(row->type));
     put(object, "redop", string(row->op));
     put(object, "root", string(root));
-    put(object, "actual_iterations", integer(run->options.iterations));
+    put(object, "actual_iterations", integer(run->options.repeats.iterations));
     put(object, "experiment_name", string(twill_bench_facts(run->options.collective)->name));
     return object;
 }
 
 static void add_result(struct twill_bench_run *run, struct json_object *object)
 {
-    json_object_array_add(json_object_object_get(run->json, "results"), object);
+    json_object_array_add(json_object_object_get(run->results.json, "results"), object);
 }
 
 void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_row *row)
 {
-    if (run->json == NULL)
+    if (run->results.json == NULL)
         return;
     struct json_object *object = subject(run, row);
-    put(object, "out_of_place", half(&row->out_of_place, run->options.each));
-    put(object, "in_place", half(&row->in_place, run->options.each));
+    put(object, "out_of_place", half(&row->out_of_place, run->options.report.each));
+    put(object, "in_place", half(&row->in_place, run->options.report.each));
     add_result(run, object);
 }
 
 /* Add one result: the whole step, and its keys in the order of reduction. */
 void twill_bench_json_step(struct twill_bench_run *run)
 {
-    if (run->json == NULL)
+    if (run->results.json == NULL)
         return;
     struct json_object *step = subject(run, &run->step[run->list.keys]);
     struct json_object *keys = json_object_new_array();
-    put(step, "in_place", half(&run->step[run->list.keys].in_place, run->options.each));
+    put(step, "in_place", half(&run->step[run->list.keys].in_place, run->options.report.each));
     for (size_t key = run->list.keys; key-- > 0;) {
         struct json_object *one = json_object_new_object();
         put(one, "key", integer(key));
@@ -309,7 +309,7 @@ void twill_bench_json_step(struct twill_bench_run *run)
 void twill_bench_json_played(struct twill_bench_run *run, twill_type type, twill_op op,
                              const struct twill_bench_played *row)
 {
-    if (run->json == NULL)
+    if (run->results.json == NULL)
         return;
     struct twill_bench_subject step =
         twill_bench_subject(run, type, op, -1, (size_t)run->list.total);
@@ -331,27 +331,29 @@ void twill_bench_json_played(struct twill_bench_run *run, twill_type type, twill
 
 bool twill_bench_json_close(struct twill_bench_run *run)
 {
-    if (run->json == NULL)
+    if (run->results.json == NULL)
         return true;
     struct json_object *bounds = json_object_new_object(), *bandwidth = json_object_new_object();
     struct json_object *errors = json_object_new_array();
-    put(bounds, "count", integer(run->failures));
-    put(bounds, "okay", truth(run->failures == 0));
-    put(bandwidth, "bandwidth", real(run->measured ? run->bandwidth / (double)run->measured : 0));
+    put(bounds, "count", integer(run->results.failures));
+    put(bounds, "okay", truth(run->results.failures == 0));
+    put(bandwidth, "bandwidth",
+        real(run->results.measured ? run->results.bandwidth / (double)run->results.measured : 0));
     put(bandwidth, "okay", string("unchecked"));
     if (twill_comm_message(run->comm)[0] != '\0')
         json_object_array_add(errors, string(twill_comm_message(run->comm)));
-    put(run->json, "out_of_bounds", bounds);
-    put(run->json, "average_bus_bandwidth", bandwidth);
-    put(run->json, "errors", errors);
-    put(run->json, "end_time", time_json());
-    const char *text = json_object_to_json_string_ext(run->json, JSON_C_TO_STRING_PRETTY);
-    bool good = fputs(text, run->json_file) >= 0 && fputc('\n', run->json_file) != EOF;
-    good = fclose(run->json_file) == 0 && good;
-    json_object_put(run->json);
-    run->json = NULL;
+    put(run->results.json, "out_of_bounds", bounds);
+    put(run->results.json, "average_bus_bandwidth", bandwidth);
+    put(run->results.json, "errors", errors);
+    put(run->results.json, "end_time", time_json());
+    const char *text = json_object_to_json_string_ext(run->results.json, JSON_C_TO_STRING_PRETTY);
+    bool good =
+        fputs(text, run->results.json_file) >= 0 && fputc('\n', run->results.json_file) != EOF;
+    good = fclose(run->results.json_file) == 0 && good;
+    json_object_put(run->results.json);
+    run->results.json = NULL;
     if (!good)
-        fprintf(stderr, "twill-bench: -J/--output_file: %s: %s\n", run->options.output,
+        fprintf(stderr, "twill-bench: -J/--output_file: %s: %s\n", run->options.report.output,
                 strerror(errno));
     return good;
 }

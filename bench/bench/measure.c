@@ -13,10 +13,10 @@ static char *place_buffer(const struct twill_bench_run *run,
                           const struct twill_bench_subject *subject, int buffer, size_t iteration)
 {
     size_t stride = (subject->bytes + 63) & ~(size_t)63;
-    size_t places = stride > 0 ? run->options.max_bytes / stride : 0;
+    size_t places = stride > 0 ? run->options.sizes.max_bytes / stride : 0;
     size_t shift = places > 0 ? stride * (iteration % places) : 0;
-    return run->buffers[buffer] + run->options.unalign * twill_type_size(subject->type) +
-           subject->offset + shift;
+    return run->memory.buffers[buffer] +
+           run->options.calls.unalign * twill_type_size(subject->type) + subject->offset + shift;
 }
 
 struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
@@ -33,7 +33,8 @@ static twill_status call_form(struct twill_bench_run *run,
                               struct twill_bench_pointers at, enum twill_bench_form form)
 {
     twill_request *request = NULL;
-    TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, at, &run->vectors, form, &request));
+    TWILL_BENCH_TRY(
+        twill_bench_begin(subject, run->comm, at, &run->memory.vectors, form, &request));
     if (form == TWILL_BENCH_BLOCKING)
         return TWILL_OK;
     if (form == TWILL_BENCH_PERSISTENT)
@@ -49,10 +50,10 @@ twill_status twill_bench_call(struct twill_bench_run *run,
         TWILL_BENCH_TRY(twill_request_start(run->persistent));
         TWILL_BENCH_TRY(twill_wait(&run->persistent));
     } else {
-        TWILL_BENCH_TRY(
-            call_form(run, subject, twill_bench_place(run, subject, iteration), run->options.form));
+        TWILL_BENCH_TRY(call_form(run, subject, twill_bench_place(run, subject, iteration),
+                                  run->options.calls.form));
     }
-    return run->options.blocking ? twill_barrier(run->comm) : TWILL_OK;
+    return run->options.calls.blocking ? twill_barrier(run->comm) : TWILL_OK;
 }
 
 twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, size_t n)
@@ -60,11 +61,11 @@ twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, s
     static const twill_op ops[] = {[TWILL_BENCH_AVERAGE] = TWILL_AVG,
                                    [TWILL_BENCH_MIN] = TWILL_MIN,
                                    [TWILL_BENCH_MAX] = TWILL_MAX};
-    if (run->options.average == TWILL_BENCH_RANK0)
+    if (run->options.report.average == TWILL_BENCH_RANK0)
         TWILL_BENCH_TRY(twill_broadcast(run->comm, seconds, seconds, n, TWILL_F64, 0));
     else
-        TWILL_BENCH_TRY(
-            twill_allreduce(run->comm, seconds, seconds, n, TWILL_F64, ops[run->options.average]));
+        TWILL_BENCH_TRY(twill_allreduce(run->comm, seconds, seconds, n, TWILL_F64,
+                                        ops[run->options.report.average]));
     if (run->comm == run->world)
         return TWILL_OK;
     return twill_allreduce(run->world, seconds, seconds, n, TWILL_F64, TWILL_MAX);
@@ -82,15 +83,15 @@ static twill_status time_iterations(struct twill_bench_run *run,
     twill_bench_energy_begin(run, &reading);
     TWILL_BENCH_TRY(twill_barrier(run->comm));
 
-    double operations = (double)options->iterations * (double)options->aggregate;
+    double operations = (double)options->repeats.iterations * (double)options->repeats.aggregate;
     start = twill_bench_now();
     double last = start;
-    for (size_t i = 0; i < options->iterations; i++) {
-        for (size_t j = 0; j < options->aggregate; j++)
-            TWILL_BENCH_TRY(twill_bench_call(run, subject, i * options->aggregate + j));
-        if (options->each) {
+    for (size_t i = 0; i < options->repeats.iterations; i++) {
+        for (size_t j = 0; j < options->repeats.aggregate; j++)
+            TWILL_BENCH_TRY(twill_bench_call(run, subject, i * options->repeats.aggregate + j));
+        if (options->report.each) {
             double now = twill_bench_now();
-            run->samples[i] = (now - last) / (double)options->aggregate;
+            run->memory.samples[i] = (now - last) / (double)options->repeats.aggregate;
             last = now;
         }
     }
@@ -100,10 +101,11 @@ static twill_status time_iterations(struct twill_bench_run *run,
     TWILL_BENCH_TRY(twill_bench_combine(run, pair, 2));
     timing->seconds = pair[0];
     timing->first = pair[1];
-    if (options->each) {
-        TWILL_BENCH_TRY(twill_bench_combine(run, run->samples, options->iterations));
-        timing->each = twill_bench_statistics(run->samples + options->each_skip,
-                                              options->iterations - options->each_skip);
+    if (options->report.each) {
+        TWILL_BENCH_TRY(twill_bench_combine(run, run->memory.samples, options->repeats.iterations));
+        timing->each =
+            twill_bench_statistics(run->memory.samples + options->report.each_skip,
+                                   options->repeats.iterations - options->report.each_skip);
     }
     return TWILL_OK;
 }
@@ -113,10 +115,11 @@ static twill_status time_calls(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_timing *timing)
 {
-    if (run->options.form != TWILL_BENCH_PERSISTENT)
+    if (run->options.calls.form != TWILL_BENCH_PERSISTENT)
         return time_iterations(run, subject, timing);
     TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, twill_bench_place(run, subject, 0),
-                                      &run->vectors, TWILL_BENCH_PERSISTENT, &run->persistent));
+                                      &run->memory.vectors, TWILL_BENCH_PERSISTENT,
+                                      &run->persistent));
     TWILL_BENCH_TRY(time_iterations(run, subject, timing));
     return twill_request_free(&run->persistent);
 }
@@ -170,9 +173,11 @@ static twill_status check_result(struct twill_bench_run *run,
                                  struct twill_bench_timing *timing)
 {
     timing->wrong = 0;
-    for (size_t i = 0; i < run->options.checks && timing->wrong == 0; i++) {
-        int first = run->options.verify ? TWILL_BENCH_BLOCKING : (int)run->options.form;
-        int last = run->options.verify ? TWILL_BENCH_PERSISTENT : (int)run->options.form;
+    for (size_t i = 0; i < run->options.repeats.checks && timing->wrong == 0; i++) {
+        int first =
+            run->options.measures.verify ? TWILL_BENCH_BLOCKING : (int)run->options.calls.form;
+        int last =
+            run->options.measures.verify ? TWILL_BENCH_PERSISTENT : (int)run->options.calls.form;
         for (int form = first; form <= last && timing->wrong == 0; form++)
             TWILL_BENCH_TRY(check_form(run, subject, timing, (enum twill_bench_form)form));
     }
@@ -182,8 +187,8 @@ static twill_status check_result(struct twill_bench_run *run,
 
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what)
 {
-    run->rows_done++;
-    twill_bench_progress_show(&run->progress, run->rows_done, run->rows, what);
+    run->work.rows_done++;
+    twill_bench_progress_show(&run->work.progress, run->work.rows_done, run->work.rows, what);
 }
 
 void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
@@ -224,7 +229,8 @@ static twill_status time_strict(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
 {
-    struct compared_variant variants[2] = {{run->comm, *subject, 0}, {run->strict, *subject, 0}};
+    struct compared_variant variants[2] = {{run->comm, *subject, 0},
+                                           {run->sums.strict, *subject, 0}};
     TWILL_BENCH_TRY(time_variants(run, variants));
     timing->seconds = variants[0].seconds;
     timing->reproducible = variants[1].seconds;
@@ -253,8 +259,8 @@ static twill_status time_narrow(struct twill_bench_run *run,
 {
     struct compared_variant variants[2] = {{run->comm, *subject, 0}, {run->comm, *subject, 0}};
     struct twill_bench_subject *narrow = &variants[1].subject;
-    narrow->type = (twill_type)run->options.narrow;
-    narrow->op = narrow->called = run->narrow;
+    narrow->type = (twill_type)run->options.measures.narrow;
+    narrow->op = narrow->called = run->sums.narrow;
     narrow->bytes = subject->bytes / sizeof(float) * twill_type_size(narrow->type);
     TWILL_BENCH_TRY(time_variants(run, variants));
     double bytes[2] = {0, 0};
@@ -285,24 +291,24 @@ static twill_status measure_half(struct twill_bench_run *run,
                                  struct twill_bench_timing *timing)
 {
     *timing = (struct twill_bench_timing){.wrong = -1};
-    twill_bench_describe(subject, &run->vectors);
+    twill_bench_describe(subject, &run->memory.vectors);
     twill_counters before;
     TWILL_BENCH_TRY(twill_comm_counters(run->comm, &before));
     TWILL_BENCH_TRY(time_calls(run, subject, timing));
-    if (run->options.times)
+    if (run->options.measures.times)
         TWILL_BENCH_TRY(twill_bench_split_time(run, &before, timing));
-    if (run->options.overlap && !subject->in_place)
+    if (run->options.measures.overlap && !subject->in_place)
         TWILL_BENCH_TRY(twill_bench_measure_overlap(run, subject, timing));
-    if (run->options.reproducible && !subject->in_place)
+    if (run->options.measures.reproducible && !subject->in_place)
         TWILL_BENCH_TRY(time_strict(run, subject, timing));
-    if (run->options.narrow >= 0 && !subject->in_place)
+    if (run->options.measures.narrow >= 0 && !subject->in_place)
         TWILL_BENCH_TRY(time_narrow(run, subject, timing));
     twill_bench_rate(run, subject->bytes, timing);
-    if (run->options.checks > 0)
+    if (run->options.repeats.checks > 0)
         TWILL_BENCH_TRY(check_result(run, subject, timing));
-    run->failures += timing->wrong > 0;
-    run->bandwidth += timing->bus_bandwidth;
-    run->measured++;
+    run->results.failures += timing->wrong > 0;
+    run->results.bandwidth += timing->bus_bandwidth;
+    run->results.measured++;
     char what[64];
     snprintf(what, sizeof(what), "%zu bytes %s", subject->bytes,
              subject->in_place ? "in place" : "out of place");
@@ -318,7 +324,8 @@ struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run
     return (struct twill_bench_subject){.collective = run->options.collective,
                                         .type = type,
                                         .op = facts->reduces ? op : TWILL_SUM,
-                                        .called = run->options.delay > 0 ? run->slow : op,
+                                        .called =
+                                            run->options.measures.delay > 0 ? run->sums.slow : op,
                                         .rank = run->rank,
                                         .ranks = run->size,
                                         .root = facts->rooted ? root : -1,
@@ -355,7 +362,7 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
 static twill_status check_barrier(struct twill_bench_run *run, struct twill_bench_timing *timing)
 {
     timing->wrong = 0;
-    for (size_t i = 0; i < run->options.checks && timing->wrong == 0; i++) {
+    for (size_t i = 0; i < run->options.repeats.checks && timing->wrong == 0; i++) {
         int late = (int)(run->round++ % (unsigned)run->size);
         TWILL_BENCH_TRY(twill_barrier(run->comm));
         if (run->rank == late)
@@ -374,18 +381,18 @@ twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twi
     struct twill_bench_subject subject = twill_bench_subject(run, TWILL_F32, TWILL_SUM, -1, 0);
     *row = twill_bench_row(&subject);
     row->type = "none";
-    size_t checks = run->options.checks;
-    run->options.checks = 0; /* there are no elements to check */
+    size_t checks = run->options.repeats.checks;
+    run->options.repeats.checks = 0; /* there are no elements to check */
     for (int half = 0; half < 2; half++) {
         struct twill_bench_timing *timing = half ? &row->in_place : &row->out_of_place;
         subject.in_place = half;
         TWILL_BENCH_TRY(measure_half(run, &subject, timing));
-        run->options.checks = checks;
+        run->options.repeats.checks = checks;
         if (checks > 0 && run->one_clock)
             TWILL_BENCH_TRY(check_barrier(run, timing));
-        run->failures += timing->wrong > 0;
-        run->options.checks = 0;
+        run->results.failures += timing->wrong > 0;
+        run->options.repeats.checks = 0;
     }
-    run->options.checks = checks;
+    run->options.repeats.checks = checks;
     return TWILL_OK;
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The output of twill-bench latency and its kin: OSU's table, CSV and JSON. */
+#include "bench/common/json_file.h"
 #include "bench/fabric/fabric.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool has_latency(const struct fabric_run *run)
 {
@@ -81,36 +79,30 @@ void fabric_print_absent(const struct fabric_run *run, const struct fabric_chann
 }
 
 struct fabric_json {
-    struct json_object *root, *rows, *absent;
-    const char *path;
-    int file;
+    struct twill_json_file file;
+    struct json_object *rows, *absent;
 };
 
 struct fabric_json *fabric_json_open(const struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
     struct fabric_json *json = calloc(1, sizeof(*json));
-    int file = open(options->output, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (json == NULL || file < 0) {
-        fprintf(stderr, "twill-bench: %s: %s\n", options->output,
-                strerror(json == NULL ? ENOMEM : errno));
-        if (file >= 0)
-            close(file);
+    if (json == NULL || !twill_json_file_create(&json->file, options->output)) {
         free(json);
         return NULL;
     }
-    *json = (struct fabric_json){json_object_new_object(), json_object_new_array(),
-                                 json_object_new_array(), options->output, file};
-    json_object_object_add(json->root, "version", json_object_new_string(twill_version()));
-    json_object_object_add(json->root, "measurement",
+    struct json_object *root = json->file.root;
+    json->rows = json_object_new_array();
+    json->absent = json_object_new_array();
+    json_object_object_add(root, "measurement",
                            json_object_new_string(fabric_name(options->measurement)));
-    json_object_object_add(json->root, "ranks", json_object_new_int(run->size));
-    json_object_object_add(json->root, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
-    json_object_object_add(json->root, "window", json_object_new_uint64(options->window));
-    json_object_object_add(json->root, "memory",
+    json_object_object_add(root, "ranks", json_object_new_int(run->size));
+    json_object_object_add(root, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
+    json_object_object_add(root, "window", json_object_new_uint64(options->window));
+    json_object_object_add(root, "memory",
                            json_object_new_string(options->placed ? "twill" : "malloc"));
-    json_object_object_add(json->root, "rows", json->rows);
-    json_object_object_add(json->root, "absent", json->absent);
+    json_object_object_add(root, "rows", json->rows);
+    json_object_object_add(root, "absent", json->absent);
     return json;
 }
 
@@ -148,11 +140,7 @@ void fabric_json_absent(struct fabric_json *json, const struct fabric_channel *c
 
 bool fabric_json_close(struct fabric_json *json)
 {
-    bool good = json_object_to_fd(json->file, json->root, JSON_C_TO_STRING_PRETTY) == 0;
-    good &= close(json->file) == 0;
-    if (!good)
-        fprintf(stderr, "twill-bench: %s: could not be written\n", json->path);
-    json_object_put(json->root);
+    bool good = twill_json_file_close(&json->file);
     free(json);
     return good;
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The output of twill-bench kernels: a table, and JSON. */
 #include "bench/bench/kernels/kernel_times.h"
+#include "bench/common/json_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 void twill_bench_kernel_header(const char *isa, const size_t *caches)
 {
@@ -38,9 +36,8 @@ void twill_bench_kernel_print(const struct twill_bench_kernel_row *row)
 }
 
 struct twill_bench_kernel_json {
-    struct json_object *root, *rows;
-    const char *path;
-    int file;
+    struct twill_json_file file;
+    struct json_object *rows;
 };
 
 struct twill_bench_kernel_json *twill_bench_kernel_json_open(const char *path, const char *isa,
@@ -48,21 +45,16 @@ struct twill_bench_kernel_json *twill_bench_kernel_json_open(const char *path, c
 {
     static const char *const names[] = {"l1_bytes", "l2_bytes", "l3_bytes"};
     struct twill_bench_kernel_json *json = malloc(sizeof(*json));
-    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (json == NULL || file < 0) {
-        fprintf(stderr, "twill-bench: %s: %s\n", path, strerror(json == NULL ? ENOMEM : errno));
-        if (file >= 0)
-            close(file);
+    if (json == NULL || !twill_json_file_create(&json->file, path)) {
         free(json);
         return NULL;
     }
-    *json = (struct twill_bench_kernel_json){json_object_new_object(), json_object_new_array(),
-                                             path, file};
-    json_object_object_add(json->root, "version", json_object_new_string(twill_version()));
-    json_object_object_add(json->root, "isa", json_object_new_string(isa));
+    struct json_object *root = json->file.root;
+    json->rows = json_object_new_array();
+    json_object_object_add(root, "isa", json_object_new_string(isa));
     for (size_t i = 0; i < 3; i++)
-        json_object_object_add(json->root, names[i], json_object_new_uint64(caches[i]));
-    json_object_object_add(json->root, "kernels", json->rows);
+        json_object_object_add(root, names[i], json_object_new_uint64(caches[i]));
+    json_object_object_add(root, "kernels", json->rows);
     return json;
 }
 
@@ -87,11 +79,7 @@ void twill_bench_kernel_json_row(struct twill_bench_kernel_json *json,
 
 bool twill_bench_kernel_json_close(struct twill_bench_kernel_json *json)
 {
-    bool good = json_object_to_fd(json->file, json->root, JSON_C_TO_STRING_PRETTY) == 0;
-    good &= close(json->file) == 0;
-    if (!good)
-        fprintf(stderr, "twill-bench: %s: could not be written\n", json->path);
-    json_object_put(json->root);
+    bool good = twill_json_file_close(&json->file);
     free(json);
     return good;
 }

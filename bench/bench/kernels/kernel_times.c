@@ -114,7 +114,7 @@ static void time_contenders(struct kernel_run *run, const struct contender *cont
 {
     size_t turn = 0;
     double start = twill_bench_now();
-    for (; turn < run->options->iterations; turn++) {
+    for (; turn < run->options->repeats.iterations; turn++) {
         if (turn >= LEAST_TURNS && twill_bench_now() - start > MOST_TURN_SECONDS)
             break;
         for (size_t i = 0; i < 3; i++)
@@ -183,14 +183,16 @@ static twill_status time_sizes(struct kernel_run *run, const struct twill_bench_
     static const char *const levels[LEVELS] = {"L2", "L3", "memory"};
     const struct twill_bench_options *options = run->options;
     twill_status status = TWILL_OK;
-    if (!options->ranged) {
+    if (!options->sizes.ranged) {
         for (size_t i = 0; i < LEVELS && status == TWILL_OK; i++)
             if (run->bytes[i] > 0)
                 status = time_kernel(run, one, levels[i], run->bytes[i]);
         return status;
     }
-    for (size_t bytes = options->min_bytes; bytes <= options->max_bytes && status == TWILL_OK;
-         bytes = twill_bench_next_size(bytes, options->step_bytes, options->step_factor))
+    for (size_t bytes = options->sizes.min_bytes;
+         bytes <= options->sizes.max_bytes && status == TWILL_OK;
+         bytes =
+             twill_bench_next_size(bytes, options->sizes.step_bytes, options->sizes.step_factor))
         status = time_kernel(run, one, "", bytes);
     return status;
 }
@@ -218,14 +220,14 @@ static bool prepare(struct kernel_run *run)
     choose_sizes(run);
     for (size_t i = 0; i < LEVELS; i++)
         most = twill_max(most, run->bytes[i]);
-    if (options->ranged)
-        most = options->max_bytes;
+    if (options->sizes.ranged)
+        most = options->sizes.max_bytes;
     run->allocated = twill_round_up(most + most / 64 + ((size_t)1 << 20), 4096);
     run->memory = aligned_alloc(4096, run->allocated);
     run->triad = aligned_alloc(4096, run->allocated);
     bool good = run->memory != NULL && run->triad != NULL;
     for (size_t i = 0; i < 3; i++) {
-        run->samples[i] = calloc(options->iterations, sizeof(double));
+        run->samples[i] = calloc(options->repeats.iterations, sizeof(double));
         good &= run->samples[i] != NULL;
     }
     if (good)
@@ -265,9 +267,10 @@ int twill_bench_kernels(const struct twill_bench_options *options)
     if (!prepare(&run)) {
         fprintf(stderr, "twill-bench: no memory for two times %zu bytes\n", run.allocated);
     } else {
-        if (options->output != NULL)
-            run.json = twill_bench_kernel_json_open(options->output, run.kernels->isa, run.cache);
-        if (options->output == NULL || run.json != NULL) {
+        if (options->report.output != NULL)
+            run.json =
+                twill_bench_kernel_json_open(options->report.output, run.kernels->isa, run.cache);
+        if (options->report.output == NULL || run.json != NULL) {
             twill_bench_kernel_header(run.kernels->isa, run.cache);
             outcome = time_all(&run);
         }

@@ -7,7 +7,7 @@
 #include "bench/bench/bench_options.h"
 
 /* Time all kernels, or those whose name contains options->kernels, and print a table; with
- * options->output write JSON as well. Returns an exit status. */
+ * options->report.output write JSON as well. Returns an exit status. */
 int twill_bench_kernels(const struct twill_bench_options *options);
 
 /* A kernel at one size. */

@@ -30,7 +30,7 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
     uint64_t keys = 0;
     if (run->world_rank == 0) {
         bool good = twill_bench_list_read(&run->list, options->list, message, sizeof(message));
-        if (good && options->overlap && run->list.all_work == 0) {
+        if (good && options->measures.overlap && run->list.all_work == 0) {
             snprintf(message, sizeof(message),
                      "%s: no layer has multiply-adds, which --overlap needs", options->list);
             good = false;
@@ -44,9 +44,9 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
     twill_bench_list_lay_out(&run->list); /* rank 0 has checked that it fits */
     size_t widest = options->type == TWILL_BENCH_ALL ? sizeof(double)
                                                      : twill_type_size((twill_type)options->type);
-    options->min_bytes = options->max_bytes = (size_t)run->list.extent * widest;
-    if (options->overlap && options->placed)
-        options->min_bytes = options->max_bytes = 0; /* the gradient set has the memory */
+    options->sizes.min_bytes = options->sizes.max_bytes = (size_t)run->list.extent * widest;
+    if (options->measures.overlap && options->calls.placed) /* the gradient set has the memory */
+        options->sizes.min_bytes = options->sizes.max_bytes = 0;
     if (keys == 0)
         *outcome = 2;
     return TWILL_OK;
@@ -96,7 +96,7 @@ static twill_status time_list(struct twill_bench_run *run, const struct twill_be
 {
     const struct twill_bench_options *options = &run->options;
     struct twill_bench_row *rows = run->step;
-    double *samples = options->each ? run->samples : NULL;
+    double *samples = options->report.each ? run->memory.samples : NULL;
     TWILL_BENCH_TRY(time_steps(run, like, 1, 1, NULL));
     for (size_t i = 0; i <= run->list.keys; i++)
         rows[i].in_place.first = run->step_seconds[i];
@@ -104,18 +104,20 @@ static twill_status time_list(struct twill_bench_run *run, const struct twill_be
     struct twill_energy_reading reading;
     TWILL_BENCH_TRY(twill_comm_counters(run->comm, &before));
     twill_bench_energy_begin(run, &reading);
-    TWILL_BENCH_TRY(time_steps(run, like, options->iterations, options->aggregate, samples));
+    TWILL_BENCH_TRY(
+        time_steps(run, like, options->repeats.iterations, options->repeats.aggregate, samples));
     TWILL_BENCH_TRY(twill_bench_energy_end(run, &reading, &rows[run->list.keys].in_place.energy));
     for (size_t i = 0; i <= run->list.keys; i++) {
         rows[i].in_place.seconds = run->step_seconds[i];
         twill_bench_rate(run, rows[i].bytes, &rows[i].in_place);
     }
-    if (options->times)
+    if (options->measures.times)
         TWILL_BENCH_TRY(twill_bench_split_time(run, &before, &rows[run->list.keys].in_place));
     if (samples != NULL) {
-        TWILL_BENCH_TRY(twill_bench_combine(run, samples, options->iterations));
-        rows[run->list.keys].in_place.each = twill_bench_statistics(
-            samples + options->each_skip, options->iterations - options->each_skip);
+        TWILL_BENCH_TRY(twill_bench_combine(run, samples, options->repeats.iterations));
+        rows[run->list.keys].in_place.each =
+            twill_bench_statistics(samples + options->report.each_skip,
+                                   options->repeats.iterations - options->report.each_skip);
     }
     return TWILL_OK;
 }
@@ -148,7 +150,7 @@ static twill_status check_list(struct twill_bench_run *run, const struct twill_b
     int64_t *all = &run->step[keys].in_place.wrong;
     for (size_t key = 0; key <= keys; key++)
         run->step[key].in_place.wrong = 0;
-    for (size_t i = 0; i < run->options.checks && *all == 0; i++) {
+    for (size_t i = 0; i < run->options.repeats.checks && *all == 0; i++) {
         TWILL_BENCH_TRY(check_once(run, like));
         for (size_t key = 0; key < keys; key++)
             *all += run->step[key].in_place.wrong;
@@ -156,7 +158,7 @@ static twill_status check_list(struct twill_bench_run *run, const struct twill_b
     for (size_t key = 0; key < keys; key++) {
         struct twill_bench_subject subject = key_of(run, like, key);
         twill_bench_clear(run, &subject);
-        run->failures += run->step[key].in_place.wrong > 0;
+        run->results.failures += run->step[key].in_place.wrong > 0;
     }
     return TWILL_OK;
 }
@@ -175,10 +177,10 @@ twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type ty
     run->step[keys] = twill_bench_row(&like);
     run->step[keys].in_place.wrong = -1;
     TWILL_BENCH_TRY(time_list(run, &like));
-    if (run->options.checks > 0)
+    if (run->options.repeats.checks > 0)
         TWILL_BENCH_TRY(check_list(run, &like));
     twill_bench_show_progress(run, "checked");
-    run->bandwidth += run->step[keys].in_place.bus_bandwidth;
-    run->measured++;
+    run->results.bandwidth += run->step[keys].in_place.bus_bandwidth;
+    run->results.measured++;
     return TWILL_OK;
 }

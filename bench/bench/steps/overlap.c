@@ -15,11 +15,11 @@ static twill_status overlap_once(struct twill_bench_run *run,
     twill_request *request = NULL;
     int done = 0;
     struct twill_bench_pointers at = twill_bench_place(run, subject, iteration);
-    TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, at, &run->vectors,
+    TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, at, &run->memory.vectors,
                                       TWILL_BENCH_NONBLOCKING, &request));
     for (int test = 0; test < TESTS && turns > 0; test++) {
         played_turns(turns / TESTS);
-        if (!done && run->options.tests)
+        if (!done && run->options.measures.tests)
             TWILL_BENCH_TRY(twill_test(&request, &done));
     }
     return twill_wait(&request);
@@ -30,9 +30,9 @@ static twill_status average(struct twill_bench_run *run, const struct twill_benc
 {
     TWILL_BENCH_TRY(twill_barrier(run->comm));
     double start = twill_bench_now();
-    for (size_t i = 0; i < run->options.iterations; i++)
+    for (size_t i = 0; i < run->options.repeats.iterations; i++)
         TWILL_BENCH_TRY(overlap_once(run, subject, i, turns));
-    *seconds = (twill_bench_now() - start) / (double)run->options.iterations;
+    *seconds = (twill_bench_now() - start) / (double)run->options.repeats.iterations;
     return twill_bench_combine(run, seconds, 1);
 }
 
@@ -44,9 +44,9 @@ twill_status twill_bench_measure_overlap(struct twill_bench_run *run,
     TWILL_BENCH_TRY(average(run, subject, 0, &pure));
     size_t turns = (size_t)(pure * played_speed()) + 1;
     double start = twill_bench_now();
-    for (size_t i = 0; i < run->options.iterations; i++)
+    for (size_t i = 0; i < run->options.repeats.iterations; i++)
         played_turns(turns);
-    timing->compute = (twill_bench_now() - start) / (double)run->options.iterations;
+    timing->compute = (twill_bench_now() - start) / (double)run->options.repeats.iterations;
     TWILL_BENCH_TRY(twill_bench_combine(run, &timing->compute, 1));
     TWILL_BENCH_TRY(average(run, subject, turns, &timing->overall));
     timing->seconds = pure;

@@ -12,18 +12,18 @@
 
 const char *twill_bench_played_mistake(const struct twill_bench_options *options)
 {
-    bool plays = options->list != NULL && options->overlap;
+    bool plays = options->list != NULL && options->measures.overlap;
     bool summed = options->op == TWILL_SUM || options->op == TWILL_AVG;
-    if (plays &&
-        (options->times || options->energy || options->narrow >= 0 || options->split != NULL))
+    if (plays && (options->measures.times || options->measures.energy ||
+                  options->measures.narrow >= 0 || options->split != NULL))
         return "--list with --overlap cannot be combined with --times, --energy, --narrow or "
                "--split";
-    if (options->gradients != NULL && !plays)
+    if (options->settings.gradients != NULL && !plays)
         return "--gradients needs --list and --overlap";
-    if (options->played && !plays)
+    if (options->played.given && !plays)
         return "--batch, --device, --device-gflops, --bucket and --priority need --list and "
                "--overlap";
-    if (plays && (options->collective != TWILL_BENCH_ALLREDUCE || !summed || options->each ||
+    if (plays && (options->collective != TWILL_BENCH_ALLREDUCE || !summed || options->report.each ||
                   options->type == TWILL_BENCH_ALL))
         return "--list with --overlap is for allreduce of one type, sum or avg, without -I";
     return NULL;
@@ -45,12 +45,12 @@ static twill_status add_tensors(struct twill_bench_step *play, twill_type type)
     const struct twill_bench_run *run = play->run;
     for (size_t key = 0; key < run->list.keys; key++) {
         char name[24];
-        char *own = run->buffers[1] + run->list.offsets[key] * twill_type_size(type);
+        char *own = run->memory.buffers[1] + run->list.offsets[key] * twill_type_size(type);
         snprintf(name, sizeof(name), "%zu", key);
         twill_tensor tensor = {.name = name,
                                .count = (size_t)run->list.elements[key],
                                .type = type,
-                               .gradient = run->options.placed ? NULL : own,
+                               .gradient = run->options.calls.placed ? NULL : own,
                                .priority = (int)key};
         TWILL_BENCH_TRY(twill_gradients_add(play->set, &tensor, NULL));
     }
@@ -63,7 +63,7 @@ twill_status twill_bench_create_set(struct twill_bench_step *play, twill_type ty
     twill_gradients_options options;
     twill_gradients_defaults(&options);
     options.op = op;
-    if (play->run->options.priority)
+    if (play->run->options.played.priority)
         options.order = TWILL_BUCKETS_BY_PRIORITY;
     if (bucket != SIZE_MAX)
         options.bucket_bytes = bucket;
@@ -138,7 +138,7 @@ twill_status twill_bench_make_step(struct twill_bench_step *play, enum twill_ben
 {
     TWILL_BENCH_TRY(twill_barrier(play->run->comm));
     play->compute.test =
-        way >= TWILL_BENCH_OVERLAPPED && play->run->options.tests ? test_set : NULL;
+        way >= TWILL_BENCH_OVERLAPPED && play->run->options.measures.tests ? test_set : NULL;
     double from = twill_bench_now();
     TWILL_BENCH_TRY(run_backward(play, way));
     TWILL_BENCH_TRY(run_forward(play, way));
@@ -153,7 +153,7 @@ static twill_status take_median(struct twill_bench_step *play, int way, double *
 {
     const struct twill_bench_run *run = play->run;
     double *samples = play->samples[way];
-    size_t n = run->options.iterations;
+    size_t n = run->options.repeats.iterations;
     TWILL_BENCH_TRY(twill_allreduce(run->comm, samples, samples, n, TWILL_F64, TWILL_MAX));
     *seconds = twill_bench_statistics(samples, n).median;
     return TWILL_OK;
@@ -179,8 +179,8 @@ static twill_status time_ways(struct twill_bench_step *play, struct twill_bench_
     struct twill_bench_run *run = play->run;
     double *const medians[TWILL_BENCH_WAYS] = {&row->compute, &row->communication, &row->after,
                                                &row->overlapped, &row->by_tensor};
-    size_t warmups = run->options.warmups;
-    for (size_t i = 0; i < warmups + run->options.iterations; i++) {
+    size_t warmups = run->options.repeats.warmups;
+    for (size_t i = 0; i < warmups + run->options.repeats.iterations; i++) {
         for (int way = 0; way < TWILL_BENCH_WAYS; way++)
             TWILL_BENCH_TRY(
                 twill_bench_make_step(play, (enum twill_bench_way)way,
@@ -229,7 +229,8 @@ static twill_status check_values(struct twill_bench_step *play, twill_type type,
  * step late. The settings replace what the set's options ask for. */
 static bool delivers_sums(const struct twill_bench_options *options)
 {
-    const char *text = options->gradients != NULL ? options->gradients : getenv("TWILL_GRADIENTS");
+    const char *text = options->settings.gradients != NULL ? options->settings.gradients
+                                                           : getenv("TWILL_GRADIENTS");
     return text == NULL || (strchr(text, '@') == NULL && strstr(text, "compress=") == NULL &&
                             strstr(text, "late=") == NULL);
 }
@@ -243,14 +244,14 @@ static twill_status measure_bucket(struct twill_bench_step *play, twill_type typ
     TWILL_BENCH_TRY(twill_bench_create_set(play, type, op, bucket));
     TWILL_BENCH_TRY(fail_set(play, time_ways(play, &row)));
     TWILL_BENCH_TRY(fail_set(play, count_step(play, &row)));
-    if (run->options.checks > 0 && delivers_sums(&run->options))
+    if (run->options.repeats.checks > 0 && delivers_sums(&run->options))
         TWILL_BENCH_TRY(fail_set(play, check_values(play, type, op, &timing)));
     row.wrong = timing.wrong;
-    run->failures += row.wrong > 0;
+    run->results.failures += row.wrong > 0;
     timing.seconds = row.communication;
     twill_bench_rate(run, row.bytes, &timing);
-    run->bandwidth += timing.bus_bandwidth;
-    run->measured++;
+    run->results.bandwidth += timing.bus_bandwidth;
+    run->results.measured++;
     if (run->world_rank != 0)
         return TWILL_OK;
     twill_bench_print_played(stdout, &row);
@@ -265,23 +266,24 @@ static twill_status allocate_play(struct twill_bench_step *play)
     play->forward = calloc(run->list.keys, sizeof(*play->forward));
     bool good = play->forward != NULL;
     for (int way = 0; way < TWILL_BENCH_WAYS; way++) {
-        play->samples[way] = calloc(options->iterations, sizeof(double));
+        play->samples[way] = calloc(options->repeats.iterations, sizeof(double));
         good = good && play->samples[way] != NULL;
     }
     for (size_t key = 0; good && key < run->list.keys; key++)
-        play->forward[key] =
-            twill_bench_list_seconds(&run->list, key, options->batch, (double)options->gflops);
+        play->forward[key] = twill_bench_list_seconds(&run->list, key, options->played.batch,
+                                                      (double)options->played.gflops);
     return good ? TWILL_OK : TWILL_ERR_MEMORY;
 }
 
 twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type, twill_op op)
 {
     struct twill_bench_step play = {
-        .run = run, .compute = {.device = run->options.device, .turns_per_second = played_speed()}};
+        .run = run,
+        .compute = {.device = run->options.played.device, .turns_per_second = played_speed()}};
     play.compute.of = &play;
     twill_status status = allocate_play(&play);
-    for (size_t i = 0; status == TWILL_OK && i < run->options.n_buckets; i++) {
-        status = measure_bucket(&play, type, op, run->options.buckets[i]);
+    for (size_t i = 0; status == TWILL_OK && i < run->options.played.n_buckets; i++) {
+        status = measure_bucket(&play, type, op, run->options.played.buckets[i]);
         twill_gradients_destroy(play.set);
         play.set = NULL;
     }
@@ -300,9 +302,10 @@ void twill_bench_print_played_header(FILE *out, const struct twill_bench_run *ru
             "# played: batch %zu at %zu Gflop/s by %s, %s, buckets in the order of %s\n"
             "# times in ms: medians over steps of the slowest rank; exposed: step - compute; "
             "ratio: step / sum\n#\n",
-            options->batch, options->gflops, options->device ? "a device" : "the rank's core",
-            options->tests ? "tests between slices" : "no tests",
-            options->priority ? "priorities" : "the backward pass");
+            options->played.batch, options->played.gflops,
+            options->played.device ? "a device" : "the rank's core",
+            options->measures.tests ? "tests between slices" : "no tests",
+            options->played.priority ? "priorities" : "the backward pass");
     fprintf(out, "#%9s %7s %6s %11s %9s %9s %9s | %9s %9s | %9s %9s %6s | %9s %9s %6s %7s\n", "",
             "", "", "copied", "compute", "reduce", "sum", "after", "", "overlap", "", "",
             "by tensor", "", "", "");

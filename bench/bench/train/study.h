@@ -6,6 +6,7 @@
 #include "bench/bench/bench_run.h"
 #include "bench/bench/steps/played_step.h"
 #include "bench/bench/train/study_formulas.h"
+#include "bench/common/json_file.h"
 
 #include <stdio.h>
 
@@ -56,6 +57,7 @@ struct twill_study {
     void *model;                  /* memory of the root's pattern: parameters, then gradients */
     bool linear;                  /* its root exchanges with each rank by itself */
     double *samples[2];           /* [iterations] seconds of steps, and exposed */
+    struct twill_json_file json;  /* -J, on rank 0; path NULL: none */
     size_t fullest;               /* ranks of the job's fullest node */
     struct twill_study_bucket *buckets; /* [keys], of the prediction under way */
     struct twill_study_row *rows;
@@ -84,9 +86,9 @@ void twill_study_predict(struct twill_study *study, struct twill_study_row *row)
 size_t twill_study_per_node(const struct twill_study *study);
 
 /* study_report.c, study_json.c, study_plot.c: on rank 0. The last two return whether the file was
- * written, after a message. */
+ * written, after a message; study_json.c closes it. */
 void twill_study_print(const struct twill_study *study, FILE *out);
-bool twill_study_json(const struct twill_study *study, const char *path);
+bool twill_study_json(struct twill_study *study);
 bool twill_study_plot(const struct twill_study *study, const char *path);
 
 #endif

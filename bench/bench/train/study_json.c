@@ -2,9 +2,7 @@
 /* A scaling study as JSON: seconds, bytes and joules; what is unknown is null. */
 #include "bench/bench/train/study.h"
 
-#include <errno.h>
 #include <json-c/json.h>
-#include <string.h>
 
 static void put_real(struct json_object *object, const char *key, bool known, double value)
 {
@@ -56,10 +54,9 @@ static struct json_object *row_json(const struct twill_study_row *row)
     return object;
 }
 
-bool twill_study_json(const struct twill_study *study, const char *path)
+bool twill_study_json(struct twill_study *study)
 {
-    struct json_object *object = json_object_new_object(), *rows = json_object_new_array();
-    put_text(object, "version", twill_version());
+    struct json_object *object = study->json.root, *rows = json_object_new_array();
     put_text(object, "list", study->options.list);
     put_count(object, "parameters", (size_t)study->run.list.total);
     put_text(object, "type", "f32");
@@ -69,15 +66,5 @@ bool twill_study_json(const struct twill_study *study, const char *path)
     for (size_t i = 0; i < study->n_rows; i++)
         json_object_array_add(rows, row_json(&study->rows[i]));
     json_object_object_add(object, "rows", rows);
-    FILE *file = fopen(path, "w");
-    bool good = file != NULL;
-    if (good) {
-        good = fputs(json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY), file) >= 0 &&
-               fputc('\n', file) != EOF;
-        good = fclose(file) == 0 && good;
-    }
-    if (!good)
-        fprintf(stderr, "twill-bench: train: -J: %s: %s\n", path, strerror(errno));
-    json_object_put(object);
-    return good;
+    return twill_json_file_close(&study->json);
 }

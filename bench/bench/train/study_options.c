@@ -30,8 +30,8 @@ static const char usage[] =
     "      --energy            columns J and W of a node and a rank\n"
     "      --sysfs DIR         where its counters are (/sys)\n"
     "      --csv               print comma-separated values\n"
-    "  -J, --output_file FILE  write JSON, too; replaces FILE\n"
-    "      --plot FILE         draw FILE, an SVG, by gnuplot\n"
+    "  -J, --output_file FILE  write JSON, too; never overwrites\n"
+    "      --plot FILE         draw FILE, an SVG, by gnuplot; replaces it\n"
     "  -h, --help\n";
 
 enum {

@@ -70,11 +70,9 @@ static double backward_until(const struct twill_study *study, size_t key)
 /* Return what is exposed of the set's buckets, or -1 without a price; *all: their prices. */
 static double predict_set(struct twill_study *study, const struct twill_study_row *row, double *all)
 {
-    struct twill_study_bucket buckets[512];
+    struct twill_study_bucket *buckets = study->buckets;
     size_t n = 0, bytes = 0, key = 0;
-    for (*all = 0;
-         n < sizeof(buckets) / sizeof(buckets[0]) && read_bucket(study->play.set, n, &bytes, &key);
-         n++) {
+    for (*all = 0; n < study->run.list.keys && read_bucket(study->play.set, n, &bytes, &key); n++) {
         buckets[n].ready = backward_until(study, key);
         buckets[n].seconds = row->step.ranks > 1 ? price(study, row, "allreduce", bytes) : 0;
         if (buckets[n].seconds < 0)

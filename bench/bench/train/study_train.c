@@ -133,14 +133,25 @@ static twill_status measure_all(struct twill_study *study)
     return TWILL_OK;
 }
 
-static int report(const struct twill_study *study)
+/* Rank 0 creates the file of -J, before anything is measured. *outcome is equal on all ranks. */
+static twill_status create_json(struct twill_study *study, int32_t *outcome)
+{
+    const char *path = study->options.output;
+    int32_t failed =
+        path != NULL && study->run.world_rank == 0 && !twill_json_file_create(&study->json, path);
+    TWILL_BENCH_TRY(twill_allreduce(study->run.world, &failed, &failed, 1, TWILL_I32, TWILL_MAX));
+    *outcome = failed ? STATUS_FAILED : STATUS_GOOD;
+    return TWILL_OK;
+}
+
+static int report(struct twill_study *study)
 {
     bool good = true;
     if (study->run.world_rank != 0)
         return STATUS_GOOD;
     twill_study_print(study, stdout);
-    if (study->options.output != NULL)
-        good = twill_study_json(study, study->options.output);
+    if (study->json.path != NULL)
+        good = twill_study_json(study);
     if (study->options.plot != NULL)
         good = twill_study_plot(study, study->options.plot) && good;
     return good ? STATUS_GOOD : STATUS_FAILED;
@@ -151,11 +162,13 @@ static void release_study(struct twill_study *study)
     struct twill_bench_run *run = &study->run;
     if (run->world != NULL)
         twill_study_close(study);
+    if (study->json.root != NULL) /* after an error */
+        (void)twill_json_file_close(&study->json);
     twill_bench_list_free(&run->list);
     free(run->step);
     free(run->step_seconds);
     free(run->places);
-    free(run->meter);
+    free(run->meters.own);
     twill_comm_destroy(run->world);
     twill_context_destroy(run->context);
     free(study->play.forward);
@@ -165,20 +178,29 @@ static void release_study(struct twill_study *study)
     free(study->rows);
 }
 
+/* Settings of the run that the step and the list are made by. */
+static void set_run_options(struct twill_study *study)
+{
+    struct twill_bench_options *options = &study->run.options;
+    options->collective = TWILL_BENCH_ALLREDUCE;
+    options->list = study->options.list;
+    options->calls.placed = true;
+    /* Layers need multiply-adds if computing is not given. */
+    options->measures.overlap = study->options.compute_us.n == 0;
+    /* Tests of the core are in no counter of the set. */
+    options->measures.tests = !study->options.core;
+    options->measures.energy = study->options.energy;
+    options->measures.sysfs = study->options.sysfs;
+    options->report.csv = study->options.csv;
+}
+
 int twill_study_train(int argc, char **argv, bool speak)
 {
-    struct twill_study study = {.run.options.collective = TWILL_BENCH_ALLREDUCE};
-    struct twill_bench_options *options = &study.run.options;
+    struct twill_study study = {.json.path = NULL};
     enum twill_bench_parsed parsed = twill_study_parse(&study.options, argc, argv, speak);
     if (parsed != TWILL_BENCH_RUN)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
-    options->list = study.options.list;
-    options->overlap = study.options.compute_us.n == 0; /* then layers need multiply-adds */
-    options->placed = true;
-    options->tests = !study.options.core; /* tests of the core are in no counter of the set */
-    options->energy = study.options.energy;
-    options->sysfs = study.options.sysfs;
-    options->csv = study.options.csv;
+    set_run_options(&study);
     int32_t outcome = STATUS_GOOD;
     twill_status status = connect_study(&study);
     if (status == TWILL_OK)
@@ -188,8 +210,10 @@ int twill_study_train(int argc, char **argv, bool speak)
     if (status == TWILL_OK && outcome == STATUS_GOOD) {
         choose_ranks(&study);
         outcome = check_ranks(&study) ? STATUS_GOOD : STATUS_USAGE;
-        status = outcome == STATUS_GOOD ? measure_all(&study) : TWILL_OK;
+        status = outcome == STATUS_GOOD ? create_json(&study, &outcome) : TWILL_OK;
     }
+    if (status == TWILL_OK && outcome == STATUS_GOOD)
+        status = measure_all(&study);
     if (status != TWILL_OK)
         outcome = fail_study(&study, status);
     else if (outcome == STATUS_GOOD)

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A JSON file that a tool writes when it ends; an existing file is never replaced. */
+#ifndef TWILL_JSON_FILE_H
+#define TWILL_JSON_FILE_H
+
+#include <stdbool.h>
+
+struct json_object;
+
+struct twill_json_file {
+    struct json_object *root; /* NULL: closed; begins with "version", twill's */
+    const char *path;         /* as given to twill_json_file_create() */
+    int file;
+};
+
+/* Create the file, before anything is measured. Returns false, after a message, if it exists or
+ * cannot be created; then there is nothing to close. */
+bool twill_json_file_create(struct twill_json_file *json, const char *path);
+/* Write the root, close the file and free the root. Returns false, after a message, on failure. */
+bool twill_json_file_close(struct twill_json_file *json);
+
+#endif
