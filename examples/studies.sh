@@ -53,7 +53,7 @@ command_of()
     if [ -n "$shown" ]; then
         grep -E "$shown" "$out/last" || true
     else
-        grep -vE '^# {0,2}[^ ]|^#$' "$out/last" || true
+        grep -E '^[^#]|^# (Size |memory +triad )|^# +(scaling |\(GB/s\))' "$out/last" || true
     fi
     grep -E '^# (overhead and|no speed-up|energy: )' "$out/last" || true
     [ $status = 0 ] || { cat "$out/err" && echo "FAILED: status $status" && failed="$failed $study"; }
@@ -67,11 +67,13 @@ job()
     command_of ${layout:+TWILL_LAYOUT=$layout} "$bin/twillrun" -n "$of" "$@"
 }
 
+# train N WORDS: a table on N ranks, with JSON and a plot of its own
 train()
 {
-    of=$1
+    of=$1 trainings=$((trainings + 1))
     shift
-    job "$of" "$bin/twill-bench" train -n $n -w 1 -J "$out/$study.json" ${plots:+--plot "$out/$study.svg"} "$@"
+    file=$out/$study$([ $trainings = 1 ] || echo -$trainings)
+    job "$of" "$bin/twill-bench" train -n $n -w 1 -J "$file.json" ${plots:+--plot "$file.svg"} "$@"
 }
 
 published()
@@ -227,6 +229,8 @@ for study in $studies; do
     shown=
     echo " $all " | grep -q " $study " || { echo "studies.sh: there is no study '$study': --list" >&2 && exit 2; }
     printf '\n== %s\n' "$study"
+    rm -f "$out/$study".json "$out/$study".svg "$out/$study"-[0-9]*.json "$out/$study"-[0-9]*.svg
+    trainings=0
     : >"$out/$study.txt"
     "study_$study"
 done

@@ -8,6 +8,7 @@
 #include "recipe.h"
 
 #include <getopt.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,7 +160,7 @@ static twill_status print_loader(struct loader *loader, struct recipe_model *mod
         printf("\ndepth %zu, %zu workers: %zu mini-batches, at most %zu ahead; %.0f %% of the "
                "loading hidden\nloss %.9g\n",
                loader->depth, loader->workers, loader->batches, loader->most_ahead,
-               loader->loading > 0 ? 100 * (1 - waited / loader->loading) : 0,
+               loader->loading > 0 ? 100 * fmax(0, 1 - waited / loader->loading) : 0,
                recipe_loss(model, &loader->set));
     return status;
 }

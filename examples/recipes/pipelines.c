@@ -11,7 +11,6 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <twill.h>
 
@@ -212,9 +211,9 @@ static bool compare_models(struct pipeline_rank *p, twill_status *status)
 int main(void)
 {
     twill_comm *comm;
-    struct pipeline_rank *p = calloc(1, sizeof(*p));
+    struct pipeline_rank pipeline = {.pair = NULL}, *p = &pipeline;
     bool equal = false;
-    if (p == NULL || twill_init(&comm) != TWILL_OK)
+    if (twill_init(&comm) != TWILL_OK)
         return 1;
     int rank = twill_comm_rank(comm);
     p->stage = rank % 2;
@@ -233,6 +232,5 @@ int main(void)
     twill_comm_destroy(p->pair);
     twill_comm_destroy(p->layer);
     twill_finalize(comm);
-    free(p);
     return status == TWILL_OK && equal ? 0 : 1;
 }

@@ -12,6 +12,7 @@
 #include "recipe.h"
 
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,11 +158,11 @@ int main(int argc, char **argv)
     s.rank = twill_comm_rank(s.comm);
     s.size = twill_comm_size(s.comm);
     twill_status status = TWILL_ERR_ARGUMENT;
-    if (s.epochs % (size_t)s.size == 0 &&
-        batches_of((size_t)s.size) * (size_t)s.size == batches_of(1) &&
-        recipe_load(data, &s.file) == 0)
+    bool divided = s.epochs % (size_t)s.size == 0 &&
+                   batches_of((size_t)s.size) * (size_t)s.size == batches_of(1);
+    if (divided && recipe_load(data, &s.file) == 0) /* which prints what is wrong with the file */
         status = draw_samples(&s) == 0 ? compare_splits(&s, &good) : TWILL_ERR_MEMORY;
-    else if (s.rank == 0)
+    else if (!divided && s.rank == 0)
         fprintf(stderr, "sharding: the ranks do not divide %zu epochs and %zu mini-batches\n",
                 s.epochs, batches_of(1));
     example_set_free(&s.file);

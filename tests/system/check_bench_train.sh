@@ -63,12 +63,19 @@ python3 - "$scratch/out.json" <<'END' || fail "the JSON"
 import json, sys
 study = json.load(open(sys.argv[1]))
 one, two = study["rows"]
+assert study["device_gflops"] is None and study["iterations"] == 2 and any(line.startswith("transport: ") for line in study["description"])
 assert study["parameters"] == 153441 and one["ranks"] == 1 and two["ranks"] == 2
 assert abs(two["speedup"] - 2 * one["step"] / two["step"]) < 1e-9 and two["alone"] == one["step"]
 assert abs(two["efficiency"] - two["speedup"] / 2) < 1e-9 and two["basis"] == "measured"
 assert abs(two["overhead"] - (two["step"] - one["step"])) < 1e-12 and two["joules"] > 0
 END
 [ -z "$plot" ] || grep -q '<svg' "$scratch/plot.svg" || fail "the plot"
+
+# A file that exists is left as it is, and nothing is measured.
+cp "$scratch/out.json" "$scratch/before.json"
+expect 1 "$scratch/out.json: File exists" "$bin/twillrun" -n 2 "$bench" train --list "$lists/orlob.txt" --compute-us 1 -J "$scratch/out.json"
+! grep -q measured "$scratch/out" || fail "measured, but not to be written"
+cmp -s "$scratch/out.json" "$scratch/before.json" || fail "-J has changed a file"
 
 while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words

@@ -56,13 +56,22 @@ static struct json_object *row_json(const struct twill_study_row *row)
 
 bool twill_study_json(struct twill_study *study)
 {
-    struct json_object *object = study->json.root, *rows = json_object_new_array();
+    struct json_object *object = study->json.root, *rows = json_object_new_array(),
+                       *lines = json_object_new_array();
     put_text(object, "list", study->options.list);
     put_count(object, "parameters", (size_t)study->run.list.total);
     put_text(object, "type", "f32");
-    put_count(object, "device_gflops", study->options.gflops);
+    put_text(object, "played_by", study->options.core ? "core" : "device");
+    put_real(object, "device_gflops", study->options.compute_us.n == 0,
+             (double)study->options.gflops);
+    put_count(object, "iterations", study->options.iterations);
+    put_count(object, "ranks_of_a_node", twill_study_per_node(study));
     put_text(object, "machine", study->options.machine);
     put_count(object, "samples", study->options.samples);
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(study->run.context, i)) != NULL; i++)
+        json_object_array_add(lines, json_object_new_string(line));
+    json_object_object_add(object, "description", lines);
     for (size_t i = 0; i < study->n_rows; i++)
         json_object_array_add(rows, row_json(&study->rows[i]));
     json_object_object_add(object, "rows", rows);
