@@ -96,7 +96,8 @@ typedef struct twill_server_options {
                              chunks advance in this rank's calls, also while it waits for
                              another communicator. At most 64 */
     int replicas; /**< 2: another server has a copy of each chunk. The chunk's own server sends
-                       it there after each change, and then only answers pushes and pulls; 1 */
+                       it there after each change, and then only answers pushes and pulls. Not for a
+                       single server (::TWILL_SERVER_CS: while there is one rank); 1 */
     int credits;  /**< chunks that a worker may have on the way to a core (options.threads) of
                        a server on another node: 8 */
     twill_compression compression; /**< of pushes of ::TWILL_F32; none by default */

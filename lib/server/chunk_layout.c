@@ -51,7 +51,8 @@ twill_status twill_server_cast(struct twill_server *server)
         return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
                           "options.servers %d: %u ranks are servers and at least one worker",
                           o->servers, server->size);
-    if (o->replicas > (int)n)
+    /* Where all ranks serve, a survivor may be alone, until others join it. */
+    if (o->replicas > (int)n && o->layout != TWILL_SERVER_CS)
         return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
                           "options.replicas %d: there is 1 server", o->replicas);
     server->server_rank = calloc(server->size, sizeof(uint32_t));

@@ -86,8 +86,9 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
     return TWILL_SERVER_FAIL(
         server, TWILL_ERR_PEER, "rank %u: server %s, which has chunks of %s; %s", server->rank,
         twill_comm_death_text(server->comm, server->server_rank[number], text), keys,
-        server->options.replicas > 1 ? "another server has replicas of them: twill_server_rebuild()"
-                                     : "there are no replicas of them");
+        twill_server_replicates(server)
+            ? "another server has replicas of them: twill_server_rebuild()"
+            : "there are no replicas of them");
 }
 
 /* Return whether this rank needs a server for a key, for its chunks or their replicas; -1: for any.

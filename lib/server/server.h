@@ -138,12 +138,17 @@ static inline uint32_t twill_core_rank(const struct twill_server *server, uint32
 {
     return server->server_rank[core / server->threads];
 }
+/* Return whether chunks have replicas: a server that is left alone has nowhere to put them. */
+static inline bool twill_server_replicates(const struct twill_server *server)
+{
+    return server->options.replicas > 1 && server->servers > 1;
+}
 /* Return the core that has the replicas of another one's chunks: that of the same number of the
  * next server; or TWILL_SERVER_NO_CORE. */
 static inline uint32_t twill_replica_core(const struct twill_server *server, uint32_t core)
 {
-    return server->options.replicas < 2 ? TWILL_SERVER_NO_CORE
-                                        : (core + server->threads) % server->cores;
+    return twill_server_replicates(server) ? (core + server->threads) % server->cores
+                                           : TWILL_SERVER_NO_CORE;
 }
 static inline bool twill_server_works(const struct twill_server *server)
 {

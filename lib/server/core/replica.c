@@ -296,7 +296,7 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
  * circle; twill_replicas_close() does, too. */
 twill_status twill_replicas_open(struct twill_server *server)
 {
-    for (uint32_t c = 0; c < server->cores && server->options.replicas > 1; c++) {
+    for (uint32_t c = 0; c < server->cores && twill_server_replicates(server); c++) {
         uint32_t to = twill_replica_core(server, c);
         if (twill_core_rank(server, c) == server->rank ||
             twill_core_rank(server, to) == server->rank)
@@ -361,9 +361,9 @@ static void close_replica(struct twill_replica_link *link, twill_context *contex
 
 void twill_replicas_close(struct twill_server *server, bool together)
 {
-    if (together && server->options.replicas > 1)
+    if (together && twill_server_replicates(server))
         drain_replicas(server);
-    for (uint32_t c = 0; c < server->cores && server->options.replicas > 1; c++) {
+    for (uint32_t c = 0; c < server->cores && twill_server_replicates(server); c++) {
         uint32_t to = twill_replica_core(server, c);
         struct twill_replica_link **link = NULL;
         if (twill_core_rank(server, c) == server->rank)

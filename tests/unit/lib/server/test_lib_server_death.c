@@ -201,6 +201,7 @@ static void test_server_dies(void **state)
 {
     struct death_case cases[] = {
         {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 0, 0, false},
+        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 2, 0, 2, 0, 0, false}, /* one rank is left */
         {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 3, 0, 1, 0, 0, false},
         {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 3, 0, 1, 0, 0, true}, /* all parameters are lost */
         {"4x1", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 1, 0, false},
