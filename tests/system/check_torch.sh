@@ -23,7 +23,8 @@ free_port()
 }
 units=$here/unit/python
 
-timeout -k 10 "$patience" "$python" -m twill.torch.build >"$scratch/out" 2>"$scratch/err" || fail "the C++ part cannot be built"
+launcher=$(command -v ccache) || launcher= # nearly all of the time is compiling PyTorch's headers
+timeout -k 10 "$patience" env CXX="$launcher ${CXX:-c++}" "$python" -m twill.torch.build >"$scratch/out" 2>"$scratch/err" || fail "the C++ part cannot be built"
 echo "ok: built for $("$python" -c 'import torch; print(torch.__version__)')"
 
 ranks 3 env MASTER_PORT="$(free_port)" "$python" "$units/test_torch.py" || fail "test_torch.py"

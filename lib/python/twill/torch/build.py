@@ -79,7 +79,8 @@ def cache_folder() -> str:
     return os.environ.get("TORCH_TWILL_CACHE") or os.path.join(base, "twill")
 
 
-def _command(output: str) -> list[str]:
+def _commands(path: str) -> list[list[str]]:
+    """Return the commands that compile to path.o and link to path: two, as ccache takes none that also link."""
     from torch.utils import cpp_extension  # takes a moment: only to build
 
     headers, library, cxx = _headers(), _library(), compiler()
@@ -88,24 +89,37 @@ def _command(output: str) -> list[str]:
         raise NoCompiler(f"twill.torch: its C++ part needs to be built, and {missing} is not found")
     standard = "c++17" if _version() < (2, 9) else "c++20"
     includes = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
-    return [*(shlex.split(os.environ["CXX"]) if "CXX" in os.environ else [cxx]), f"-std={standard}", "-O1", "-fPIC",
-            "-shared", "-fvisibility=hidden", "-w", *shlex.split(os.environ.get("TORCH_TWILL_CXXFLAGS", "")),
-            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-            f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)), _MAIN, "-o", output,
-            *(f"-L{folder}" for folder in cpp_extension.library_paths()), "-lc10", "-ltorch_cpu", "-ltorch",
-            "-ltorch_python", library]
+    named = [*(shlex.split(os.environ["CXX"]) if "CXX" in os.environ else [cxx]),
+             *shlex.split(os.environ.get("TORCH_TWILL_CXXFLAGS", ""))]
+    compiled = [*named, f"-std={standard}", "-O1", "-fPIC", "-fvisibility=hidden", "-w",
+                f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+                f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)),
+                "-c", _MAIN, "-o", f"{path}.o"]
+    linked = [*named, "-shared", f"{path}.o", "-o", path, *(f"-L{folder}" for folder in cpp_extension.library_paths()),
+              "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", library]
+    return [compiled, linked]
 
 
-def _compile(path: str) -> None:
-    temporary = f"{path}.{os.getpid()}"
-    command = _command(temporary)
-    print(f"twill.torch: building its C++ part for PyTorch {torch.__version__}, once: this takes about a minute",
-          file=sys.stderr, flush=True)
+def _run(command: list[str]) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-30:])
         raise RuntimeError(f"twill.torch: its C++ part could not be built by\n{shlex.join(command)}\n{tail}")
-    os.rename(temporary, path)
+
+
+def _compile(path: str) -> None:
+    temporary = f"{path}.{os.getpid()}"
+    commands = _commands(temporary)
+    print(f"twill.torch: building its C++ part for PyTorch {torch.__version__}, once: this takes about a minute",
+          file=sys.stderr, flush=True)
+    try:
+        for command in commands:
+            _run(command)
+        os.rename(temporary, path)
+    finally:
+        for left in (temporary, f"{temporary}.o"):
+            if os.path.exists(left):
+                os.unlink(left)
 
 
 def build() -> str:
