@@ -4,7 +4,7 @@
  * number that twillrun gives this host, and ADDRESS that at which other hosts of the job reach it,
  * or empty; twillrun copies them to the folders of other hosts (elastic_folder.c there).
  *
- *     started            rank 0: all ranks are in twill_init()
+ *     started            a rank of each host: all ranks are in twill_init()
  *     wait.HOST.PID      a new process waits for a handle
  *     go.HOST.PID        rank 0: the handle for it
  *     joining.HOST.PID   it has read the handle; the file is removed when it is a rank of the job

@@ -109,6 +109,8 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     if (code != 0 || launch->phase != PHASE_NONE) /* its children end with the job */
         (void)kill(-info->si_pid, SIGKILL);
     (void)waitpid(info->si_pid, NULL, 0);
+    if (launch->folder[0]) /* what it has written goes ahead of its end */
+        twill_elastic_receive(launch);
     twill_elastic_forget(launch, info->si_pid);
     if (replace)
         twill_elastic_replace(launch, child, child->rank);

@@ -94,7 +94,8 @@ static void remove_file(const struct elastic_job *job, const char *kind,
 void twill_elastic_started(const struct twill_comm *comm)
 {
     struct elastic_job job;
-    if (read_job(&job) && comm->rank == 0 && !write_file(&job, "started", NULL, ""))
+    if (read_job(&job) && !file_exists(&job, "started", NULL) &&
+        !write_file(&job, "started", NULL, ""))
         twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", job.folder,
                   strerror(errno));
 }

@@ -33,7 +33,9 @@ elastic 2:3 0 "epoch 4, step" "$replaced" 4 kill
     fail "not four restarts"
 [ "$(grep -c '^rank [0-2] of 3, epoch 4, step ' "$scratch/out")" -eq 3 ] || fail "not three ranks at the end"
 [ "$(grep -o 'step [0-9]*' "$scratch/out" | sort -u | wc -l)" -eq 1 ] || fail "ranks differ in their steps"
-elastic 1:2 0 "exited with status 3; 1 others go on" "$replaced" 1 exit
+for how in exit early; do
+    elastic 1:2 0 "exited with status 3; 1 others go on" "$replaced" 1 $how
+done
 
 # --- it gives up
 elastic 3:3 137 "2 ranks remain, fewer than --elastic 3:3 asks for" --grace 0.1 "$replaced" 1 kill

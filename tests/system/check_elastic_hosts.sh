@@ -23,6 +23,10 @@ hosts_job h0:2,h1:2 --elastic 2:4 "$replaced" 3 kill || fail "status $?"
 [ "$(grep -o 'step [0-9]*' "$scratch/out" | sort -u | wc -l)" -eq 1 ] || fail "ranks differ in their steps"
 [ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
 
+# A rank that fails as soon as twill_init() has returned is replaced: on its own host, "started" and its end come in order.
+hosts_job h0,h1 --elastic 1:2 "$replaced" 1 early || fail "status $?"
+grep -q '^twillrun: rank 1 on h1 (pid [0-9]*) exited with status 3; 1 others go on; starting restart 1 on h1$' "$scratch/err" || fail "no restart"
+
 # What fails before all have started ends the job.
 code=0
 hosts_job h0,h1 --elastic 1:2 sh -c 'exit 4' || code=$?

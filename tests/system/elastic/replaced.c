@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* replaced DEATHS HOW: a job that counts steps while ranks die and are replaced. In epoch e, below
  * DEATHS, rank e modulo the number of ranks dies at its 20th step there: killed, or by exit
- * status 3; or by that and without taking anyone in (alone).
+ * status 3; or by that and without taking anyone in (alone). Or the rank after it exits before its
+ * first step (early).
  * Ends 20 steps after the last replacement, and prints how far each rank has come. */
 #include "lib/twill_recover.h"
 
@@ -77,6 +78,7 @@ int main(int argc, char **argv)
     int deaths = argc > 1 ? atoi(argv[1]) : 0, here = 0; /* steps in this epoch */
     int alone = 0;                                       /* no step is done since the last death */
     const char *how = argc > 2 ? argv[2] : "kill";
+    int early = strcmp(how, "early") == 0;
     if (twill_init(&comm) != TWILL_OK)
         return 1;
     struct progress progress = {.full = twill_comm_size(comm)};
@@ -87,8 +89,8 @@ int main(int argc, char **argv)
            here < STEPS) {
         int32_t ranks = 1;
         int epoch = twill_comm_epoch(comm), rank = twill_comm_rank(comm);
-        if (epoch < deaths && here >= STEPS && rank == epoch % progress.full &&
-            twill_comm_size(comm) == progress.full)
+        if (epoch < deaths && (early || here >= STEPS) &&
+            rank == (epoch + early) % progress.full && twill_comm_size(comm) == progress.full)
             die(how);
         if (twill_allreduce(comm, &ranks, &ranks, 1, TWILL_I32, TWILL_SUM) != TWILL_OK) {
             note("error");
