@@ -21,10 +21,10 @@ from . import Bootstrap, Op, init
 __all__ = ["Group", "register"]
 
 _OPERATIONS = {ReduceOp.SUM: Op.SUM, ReduceOp.PRODUCT: Op.PROD, ReduceOp.MIN: Op.MIN, ReduceOp.MAX: Op.MAX}
-_MEETING_SECONDS = 60.0
+_SETUP_SECONDS = 60.0
 
 
-class _Meeting:
+class _RayRendezvous:
     """All-gather over Ray's key-value store, for set-up."""
 
     def __init__(self, group: str, rank: int, size: int) -> None:
@@ -35,7 +35,7 @@ class _Meeting:
 
     def exchange(self, mine: bytes) -> list[bytes]:
         internal_kv._internal_kv_put(self._key(self._round, self._rank), mine, overwrite=True)
-        deadline = time.monotonic() + _MEETING_SECONDS
+        deadline = time.monotonic() + _SETUP_SECONDS
         parts = [mine if rank == self._rank else self._wait(rank, deadline) for rank in range(self._size)]
         self.forget()  # the key of the round before: all have read it
         self._round += 1
@@ -44,7 +44,7 @@ class _Meeting:
     def _wait(self, rank: int, deadline: float) -> bytes:
         while (value := internal_kv._internal_kv_get(self._key(self._round, rank))) is None:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"twill: rank {rank} has not joined the group {self._group!r} within {_MEETING_SECONDS} s")
+                raise TimeoutError(f"twill: rank {rank} has not joined the group {self._group!r} within {_SETUP_SECONDS} s")
             time.sleep(0.005)
         return bytes(value)
 
@@ -69,10 +69,10 @@ class Group(BaseGroup):  # type: ignore[misc]
 
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
-        meeting = _Meeting(group_name, rank, world_size)
-        self._comm = init(Bootstrap(rank, world_size, meeting.exchange))
+        rendezvous = _RayRendezvous(group_name, rank, world_size)
+        self._comm = init(Bootstrap(rank, world_size, rendezvous.exchange))
         self._comm.barrier()
-        meeting.forget()
+        rendezvous.forget()
 
     @classmethod
     def backend(cls) -> str:

@@ -23,7 +23,7 @@ _lock = threading.RLock()
 _world: list[Any] = [None]  # weak reference to the _Job that groups of this process join
 
 
-class _Meeting:
+class _Rendezvous:
     """All-gather over a store, for set-up. A rank deletes its key of the round before, which all have read."""
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
@@ -55,9 +55,9 @@ class _Meeting:
 class _Job:
     """A twill context, and the communicator from which groups are made. Ends with the last group."""
 
-    def __init__(self, meeting: _Meeting, rank: int, size: int, number: int) -> None:
+    def __init__(self, rendezvous: _Rendezvous, rank: int, size: int, number: int) -> None:
         self.number = number  # the same on all ranks
-        self.comm = twill.init(twill.Bootstrap(rank, size, meeting.exchange))
+        self.comm = twill.init(twill.Bootstrap(rank, size, rendezvous.exchange))
         self.rank, self.size = rank, size
         self.comm.set_timeout(1e6)
         weakref.finalize(self, self.comm.leave).atexit = False
@@ -65,19 +65,19 @@ class _Job:
 
 def _join(store: dist.Store, rank: int, size: int) -> tuple[_Job, Any]:
     """Return the job of a group and the group's communicator. Collective over the group's ranks."""
-    meeting = _Meeting(store, rank, size)
+    rendezvous = _Rendezvous(store, rank, size)
     with _lock:
         job = _world[0]() if _world[0] is not None else None
         mine = (job.number, job.rank) if job is not None else (0, rank)
         random = int.from_bytes(torch.randint(1, 256, (7,), dtype=torch.uint8, generator=_generator()).numpy().tobytes(), "big")
-        claims = [struct.unpack("QQi", claim) for claim in meeting.exchange(struct.pack("QQi", mine[0], random, mine[1]))]
+        claims = [struct.unpack("QQi", claim) for claim in rendezvous.exchange(struct.pack("QQi", mine[0], random, mine[1]))]
         if job is None or any(claim[0] != job.number for claim in claims):
-            job = _Job(meeting, rank, size, claims[0][1])
+            job = _Job(rendezvous, rank, size, claims[0][1])
             _world[0] = weakref.ref(job)
             ranks = list(range(size))
         else:
             ranks = [claim[2] for claim in claims]
-        return job, job.comm.create_over(ranks, meeting.exchange)
+        return job, job.comm.create_over(ranks, rendezvous.exchange)
 
 
 def _generator() -> torch.Generator:

@@ -86,7 +86,7 @@ inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool ab
     std::string name = "shrink" + std::to_string(++shrinks_);
     if (aborts)
         end_calls();
-    Rendezvous meeting(store_, name, rank, size);
+    Rendezvous rendezvous(store_, name, rank, size);
     struct Told {
         int32_t failed;
         char handle[TWILL_HANDLE_BYTES];
@@ -95,7 +95,7 @@ inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool ab
     told.failed = aborts || calls_->failed();
     snprintf(told.handle, sizeof(told.handle), "%s", handle.c_str());
     std::vector<Told> all(ranks.size());
-    meeting.gather(&told, all.data(), sizeof(told));
+    rendezvous.gather(&told, all.data(), sizeof(told));
     bool failed = false;
     std::vector<std::string> handles;
     for (const Told &one : all) {

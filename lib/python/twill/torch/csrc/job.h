@@ -156,17 +156,17 @@ struct Membership {
     std::vector<int> in_job; /* rank in the job of each rank of the group */
 };
 
-inline std::string creation_failure(const Rendezvous &meeting, const char *said)
+inline std::string creation_failure(const Rendezvous &rendezvous, const char *said)
 {
     return std::string("twill: set-up: ") + (said != nullptr && *said != 0 ? said : "failed") +
-           (meeting.reason().empty() ? "" : ": " + meeting.reason());
+           (rendezvous.reason().empty() ? "" : ": " + rendezvous.reason());
 }
 
-/* Make a job of all ranks of a meeting, and the group's communicator. */
-inline void create_job(Membership &made, Rendezvous &meeting, int rank, int size)
+/* Make a job of all ranks of a rendezvous, and the group's communicator. */
+inline void create_job(Membership &made, Rendezvous &rendezvous, int rank, int size)
 {
     auto job = std::make_shared<Job>();
-    twill_bootstrap bootstrap = {rank, size, Rendezvous::exchange, &meeting};
+    twill_bootstrap bootstrap = {rank, size, Rendezvous::exchange, &rendezvous};
     job->id = made.number;
     job->rank = rank;
     job->size = size;
@@ -177,10 +177,11 @@ inline void create_job(Membership &made, Rendezvous &meeting, int rank, int size
         status = twill_comm_set_timeout(job->world, 1e6);
     if (status == TWILL_OK)
         status = twill_comm_create_over(&made.comm, job->world, size, made.in_job.data(),
-                                        Rendezvous::exchange, &meeting);
+                                        Rendezvous::exchange, &rendezvous);
     if (status != TWILL_OK) {
-        fail(creation_failure(meeting, job->context != nullptr ? twill_context_message(job->context)
-                                                               : twill_strerror(status)));
+        fail(creation_failure(rendezvous, job->context != nullptr
+                                              ? twill_context_message(job->context)
+                                              : twill_strerror(status)));
     }
     made.job = job;
     Job::current() = job;
@@ -189,7 +190,7 @@ inline void create_job(Membership &made, Rendezvous &meeting, int rank, int size
 /* Make the communicator of a group over a store. Collective over the group's ranks. */
 inline Membership join_group(const StoreRef &store, const std::string &name, int rank, int size)
 {
-    Rendezvous meeting(store, name, rank, size);
+    Rendezvous rendezvous(store, name, rank, size);
     std::lock_guard<Mutex> lock(creation_mutex());
     Membership made;
     std::shared_ptr<Job> job = Job::current().lock();
@@ -198,7 +199,7 @@ inline Membership join_group(const StoreRef &store, const std::string &name, int
         mine = {job->id, mine.number, job->rank, job->size};
     std::vector<Claim> all(static_cast<size_t>(size));
     try {
-        meeting.gather(&mine, all.data(), sizeof(mine));
+        rendezvous.gather(&mine, all.data(), sizeof(mine));
     } catch (const std::exception &e) {
         fail(std::string("twill: set-up: the store of the group: ") + e.what());
     }
@@ -209,14 +210,14 @@ inline Membership join_group(const StoreRef &store, const std::string &name, int
     for (int r = 0; r < size; r++)
         made.in_job.push_back(joins ? all[static_cast<size_t>(r)].rank : r);
     if (!joins) {
-        create_job(made, meeting, rank, size);
+        create_job(made, rendezvous, rank, size);
         return made;
     }
     made.job = job;
     twill_status status = twill_comm_create_over(&made.comm, job->world, size, made.in_job.data(),
-                                                 Rendezvous::exchange, &meeting);
+                                                 Rendezvous::exchange, &rendezvous);
     if (status != TWILL_OK)
-        fail(creation_failure(meeting, twill_context_message(job->context)));
+        fail(creation_failure(rendezvous, twill_context_message(job->context)));
     return made;
 }
 
