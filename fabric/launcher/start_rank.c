@@ -57,7 +57,7 @@ static bool set_environment(const struct twill_launch *launch, int index)
         return false;
     if (launch->child[index].joins)
         return set_variable("LOCAL_RANK", index, true) &&
-               set_variable("LOCAL_WORLD_SIZE", launch->first, true) &&
+               set_variable("LOCAL_WORLD_SIZE", twill_max(launch->first, index + 1), true) &&
                setenv("TWILL_JOB", launch->job, 1) == 0;
     if (rank == 0 ? !set_variable("TWILL_LISTEN_FD", launch->listener, true)
                   : unsetenv("TWILL_LISTEN_FD") != 0)

@@ -46,7 +46,7 @@ grep -q "all ranks of the job have failed before this process joined" "$scratch/
 [ -x "$bin/train" ] || exit 0
 data=$(cd "$here/.." && pwd)/examples/data/wdbc.csv
 timeout -k 10 "$patience" "$hosts_in" 0 "$run" --timeout "$patience" --hosts h0,h1,h2 --agent "$hosts_agent" --elastic 1:2 -n 1 \
-    "$bin/train" --data "$data" --epochs 160 --elastic --pause 3 >"$scratch/out" 2>"$scratch/err" &
+    sh -c 'test "$LOCAL_RANK" -lt "$LOCAL_WORLD_SIZE" || exit 9; exec "$@"' - "$bin/train" --data "$data" --epochs 160 --elastic --pause 3 >"$scratch/out" 2>"$scratch/err" &
 job=$!
 wait_for -p $job grep -q 'grown to 2 ranks' "$scratch/out"
 kill -9 "$(pgrep --ns "$(host_pid 1)" --nslist net -x twillrun)"
