@@ -47,7 +47,8 @@ bool twill_frame_names(const struct twill_frame *frame, const char *name);
 /* A rank has failed: `who` says which and how. Report whether the others go on, with a new process
  * in its place, and say so. */
 bool twill_front_outlives(struct twill_front *front, int rank, int code, const char *who);
-/* A host is lost: likewise, with new processes on others. The agent is ended then. */
+/* A host is lost. Report whether the others go on, with new processes on other hosts in place of
+ * its ranks; the agent is ended then. */
 bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *agent,
                                const char *how);
 /* End what is left: hosts without ranks when all have ended, processes that wait to join a job that

@@ -252,7 +252,7 @@ void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
 /* --- elastic_ranks.c: --elastic, processes --- */
 /* Count a restart. False, with a message: there were too many in a short time. */
 bool twill_restarts_add(struct twill_restarts *restarts);
-/* Report whether so many processes, of which some are not in the job, can go on; else say why not.
+/* Report whether `alive` processes, `waiting` of them not in the job, can go on; else say why not.
  */
 bool twill_elastic_suffices(const struct twill_options *options, int alive, int waiting);
 /* A rank has failed. Report whether the others go on, and say so; else the job is to end. */

@@ -89,8 +89,8 @@ int main(int argc, char **argv)
            here < STEPS) {
         int32_t ranks = 1;
         int epoch = twill_comm_epoch(comm), rank = twill_comm_rank(comm);
-        if (epoch < deaths && (early || here >= STEPS) &&
-            rank == (epoch + early) % progress.full && twill_comm_size(comm) == progress.full)
+        if (epoch < deaths && (early || here >= STEPS) && rank == (epoch + early) % progress.full &&
+            twill_comm_size(comm) == progress.full)
             die(how);
         if (twill_allreduce(comm, &ranks, &ranks, 1, TWILL_I32, TWILL_SUM) != TWILL_OK) {
             note("error");

@@ -228,7 +228,7 @@ inline void Backend::check_list(const char *call, const Tensors &list, const at:
     }
 }
 
-/* Memory of at least so many bytes that ranks of the node share, while a call uses it. */
+/* Memory of at least `bytes` that ranks of the node share, while a call uses it. */
 inline at::Tensor Backend::scratch(size_t bytes)
 {
     std::lock_guard<std::mutex> lock(scratch_mutex_);
