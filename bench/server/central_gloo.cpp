@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same exchange by Gloo over TCP on loopback: central_gloo LIST STEPS MODE RANKS starts that
- * many processes. MODE is central    rank 0, which works, too, receives every key from every
- * worker, adds it, updates the parameters and sends them back allreduce  gloo::allreduce of each
- * key, then each rank updates its parameters buffer     the same with one allreduce of all keys in
- * one buffer */
+/* The exchange of server_exchange.c by Gloo over TCP on loopback. central_gloo LIST STEPS MODE
+ * RANKS starts RANKS processes. MODE:
+ * - central: rank 0, which works, too, receives every key from every worker, adds it, updates the
+ *   parameters and sends them back.
+ * - allreduce: gloo::allreduce of each key, then each rank updates its parameters.
+ * - buffer: the same with one allreduce of all keys in one buffer. */
 extern "C" {
 #include "bench/common/gradient_list.h"
 }

@@ -267,7 +267,7 @@ static void take_order(struct twill_core *core, uint32_t w, struct twill_server_
         twill_core_lose(core, w, false);
         return;
     }
-    if (order.key >= core->server->keys) /* a worker that has gone mad */
+    if (order.key >= core->server->keys) /* no key: the order is ignored */
         return;
     if ((order.kind & TWILL_ORDER_PUSH) != 0)
         take_push(core, w, order);

@@ -171,7 +171,7 @@ static void begin_batch(struct twill_replica_link *link)
     link->lost = head->count > REPLICA_RUN;
     for (uint32_t i = 0; i < head->count && !link->lost; i++) {
         if (head->chunk[i] >= core->copies) {
-            link->lost = true; /* a peer that has gone mad */
+            link->lost = true; /* no chunk of the peer's */
             return;
         }
         start_receive(link, link->inbox + i * link->stride,
@@ -311,9 +311,8 @@ static bool has_ended(const struct twill_replica_link *link)
 }
 
 /* Send and receive the last heads of all cores. */
-static void drain_replicas(struct twill_server *server)
+static void drain_replicas(struct twill_server *server, uint64_t until)
 {
-    uint64_t until = twill_now() + server->comm->tuning.timeout_ns;
     bool ended = false;
     while (!ended && twill_now() < until) {
         ended = true;
@@ -331,9 +330,8 @@ static void drain_replicas(struct twill_server *server)
 }
 
 /* Wait until the last acknowledgement has left this rank. */
-static bool has_acknowledged(struct twill_replica_link *link)
+static bool has_acknowledged(struct twill_replica_link *link, uint64_t until)
 {
-    uint64_t until = twill_now() + link->core->server->comm->tuning.timeout_ns;
     while (!is_complete(link, &link->acknowledgement)) {
         if (link->lost || twill_now() > until)
             return false;
@@ -342,11 +340,12 @@ static bool has_acknowledged(struct twill_replica_link *link)
     return true;
 }
 
-static void close_replica(struct twill_replica_link *link, twill_context *context, bool together)
+/* until: for the peer, which closes its end, too; 0: it does not. */
+static void close_replica(struct twill_replica_link *link, twill_context *context, uint64_t until)
 {
     if (link == NULL)
         return;
-    if (link->comm != NULL && together && link->ended && has_acknowledged(link)) {
+    if (link->comm != NULL && until > 0 && link->ended && has_acknowledged(link, until)) {
         (void)twill_comm_set_timeout(link->comm, 0);
         twill_comm_destroy(link->comm);
     } else if (link->comm != NULL) {
@@ -361,8 +360,9 @@ static void close_replica(struct twill_replica_link *link, twill_context *contex
 
 void twill_replicas_close(struct twill_server *server, bool together)
 {
+    uint64_t until = together ? twill_now() + server->comm->tuning.timeout_ns : 0;
     if (together && twill_server_replicates(server))
-        drain_replicas(server);
+        drain_replicas(server, until);
     for (uint32_t c = 0; c < server->cores && twill_server_replicates(server); c++) {
         uint32_t to = twill_replica_core(server, c);
         struct twill_replica_link **link = NULL;
@@ -372,7 +372,7 @@ void twill_replicas_close(struct twill_server *server, bool together)
             link = &server->core[to % server->threads].from;
         if (link == NULL)
             continue;
-        close_replica(*link, server->context, together);
+        close_replica(*link, server->context, until);
         *link = NULL;
     }
 }
