@@ -2,6 +2,8 @@
 /* Options, data and reports of worker.c. */
 #include "worker.h"
 
+#include "phases.h"
+
 #include <twill_recover.h>
 
 #include <math.h>
@@ -12,13 +14,6 @@
 #include <unistd.h>
 
 enum { HIDDEN_UNITS = 32, BATCH_SAMPLES = 16, ADMIT_TRIES = 4000, ADMIT_PAUSE_US = 5000 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static int find_word(const char *const *words, const char *word)
 {
@@ -221,7 +216,7 @@ bool worker_open(struct worker_job *job, int argc, char **argv)
         snprintf(name, sizeof(name), "%s.%d", words.curve, job->rank);
         job->curve = fopen(name, "a");
     }
-    job->seconds = now();
+    job->seconds = example_now();
     return true;
 }
 
@@ -307,7 +302,7 @@ bool worker_goes_on(struct worker_job *job, twill_status *status)
 void worker_log(struct worker_job *job, const twill_server *server)
 {
     if (job->curve != NULL && server != NULL)
-        fprintf(job->curve, "%zu %.6f %llu %.6f\n", job->step, now() - job->seconds,
+        fprintf(job->curve, "%zu %.6f %llu %.6f\n", job->step, example_now() - job->seconds,
                 (unsigned long long)twill_server_version(server, 0), job->loss);
 }
 
@@ -338,7 +333,7 @@ void worker_report(struct worker_job *job, twill_server *server, twill_status st
                                   job->held_out.labels[i], &right);
     printf("rank %d: %zu steps, version %llu, held-out loss %.4f accuracy %.4f, %.2f s\n",
            job->rank, job->steps, (unsigned long long)twill_server_version(server, 0),
-           loss / (double)n, (double)right / (double)n, now() - job->seconds);
+           loss / (double)n, (double)right / (double)n, example_now() - job->seconds);
 }
 
 int worker_close(struct worker_job *job, twill_status status)

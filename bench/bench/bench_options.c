@@ -4,6 +4,7 @@
 #include "bench/bench/bench_options.h"
 #include "bench/bench/bench_payload.h"
 #include "bench/bench/steps/played_step.h"
+#include "bench/common/help.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
 
@@ -427,14 +428,8 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
     opterr = speak;
     while ((letter = getopt_long(argc, argv, "b:e:i:f:n:w:m:N:a:c:o:d:r:z:T:J:u:I:K:hV",
                                  long_options, NULL)) != -1) {
-        if (letter == 'h' || letter == 'V') {
-            if (speak)
-                printf("%s%s", letter == 'h' ? twill_bench_usage : "twill-bench ",
-                       letter == 'h' ? "" : twill_version());
-            if (speak && letter == 'V')
-                printf("\n");
+        if (twill_bench_help(letter, "twill-bench", twill_bench_usage, speak))
             return TWILL_BENCH_DONE;
-        }
         if (letter == '?' || !set_bench_option(options, letter, optarg, speak))
             return TWILL_BENCH_USAGE;
         options->played.given |= letter >= OPTION_BATCH && letter <= OPTION_PRIORITY;

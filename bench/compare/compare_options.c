@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parse twill-compare's command line. */
+#include "bench/common/help.h"
 #include "bench/common/option_names.h"
 #include "bench/common/report.h"
 #include "bench/compare/compare.h"
@@ -399,11 +400,8 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
                                               .timeout = 60,
                                               .played = {.batch = 32, .gflops = 10000}};
     while ((letter = getopt_long(argc, argv, "n:hV", long_options, NULL)) != -1) {
-        if (letter == 'h' || letter == 'V') {
-            printf("%s%s%s", letter == 'h' ? usage : "twill-compare ",
-                   letter == 'h' ? "" : twill_version(), letter == 'h' ? "" : "\n");
+        if (twill_bench_help(letter, "twill-compare", usage, true))
             return TWILL_COMPARE_DONE;
-        }
         if (letter == '?' || !set_compare_option(options, letter, optarg))
             return TWILL_COMPARE_USAGE;
     }

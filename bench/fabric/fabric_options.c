@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-bench latency and its kin. */
 #include "bench/common/exit_status.h"
+#include "bench/common/help.h"
 #include "bench/common/report.h"
 #include "bench/fabric/fabric.h"
 
@@ -211,13 +212,8 @@ bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool sp
     opterr = speak;
     optind = 2;
     while ((letter = getopt_long(argc, argv, "b:e:f:n:w:c:T:J:hV", names, NULL)) != -1) {
-        if (letter == 'h' || letter == 'V') {
+        if (twill_bench_help(letter, "twill-bench", usage, speak)) {
             *status = STATUS_GOOD;
-            if (speak)
-                printf("%s%s", letter == 'h' ? usage : "twill-bench ",
-                       letter == 'h' ? "" : twill_version());
-            if (speak && letter == 'V')
-                printf("\n");
             return false;
         }
         const char *expected = letter == '?' ? "" : set_option(options, letter, optarg);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-place: compare the kinds of memory: DDR, MCDRAM or HBM, and CXL, side by side. */
 #include "bench/place/place.h"
+#include "bench/common/help.h"
 #include "kernels/kernels.h"
 
 #include <getopt.h>
@@ -206,11 +207,7 @@ static int parse_place(struct place_options *options, int argc, char **argv)
     };
     int letter;
     while ((letter = getopt_long(argc, argv, "b:n:t:p:hV", names, NULL)) != -1) {
-        if (letter == 'h')
-            fputs(usage, stdout);
-        if (letter == 'V')
-            printf("twill-place %s\n", twill_version());
-        if (letter == 'h' || letter == 'V')
+        if (twill_bench_help(letter, "twill-place", usage, true))
             exit(0);
         if (!set_place_option(options, letter, optarg))
             return 2;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-simulate. */
 #include "bench/common/exit_status.h"
+#include "bench/common/help.h"
 #include "bench/common/report.h"
 #include "bench/simulate/simulate_tool.h"
 #include "lib/twill.h"
@@ -290,13 +291,8 @@ int simulate_parse(struct simulate_request *request, int argc, char **argv)
     int code, index = -1;
     while ((code = getopt_long(argc, argv, "p:u:r:s:c:l:b:hV", options, &index)) != -1) {
         const char *wrong = "not a valid value; see --help";
-        if (code == 'h' || code == 'V') {
-            if (code == 'h')
-                fputs(usage, stdout);
-            else
-                printf("twill-simulate %s\n", twill_version());
+        if (twill_bench_help(code, "twill-simulate", usage, true))
             return STATUS_GOOD;
-        }
         if (code == '?')
             return STATUS_USAGE;
         if (!store_option(request, code, &wrong)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-bench train. */
 #include "bench/bench/train/study.h"
+#include "bench/common/help.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static const char usage[] =
     "      --csv               print comma-separated values\n"
     "  -J, --output_file FILE  write JSON, too; never overwrites\n"
     "      --plot FILE         draw FILE, an SVG, by gnuplot; replaces it\n"
-    "  -h, --help\n";
+    "  -h, --help  -V, --version\n";
 
 enum {
     STUDY_RANKS = 256,
@@ -74,6 +75,7 @@ static const struct option names[] = {
     {"output_file", required_argument, NULL, 'J'},
     {"plot", required_argument, NULL, STUDY_PLOT},
     {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
 };
 
@@ -205,12 +207,9 @@ enum twill_bench_parsed twill_study_parse(struct twill_study_options *options, i
                                             .scaling = {true, false},
                                             .pattern = {true, false}};
     opterr = speak;
-    for (int letter; (letter = getopt_long(argc, argv, "n:w:J:h", names, NULL)) != -1;) {
-        if (letter == 'h') {
-            if (speak)
-                fputs(usage, stdout);
+    for (int letter; (letter = getopt_long(argc, argv, "n:w:J:hV", names, NULL)) != -1;) {
+        if (twill_bench_help(letter, "twill-bench", usage, speak))
             return TWILL_BENCH_DONE;
-        }
         if (letter == '?' || !set_option(options, letter, optarg, speak))
             return TWILL_BENCH_USAGE;
     }
