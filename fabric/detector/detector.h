@@ -37,20 +37,21 @@ struct twill_notice {
  *   conclude   wait for connections
  *
  * From `connect` on it can be used, without connections between hosts until it is concluded. With a
- * size of 1 it never receives a notification. most: connections to other hosts that this rank may
- * have. */
+ * size of 1 it never receives a notification. most: connections to other hosts that this process
+ * may have. */
 twill_status twill_detector_offer(struct twill_detector **detector, struct twill_oob *oob,
                                   size_t most, struct twill_agreement *agreement,
                                   struct twill_error *error);
 void twill_detector_close(struct twill_detector *detector); /* NULL is allowed */
 
-/* Connect the hosts: host[rank] is the number, from 0, of each rank's host. The lowest rank of each
- * host opens the connections, at most `most` if possible: if there are more other hosts than that,
- * each host is connected to those 1, 2, 4, ... numbers away, and they forward what they detect.
- * Goes on without connections that fail. */
+/* Connect the hosts: host[rank] is the number, from 0, of each rank's host; `threads` is the most
+ * ranks that a process has. The lowest rank of each host opens the connections, at most `most` /
+ * `threads` if possible: if there are more other hosts than that, each host is connected to those
+ * 1, 2, 4, ... numbers away, and they forward what they detect. Goes on without connections that
+ * fail. */
 twill_status twill_detector_connect(struct twill_detector *detector, const struct twill_oob *oob,
-                                    const uint32_t *host, struct twill_agreement *agreement,
-                                    struct twill_error *error);
+                                    const uint32_t *host, uint32_t threads,
+                                    struct twill_agreement *agreement, struct twill_error *error);
 twill_status twill_detector_conclude(struct twill_detector *detector, struct twill_error *error);
 /* Conclude a detector of ranks that are all on one host, in place of connect and conclude. */
 void twill_detector_conclude_alone(struct twill_detector *detector);

@@ -38,7 +38,7 @@
 /* What ranks exchange first. */
 struct detector_peer_info {
     uint64_t name, key; /* of the socket over which the epoll instance is passed */
-    uint64_t most;      /* connections that this rank may have */
+    uint64_t most;      /* connections that its process may have */
     uint32_t cause;     /* enum twill_share_cause */
     uint32_t zero;
 };
@@ -397,8 +397,8 @@ twill_status twill_hosts_offer(struct twill_detector *detector, const struct twi
 }
 
 twill_status twill_detector_connect(struct twill_detector *detector, const struct twill_oob *oob,
-                                    const uint32_t *host, struct twill_agreement *agreement,
-                                    struct twill_error *error)
+                                    const uint32_t *host, uint32_t threads,
+                                    struct twill_agreement *agreement, struct twill_error *error)
 {
     struct twill_hosts *hosts = &detector->hosts;
     struct twill_detector_opening *o = detector->opening;
@@ -413,7 +413,7 @@ twill_status twill_detector_connect(struct twill_detector *detector, const struc
     TWILL_TRY(error, number_hosts(detector, host, error));
     for (uint32_t h = 0; h < hosts->count; h++)
         most = twill_min(most, o->infos[hosts->lowest[h]].most);
-    hosts->all = hosts->count <= most + 1;
+    hosts->all = hosts->count <= most / threads + 1;
     dial_all(detector, &o->own_omitted);
     return TWILL_OK;
 }

@@ -170,7 +170,7 @@ struct number_info {
 };
 
 /* A communicator that is being opened. */
-struct opening {
+struct twill_comm_opening {
     struct twill_comm *comm;
     struct twill_agreement agreement;
     const struct twill_comm *parent;  /* or NULL */
@@ -191,7 +191,7 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
 
 /* Say all that this rank knows by itself. The sizes must not depend on ranks[]: that they differ
  * between ranks is found by this exchange. */
-static twill_status offer_members(struct opening *o)
+static twill_status offer_members(struct twill_comm_opening *o, struct twill_agreement *agreement)
 {
     struct twill_comm *comm = o->comm;
     uint32_t size = comm->world->size;
@@ -199,22 +199,22 @@ static twill_status offer_members(struct opening *o)
     o->own.next = comm->context->comms.next_number;
     o->numbers = calloc(size, sizeof(*o->numbers));
     o->label = calloc(size, sizeof(*o->label));
-    twill_agreement_add(&o->agreement, &o->own, o->numbers, sizeof(o->own));
-    twill_status status = twill_node_offer(&comm->node, comm->oob, &o->agreement, &comm->error);
+    twill_agreement_add(agreement, &o->own, o->numbers, sizeof(o->own));
+    twill_status status = twill_node_offer(&comm->node, comm->oob, agreement, &comm->error);
     o->probes = !known && twill_single_copy_applies(comm->world, single_copy_setting(comm), o->how,
                                                     sizeof(o->how));
     if (!o->probes || status != TWILL_OK)
-        twill_agreement_add(&o->agreement, NULL, NULL, sizeof(struct twill_single_copy_info));
+        twill_agreement_add(agreement, NULL, NULL, sizeof(struct twill_single_copy_info));
     else
         status = twill_single_copy_offer(&comm->links.single_copy, comm->rank, comm->world,
-                                         single_copy_setting(comm), &o->agreement, &comm->error);
+                                         single_copy_setting(comm), agreement, &comm->error);
     if (known && status == TWILL_OK)
         status = twill_single_copy_derive(&comm->links.single_copy, o->parent->links.single_copy,
                                           o->parent->world, o->ranks, comm->world, comm->rank,
                                           &comm->error);
     o->chooses = twill_comm_chooses_internode(comm);
     if (o->chooses) {
-        twill_status offers = twill_comm_offer_internode(comm, &o->choice, &o->agreement);
+        twill_status offers = twill_comm_offer_internode(comm, &o->choice, agreement);
         status = status != TWILL_OK ? status : offers;
     }
     if (status == TWILL_OK && (o->numbers == NULL || o->label == NULL))
@@ -223,7 +223,7 @@ static twill_status offer_members(struct opening *o)
 }
 
 /* Take the communicator's number: the lowest that none of its ranks has used. */
-static twill_status take_number(struct opening *o)
+static twill_status take_number(struct twill_comm_opening *o)
 {
     struct twill_comm *comm = o->comm;
     uint64_t next = o->own.next;
@@ -260,7 +260,7 @@ static void introduce(struct twill_comm *comm)
 }
 
 /* Share the node memory, try single-copy access, and say which rails this rank has. */
-static twill_status attach_members(struct opening *o)
+static twill_status attach_members(struct twill_comm_opening *o)
 {
     struct twill_comm *comm = o->comm;
     for (uint32_t r = 0; r < comm->world->size; r++)
@@ -282,7 +282,7 @@ static twill_status attach_members(struct opening *o)
 }
 
 /* Noted for the context's own communicator only: others have the same ranks. */
-static void note_single_copy(const struct opening *o)
+static void note_single_copy(const struct twill_comm_opening *o)
 {
     struct twill_context *context = o->comm->context;
     enum twill_single_copy_kind setting = single_copy_setting(o->comm);
@@ -297,7 +297,7 @@ static void note_single_copy(const struct opening *o)
                   twill_config_text(&context->config, TWILL_VARIABLE_REACH), o->how);
 }
 
-static twill_status conclude_members(struct opening *o)
+static twill_status conclude_members(struct twill_comm_opening *o)
 {
     struct twill_comm *comm = o->comm;
     const char *why = NULL;
@@ -314,26 +314,29 @@ static twill_status conclude_members(struct opening *o)
     return open_views(comm);
 }
 
-/* Open everything, in three exchanges, and those of transports that exchange addresses. The last
- * one is a barrier: no rank uses the communicator before all have it, and no later step can fail.
- */
-static twill_status open_members(struct opening *o)
+/* Open everything, in three exchanges, and those of transports that exchange addresses; the first
+ * is over if it has been `offered` with the context. The last one is a barrier: no rank uses the
+ * communicator before all have it, and no later step can fail. */
+static twill_status open_members(struct twill_comm_opening *o, bool offered)
 {
     struct twill_comm *comm = o->comm;
     struct twill_error *error = &comm->error;
-    TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
-    configure(comm);
+    struct twill_agreement *agreement = &o->agreement;
     TWILL_TRY(error, twill_metrics_open(comm->context, error));
-    TWILL_TRY(error, twill_agreement_exchange(&o->agreement, offer_members(o), error));
+    if (!offered) {
+        TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
+        TWILL_TRY(error, twill_agreement_exchange(agreement, offer_members(o, agreement), error));
+    }
+    configure(comm);
     TWILL_TRY(error, take_number(o));
     if (o->chooses)
         twill_comm_conclude_internode(comm, &o->choice);
-    TWILL_TRY(error, twill_agreement_exchange(&o->agreement, attach_members(o), error));
+    TWILL_TRY(error, twill_agreement_exchange(agreement, attach_members(o), error));
     TWILL_TRY(error, conclude_members(o));
     TWILL_TRY(error, twill_comm_conclude_rails(comm, o->rails));
     TWILL_TRY(error, twill_comm_open_transports(comm));
     TWILL_TRY(error, twill_context_add(comm->context, comm, error));
-    twill_status status = twill_agreement_exchange(&o->agreement, TWILL_OK, error);
+    twill_status status = twill_agreement_exchange(agreement, TWILL_OK, error);
     if (status != TWILL_OK)
         twill_context_remove(comm->context, comm);
     else
@@ -341,33 +344,86 @@ static twill_status open_members(struct opening *o)
     return status;
 }
 
+/* Return an opening whose communicator has nothing yet; NULL: out of memory. */
+static struct twill_comm_opening *opening_create(struct twill_context *context,
+                                                 struct twill_oob *oob)
+{
+    struct twill_comm_opening *o = calloc(1, sizeof(*o));
+    if (o == NULL)
+        return NULL;
+    twill_context_lock(context);
+    o->comm = twill_handle_pool_get(&context->comms.ended, sizeof(*o->comm), ENDED_KEPT);
+    twill_context_unlock(context);
+    if (o->comm == NULL) {
+        free(o);
+        return NULL;
+    }
+    *o->comm = (struct twill_comm){.context = context, .world = &context->job.world, .oob = oob};
+    o->agreement.oob = oob;
+    return o;
+}
+
+/* Free the opening, but not its communicator. */
+static void opening_free(struct twill_comm_opening *o)
+{
+    free(o->numbers);
+    free(o->label);
+    free(o->choice.all);
+    twill_rails_opening_end(o->rails);
+    free(o);
+}
+
+twill_status twill_comm_prepare_first(struct twill_context *context)
+{
+    context->comms.first = opening_create(context, context->job.oob);
+    if (context->comms.first == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    return TWILL_OK;
+}
+
+twill_status twill_comm_offer_first(struct twill_context *context,
+                                    struct twill_agreement *agreement)
+{
+    struct twill_comm_opening *o = context->comms.first;
+    twill_status located = locate_ranks(o->comm, NULL, NULL);
+    twill_status offers = offer_members(o, agreement); /* all ranks add its parts */
+    twill_status status = located != TWILL_OK ? located : offers;
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&context->error, status, "%s", o->comm->error.message);
+    return TWILL_OK;
+}
+
+void twill_comm_drop_first(struct twill_context *context)
+{
+    struct twill_comm_opening *o = context->comms.first;
+    context->comms.first = NULL;
+    if (o == NULL)
+        return;
+    twill_comm_close(o->comm);
+    opening_free(o);
+}
+
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error)
 {
-    twill_context_lock(context);
-    struct twill_comm *comm =
-        twill_handle_pool_get(&context->comms.ended, sizeof(*comm), ENDED_KEPT);
-    twill_context_unlock(context);
-    if (comm == NULL) {
+    bool offered = parent == NULL && context->comms.first != NULL;
+    struct twill_comm_opening *o = offered ? context->comms.first : opening_create(context, oob);
+    if (o == NULL) {
         if (oob != context->job.oob)
             twill_oob_close(oob);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
-    *comm = (struct twill_comm){.context = context, .world = &context->job.world, .oob = oob};
-    struct opening opening = {.comm = comm,
-                              .agreement = {.oob = oob},
-                              .parent = parent,
-                              .ranks = ranks,
-                              .own = {.what = what}};
+    struct twill_comm *comm = o->comm;
+    context->comms.first = offered ? NULL : context->comms.first;
+    o->parent = parent;
+    o->ranks = ranks;
+    o->own.what = what;
     comm->links.alone = parent != NULL && parent->makes_alone;
-    twill_status status = open_members(&opening);
+    twill_status status = open_members(o, offered);
     if (parent != NULL)
         comm->tuning.timeout_ns = parent->tuning.timeout_ns;
-    free(opening.numbers);
-    free(opening.label);
-    free(opening.choice.all);
-    twill_rails_opening_end(opening.rails);
+    opening_free(o);
     if (status != TWILL_OK) {
         *error = comm->error;
         twill_comm_close(comm);

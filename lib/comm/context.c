@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates a context: configuration, machine, memory, bootstrap, exchange of infos (what ranks must
- * agree on is compared here, once), heap and nodes, levels, failure detector. */
+/* Creates a context: configuration, machine, memory, bootstrap, the job (context_job.c), levels,
+ * failure detector. */
 #include "lib/comm/context.h"
-#include "fabric/host/host_identity.h"
 #include "lib/comm/find_levels.h"
 #include "lib/config/log.h"
 #include "lib/exec/device_call.h"
@@ -15,20 +14,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-/* What ranks exchange at start-up; sent as it is in memory. */
-struct peer_info {
-    char version[16];
-    struct twill_host host;
-    struct twill_cpus where;             /* CPUs it may run on */
-    uint64_t memory_nodes;               /* NUMA nodes it may bind to */
-    uint64_t tuning;                     /* hash of TWILL_TUNING's contents */
-    uint64_t timings;                    /* hash of this machine's timings, 0: none */
-    uint64_t started;                    /* twill_now() of its host */
-    uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables' values */
-    struct twill_heap_info heap;
-    struct twill_level_info level;
-};
 
 void twill_context_note(struct twill_context *context, const char *format, ...)
 {
@@ -83,159 +68,6 @@ static twill_status guard_against_fork(struct twill_context *context)
     (void)madvise(page, 4096, MADV_WIPEONFORK); /* Linux 4.14; before it, forks go unnoticed */
     context->fork_guard = page;
     return TWILL_OK;
-}
-
-static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
-{
-    const struct peer_info *mine = &all[context->job.oob->rank];
-    for (int r = 0; r < context->job.oob->size; r++) {
-        if (memcmp(all[r].version, all[0].version, sizeof(all[r].version)) != 0)
-            return TWILL_FAIL(&context->error, TWILL_ERR_MISMATCH,
-                              "rank %d runs twill %.15s, rank 0 runs %.15s", r, all[r].version,
-                              all[0].version);
-        for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
-            if (twill_variables[v].agree && all[r].hash[v] != all[0].hash[v])
-                return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
-                                  "%s must be the same on all ranks: rank %d differs from rank 0 "
-                                  "(rank %d has \"%s\")",
-                                  twill_variables[v].name, r, context->job.oob->rank,
-                                  context->config.text[v]);
-    }
-    context->selection.all_tuned = true;
-    for (int r = 0; r < context->job.oob->size; r++)
-        context->selection.all_tuned =
-            context->selection.all_tuned && all[r].timings == all[0].timings;
-    for (int r = 0; r < context->job.oob->size; r++)
-        if (all[r].tuning != all[0].tuning)
-            return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
-                              "TWILL_TUNING must have the same contents on all ranks: rank %d has "
-                              "read other timings than rank 0",
-                              r);
-    /* Ranks of this machine, in any namespace, on exactly these cores. */
-    unsigned sharing = 0;
-    for (int r = 0; r < context->job.oob->size; r++)
-        sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
-                   all[r].level.cpuset_hash == mine->level.cpuset_hash;
-    context->job.crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
-    return TWILL_OK;
-}
-
-/* Divide what ranks of this host share, whatever TWILL_LAYOUT=nodes says. Free MCDRAM: no rank has
- * allocated yet, and pages that a rank has not touched are not visible to others, so each gets an
- * equal part. PUs: the progress thread gets one that no rank may run on. */
-static void share_host(struct twill_context *context, const struct peer_info *all)
-{
-    const struct peer_info *mine = &all[context->job.oob->rank];
-    struct twill_cpus *where = calloc((size_t)context->job.oob->size, sizeof(*where));
-    unsigned ranks = 0, threads = 0, n = 0, me = 0;
-    for (int r = 0; r < context->job.oob->size; r++) {
-        if (strcmp(all[r].host.boot_id, mine->host.boot_id) != 0)
-            continue;
-        ranks += (all[r].memory_nodes & mine->memory_nodes) != 0;
-        threads += twill_host_same_process(&all[r].host, &mine->host);
-        me = r == context->job.oob->rank ? n : me;
-        if (where != NULL)
-            where[n++] = all[r].where;
-    }
-    context->job.threads = threads;
-    twill_memory_share(context->memory.user, ranks);
-    twill_memory_share(context->memory.library, ranks);
-    twill_progress_place(context, where, n, me);
-    context->job.host_cpus = where;
-    context->job.host_ranks = n;
-    context->job.host_rank = me;
-}
-
-static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
-{
-    int size = context->job.oob->size;
-    const char *nodes = twill_config_text(&context->config, TWILL_VARIABLE_NODES);
-    if (nodes != NULL)
-        return twill_world_parse_nodes(nodes, (uint32_t)size, context->job.label, &context->error);
-    for (int r = 0; r < size; r++) {
-        int first = 0;
-        while (!twill_host_same_node(&all[first].host, &all[r].host))
-            first++;
-        context->job.label[r] = (uint32_t)first;
-    }
-    return TWILL_OK;
-}
-
-static void describe_rank(struct twill_context *context, struct peer_info *mine)
-{
-    memset(mine, 0, sizeof(*mine)); /* padding is sent, too */
-    snprintf(mine->version, sizeof(mine->version), "%s", twill_version());
-    twill_host_describe(&mine->host);
-    twill_topology_cpus(context->machine.topology, &mine->where);
-    mine->tuning = twill_tuning_hash(context->selection.tuning);
-    mine->started = twill_now();
-    mine->timings =
-        context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
-    twill_heap_describe(context, &mine->heap);
-    mine->memory_nodes = context->memory.user_policy.nodes | context->memory.library_policy.nodes;
-    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
-        mine->hash[v] = twill_config_hash(&context->config, v);
-    twill_levels_describe(context->machine.topology, NULL, &mine->level);
-}
-
-/* What the ranks exchange about themselves, and the heap that they open by it. */
-struct job_opening {
-    struct peer_info own, *all;   /* [size] */
-    struct twill_heap_info *heap; /* [size] */
-    struct twill_heap_opening opening;
-};
-
-/* Say all that this rank knows by itself. */
-static twill_status offer_job(struct twill_context *context, struct job_opening *job,
-                              struct twill_agreement *agreement)
-{
-    size_t size = (size_t)context->job.oob->size;
-    describe_rank(context, &job->own);
-    job->all = calloc(size, sizeof(*job->all));
-    job->heap = calloc(size, sizeof(*job->heap));
-    context->job.level = calloc(size, sizeof(*context->job.level));
-    context->job.label = calloc(size, sizeof(*context->job.label));
-    twill_agreement_add(agreement, &job->own, job->all, sizeof(job->own));
-    TWILL_TRY(&context->error, twill_heap_offer(context, &job->opening, agreement));
-    if (job->all == NULL || job->heap == NULL || context->job.label == NULL ||
-        context->job.level == NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
-    return TWILL_OK;
-}
-
-/* Compare what the ranks have said. All come to the same result, errors included. */
-static twill_status compare_ranks(struct twill_context *context, struct job_opening *job)
-{
-    for (int r = 0; r < context->job.oob->size; r++) {
-        context->job.level[r] = job->all[r].level;
-        job->heap[r] = job->all[r].heap;
-    }
-    TWILL_TRY(&context->error, check_agreement(context, job->all));
-    context->job.id = twill_host_hash(&job->all[0].host, job->all[0].started);
-    share_host(context, job->all);
-    return label_nodes(context, job->all);
-}
-
-static twill_status open_job(struct twill_context *context)
-{
-    struct twill_error *error = &context->error;
-    struct twill_agreement agreement = {.oob = context->job.oob};
-    struct job_opening job = {.all = NULL};
-    twill_status status = offer_job(context, &job, &agreement);
-    status = twill_agreement_exchange(&agreement, status, error);
-    if (status == TWILL_OK)
-        status = compare_ranks(context, &job);
-    if (status == TWILL_OK) {
-        status = twill_heap_attach(context, &job.opening, job.heap, &agreement);
-        twill_status detects = twill_context_offer_detector(context, &agreement);
-        status = twill_agreement_exchange(&agreement, status != TWILL_OK ? status : detects, error);
-    }
-    if (status == TWILL_OK)
-        status = twill_heap_conclude(context, &job.opening);
-    twill_heap_opening_end(&job.opening);
-    free(job.all);
-    free(job.heap);
-    return status;
 }
 
 /* TWILL_MEMORY=<user>[,<library>] */
@@ -374,7 +206,7 @@ static twill_status create_context(struct twill_context *context,
     TWILL_TRY(error, twill_preloaded_open(&context->memory.preloaded,
                                           context->config.text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, twill_context_open_bootstrap(context, source));
-    TWILL_TRY(error, open_job(context));
+    TWILL_TRY(error, twill_context_open_job(context));
     TWILL_TRY(error, twill_levels_open(context, context->job.level));
     TWILL_TRY(error, twill_context_conclude_detector(context));
     note_machine(context);
@@ -424,6 +256,7 @@ void twill_context_destroy(twill_context *context)
     struct twill_context *older = context->newer == NULL ? context->older : NULL;
     twill_context_unchain(context);
     twill_progress_stop(context);
+    twill_comm_drop_first(context);
     twill_metrics_close(context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
         if (context->transports.common[t] != NULL)

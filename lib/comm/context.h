@@ -55,7 +55,7 @@ struct twill_context_job {
     struct twill_world world;
     uint32_t *label;                /* [size] node labels */
     struct twill_level_info *level; /* [size] where each rank runs */
-    unsigned threads;               /* ranks in this process */
+    unsigned threads;               /* most ranks in one process of the job */
     struct twill_cpus *host_cpus;   /* [host_ranks] of this host: where each rank may run */
     unsigned host_ranks, host_rank; /* host_rank: index of this rank among them */
     bool crowded;                   /* ranks share cores: waits must yield early */
@@ -102,13 +102,15 @@ struct twill_context_memory {
     size_t pinned; /* bytes of regions */
 };
 
-struct twill_advancer; /* lib/exec/progress.h */
+struct twill_advancer;     /* lib/exec/progress.h */
+struct twill_comm_opening; /* lib/comm/comm.c */
 
 /* The communicators of a context; under its lock, but for next_number. */
 struct twill_context_comms {
-    uint32_t next_number;     /* of the next communicator; no lower one is free here. For the thread
-                                 that makes one */
-    struct twill_comm **open; /* [opened] open communicators, in no order */
+    uint32_t next_number; /* of the next communicator; no lower one is free here. For the thread
+                             that makes one */
+    struct twill_comm_opening *first; /* offered with the context, not opened yet; or NULL */
+    struct twill_comm **open;         /* [opened] open communicators, in no order */
     size_t opened, open_capacity;
     struct twill_handle_pool ended; /* memory of communicators that have ended */
     struct twill_handle_pool slabs; /* memory for requests, unused */
@@ -174,6 +176,11 @@ twill_status twill_context_create_by(struct twill_context **context,
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
 
+/* lib/comm/context_job.c. Compare the ranks, decide which of them are on one node, share the heap,
+ * and offer the first communicator. Collective, two exchanges; four if ranks of a host turn out to
+ * share no memory. */
+twill_status twill_context_open_job(struct twill_context *context);
+
 /* lib/comm/context_chain.c. Give `context` what a program has made in the context `from`, whose job
  * it is larger than: operations, idle function, registered memory. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
@@ -228,11 +235,15 @@ void twill_context_note_nics(struct twill_context *context);
  * lib/comm/comm_transports.c */
 void twill_context_preview(struct twill_context *context);
 
-/* lib/health/notification.c. Open the failure detector: offer it, to be exchanged with others, and
- * conclude when the nodes are known. Conclude is collective over the job, one exchange, if there
- * are several. */
+/* lib/health/notification.c. Open the failure detector in three steps around two exchanges, as in
+ * fabric/detector/detector.h. connect: with the nodes that are expected, in the exchange that
+ * decides them; it adds nothing if there is one. reopen, collective: if there are others, before
+ * conclude, with two exchanges of its own. */
 twill_status twill_context_offer_detector(struct twill_context *context,
                                           struct twill_agreement *agreement);
+twill_status twill_context_connect_detector(struct twill_context *context,
+                                            struct twill_agreement *agreement);
+twill_status twill_context_reopen_detector(struct twill_context *context);
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/memory/heap_open.c. What ranks exchange about their heaps before opening them. */
@@ -242,9 +253,11 @@ struct twill_heap_info {
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };
 void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
-/* Open the heap, and make the world, whose nodes are the ranks that can share it, in three steps
- * around two exchanges: see fabric/shm/shared_region.h. attach: with the info of all ranks.
- * twill_heap_opening_end() comes last, also after a failure. */
+/* Make context->job.world, by the labels of its nodes. */
+twill_status twill_heap_make_world(struct twill_context *context);
+/* Open the heap in three steps around two exchanges: see fabric/shm/shared_region.h. attach: with
+ * the info of all ranks. conclude: make the world again if ranks that were expected to share it
+ * cannot. twill_heap_opening_end() comes last, also after a failure. */
 struct twill_heap_opening {
     struct twill_shm_region *region; /* NULL: there is one rank */
     size_t bytes;                    /* of the region, and by default */

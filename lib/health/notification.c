@@ -13,8 +13,7 @@
 #define MOST_HOSTS ((size_t)512)       /* connections of the failure detector to other hosts */
 #define IS_ANSWER  (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
 
-/* Connections between hosts take at most a quarter of this process's descriptors, divided among the
- * ranks that are its threads. */
+/* Connections between hosts take at most a quarter of this process's descriptors. */
 twill_status twill_context_offer_detector(struct twill_context *context,
                                           struct twill_agreement *agreement)
 {
@@ -22,24 +21,39 @@ twill_status twill_context_offer_detector(struct twill_context *context,
     size_t most = MOST_HOSTS;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
         most = twill_min(most, (size_t)files.rlim_cur / 4);
-    return twill_detector_offer(&context->health.detector, context->job.oob,
-                                most / context->job.threads, agreement, &context->error);
+    return twill_detector_offer(&context->health.detector, context->job.oob, most, agreement,
+                                &context->error);
+}
+
+twill_status twill_context_connect_detector(struct twill_context *context,
+                                            struct twill_agreement *agreement)
+{
+    const struct twill_world *world = &context->job.world;
+    if (world->nodes == 1)
+        return TWILL_OK;
+    return twill_detector_connect(context->health.detector, context->job.oob, world->node,
+                                  context->job.threads, agreement, &context->error);
+}
+
+twill_status twill_context_reopen_detector(struct twill_context *context)
+{
+    struct twill_agreement agreement = {.oob = context->job.oob};
+    twill_detector_close(context->health.detector);
+    twill_status status = twill_context_offer_detector(context, &agreement);
+    TWILL_TRY(&context->error, twill_agreement_exchange(&agreement, status, &context->error));
+    status = twill_context_connect_detector(context, &agreement);
+    return twill_agreement_exchange(&agreement, status, &context->error);
 }
 
 twill_status twill_context_conclude_detector(struct twill_context *context)
 {
-    struct twill_error *error = &context->error;
-    struct twill_agreement agreement = {.oob = context->job.oob};
     struct twill_detector *detector = context->health.detector;
     char text[160];
     if (context->job.world.nodes == 1) {
         twill_detector_conclude_alone(detector);
         return TWILL_OK;
     }
-    twill_status status = twill_detector_connect(detector, context->job.oob,
-                                                 context->job.world.node, &agreement, error);
-    TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
-    TWILL_TRY(error, twill_detector_conclude(detector, error));
+    TWILL_TRY(&context->error, twill_detector_conclude(detector, &context->error));
     size_t missing = twill_detector_describe(detector, text, sizeof(text));
     twill_context_note(context, "failure detector: %s", text);
     if (missing > 0)

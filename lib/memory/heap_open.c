@@ -99,6 +99,16 @@ static void log_preloaded(struct twill_context *context, const uint32_t *outcome
                              context->memory.user_policy.kind != TWILL_KIND_DDR);
 }
 
+twill_status twill_heap_make_world(struct twill_context *context)
+{
+    TWILL_TRY(&context->error,
+              twill_world_create(&context->job.world, (uint32_t)context->job.oob->size,
+                                 context->job.label, &context->error));
+    context->job.world.by_messages = /* which alone have checksums */
+        strcmp(context->config.text[TWILL_VARIABLE_CHECKSUM], "all") == 0;
+    return TWILL_OK;
+}
+
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_agreement *agreement)
 {
@@ -154,11 +164,10 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
                     context->memory.user, preloaded->token != NULL ? preloaded->library : NULL,
                     limit);
     opening->region = NULL; /* the context closes it */
-    TWILL_TRY(&context->error,
-              twill_world_create(&context->job.world, (uint32_t)context->job.oob->size,
-                                 context->job.label, &context->error));
-    context->job.world.by_messages = /* which alone have checksums */
-        strcmp(context->config.text[TWILL_VARIABLE_CHECKSUM], "all") == 0;
+    if (why != NULL) {
+        twill_world_destroy(&context->job.world);
+        TWILL_TRY(&context->error, twill_heap_make_world(context));
+    }
     uint32_t node = context->job.world.node[context->job.oob->rank];
     if (context->job.world.node_size[node] == 1) { /* alone on the node: private memory only */
         twill_shm_region_close(context->memory.heap.region);

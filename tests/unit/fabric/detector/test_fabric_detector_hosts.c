@@ -57,7 +57,7 @@ static bool connect_all(struct connected *c, struct hosts_place *place, int rank
         mislead(w, place, rank);
     struct twill_agreement agreement = {.oob = w->oob};
     if (status == TWILL_OK) {
-        status = twill_detector_connect(w->detector, w->oob, place->host, &agreement, &w->error);
+        status = twill_detector_connect(w->detector, w->oob, place->host, 1, &agreement, &w->error);
         status = twill_agreement_exchange(&agreement, status, &w->error);
     }
     if (status == TWILL_OK)

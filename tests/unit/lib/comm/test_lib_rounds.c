@@ -4,7 +4,9 @@
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -13,9 +15,9 @@ static const struct rounds_case {
     int size;
     unsigned first, dup; /* most exchanges: context and first communicator; a duplicate */
 } cases[] = {
-    {"one node", "1x4", 4, 5, 3},
-    {"two nodes", "2x2", 4, 7, 3},
-    {"a rank on each node", "3x1", 3, 7, 3},
+    {"one node", "1x4", 4, 4, 3},
+    {"two nodes", "2x2", 4, 5, 3},
+    {"a rank on each node", "3x1", 3, 5, 3},
 };
 
 static void count_rounds(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -40,6 +42,60 @@ static void count_rounds(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(context);
 }
 
+/* The first communicator is offered for nodes that there are not. */
+static void run_alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const *nodes = user;
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL, *dup = NULL;
+    struct rlimit limit = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
+    int32_t one = 1, sum = 0;
+    TWILL_CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    TWILL_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0); /* of memory files, too */
+    if (twill_test_connect(&context, &comm, bootstrap, *nodes, NULL, settings) &&
+        twill_test_note(twill_comm_dup(&dup, comm) == TWILL_OK, __FILE__, __LINE__, "%s",
+                        twill_comm_message(comm))) {
+        TWILL_CHECK(context->job.world.nodes == (uint32_t)size && comm->local_size == 1);
+        TWILL_CHECK(twill_allreduce(comm, &one, &sum, 1, TWILL_I32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(sum == size);
+        TWILL_CHECK(twill_allreduce(dup, &one, &sum, 1, TWILL_I32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(sum == size);
+        for (int r = 0; r < size; r++)
+            TWILL_CHECK(r == rank || !twill_comm_is_dead(comm, (uint32_t)r));
+    }
+    twill_comm_destroy(dup);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_no_sharing(void **state)
+{
+    (void)state;
+    const char *nodes[] = {"1x3", "2+1"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
+        twill_test_run_processes(3, run_alone, &nodes[i]);
+}
+
+/* A context can end without the communicator that it has offered. */
+static void run_context(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank;
+    (void)size;
+    (void)user;
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_OK);
+    TWILL_CHECK(context->comms.first != NULL);
+    twill_context_destroy(context);
+}
+
+static void test_context_alone(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(3, run_context, NULL);
+}
+
 static void test_rounds(void **state)
 {
     (void)state;
@@ -52,6 +108,8 @@ static void test_rounds(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rounds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rounds),
+                                       cmocka_unit_test(test_no_sharing),
+                                       cmocka_unit_test(test_context_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
