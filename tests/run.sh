@@ -14,7 +14,7 @@ set -eu
 cd "$(dirname "$0")/.."
 jobs=${TEST_JOBS:-2}
 export TEST_SEED="${TEST_SEED:-$(date +%Y%m%d)}"
-slots=$((4 * jobs + 3)) # of ctest: tests/CMakeLists.txt, where it is said, too, which tests run in which stage
+slots=$((4 * jobs + 7)) # of ctest: tests/CMakeLists.txt, where it is said, too, which tests run in which stage
 failed=
 flaky=
 [ $# -gt 0 ] || set -- clang tsan asan aarch64 release
