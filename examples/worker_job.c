@@ -165,10 +165,12 @@ static bool make_network(struct worker_job *job, size_t classes)
         return false;
     for (int t = 0; t < EXAMPLE_TENSORS; t++) {
         void *memory[2] = {NULL, NULL};
-        for (int i = 0; i < 2; i++)
-            if (twill_alloc(twill_comm_context(job->comm), &memory[i],
-                            network->count[t] * sizeof(float)) != TWILL_OK)
+        for (int i = 0; i < 2; i++) {
+            size_t bytes = network->count[t] * sizeof(float);
+            if (twill_alloc(twill_comm_context(job->comm), &memory[i], bytes) != TWILL_OK)
                 return false;
+            memset(memory[i], 0, bytes); /* biases begin with 0 */
+        }
         network->weights[t] = memory[0];
         network->gradient[t] = memory[1];
         job->tensor[t] = (twill_tensor){.name = example_network_tensor(t),
