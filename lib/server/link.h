@@ -86,6 +86,9 @@ twill_status twill_links_open(struct twill_server *server,
                               uint64_t *all);
 /* End them, with the peers where nothing has failed. */
 void twill_links_close(struct twill_server *server, bool together);
+/* End a communicator of two ranks: together if the peer ends it, too, else without the peer. NULL
+ * is allowed. */
+void twill_link_end_comm(struct twill_comm *comm, bool together);
 /* Advance a link. Returns whether something moved. */
 bool twill_link_poll(struct twill_server_link *link);
 /* Queue an order of the worker. */

@@ -124,6 +124,19 @@ static void drain(struct twill_server_link *link, uint64_t until)
             sched_yield();
 }
 
+void twill_link_end_comm(struct twill_comm *comm, bool together)
+{
+    if (comm == NULL)
+        return;
+    if (!together)
+        (void)twill_comm_revoke(comm);
+    (void)twill_comm_set_timeout(comm, 0);
+    if (together)
+        twill_comm_destroy(comm);
+    else
+        twill_comm_leave(comm);
+}
+
 void twill_links_close(struct twill_server *server, bool together)
 {
     uint64_t until = twill_now() + server->comm->tuning.timeout_ns; /* of all links */
@@ -131,14 +144,7 @@ void twill_links_close(struct twill_server *server, bool together)
         struct twill_server_link *link = &server->link[i];
         if (together && link->comm != NULL)
             drain(link, until);
-        if (link->comm != NULL && together && !link->lost && link->left) {
-            (void)twill_comm_set_timeout(link->comm, 0);
-            twill_comm_destroy(link->comm);
-        } else if (link->comm != NULL) {
-            (void)twill_comm_revoke(link->comm);
-            (void)twill_comm_set_timeout(link->comm, 0);
-            twill_comm_leave(link->comm);
-        }
+        twill_link_end_comm(link->comm, together && !link->lost && link->left);
         if (link->core != NULL) {
             twill_core_unplace_memory(link->core, link->inbox, link->inbox_bytes);
             twill_core_unplace_memory(link->core, link->outbox, link->outbox_bytes);

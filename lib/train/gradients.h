@@ -158,6 +158,8 @@ size_t twill_bucket_segment(const struct twill_gradients *set, const struct twil
 
 /* --- lib/train/step.c --- */
 
+/* Check that a set can be used in a step. */
+twill_status twill_gradients_check_usable(struct twill_gradients *set, const char *call);
 /* Check that a tensor may be marked ready, and find its bucket of this step. */
 twill_status twill_gradients_check_ready(struct twill_gradients *set, const char *call, int index,
                                          struct twill_bucket **bucket);

@@ -9,8 +9,7 @@
 
 #define MAPPED_ALONE_BYTES ((size_t)128 << 10) /* glibc's malloc maps such memory by itself */
 
-/* Check that a set can be used in a step. */
-static twill_status check_usable(struct twill_gradients *set, const char *call)
+twill_status twill_gradients_check_usable(struct twill_gradients *set, const char *call)
 {
     if (set == NULL)
         return TWILL_ERR_ARGUMENT;
@@ -69,7 +68,7 @@ static twill_status refuse_second_mark(struct twill_gradients *set,
 twill_status twill_gradients_check_ready(struct twill_gradients *set, const char *call, int index,
                                          struct twill_bucket **bucket)
 {
-    TWILL_TRY(NULL, check_usable(set, call));
+    TWILL_TRY(NULL, twill_gradients_check_usable(set, call));
     TWILL_TRY(NULL, check_index(set, call, index));
     const struct twill_train_tensor *tensor = &set->tensor[index];
     uint64_t step = atomic_load_explicit(&set->step, memory_order_acquire);
@@ -79,7 +78,7 @@ twill_status twill_gradients_check_ready(struct twill_gradients *set, const char
 
 twill_status twill_gradients_ready(twill_gradients *set, int index)
 {
-    TWILL_TRY(NULL, check_usable(set, "twill_gradients_ready"));
+    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_ready"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_ready", index));
     if (set->tensor[index].dense != NULL)
         return TWILL_GRADIENTS_REFUSE(set,
@@ -295,7 +294,7 @@ static uint64_t awaited_step(const struct twill_gradients *set)
 twill_status twill_gradients_wait(twill_gradients *set, int index)
 {
     uint64_t from = twill_ticks();
-    TWILL_TRY(NULL, check_usable(set, "twill_gradients_wait"));
+    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_wait"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_wait", index));
     uint64_t step = awaited_step(set);
     if (step == UINT64_MAX)
@@ -337,7 +336,7 @@ static twill_status progress_lanes(struct twill_gradients *set)
 
 twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
 {
-    TWILL_TRY(NULL, check_usable(set, "twill_gradients_test"));
+    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_test"));
     if (done == NULL)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_test: done is NULL");
     if (index != -1)
@@ -439,7 +438,7 @@ static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 twill_status twill_gradients_wait_all(twill_gradients *set)
 {
     uint64_t from = twill_ticks();
-    TWILL_TRY(NULL, check_usable(set, "twill_gradients_wait_all"));
+    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_wait_all"));
     uint64_t step = atomic_load(&set->step);
     TWILL_TRY(NULL, set->late ? end_late_step(set, step) : twill_gradients_wait_step(set, step));
     atomic_fetch_add(&set->step, 1);

@@ -7,7 +7,7 @@
  * beside the replica and copies it once it is whole, so that a death leaves the replica as it was
  * before or after. It acknowledges the head when all of its chunks are copied. A head without
  * chunks is the last one. */
-#include "lib/server/core/core.h"
+#include "lib/server/link.h"
 
 #include "lib/twill_recover.h"
 
@@ -345,14 +345,8 @@ static void close_replica(struct twill_replica_link *link, twill_context *contex
 {
     if (link == NULL)
         return;
-    if (link->comm != NULL && until > 0 && link->ended && has_acknowledged(link, until)) {
-        (void)twill_comm_set_timeout(link->comm, 0);
-        twill_comm_destroy(link->comm);
-    } else if (link->comm != NULL) {
-        (void)twill_comm_revoke(link->comm);
-        (void)twill_comm_set_timeout(link->comm, 0);
-        twill_comm_leave(link->comm);
-    }
+    twill_link_end_comm(link->comm, link->comm != NULL && until > 0 && link->ended &&
+                                        has_acknowledged(link, until));
     (void)twill_free(context, link->inbox);
     free(link->changed);
     free(link);

@@ -92,14 +92,7 @@ twill_status twill_gradients_reload(twill_gradients *set)
 
 twill_status twill_update_check_between(struct twill_gradients *set, const char *call)
 {
-    if (set == NULL)
-        return TWILL_ERR_ARGUMENT;
-    if (set->broken)
-        return TWILL_ERR_BROKEN;
-    if (!set->committed)
-        return TWILL_GRADIENTS_REFUSE(set, "%s before twill_gradients_commit()", call);
-    if (twill_context_is_forked(set->context))
-        return TWILL_ERR_FORKED;
+    TWILL_TRY(NULL, twill_gradients_check_usable(set, call));
     if (set->update == NULL)
         return TWILL_GRADIENTS_REFUSE(set, "%s: the set has no optimizer", call);
     if (set->outstanding)
