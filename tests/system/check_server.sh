@@ -25,7 +25,8 @@ done
 worker 3 0.9 --data "$digits" --layout cs --threads 1 --epochs 10 --optimizer adam --rate 0.005
 worker 4 0.9 --data "$digits" --layout cs --mode groups --k 2 --epochs 10 --optimizer adagrad --rate 0.05
 TWILL_LAYOUT=nodes=2+1+1 worker 4 0.9 --data "$tumours" --layout ncs --servers 2 --mode bounded --k 1 --rate-rule staleness
-TWILL_LAYOUT=nodes=3x1 worker 3 0.9 --data "$tumours" --layout cc
+# Of a rank that is alone on its node, memory comes from malloc, which may have been used before.
+GLIBC_TUNABLES=glibc.malloc.perturb=165 TWILL_LAYOUT=nodes=3x1 worker 3 0.9 --data "$tumours" --layout cc
 
 # A worker dies at its 10th step: twillrun reports it, the others train on to the end.
 timeout -k 10 "$patience" "$bin/twillrun" -n 4 --grace 60 "$bin/worker" --data "$tumours" --layout nc --kill 2:10 \

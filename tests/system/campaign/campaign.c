@@ -189,7 +189,8 @@ static bool all_are(const struct campaign_job *job, const struct processes *p,
     return true;
 }
 
-static void strike(struct campaign_job *job, const struct processes *p)
+/* Make the trial's fault. Returns false if that cannot be done here. */
+static bool strike(struct campaign_job *job, const struct processes *p)
 {
     const struct campaign_trial *trial = &job->trial;
     static const int signals[FAULT_COUNT] = {[FAULT_KILL] = SIGKILL,
@@ -200,19 +201,20 @@ static void strike(struct campaign_job *job, const struct processes *p)
     int signal = signals[trial->fault] != 0 ? signals[trial->fault] : SIGUSR1;
     int host = campaign_host_of(trial, trial->victim);
     atomic_store(&job->fault_ns, campaign_now());
+    bool struck = true;
     if (campaign_is_cut(trial->fault) || trial->fault == FAULT_HALF_OPEN)
-        campaign_link(host, false);
+        struck = campaign_link(host, false);
     for (unsigned flap = 0; flap < FLAPS && trial->fault == FAULT_LINK_FLAPS; flap++) {
-        campaign_link(host, false);
+        struck = campaign_link(host, false) && struck;
         usleep(trial->pause_us / FLAPS);
-        campaign_link(host, true);
+        struck = campaign_link(host, true) && struck;
         usleep(trial->pause_us / FLAPS);
     }
     if (trial->fault == FAULT_LOSS)
-        campaign_lose(host, trial->loss);
+        struck = campaign_lose(host, trial->loss);
     if (trial->fault == FAULT_LINK_DOWN || trial->fault == FAULT_LINK_FLAPS ||
         trial->fault == FAULT_LOSS)
-        return;
+        return struck;
     signal_rank(p, trial->victim, signal);
     if (trial->fault == FAULT_STOP_SHORT) {
         usleep(trial->pause_us);
@@ -220,8 +222,9 @@ static void strike(struct campaign_job *job, const struct processes *p)
     }
     if (trial->fault == FAULT_HALF_OPEN) { /* its kernel has closed connections unheard */
         usleep(trial->pause_us);
-        campaign_link(host, true);
+        struck = campaign_link(host, true) && struck;
     }
+    return struck;
 }
 
 /* Let a second rank die while the others shrink. */
@@ -314,7 +317,7 @@ static void run_trial(struct campaign_job *job, struct result *result)
     if (trial->work == WORK_FINALIZE)
         atomic_store(&job->stop, true);
     usleep(trial->delay_us);
-    strike(job, &processes);
+    bool struck = strike(job, &processes);
     if (trial->second >= 0)
         strike_again(job, &processes);
     bool fine = finish(job, &processes);
@@ -322,10 +325,14 @@ static void run_trial(struct campaign_job *job, struct result *result)
         describe_hang(job, &processes);
     else
         fine = campaign_check(job, processes.status, why, sizeof(why));
+    if (fine && !struck) {
+        fine = false;
+        snprintf(why, sizeof(why), "the fault cannot be made here");
+    }
     if (campaign_is_cut(trial->fault))
-        campaign_link(campaign_host_of(trial, trial->victim), true);
+        (void)campaign_link(campaign_host_of(trial, trial->victim), true);
     if (trial->fault == FAULT_LOSS)
-        campaign_lose(campaign_host_of(trial, trial->victim), 0);
+        (void)campaign_lose(campaign_host_of(trial, trial->victim), 0);
     result->failed = !fine;
     result->has_times = fine && campaign_time(job, &result->times);
     if (result->has_times && campaign_is_death(trial->fault) && result->times.sum > SLOW)

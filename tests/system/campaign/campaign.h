@@ -151,10 +151,11 @@ bool campaign_goes_on(const struct campaign_trial *trial, int rank);
 int campaign_hosts_set(const char *list);
 /* Move this process, which has one thread, into a host. */
 bool campaign_host_enter(int host);
-/* Set the interface of a host up or down. */
-void campaign_link(int host, bool up);
-/* Lose this percentage of the packets that a host sends, and of those that it receives. */
-void campaign_lose(int host, unsigned percent);
+/* Set the interface of a host up or down. Returns false if that cannot be done, and prints it. */
+bool campaign_link(int host, bool up);
+/* Lose this percentage of the packets that a host sends, and of those that it receives. Returns
+ * like campaign_link(). */
+bool campaign_lose(int host, unsigned percent);
 
 /* campaign_work.c: one step of a trial's work on a communicator. */
 struct campaign_buffers;

@@ -76,22 +76,26 @@ static bool set_loss(unsigned percent)
     return system(filter) == 0;
 }
 
-void campaign_lose(int host, unsigned percent)
+bool campaign_lose(int host, unsigned percent)
 {
     int status = 1;
     pid_t pid = fork();
     if (pid == 0)
         _exit(enter(host, "net") && set_loss(percent) ? 0 : 1);
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
-        fprintf(stderr, "campaign: packets of host %d are not lost\n", host);
+    if (pid > 0 && waitpid(pid, &status, 0) == pid && status == 0)
+        return true;
+    fprintf(stderr, "campaign: the loss of packets of host %d cannot be changed\n", host);
+    return false;
 }
 
-void campaign_link(int host, bool up)
+bool campaign_link(int host, bool up)
 {
     int status = 1;
     pid_t pid = fork();
     if (pid == 0)
         _exit(enter(host, "net") && set_link(up) ? 0 : 1);
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
-        fprintf(stderr, "campaign: the link of host %d cannot be changed\n", host);
+    if (pid > 0 && waitpid(pid, &status, 0) == pid && status == 0)
+        return true;
+    fprintf(stderr, "campaign: the link of host %d cannot be changed\n", host);
+    return false;
 }

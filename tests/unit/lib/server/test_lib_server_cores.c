@@ -5,8 +5,8 @@
 #include "numa/memory.h"
 #include "tests/support/placement.h"
 #include "tests/support/ranks.h"
+#include "tests/support/thread_binding.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -19,30 +19,6 @@
 
 enum { CORES_THREADS = 2 };
 
-/* Count the threads of servers of this process that may run on this PU only. */
-static unsigned threads_on(int pu)
-{
-    unsigned found = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    const struct dirent *entry;
-    while (tasks != NULL && (entry = readdir(tasks)) != NULL) {
-        char path[300], name[32] = "";
-        cpu_set_t set;
-        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-        FILE *file = fopen(path, "re");
-        if (file == NULL)
-            continue;
-        (void)(fgets(name, sizeof(name), file) == NULL);
-        fclose(file);
-        if (strcmp(name, "twill-server\n") == 0 &&
-            sched_getaffinity(atoi(entry->d_name), sizeof(set), &set) == 0)
-            found += CPU_COUNT(&set) == 1 && CPU_ISSET((size_t)pu, &set);
-    }
-    if (tasks != NULL)
-        closedir(tasks);
-    return found;
-}
-
 /* Check the lines of the cores. */
 static bool cores_are_bound(twill_server *server, int bound_to)
 {
@@ -52,7 +28,7 @@ static bool cores_are_bound(twill_server *server, int bound_to)
         int pu = -1;
         const char *at = strstr(line, "thread on PU ");
         TWILL_REQUIRE(at != NULL && sscanf(at, "thread on PU %d", &pu) == 1);
-        TWILL_REQUIRE(pu != bound_to && threads_on(pu) == CORES_THREADS);
+        TWILL_REQUIRE(pu != bound_to && twill_test_threads_on("twill-server", pu) == CORES_THREADS);
         named++;
     }
     return twill_test_note(named == CORES_THREADS, __FILE__, __LINE__, "%u cores", named);

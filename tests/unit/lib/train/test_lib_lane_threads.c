@@ -3,8 +3,8 @@
  * set's description names. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
+#include "tests/support/thread_binding.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -82,30 +82,6 @@ static void no_two_threads_share_an_endpoint(void **state)
 
 /* --- binding --------------------------------------------------------------------------------- */
 
-/* Count the threads called "twill-lane" of this process that may run on one PU only, this one. */
-static unsigned lanes_on(int pu)
-{
-    unsigned found = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    const struct dirent *entry;
-    while (tasks != NULL && (entry = readdir(tasks)) != NULL) {
-        char path[300], name[32] = "";
-        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-        FILE *file = fopen(path, "re");
-        if (file == NULL)
-            continue;
-        (void)(fgets(name, sizeof(name), file) == NULL);
-        fclose(file);
-        cpu_set_t set;
-        if (strcmp(name, "twill-lane\n") == 0 &&
-            sched_getaffinity(atoi(entry->d_name), sizeof(set), &set) == 0)
-            found += CPU_COUNT(&set) == 1 && CPU_ISSET((size_t)pu, &set);
-    }
-    if (tasks != NULL)
-        closedir(tasks);
-    return found;
-}
-
 /* Bind to the first PU of two, and expect the threads on the other one. */
 static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -124,7 +100,7 @@ static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *
             int pu = -1;
             const char *at = strncmp(line, "thread ", 7) == 0 ? strstr(line, "PU ") : NULL;
             named += at != NULL && sscanf(at, "PU %d", &pu) == 1 && pu != pus[0];
-            found += at != NULL && lanes_on(pu) > 0;
+            found += at != NULL && twill_test_threads_on("twill-lane", pu) > 0;
         }
         snprintf(words, sizeof(words), "%u and %u", named, found);
         (void)twill_test_note(named == LANE_THREADS && found == LANE_THREADS, __FILE__, __LINE__,

@@ -134,6 +134,19 @@ static bool state_is_equal(struct state_ranks *r, const struct state_case *c)
     return true;
 }
 
+/* Note whether all went well, and destroy the sets. Collective. */
+static void state_end(struct state_ranks *r, twill_bootstrap *bootstrap, bool ok)
+{
+    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(r->first.set));
+    (void)twill_test_barrier(bootstrap);
+    twill_gradients_destroy(r->second);
+    twill_comm_destroy(r->fewer);
+    twill_test_set_close(&r->first, NULL);
+    free(r->state[0]);
+    free(r->state[1]);
+    free(r);
+}
+
 static void rank_goes_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct state_case *c = user;
@@ -154,14 +167,7 @@ static void rank_goes_on(int rank, int size, twill_bootstrap *bootstrap, void *u
     ok = ok && state_steps(r->first.set, c, rank, STATE_STEPS);
     if (ok && !gone)
         ok = state_is_equal(r, c);
-    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(r->first.set));
-    (void)twill_test_barrier(bootstrap);
-    twill_gradients_destroy(r->second);
-    twill_comm_destroy(r->fewer);
-    twill_test_set_close(&r->first, NULL);
-    free(r->state[0]);
-    free(r->state[1]);
-    free(r);
+    state_end(r, bootstrap, ok);
 }
 
 static void state_moves_to_other_sets(void **state)
@@ -236,14 +242,7 @@ static void rank_keeps_residuals(int rank, int size, twill_bootstrap *bootstrap,
                                    __FILE__, __LINE__, "%s: residuals of %g, then of %g",
                                    c->setting, before, after);
     }
-    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(r->first.set));
-    (void)twill_test_barrier(bootstrap);
-    twill_gradients_destroy(r->second);
-    twill_comm_destroy(r->fewer);
-    twill_test_set_close(&r->first, NULL);
-    free(r->state[0]);
-    free(r->state[1]);
-    free(r);
+    state_end(r, bootstrap, ok);
 }
 
 static void residuals_of_lost_ranks_are_kept(void **state)
