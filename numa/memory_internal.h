@@ -28,8 +28,9 @@ extern const struct twill_memory_kind_ops twill_memory_kind_mmap, twill_memory_k
  * cannot serve the policy now, or has not the memory to be loaded, which the log says. */
 const struct twill_memory_kind_ops *
 twill_memory_kind_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
-/* Report whether this process may have that many more bytes; *limit: what leaves less, or NULL. */
-bool twill_memory_has_room(uint64_t bytes, const char **limit);
+/* Return whether limits allow this process that many more bytes; *limit: what leaves less, or NULL.
+ */
+bool twill_memory_allows(uint64_t bytes, const char **limit);
 
 /* Apply a policy to untouched pages. Returns 0 or an errno. */
 int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes);

@@ -115,7 +115,7 @@ static bool may_load(struct twill_log *log)
     void *library = dlopen(MEMKIND_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     if (library != NULL)
         dlclose(library);
-    if (library != NULL || twill_memory_has_room(LOADED_BYTES, &limit))
+    if (library != NULL || twill_memory_allows(LOADED_BYTES, &limit))
         return true;
     twill_say(log, TWILL_LOG_WARN,
               "memory: memkind is not loaded, which wants %llu MiB to be free: %s; mbind() places "

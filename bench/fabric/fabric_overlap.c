@@ -81,12 +81,13 @@ static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double
                                     double *next)
 {
     bool declared = run->channel->context != NULL && run->first;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + page - 1) / page * page;
-    void *memory = aligned_alloc(page, room);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    void *memory = aligned_alloc(page, whole);
     if (memory == NULL)
         return TWILL_ERR_MEMORY;
-    memset(memory, 1, room); /* page faults are not part of it */
-    twill_status status = declared ? twill_register(run->channel->context, memory, room) : TWILL_OK;
+    memset(memory, 1, whole); /* page faults are not part of it */
+    twill_status status =
+        declared ? twill_register(run->channel->context, memory, whole) : TWILL_OK;
     if (status == TWILL_OK)
         status = send_there(run, memory, bytes, first);
     if (status == TWILL_OK)

@@ -244,7 +244,7 @@ int main(int argc, char **argv)
     (void)twill_kernels_select(&run.kernels, NULL, NULL); /* some run everywhere */
     twill_status status = open_kind(&kinds[0], &run, NULL);
     if (status == TWILL_OK && !allocate_run(&run)) {
-        fprintf(stderr, "twill-place: ddr: no room for two times %zu bytes\n", run.options.bytes);
+        fprintf(stderr, "twill-place: ddr: no memory for two times %zu bytes\n", run.options.bytes);
         result = 1;
     } else if (status == TWILL_OK) {
         status = compare_kinds(&run, kinds, &count);

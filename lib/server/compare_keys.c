@@ -66,7 +66,7 @@ static size_t list_options(const struct twill_server *server, struct compared_op
         {.name = "optimizer->beta1", .is_number = true, .number = rule->beta1},
         {.name = "optimizer->beta2", .is_number = true, .number = rule->beta2},
         {.name = "optimizer->epsilon", .is_number = true, .number = rule->epsilon}};
-    _Static_assert(TWILL_ARRAY_LENGTH(all) <= OPTIONS_MOST, "room for all options");
+    _Static_assert(TWILL_ARRAY_LENGTH(all) <= OPTIONS_MOST, "OPTIONS_MOST is too small");
     memcpy(list, all, sizeof(all));
     return TWILL_ARRAY_LENGTH(all);
 }

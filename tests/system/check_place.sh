@@ -88,7 +88,7 @@ done <<'END'
 unrecognized option '--size'|--size 8
 unexpected argument: 'ddr'|ddr
 END
-expect 1 "twill-place: ddr: no room for" "$bin/twillrun" -n 2 "$place" -b 1000T
+expect 1 "twill-place: ddr: no memory for" "$bin/twillrun" -n 2 "$place" -b 1000T
 expect 1 "twill-place: -p: /nonexistent/x: No such file" "$bin/twillrun" -n 2 "$place" -b 4K -n 1 -p /nonexistent/x
 expect 0 "Usage: twill-place" "$place" --help
 expect 0 "twill-place 0." "$place" -V

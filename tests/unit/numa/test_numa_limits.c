@@ -13,23 +13,23 @@
 
 #include <cmocka.h>
 
-#define ROOM_MIB ((size_t)1 << 20)
+#define LIMITS_MIB ((size_t)1 << 20)
 
 /* The lines of a log. */
-struct room_log {
+struct limits_log {
     unsigned lines;
     char last[512];
 };
 
 static void keep_line(void *user, const char *line)
 {
-    struct room_log *log = user;
+    struct limits_log *log = user;
     log->lines++;
     snprintf(log->last, sizeof(log->last), "%s", line);
 }
 
-/* Let this process have so much more address space. Returns the limit before. */
-static struct rlimit limit_room(size_t bytes)
+/* Let this process have this much more address space. Returns the limit before. */
+static struct rlimit limit_memory(size_t bytes)
 {
     struct rlimit before, scarce;
     unsigned long pages = 0;
@@ -44,16 +44,16 @@ static struct rlimit limit_room(size_t bytes)
     return before;
 }
 
-/* Open a pool with little room, use it, and compare its log. */
+/* Open a pool with little memory left, use it, and compare its log. */
 static void check_pool(const struct twill_memory_policy *policy, const char *text)
 {
     struct twill_error error = {0};
-    struct room_log lines = {.lines = 0};
+    struct limits_log lines = {.lines = 0};
     struct twill_log log = {
         .level = TWILL_LOG_WARN, .rank = -1, .print = keep_line, .user = &lines};
     struct twill_memory *memory;
     void *pointer = NULL;
-    struct rlimit before = limit_room(16 * ROOM_MIB);
+    struct rlimit before = limit_memory(16 * LIMITS_MIB);
     twill_status opened = twill_memory_open(&memory, policy, 0, &log, &error);
     unsigned said = lines.lines;
     twill_status taken = twill_memory_alloc(memory, &pointer, 8192, &error);
@@ -68,7 +68,7 @@ static void check_pool(const struct twill_memory_policy *policy, const char *tex
     twill_memory_close(memory);
 }
 
-static void test_no_room(void **state)
+static void test_little_left(void **state)
 {
     (void)state;
     if (TEST_SLOW) /* sanitizers need all addresses */
@@ -94,8 +94,8 @@ static void test_ddr_loads_nothing(void **state)
     void *pointer;
     const struct twill_memory_policy policy = {.kind = TWILL_KIND_DDR};
     assert_int_equal(twill_memory_open(&memory, &policy, 0, NULL, &error), TWILL_OK);
-    assert_int_equal(twill_memory_alloc(memory, &pointer, 4 * ROOM_MIB, &error), TWILL_OK);
-    assert_int_equal((uintptr_t)pointer % (2 * ROOM_MIB), 0);
+    assert_int_equal(twill_memory_alloc(memory, &pointer, 4 * LIMITS_MIB, &error), TWILL_OK);
+    assert_int_equal((uintptr_t)pointer % (2 * LIMITS_MIB), 0);
     twill_memory_close(memory);
     FILE *maps = fopen("/proc/self/maps", "r");
     assert_non_null(maps);
@@ -108,8 +108,8 @@ static void test_ddr_loads_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_little_left),
         cmocka_unit_test(test_ddr_loads_nothing),
     };
-    return cmocka_run_group_tests_name("numa/room", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("numa/limits", tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static uint64_t left_of_cgroup(void)
     return limit > used ? limit - used : 0;
 }
 
-bool twill_memory_has_room(uint64_t bytes, const char **limit)
+bool twill_memory_allows(uint64_t bytes, const char **limit)
 {
     unsigned long all = 0, data = 0;
     FILE *file = fopen("/proc/self/statm", "re");
