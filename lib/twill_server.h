@@ -72,6 +72,9 @@ typedef enum twill_server_rate {
                                       ::TWILL_SERVER_BOUNDED; with SGD of rate 1 it is the rate */
 } twill_server_rate;
 
+/** \brief Chunk size: every tensor is one chunk. */
+#define TWILL_SERVER_WHOLE_TENSORS ((size_t)-1)
+
 /** \brief Options. Fill with twill_server_defaults(), then change members. All ranks pass the same
  *  values. */
 typedef struct twill_server_options {
@@ -90,8 +93,9 @@ typedef struct twill_server_options {
     twill_server_rate rate;           /**< ::TWILL_SERVER_RATE_FIXED by default */
     double distance_c;                /**< ::TWILL_SERVER_RATE_DISTANCE: above 0; 1 */
     double distance_most;             /**< the same: above 0; 1 */
-    size_t chunk_bytes; /**< tensors are cut into chunks of this size, a multiple of 1 KiB: 32 KiB.
-                             0: chunks are whole tensors */
+    size_t chunk_bytes; /**< tensors are cut into chunks of this size, a multiple of 1 KiB, or
+                             ::TWILL_SERVER_WHOLE_TENSORS. 0, the default: the commit finds out
+                           which of 32 to 256 KiB is fastest, in at most some seconds */
     int threads;        /**< threads of each server, which divide its chunks. 0, the default: none;
                              chunks advance in this rank's calls, also while it waits for
                              another communicator. At most 64 */
@@ -120,6 +124,7 @@ typedef enum twill_server_part {
 typedef struct twill_server_counters {
     uint64_t keys;           /**< tensors */
     uint64_t chunks;         /**< chunks of all servers */
+    uint64_t chunk_bytes;    /**< their size: options.chunk_bytes, or what the commit has chosen */
     uint64_t chunks_here;    /**< chunks that this rank serves */
     uint64_t most_bytes;     /**< bytes of chunks on the core of any server that has the most */
     uint64_t least_bytes;    /**< the same, of the core that has the least */

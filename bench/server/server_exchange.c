@@ -20,7 +20,7 @@ struct exchanger {
     bool malloc_own; /* memory of malloc() */
     bool worker;     /* workers apply the optimizer to the mean that they pull */
     bool traffic;    /* print the bytes of each rank */
-    bool times;      /* print percentiles of the exchanges of the first worker */
+    bool times;      /* print percentiles of the exchanges of the first worker, and the chunks */
     double *seconds; /* [steps] */
     struct twill_bench_list list;
     twill_context *context;
@@ -70,6 +70,8 @@ static void store(struct exchanger *x, int letter)
         break;
     case 'c':
         good = twill_bench_parse_size(optarg, &x->options.chunk_bytes);
+        if (x->options.chunk_bytes == 0)
+            x->options.chunk_bytes = TWILL_SERVER_WHOLE_TENSORS;
         break;
     case 'n':
         good = twill_bench_parse_number(optarg, 1, 1000000, &x->steps);
@@ -265,6 +267,17 @@ static void print_traffic(const struct exchanger *x)
            (double)c.chunks_here, (double)c.chunks, (double)clock() / CLOCKS_PER_SEC);
 }
 
+static void print_times(const struct exchanger *x, const struct twill_bench_statistics *each)
+{
+    twill_server_counters c = {0};
+    printf("an exchange: p50 %.3f ms p99 %.3f ms\n", each->median * 1e3, each->p99 * 1e3);
+    if (x->server == NULL)
+        return;
+    require(twill_server_count(x->server, &c) == TWILL_OK, twill_server_message(x->server));
+    if (c.chunk_bytes != TWILL_SERVER_WHOLE_TENSORS)
+        printf("chunks of %llu bytes\n", (unsigned long long)c.chunk_bytes);
+}
+
 /* Exchange, and print how fast. */
 static void work(struct exchanger *x, int workers, int first_worker)
 {
@@ -280,7 +293,7 @@ static void work(struct exchanger *x, int workers, int first_worker)
                bytes / seconds / 1e9, count_wrong(x, workers, first_worker));
     struct twill_bench_statistics each = twill_bench_statistics(x->seconds, x->steps);
     if (x->times && x->rank == first_worker)
-        printf("an exchange: p50 %.3f ms p99 %.3f ms\n", each.median * 1e3, each.p99 * 1e3);
+        print_times(x, &each);
     free(x->seconds);
     free(keys);
 }

@@ -58,7 +58,7 @@ class Headers:
 
     def read(self, text: str) -> None:
         text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
-        for name, value in re.findall(r"^#define (TWILL_[A-Z_]+) \(?(-?\d+)\)?\s*$", text, flags=re.M):
+        for name, value in re.findall(r"^#define (TWILL_[A-Z_]+) \(?(?:\(size_t\))?(-?\d+)\)?\s*$", text, flags=re.M):
             self.constants.append((name, int(value)))
         text = text.replace("\\\n", " ")
         text = re.sub(r"^\s*#.*$", "", text, flags=re.M)

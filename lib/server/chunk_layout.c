@@ -113,8 +113,8 @@ static void set_code(const struct twill_server *server, struct twill_server_key 
 
 static size_t chunk_elements(const struct twill_server *server, const struct twill_server_key *key)
 {
-    size_t bytes = server->options.chunk_bytes;
-    return bytes == 0 ? key->count : bytes / twill_type_size(key->type);
+    size_t bytes = server->chunk_bytes;
+    return bytes == TWILL_SERVER_WHOLE_TENSORS ? key->count : bytes / twill_type_size(key->type);
 }
 
 /* Cut all tensors. */

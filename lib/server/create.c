@@ -71,15 +71,16 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
 static bool is_too_long_for_lists(const struct twill_server *server, const twill_tensor *tensor)
 {
     const twill_server_options *o = &server->options;
-    return o->chunk_bytes == 0 && tensor->type == TWILL_F32 && tensor->uncompressed == 0 &&
-           o->compression >= TWILL_COMPRESS_TOP_K && tensor->count > UINT32_MAX;
+    return o->chunk_bytes == TWILL_SERVER_WHOLE_TENSORS && tensor->type == TWILL_F32 &&
+           tensor->uncompressed == 0 && o->compression >= TWILL_COMPRESS_TOP_K &&
+           tensor->count > UINT32_MAX;
 }
 
 static twill_status check_new_key(struct twill_server *server, const twill_tensor *tensor)
 {
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_commit()");
-    if (server->place != NULL)
+    if (server->loaded)
         return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_load()");
     if (tensor == NULL || tensor->name == NULL || tensor->name[0] == '\0')
         return TWILL_SERVER_REFUSE(server, "twill_server_add: tensor %u has no name", server->keys);
@@ -186,6 +187,7 @@ static twill_status commit_server(struct twill_server *server)
 {
     TWILL_TRY(NULL, twill_server_compare(server));
     set_need(server);
+    TWILL_TRY(NULL, twill_server_choose_chunk_bytes(server));
     twill_status status = server->place == NULL ? twill_server_place(server) : TWILL_OK;
     TWILL_TRY(NULL, agree_status(server, server->parent, status));
     status = twill_comm_dup(&server->comm, server->parent);

@@ -20,7 +20,6 @@ void twill_server_defaults(twill_server_options *options)
                                           .op = TWILL_AVG,
                                           .distance_c = 1,
                                           .distance_most = 1,
-                                          .chunk_bytes = (size_t)32 << 10,
                                           .replicas = 1,
                                           .credits = 8,
                                           .error_feedback = 1,
@@ -61,6 +60,12 @@ static twill_status check_rate(const twill_server_options *o, struct twill_error
     return TWILL_OK;
 }
 
+bool twill_server_is_chunk_size(size_t bytes)
+{
+    return bytes == TWILL_SERVER_WHOLE_TENSORS ||
+           (bytes > 0 && bytes % CHUNK_STEP == 0 && bytes <= CHUNK_MOST);
+}
+
 static twill_status check_server_options(const twill_server_options *o, struct twill_error *error)
 {
     if ((unsigned)o->layout > TWILL_SERVER_NCS)
@@ -74,7 +79,7 @@ static twill_status check_server_options(const twill_server_options *o, struct t
     if (o->op != TWILL_AVG && o->op != TWILL_SUM)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.op %d is neither sum nor avg",
                           (int)o->op);
-    if (o->chunk_bytes % CHUNK_STEP != 0 || o->chunk_bytes > CHUNK_MOST)
+    if (o->chunk_bytes != 0 && !twill_server_is_chunk_size(o->chunk_bytes))
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "options.chunk_bytes %zu is not a multiple of %u up to %zu",
                           o->chunk_bytes, CHUNK_STEP, CHUNK_MOST);
@@ -104,6 +109,8 @@ twill_status twill_server_set_options(struct twill_server *server,
         server->options = *options;
     }
     TWILL_TRY(error, check_server_options(&server->options, error));
+    server->chunk_bytes = server->options.chunk_bytes;
+    server->chunk_choice = "as given";
     if (server->options.optimizer != NULL) {
         server->optimizer = server->declared = *server->options.optimizer;
         server->options.optimizer = &server->declared;

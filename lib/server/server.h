@@ -89,6 +89,7 @@ struct twill_server {
     bool has_optimizer;
     bool successor;  /* by twill_server_rebuild(), of one that was committed */
     uint32_t states; /* of the optimizer, for each parameter */
+    bool loaded;     /* twill_server_load() was called */
     bool committed;
     struct twill_advancer advancer; /* added at the commit */
     _Atomic bool broken;
@@ -101,6 +102,8 @@ struct twill_server {
     uint32_t threads;          /* cores of a server, at least 1 */
     uint32_t cores;            /* of all servers */
     uint32_t need;             /* gradients of an update: options.k, or c of n-softsync */
+    size_t chunk_bytes;        /* as options.chunk_bytes, or chosen; 0: not yet */
+    const char *chunk_choice;  /* how, in words */
 
     struct twill_server_key *key;
     uint32_t keys, keys_held;
@@ -159,6 +162,11 @@ static inline bool twill_server_serves(const struct twill_server *server)
     return server->server != UINT32_MAX;
 }
 
+/* --- chunk_size.c --- */
+
+/* Choose server->chunk_bytes where the options do not. Collective, before twill_server_place(). */
+twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
+
 /* --- create.c --- */
 
 /* Refuse with a message on the communicator, which stays usable. Returns the status. */
@@ -172,6 +180,8 @@ void twill_server_close(struct twill_server *server, twill_context *context, boo
 twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,
                                       struct twill_error *error);
+/* Return whether tensors may be cut into chunks of a size. */
+bool twill_server_is_chunk_size(size_t bytes);
 /* Compare options and tensors over the ranks. Collective. */
 twill_status twill_server_compare(struct twill_server *server);
 

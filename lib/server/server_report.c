@@ -73,6 +73,7 @@ twill_status twill_server_count(twill_server *server, twill_server_counters *cou
     TWILL_TRY(NULL, check_committed(server, counters, "twill_server_count"));
     *counters = (twill_server_counters){.keys = server->keys,
                                         .chunks = server->places,
+                                        .chunk_bytes = server->chunk_bytes,
                                         .most_bytes = server->most_bytes,
                                         .least_bytes = server->least_bytes};
     for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
@@ -143,6 +144,14 @@ static const char *mode_text(const struct twill_server *server, char *text, size
     return text;
 }
 
+static const char *size_text(size_t bytes, char *text, size_t most)
+{
+    if (bytes == TWILL_SERVER_WHOLE_TENSORS)
+        return "whole tensors";
+    snprintf(text, most, "%zu bytes", bytes);
+    return text;
+}
+
 /* Append where the thread of a core of this rank runs. */
 static void describe_place(struct twill_server *server, uint32_t core, size_t used)
 {
@@ -181,7 +190,7 @@ static void describe_core(struct twill_server *server, uint32_t core)
 const char *twill_server_describe(twill_server *server, size_t index)
 {
     static const char *const layouts[] = {"cs", "cc", "nc", "ncs"};
-    char mode[100];
+    char mode[100], size[40];
     if (server == NULL || !server->committed)
         return NULL;
     if (index == 0)
@@ -193,8 +202,9 @@ const char *twill_server_describe(twill_server *server, size_t index)
                                        : "no optimizer");
     else if (index == 1)
         snprintf(server->line, sizeof(server->line),
-                 "%u tensors in %u chunks; a core has %llu to %llu bytes", server->keys,
-                 server->places, (unsigned long long)server->least_bytes,
+                 "%u tensors in %u chunks of %s (%s); a core has %llu to %llu bytes", server->keys,
+                 server->places, size_text(server->chunk_bytes, size, sizeof(size)),
+                 server->chunk_choice, (unsigned long long)server->least_bytes,
                  (unsigned long long)server->most_bytes);
     else if (index - 2 < server->cores)
         describe_core(server, (uint32_t)(index - 2));

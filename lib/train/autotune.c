@@ -52,12 +52,19 @@ static twill_status use_sizes(struct twill_gradients *set, const struct twill_bu
     return twill_gradients_prepare(set);
 }
 
+twill_status twill_gradients_agree(struct twill_gradients *set, struct twill_step_search *search)
+{
+    struct twill_lane *lane = &set->lane[0];
+    twill_status status = twill_search_agree(search, lane->comm);
+    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, lane->comm, status);
+}
+
 /* Agree on the fastest candidate. */
 static twill_status choose(struct twill_gradients *set)
 {
     struct twill_autotuning *tuning = &set->autotuning;
     unsigned n = tuning->search.candidates;
-    TWILL_TRY(NULL, twill_search_agree(set, &tuning->search));
+    TWILL_TRY(NULL, twill_gradients_agree(set, &tuning->search));
     unsigned best = twill_search_fastest(&tuning->search, n);
     const double *seconds = tuning->search.seconds;
     const struct twill_bucket_sizes *sizes = &tuning->sizes[best];

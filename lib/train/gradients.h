@@ -251,6 +251,8 @@ twill_status twill_gradients_compare_parameters(struct twill_gradients *set);
 twill_status twill_autotuning_begin(struct twill_gradients *set);
 /* Note the time of the step that ends, and use other sizes from the next one on. */
 twill_status twill_autotuning_end_step(struct twill_gradients *set);
+/* Agree on the seconds of a search of the set. Collective. */
+twill_status twill_gradients_agree(struct twill_gradients *set, struct twill_step_search *search);
 void twill_autotuning_free(struct twill_gradients *set);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search over candidates of a set's first steps. */
+/* The search over candidates, a few steps each. */
 #include "lib/train/step_search.h"
-
-#include "lib/train/gradients.h"
 
 #include <stdlib.h>
 
@@ -42,12 +40,10 @@ void twill_search_restart(struct twill_step_search *search)
     search->step_began = twill_now();
 }
 
-twill_status twill_search_agree(struct twill_gradients *set, struct twill_step_search *search)
+twill_status twill_search_agree(struct twill_step_search *search, twill_comm *comm)
 {
-    struct twill_lane *lane = &set->lane[0];
-    twill_status status = twill_allreduce(lane->comm, search->seconds, search->seconds,
-                                          search->candidates, TWILL_F64, TWILL_MAX);
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, lane->comm, status);
+    return twill_allreduce(comm, search->seconds, search->seconds, search->candidates, TWILL_F64,
+                           TWILL_MAX);
 }
 
 unsigned twill_search_fastest(const struct twill_step_search *search, unsigned count)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A search over the first steps of a set: each of some candidates is used for a few steps, of which
- * the shortest counts; all ranks change at the same step. At the end they agree, by one reduction,
- * on how long each takes the slowest rank. Used for bucket sizes and for compression. */
+/* A search over some steps of a set or a parameter server: each of some candidates is used for a
+ * few steps, of which the shortest counts; all ranks change at the same step. At the end they
+ * agree, by one reduction, on how long each takes the slowest rank. Used for bucket sizes,
+ * compression, and chunk sizes. */
 #ifndef TWILL_STEP_SEARCH_H
 #define TWILL_STEP_SEARCH_H
 
 #include "lib/base.h"
-
-struct twill_gradients;
+#include "lib/twill.h"
 
 #define TWILL_SEARCH_STEPS                                                                         \
     5u /* of a candidate; the first is not counted: its reductions are new                         \
@@ -35,7 +35,7 @@ bool twill_search_end_step(struct twill_step_search *search);
 /* The next step begins. */
 void twill_search_restart(struct twill_step_search *search);
 /* Agree on the seconds of all candidates. Collective, when the search is over. */
-twill_status twill_search_agree(struct twill_gradients *set, struct twill_step_search *search);
+twill_status twill_search_agree(struct twill_step_search *search, twill_comm *comm);
 /* Return the fastest of the first `count` candidates, of equal ones the first. */
 unsigned twill_search_fastest(const struct twill_step_search *search, unsigned count);
 

@@ -160,6 +160,7 @@ TWILL_VERSION_MINOR = 1
 TWILL_VERSION_PATCH = 0
 TWILL_COLOUR_NONE = -1
 TWILL_HANDLE_BYTES = 256
+TWILL_SERVER_WHOLE_TENSORS = -1
 twill_exchange_fn = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 twill_op_fn = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p)
 twill_idle_fn = CFUNCTYPE(None, c_void_p)
@@ -262,6 +263,7 @@ class twill_server_counters(Structure):
     _fields_ = [
         ("keys", c_uint64),
         ("chunks", c_uint64),
+        ("chunk_bytes", c_uint64),
         ("chunks_here", c_uint64),
         ("most_bytes", c_uint64),
         ("least_bytes", c_uint64),

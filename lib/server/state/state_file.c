@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STATE_MAGIC UINT64_C(0x3230767265737774) /* "twserv02" */
+#define STATE_MAGIC UINT64_C(0x3330767265737774) /* "twserv03" */
 #define STATE_NAME  256u
 
 struct state_head {
-    uint64_t magic, chunks;
+    uint64_t magic, chunks, chunk_bytes;
 };
 
 /* What a record is of. */
@@ -75,7 +75,7 @@ static bool write_all(struct state_stream *s, const void *data, size_t bytes)
 static bool write_chunks(struct state_stream *s)
 {
     struct twill_server *server = s->server;
-    struct state_head head = {STATE_MAGIC, 0};
+    struct state_head head = {STATE_MAGIC, 0, server->chunk_bytes};
     bool good;
     for (uint32_t t = 0; t < server->threads; t++)
         head.chunks += server->core[t].chunks;
@@ -211,12 +211,26 @@ static twill_status read_file_record(struct state_stream *s, uint32_t place,
     return status;
 }
 
+/* Cut tensors as the file does, unless they are cut already: then find_place() compares. */
+static twill_status take_chunk_bytes(struct state_stream *s, uint64_t bytes)
+{
+    struct twill_server *server = s->server;
+    if (server->place != NULL)
+        return TWILL_OK;
+    if (server->chunk_bytes == 0)
+        server->chunk_bytes = bytes;
+    if (!twill_server_is_chunk_size(server->chunk_bytes))
+        return bad_file(s, "its chunks have no size");
+    return twill_server_place(server);
+}
+
 static twill_status read_chunks(struct state_stream *s)
 {
     struct state_head head;
     uint32_t crc, stored, place = 0;
     if (!read_all(s, &head, sizeof(head)) || head.magic != STATE_MAGIC)
         return bad_file(s, "not a state of a parameter server");
+    TWILL_TRY(NULL, take_chunk_bytes(s, head.chunk_bytes));
     for (uint64_t i = 0; i < head.chunks; i++) {
         struct state_chunk about;
         if (!read_all(s, &about, sizeof(about)))
@@ -241,8 +255,7 @@ twill_status twill_server_load(twill_server *server, const char *path)
         return TWILL_ERR_ARGUMENT;
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_load after twill_server_commit()");
-    if (server->place == NULL && twill_server_place(server) != TWILL_OK)
-        return TWILL_ERR_MEMORY;
+    server->loaded = true;
     for (uint32_t r = server->rank;; r += server->size) {
         if (snprintf(name, sizeof(name), "%s.%u", path, r) >= (int)sizeof(name))
             return TWILL_SERVER_REFUSE(server, "twill_server_load: the path is too long");

@@ -86,7 +86,7 @@ static twill_status agree_on_choice(struct twill_gradients *set)
 {
     struct twill_step_search *trial = &set->compressor.trial;
     const double *seconds = trial->seconds;
-    TWILL_TRY(NULL, twill_search_agree(set, trial));
+    TWILL_TRY(NULL, twill_gradients_agree(set, trial));
     unsigned best = twill_search_fastest(trial, TWILL_WIRE_NONE);
     if (seconds[best] > GAIN_LEAST * seconds[TWILL_WIRE_NONE])
         best = TWILL_WIRE_NONE;

@@ -373,7 +373,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(twill_server_create(&r.server, r.comm, &options) == TWILL_ERR_UNSUPPORTED);
     TWILL_CHECK(strstr(twill_comm_message(r.comm), "clip_norm") != NULL);
     sgd.clip_norm = 0;
-    options.chunk_bytes = 0;
+    options.chunk_bytes = TWILL_SERVER_WHOLE_TENSORS;
     options.compression = TWILL_COMPRESS_TOP_K;
     TWILL_CHECK(twill_server_create(&r.server, r.comm, &options) == TWILL_OK);
     TWILL_CHECK(twill_server_add(r.server, &tensor, NULL) == TWILL_OK);

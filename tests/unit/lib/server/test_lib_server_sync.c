@@ -179,7 +179,7 @@ static void test_layouts(void **state)
         {1, "", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},
         {2, "", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},
         {4, "", TWILL_SERVER_CS, 1, 2, 4096, TWILL_F32, true, NULL},
-        {4, "", TWILL_SERVER_CC, 1, 0, 0, TWILL_I32, false, NULL},
+        {4, "", TWILL_SERVER_CC, 1, 0, TWILL_SERVER_WHOLE_TENSORS, TWILL_I32, false, NULL},
         {3, "", TWILL_SERVER_NC, 1, 3, 1024, TWILL_F32, false, &sgd},
         {6, "", TWILL_SERVER_NCS, 2, 0, 2048, TWILL_F32, true, &sgd},
         {4, "2x2", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The size of chunks where options.chunk_bytes is 0: that of the server before, or of its files;
+ * else the fastest of a few in a trial during the commit; else, for small tensors, slow networks
+ * and compressed pushes, one by a rule. It is the same on all ranks. */
+#include "lib/config/log.h"
+#include "lib/server/server.h"
+#include "lib/train/step_search.h"
+
+#include <math.h>
+
+static const size_t chunk_sizes[] = {(size_t)32 << 10, (size_t)64 << 10, (size_t)128 << 10,
+                                     (size_t)256 << 10};
+
+#define RULE_ONE_NODE      ((size_t)128 << 10)
+#define RULE_SEVERAL_NODES ((size_t)64 << 10)
+#define CHUNKS_OF_CORE     4u /* at least, so that the cores' loads are alike */
+
+/* A trial exchanges a sample of the tensors in synchronous mode. */
+#define SAMPLE_MOST      ((size_t)16 << 20) /* bytes */
+#define SAMPLE_LEAST     ((size_t)4 << 20)
+#define PROBE_BYTES      ((size_t)512 << 10) /* of the exchange by which the sample is sized, */
+#define EXCHANGE_SECONDS 0.025               /* so that its exchange takes no more than this */
+
+static uint64_t total_bytes(const struct twill_server *server)
+{
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < server->keys; k++)
+        bytes += server->key[k].bytes;
+    return bytes;
+}
+
+/* Return whether chunks of a size divide the tensors well among the cores. */
+static bool divides(const struct twill_server *server, size_t size)
+{
+    return size * CHUNKS_OF_CORE * server->cores <= total_bytes(server);
+}
+
+static size_t size_by_rule(const struct twill_server *server)
+{
+    size_t size = server->parent->world->nodes > 1 ? RULE_SEVERAL_NODES : RULE_ONE_NODE;
+    while (size > chunk_sizes[0] && !divides(server, size))
+        size /= 2;
+    return size;
+}
+
+/* --- the trial ----------------------------------------------------------------------------------
+ */
+
+/* Add the first of the server's tensors, up to some bytes, to another server. */
+static twill_status add_sample(struct twill_server *to, const struct twill_server *server,
+                               size_t bytes)
+{
+    for (uint32_t k = 0; k < server->keys && bytes > 0; k++) {
+        const struct twill_server_key *key = &server->key[k];
+        size_t width = twill_type_size(key->type),
+               count = twill_min(key->count, twill_max(bytes / width, 1));
+        const twill_tensor tensor = {.name = key->name, .count = count, .type = key->type};
+        TWILL_TRY(NULL, twill_server_add(to, &tensor, NULL));
+        bytes -= twill_min(bytes, count * width);
+    }
+    return TWILL_OK;
+}
+
+/* Take the steps of the search's present candidate. */
+static twill_status exchange_sample(struct twill_server *sample, struct twill_step_search *search)
+{
+    if (!twill_server_works(sample)) {
+        search->at++; /* its seconds are the workers' */
+        return twill_server_serve(sample);
+    }
+    twill_search_restart(search);
+    do {
+        for (uint32_t k = sample->keys; k-- > 0;)
+            TWILL_TRY(NULL, twill_server_push_pull(sample, (int)k));
+        TWILL_TRY(NULL, twill_server_wait(sample, -1));
+    } while (!twill_search_end_step(search));
+    return TWILL_OK;
+}
+
+/* Try a size as the search's next candidate, by a server like this one over a sample of its
+ * tensors. */
+static twill_status try_size(struct twill_server *server, size_t size, size_t bytes,
+                             struct twill_step_search *search)
+{
+    struct twill_server *sample = NULL;
+    twill_server_options options = server->options;
+    options.chunk_bytes = size;
+    options.mode = TWILL_SERVER_SYNC;
+    options.k = 1;
+    options.rate = TWILL_SERVER_RATE_FIXED;
+    options.ranks = (const int *)server->server_rank;
+    twill_status status = twill_server_create(&sample, server->parent, &options);
+    if (status != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
+    status = add_sample(sample, server, bytes);
+    if (status == TWILL_OK)
+        status = twill_server_commit(sample);
+    if (status == TWILL_OK)
+        status = exchange_sample(sample, search);
+    if (status != TWILL_OK)
+        (void)TWILL_SERVER_FAIL(server, status, "%s", twill_server_message(sample));
+    twill_server_destroy(sample);
+    return status;
+}
+
+/* Try sizes and agree on the seconds of each. Ends the search. */
+static twill_status try_sizes(struct twill_server *server, const size_t *sizes, unsigned count,
+                              size_t bytes, struct twill_step_search *search)
+{
+    TWILL_TRY(&server->error, twill_search_begin(search, count, &server->error));
+    for (unsigned i = 0; i < count; i++)
+        TWILL_TRY(NULL, try_size(server, sizes[i], bytes, search));
+    twill_status status = twill_search_agree(search, server->parent);
+    if (status != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
+    return TWILL_OK;
+}
+
+/* Find by a short exchange how many bytes a trial may exchange; 0: none is worth its time. */
+static twill_status size_sample(struct twill_server *server, size_t *bytes)
+{
+    struct twill_step_search search = {0};
+    const size_t rule = size_by_rule(server);
+    twill_status status = try_sizes(server, &rule, 1, PROBE_BYTES, &search);
+    double most = 0;
+    if (status == TWILL_OK)
+        most = EXCHANGE_SECONDS / search.seconds[0] * (double)PROBE_BYTES;
+    twill_search_free(&search);
+    *bytes = most < (double)SAMPLE_LEAST ? 0 : (size_t)fmin(most, (double)SAMPLE_MOST);
+    return status;
+}
+
+/* Take the fastest size of a trial. */
+static twill_status choose_by_trial(struct twill_server *server)
+{
+    struct twill_step_search search = {0};
+    unsigned count = 0;
+    size_t bytes;
+    while (count < TWILL_ARRAY_LENGTH(chunk_sizes) && divides(server, chunk_sizes[count]))
+        count++;
+    if (count < 2 || total_bytes(server) < SAMPLE_LEAST || server->size == 1)
+        return TWILL_OK;
+    TWILL_TRY(NULL, size_sample(server, &bytes));
+    if (bytes == 0)
+        return TWILL_OK;
+    twill_status status = try_sizes(server, chunk_sizes, count, bytes, &search);
+    if (status == TWILL_OK) {
+        unsigned best = twill_search_fastest(&search, count);
+        server->chunk_bytes = chunk_sizes[best];
+        server->chunk_choice = "the fastest in a trial";
+        twill_say(&server->context->log, twill_log_once(TWILL_LOG_INFO, server->rank == 0),
+                  "server: options.chunk_bytes = %zu is the fastest of %u (%.6f s for %zu bytes; "
+                  "%zu: %.6f s)",
+                  chunk_sizes[best], count, search.seconds[best], bytes, chunk_sizes[0],
+                  search.seconds[0]);
+    }
+    twill_search_free(&search);
+    return status;
+}
+
+/* --- all ----------------------------------------------------------------------------------------
+ */
+
+/* Take the size of ranks that have chunks. */
+static twill_status take_known(struct twill_server *server)
+{
+    uint64_t own = server->chunk_bytes, word[2] = {own, own == 0 ? 0 : ~own};
+    twill_status status = twill_allreduce(server->parent, word, word, 2, TWILL_U64, TWILL_MAX);
+    if (status != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
+    if (word[0] != 0 && word[0] != ~word[1])
+        return TWILL_SERVER_FAIL(
+            server, TWILL_ERR_MISMATCH, "rank %u: ranks bring chunks of %llu and of %llu bytes",
+            server->rank, (unsigned long long)~word[1], (unsigned long long)word[0]);
+    if (word[0] != 0) {
+        server->chunk_bytes = word[0];
+        server->chunk_choice = "as before";
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_server_choose_chunk_bytes(struct twill_server *server)
+{
+    if (server->options.chunk_bytes != 0)
+        return TWILL_OK;
+    TWILL_TRY(NULL, take_known(server));
+    if (server->chunk_bytes == 0 && server->options.compression == TWILL_COMPRESS_NONE)
+        TWILL_TRY(NULL, choose_by_trial(server));
+    if (server->chunk_bytes == 0) {
+        server->chunk_bytes = size_by_rule(server);
+        server->chunk_choice = "by the rule";
+    }
+    return TWILL_OK;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The size of chunks that the options leave to the library: by the rule, by a trial, of files, and
+ * of an older server, which new ranks take over. All ranks have the same. */
+#include "lib/twill_server.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { KIB = 1024, TRIAL_KIB = 6144 };
+
+struct sized_rank {
+    twill_context *context;
+    twill_comm *comm;
+    twill_server *server;
+    twill_server_options options;
+    char path[100]; /* of state files, or "" */
+};
+
+/* Create and commit a server of one tensor of ones. */
+static bool open_sized(struct sized_rank *r, twill_comm *comm, size_t bytes)
+{
+    const twill_tensor tensor = {.name = "t", .count = bytes / sizeof(float), .type = TWILL_F32};
+    TWILL_REQUIRE(twill_server_create(&r->server, comm, &r->options) == TWILL_OK);
+    TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
+    if (r->path[0] != '\0')
+        TWILL_REQUIRE(twill_server_load(r->server, r->path) == TWILL_OK);
+    twill_status status = twill_server_commit(r->server);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                           twill_server_message(r->server));
+}
+
+static void close_sized(struct sized_rank *r)
+{
+    twill_server_destroy(r->server);
+    r->server = NULL;
+}
+
+static size_t size_of_chunks(struct sized_rank *r)
+{
+    twill_server_counters counters;
+    return twill_server_count(r->server, &counters) == TWILL_OK ? (size_t)counters.chunk_bytes : 0;
+}
+
+/* Push a gradient of ones, and find that all parameters are `wanted`. */
+static bool push_ones(struct sized_rank *r, size_t bytes, float wanted)
+{
+    float *gradient = twill_server_gradient(r->server, 0);
+    const float *parameters = twill_server_parameters(r->server, 0);
+    for (size_t i = 0; i < bytes / sizeof(float); i++)
+        gradient[i] = 1;
+    TWILL_REQUIRE(twill_server_push_pull(r->server, 0) == TWILL_OK);
+    TWILL_REQUIRE(twill_server_wait(r->server, 0) == TWILL_OK);
+    for (size_t i = 0; i < bytes / sizeof(float); i++)
+        TWILL_REQUIRE(parameters[i] == wanted);
+    return true;
+}
+
+static bool has_size(struct sized_rank *r, size_t kib, const char *how)
+{
+    const char *line = twill_server_describe(r->server, 1);
+    TWILL_REQUIRE(twill_test_note(size_of_chunks(r) == kib * KIB, __FILE__, __LINE__,
+                                  "chunks of %zu bytes, not %zu KiB", size_of_chunks(r), kib));
+    return twill_test_note(strstr(line, how) != NULL, __FILE__, __LINE__, "%s", line);
+}
+
+struct rule_case {
+    const char *nodes;
+    size_t kib; /* of the tensor */
+    twill_server_layout layout;
+    twill_compression compression;
+    size_t wanted; /* KiB */
+};
+
+static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct rule_case *c = user;
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    struct sized_rank r = {.server = NULL};
+    (void)rank, (void)size;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, c->nodes, NULL, more));
+    twill_server_defaults(&r.options);
+    r.options.layout = c->layout;
+    r.options.compression = c->compression;
+    TWILL_CHECK(open_sized(&r, r.comm, c->kib * KIB));
+    TWILL_CHECK(has_size(&r, c->wanted, "by the rule"));
+    TWILL_CHECK(push_ones(&r, c->kib * KIB, 1));
+    close_sized(&r);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+}
+
+/* Four chunks at least for each core, of 64 or 128 KiB at most and 32 KiB at least. Small tensors
+ * and compressed ones are not tried. */
+static void test_rule(void **state)
+{
+    struct rule_case cases[] = {
+        {"", 4, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 32},
+        {"", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128},
+        {"", 600, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64},
+        {"", 600, TWILL_SERVER_CC, TWILL_COMPRESS_NONE, 128},
+        {"2x1", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64},
+        {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_BF16, 128},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(2, rank_by_rule, &cases[i]);
+}
+
+/* --- the trial, and files -----------------------------------------------------------------------
+ */
+
+/* The trial ends with one of its sizes, the same on all ranks, or, where it would take too long,
+ * with the rule's. */
+static bool try_and_save(struct sized_rank *r)
+{
+    TWILL_REQUIRE(open_sized(r, r->comm, (size_t)TRIAL_KIB * KIB));
+    uint64_t own = size_of_chunks(r), least = 0;
+    TWILL_REQUIRE(own == 32 * KIB || own == 64 * KIB || own == 128 * KIB || own == 256 * KIB);
+    TWILL_REQUIRE(twill_allreduce(r->comm, &own, &least, 1, TWILL_U64, TWILL_MIN) == TWILL_OK);
+    TWILL_REQUIRE(least == own);
+    TWILL_REQUIRE(push_ones(r, (size_t)TRIAL_KIB * KIB, 1));
+    close_sized(r);
+    /* A server with other chunks saves; one that leaves them to the library takes them over. */
+    r->options.chunk_bytes = 2 * KIB;
+    TWILL_REQUIRE(open_sized(r, r->comm, 40 * KIB));
+    TWILL_REQUIRE(has_size(r, 2, "as given"));
+    TWILL_REQUIRE(push_ones(r, 40 * KIB, 1));
+    snprintf(r->path, sizeof(r->path), "/tmp/twill-sized-%d", (int)getpid());
+    TWILL_REQUIRE(twill_server_save(r->server, r->path) == TWILL_OK);
+    close_sized(r);
+    r->options.chunk_bytes = 0;
+    TWILL_REQUIRE(open_sized(r, r->comm, 40 * KIB));
+    TWILL_REQUIRE(has_size(r, 2, "as before"));
+    return push_ones(r, 40 * KIB, 1);
+}
+
+static void rank_tries(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    struct sized_rank r = {.server = NULL};
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, user, NULL, more));
+    twill_server_defaults(&r.options);
+    (void)try_and_save(&r);
+    close_sized(&r);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+    snprintf(r.path, sizeof(r.path), "/tmp/twill-sized-%d.%d", (int)getpid(), rank);
+    (void)unlink(r.path);
+}
+
+static void test_trial(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_tries, "");
+    twill_test_run_ranks(2, rank_tries, "2x1");
+}
+
+/* --- a new rank ---------------------------------------------------------------------------------
+ */
+
+enum { JOINED_KIB = 1200 }; /* by the rule 128 KiB of two ranks, 64 KiB of three */
+
+static bool grow_server(struct sized_rank *r, twill_comm *comm, int rank)
+{
+    if (rank < 2) {
+        TWILL_REQUIRE(open_sized(r, comm, (size_t)JOINED_KIB * KIB));
+        TWILL_REQUIRE(has_size(r, 128, "by the rule"));
+        TWILL_REQUIRE(push_ones(r, (size_t)JOINED_KIB * KIB, 2));
+        TWILL_REQUIRE(twill_server_rebuild(&r->server, r->comm) == TWILL_OK);
+    } else
+        TWILL_REQUIRE(open_sized(r, r->comm, (size_t)JOINED_KIB * KIB));
+    TWILL_REQUIRE(has_size(r, 128, "as before"));
+    return push_ones(r, (size_t)JOINED_KIB * KIB, 3);
+}
+
+static void rank_joins(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    struct sized_rank r = {.server = NULL};
+    twill_comm *two = NULL;
+    (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_comm_split(&two, r.comm, rank < 2 ? 0 : 1, rank) == TWILL_OK);
+    twill_server_defaults(&r.options);
+    r.options.op = TWILL_SUM;
+    (void)grow_server(&r, two, rank);
+    close_sized(&r);
+    twill_comm_destroy(two);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+}
+
+static void test_new_rank(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(3, rank_joins, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rule),
+        cmocka_unit_test(test_trial),
+        cmocka_unit_test(test_new_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
