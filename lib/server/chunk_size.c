@@ -16,10 +16,10 @@ static const size_t chunk_sizes[] = {(size_t)32 << 10, (size_t)64 << 10, (size_t
 #define CHUNKS_OF_CORE     4u /* at least, so that the cores' loads are alike */
 
 /* A trial exchanges a sample of the tensors in synchronous mode. */
-#define SAMPLE_MOST      ((size_t)16 << 20) /* bytes */
-#define SAMPLE_LEAST     ((size_t)4 << 20)
-#define PROBE_BYTES      ((size_t)512 << 10) /* of the exchange by which the sample is sized, */
-#define EXCHANGE_SECONDS 0.025               /* so that its exchange takes no more than this */
+#define TRIAL_BYTES_MOST  ((size_t)16 << 20) /* bytes */
+#define TRIAL_BYTES_LEAST ((size_t)4 << 20)
+#define TRIAL_BYTES_PROBE ((size_t)512 << 10) /* of the exchange by which the sample is sized, */
+#define TRIAL_SECONDS     0.025               /* so that its exchange takes no more than this */
 
 static uint64_t total_bytes(const struct twill_server *server)
 {
@@ -121,12 +121,12 @@ static twill_status size_sample(struct twill_server *server, size_t *bytes)
 {
     struct twill_step_search search = {0};
     const size_t rule = size_by_rule(server);
-    twill_status status = try_sizes(server, &rule, 1, PROBE_BYTES, &search);
+    twill_status status = try_sizes(server, &rule, 1, TRIAL_BYTES_PROBE, &search);
     double most = 0;
     if (status == TWILL_OK)
-        most = EXCHANGE_SECONDS / search.seconds[0] * (double)PROBE_BYTES;
+        most = TRIAL_SECONDS / search.seconds[0] * (double)TRIAL_BYTES_PROBE;
     twill_search_free(&search);
-    *bytes = most < (double)SAMPLE_LEAST ? 0 : (size_t)fmin(most, (double)SAMPLE_MOST);
+    *bytes = most < (double)TRIAL_BYTES_LEAST ? 0 : (size_t)fmin(most, (double)TRIAL_BYTES_MOST);
     return status;
 }
 
@@ -138,7 +138,7 @@ static twill_status choose_by_trial(struct twill_server *server)
     size_t bytes;
     while (count < TWILL_ARRAY_LENGTH(chunk_sizes) && divides(server, chunk_sizes[count]))
         count++;
-    if (count < 2 || total_bytes(server) < SAMPLE_LEAST || server->size == 1)
+    if (count < 2 || total_bytes(server) < TRIAL_BYTES_LEAST || server->size == 1)
         return TWILL_OK;
     TWILL_TRY(NULL, size_sample(server, &bytes));
     if (bytes == 0)

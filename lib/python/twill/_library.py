@@ -63,6 +63,13 @@ def lines(function: Callable[[Any, int], bytes | None], handle: Any) -> list[str
     return made
 
 
+def encoded(string: str, what: str) -> bytes:
+    """Encode a string for C, which would cut it at a NUL."""
+    if "\0" in string:
+        raise ValueError(f"{what} {string!r} has a NUL character")
+    return string.encode()
+
+
 def fail(status: int, message: str) -> None:
     """Raise the exception of a status, with the library's sentence, or what the status means if there is none."""
     raise exception_of(status)(message or text(lib.twill_strerror(status)), status)

@@ -10,7 +10,7 @@ import numpy
 
 from ._declarations import (Compression, Op, OptimizerRule, ServerLayout, ServerMode, ServerPart, ServerRate,
                             twill_optimizer, twill_server_counters, twill_server_options, twill_tensor)
-from ._library import fail, lib, text
+from ._library import encoded, fail, lib, text
 from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at
 from .comm import Communicator
 from .context import Shape
@@ -110,7 +110,7 @@ class Server:
 
     def load(self, path: str) -> None:
         """Read what save() has written: before the commit, on all ranks."""
-        self._check(lib.twill_server_load(self._handle, path.encode()))
+        self._check(lib.twill_server_load(self._handle, encoded(path, "the path")))
 
     def commit(self) -> Server:
         """End the registration. Collective."""
@@ -157,7 +157,7 @@ class Server:
 
     def save(self, path: str) -> None:
         """Write the state of the chunks here to the file PATH.RANK."""
-        self._check(lib.twill_server_save(self._handle, path.encode()))
+        self._check(lib.twill_server_save(self._handle, encoded(path, "the path")))
 
     def rebuild(self, comm: Communicator) -> None:
         """Go on with other ranks, after shrink() or grow(). Collective over comm."""

@@ -11,7 +11,7 @@ import numpy
 
 from ._declarations import (BucketOrder, Compression, FactorsChoice, Op, OptimizerRule, twill_counters,
                             twill_gradients_counters, twill_gradients_options, twill_optimizer, twill_tensor)
-from ._library import fail, lib, lines, text
+from ._library import encoded, fail, lib, lines, text
 from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at, named_layout, view
 from .comm import Communicator, Counters
 from .context import Shape
@@ -77,7 +77,7 @@ def described_tensor(name: str, shape: Optional[Shape], dtype: TypeLike, gradien
             raise ValueError(f"tensor {name}: {count} elements of type {layout.name} are needed, and memory has "
                              f"{found.count} of {found.layout.name}")
     addresses = [found and found.address for found in views]
-    return twill_tensor(name.encode(), count, layout.type, *addresses, 0, 0), shape, dtype, views
+    return twill_tensor(encoded(name, "the name"), count, layout.type, *addresses, 0, 0), shape, dtype, views
 
 
 class Tensor:

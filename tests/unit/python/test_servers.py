@@ -50,6 +50,9 @@ class Servers(unittest.TestCase):
         server = twill.Server(comm)
         with self.assertRaisesRegex(ValueError, "commit"):
             print(server.add("a", 3).parameters)
+        for call in (lambda: server.add("a\0b", 3), lambda: server.load("a\0b")):
+            with self.assertRaisesRegex(ValueError, "NUL"):
+                call()
         server.free()
 
 
