@@ -93,6 +93,8 @@ struct twill_algorithm {
     const char *help; /* one line: idea, rounds, bytes, source */
     uint32_t collectives; /* bit per enum twill_collective */
     uint32_t protocols;   /* bit per enum twill_protocol; 0: makes no difference to it */
+    uint32_t exchanges;   /* bit per enum twill_collective: no message waits for another's data, so
+                             short segments would only hold messages up */
     uint32_t parameters;  /* parameters it takes: 0 to TWILL_PARAMETERS */
     /* Return whether it can emit this shape for this world: vector, order, root and parameters
      * included. Pure and cheap. */

@@ -13,6 +13,7 @@
 #include "fabric/shm/node_memory.h"
 
 struct twill_transfer;
+struct twill_single_copy;
 
 /* Reduce `bytes` of message data, which begin `offset` bytes into the message, into the caller's
  * buffer. Both are multiples of 8 except at the end of the message, so no element is cut. Called
@@ -91,6 +92,7 @@ struct twill_transport_params {
     const uint32_t *job;          /* [size] each rank's rank in the job; NULL: equal */
     struct twill_common **common; /* this transport's entry in the context; NULL: shares nothing */
     struct twill_node *node;      /* of the communicator; NULL if this rank shares no memory */
+    struct twill_single_copy *single_copy;       /* of the communicator; NULL: there is none */
     const struct twill_transport_ops *internode; /* chosen between nodes; see internode.c */
     const char *provider;                        /* TWILL_PROVIDER, or NULL */
     const char *interface;                     /* TWILL_INTERFACE or the name of a rail, or NULL */

@@ -55,6 +55,7 @@ const struct twill_algorithm twill_algorithm_pairwise = {
             "n(P-1)/P bytes (2n(P-1)/P) (Thakur, Rabenseifner and Gropp 2005)",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER |
                    1u << TWILL_ALLTOALL,
+    .exchanges = 1u << TWILL_ALLGATHER | 1u << TWILL_ALLTOALL,
     .applies = twill_applies_everywhere,
     .emit = emit,
 };

@@ -12,43 +12,16 @@
  * cannot have overwritten what others send. 8 slots of 16 KiB stay in an L2 cache and were the best
  * measured: with slots of 4 KiB a third is lost at 1 MiB, more than 16 KiB gains nothing.
  *
+ * Messages of TWILL_SHM_FETCH_LEAST bytes or more are offered to be read in place: shm_offer.c.
+ *
  * With TWILL_CHECKSUM=all the line carries the CRC32C of the chunk, made of the caller's buffer. A
  * receiver that finds another one reads the slot again, as the damage may have been on the way to
  * it, and then fails. */
-#include "fabric/transports.h"
+#include "fabric/shm/shm_channel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SHM_SLOTS  8
-#define SLOT_BYTES 16384
-#define STREAMED                                                                                   \
-    0x80000000u /* in line->bytes: the data is in the slot, the message's size in payload */
-
-_Static_assert((SHM_SLOTS & (SHM_SLOTS - 1)) == 0, "slot numbers wrap by masking");
-_Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "chunks keep element boundaries and lines");
-
-/* Slots consumed. Written by the consumer, read by the producer when the ring looks full. */
-struct credit_line {
-    _Atomic uint64_t consumed;
-} TWILL_ALIGNED(64);
-
-/* One direction of one lane with one peer, on this rank. */
-struct shm_channel {
-    struct twill_transfer_queue queue;
-    struct twill_line *line;    /* [SLOTS] */
-    unsigned char *data;        /* [SLOTS][SLOT_BYTES] */
-    _Atomic uint64_t *consumed; /* slots consumed by the receiver */
-    uint64_t index;             /* slots produced, or consumed, by this rank */
-    uint64_t seen;              /* sender: *consumed when last read */
-    uint64_t to_discard;        /* receiver: bytes left of a message that did not match */
-    uint32_t local;             /* the peer's local rank */
-    uint32_t active;            /* 1 + position in shm->active, 0: not in it */
-    bool sends;
-    bool damaged; /* receiver: the slot's checksum is wrong */
-    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* NULL: no checksums */
-};
 
 /* With checksums, the end of a line's payload. */
 #define LINE_SUM   (TWILL_LINE_PAYLOAD - sizeof(uint32_t))
@@ -59,10 +32,11 @@ struct shm {
     const struct twill_world *world;
     const uint32_t *job; /* see twill_rank_text() */
     struct twill_node *node;
-    struct shm_channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
-    struct shm_channel **active; /* channels with requests */
+    struct twill_shm_channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
+    struct twill_shm_channel **active; /* channels with requests */
     uint32_t active_count;
-    char text[96];
+    unsigned char *part; /* of all channels */
+    char text[128];
 };
 
 static size_t channels_of(uint32_t node_size)
@@ -73,21 +47,22 @@ static size_t channels_of(uint32_t node_size)
 size_t twill_shm_channel_bytes(uint32_t node_size)
 {
     return channels_of(node_size) *
-           (sizeof(struct credit_line) + SHM_SLOTS * (sizeof(struct twill_line) + SLOT_BYTES));
+           (sizeof(struct twill_shm_credit) +
+            TWILL_SHM_SLOTS * (sizeof(struct twill_line) + TWILL_SHM_SLOT_BYTES));
 }
 
 /* --- the ring -------------------------------------------------------------------------------- */
 
 /* Return how many bytes of a message fit its line. */
-static size_t line_payload(const struct shm_channel *channel)
+static size_t line_payload(const struct twill_shm_channel *channel)
 {
     return channel->crc32c == NULL ? TWILL_LINE_PAYLOAD : LINE_SUM;
 }
 
-static void produce(struct shm_channel *channel, const struct twill_transfer *request, size_t chunk,
-                    struct twill_transport_counters *counters)
+static void produce(struct twill_shm_channel *channel, const struct twill_transfer *request,
+                    size_t chunk, struct twill_transport_counters *counters)
 {
-    uint64_t slot = channel->index % SHM_SLOTS;
+    uint64_t slot = channel->index % TWILL_SHM_SLOTS;
     struct twill_line *line = &channel->line[slot];
     const unsigned char *from = (const unsigned char *)request->buffer + request->moved;
     line->signature = request->signature;
@@ -102,9 +77,9 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
         twill_counter_add(&counters->header_bytes, sizeof(*line) - TWILL_LINE_PAYLOAD);
     } else {
         uint64_t total = request->bytes;
-        line->bytes = (uint32_t)chunk | STREAMED;
+        line->bytes = (uint32_t)chunk | TWILL_SHM_STREAMED;
         memcpy(line->payload, &total, sizeof(total));
-        memcpy(channel->data + slot * SLOT_BYTES, from, chunk);
+        memcpy(channel->data + slot * TWILL_SHM_SLOT_BYTES, from, chunk);
         twill_counter_add(&counters->header_bytes, sizeof(*line));
         twill_counter_add(&counters->copied, chunk);
     }
@@ -112,20 +87,33 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits the ring. Returns how many slots were filled. */
-static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
+/* Send as much as fits the ring. Returns how many slots were filled, or messages were read. */
+static int push_channel(struct twill_shm_channel *channel,
+                        struct twill_transport_counters *counters)
 {
     int moved = 0;
     while (channel->queue.head != NULL) {
         struct twill_transfer *request = channel->queue.head;
-        if (channel->index - channel->seen == SHM_SLOTS) {
-            channel->seen = atomic_load_explicit(channel->consumed, memory_order_acquire);
-            if (channel->index - channel->seen == SHM_SLOTS) {
+        if (channel->offered != 0) {
+            if (!twill_shm_conclude_offer(channel, counters))
+                break;
+            moved++;
+            continue;
+        }
+        if (channel->index - channel->seen == TWILL_SHM_SLOTS) {
+            channel->seen = atomic_load_explicit(&channel->credit->consumed, memory_order_acquire);
+            if (channel->index - channel->seen == TWILL_SHM_SLOTS) {
                 twill_counter_add(&counters->again, 1);
                 break;
             }
         }
-        size_t chunk = twill_min(request->bytes - request->moved, SLOT_BYTES);
+        if (channel->single_copy != NULL && request->moved == 0 &&
+            request->bytes >= TWILL_SHM_FETCH_LEAST) {
+            twill_shm_offer(channel, request);
+            moved++;
+            continue;
+        }
+        size_t chunk = twill_min(request->bytes - request->moved, TWILL_SHM_SLOT_BYTES);
         produce(channel, request, chunk, counters);
         moved++;
         request->moved += chunk;
@@ -136,12 +124,6 @@ static int push_channel(struct shm_channel *channel, struct twill_transport_coun
         }
     }
     return moved;
-}
-
-static void return_slot(struct shm_channel *channel)
-{
-    channel->index++;
-    atomic_store_explicit(channel->consumed, channel->index, memory_order_release);
 }
 
 static void deliver_slot(struct twill_transfer *request, const void *data, size_t chunk)
@@ -155,8 +137,8 @@ static void deliver_slot(struct twill_transfer *request, const void *data, size_
 }
 
 /* Check the checksum of a slot's chunk. */
-static bool is_intact(struct shm_channel *channel, const struct twill_line *line, const void *data,
-                      size_t chunk)
+static bool is_intact(struct twill_shm_channel *channel, const struct twill_line *line,
+                      const void *data, size_t chunk)
 {
     uint32_t sum;
     for (int i = 0; i < READ_AGAIN; i++) {
@@ -170,37 +152,37 @@ static bool is_intact(struct shm_channel *channel, const struct twill_line *line
 }
 
 /* Receive one slot. Returns false if its content is invalid. */
-static bool receive_slot(struct shm_channel *channel)
+static bool receive_slot(struct twill_shm_channel *channel)
 {
-    uint64_t slot = channel->index % SHM_SLOTS;
+    uint64_t slot = channel->index % TWILL_SHM_SLOTS;
     const struct twill_line *line = &channel->line[slot];
     uint32_t header = line->bytes;
-    size_t chunk = header & ~STREAMED;
-    bool streamed = (header & STREAMED) != 0;
+    size_t chunk = header & ~TWILL_SHM_STREAMED;
+    bool streamed = (header & TWILL_SHM_STREAMED) != 0;
     uint64_t total = chunk;
     if (streamed)
         memcpy(&total, line->payload, sizeof(total));
-    const void *data = streamed ? channel->data + slot * SLOT_BYTES : line->payload;
-    if (chunk > (streamed ? SLOT_BYTES : line_payload(channel)) || chunk > total)
+    const void *data = streamed ? channel->data + slot * TWILL_SHM_SLOT_BYTES : line->payload;
+    if (chunk > (streamed ? TWILL_SHM_SLOT_BYTES : line_payload(channel)) || chunk > total)
         return false;
     if (TWILL_UNLIKELY(channel->crc32c != NULL) && !is_intact(channel, line, data, chunk))
         return false;
     if (channel->to_discard > 0) {
         channel->to_discard -= twill_min(chunk, channel->to_discard);
-        return_slot(channel);
+        twill_shm_return_slot(channel);
         return true;
     }
     struct twill_transfer *request = channel->queue.head;
     if (request->moved == 0 && !twill_transfer_matches(request, line->signature, total)) {
         channel->to_discard = total - chunk;
-        return_slot(channel);
+        twill_shm_return_slot(channel);
         twill_transfer_pop(&channel->queue, TWILL_ERR_MISMATCH);
         return true;
     }
     if (chunk > request->bytes - request->moved)
         return false;
     deliver_slot(request, data, chunk);
-    return_slot(channel);
+    twill_shm_return_slot(channel);
     request->moved += chunk;
     if (request->moved == request->bytes)
         twill_transfer_pop(&channel->queue, TWILL_OK);
@@ -208,13 +190,17 @@ static bool receive_slot(struct shm_channel *channel)
 }
 
 /* Receive what has arrived for posted requests. Returns how many slots, or -1 if one is invalid. */
-static int pull_channel(struct shm_channel *channel)
+static int pull_channel(struct twill_shm_channel *channel)
 {
     int moved = 0;
     while (channel->queue.head != NULL || channel->to_discard > 0) {
-        const struct twill_line *line = &channel->line[channel->index % SHM_SLOTS];
+        const struct twill_line *line = &channel->line[channel->index % TWILL_SHM_SLOTS];
         if (atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1)
             break;
+        if ((line->bytes & TWILL_SHM_OFFERED) != 0) {
+            int more = twill_shm_receive_offer(channel, line);
+            return more < 0 ? more : moved + more;
+        }
         if (!receive_slot(channel))
             return -1;
         moved++;
@@ -224,12 +210,12 @@ static int pull_channel(struct shm_channel *channel)
 
 /* --- progress -------------------------------------------------------------------------------- */
 
-static bool channel_is_idle(const struct shm_channel *channel)
+static bool channel_is_idle(const struct twill_shm_channel *channel)
 {
     return channel->queue.head == NULL && channel->to_discard == 0;
 }
 
-static void activate_channel(struct shm *shm, struct shm_channel *channel)
+static void activate_channel(struct shm *shm, struct twill_shm_channel *channel)
 {
     if (channel->active != 0)
         return;
@@ -237,17 +223,18 @@ static void activate_channel(struct shm *shm, struct shm_channel *channel)
     channel->active = shm->active_count;
 }
 
-static void deactivate(struct shm *shm, struct shm_channel *channel)
+static void deactivate(struct shm *shm, struct twill_shm_channel *channel)
 {
     if (channel->active == 0)
         return;
-    struct shm_channel *last = shm->active[--shm->active_count];
+    struct twill_shm_channel *last = shm->active[--shm->active_count];
     shm->active[channel->active - 1] = last;
     last->active = channel->active;
     channel->active = 0;
 }
 
-static int advance_channels(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
+static int advance_channels(struct shm *shm, struct twill_shm_channel *channel,
+                            struct twill_error *error)
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
     if (moved < 0 && channel->damaged)
@@ -292,7 +279,7 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "shm: no channel to rank %u on lane %u",
                           request->peer, request->lane);
     size_t direction = request->kind == TWILL_TRANSFER_SEND ? 0 : channels_of(node->size);
-    struct shm_channel *channel =
+    struct twill_shm_channel *channel =
         &shm->channel[direction + local * (size_t)TWILL_LANES + request->lane];
     bool first = channel->queue.head == NULL;
     twill_transfer_push(&channel->queue, request);
@@ -311,7 +298,9 @@ static void shm_cancel(struct twill_transport *transport)
 {
     struct shm *shm = (struct shm *)transport;
     while (shm->active_count > 0) {
-        struct shm_channel *channel = shm->active[shm->active_count - 1];
+        struct twill_shm_channel *channel = shm->active[shm->active_count - 1];
+        if (channel->offered != 0)
+            twill_shm_withdraw(channel);
         channel->queue.head = NULL;
         channel->to_discard = 0;
         deactivate(shm, channel);
@@ -331,39 +320,47 @@ static void shm_close(struct twill_transport *transport)
     struct shm *shm = (struct shm *)transport;
     free(shm->channel);
     free(shm->active);
+    free(shm->part);
     free(shm);
 }
 
 /* Set where the channel lies: credits in the receiver's memory; lines and data in the sender's,
  * which are laid out as credits | lines | data. */
-static void place_channel(const struct twill_node *node, struct shm_channel *channel,
+static void place_channel(const struct twill_node *node, struct twill_shm_channel *channel,
                           uint32_t sender, uint32_t receiver, uint32_t lane)
 {
     size_t all = channels_of(node->size);
     size_t in_sender = receiver * (size_t)TWILL_LANES + lane;
     size_t in_receiver = sender * (size_t)TWILL_LANES + lane;
-    struct credit_line *credits = (struct credit_line *)node->channels[receiver];
-    unsigned char *lines = node->channels[sender] + all * sizeof(struct credit_line);
-    unsigned char *data = lines + all * SHM_SLOTS * sizeof(struct twill_line);
-    channel->consumed = &credits[in_receiver].consumed;
-    channel->line = (struct twill_line *)lines + in_sender * SHM_SLOTS;
-    channel->data = data + in_sender * SHM_SLOTS * SLOT_BYTES;
+    struct twill_shm_credit *credits = (struct twill_shm_credit *)node->channels[receiver];
+    unsigned char *lines = node->channels[sender] + all * sizeof(struct twill_shm_credit);
+    unsigned char *data = lines + all * TWILL_SHM_SLOTS * sizeof(struct twill_line);
+    channel->credit = &credits[in_receiver];
+    channel->line = (struct twill_line *)lines + in_sender * TWILL_SHM_SLOTS;
+    channel->data = data + in_sender * TWILL_SHM_SLOTS * TWILL_SHM_SLOT_BYTES;
+}
+
+static bool checks_all(const struct twill_transport_params *params)
+{
+    const char *sums = twill_transport_setting(params, "TWILL_CHECKSUM");
+    return sums != NULL && strcmp(sums, "all") == 0;
 }
 
 static void place_all(struct shm *shm, const struct twill_transport_params *params)
 {
-    const char *sums = twill_transport_setting(params, "TWILL_CHECKSUM");
-    bool checks = sums != NULL && strcmp(sums, "all") == 0;
+    bool checks = checks_all(params);
     const struct twill_node *node = shm->node;
     for (uint32_t l = 0; l < node->size; l++) {
         for (uint32_t lane = 0; lane < TWILL_LANES; lane++) {
-            struct shm_channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
-            struct shm_channel *from = to + channels_of(node->size);
+            struct twill_shm_channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
+            struct twill_shm_channel *from = to + channels_of(node->size);
             place_channel(node, to, node->me, l, lane);
             place_channel(node, from, l, node->me, lane);
             to->local = from->local = l;
             to->sends = true;
             to->crc32c = from->crc32c = checks ? params->crc32c : NULL;
+            to->single_copy = from->single_copy = shm->part != NULL ? params->single_copy : NULL;
+            from->part = shm->part;
         }
     }
 }
@@ -379,12 +376,16 @@ static twill_status shm_open(struct twill_transport **transport,
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "shm: %zu bytes set aside for the channels of %u ranks, %zu needed",
                           params->node->channel_bytes, size, twill_shm_channel_bytes(size));
+    bool offers = !checks_all(params) && twill_single_copy_fetches(params->single_copy);
     struct shm *shm = calloc(1, sizeof(*shm));
     if (shm != NULL) {
         shm->channel = calloc(2 * channels_of(size), sizeof(*shm->channel));
         shm->active = calloc(2 * channels_of(size), sizeof(*shm->active));
+        if (offers)
+            shm->part = aligned_alloc(4096, TWILL_SHM_FETCH_PART);
     }
-    if (shm == NULL || shm->channel == NULL || shm->active == NULL) {
+    if (shm == NULL || shm->channel == NULL || shm->active == NULL ||
+        (offers && shm->part == NULL)) {
         if (shm != NULL)
             shm_close(&shm->base);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "shm: no memory for the channels of %u ranks",
@@ -396,8 +397,9 @@ static twill_status shm_open(struct twill_transport **transport,
     shm->node = params->node;
     place_all(shm, params);
     snprintf(shm->text, sizeof(shm->text),
-             "shm: %u ranks, %u slots of %u KiB per lane and direction%s", size, SHM_SLOTS,
-             SLOT_BYTES / 1024, shm->channel[0].crc32c != NULL ? "; checksums (CRC32C)" : "");
+             "shm: %u ranks, %u slots of %u KiB per lane and direction%s%s", size, TWILL_SHM_SLOTS,
+             TWILL_SHM_SLOT_BYTES / 1024, offers ? "; from 512 KiB on read by cma" : "",
+             shm->channel[0].crc32c != NULL ? "; checksums (CRC32C)" : "");
     *transport = &shm->base;
     return TWILL_OK;
 }

@@ -107,6 +107,7 @@ struct twill_comm_health {
 /* Settings of a communicator, and what it has learnt about waiting. */
 struct twill_comm_tuning {
     size_t segment, segment_net; /* bytes: TWILL_TUNE=segment, TWILL_TUNE=segment_net */
+    size_t segment_exchange;     /* bytes: of algorithms whose messages do not wait for others */
     size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;
     uint32_t spin;                    /* polls before a wait yields its core */

@@ -6,6 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Bytes of a message in a total exchange, and most bytes of all of a segment: in place they are
+ * copied first. Two hosts of two ranks, tcp with bbr, 64 MiB: 80 ms with messages of 128 KiB, 52
+ * with 512 KiB, 44 with 2 MiB, 45 undivided. */
+#define EXCHANGE_MESSAGE ((size_t)2 << 20)
+#define EXCHANGE_MOST    ((size_t)64 << 20)
+
 static const char *config_setting(const void *settings, const char *variable)
 {
     return twill_config_find(settings, variable);
@@ -21,6 +27,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .comm = comm->number,
         .job = comm->oob->job,
         .node = comm->node,
+        .single_copy = comm->links.single_copy,
         .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
         .topology = context->machine.topology,
@@ -148,11 +155,16 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
     return TWILL_OK;
 }
 
-/* Limit segments to the transport's best message size in a ring over the nodes, unless
- * TWILL_TUNE=segment_net is set. */
+/* Unless TWILL_TUNE=segment_net is set, limit segments to the transport's best message size in a
+ * ring over the nodes, and have longer ones where messages do not wait for others. */
 static void suit_segments(struct twill_comm *comm)
 {
     const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT_NET];
+    comm->tuning.segment_exchange = comm->tuning.segment_net;
+    if (strcmp(source, "default") == 0)
+        comm->tuning.segment_exchange =
+            twill_max(comm->tuning.segment_net,
+                      twill_min(EXCHANGE_MOST, EXCHANGE_MESSAGE * comm->world->size));
     for (unsigned t = 0; t < comm->links.transports && strcmp(source, "default") == 0; t++) {
         size_t best = comm->links.transport[t]->best_message;
         if (best > 0)

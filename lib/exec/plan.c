@@ -67,7 +67,9 @@ static void size_segments(const struct twill_comm *comm, struct twill_plan *plan
     if (choice->algorithm->protocols != 0 && choice->shape.protocol == TWILL_PROTOCOL_IMM)
         bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* one segment */
     else if (comm->world->nodes > 1 || choice->algorithm->protocols == 0)
-        bytes = comm->tuning.segment_net;
+        bytes = choice->algorithm->exchanges >> choice->shape.collective & 1
+                    ? comm->tuning.segment_exchange
+                    : comm->tuning.segment_net;
     else if (choice->shape.protocol >= TWILL_PROTOCOL_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
     else

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages through shared memory and to oneself; node memory, doorbells and failures of a node. */
 #include "fabric/transports.h"
-#include "kernels/kernels.h"
-#include "tests/support/messages.h"
+#include "tests/support/shm_fixture.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -10,86 +9,9 @@
 
 #include <cmocka.h>
 
-#define SHARED_BYTES 5000
-
-/* A node with its transport, on one rank. */
-struct fixture {
-    struct twill_oob *oob;
-    struct twill_world world;
-    struct twill_node *node;
-    struct twill_test_end end;
-    bool checks; /* TWILL_CHECKSUM=all */
-};
-
-static const char *checksum_setting(const void *settings, const char *variable)
-{
-    (void)settings;
-    return strcmp(variable, "TWILL_CHECKSUM") == 0 ? "all" : NULL;
-}
-
-/* Create node memory: all three steps. */
-static twill_status open_node(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
-                              size_t shared_bytes, size_t channel_bytes, const char **why,
-                              struct twill_error *error)
-{
-    struct twill_agreement agreement = {.oob = oob};
-    twill_status status = twill_node_offer(node, oob, &agreement, error);
-    status = twill_agreement_exchange(&agreement, status, error);
-    if (status == TWILL_OK) {
-        status = twill_node_attach(*node, oob, label, shared_bytes, channel_bytes, NULL, &agreement,
-                                   error);
-        status = twill_agreement_exchange(&agreement, status, error);
-    }
-    return status == TWILL_OK ? twill_node_conclude(*node, oob, label, why, error) : status;
-}
-
-static bool set_up(struct fixture *f, twill_bootstrap *caller, uint32_t per_node,
-                   const struct twill_transport_ops *ops)
-{
-    const struct twill_kernels *kernels;
-    f->end =
-        (struct twill_test_end){.rank = (uint32_t)caller->rank, .size = (uint32_t)caller->size};
-    struct twill_error *error = &f->end.error;
-    const char *why = NULL;
-    f->oob = twill_test_oob(caller);
-    TWILL_REQUIRE(f->oob != NULL && twill_test_world(&f->world, f->end.size, per_node));
-    uint32_t label[64];
-    memcpy(label, f->world.node, f->end.size * sizeof(*label));
-    twill_status status = open_node(&f->node, f->oob, label, SHARED_BYTES,
-                                    twill_shm_channel_bytes(per_node), &why, error);
-    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message))
-        return false;
-    TWILL_REQUIRE(why == NULL);
-    struct twill_transport_params params = {.oob = f->oob, .world = &f->world, .node = f->node};
-    TWILL_REQUIRE(twill_kernels_select(&kernels, NULL, NULL) == TWILL_OK);
-    params.crc32c = kernels->crc32c;
-    params.setting = f->checks ? checksum_setting : NULL;
-    status = ops->open(&f->end.transport, &params, error);
-    f->end.to_self = ops == &twill_self_transport;
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message);
-}
-
-static void tear_down(struct fixture *f)
-{
-    if (f->end.transport != NULL)
-        f->end.transport->ops->close(f->end.transport);
-    twill_node_close(f->node);
-    twill_test_world_free(&f->world);
-    twill_test_oob_close(f->oob);
-}
-
-static void run_fixture(twill_bootstrap *caller, const struct twill_transport_ops *ops,
-                        bool (*body)(struct fixture *), bool checks)
-{
-    struct fixture f = {.checks = checks};
-    if (set_up(&f, caller, (uint32_t)caller->size, ops))
-        body(&f);
-    tear_down(&f);
-}
-
 /* --- messages -------------------------------------------------------------------------------- */
 
-static bool sweep(struct fixture *f)
+static bool sweep(struct twill_test_shm *f)
 {
     static const size_t sizes[] = {0,     1,     7,     8,      47,     48,
                                    49,    64,    8191,  8192,   8193,   16384,
@@ -97,12 +19,12 @@ static bool sweep(struct fixture *f)
     return twill_test_sweep(&f->end, sizes, TWILL_ARRAY_LENGTH(sizes));
 }
 
-static bool flood(struct fixture *f)
+static bool flood(struct twill_test_shm *f)
 {
     return twill_test_flood(&f->end, 60, 30000);
 }
 
-static bool mismatch(struct fixture *f)
+static bool mismatch(struct twill_test_shm *f)
 {
     return twill_test_mismatch(&f->end);
 }
@@ -112,7 +34,8 @@ static bool mismatch(struct fixture *f)
     {                                                                                              \
         (void)rank;                                                                                \
         (void)size;                                                                                \
-        run_fixture(caller, ops, name, user != NULL); /* checksums */                              \
+        twill_test_shm_run(caller, ops, name,                                                      \
+                           user != NULL ? TWILL_TEST_CHECKSUMS : TWILL_TEST_PLAIN);                \
     }
 RANK_FN(sweep, &twill_shm_transport)
 RANK_FN(flood, &twill_shm_transport)
@@ -142,7 +65,7 @@ static void test_mismatch(void **state)
 }
 
 /* Far more than the ring holds, sent before the receiver reads and without its progress. */
-static bool fill(struct fixture *f)
+static bool fill(struct twill_test_shm *f)
 {
     enum { COUNT = 40 };
     uint64_t payload[COUNT];
@@ -189,7 +112,7 @@ static void test_fill(void **state)
 
 /* One bit of a message that lies in shared memory flips: the receiver fails, and names the sender.
  */
-static bool flip(struct fixture *f)
+static bool flip(struct twill_test_shm *f)
 {
     static const size_t sizes[] = {30, 45, 3000}; /* in the line, or behind it */
     unsigned char message[3000], all[2];
@@ -230,7 +153,7 @@ static void test_flip(void **state)
 }
 
 /* Cancelled requests are not touched, and nothing is left to do. */
-static bool cancelled(struct fixture *f)
+static bool cancelled(struct twill_test_shm *f)
 {
     unsigned char buffer[64];
     memset(buffer, 0xee, sizeof(buffer));
@@ -267,7 +190,7 @@ static void test_cancel(void **state)
     twill_test_run_ranks(2, cancelled_rank, NULL);
 }
 
-static bool to_self(struct fixture *f)
+static bool to_self(struct twill_test_shm *f)
 {
     return sweep(f) && flood(f);
 }
@@ -279,7 +202,7 @@ static void test_self(void **state)
     twill_test_run_ranks(1, to_self_rank, NULL);
 }
 
-static bool self_mismatch(struct fixture *f)
+static bool self_mismatch(struct twill_test_shm *f)
 {
     unsigned char from[16] = {1}, to[16];
     memset(to, 0xee, sizeof(to));
@@ -328,13 +251,13 @@ static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)user;
     (void)size;
-    struct fixture f = {.checks = false};
-    if (set_up(&f, caller, 2, &twill_shm_transport)) {
+    struct twill_test_shm f = {0};
+    if (twill_test_shm_open(&f, caller, 2, &twill_shm_transport, TWILL_TEST_PLAIN)) {
         struct twill_node *node = f.node;
         int all[64];
         bool good = node->size == 2 && node->me == (uint32_t)rank % 2 &&
                     node->rank[0] == (uint32_t)rank / 2 * 2 && node->rank[1] == node->rank[0] + 1 &&
-                    node->shared_bytes >= SHARED_BYTES;
+                    node->shared_bytes >= TWILL_TEST_SHARED_BYTES;
         unsigned char *mine = node->shared[node->me], *peers = node->shared[1 - node->me];
         for (size_t i = 0; good && i < TWILL_COPIES * node->shared_bytes; i++)
             good = mine[i] == 0;
@@ -353,7 +276,7 @@ static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
         good = good && twill_node_flag(node, 1 - node->me, 2) == 12;
         twill_test_note(good, __FILE__, __LINE__, "areas of rank %d", rank);
     }
-    tear_down(&f);
+    twill_test_shm_close(&f);
 }
 
 static void test_areas(void **state)
@@ -373,8 +296,8 @@ static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
     twill_error_clear(&error);
     uint32_t label[4] = {0};
     const char *why;
-    twill_status status =
-        open_node(&node, oob, label, shared[rank], rank == 1 ? 4096 : 8192, &why, &error);
+    twill_status status = twill_test_open_node(&node, oob, label, shared[rank],
+                                               rank == 1 ? 4096 : 8192, &why, &error);
     twill_test_oob_close(oob);
     twill_node_close(node);
     TWILL_CHECK(size == 3 && status == TWILL_ERR_MISMATCH);
@@ -391,7 +314,7 @@ static void test_layout(void **state)
 }
 
 /* Ping-pong with sleeps: sleeping and waking lose no message. */
-static bool to_and_fro(struct fixture *f)
+static bool to_and_fro(struct twill_test_shm *f)
 {
     const struct twill_transport_ops *ops = f->end.transport->ops;
     uint64_t started = twill_now();
@@ -419,7 +342,7 @@ static bool to_and_fro(struct fixture *f)
 RANK_FN(to_and_fro, &twill_shm_transport)
 
 /* It is really woken: the sleeper's time limit is beyond that of the test. */
-static bool woken(struct fixture *f)
+static bool woken(struct twill_test_shm *f)
 {
     struct twill_doorbell_line *doorbell = &f->node->area[0]->doorbell;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -445,7 +368,7 @@ static void test_sleep(void **state)
     twill_test_run_processes(2, woken_rank, NULL);
 }
 
-static bool failure_notice(struct fixture *f)
+static bool failure_notice(struct twill_test_shm *f)
 {
     struct twill_node *node = f->node;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;

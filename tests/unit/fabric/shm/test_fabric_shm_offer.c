@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Long messages of the shm transport, which the receiver reads in place: their contents, and what
+ * happens when they do not match, cannot be read, or are withdrawn. */
+#include "fabric/shm/shm_channel.h"
+#include "tests/support/shm_fixture.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#define LONG TWILL_SHM_FETCH_LEAST
+
+/* Wait until all ranks are here. */
+static bool meet(struct twill_test_shm *f)
+{
+    unsigned char all[4];
+    return twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK;
+}
+
+/* Post a message between ranks 0 and 1, from the former. */
+static bool post(struct twill_test_shm *f, struct twill_transfer *request, void *buffer,
+                 size_t bytes)
+{
+    *request = (struct twill_transfer){.kind = f->end.rank == 0 ? TWILL_TRANSFER_SEND
+                                                                : TWILL_TRANSFER_RECV,
+                                       .peer = 1 - f->end.rank,
+                                       .buffer = buffer,
+                                       .bytes = bytes};
+    return f->end.transport->ops->post(f->end.transport, request, &f->end.error) == TWILL_OK;
+}
+
+/* All arrive, stored and reduced, and nothing is copied by the sender. */
+static bool contents(struct twill_test_shm *f)
+{
+    static const size_t sizes[] = {LONG, LONG + 1, (1u << 20) + 8, (3u << 20) - 3};
+    return twill_test_sweep(&f->end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
+           twill_test_note(f->end.transport->counters.copied == 0, __FILE__, __LINE__, "copied");
+}
+
+/* Long and short messages keep their order. */
+static bool in_order(struct twill_test_shm *f)
+{
+    return twill_test_flood(&f->end, 20, 2 * LONG);
+}
+
+/* A message of another size fails at the receiver; the next one arrives. */
+static bool other_size(struct twill_test_shm *f)
+{
+    struct twill_transfer wrong, right;
+    unsigned char *buffer = calloc(2, LONG + 8);
+    TWILL_REQUIRE(buffer != NULL);
+    bool sends = f->end.rank == 0;
+    memset(buffer, sends ? 7 : 0, LONG);
+    bool good =
+        post(f, &wrong, buffer + LONG + 8, LONG + (sends ? 8 : 0)) && post(f, &right, buffer, LONG);
+    while (good && (wrong.status == TWILL_PENDING || right.status == TWILL_PENDING))
+        good = f->end.transport->ops->progress(f->end.transport, &f->end.error) >= 0;
+    good = good && wrong.status == (sends ? TWILL_OK : TWILL_ERR_MISMATCH) &&
+           right.status == TWILL_OK && buffer[0] == 7 && buffer[LONG - 1] == 7;
+    free(buffer);
+    return twill_test_note(good, __FILE__, __LINE__, "%d %d", wrong.status, right.status);
+}
+
+/* A message that the kernel refuses to read is streamed, and so are later ones. */
+static bool unreadable(struct twill_test_shm *f)
+{
+    struct twill_transfer request;
+    bool sends = f->end.rank == 0;
+    unsigned char *buffer =
+        mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TWILL_REQUIRE(buffer != MAP_FAILED);
+    memset(buffer, sends ? 9 : 0, LONG);
+    if (sends)
+        TWILL_REQUIRE(mprotect(buffer, LONG, PROT_NONE) == 0 && post(f, &request, buffer, LONG));
+    TWILL_REQUIRE(meet(f));
+    if (!sends)
+        TWILL_REQUIRE(post(f, &request, buffer, LONG) && request.status == TWILL_PENDING);
+    TWILL_REQUIRE(meet(f));
+    if (sends)
+        TWILL_REQUIRE(mprotect(buffer, LONG, PROT_READ | PROT_WRITE) == 0);
+    TWILL_REQUIRE(twill_test_await(&f->end, &request, 1) && request.status == TWILL_OK);
+    TWILL_REQUIRE(buffer[0] == 9 && buffer[LONG - 1] == 9);
+    TWILL_REQUIRE(!sends || f->end.transport->counters.copied == LONG);
+    return munmap(buffer, LONG) == 0;
+}
+
+/* A receiver does not complete a message whose sender has given up. */
+static bool withdrawn(struct twill_test_shm *f)
+{
+    const struct twill_transport_ops *ops = f->end.transport->ops;
+    struct twill_transfer request;
+    unsigned char *buffer = calloc(1, 4 * LONG);
+    TWILL_REQUIRE(buffer != NULL);
+    bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, 4 * LONG);
+    good = meet(f) && good && (sends || post(f, &request, buffer, 4 * LONG)); /* reads a part */
+    good = meet(f) && good;
+    if (sends)
+        ops->cancel(f->end.transport);
+    good = meet(f) && good;
+    for (int i = 0; !sends && i < 10; i++)
+        good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
+    good = good && request.status == TWILL_PENDING;
+    free(buffer);
+    return twill_test_note(good, __FILE__, __LINE__, "%d", request.status);
+}
+
+#define OFFER_TEST(name)                                                                           \
+    static void name##_rank(int rank, int size, twill_bootstrap *caller, void *user)               \
+    {                                                                                              \
+        (void)rank;                                                                                \
+        (void)size;                                                                                \
+        (void)user;                                                                                \
+        twill_test_shm_run(caller, &twill_shm_transport, name, TWILL_TEST_READS);                  \
+    }                                                                                              \
+    static void test_##name(void **state)                                                          \
+    {                                                                                              \
+        (void)state;                                                                               \
+        twill_test_run_ranks(2, name##_rank, NULL);                                                \
+        twill_test_run_processes(2, name##_rank, NULL);                                            \
+    }
+OFFER_TEST(contents)
+OFFER_TEST(in_order)
+OFFER_TEST(other_size)
+OFFER_TEST(unreadable)
+OFFER_TEST(withdrawn)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_contents),   cmocka_unit_test(test_in_order),
+        cmocka_unit_test(test_other_size), cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_withdrawn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
