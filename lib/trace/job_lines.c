@@ -161,7 +161,8 @@ static void list_event(struct twill_job_view *view, const struct twill_job_regio
 bool twill_job_is_first(const struct twill_job_view *view, size_t index)
 {
     size_t before = 0;
-    while (view->region[before].owner->job_rank != view->region[index].owner->job_rank)
+    uint32_t rank = view->region[index].owner->job_rank; /* others may change it meanwhile */
+    while (before < index && view->region[before].owner->job_rank != rank)
         before++;
     return before == index;
 }

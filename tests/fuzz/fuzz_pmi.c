@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers of a launcher that speaks PMI-1. */
 #include "fabric/bootstrap/pmi_client.h"
-#include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_socket.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct twill_error error = {0};
     char value[64];
     int fd[2];
-    fuzz_must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fd) == 0);
+    fuzz_pair(fd);
     fuzz_feed(fd[1], data, size);
     if (twill_pmi_open(&pmi, fd[0], NULL, NULL, &error) == TWILL_OK &&
         twill_pmi_put(&pmi, "key", "value", &error) == TWILL_OK &&
@@ -17,7 +17,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         twill_pmi_get(&pmi, "key", value, sizeof(value), &error) == TWILL_OK)
         fuzz_must(memchr(value, '\0', sizeof(value)) != NULL);
     twill_pmi_close(&pmi);
-    close(fd[0]);
-    close(fd[1]);
+    fuzz_sockets_reset();
     return 0;
 }

@@ -6,7 +6,7 @@
 
 fuzzers=$(find "$build/tests/fuzz" -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x 2>/dev/null | sort)
 [ -n "$fuzzers" ] || skip "this build has no fuzzers"
-seconds=${TEST_FUZZ_SECONDS:-2}
+seconds=${TEST_FUZZ_SECONDS:-1}
 kept=${TEST_FUZZ_KEEP:-$scratch/kept}
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=1"
 

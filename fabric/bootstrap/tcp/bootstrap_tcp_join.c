@@ -143,7 +143,7 @@ static bool take_rank(struct twill_oob *oob, uint32_t rank)
 {
     if (oob->rank == TWILL_JOIN_ANY && rank > 0 && rank < (uint32_t)oob->size)
         oob->rank = (int)rank;
-    return (uint32_t)oob->rank == rank;
+    return oob->rank != TWILL_JOIN_ANY && (uint32_t)oob->rank == rank;
 }
 
 /* Read the body of the welcome: this process's rank, the nonce of the run and rank 0's address,

@@ -145,6 +145,8 @@ int campaign_host_of(const struct campaign_trial *trial, int rank);
 /* Return whether a rank must go on after the fault. After a cut that is the larger part of the
  * ranks, or the half with rank 0. */
 bool campaign_goes_on(const struct campaign_trial *trial, int rank);
+/* The same for a job that may have grown by then: another part may be the larger one. */
+bool campaign_goes_on_in(const struct campaign_trial *trial, int rank, bool larger);
 
 /* campaign_hosts.c: hosts are network namespaces, each with a process that holds it. */
 /* Set the hosts from a list "PID,PID,...". Returns their number, -1: not a list. */

@@ -56,14 +56,24 @@ static bool names_failed(const struct campaign_job *job, int rank)
            (trial->work == WORK_AGREE && first[0] == '\0') || trial->work == WORK_SPLIT;
 }
 
-/* Return the size that the communicator has had at the end, if it is one of those of a job that has
- * lost a rank before or after it has grown; else 0. */
-static int final_size_of(const struct campaign_job *job)
+/* Return how many ranks go on if the job has lost one before or after it has grown. */
+static int count_survivors(const struct campaign_trial *trial, bool grown)
+{
+    int count = 0;
+    for (int r = 0; r < (grown ? campaign_processes(trial) : trial->ranks); r++)
+        count += campaign_goes_on_in(trial, r, grown);
+    return count;
+}
+
+/* Return whether ranks have gone on as those of a job that has grown. */
+static bool has_grown(const struct campaign_job *job)
 {
     const struct campaign_trial *trial = &job->trial;
-    bool is_old = trial->victim < trial->ranks;
-    int size = job->rank[trial->victim == 0].final_size, without = trial->ranks - is_old;
-    return size == without || (is_old && size == without + 1) ? size : 0;
+    int size = count_survivors(trial, true);
+    bool found = false;
+    for (int r = 0; r < trial->ranks && trial->work == WORK_GROW; r++)
+        found = found || (campaign_goes_on_in(trial, r, true) && job->rank[r].final_size == size);
+    return found;
 }
 
 /* A survivor of a death, or of a rank that is stopped, has gone on with all other survivors. */
@@ -71,9 +81,7 @@ static bool check_survivor(const struct campaign_job *job, int rank, char *text,
 {
     const struct campaign_trial *trial = &job->trial;
     const struct campaign_rank *shown = &job->rank[rank];
-    int expected = 0;
-    for (int r = 0; r < trial->ranks; r++)
-        expected += campaign_goes_on(trial, r);
+    int expected = count_survivors(trial, has_grown(job));
     if (rank >= trial->ranks && (shown->final_size == 0 || shown->verdict_ns == 0))
         return true; /* it has not come to join, or only after the fault */
     if (shown->verdict_ns == 0) {
@@ -89,8 +97,6 @@ static bool check_survivor(const struct campaign_job *job, int rank, char *text,
         return true;
     if (trial->work == WORK_FINALIZE && shown->end == TWILL_OK && shown->final_size > 0)
         return true;
-    if (trial->work == WORK_GROW) /* before or after it has grown */
-        expected = final_size_of(job);
     if (trial->second >= 0 && shown->final_size == expected + 1 && shown->end == TWILL_OK)
         return true; /* it had gone on, and ended, before the second death */
     if (shown->final_size != expected || expected == 0) {
@@ -134,7 +140,7 @@ static bool check_rank(const struct campaign_job *job, int rank, int status, cha
     }
     bool fatal = campaign_is_death(trial->fault) || campaign_is_cut(trial->fault) ||
                  trial->fault == FAULT_STOP_EVER;
-    if (fatal && campaign_goes_on(trial, rank))
+    if (fatal && campaign_goes_on_in(trial, rank, has_grown(job)))
         return check_survivor(job, rank, text, bytes);
     if (campaign_is_cut(trial->fault) && shown->final_size > 0 && shown->verdict_ns != 0)
         return fails(text, bytes, rank, "goes on, too", shown->first);

@@ -37,8 +37,10 @@ int campaign_processes(const struct campaign_trial *trial)
     return trial->ranks + (trial->work == WORK_GROW);
 }
 
-bool campaign_goes_on(const struct campaign_trial *trial, int rank)
+/* The larger job has the new process, too. */
+bool campaign_goes_on_in(const struct campaign_trial *trial, int rank, bool larger)
 {
+    int ranks = larger ? campaign_processes(trial) : trial->ranks;
     int with_it = 0, cut_off = campaign_host_of(trial, trial->victim);
     bool is_off = campaign_host_of(trial, rank) == cut_off;
     if (rank == trial->second || (rank == trial->victim && trial->fault != FAULT_LINK_DOWN))
@@ -46,12 +48,17 @@ bool campaign_goes_on(const struct campaign_trial *trial, int rank)
     if (!campaign_is_cut(trial->fault))
         return true;
     bool lowest = false;
-    for (int r = trial->ranks - 1; r >= 0; r--) {
+    for (int r = ranks - 1; r >= 0; r--) {
         bool lives = r != trial->victim || trial->fault == FAULT_LINK_DOWN;
         lowest = lives && (campaign_host_of(trial, r) == cut_off) == is_off;
         with_it += lowest;
     }
-    return 2 * with_it > trial->ranks || (2 * with_it == trial->ranks && lowest);
+    return 2 * with_it > ranks || (2 * with_it == ranks && lowest);
+}
+
+bool campaign_goes_on(const struct campaign_trial *trial, int rank)
+{
+    return campaign_goes_on_in(trial, rank, false);
 }
 
 static unsigned below(uint64_t *state, unsigned limit)
