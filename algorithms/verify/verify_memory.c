@@ -30,10 +30,13 @@ static const char *check_write(const struct twill_cell *cell, const uint32_t *cl
     return "is not ordered after the write";
 }
 
+/* Look for a read of the process among the last few. A process may have several entries: looking
+ * through the thousands of readers that a cell may have, for each of them, would take minutes. */
 static struct twill_read *find_read(const struct twill_cells *m, const struct twill_cell *cell,
                                     uint32_t process)
 {
-    for (uint32_t i = cell->reads; i != 0; i = m->read[i].next)
+    uint32_t i = cell->reads;
+    for (unsigned seen = 0; i != 0 && seen < 8; i = m->read[i].next, seen++)
         if (m->read[i].reader == process)
             return &m->read[i];
     return NULL;
@@ -105,9 +108,11 @@ const char *twill_cells_write(struct twill_cells *m, size_t cell, uint32_t proce
 void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t process, uint32_t time)
 {
     struct twill_cell *c = &m->cell[cell];
-    struct twill_read *read = find_read(m, c, process);
-    if (read != NULL && read->time == TWILL_OPEN)
-        read->time = time;
+    uint32_t i = c->reads;
+    while (i != 0 && (m->read[i].reader != process || m->read[i].time != TWILL_OPEN))
+        i = m->read[i].next;
+    if (i != 0)
+        m->read[i].time = time;
     if (c->writer == process && c->written == TWILL_OPEN)
         c->written = time;
 }

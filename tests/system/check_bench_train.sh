@@ -57,8 +57,13 @@ plot=
 # shellcheck disable=SC2086 # two words or none
 ranks 2 "$bench" train --list "$lists/orlob.txt" --compute-us 1000 -n 2 -w 0 --energy --sysfs "$scratch/sys" -J "$scratch/out.json" $plot ||
     fail "--energy, -J and --plot"
-awk '/^#/ { next } { n++; if ($(NF - 2) != "120.00" || $NF != ($3 == 2 ? "60.00" : "120.00") || $(NF - 3) <= 0) { print; exit 1 } } END { exit n != 2 }' "$scratch/out" ||
-    fail "watts of a node and a rank"
+# Four columns each for the step, its computing and its communication: a node has 120 W in all of them, and two
+# steps of computing are 2 ms.
+awk '/^#/ { next } { n++; watts = $3 == 2 ? "60.00" : "120.00"
+    for (last = NF - 8; last <= NF; last += 4)
+        if ($(last - 2) != "120.00" || $last != watts || $(last - 3) <= 0) { print; exit 1 }
+    if ($(NF - 7) < 0.239 || $(NF - 11) < 0.239 || $(NF - 3) == $(NF - 7)) { print; exit 1 } }
+    END { exit n != 2 }' "$scratch/out" || fail "energy of a node and a rank in each phase"
 python3 - "$scratch/out.json" <<'END' || fail "the JSON"
 import json, sys
 study = json.load(open(sys.argv[1]))
@@ -68,6 +73,9 @@ assert study["parameters"] == 153441 and one["ranks"] == 1 and two["ranks"] == 2
 assert abs(two["speedup"] - 2 * one["step"] / two["step"]) < 1e-9 and two["alone"] == one["step"]
 assert abs(two["efficiency"] - two["speedup"] / 2) < 1e-9 and two["basis"] == "measured"
 assert abs(two["overhead"] - (two["step"] - one["step"])) < 1e-12 and two["joules"] > 0
+for phase in two, two["computing_energy"], two["communication_energy"]:
+    assert abs(phase["watts"] - 120) < 1e-6 and abs(phase["watts_of_rank"] - 60) < 1e-6 and abs(phase["joules"] - 2 * phase["joules_of_rank"]) < 1e-9
+assert two["computing_energy"]["joules"] > 0.239
 END
 [ -z "$plot" ] || grep -q '<svg' "$scratch/plot.svg" || fail "the plot"
 

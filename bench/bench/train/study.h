@@ -32,6 +32,15 @@ struct twill_study_options {
     bool core, csv, energy;
 };
 
+/* What the energy of a row is known for, each made as often as the others: the step, its computing
+ * alone, and its communication alone. */
+enum twill_study_phase {
+    TWILL_STUDY_STEP,
+    TWILL_STUDY_COMPUTING,
+    TWILL_STUDY_COMMUNICATION,
+    TWILL_STUDY_PHASES
+};
+
 /* One line of the report. Times in seconds. */
 struct twill_study_row {
     enum twill_study_pattern pattern;
@@ -46,7 +55,7 @@ struct twill_study_row {
     double model;         /* the step by the price model; below 0: it has no price */
     double root;          /* bytes: TWILL_STUDY_ALLREDUCE: that rank 0 sends; TWILL_STUDY_ROOT: that
                              the root sends and receives; below 0: not known */
-    struct twill_bench_energy energy;
+    struct twill_bench_energy energy[TWILL_STUDY_PHASES];
 };
 
 /* The study; used by one thread, on all ranks. */

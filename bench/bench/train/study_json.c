@@ -19,12 +19,25 @@ static void put_text(struct json_object *object, const char *key, const char *te
     json_object_object_add(object, key, text != NULL ? json_object_new_string(text) : NULL);
 }
 
+/* Energy of the machines of the job, all together, and a rank's share. */
+static void put_energy(struct json_object *object, const struct twill_bench_energy *energy)
+{
+    bool known = energy->known && energy->machines > 0;
+    struct twill_bench_shares shares = {0};
+    if (known && energy->ranks > 0)
+        shares = twill_bench_shares(energy);
+    put_real(object, "joules", known, energy->joules);
+    put_real(object, "watts", known, energy->watts);
+    put_real(object, "joules_of_rank", known && energy->ranks > 0, shares.rank_joules);
+    put_real(object, "watts_of_rank", known && energy->ranks > 0, shares.rank_watts);
+}
+
 static struct json_object *row_json(const struct twill_study_row *row)
 {
     const struct twill_study_step *step = &row->step;
     struct json_object *object = json_object_new_object();
     double speedup = 0, efficiency = 0, overhead = 0;
-    bool known = step->seconds >= 0, energy = row->energy.known && row->energy.machines > 0;
+    bool known = step->seconds >= 0;
     bool related = known && twill_study_speedup(step, &speedup, &efficiency) &&
                    twill_study_overhead(step, &overhead);
     put_text(object, "scaling", step->strong ? "strong" : "weak");
@@ -49,8 +62,12 @@ static struct json_object *row_json(const struct twill_study_row *row)
              row->compute / row->communication);
     put_real(object, "model", row->model >= 0, row->model);
     put_real(object, "root_bytes", row->root >= 0, row->root);
-    put_real(object, "joules", energy, row->energy.joules);
-    put_real(object, "watts", energy, row->energy.watts);
+    put_energy(object, &row->energy[TWILL_STUDY_STEP]);
+    struct json_object *phases[2] = {json_object_new_object(), json_object_new_object()};
+    put_energy(phases[0], &row->energy[TWILL_STUDY_COMPUTING]);
+    put_energy(phases[1], &row->energy[TWILL_STUDY_COMMUNICATION]);
+    json_object_object_add(object, "computing_energy", phases[0]);
+    json_object_object_add(object, "communication_energy", phases[1]);
     return object;
 }
 

@@ -148,27 +148,35 @@ static twill_status find_root_bytes(struct twill_study *study, struct twill_stud
     return TWILL_OK;
 }
 
-/* Make the steps of a row, or those of its communication alone; medians of the slowest rank. */
+static twill_status make_phase(struct twill_study *study, const struct twill_study_row *row,
+                               enum twill_study_phase phase, struct made *made)
+{
+    bool computes = phase != TWILL_STUDY_COMMUNICATION;
+    if (phase == TWILL_STUDY_COMPUTING)
+        return twill_bench_make_step(&study->play, TWILL_BENCH_COMPUTE_ALONE, &made->seconds);
+    return row->pattern == TWILL_STUDY_ROOT ? make_root_step(study, computes, made)
+                                            : make_set_step(study, computes, made);
+}
+
+/* Make the steps of a row, or a phase of them alone; medians of the slowest rank. */
 static twill_status time_steps(struct twill_study *study, struct twill_study_row *row,
-                               bool computes)
+                               enum twill_study_phase phase)
 {
     const struct twill_study_options *options = &study->options;
     struct made made = {0};
-    for (size_t i = 0; i < options->warmups + options->iterations; i++) {
-        size_t place = i < options->warmups ? 0 : i - options->warmups;
-        TWILL_BENCH_TRY(row->pattern == TWILL_STUDY_ROOT ? make_root_step(study, computes, &made)
-                                                         : make_set_step(study, computes, &made));
-        study->samples[0][place] = made.seconds;
-        study->samples[1][place] = made.exposed;
+    for (size_t i = 0; i < options->iterations; i++) {
+        TWILL_BENCH_TRY(make_phase(study, row, phase, &made));
+        study->samples[0][i] = made.seconds;
+        study->samples[1][i] = made.exposed;
     }
     for (int i = 0; i < 2; i++)
         TWILL_BENCH_TRY(twill_allreduce(study->run.comm, study->samples[i], study->samples[i],
                                         options->iterations, TWILL_F64, TWILL_MAX));
     double seconds = twill_bench_statistics(study->samples[0], options->iterations).median;
-    if (!computes) {
+    if (phase == TWILL_STUDY_COMMUNICATION)
         row->communication = seconds;
+    if (phase != TWILL_STUDY_STEP)
         return TWILL_OK;
-    }
     row->step.seconds = seconds;
     row->exposed = twill_bench_statistics(study->samples[1], options->iterations).median;
     return find_root_bytes(study, row, made.bytes);
@@ -187,19 +195,30 @@ static twill_status keep(struct twill_study *study, const struct twill_study_row
     return TWILL_OK;
 }
 
-static twill_status measure_row(struct twill_study *study, struct twill_study_row *row)
+static twill_status measure_phase(struct twill_study *study, struct twill_study_row *row,
+                                  enum twill_study_phase phase)
 {
     struct twill_energy_reading reading;
-    struct twill_bench_run *run = &study->run;
-    row->nodes = (size_t)twill_comm_nodes(run->comm);
+    struct made made = {0};
+    for (size_t i = 0; takes_part(study) && i < study->options.warmups; i++)
+        TWILL_BENCH_TRY(make_phase(study, row, phase, &made));
+    if (study->options.energy) /* machines whose ranks wait begin here, too */
+        TWILL_BENCH_TRY(twill_barrier(study->run.world));
+    twill_bench_energy_begin(&study->run, &reading);
     if (takes_part(study))
-        TWILL_BENCH_TRY(time_steps(study, row, false));
-    twill_bench_energy_begin(run, &reading);
-    if (takes_part(study))
-        TWILL_BENCH_TRY(time_steps(study, row, true));
-    TWILL_BENCH_TRY(twill_bench_energy_end(run, &reading, &row->energy));
-    row->energy.ranks = row->step.ranks;
+        TWILL_BENCH_TRY(time_steps(study, row, phase));
+    TWILL_BENCH_TRY(twill_bench_energy_end(&study->run, &reading, &row->energy[phase]));
+    row->energy[phase].ranks = row->step.ranks;
     return TWILL_OK;
+}
+
+static twill_status measure_row(struct twill_study *study, struct twill_study_row *row)
+{
+    row->nodes = (size_t)twill_comm_nodes(study->run.comm);
+    TWILL_BENCH_TRY(measure_phase(study, row, TWILL_STUDY_COMMUNICATION));
+    if (study->options.energy)
+        TWILL_BENCH_TRY(measure_phase(study, row, TWILL_STUDY_COMPUTING));
+    return measure_phase(study, row, TWILL_STUDY_STEP);
 }
 
 /* Measure or predict a row. */

@@ -28,7 +28,7 @@ static const char usage[] =
     "      --algorithm TEXT    TWILL_ALGORITHM; bcast+reduce: each rank by itself (linear)\n"
     "  -n, --iters N           timed steps of each row (10)\n"
     "  -w, --warmup_iters N    steps before those (2)\n"
-    "      --energy            columns J and W of a node and a rank\n"
+    "      --energy            columns J and W of a node and a rank, by phase\n"
     "      --sysfs DIR         where its counters are (/sys)\n"
     "      --csv               print comma-separated values\n"
     "  -J, --output_file FILE  write JSON, too; never overwrites\n"

@@ -8,7 +8,7 @@
 
 static const char *const patterns[] = {"allreduce", "bcast+reduce"};
 
-enum { CELLS = 32, CELL = 24 };
+enum { CELLS = 40, CELL = 24 };
 
 /* A row as text: a name and a value for each column. */
 struct cells {
@@ -61,16 +61,28 @@ static void add_comparison(struct cells *cells, const struct twill_study_row *ro
     add_number(cells, "model_ms", row->model >= 0, 3, row->model * 1e3);
 }
 
-static void add_energy(struct cells *cells, const struct twill_bench_energy *energy)
+/* Joules and watts of a node and of a rank: names of four columns. */
+static void add_energy(struct cells *cells, const struct twill_bench_energy *energy,
+                       const char *const names[4])
 {
     bool known = energy->known && energy->ranks > 0;
     struct twill_bench_shares shares = {0};
     if (known)
         shares = twill_bench_shares(energy);
-    add_number(cells, "J/node", known, 4, shares.machine_joules);
-    add_number(cells, "W/node", known, 2, shares.machine_watts);
-    add_number(cells, "J/rank", known, 4, shares.rank_joules);
-    add_number(cells, "W/rank", known, 2, shares.rank_watts);
+    add_number(cells, names[0], known, 4, shares.machine_joules);
+    add_number(cells, names[1], known, 2, shares.machine_watts);
+    add_number(cells, names[2], known, 4, shares.rank_joules);
+    add_number(cells, names[3], known, 2, shares.rank_watts);
+}
+
+static void add_phases(struct cells *cells, const struct twill_study_row *row)
+{
+    static const char *const names[TWILL_STUDY_PHASES][4] = {
+        {"J/node", "W/node", "J/rank", "W/rank"},
+        {"computing_J", "computing_W", "computing_J/rank", "computing_W/rank"},
+        {"commun._J", "commun._W", "commun._J/rank", "commun._W/rank"}};
+    for (int phase = 0; phase < TWILL_STUDY_PHASES; phase++)
+        add_energy(cells, &row->energy[phase], names[phase]);
 }
 
 static struct cells cells_of(const struct twill_study *study, const struct twill_study_row *row)
@@ -100,7 +112,7 @@ static struct cells cells_of(const struct twill_study *study, const struct twill
         add_number(&cells, "syncs", true, 0, steps);
     }
     if (study->options.energy)
-        add_energy(&cells, &row->energy);
+        add_phases(&cells, row);
     return cells;
 }
 

@@ -76,25 +76,33 @@ static twill_status verify_mutant(const struct test_case *test, struct theta_mut
                                          error);
 }
 
-/* Estimate the steps of all ranks from four of them, of which the first and the root may have more
- * than others; and the blocks that all ranks move if all columns are followed. */
+/* Return the steps of a rank, and the blocks that it moves if all columns are followed. */
+static uint64_t count_steps(const struct test_case *test, uint32_t rank)
+{
+    struct twill_schedule one;
+    struct twill_error error = {.status = TWILL_OK};
+    if (twill_schedule_emit(&one, test->algorithm, test->world, rank, &test->shape, &error) !=
+        TWILL_OK)
+        fail_msg("%s: %s", test->name, error.message);
+    uint64_t cost = one.count + (one.shards > 1 ? one.blocks : 0);
+    twill_schedule_destroy(&one);
+    return cost;
+}
+
+/* Estimate the steps of all ranks from those of the first, the root, and some of another node, of
+ * which the first is its leader. */
 static uint64_t estimate(const struct test_case *test)
 {
-    const uint32_t some[] = {0, THETA_RANKS / 2, THETA_RANKS - 1, test->shape.root};
-    uint64_t most = 0, more = 0;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(some); i++) {
-        struct twill_schedule one;
-        struct twill_error error = {.status = TWILL_OK};
-        if (twill_schedule_emit(&one, test->algorithm, test->world, some[i], &test->shape,
-                                &error) != TWILL_OK)
-            fail_msg("%s: %s", test->name, error.message);
-        uint64_t cost = one.count + (one.shards > 1 ? one.blocks : 0);
-        bool usual = i == 1 || i == 2;
-        most = usual && cost > most ? cost : most;
-        more += usual ? 0 : cost;
-        twill_schedule_destroy(&one);
+    const struct twill_world *world = test->world;
+    uint32_t node = world->nodes / 2, size = world->node_size[node];
+    uint64_t leader = count_steps(test, twill_world_member(world, node, 0));
+    uint64_t others = 0;
+    for (uint32_t i = 1; i <= 2 && size > 1; i++) {
+        uint64_t steps = count_steps(test, twill_world_member(world, node, i * (size - 1) / 2));
+        others = steps > others ? steps : others;
     }
-    return most * THETA_RANKS + more;
+    return count_steps(test, 0) + count_steps(test, test->shape.root) + leader * world->nodes +
+           others * (world->size - world->nodes);
 }
 
 /* Return whether the case is the first one of its algorithm and collective, and within the limit.
@@ -142,7 +150,7 @@ static void each_world(test_case_fn fn, void *user)
 {
     if (TEST_SLOW)
         return;
-    static const uint32_t ranks_per_node[] = {1, 2, 8, THETA_RANKS};
+    static const uint32_t ranks_per_node[] = {1, 2, 8, THETA_RANKS / 12, THETA_RANKS};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ranks_per_node); i++) {
         struct twill_world world;
         uint32_t *label = calloc(THETA_RANKS, sizeof(*label));
