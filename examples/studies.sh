@@ -184,6 +184,9 @@ study_nt3() # rows 8, 9
     published "loading was NT3's bottleneck: 597 MB, 1,120 and 280 samples of 60,483 features"
     [ -s "$out/nt3.csv" ] || command_of "$bin/nt3" --make "$out/nt3.csv" --samples "$(quickly 100)$(full 1400)" --features "$(quickly 400)$(full 60483)"
     job 2 "$bin/nt3" --data "$out/nt3.csv" --epochs 6 --batch "$(quickly 5)$(full 20)" --filters "$(quickly 4)$(full 8)"
+    # NT3's own network with its 619.7 MB of gradients, on a few samples of its size.
+    command_of "$bin/nt3" --make "$out/nt3.csv" --samples 20 --features "$(quickly 400)$(full 60483)"
+    job 2 "$bin/nt3" --data "$out/nt3.csv" --whole --epochs 1 --batch 4
     rm -f "$out/nt3.csv"
 }
 

@@ -7,10 +7,14 @@
  *
  * The made samples are noise; those of class 1 have a bump of 20 features at one of 20 places of
  * every 400. The network is NT3's first layer (filters of 20 features, ReLU), pooling by 10 and a
- * dense output; NT3 has 128 filters, a second convolution and dense layers of 200 and 20 units,
- * 619.7 MB in all.
+ * dense output. With --whole it is NT3's own, with 619.7 MB of gradients at 60,483 features: 10
+ * billion multiply-adds a sample forward, for which a core takes seconds, and 2 GB a rank:
+ *
+ *     nt3 --make nt3.csv --samples 20
+ *     twillrun -n 2 nt3 --data nt3.csv --whole --epochs 1 --batch 4
  */
 #include "recipe.h"
+#include "recipes/nt3_network.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -18,24 +22,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNEL = 20, POOL = 10, WINDOW = 400 };
-enum { CONV_WEIGHTS, CONV_BIASES, DENSE_WEIGHTS, DENSE_BIAS, NT3_TENSORS };
+enum { NT3_BUMPS = 400 };
 enum { NT3_LOAD, NT3_PREPROCESS, NT3_TRAIN, NT3_VALIDATE, NT3_EXPOSED, NT3_PREDICT, NT3_PHASES };
 
 struct nt3 {
     const char *make, *data;
     size_t samples, features, filters, epochs, batch;
-    double rate;
     twill_comm *comm;
     struct example_set train, held_out; /* this rank's shards */
     size_t all[2];                      /* samples of all ranks: to train on, held out */
-    size_t wide, pooled;                /* outputs of a filter; after pooling */
-    twill_gradients *set;
-    float *weights[NT3_TENSORS];
-    size_t count[NT3_TENSORS];
-    float *line;   /* [wide] of one filter */
-    float *pools;  /* [filters][pooled] of one sample, */
-    uint32_t *top; /* and where each comes from */
+    bool whole;
+    struct nt3_network network;
     double seconds[NT3_PHASES];
 };
 
@@ -54,9 +51,9 @@ static int make_data(const struct nt3 *n)
         fprintf(file, "%zu", label);
         for (size_t i = 0; i < n->features; i++) {
             double value = example_uniform(&random);
-            if (label && i % WINDOW == 0)
-                bump = i + example_random(&random) % (WINDOW / KERNEL) * KERNEL;
-            value += i >= bump && i < bump + KERNEL ? 1 + (double)((i - bump) % 4) : 0;
+            if (label && i % NT3_BUMPS == 0)
+                bump = i + example_random(&random) % (NT3_BUMPS / NT3_KERNEL) * NT3_KERNEL;
+            value += i >= bump && i < bump + NT3_KERNEL ? 1 + (double)((i - bump) % 4) : 0;
             fprintf(file, ",%.6f", value);
         }
         fputc('\n', file);
@@ -97,7 +94,7 @@ static int load_samples(struct nt3 *n)
         return -1;
     }
     order = example_split(&file, 1, &n->all[0]);
-    int failed = order == NULL || file.features < KERNEL + POOL;
+    int failed = order == NULL || file.features < NT3_KERNEL + NT3_KERNEL / 2 + NT3_POOL;
     n->all[1] = file.samples - n->all[0];
     n->features = file.features;
     failed = failed || load_shard(n, &file, order, n->all[0], &n->train) ||
@@ -130,108 +127,24 @@ static twill_status scale_samples(struct nt3 *n)
     return status;
 }
 
-/* --- the network ----------------------------------------------------------------------------- */
-
-/* A filter over a sample, with the loop over places inside, which compilers vectorise. */
-static void convolve(const struct nt3 *n, const float *restrict sample, size_t filter)
-{
-    const float *restrict weights = n->weights[CONV_WEIGHTS] + filter * KERNEL;
-    float *restrict line = n->line, *pools = n->pools + filter * n->pooled;
-    uint32_t *top = n->top + filter * n->pooled;
-    size_t wide = n->wide;
-    for (size_t t = 0; t < wide; t++)
-        line[t] = n->weights[CONV_BIASES][filter];
-    for (size_t k = 0; k < KERNEL; k++) {
-        float weight = weights[k];
-        for (size_t t = 0; t < wide; t++)
-            line[t] += weight * sample[t + k];
-    }
-    for (size_t p = 0; p < n->pooled; p++) {
-        top[p] = (uint32_t)(p * POOL);
-        for (uint32_t t = top[p] + 1; t < (p + 1) * POOL; t++)
-            top[p] = line[t] > line[top[p]] ? t : top[p];
-        pools[p] = fmaxf(line[top[p]], 0);
-    }
-}
-
-/* Return the logit of class 1. */
-static double run_forward(const struct nt3 *n, const float *sample)
-{
-    double logit = (double)n->weights[DENSE_BIAS][0];
-    for (size_t f = 0; f < n->filters; f++)
-        convolve(n, sample, f);
-    for (size_t i = 0; i < n->filters * n->pooled; i++)
-        logit += (double)(n->weights[DENSE_WEIGHTS][i] * n->pools[i]);
-    return logit;
-}
-
-/* Add the gradients of a sample whose logit has this error. */
-static void add_gradients(const struct nt3 *n, const float *sample, float error)
-{
-    float *gradient[NT3_TENSORS];
-    for (int i = 0; i < NT3_TENSORS; i++)
-        gradient[i] = twill_gradients_memory(n->set, i);
-    gradient[DENSE_BIAS][0] += error;
-    for (size_t f = 0; f < n->filters; f++)
-        for (size_t i = f * n->pooled; i < (f + 1) * n->pooled; i++) {
-            gradient[DENSE_WEIGHTS][i] += error * n->pools[i];
-            float back = n->pools[i] > 0 ? error * n->weights[DENSE_WEIGHTS][i] : 0;
-            gradient[CONV_BIASES][f] += back;
-            for (size_t k = 0; k < KERNEL; k++)
-                gradient[CONV_WEIGHTS][f * KERNEL + k] += back * sample[n->top[i] + k];
-        }
-}
-
-static twill_status create_nt3(struct nt3 *n)
-{
-    static const char *const names[] = {"conv.weights", "conv.biases", "dense.weights",
-                                        "dense.bias"};
-    uint64_t random = 3;
-    n->wide = n->features - KERNEL + 1;
-    n->pooled = n->wide / POOL;
-    n->line = malloc(n->wide * sizeof(float));
-    n->pools = malloc(n->filters * n->pooled * sizeof(float));
-    n->top = malloc(n->filters * n->pooled * sizeof(uint32_t));
-    const size_t count[] = {n->filters * KERNEL, n->filters, n->filters * n->pooled, 1};
-    memcpy(n->count, count, sizeof(count));
-    twill_status status = n->line == NULL || n->pools == NULL || n->top == NULL
-                              ? TWILL_ERR_MEMORY
-                              : twill_gradients_create(&n->set, n->comm, NULL);
-    for (int i = 0; status == TWILL_OK && i < NT3_TENSORS; i++) {
-        twill_tensor tensor = {.name = names[i], .count = count[i], .type = TWILL_F32};
-        n->weights[i] = calloc(count[i], sizeof(float));
-        status =
-            n->weights[i] == NULL ? TWILL_ERR_MEMORY : twill_gradients_add(n->set, &tensor, NULL);
-    }
-    for (size_t i = 0; status == TWILL_OK && i < count[CONV_WEIGHTS]; i++)
-        n->weights[CONV_WEIGHTS][i] = (float)(example_uniform(&random) - 0.5) / 2;
-    return status == TWILL_OK ? twill_gradients_commit(n->set) : status;
-}
-
 /* --- training and evaluation ----------------------------------------------------------------- */
 
+/* Do a step on this rank's next samples and those of all others. The rate is NT3's; that of the
+ * small network is shared by its dense weights, which add up in the output. */
 static twill_status train_batch(struct nt3 *n, size_t from, double *loss)
 {
     twill_status status = TWILL_OK;
-    float rate = (float)(n->rate / (double)n->count[DENSE_WEIGHTS]); /* they add up in the output */
-    for (int i = 0; i < NT3_TENSORS; i++)
-        memset(twill_gradients_memory(n->set, i), 0, n->count[i] * sizeof(float));
-    for (size_t s = from; s < from + n->batch; s++) {
+    size_t weights = n->network.layer[n->network.layers - 1].kernel * n->filters;
+    float rate = n->whole ? 1e-3F : 45 / (float)weights;
+    nt3_begin_batch(&n->network);
+    for (size_t s = from; status == TWILL_OK && s < from + n->batch; s++) {
         const float *sample = n->train.values + s * n->features;
-        double logit = run_forward(n, sample), sign = n->train.labels[s] ? 1 : -1;
+        double logit = nt3_logit(&n->network, sample), sign = n->train.labels[s] ? 1 : -1;
         *loss += log1p(exp(-sign * logit));
-        add_gradients(n, sample, (float)(-sign / (1 + exp(sign * logit)) / (double)n->batch));
+        float error = (float)(-sign / (1 + exp(sign * logit)) / (double)n->batch);
+        status = nt3_add_gradients(&n->network, sample, error, s + 1 == from + n->batch);
     }
-    for (int i = NT3_TENSORS - 1; status == TWILL_OK && i >= 0; i--)
-        status = twill_gradients_ready(n->set, i);
-    if (status == TWILL_OK)
-        status = twill_gradients_wait_all(n->set);
-    for (int i = 0; status == TWILL_OK && i < NT3_TENSORS; i++) {
-        const float *gradient = twill_gradients_memory(n->set, i);
-        for (size_t j = 0; j < n->count[i]; j++)
-            n->weights[i][j] -= rate * gradient[j];
-    }
-    return status;
+    return status == TWILL_OK ? nt3_end_batch(&n->network, rate) : status;
 }
 
 /* Judge the held-out samples of all ranks: loss and right answers, of how many. */
@@ -240,7 +153,7 @@ static twill_status judge_held_out(struct nt3 *n, double result[3])
     result[0] = result[1] = 0;
     result[2] = (double)n->held_out.count;
     for (size_t s = 0; s < n->held_out.count; s++) {
-        double logit = run_forward(n, n->held_out.values + s * n->features);
+        double logit = nt3_logit(&n->network, n->held_out.values + s * n->features);
         double sign = n->held_out.labels[s] ? 1 : -1;
         result[0] += log1p(exp(-sign * logit));
         result[1] += sign * logit > 0;
@@ -278,7 +191,7 @@ static twill_status report_nt3(struct nt3 *n)
     twill_status status = judge_held_out(n, held);
     n->seconds[NT3_PREDICT] = example_now() - start;
     if (status == TWILL_OK)
-        status = twill_gradients_count(n->set, &counters);
+        status = twill_gradients_count(n->network.set, &counters);
     if (status != TWILL_OK)
         return status;
     n->seconds[NT3_EXPOSED] = counters.seconds_exposed;
@@ -305,10 +218,12 @@ static twill_status run_phases(struct nt3 *n)
     status = scale_samples(n);
     n->seconds[NT3_PREPROCESS] = example_now() - start;
     if (status == TWILL_OK)
-        status = create_nt3(n);
+        status = nt3_open(&n->network, n->comm, n->features, n->filters, n->whole);
     if (status == TWILL_OK && twill_comm_rank(n->comm) == 0)
-        printf("made data: %zu + %zu samples of %zu features; %d ranks, %zu filters\n", n->all[0],
-               n->all[1], n->features, twill_comm_size(n->comm), n->filters);
+        printf("made data: %zu + %zu samples of %zu features; %d ranks, %zu layers, %zu "
+               "parameters\n",
+               n->all[0], n->all[1], n->features, twill_comm_size(n->comm), n->network.layers,
+               nt3_parameters(&n->network));
     start = example_now();
     for (size_t epoch = 1; status == TWILL_OK && epoch <= n->epochs; epoch++)
         status = train_epoch(n, epoch);
@@ -318,29 +233,30 @@ static twill_status run_phases(struct nt3 *n)
 
 static void release_nt3(struct nt3 *n)
 {
-    twill_gradients_destroy(n->set);
+    nt3_close(&n->network);
     example_set_free(&n->train);
     example_set_free(&n->held_out);
-    for (int i = 0; i < NT3_TENSORS; i++)
-        free(n->weights[i]);
-    free(n->line);
-    free(n->pools);
-    free(n->top);
 }
 
 static int read_nt3_options(struct nt3 *n, int argc, char **argv)
 {
-    static const struct option names[] = {
-        {"samples", required_argument, NULL, 0}, {"features", required_argument, NULL, 1},
-        {"filters", required_argument, NULL, 2}, {"epochs", required_argument, NULL, 3},
-        {"batch", required_argument, NULL, 4},   {"make", required_argument, NULL, 'm'},
-        {"data", required_argument, NULL, 'd'},  {NULL, 0, NULL, 0}};
+    static const struct option names[] = {{"samples", required_argument, NULL, 0},
+                                          {"features", required_argument, NULL, 1},
+                                          {"filters", required_argument, NULL, 2},
+                                          {"epochs", required_argument, NULL, 3},
+                                          {"batch", required_argument, NULL, 4},
+                                          {"make", required_argument, NULL, 'm'},
+                                          {"data", required_argument, NULL, 'd'},
+                                          {"whole", no_argument, NULL, 'w'},
+                                          {NULL, 0, NULL, 0}};
     size_t *const numbers[] = {&n->samples, &n->features, &n->filters, &n->epochs, &n->batch};
     for (int which; (which = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         if (which == 'm')
             n->make = optarg;
         else if (which == 'd')
             n->data = optarg;
+        else if (which == 'w')
+            n->whole = true;
         else if (which == '?' || recipe_number(names[which].name, optarg, numbers[which]) != 0)
             return -1;
     }
@@ -349,12 +265,11 @@ static int read_nt3_options(struct nt3 *n, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct nt3 n = {
-        .samples = 1400, .features = 60483, .filters = 8, .epochs = 10, .batch = 20, .rate = 90};
+    struct nt3 n = {.samples = 1400, .features = 60483, .filters = 8, .epochs = 10, .batch = 20};
     if (read_nt3_options(&n, argc, argv) != 0) {
         fprintf(stderr, "Usage: nt3 --make FILE [--samples N (1400)] [--features N (60483)]\n"
-                        "       nt3 --data FILE [--filters N (8)] [--epochs N (10)] [--batch N, of "
-                        "a rank (20)]\n");
+                        "       nt3 --data FILE [--filters N (8) | --whole] [--epochs N (10)] "
+                        "[--batch N, of a rank (20)]\n");
         return 2;
     }
     if (n.make != NULL)

@@ -47,6 +47,15 @@ ranks 2 "$bin/nt3" --data "$scratch/nt3.csv" --batch 10 --epochs 24 || fail "nt3
 awk '/^made data: 160 \+ 40 samples of 400 features; 2 ranks/ { n++ } /^load |^preprocess |^train | validate |^predict / { phases++ }
     /^predicted/ { n += $2 >= 36 && $4 == 40 && $7 == 8 * 24 } END { exit !(n == 2 && phases == 5) }' "$scratch/out" || fail "nt3: phases and predictions"
 
+# NT3's own network, on few features: 2 ranks train as one does with their samples.
+"$bin/nt3" --make "$scratch/nt3.csv" --samples 20 --features 60 || fail "nt3 --make"
+for n in 1 2; do
+    ranks $n "$bin/nt3" --data "$scratch/nt3.csv" --whole --batch $((8 / n)) --epochs 2 || fail "nt3 --whole, $n ranks"
+    awk '/ 5 layers, 247718 parameters$/ { n++ } /^predicted/ { n += $7 == 4 && $10 >= 4 * 247718 && $10 < 4 * 247718 + 640 } / epoch / { print $4 > FILENAME "." ranks }
+        END { exit n != 2 }' ranks=$n "$scratch/out" || fail "nt3 --whole, $n ranks"
+done
+paste "$scratch/out.1" "$scratch/out.2" | awk '{ n += ($1 - $2) ^ 2 < 1e-10; fell = last - $1; last = $1 } END { exit n != 2 || NR != 2 || fell <= 0 }' || fail "nt3 --whole: ranks differ"
+
 # The larger the mini-batch, the fewer synchronisations.
 BATCHES='32 64 128' RATES=0.2 SCALES=linear sh "$examples/recipes/sweep.sh" "$bin" 1 4 >"$scratch/out" 2>"$scratch/err" || fail "sweep.sh"
 awk 'NR > 1 { n += NF == 8 && $8 > 0.6 && $4 == 4 * int((455 + $1 - 1) / $1) } END { exit n != 3 }' "$scratch/out" || fail "sweep.sh: the table"
