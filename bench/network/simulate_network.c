@@ -49,9 +49,9 @@ struct network_question {
     uint64_t seed;
 };
 
-/* The answers, in microseconds; below 0: failed. */
+/* The answers, in microseconds; below 0: failed. least, most: of the runs with detours. */
 struct network_answer {
-    double price, simulated;
+    double price, simulated, least, most;
     char algorithm[48];
 };
 
@@ -167,15 +167,19 @@ static bool answer_once(const struct network_question *question, struct network_
 /* Answer a question; with detours, the mean over DETOUR_RUNS runs with their own times of them. */
 static bool answer_question(struct network_question question, struct network_answer *answer)
 {
-    double sum = 0;
+    double sum = 0, least = 0, most = 0;
     unsigned runs = question.detours > 0 ? DETOUR_RUNS : 1;
     for (unsigned i = 0; i < runs; i++) {
         question.seed = i + 1;
         if (!answer_once(&question, answer))
             return false;
         sum += answer->simulated;
+        least = i == 0 || answer->simulated < least ? answer->simulated : least;
+        most = answer->simulated > most ? answer->simulated : most;
     }
     answer->simulated = sum / runs;
+    answer->least = least;
+    answer->most = most;
     return true;
 }
 
@@ -300,8 +304,11 @@ int main(int argc, char **argv)
         return print_theta(question) ? 0 : 1;
     if (!answer_question(question, &answer))
         return 1;
-    printf("%s on %s, %zu nodes x %zu ranks, %zu bytes: price %.1f us, simulated %.1f us\n",
+    printf("%s on %s, %zu nodes x %zu ranks, %zu bytes: price %.1f us, simulated %.1f us",
            answer.algorithm, question.network->name, question.nodes, question.ranks, question.bytes,
            answer.price, answer.simulated);
+    if (question.detours > 0)
+        printf(", %.1f to %.1f in %d runs", answer.least, answer.most, DETOUR_RUNS);
+    printf("\n");
     return 0;
 }
