@@ -7,7 +7,8 @@
  *     data    every rank has its shard of the samples, for all epochs: a mini-batch is P times as
  *             large, the rate is scaled with it, and an epoch has a P-th of the synchronisations
  *
- * The samples are NT3's number, 1,120, drawn from the file; mini-batches are of 20 a rank. */
+ * Both are compared, or one of them is done (--split epochs|data). The samples are NT3's number,
+ * 1,120, drawn from the file; mini-batches are of 20 a rank. */
 #include "learning_rate.h"
 #include "recipe.h"
 
@@ -23,6 +24,7 @@ struct splitting {
     twill_comm *comm;
     int rank, size;
     size_t epochs;
+    bool divides, shards; /* which of the two is done */
     struct example_set file, drawn;
 };
 
@@ -107,50 +109,86 @@ static void print_result(const char *name, const struct sharding_result *result)
            (unsigned long long)result->syncs, result->loss);
 }
 
-static twill_status compare_splits(struct splitting *s, int *good)
+/* Return whether a split had the synchronisations that it should have. */
+static bool is_counted(const struct splitting *s, const struct sharding_result *result,
+                       size_t ranks)
 {
-    size_t size = (size_t)s->size;
-    struct sharding_result whole = {.epochs = s->epochs / size}, shards = {.epochs = s->epochs};
-    twill_status status = train_split(s, 1, 0, &whole);
-    if (status == TWILL_OK)
-        status = train_split(s, size, (size_t)s->rank, &shards);
-    if (status == TWILL_OK)
-        status = count_uses(s, size, (size_t)s->rank, &shards);
-    *good = shards.least == shards.most && (size_t)shards.most == s->epochs &&
-            whole.syncs == s->epochs / size * batches_of(1) &&
-            shards.syncs == s->epochs * batches_of(size) && whole.syncs == shards.syncs &&
-            (size == 1 || shards.loss < whole.loss);
-    if (status != TWILL_OK || s->rank != 0)
-        return status;
+    size_t epochs = ranks == 1 ? s->epochs / (size_t)s->size : s->epochs;
+    return result->syncs == epochs * batches_of(ranks);
+}
+
+static void print_splits(const struct splitting *s, const struct sharding_result *whole,
+                         const struct sharding_result *shards)
+{
     printf("%d ranks, %zu epochs in all\n", s->size, s->epochs);
     printf("split   epochs batches an epoch synchronisations a rank       loss\n");
-    print_result("epochs", &whole);
-    print_result("data", &shards);
-    printf("with shards, each sample was trained on %d to %d times\n", (int)shards.least,
-           (int)shards.most);
+    if (s->divides)
+        print_result("epochs", whole);
+    if (s->shards) {
+        print_result("data", shards);
+        printf("with shards, each sample was trained on %d to %d times\n", (int)shards->least,
+               (int)shards->most);
+    }
     printf("without shards, %d epochs on 25, 100, 400 ranks: %zu, %zu, %zu synchronisations\n",
            THETA_EPOCHS, THETA_EPOCHS / 25 * batches_of(1), THETA_EPOCHS / 100 * batches_of(1),
            THETA_EPOCHS / 400 * batches_of(1));
     printf("with shards, in an epoch on 1, 2, 4, 8 ranks: %zu, %zu, %zu, %zu\n", batches_of(1),
            batches_of(2), batches_of(4), batches_of(8));
+}
+
+static twill_status compare_splits(struct splitting *s, bool *good)
+{
+    size_t size = (size_t)s->size;
+    struct sharding_result whole = {.epochs = s->epochs / size}, shards = {.epochs = s->epochs};
+    twill_status status = s->divides ? train_split(s, 1, 0, &whole) : TWILL_OK;
+    if (status == TWILL_OK && s->shards)
+        status = train_split(s, size, (size_t)s->rank, &shards);
+    if (status == TWILL_OK && s->shards)
+        status = count_uses(s, size, (size_t)s->rank, &shards);
+    *good = (!s->divides || is_counted(s, &whole, 1)) &&
+            (!s->shards || (is_counted(s, &shards, size) && shards.least == shards.most &&
+                            (size_t)shards.most == s->epochs)) &&
+            (!s->divides || !s->shards || size == 1 ||
+             (whole.syncs == shards.syncs && shards.loss < whole.loss));
+    if (status == TWILL_OK && s->rank == 0)
+        print_splits(s, &whole, &shards);
     return status;
+}
+
+/* Return whether the ranks divide what they are to divide. */
+static bool is_divided(const struct splitting *s)
+{
+    size_t size = (size_t)s->size;
+    return (!s->divides || s->epochs % size == 0) &&
+           (!s->shards || batches_of(size) * size == batches_of(1));
+}
+
+static int read_splitting(struct splitting *s, const char **data, int argc, char **argv)
+{
+    static const struct option names[] = {{"data", required_argument, NULL, 'd'},
+                                          {"epochs", required_argument, NULL, 'e'},
+                                          {"split", required_argument, NULL, 's'},
+                                          {NULL, 0, NULL, 0}};
+    for (int letter; (letter = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        if (letter == '?' || (letter == 'e' && recipe_number("--epochs", optarg, &s->epochs) != 0))
+            return -1;
+        *data = letter == 'd' ? optarg : *data;
+        if (letter != 's')
+            continue;
+        s->divides = strcmp(optarg, "epochs") == 0;
+        s->shards = strcmp(optarg, "data") == 0;
+    }
+    return *data != NULL && optind == argc && (s->divides || s->shards) ? 0 : -1;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option names[] = {{"data", required_argument, NULL, 'd'},
-                                          {"epochs", required_argument, NULL, 'e'},
-                                          {NULL, 0, NULL, 0}};
-    struct splitting s = {.epochs = 40};
+    struct splitting s = {.epochs = 40, .divides = true, .shards = true};
     const char *data = NULL;
-    int letter, good = 0, failed = 0;
-    while (!failed && (letter = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        failed = letter == '?' || (letter == 'e' && recipe_number("--epochs", optarg, &s.epochs));
-        data = letter == 'd' ? optarg : data;
-    }
-    if (failed || data == NULL || optind < argc) {
-        fprintf(stderr,
-                "Usage: sharding --data FILE [--epochs N]   (40, a multiple of the ranks)\n");
+    bool good = false;
+    if (read_splitting(&s, &data, argc, argv) != 0) {
+        fprintf(stderr, "Usage: sharding --data FILE [--epochs N] [--split epochs|data]\n"
+                        "       (40, which the ranks divide; both)\n");
         return 2;
     }
     if (twill_init(&s.comm) != TWILL_OK)
@@ -158,8 +196,7 @@ int main(int argc, char **argv)
     s.rank = twill_comm_rank(s.comm);
     s.size = twill_comm_size(s.comm);
     twill_status status = TWILL_ERR_ARGUMENT;
-    bool divided = s.epochs % (size_t)s.size == 0 &&
-                   batches_of((size_t)s.size) * (size_t)s.size == batches_of(1);
+    bool divided = is_divided(&s);
     if (divided && recipe_load(data, &s.file) == 0) /* which prints what is wrong with the file */
         status = draw_samples(&s) == 0 ? compare_splits(&s, &good) : TWILL_ERR_MEMORY;
     else if (!divided && s.rank == 0)
@@ -167,6 +204,5 @@ int main(int argc, char **argv)
                 s.epochs, batches_of(1));
     example_set_free(&s.file);
     example_set_free(&s.drawn);
-    failed = recipe_end("sharding", s.comm, status);
-    return failed || !good;
+    return recipe_end("sharding", s.comm, status) != 0 || !good;
 }

@@ -183,6 +183,8 @@ void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, 
                 !is_selected("TEST_COLLECTIVE", twill_collective_name((enum twill_collective)c)))
                 continue;
             for (unsigned f = 0; f < (plain ? 1u : (unsigned)TWILL_PROTOCOL_COUNT); f++) {
+                if (!is_selected("TEST_PROTOCOL", twill_protocol_name((enum twill_protocol)f)))
+                    continue;
                 test->shape.collective = (enum twill_collective)c;
                 test->shape.protocol = (enum twill_protocol)f;
                 each_parameter(&each);

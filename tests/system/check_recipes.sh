@@ -29,6 +29,8 @@ awk '$1 == "epochs" && NF == 5 { whole = $5; n += $2 == 5 && $3 == 56 && $4 == 2
 grep -q '^with shards, each sample was trained on 20 to 20 times$' "$scratch/out" || fail "sharding: shards do not cover the samples"
 grep -q '400 epochs on 25, 100, 400 ranks: 896, 224, 56 synchronisations$' "$scratch/out" || fail "sharding: NT3"
 grep -q 'in an epoch on 1, 2, 4, 8 ranks: 56, 28, 14, 7$' "$scratch/out" || fail "sharding: synchronisations of an epoch"
+ranks 3 "$bin/sharding" --data "$data" --epochs 60 --split epochs || fail "sharding --split epochs"
+awk '$1 == "epochs" && NF == 5 { n += $2 == 20 && $3 == 56 && $4 == 1120 } $1 == "data" { n = 9 } END { exit n != 1 }' "$scratch/out" || fail "sharding --split epochs: synchronisations"
 expect 1 "the ranks do not divide 20 epochs and 56 mini-batches" "$bin/twillrun" -n 3 "$bin/sharding" --data "$data" --epochs 20
 
 # Loaded ahead or not: one model. The queue is full at first, and never more than that.
