@@ -191,11 +191,14 @@ TWILL_API twill_status twill_comm_set_timeout(twill_comm *comm, double seconds);
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT */
 TWILL_API twill_status twill_request_set_timeout(twill_request *request, double seconds);
 
-/** \brief Seconds within which a call in which this rank waits ends, if its process gets a core. */
+/** \brief Seconds within which a call ends in which this rank waits, from when all other ranks that
+ * live are in it, if their processes get a core. */
 typedef struct twill_bounds {
     double silent; /**< the awaited rank lives but does not come: the timeout, and the time until
                       all ranks know */
-    double death;  /**< its process has died, on this host or one that answers */
+    double death;  /**< its process has died, on this host or one that answers. If another process
+                      there gets its port in that time, and does not close connections of
+                      strangers, as `silent` */
     double host;   /**< its host does not answer any more; 0: the job has one host */
     double agree;  /**< twill_comm_agree(): a silent rank takes it as long as `silent`, one that
                       is heard but does not come further at most eight times that; this is the
@@ -204,6 +207,9 @@ typedef struct twill_bounds {
                       step of it (there are at most eight) waits longer than this. If a rank
                       fails meanwhile it begins anew, but not more often than there are ranks and
                       four times more; without such a rank there are at most five attempts */
+    double grow;   /**< twill_comm_grow(), twill_comm_admit(): a rank does not come further while
+                      the new processes connect, which they are to do in three quarters of the
+                      timeout, or 10 s in twill_comm_admit() if that is less; then all agree */
 } twill_bounds;
 /** \brief Read the bounds that hold for the communicator now. Local. \return ::TWILL_OK,
  * ::TWILL_ERR_ARGUMENT */

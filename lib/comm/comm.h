@@ -350,8 +350,13 @@ twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds);
 
 /* lib/health/shrink.c. Return how long survivors wait for each other to make a communicator. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);
-/* lib/health/agree.c. Return the most time that an agreement takes. */
+/* lib/health/agree.c. Return the most time that an agreement takes, and the time between its looks
+ * for ranks that are silent. */
 uint64_t twill_agree_bound_ns(const struct twill_comm *comm);
+uint64_t twill_agree_tick_ns(void);
+/* lib/health/grow.c. Return how long ranks wait for new processes, and for each other, to make a
+ * larger communicator. */
+uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 
 /* --- lib/health/failure.c --- */
 

@@ -159,8 +159,13 @@ static void drop_larger(struct growing *g)
     g->context = NULL;
 }
 
-/* The deadline is shorter than the patience of a rank that could not come and is in the agreement
- * after this one: else it would find the others silent. */
+/* Shorter than the patience of a rank that could not come and is in the agreement after this: else
+ * it would find the others silent. */
+uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
+{
+    return comm->tuning.timeout_ns / 4 * 3;
+}
+
 static twill_status make_larger(struct growing *g)
 {
     struct twill_comm *comm = g->comm;
@@ -169,7 +174,7 @@ static twill_status make_larger(struct growing *g)
     struct twill_join join = {.handle = handle,
                               .rank = (int)comm->rank,
                               .nodes = nodes,
-                              .timeout_ns = comm->tuning.timeout_ns / 4 * 3,
+                              .timeout_ns = twill_growth_bound_ns(comm),
                               .has_ended = has_ended,
                               .user = g};
     const struct twill_context_source source = {.join = &join, .like = comm->context};

@@ -228,6 +228,7 @@ class twill_bounds(Structure):
         ("host", c_double),
         ("agree", c_double),
         ("meet", c_double),
+        ("grow", c_double),
     ]
 
 

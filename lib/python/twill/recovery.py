@@ -29,6 +29,7 @@ class Bounds(NamedTuple):
     host: float
     agree: float
     meet: float
+    grow: float
 
 
 class Recovery:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* campaign [--trials N] [--seed S] [--trial T] [--jobs J] [--hosts PID,...] [--work NAME]
  * [--fault NAME] [--verbose]: run trials of a fault campaign, check each, and print how long the
- * survivors took. --trial repeats one; --hosts: between network namespaces; --work, --fault: only
- * such. Exit status: 0, or 1 if a trial has failed. */
+ * survivors took. --trial: only trial T, once or N times; --hosts: between network namespaces;
+ * --work, --fault: only such. Exit status: 0, or 1 if a trial has failed. */
 #include "tests/system/campaign/campaign.h"
 
 #include <arpa/inet.h>
@@ -24,12 +24,7 @@
 #define START_SECONDS 60                     /* to find each other, on a machine that is busy */
 #define SLOW          1.5 /* seconds until survivors of a death go on that are worth a line */
 #define FLAPS         5u
-
-struct result {
-    bool done, failed, has_times;
-    struct campaign_times times;
-    struct campaign_trial trial;
-};
+#define TRIALS        500
 
 uint64_t campaign_now(void)
 {
@@ -151,14 +146,26 @@ static void start(struct campaign_job *job, struct processes *processes)
     close(listener);
 }
 
+/* Reap a rank if it has ended. */
+static void reap_rank(struct campaign_job *job, struct processes *p, int rank)
+{
+    siginfo_t ended = {.si_pid = 0};
+    if (waitid(P_PID, (id_t)p->pid[rank], &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        ended.si_pid == 0)
+        return;
+    if (atomic_load(&job->rank[rank].verdict_ns) == 0)
+        job->rank[rank].usage = campaign_usage_of(p->pid[rank]);
+    if (waitpid(p->pid[rank], &p->status[rank], WNOHANG) == p->pid[rank])
+        p->pid[rank] = 0;
+}
+
 /* Reap what has ended. Returns the number of those that run. */
-static int reap(const struct campaign_job *job, struct processes *processes)
+static int reap(struct campaign_job *job, struct processes *processes)
 {
     int running = 0;
     for (int r = 0; r < campaign_processes(&job->trial); r++) {
-        if (processes->pid[r] != 0 &&
-            waitpid(processes->pid[r], &processes->status[r], WNOHANG) == processes->pid[r])
-            processes->pid[r] = 0;
+        if (processes->pid[r] != 0)
+            reap_rank(job, processes, r);
         running += processes->pid[r] != 0;
     }
     return running;
@@ -200,6 +207,10 @@ static bool strike(struct campaign_job *job, const struct processes *p)
                                              [FAULT_STOP_SHORT] = SIGSTOP};
     int signal = signals[trial->fault] != 0 ? signals[trial->fault] : SIGUSR1;
     int host = campaign_host_of(trial, trial->victim);
+    for (int r = 0; r < campaign_processes(trial); r++)
+        job->usage[r] = campaign_usage_of(p->pid[r]);
+    job->stolen_ns = campaign_stolen_ns();
+    struct campaign_usage driver = campaign_usage_of(getpid());
     atomic_store(&job->fault_ns, campaign_now());
     bool struck = true;
     if (campaign_is_cut(trial->fault) || trial->fault == FAULT_HALF_OPEN)
@@ -216,6 +227,8 @@ static bool strike(struct campaign_job *job, const struct processes *p)
         trial->fault == FAULT_LOSS)
         return struck;
     signal_rank(p, trial->victim, signal);
+    job->driver = campaign_usage_of(getpid());
+    job->driver.waited_ns -= driver.waited_ns;
     if (trial->fault == FAULT_STOP_SHORT) {
         usleep(trial->pause_us);
         signal_rank(p, trial->victim, SIGCONT);
@@ -302,7 +315,27 @@ static void describe(const struct campaign_trial *trial)
         fprintf(stderr, ", rank %d after %u us more\n", trial->second, trial->second_delay_us);
 }
 
-static void run_trial(struct campaign_job *job, struct result *result)
+/* Print what took long. Returns false if an error was later than is stated. */
+static bool check_times(const struct campaign_job *job, const struct campaign_times *times,
+                        char *why, size_t bytes)
+{
+    double late = campaign_lateness(times);
+    const struct campaign_trial *trial = &job->trial;
+    snprintf(
+        why, bytes,
+        "rank %d: %.3f s from the fault and its call to the error, %.3f s are stated, ranks had "
+        "no core or worked for %.3f s: \"%s\"",
+        times->rank, times->own, times->bound, times->delay, job->rank[times->rank].first);
+    if (times->own > times->bound && late <= 0)
+        fprintf(stderr, "trial %d: late: %s\n", trial->number, why);
+    if (campaign_is_death(trial->fault) && times->step > SLOW)
+        fprintf(stderr,
+                "trial %d: slow: error %.2f s, shrunk %.2f s, sum %.2f s, step %.2f s; %s\n",
+                trial->number, times->verdict, times->shrunk, times->sum, times->step, why);
+    return late <= 0;
+}
+
+static void run_trial(struct campaign_job *job, struct campaign_result *result)
 {
     const struct campaign_trial *trial = &job->trial;
     struct processes processes = {{0}, {0}};
@@ -325,6 +358,9 @@ static void run_trial(struct campaign_job *job, struct result *result)
         describe_hang(job, &processes);
     else
         fine = campaign_check(job, processes.status, why, sizeof(why));
+    result->has_times = fine && campaign_time(job, &result->times);
+    if (result->has_times)
+        fine = check_times(job, &result->times, why, sizeof(why));
     if (fine && !struck) {
         fine = false;
         snprintf(why, sizeof(why), "the fault cannot be made here");
@@ -334,10 +370,6 @@ static void run_trial(struct campaign_job *job, struct result *result)
     if (trial->fault == FAULT_LOSS)
         (void)campaign_lose(campaign_host_of(trial, trial->victim), 0);
     result->failed = !fine;
-    result->has_times = fine && campaign_time(job, &result->times);
-    if (result->has_times && campaign_is_death(trial->fault) && result->times.sum > SLOW)
-        fprintf(stderr, "trial %d: slow, %.1f s: \"%s\"\n", trial->number, result->times.sum,
-                job->rank[trial->victim == 0].first);
     result->trial = *trial;
     result->done = true;
     if (!fine) {
@@ -349,70 +381,13 @@ static void run_trial(struct campaign_job *job, struct result *result)
 /* --- the campaign ------------------------------------------------------------------------------
  */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static bool has_nodes(const struct campaign_trial *trial)
-{
-    return trial->hosts > 1 || strpbrk(trial->layout, "x+") != NULL;
-}
-
-/* Print percentiles of the trials of one fault, on one node or on several. */
-static void print_times(const struct result *results, int count, int fault, bool nodes)
-{
-    double *verdict = calloc((size_t)count, sizeof(*verdict)),
-           *sum = calloc((size_t)count, sizeof(*sum));
-    size_t n = 0, beyond = 0;
-    for (int i = 0; i < count && verdict != NULL && sum != NULL; i++) {
-        const struct result *r = &results[i];
-        if (r->has_times && (int)r->trial.fault == fault && has_nodes(&r->trial) == nodes) {
-            beyond += r->times.verdict > r->times.bound;
-            verdict[n] = r->times.verdict;
-            sum[n++] = r->times.sum;
-        }
-    }
-    if (n > 0) {
-        qsort(verdict, n, sizeof(*verdict), compare);
-        qsort(sum, n, sizeof(*sum), compare);
-        printf("%-10s %-8s %6zu   %6.3f %6.3f %6.3f %6zu   %6.3f %6.3f %6.3f\n",
-               campaign_fault_names[fault], nodes ? "several" : "one", n, verdict[n / 2],
-               verdict[n * 99 / 100], verdict[n - 1], beyond, sum[n / 2], sum[n * 99 / 100],
-               sum[n - 1]);
-    }
-    free(verdict);
-    free(sum);
-}
-
-static int report(const struct result *results, int count, double seconds)
-{
-    int failed = 0, done = 0;
-    for (int i = 0; i < count; i++) {
-        failed += results[i].failed;
-        done += results[i].done;
-    }
-    printf("seconds from the fault to the last survivor's error (beyond: later than\n"
-           "twill_comm_bounds() says), and to its first right sum\n"
-           "%-10s %-8s %6s   %6s %6s %6s %6s   %6s %6s %6s\n",
-           "fault", "nodes", "trials", "median", "99 %", "most", "beyond", "median", "99 %",
-           "most");
-    for (int fault = 0; fault < FAULT_COUNT; fault++) {
-        print_times(results, count, fault, false);
-        print_times(results, count, fault, true);
-    }
-    printf("%d trials in %.0f s, %d failed\n", done, seconds, failed);
-    return failed != 0 || done != count;
-}
-
 struct campaign_share {
     struct campaign_settings settings;
     int first, count, step;
     bool verbose;
 };
 
-static void run_share(struct result *results, const struct campaign_share *share)
+static void run_share(struct campaign_result *results, const struct campaign_share *share)
 {
     struct campaign_job *job = shared(sizeof(*job));
     for (int i = share->first; i < share->count; i += share->step) {
@@ -471,15 +446,16 @@ int main(int argc, char **argv)
 {
     int only = -1;
     struct campaign_share share = {
-        .settings = {.seed = 1, .work = -1, .fault = -1}, .count = 500, .step = 1};
+        .settings = {.seed = 1, .work = -1, .fault = -1}, .count = -1, .step = 1};
     if (!read_command(&share, &only, argc, argv))
         return 2;
     uint64_t begin = campaign_now();
     (void)campaign_reserve_stack();
-    share.count = only >= 0 ? 1 : share.count;
+    if (share.count < 0)
+        share.count = only >= 0 ? 1 : TRIALS;
     if (share.step < 1 || share.settings.hosts > 0)
         share.step = 1; /* hosts serve one job at a time */
-    struct result *results = shared((size_t)(share.count + 1) * sizeof(*results));
+    struct campaign_result *results = shared((size_t)(share.count + 1) * sizeof(*results));
     for (int i = 0; i < share.count; i++)
         results[i].trial.number = only >= 0 ? only : i;
     fflush(NULL);
@@ -488,11 +464,13 @@ int main(int argc, char **argv)
             /* A session of its own: when the last process outside ends, the kernel continues the
              * stopped ones of its group. */
             (void)setsid();
+            if (share.settings.hosts == 0)
+                campaign_part_network();
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             run_share(results, &share);
             _exit(0);
         }
     while (wait(NULL) > 0 || errno == EINTR)
         continue;
-    return report(results, share.count, (double)(campaign_now() - begin) * 1e-9);
+    return campaign_report(results, share.count, (double)(campaign_now() - begin) * 1e-9);
 }

@@ -89,13 +89,24 @@ struct campaign_trial {
 /* Where a rank is. */
 enum campaign_state { STATE_STARTED, STATE_RUNNING, STATE_SHRINKING, STATE_RECOVERED, STATE_ENDED };
 
+/* Of all threads of a process, as the kernel counts it: 0 if it does not. */
+struct campaign_usage {
+    uint64_t ran_ns;
+    uint64_t waited_ns; /* for a core */
+};
+
 /* What a rank shows to the driver, in shared memory. */
 struct campaign_rank {
     _Atomic enum campaign_state state;
     atomic_ulong steps;            /* whose results were right */
     atomic_ulong wrong;            /* results that were wrong */
     _Atomic uint64_t verdict_ns;   /* when the first call failed, 0: none has */
-    _Atomic uint64_t first_sum_ns; /* when the first call of the survivors was complete */
+    struct campaign_usage usage;   /* until then, or until it has died */
+    uint64_t begun_ns;             /* when that call began */
+    uint64_t stolen_ns;            /* campaign_stolen_ns() until then */
+    _Atomic uint64_t shrunk_ns;    /* when it had the survivors' communicator first */
+    _Atomic uint64_t first_sum_ns; /* when their first call was complete */
+    _Atomic uint64_t step_ns;      /* and their first whole step */
     atomic_int final_size;         /* of the communicator at the end; 0: it has none */
     atomic_int descriptors;        /* open at the end, less those at the start */
     atomic_bool found_victim;      /* the first agreement's failed ranks have the victim */
@@ -113,6 +124,9 @@ struct campaign_job {
     atomic_bool has_own[CAMPAIGN_RANKS];
     char own[CAMPAIGN_RANKS][TWILL_HANDLE_BYTES]; /* RECONFIGURE: the ranks' handles */
     _Atomic uint64_t fault_ns;
+    /* Until the fault: each rank. Of the driver: while it made the fault. */
+    struct campaign_usage usage[CAMPAIGN_RANKS], driver;
+    uint64_t stolen_ns;
     struct campaign_rank rank[CAMPAIGN_RANKS];
 };
 
@@ -153,6 +167,9 @@ bool campaign_goes_on_in(const struct campaign_trial *trial, int rank, bool larg
 int campaign_hosts_set(const char *list);
 /* Move this process, which has one thread, into a host. */
 bool campaign_host_enter(int host);
+/* Give this process a network of its own, with the loopback interface, if it may: else jobs beside
+ * it may get the port of a rank that has died, and answer in its place. */
+void campaign_part_network(void);
 /* Set the interface of a host up or down. Returns false if that cannot be done, and prints it. */
 bool campaign_link(int host, bool up);
 /* Lose this percentage of the packets that a host sends, and of those that it receives. Returns
@@ -170,6 +187,10 @@ void campaign_buffers_close(struct campaign_buffers *buffers);
 /* Do the step'th step. *wrong grows by the results that are wrong. */
 twill_status campaign_step(struct campaign_buffers *buffers, twill_comm *comm,
                            const struct campaign_trial *trial, uint64_t step, atomic_ulong *wrong);
+
+/* A call begins; return when the last one did. */
+void campaign_begin(struct campaign_buffers *buffers);
+uint64_t campaign_begun(const struct campaign_buffers *buffers);
 
 /* Return the sentence of the last failure. */
 const char *campaign_message(const struct campaign_buffers *buffers, const twill_comm *comm);
@@ -193,10 +214,33 @@ bool campaign_check(const struct campaign_job *job, const int *status, char *tex
 /* Seconds of a trial from the fault on. */
 struct campaign_times {
     double verdict; /* until the last survivor's first call has failed */
-    double bound;   /* until when that should have been, by twill_comm_bounds() */
+    double shrunk;  /* until the last survivor had the survivors' communicator */
     double sum;     /* until the last survivor's first sum was right */
+    double step;    /* until its first step of work was complete */
+    /* Of the survivor that was latest: */
+    int rank;
+    double own;   /* from the fault, or the begin of the last survivor's call, to its error */
+    double bound; /* that twill_comm_bounds() states for it, if the ranks get cores */
+    double delay; /* in which ranks waited for one, or worked */
 };
 /* Returns false if there are none. */
 bool campaign_time(const struct campaign_job *job, struct campaign_times *times);
+/* Return by how many seconds the error of a survivor was late. <= 0: none was. */
+double campaign_lateness(const struct campaign_times *times);
+
+/* campaign_delay.c */
+/* Return what a process has used so far, which may have ended but is not reaped. */
+struct campaign_usage campaign_usage_of(pid_t pid);
+/* Return how long this machine's cores were another one's. */
+uint64_t campaign_stolen_ns(void);
+
+/* campaign_report.c */
+struct campaign_result {
+    bool done, failed, has_times;
+    struct campaign_times times;
+    struct campaign_trial trial;
+};
+/* Print percentiles and the number of failed trials. Returns the exit status. */
+int campaign_report(const struct campaign_result *results, int count, double seconds);
 
 #endif

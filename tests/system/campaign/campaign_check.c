@@ -158,15 +158,88 @@ bool campaign_check(const struct campaign_job *job, const int *status, char *tex
 static double bound_of(const struct campaign_trial *trial, const twill_bounds *bounds)
 {
     if (trial->fault == FAULT_STOP_EVER)
-        return bounds->silent;
+        return trial->work == WORK_GROW ? bounds->grow : bounds->silent;
     return campaign_is_cut(trial->fault) || trial->fault == FAULT_HALF_OPEN ? bounds->host
                                                                             : bounds->death;
 }
 
+static uint64_t since(uint64_t from, uint64_t to)
+{
+    return to > from ? to - from : 0;
+}
+
+#define WORK_NS UINT64_C(100000000) /* most of a rank's own work, and of a process's end */
+
+/* Return how long a rank, from the fault to its error or end, waited for a core or worked: it
+ * waits for others only in the rest of the time. */
+static uint64_t busy_of(const struct campaign_job *job, int rank)
+{
+    const struct campaign_usage *at = &job->usage[rank], *to = &job->rank[rank].usage;
+    uint64_t ran = since(at->ran_ns, to->ran_ns);
+    return since(at->waited_ns, to->waited_ns) + (ran < WORK_NS ? ran : WORK_NS);
+}
+
+/* Return how long, from the fault to a rank's error, ranks that it depends on were busy, at most
+ * one after the other: the one that dies, one that notices it, and this one. */
+static uint64_t delay_of(const struct campaign_job *job, int rank)
+{
+    uint64_t other = 0, victim = job->trial.victim == rank ? 0 : busy_of(job, job->trial.victim);
+    for (int r = 0; r < job->trial.ranks; r++) {
+        uint64_t busy = busy_of(job, r);
+        if (r != rank && r != job->trial.victim && busy > other)
+            other = busy;
+    }
+    return busy_of(job, rank) + victim + other + job->driver.waited_ns +
+           since(job->stolen_ns, job->rank[rank].stolen_ns);
+}
+
+#define LEAST_ALLOWED 0.25 /* seconds */
+
+/* Of the delays, which happen during the whole wait, only those at its end make it longer: not more
+ * than half of the bound counts. */
+double campaign_lateness(const struct campaign_times *times)
+{
+    double most = times->bound / 2 > LEAST_ALLOWED ? times->bound / 2 : LEAST_ALLOWED;
+    return times->own - times->bound - (times->delay < most ? times->delay : most);
+}
+
+static double seconds_to(const struct campaign_job *job, uint64_t when)
+{
+    return (double)(int64_t)(when - job->fault_ns) * 1e-9;
+}
+
+/* Return when the fault had happened and all survivors were in the call that failed. */
+static uint64_t all_begun(const struct campaign_job *job)
+{
+    uint64_t begun = job->fault_ns;
+    for (int r = 0; r < job->trial.ranks; r++)
+        if (campaign_goes_on(&job->trial, r) && job->rank[r].begun_ns > begun)
+            begun = job->rank[r].begun_ns;
+    return begun;
+}
+
+/* Keep the survivor that was latest. */
+static void time_rank(const struct campaign_job *job, int rank, struct campaign_times *latest)
+{
+    const struct campaign_rank *shown = &job->rank[rank];
+    struct campaign_times times = *latest;
+    times.rank = rank;
+    times.own = (double)(int64_t)(shown->verdict_ns - all_begun(job)) * 1e-9;
+    times.bound = bound_of(&job->trial, &shown->bounds);
+    times.delay = (double)delay_of(job, rank) * 1e-9;
+    if (latest->rank < 0 || campaign_lateness(&times) > campaign_lateness(latest))
+        *latest = times;
+}
+
+static void keep_most(double *most, double seconds)
+{
+    *most = seconds > *most ? seconds : *most;
+}
+
 bool campaign_time(const struct campaign_job *job, struct campaign_times *times)
 {
-    uint64_t last_verdict = 0, last_sum = 0;
     const struct campaign_trial *trial = &job->trial;
+    *times = (struct campaign_times){.rank = -1};
     if ((!campaign_is_death(trial->fault) && !campaign_is_cut(trial->fault) &&
          trial->fault != FAULT_STOP_EVER) ||
         trial->victim >= trial->ranks || trial->work == WORK_START ||
@@ -176,15 +249,13 @@ bool campaign_time(const struct campaign_job *job, struct campaign_times *times)
         const struct campaign_rank *shown = &job->rank[r];
         if (!campaign_goes_on(trial, r))
             continue;
-        if (shown->first_sum_ns == 0)
+        if (shown->step_ns == 0)
             return false;
-        last_verdict = shown->verdict_ns > last_verdict ? shown->verdict_ns : last_verdict;
-        last_sum = shown->first_sum_ns > last_sum ? shown->first_sum_ns : last_sum;
+        time_rank(job, r, times);
+        keep_most(&times->verdict, seconds_to(job, shown->verdict_ns));
+        keep_most(&times->shrunk, seconds_to(job, shown->shrunk_ns));
+        keep_most(&times->sum, seconds_to(job, shown->first_sum_ns));
+        keep_most(&times->step, seconds_to(job, shown->step_ns));
     }
-    if (last_verdict == 0) /* no rank may go on */
-        return false;
-    times->verdict = (double)(int64_t)(last_verdict - job->fault_ns) * 1e-9;
-    times->sum = (double)(int64_t)(last_sum - job->fault_ns) * 1e-9;
-    times->bound = bound_of(trial, &job->rank[trial->victim == 0].bounds);
-    return true;
+    return times->rank >= 0; /* else no rank may go on */
 }

@@ -49,14 +49,24 @@ bool campaign_host_enter(int host)
     return enter(host, "net") && enter(host, "uts") && enter(host, "ipc") && enter(host, "mnt");
 }
 
-static bool set_link(bool up)
+static bool set_link(const char *name, bool up)
 {
-    struct ifreq request = {.ifr_name = "eth0"};
+    struct ifreq request;
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
-    if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) != 0)
-        return false;
+    memset(&request, 0, sizeof(request));
+    snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+    bool fine = fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &request) == 0;
     request.ifr_flags = (short)(up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
-    return ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+    fine = fine && ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+    if (fd >= 0)
+        close(fd);
+    return fine;
+}
+
+void campaign_part_network(void)
+{
+    if (unshare(CLONE_NEWNET) == 0 && !set_link("lo", true))
+        perror("campaign: lo");
 }
 
 /* Set the packets that are lost: a filter that drops at random, as netem may not be in the kernel.
@@ -93,7 +103,7 @@ bool campaign_link(int host, bool up)
     int status = 1;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(enter(host, "net") && set_link(up) ? 0 : 1);
+        _exit(enter(host, "net") && set_link("eth0", up) ? 0 : 1);
     if (pid > 0 && waitpid(pid, &status, 0) == pid && status == 0)
         return true;
     fprintf(stderr, "campaign: the link of host %d cannot be changed\n", host);

@@ -117,18 +117,25 @@ static void note_failure(struct campaign_worker *w)
         return;
     snprintf(w->shown->first, CAMPAIGN_TEXT, "%s", campaign_message(w->buffers, w->comm));
     atomic_store(&w->shown->verdict_ns, campaign_now());
+    w->shown->begun_ns = campaign_begun(w->buffers);
+    w->shown->usage = campaign_usage_of(getpid());
+    w->shown->stolen_ns = campaign_stolen_ns();
 }
 
 /* All ranks know of the last step that any has done, whether the job has grown, and whether to
  * end. */
 static twill_status synchronise(struct campaign_worker *w, bool *stop)
 {
-    int64_t shown[3] = {(int64_t)w->step, 0, w->grown}, all[3];
+    int64_t shown[] = {(int64_t)w->step, 0, w->grown, twill_comm_rank(w->comm)}, all[4];
     /* The lowest rank decides when to end, so that all do. */
     shown[1] = twill_comm_rank(w->comm) == 0 && atomic_load(&w->job->stop);
-    twill_status status = twill_allreduce(w->comm, shown, all, 3, TWILL_I64, TWILL_MAX);
+    campaign_begin(w->buffers);
+    twill_status status = twill_allreduce(w->comm, shown, all, 4, TWILL_I64, TWILL_MAX);
     if (status != TWILL_OK)
         return status;
+    atomic_fetch_add(&w->shown->wrong, all[0] < shown[0] || all[3] != twill_comm_size(w->comm) - 1);
+    if (atomic_load(&w->shown->shrunk_ns) != 0 && atomic_load(&w->shown->first_sum_ns) == 0)
+        atomic_store(&w->shown->first_sum_ns, campaign_now());
     w->step = (uint64_t)all[0];
     *stop = all[1] != 0;
     w->grown = all[2] != 0;
@@ -142,6 +149,7 @@ static twill_status grow(struct campaign_worker *w)
     w->grown = true;
     if (twill_comm_rank(w->comm) == 0 && twill_comm_handle(w->comm, 1, w->job->handle) == TWILL_OK)
         atomic_store(&w->job->has_handle, true);
+    campaign_begin(w->buffers);
     twill_status status = twill_comm_grow(&larger, w->comm);
     if (status != TWILL_OK)
         return status;
@@ -224,6 +232,8 @@ static bool recover(struct campaign_worker *w)
         atomic_store(&w->shown->found_victim, names(w->comm, w->job->trial.victim));
     twill_comm_leave(w->comm);
     w->comm = smaller;
+    if (first)
+        atomic_store(&w->shown->shrunk_ns, campaign_now());
     return true;
 }
 
@@ -234,6 +244,7 @@ static twill_status agree(struct campaign_worker *w, twill_status status)
     uint64_t flags = status == TWILL_OK ? ~w->step : 0;
     if (status != TWILL_OK)
         note_failure(w);
+    campaign_begin(w->buffers);
     twill_status agreed = twill_comm_agree(w->comm, &flags);
     if (agreed != TWILL_OK)
         return agreed;
@@ -261,8 +272,8 @@ static bool work(struct campaign_worker *w)
         w->step++;
         atomic_fetch_add(&w->shown->steps, 1);
         if (atomic_load(&w->shown->state) == STATE_SHRINKING) {
-            if (atomic_load(&w->shown->first_sum_ns) == 0)
-                atomic_store(&w->shown->first_sum_ns, campaign_now());
+            if (atomic_load(&w->shown->step_ns) == 0)
+                atomic_store(&w->shown->step_ns, campaign_now());
             atomic_store(&w->shown->state, STATE_RECOVERED);
         }
     }

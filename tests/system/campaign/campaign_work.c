@@ -47,6 +47,7 @@ struct campaign_buffers {
     bool prepared; /* persistent requests exist */
     twill_comm *part;
     twill_gradients *set;
+    uint64_t begun_ns; /* of the last call */
 };
 
 #define ELEMENTS ((size_t)CAMPAIGN_RANKS * (MOST + 1))
@@ -108,6 +109,16 @@ void campaign_buffers_close(struct campaign_buffers *buffers)
         }
     }
     free(buffers);
+}
+
+void campaign_begin(struct campaign_buffers *buffers)
+{
+    buffers->begun_ns = campaign_now();
+}
+
+uint64_t campaign_begun(const struct campaign_buffers *buffers)
+{
+    return buffers->begun_ns;
 }
 
 /* --- values ------------------------------------------------------------------------------------
@@ -277,8 +288,10 @@ static twill_status make_call(struct campaign_call *c, twill_comm *comm, enum ca
     }
 }
 
+/* Within functions that have `b`. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
+        campaign_begin(b);                                                                         \
         twill_status try_status_ = (call);                                                         \
         if (try_status_ != TWILL_OK)                                                               \
             return try_status_;                                                                    \
@@ -290,6 +303,7 @@ static twill_status step_blocking(struct campaign_buffers *b, twill_comm *comm, 
         TRY(twill_group_start(comm));
     for (int i = 0; i < CALLS; i++)
         TRY(make_call(&b->call[i], comm, BLOCKING));
+    campaign_begin(b);
     return grouped ? twill_group_end(comm) : TWILL_OK;
 }
 
@@ -304,6 +318,7 @@ static twill_status step_requests(struct campaign_buffers *b, twill_comm *comm, 
         status = twill_request_start(b->call[i].request);
     for (int i = 0; i < CALLS; i++)
         requests[i] = b->call[i].request;
+    campaign_begin(b);
     twill_status waited = twill_wait_all(CALLS, requests);
     for (int i = 0; i < CALLS; i++)
         b->call[i].request = requests[i];
@@ -320,8 +335,10 @@ static twill_status step_split(struct campaign_buffers *b, twill_comm *comm, uin
     for (int i = 0; i < CALLS && status == TWILL_OK; i++) {
         prepare(&b->call[i], b->part, random, step);
         fill(&b->call[i]);
+        campaign_begin(b);
         status = make_call(&b->call[i], b->part, BLOCKING);
     }
+    campaign_begin(b);
     if (status == TWILL_OK)
         status = twill_barrier(b->part);
     if (status != TWILL_OK) {
@@ -338,6 +355,7 @@ twill_status campaign_step(struct campaign_buffers *b, twill_comm *comm,
 {
     uint64_t random = trial->seed + (trial->work == WORK_PERSISTENT ? 0 : step);
     bool split = trial->work == WORK_SPLIT;
+    campaign_begin(b);
     if (trial->work == WORK_GRADIENTS)
         return campaign_train(&b->set, comm, trial, step, wrong);
     for (int i = 0; i < CALLS && !split; i++) {

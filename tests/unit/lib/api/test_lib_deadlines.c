@@ -152,6 +152,7 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(bounds.silent > 100 && bounds.death > 0 && bounds.death < 2);
     TWILL_CHECK((bounds.host > 0) == (twill_comm_nodes(l.comm) > 1));
     TWILL_CHECK(bounds.agree >= bounds.silent && bounds.meet > 0 && bounds.meet <= bounds.silent);
+    TWILL_CHECK(bounds.grow > 1.7 * (bounds.silent - 1.5)); /* three quarters of the timeout more */
     leave_late(&l);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_comm_shrink() ends within its bounds when a rank lives but does not come further: one that
  * stops while the survivors share memory, one that sends messages of no agreement, and one that
- * cannot do its part, however often they try. */
+ * cannot do its part, however often they try. A rank that agrees does not give up one that comes
+ * later because it has waited for a silent rank itself. */
 #include "fabric/detector/detector.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
@@ -130,6 +131,42 @@ static void test_attempts_end(void **state)
     twill_test_run_processes(STUCK_RANKS, refusing_rank, NULL);
 }
 
+#define LATE_TIMEOUT 0.5 /* seconds */
+
+/* Rank 0 may wait for rank 2, which makes no call, for as long as bounds.silent says, and comes to
+ * the agreement then. Rank 1, which had all it needed in that call, waits for it there. */
+static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_bounds bounds;
+    uint64_t flags = 6u | (uint64_t)rank;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, user, NULL, settings));
+    TWILL_CHECK(twill_comm_set_timeout(comm, LATE_TIMEOUT) == TWILL_OK);
+    TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK && bounds.silent > LATE_TIMEOUT);
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank == 0) /* longer than the timeout by half of what else it takes until it fails */
+        usleep((useconds_t)((LATE_TIMEOUT + bounds.silent) / 2 * 1e6));
+    if (rank != STUCK) {
+        TWILL_CHECK(twill_test_note(twill_comm_agree(comm, &flags) == TWILL_OK, __FILE__, __LINE__,
+                                    "%s", twill_comm_message(comm)));
+        TWILL_CHECK(flags == 6);
+        TWILL_CHECK(twill_comm_failed_rank(comm, 0) == STUCK);
+        TWILL_CHECK(twill_comm_failed_rank(comm, 1) == -1);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_waits_for_late(void **state)
+{
+    (void)state;
+    twill_test_run_processes(STUCK_RANKS, late_rank, "3x1");
+}
+
 static void run_stuck(const char *nodes, bool talks)
 {
     struct stuck_case test = {nodes, talks, NULL};
@@ -159,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_stops_sharing),
         cmocka_unit_test(test_talks),
         cmocka_unit_test(test_attempts_end),
+        cmocka_unit_test(test_waits_for_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a campaign prints at its end: how long the survivors took. */
+#include "tests/system/campaign/campaign.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool has_nodes(const struct campaign_trial *trial)
+{
+    return trial->hosts > 1 || strpbrk(trial->layout, "x+") != NULL;
+}
+
+/* Print percentiles of the trials of one fault, on one node or on several. */
+static void print_times(const struct campaign_result *results, int count, int fault, bool nodes)
+{
+    double *verdict = calloc((size_t)count, sizeof(*verdict)),
+           *sum = calloc((size_t)count, sizeof(*sum));
+    size_t n = 0, beyond = 0;
+    for (int i = 0; i < count && verdict != NULL && sum != NULL; i++) {
+        const struct campaign_result *r = &results[i];
+        if (r->has_times && (int)r->trial.fault == fault && has_nodes(&r->trial) == nodes) {
+            beyond += r->times.own > r->times.bound;
+            verdict[n] = r->times.verdict;
+            sum[n++] = r->times.sum;
+        }
+    }
+    if (n > 0) {
+        qsort(verdict, n, sizeof(*verdict), compare);
+        qsort(sum, n, sizeof(*sum), compare);
+        printf("%-10s %-8s %6zu   %6.3f %6.3f %6.3f %6zu   %6.3f %6.3f %6.3f\n",
+               campaign_fault_names[fault], nodes ? "several" : "one", n, verdict[n / 2],
+               verdict[n * 99 / 100], verdict[n - 1], beyond, sum[n / 2], sum[n * 99 / 100],
+               sum[n - 1]);
+    }
+    free(verdict);
+    free(sum);
+}
+
+int campaign_report(const struct campaign_result *results, int count, double seconds)
+{
+    int failed = 0, done = 0;
+    for (int i = 0; i < count; i++) {
+        failed += results[i].failed;
+        done += results[i].done;
+    }
+    printf("seconds from the fault to the last survivor's error (beyond: later than\n"
+           "twill_comm_bounds() says, as ranks waited for a core), and to its first right sum\n"
+           "%-10s %-8s %6s   %6s %6s %6s %6s   %6s %6s %6s\n",
+           "fault", "nodes", "trials", "median", "99 %", "most", "beyond", "median", "99 %",
+           "most");
+    for (int fault = 0; fault < FAULT_COUNT; fault++) {
+        print_times(results, count, fault, false);
+        print_times(results, count, fault, true);
+    }
+    printf("%d trials in %.0f s, %d failed\n", done, seconds, failed);
+    return failed != 0 || done != count;
+}
