@@ -225,9 +225,10 @@ TWILL_API twill_status twill_server_set_optimizer(twill_server *server,
  * any rank has, as its server or its replica, goes on; versions, too, so that in
  * ::TWILL_SERVER_SYNC a push that is repeated counts once. What this rank had started and not
  * waited for is void. ::TWILL_ERR_PEER, with the keys, on all ranks if the state of a chunk is
- * lost. On failure \p *server still has the state that this rank brings: it may be rebuilt once
- * more, as when another rank has died meanwhile, or destroyed; it is NULL if \p comm cannot be
- * used. */
+ * lost, ::TWILL_ERR_ARGUMENT, with twill_comm_message(\p comm), on all ranks if they are too few
+ * for the layout. On failure \p *server still has the state that this rank brings: it may be
+ * rebuilt once more, as when another rank has died meanwhile or others have joined, or destroyed.
+ */
 TWILL_API twill_status twill_server_rebuild(twill_server **server, twill_comm *comm);
 /** \brief Write the state of the chunks here, replicas left out, to the file PATH.RANK, so that a
  *  crash leaves the old one or the new one. Local, on all servers, while no worker pushes if the

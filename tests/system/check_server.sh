@@ -52,13 +52,15 @@ joins --layout cs --mode sync --replicas 2
 # deaths DEATHS SEED LAYOUT MODE REPLICAS
 deaths()
 {
-    TWILL_TIMEOUT=240 timeout -k 10 "$patience" "$bin/twillrun" -n 4 --elastic 2:4 "$build/tests/server_campaign" "$@" \
+    rm -f "$scratch/counts"
+    TWILL_TIMEOUT=240 timeout -k 10 "$patience" "$bin/twillrun" -n 4 --elastic 2:4 "$build/tests/server_campaign" "$@" "$scratch/counts" \
         >"$scratch/out" 2>"$scratch/err" || fail "server_campaign $*: $(cat "$scratch/err")"
     [ "$(grep -c "^rank [0-3] of 4, epoch $1\$" "$scratch/out")" -eq 4 ] || fail "server_campaign $*: $(cat "$scratch/out")"
 }
 deaths 8 "${TEST_SEED:-1}" nc sync 1
 deaths 6 "${TEST_SEED:-1}" cs sync 2
-deaths 6 "${TEST_SEED:-1}" nc async 1
+deaths 4 "${TEST_SEED:-1}" nc async 1
+deaths 3 "${TEST_SEED:-1}" nc k-batch-async 1
 
 "$bin/worker" --mode nonsense 2>"$scratch/err" && fail "a mode that is none"
 grep -q 'usage: worker' "$scratch/err" || fail "no usage"

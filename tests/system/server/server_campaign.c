@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server_campaign DEATHS SEED LAYOUT MODE REPLICAS: under twillrun --elastic, a parameter server
- * whose ranks are killed at random moments and replaced, also by a timer in the middle of a push. A
- * round is CAMPAIGN_STEPS versions, in which one rank dies: with layout nc a worker, with cs any
- * rank, which serves, too. The others end the round, shrink, admit the new process and rebuild the
- * server.
+/* server_campaign DEATHS SEED LAYOUT MODE REPLICAS FILE: under twillrun --elastic, a parameter
+ * server whose ranks are killed at random moments and replaced, also by a timer in the middle of a
+ * push. A round is CAMPAIGN_STEPS versions, in which one rank dies: with layout nc a worker, with
+ * cs any rank, which serves, too. The others end the round, shrink, admit the new process and
+ * rebuild the server. MODE: sync, async, bounded, k-batch-async (of two gradients).
  *
- * All gradients are ones, and the rate is 1, so that parameters are minus the number of updates: in
- * synchronous mode minus the version that all have agreed to reach. An update that is lost, or is
- * made twice, is seen at once. */
+ * All gradients are ones, and the rate is 1, so that parameters are minus the number of gradients:
+ * in synchronous mode minus the version that all have agreed to reach. An update that is lost, or
+ * is made twice, is seen at once. In the other modes campaign_counts.h proves it, by FILE. */
+#include "tests/system/server/campaign_counts.h"
+
 #include "lib/twill_recover.h"
 #include "lib/twill_server.h"
 
@@ -18,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CAMPAIGN_STEPS = 8, CAMPAIGN_COUNT = 2500, CAMPAIGN_KEYS = 2, ADMIT_TRIES = 4000 };
+enum { CAMPAIGN_STEPS = 8, CAMPAIGN_COUNT = 2500, ADMIT_TRIES = 4000 };
 enum { CAMPAIGN_MOMENTS = 6, TIMER_MOMENT = 4, TIMER_MOST_US = 1500 };
 
 struct campaign {
@@ -28,6 +30,7 @@ struct campaign {
     twill_optimizer rule;
     uint64_t seed, deaths;
     int full; /* ranks of the job */
+    struct campaign_counts *counts;
 };
 
 static _Noreturn void give_up(const struct campaign *c, const char *call, const char *why)
@@ -68,6 +71,38 @@ static uint64_t least_version(const struct campaign *c)
     return a < b ? a : b;
 }
 
+static bool is_in_step(const struct campaign *c)
+{
+    return c->options.mode == TWILL_SERVER_SYNC;
+}
+
+static int gradients_of_update(const struct campaign *c)
+{
+    return c->options.mode == TWILL_SERVER_K_BATCH_ASYNC ? c->options.k : 1;
+}
+
+/* Compare the parameters that have been pulled by the commit with the pushes so far, of which none
+ * is under way. */
+static twill_status check_counts(struct campaign *c)
+{
+    bool works = (twill_server_role(c->server) & TWILL_SERVER_WORKS) != 0;
+    int lowest = c->options.layout == TWILL_SERVER_NC;
+    for (int k = 0; works && twill_comm_rank(c->comm) == lowest && k < CAMPAIGN_KEYS; k++) {
+        const float *w = twill_server_parameters(c->server, k);
+        for (int chunk = 0; chunk * CAMPAIGN_CHUNK < CAMPAIGN_COUNT; chunk++) {
+            const float *first = &w[chunk * CAMPAIGN_CHUNK];
+            for (int i = 1; i < CAMPAIGN_CHUNK && chunk * CAMPAIGN_CHUNK + i < CAMPAIGN_COUNT; i++)
+                if (first[i] != first[0])
+                    give_up(c, "check", "parameters of a chunk differ");
+            if (!counts_agree(c->counts, k, chunk, (uint64_t)-first[0],
+                              (uint64_t)gradients_of_update(c)))
+                give_up(c, "check", "an update was lost or made twice");
+        }
+        counts_settle(c->counts, k);
+    }
+    return twill_barrier(c->comm);
+}
+
 /* Parameters are minus the updates. */
 static void check_round(const struct campaign *c, uint64_t target)
 {
@@ -76,13 +111,13 @@ static void check_round(const struct campaign *c, uint64_t target)
         float most = w[0];
         for (int i = 0; i < CAMPAIGN_COUNT; i++) {
             most = w[i] > most ? w[i] : most;
-            if (c->options.mode == TWILL_SERVER_SYNC && w[i] != -(float)target) {
+            if (is_in_step(c) && w[i] != -(float)target) {
                 fprintf(stderr, "element %d of key %d is %g, not %g\n", i, k, (double)w[i],
                         -(double)target);
                 give_up(c, "check", "an update was lost or made twice");
             }
         }
-        if (most != -(float)twill_server_version(c->server, k))
+        if (most != -(float)(twill_server_version(c->server, k) * (uint64_t)gradients_of_update(c)))
             give_up(c, "check", "parameters and versions differ");
     }
 }
@@ -113,17 +148,19 @@ static twill_status run_round(struct campaign *c)
             (void)ualarm((useconds_t)(1 + draw(c, 4) % TIMER_MOST_US), 0);
         for (int k = 0; k < CAMPAIGN_KEYS && status == TWILL_OK; k++) {
             float *gradient = twill_server_gradient(c->server, k);
-            if (c->options.mode == TWILL_SERVER_SYNC &&
-                twill_server_version(c->server, k) >= target)
+            if (is_in_step(c) && twill_server_version(c->server, k) >= target)
                 continue; /* this key had a version more when a server died */
             for (int i = 0; i < CAMPAIGN_COUNT; i++)
                 gradient[i] = 1;
             die_if_drawn(c, step, k);
+            counts_started(c->counts, twill_comm_rank(c->comm), k);
             status = twill_server_push_pull(c->server, k);
             die_if_drawn(c, step, CAMPAIGN_KEYS + k);
         }
         if (status == TWILL_OK)
             status = twill_server_wait(c->server, -1);
+        for (int k = 0; k < CAMPAIGN_KEYS && status == TWILL_OK; k++)
+            counts_ended(c->counts, twill_comm_rank(c->comm), k);
     }
     if (status == TWILL_OK)
         check_round(c, target);
@@ -153,24 +190,47 @@ static void replace(struct campaign *c)
     }
 }
 
+static bool find_mode(twill_server_options *options, const char *name)
+{
+    static const struct {
+        const char *name;
+        twill_server_mode mode;
+        int k;
+        twill_op op;
+    } modes[] = {{"sync", TWILL_SERVER_SYNC, 1, TWILL_AVG},
+                 {"async", TWILL_SERVER_ASYNC, 1, TWILL_AVG},
+                 {"bounded", TWILL_SERVER_BOUNDED, 2, TWILL_AVG},
+                 {"k-batch-async", TWILL_SERVER_K_BATCH_ASYNC, 2, TWILL_SUM}};
+    twill_server_defaults(options);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+        if (strcmp(modes[i].name, name) == 0) {
+            options->mode = modes[i].mode;
+            options->k = modes[i].k;
+            options->op = modes[i].op;
+            return true;
+        }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct campaign c = {.full = 4};
-    if (argc != 6 || twill_init(&c.comm) != TWILL_OK)
+    if (argc != 7 || !find_mode(&c.options, argv[4]) || (c.counts = counts_open(argv[6])) == NULL ||
+        twill_init(&c.comm) != TWILL_OK)
         return 2;
     c.deaths = strtoull(argv[1], NULL, 10);
     c.seed = strtoull(argv[2], NULL, 10);
-    twill_server_defaults(&c.options);
     twill_optimizer_defaults(&c.rule, TWILL_OPTIMIZER_SGD);
     c.rule.rate = 1;
     c.options.optimizer = &c.rule;
     c.options.layout = strcmp(argv[3], "nc") == 0 ? TWILL_SERVER_NC : TWILL_SERVER_CS;
-    c.options.mode = strcmp(argv[4], "sync") == 0 ? TWILL_SERVER_SYNC : TWILL_SERVER_ASYNC;
     c.options.replicas = atoi(argv[5]);
-    c.options.chunk_bytes = 4096;
+    c.options.chunk_bytes = CAMPAIGN_CHUNK * sizeof(float);
     for (;;) {
         uint64_t epoch = (uint64_t)twill_comm_epoch(c.comm);
         twill_status status = open_campaign_server(&c);
+        if (status == TWILL_OK && !is_in_step(&c))
+            status = check_counts(&c);
         if (status == TWILL_OK && (twill_server_role(c.server) & TWILL_SERVER_WORKS) != 0)
             status = run_round(&c);
         if (status == TWILL_OK && (twill_server_role(c.server) & TWILL_SERVER_SERVES) != 0)

@@ -21,6 +21,7 @@ struct state_rank {
     twill_optimizer sgd;
     char name[STATE_KEYS][LONG_NAME + 1]; /* they differ in their last letters */
     char path[100];
+    twill_server_layout layout; /* CS */
 };
 
 static bool open_state_server(struct state_rank *r, twill_server_mode mode, bool loads)
@@ -32,6 +33,7 @@ static bool open_state_server(struct state_rank *r, twill_server_mode mode, bool
     options.optimizer = &r->sgd;
     options.op = TWILL_SUM;
     options.mode = mode;
+    options.layout = r->layout;
     options.k = mode == TWILL_SERVER_ASYNC ? 1 : 3;
     options.chunk_bytes = 1024;
     TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
@@ -199,12 +201,60 @@ static void test_registrations(void **state)
     twill_test_run_ranks(2, rank_exchanges, NULL);
 }
 
+/* --- too few ranks ------------------------------------------------------------------------------
+ */
+
+/* A server that is alone for a while cannot be rebuilt, but keeps its state. */
+static bool rebuild_alone(struct state_rank *r, twill_comm *alone)
+{
+    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_ASYNC, false));
+    if (twill_server_role(r->server) == TWILL_SERVER_SERVES)
+        TWILL_REQUIRE(twill_server_serve(r->server) == TWILL_OK);
+    else {
+        TWILL_REQUIRE(push_constants(r, 3));
+        TWILL_REQUIRE(twill_server_leave(r->server) == TWILL_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        TWILL_REQUIRE(twill_server_rebuild(&r->server, alone) == TWILL_ERR_ARGUMENT);
+        TWILL_REQUIRE(strstr(twill_comm_message(alone), "at least one worker") != NULL);
+        TWILL_REQUIRE(r->server != NULL);
+    }
+    TWILL_REQUIRE(twill_server_rebuild(&r->server, r->comm) == TWILL_OK);
+    if (twill_server_role(r->server) == TWILL_SERVER_SERVES)
+        return true;
+    TWILL_REQUIRE(check_parameters(r, -3));
+    TWILL_REQUIRE(push_constants(r, 1));
+    return check_parameters(r, -4);
+}
+
+static void rank_is_alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct state_rank r = {.name = {"first", "second"}, .layout = TWILL_SERVER_NC};
+    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
+    twill_comm *alone = NULL;
+    (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_comm_split(&alone, r.comm, rank, 0) == TWILL_OK);
+    (void)rebuild_alone(&r, alone);
+    twill_server_destroy(r.server);
+    twill_comm_destroy(alone);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+}
+
+static void test_too_few_ranks(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_is_alone, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_registrations),
         cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_too_few_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
