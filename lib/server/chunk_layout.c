@@ -25,21 +25,21 @@ static void number_ranks(struct twill_server *server, const bool *serves)
 {
     bool both = server->options.layout <= TWILL_SERVER_CC;
     uint32_t servers = 0, workers = 0;
-    server->server = server->worker = UINT32_MAX;
+    server->roles.server = server->roles.worker = UINT32_MAX;
     for (uint32_t r = 0; r < server->size; r++) {
         if (serves[r]) {
             if (r == server->rank)
-                server->server = servers;
-            server->server_rank[servers++] = r;
+                server->roles.server = servers;
+            server->roles.server_rank[servers++] = r;
         }
         if (!serves[r] || both) {
             if (r == server->rank)
-                server->worker = workers;
-            server->worker_rank[workers++] = r;
+                server->roles.worker = workers;
+            server->roles.worker_rank[workers++] = r;
         }
     }
-    server->servers = servers;
-    server->workers = workers;
+    server->roles.servers = servers;
+    server->roles.workers = workers;
 }
 
 twill_status twill_server_cast(struct twill_server *server)
@@ -55,12 +55,12 @@ twill_status twill_server_cast(struct twill_server *server)
     if (o->replicas > (int)n && o->layout != TWILL_SERVER_CS)
         return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
                           "options.replicas %d: there is 1 server", o->replicas);
-    server->server_rank = calloc(server->size, sizeof(uint32_t));
-    server->worker_rank = calloc(server->size, sizeof(uint32_t));
-    server->suspect = calloc(server->size, sizeof(*server->suspect));
+    server->roles.server_rank = calloc(server->size, sizeof(uint32_t));
+    server->roles.worker_rank = calloc(server->size, sizeof(uint32_t));
+    server->roles.suspect = calloc(server->size, sizeof(*server->roles.suspect));
     bool *serves = calloc(server->size, sizeof(bool));
-    if (server->suspect == NULL || server->server_rank == NULL || server->worker_rank == NULL ||
-        serves == NULL) {
+    if (server->roles.suspect == NULL || server->roles.server_rank == NULL ||
+        server->roles.worker_rank == NULL || serves == NULL) {
         free(serves);
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u ranks",
                           server->size);
@@ -77,8 +77,8 @@ twill_status twill_server_cast(struct twill_server *server)
     if (status == TWILL_OK)
         number_ranks(server, serves);
     free(serves);
-    server->threads = (uint32_t)twill_max((size_t)o->threads, 1);
-    server->cores = server->servers * server->threads;
+    server->roles.threads = (uint32_t)twill_max((size_t)o->threads, 1);
+    server->roles.cores = server->roles.servers * server->roles.threads;
     return status;
 }
 
@@ -113,7 +113,7 @@ static void set_code(const struct twill_server *server, struct twill_server_key 
 
 static size_t chunk_elements(const struct twill_server *server, const struct twill_server_key *key)
 {
-    size_t bytes = server->chunk_bytes;
+    size_t bytes = server->cut.chunk_bytes;
     return bytes == TWILL_SERVER_WHOLE_TENSORS ? key->count : bytes / twill_type_size(key->type);
 }
 
@@ -128,17 +128,17 @@ static twill_status cut_tensors(struct twill_server *server)
     if (places > UINT32_MAX / 4)
         return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
                           "%zu chunks: options.chunk_bytes is too small", places);
-    server->place = calloc(twill_max(places, 1), sizeof(*server->place));
-    if (server->place == NULL)
+    server->cut.place = calloc(twill_max(places, 1), sizeof(*server->cut.place));
+    if (server->cut.place == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %zu chunks", places);
     for (uint32_t k = 0; k < server->keys; k++) {
         struct twill_server_key *key = &server->key[k];
         size_t most = chunk_elements(server, key);
         set_code(server, key);
-        key->first_chunk = server->places;
+        key->first_chunk = server->cut.places;
         for (size_t first = 0; first < key->count; first += most) {
             size_t count = twill_min(most, key->count - first);
-            struct twill_chunk_place *place = &server->place[server->places++];
+            struct twill_chunk_place *place = &server->cut.place[server->cut.places++];
             *place = (struct twill_chunk_place){
                 k, 0, first, count, key->wire_bytes, wire_bytes(server, key, count)};
             key->wire_bytes += place->wire_bytes;
@@ -151,24 +151,26 @@ static twill_status cut_tensors(struct twill_server *server)
 twill_status twill_server_place(struct twill_server *server)
 {
     TWILL_TRY(&server->error, cut_tensors(server));
-    struct twill_load *load = calloc(twill_max(server->places, 1), sizeof(*load));
-    uint64_t *total = calloc(server->cores, sizeof(*total));
+    struct twill_load *load = calloc(twill_max(server->cut.places, 1), sizeof(*load));
+    uint64_t *total = calloc(server->roles.cores, sizeof(*total));
     if (load == NULL || total == NULL) {
         free(load);
         free(total);
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
-                          server->places);
+                          server->cut.places);
     }
-    for (uint32_t i = 0; i < server->places; i++)
-        load[i] = (struct twill_load){
-            server->place[i].count * twill_type_size(server->key[server->place[i].key].type), i, 0};
-    twill_balance(load, server->places, total, server->cores);
-    for (uint32_t i = 0; i < server->places; i++)
-        server->place[load[i].item].core = load[i].bin;
-    server->least_bytes = UINT64_MAX;
-    for (uint32_t c = 0; c < server->cores; c++) {
-        server->most_bytes = twill_max(server->most_bytes, total[c]);
-        server->least_bytes = twill_min(server->least_bytes, total[c]);
+    for (uint32_t i = 0; i < server->cut.places; i++)
+        load[i] =
+            (struct twill_load){server->cut.place[i].count *
+                                    twill_type_size(server->key[server->cut.place[i].key].type),
+                                i, 0};
+    twill_balance(load, server->cut.places, total, server->roles.cores);
+    for (uint32_t i = 0; i < server->cut.places; i++)
+        server->cut.place[load[i].item].core = load[i].bin;
+    server->cut.least_bytes = UINT64_MAX;
+    for (uint32_t c = 0; c < server->roles.cores; c++) {
+        server->cut.most_bytes = twill_max(server->cut.most_bytes, total[c]);
+        server->cut.least_bytes = twill_min(server->cut.least_bytes, total[c]);
     }
     free(load);
     free(total);

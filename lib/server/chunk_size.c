@@ -32,7 +32,7 @@ static uint64_t total_bytes(const struct twill_server *server)
 /* Return whether chunks of a size divide the tensors well among the cores. */
 static bool divides(const struct twill_server *server, size_t size)
 {
-    return size * CHUNKS_OF_CORE * server->cores <= total_bytes(server);
+    return size * CHUNKS_OF_CORE * server->roles.cores <= total_bytes(server);
 }
 
 static size_t size_by_rule(const struct twill_server *server)
@@ -88,7 +88,7 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
     options.mode = TWILL_SERVER_SYNC;
     options.k = 1;
     options.rate = TWILL_SERVER_RATE_FIXED;
-    options.ranks = (const int *)server->server_rank;
+    options.ranks = (const int *)server->roles.server_rank;
     twill_status status = twill_server_create(&sample, server->parent, &options);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
@@ -146,8 +146,8 @@ static twill_status choose_by_trial(struct twill_server *server)
     twill_status status = try_sizes(server, chunk_sizes, count, bytes, &search);
     if (status == TWILL_OK) {
         unsigned best = twill_search_fastest(&search, count);
-        server->chunk_bytes = chunk_sizes[best];
-        server->chunk_choice = "the fastest in a trial";
+        server->cut.chunk_bytes = chunk_sizes[best];
+        server->cut.chunk_choice = "the fastest in a trial";
         twill_say(&server->context->log, twill_log_once(TWILL_LOG_INFO, server->rank == 0),
                   "server: options.chunk_bytes = %zu is the fastest of %u (%.6f s for %zu bytes; "
                   "%zu: %.6f s)",
@@ -164,7 +164,7 @@ static twill_status choose_by_trial(struct twill_server *server)
 /* Take the size of ranks that have chunks. */
 static twill_status take_known(struct twill_server *server)
 {
-    uint64_t own = server->chunk_bytes, word[2] = {own, own == 0 ? 0 : ~own};
+    uint64_t own = server->cut.chunk_bytes, word[2] = {own, own == 0 ? 0 : ~own};
     twill_status status = twill_allreduce(server->parent, word, word, 2, TWILL_U64, TWILL_MAX);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
@@ -173,8 +173,8 @@ static twill_status take_known(struct twill_server *server)
             server, TWILL_ERR_MISMATCH, "rank %u: ranks bring chunks of %llu and of %llu bytes",
             server->rank, (unsigned long long)~word[1], (unsigned long long)word[0]);
     if (word[0] != 0) {
-        server->chunk_bytes = word[0];
-        server->chunk_choice = "as before";
+        server->cut.chunk_bytes = word[0];
+        server->cut.chunk_choice = "as before";
     }
     return TWILL_OK;
 }
@@ -184,11 +184,11 @@ twill_status twill_server_choose_chunk_bytes(struct twill_server *server)
     if (server->options.chunk_bytes != 0)
         return TWILL_OK;
     TWILL_TRY(NULL, take_known(server));
-    if (server->chunk_bytes == 0 && server->options.compression == TWILL_COMPRESS_NONE)
+    if (server->cut.chunk_bytes == 0 && server->options.compression == TWILL_COMPRESS_NONE)
         TWILL_TRY(NULL, choose_by_trial(server));
-    if (server->chunk_bytes == 0) {
-        server->chunk_bytes = size_by_rule(server);
-        server->chunk_choice = "by the rule";
+    if (server->cut.chunk_bytes == 0) {
+        server->cut.chunk_bytes = size_by_rule(server);
+        server->cut.chunk_choice = "by the rule";
     }
     return TWILL_OK;
 }

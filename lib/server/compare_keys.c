@@ -27,9 +27,9 @@ static uint64_t option_word(const struct compared_option *option)
 
 static uint64_t hash_servers(const struct twill_server *server)
 {
-    uint64_t hash = server->servers;
-    for (uint32_t s = 0; s < server->servers; s++)
-        hash = twill_hash_mix(hash, server->server_rank[s]);
+    uint64_t hash = server->roles.servers;
+    for (uint32_t s = 0; s < server->roles.servers; s++)
+        hash = twill_hash_mix(hash, server->roles.server_rank[s]);
     return hash;
 }
 
@@ -37,7 +37,8 @@ static uint64_t hash_servers(const struct twill_server *server)
 static size_t list_options(const struct twill_server *server, struct compared_option *list)
 {
     const twill_server_options *o = &server->options;
-    const twill_optimizer none = {0}, *rule = server->has_optimizer ? &server->declared : &none;
+    const twill_optimizer none = {0},
+                          *rule = server->rule.has_optimizer ? &server->rule.declared : &none;
     const struct compared_option all[] = {
         {.name = "layout", .integer = (uint64_t)o->layout},
         {.name = "servers or ranks (a hash)", .integer = hash_servers(server)},
@@ -55,7 +56,7 @@ static size_t list_options(const struct twill_server *server, struct compared_op
         {.name = "distance_most", .is_number = true, .number = o->distance_most},
         {.name = "compression_ratio", .is_number = true, .number = o->compression_ratio},
         {.name = "compression_threshold", .is_number = true, .number = o->compression_threshold},
-        {.name = "optimizer (whether there is one)", .integer = server->has_optimizer},
+        {.name = "optimizer (whether there is one)", .integer = server->rule.has_optimizer},
         {.name = "optimizer->rule", .integer = (uint64_t)rule->rule},
         {.name = "optimizer->nesterov", .integer = rule->nesterov != 0},
         {.name = "optimizer->rate", .is_number = true, .number = rule->rate},

@@ -25,10 +25,10 @@ static void free_server(struct twill_server *server)
         free(server->key[k].name);
     twill_server_drop_state(server);
     free(server->key);
-    free(server->place);
-    free(server->server_rank);
-    free(server->worker_rank);
-    free(server->suspect);
+    free(server->cut.place);
+    free(server->roles.server_rank);
+    free(server->roles.worker_rank);
+    free(server->roles.suspect);
     pthread_mutex_destroy(&server->failing);
     pthread_mutex_destroy(&server->posting);
     free(server);
@@ -106,7 +106,7 @@ static twill_status check_new_key(struct twill_server *server, const twill_tenso
     bool holds =
         server->options.mode <= TWILL_SERVER_K_SYNC || server->options.mode == TWILL_SERVER_K_ASYNC;
     if (tensor->type != TWILL_F32 &&
-        (server->has_optimizer || !holds || server->options.rate != TWILL_SERVER_RATE_FIXED))
+        (server->rule.has_optimizer || !holds || server->options.rate != TWILL_SERVER_RATE_FIXED))
         return TWILL_SERVER_REFUSE(server,
                                    "tensor '%s': %s, but an optimizer, and every mode but "
                                    "sync, K-sync and K-async, needs f32",
@@ -173,13 +173,13 @@ static void set_need(struct twill_server *server)
     switch (server->options.mode) {
     case TWILL_SERVER_ASYNC:
     case TWILL_SERVER_BOUNDED:
-        server->need = 1;
+        server->rule.need = 1;
         break;
     case TWILL_SERVER_SOFTSYNC:
-        server->need = (uint32_t)twill_max(server->workers / k, 1);
+        server->rule.need = (uint32_t)twill_max(server->roles.workers / k, 1);
         break;
     default:
-        server->need = k;
+        server->rule.need = k;
     }
 }
 
@@ -188,7 +188,7 @@ static twill_status commit_server(struct twill_server *server)
     TWILL_TRY(NULL, twill_server_compare(server));
     set_need(server);
     TWILL_TRY(NULL, twill_server_choose_chunk_bytes(server));
-    twill_status status = server->place == NULL ? twill_server_place(server) : TWILL_OK;
+    twill_status status = server->cut.place == NULL ? twill_server_place(server) : TWILL_OK;
     TWILL_TRY(NULL, agree_status(server, server->parent, status));
     status = twill_comm_dup(&server->comm, server->parent);
     if (status != TWILL_OK)

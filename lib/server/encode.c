@@ -62,7 +62,7 @@ void twill_server_encode(struct twill_server *server, struct twill_server_key *k
 {
     if (key->code.used) {
         for (uint32_t c = 0; c < key->chunks; c++)
-            encode_chunk(server, key, &server->place[key->first_chunk + c]);
+            encode_chunk(server, key, &server->cut.place[key->first_chunk + c]);
         return;
     }
     if (key->sent == key->gradient)

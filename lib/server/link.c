@@ -11,7 +11,7 @@
 
 static const struct twill_chunk_place *place_of(const struct twill_server_link *link, uint32_t i)
 {
-    return &link->server->place[link->place[i]];
+    return &link->server->cut.place[link->place[i]];
 }
 
 static void lose_link(struct twill_server_link *link)

@@ -49,7 +49,7 @@ struct twill_server_link {
     uint32_t worker;         /* its number */
     twill_comm *comm;
     int peer;
-    uint32_t *place;     /* [chunks] of the core: index into server->place, by key */
+    uint32_t *place;     /* [chunks] of the core: index into server->cut.place, by key */
     uint32_t *key_first; /* [keys + 1] */
     size_t *inbox_at;    /* [chunks + 1], server: where gradients are received */
     unsigned char *inbox;

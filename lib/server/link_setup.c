@@ -14,11 +14,11 @@
 static twill_status list_chunks(struct twill_server_link *link, uint32_t core)
 {
     struct twill_server *server = link->server;
-    link->place = calloc(server->places + 1, sizeof(*link->place));
+    link->place = calloc(server->cut.places + 1, sizeof(*link->place));
     link->key_first = calloc(server->keys + 1, sizeof(*link->key_first));
     link->key = calloc(server->keys + 1, sizeof(*link->key));
-    link->inbox_at = calloc(server->places + 1, sizeof(*link->inbox_at));
-    link->outbox_at = calloc(server->places + 1, sizeof(*link->outbox_at));
+    link->inbox_at = calloc(server->cut.places + 1, sizeof(*link->inbox_at));
+    link->outbox_at = calloc(server->cut.places + 1, sizeof(*link->outbox_at));
     if (link->place == NULL || link->key_first == NULL || link->key == NULL ||
         link->inbox_at == NULL || link->outbox_at == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for a link");
@@ -26,7 +26,7 @@ static twill_status list_chunks(struct twill_server_link *link, uint32_t core)
     for (uint32_t k = 0; k < server->keys; k++) {
         const struct twill_server_key *key = &server->key[k];
         for (uint32_t c = key->first_chunk; c < key->first_chunk + key->chunks; c++)
-            if (server->place[c].core == core)
+            if (server->cut.place[c].core == core)
                 link->place[n++] = c;
         link->key_first[k + 1] = n;
     }
@@ -41,7 +41,7 @@ static twill_status allocate_boxes(struct twill_server_link *link)
     size_t in = 0, out = 0;
     void *inbox = NULL, *outbox = NULL;
     for (uint32_t i = 0; i < link->key_first[server->keys]; i++) {
-        const struct twill_chunk_place *place = &server->place[link->place[i]];
+        const struct twill_chunk_place *place = &server->cut.place[link->place[i]];
         link->inbox_at[i] = in;
         link->outbox_at[i] = out;
         in += twill_round_up(place->wire_bytes, TWILL_CACHE_LINE);
@@ -65,7 +65,7 @@ static twill_status allocate_boxes(struct twill_server_link *link)
 static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t core)
 {
     struct twill_server_link *link = &server->link[server->links++];
-    uint32_t worker = server->worker_rank[w], rank = twill_core_rank(server, core);
+    uint32_t worker = server->roles.worker_rank[w], rank = twill_core_rank(server, core);
     const int ranks[2] = {(int)worker, (int)rank};
     bool serves = server->rank == rank;
     *link = (struct twill_server_link){.server = server, .worker = w, .peer = serves ? 0 : 1};
@@ -76,7 +76,7 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     TWILL_TRY(NULL, twill_comm_set_timeout(link->comm, LINK_TIMEOUT_S));
     TWILL_TRY(NULL, list_chunks(link, core));
     if (serves) {
-        link->core = &server->core[core % server->threads];
+        link->core = &server->core[core % server->roles.threads];
         link->core->worker[w].link = link;
         TWILL_TRY(NULL, allocate_boxes(link));
     } else {
@@ -93,7 +93,8 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
 /* Does this rank have an end of the link between a worker and a core? */
 static bool has_end(const struct twill_server *server, uint32_t w, uint32_t core)
 {
-    return server->worker_rank[w] == server->rank || twill_core_rank(server, core) == server->rank;
+    return server->roles.worker_rank[w] == server->rank ||
+           twill_core_rank(server, core) == server->rank;
 }
 
 twill_status twill_links_open(struct twill_server *server,
@@ -102,16 +103,16 @@ twill_status twill_links_open(struct twill_server *server,
                               uint64_t *all)
 {
     uint32_t most = 0;
-    for (uint32_t w = 0; w < server->workers; w++)
-        for (uint32_t c = 0; c < server->cores; c++)
+    for (uint32_t w = 0; w < server->roles.workers; w++)
+        for (uint32_t c = 0; c < server->roles.cores; c++)
             most += has_end(server, w, c);
     server->link = calloc(most + 1, sizeof(*server->link));
     if (server->link == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u links", most);
-    for (uint32_t w = 0; w < server->workers; w++)
-        for (uint32_t c = 0; c < server->cores; c++)
+    for (uint32_t w = 0; w < server->roles.workers; w++)
+        for (uint32_t c = 0; c < server->roles.cores; c++)
             if (has_end(server, w, c) &&
-                !maps(server, all, server->worker_rank[w], twill_core_rank(server, c)))
+                !maps(server, all, server->roles.worker_rank[w], twill_core_rank(server, c)))
                 TWILL_TRY(NULL, open_link(server, w, c));
     return TWILL_OK;
 }

@@ -109,13 +109,13 @@ twill_status twill_server_set_options(struct twill_server *server,
         server->options = *options;
     }
     TWILL_TRY(error, check_server_options(&server->options, error));
-    server->chunk_bytes = server->options.chunk_bytes;
-    server->chunk_choice = "as given";
+    server->cut.chunk_bytes = server->options.chunk_bytes;
+    server->cut.chunk_choice = "as given";
     if (server->options.optimizer != NULL) {
-        server->optimizer = server->declared = *server->options.optimizer;
-        server->options.optimizer = &server->declared;
-        server->has_optimizer = true;
-        server->states = twill_optimizer_states(&server->optimizer);
+        server->rule.optimizer = server->rule.declared = *server->options.optimizer;
+        server->options.optimizer = &server->rule.declared;
+        server->rule.has_optimizer = true;
+        server->rule.states = twill_optimizer_states(&server->rule.optimizer);
     }
     return TWILL_OK;
 }

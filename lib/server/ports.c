@@ -26,7 +26,7 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
         order.pull = atomic_load_explicit(&server->key[key].pulls, memory_order_relaxed);
     }
     pthread_mutex_lock(&server->posting);
-    for (uint32_t c = 0; c < server->cores; c++) {
+    for (uint32_t c = 0; c < server->roles.cores; c++) {
         struct twill_port *port = &server->port[c];
         if (kind != TWILL_ORDER_LEAVE && port->chunks[key] == 0)
             continue;
@@ -65,7 +65,7 @@ static unsigned poll_links(struct twill_server *server)
 bool twill_server_progress(struct twill_server *server)
 {
     unsigned moved = poll_links(server);
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         if (core->running || !twill_core_try_lock(core))
             continue;
@@ -85,7 +85,7 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
     twill_server_name_keys(server, number, keys, sizeof(keys));
     return TWILL_SERVER_FAIL(
         server, TWILL_ERR_PEER, "rank %u: server %s, which has chunks of %s; %s", server->rank,
-        twill_comm_death_text(server->comm, server->server_rank[number], text), keys,
+        twill_comm_death_text(server->comm, server->roles.server_rank[number], text), keys,
         twill_server_replicates(server)
             ? "another server has replicas of them: twill_server_rebuild()"
             : "there are no replicas of them");
@@ -96,21 +96,21 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
 static bool needs_server(const struct twill_server *server, uint32_t number, int key)
 {
     bool needed = key < 0 || !twill_server_works(server);
-    for (uint32_t c = 0; !needed && c < server->cores; c++) {
+    for (uint32_t c = 0; !needed && c < server->roles.cores; c++) {
         uint32_t replica = twill_replica_core(server, c);
-        bool has = c / server->threads == number ||
-                   (replica != TWILL_SERVER_NO_CORE && replica / server->threads == number);
+        bool has = c / server->roles.threads == number ||
+                   (replica != TWILL_SERVER_NO_CORE && replica / server->roles.threads == number);
         needed = has && server->port[c].chunks[key] > 0;
     }
-    return needed && server->server_rank[number] != server->rank;
+    return needed && server->roles.server_rank[number] != server->rank;
 }
 
-/* Return the first core whose link is lost, or server->cores. */
+/* Return the first core whose link is lost, or server->roles.cores. */
 static uint32_t find_lost(struct twill_server *server)
 {
     uint32_t c = 0;
     pthread_mutex_lock(&server->posting);
-    for (; c < server->cores; c++) {
+    for (; c < server->roles.cores; c++) {
         const struct twill_server_link *link = server->port[c].link;
         if (link != NULL && link->lost && !link->left && !server->left)
             break;
@@ -122,17 +122,17 @@ static uint32_t find_lost(struct twill_server *server)
 /* Look for servers that have died, and were found dead before. */
 static twill_status check_servers(struct twill_server *server, int key)
 {
-    uint32_t lost = twill_server_works(server) ? find_lost(server) : server->cores;
-    if (lost < server->cores)
-        return fail_server(server, lost / server->threads);
-    for (uint32_t s = 0; s < server->servers; s++) {
+    uint32_t lost = twill_server_works(server) ? find_lost(server) : server->roles.cores;
+    if (lost < server->roles.cores)
+        return fail_server(server, lost / server->roles.threads);
+    for (uint32_t s = 0; s < server->roles.servers; s++) {
         if (!needs_server(server, s, key))
             continue;
-        bool dead = twill_comm_is_dead(server->comm, server->server_rank[s]);
-        if (dead && atomic_exchange(&server->suspect[s], true))
+        bool dead = twill_comm_is_dead(server->comm, server->roles.server_rank[s]);
+        if (dead && atomic_exchange(&server->roles.suspect[s], true))
             return fail_server(server, s);
         if (!dead)
-            atomic_store(&server->suspect[s], false);
+            atomic_store(&server->roles.suspect[s], false);
     }
     return TWILL_OK;
 }

@@ -77,6 +77,35 @@ struct twill_server_usage {
     uint64_t bytes_sent, bytes_received, bytes_messages, bytes_metadata, bytes_copied, credit_waits;
 };
 
+/* Which rank does what: numbers of servers, workers and cores. Constant after the creation. */
+struct twill_server_roles {
+    uint32_t servers, workers;
+    uint32_t *server_rank;   /* [servers] ascending; worker_rank too */
+    uint32_t *worker_rank;   /* [workers] */
+    _Atomic bool *suspect;   /* [servers] found dead once */
+    uint32_t server, worker; /* this rank's number among them; UINT32_MAX: none */
+    uint32_t threads;        /* cores of a server, at least 1 */
+    uint32_t cores;          /* of all servers */
+};
+
+/* The rule of updates. Changed by twill_server_set_optimizer(), with all cores here locked. */
+struct twill_server_rule {
+    twill_optimizer optimizer, declared; /* declared: by the options; equal on all ranks */
+    uint64_t settings;                   /* how often `optimizer` has been changed */
+    bool has_optimizer;
+    uint32_t states; /* of the optimizer, for each parameter */
+    uint32_t need;   /* gradients of an update: options.k, or c of n-softsync; set by the commit */
+};
+
+/* How the tensors are cut, and divided among the cores. The same on all ranks after the commit. */
+struct twill_server_cut {
+    struct twill_chunk_place *place; /* [places] by key */
+    uint32_t places;
+    uint64_t most_bytes, least_bytes; /* of a core */
+    size_t chunk_bytes;               /* as options.chunk_bytes, or chosen; 0: not yet */
+    const char *chunk_choice;         /* how, in words */
+};
+
 /* Created by twill_server_create(), freed by twill_server_destroy(). */
 struct twill_server {
     twill_context *context;
@@ -84,32 +113,17 @@ struct twill_server {
     twill_comm *comm;   /* own */
     uint32_t rank, size;
     twill_server_options options;
-    twill_optimizer optimizer, declared; /* declared: by the options; equal on all ranks */
-    uint64_t settings;                   /* how often `optimizer` has been changed */
-    bool has_optimizer;
-    bool successor;  /* by twill_server_rebuild(), of one that was committed */
-    uint32_t states; /* of the optimizer, for each parameter */
-    bool loaded;     /* twill_server_load() was called */
+    struct twill_server_rule rule;
+    struct twill_server_roles roles;
+    struct twill_server_cut cut;
+    bool successor; /* by twill_server_rebuild(), of one that was committed */
+    bool loaded;    /* twill_server_load() was called */
     bool committed;
     struct twill_advancer advancer; /* added at the commit */
     _Atomic bool broken;
 
-    uint32_t servers, workers; /* at the commit */
-    uint32_t *server_rank;     /* [servers] ascending; worker_rank too */
-    uint32_t *worker_rank;     /* [workers] */
-    _Atomic bool *suspect;     /* [servers] found dead once */
-    uint32_t server, worker;   /* this rank's number among them; UINT32_MAX: none */
-    uint32_t threads;          /* cores of a server, at least 1 */
-    uint32_t cores;            /* of all servers */
-    uint32_t need;             /* gradients of an update: options.k, or c of n-softsync */
-    size_t chunk_bytes;        /* as options.chunk_bytes, or chosen; 0: not yet */
-    const char *chunk_choice;  /* how, in words */
-
     struct twill_server_key *key;
     uint32_t keys, keys_held;
-    struct twill_chunk_place *place;
-    uint32_t places;
-    uint64_t most_bytes, least_bytes; /* of a core */
     unsigned char **held; /* [places] records of chunks that this rank brings, or NULL */
 
     void *control;           /* rings of this worker, answers of this server: of twill_alloc() */
@@ -139,32 +153,32 @@ twill_status twill_server_place(struct twill_server *server);
 /* Return the rank of the server that has a core. */
 static inline uint32_t twill_core_rank(const struct twill_server *server, uint32_t core)
 {
-    return server->server_rank[core / server->threads];
+    return server->roles.server_rank[core / server->roles.threads];
 }
 /* Return whether chunks have replicas: a server that is left alone has nowhere to put them. */
 static inline bool twill_server_replicates(const struct twill_server *server)
 {
-    return server->options.replicas > 1 && server->servers > 1;
+    return server->options.replicas > 1 && server->roles.servers > 1;
 }
 /* Return the core that has the replicas of another one's chunks: that of the same number of the
  * next server; or TWILL_SERVER_NO_CORE. */
 static inline uint32_t twill_replica_core(const struct twill_server *server, uint32_t core)
 {
-    return twill_server_replicates(server) ? (core + server->threads) % server->cores
+    return twill_server_replicates(server) ? (core + server->roles.threads) % server->roles.cores
                                            : TWILL_SERVER_NO_CORE;
 }
 static inline bool twill_server_works(const struct twill_server *server)
 {
-    return server->worker != UINT32_MAX;
+    return server->roles.worker != UINT32_MAX;
 }
 static inline bool twill_server_serves(const struct twill_server *server)
 {
-    return server->server != UINT32_MAX;
+    return server->roles.server != UINT32_MAX;
 }
 
 /* --- chunk_size.c --- */
 
-/* Choose server->chunk_bytes where the options do not. Collective, before twill_server_place(). */
+/* Choose the size of chunks where the options do not. Collective, before twill_server_place(). */
 twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 
 /* --- create.c --- */

@@ -29,7 +29,7 @@ static bool same_node(const struct twill_server *server, uint32_t rank)
 
 static size_t rings_bytes(const struct twill_server *server)
 {
-    return twill_server_works(server) ? server->cores * twill_ring_bytes(server->keys) : 0;
+    return twill_server_works(server) ? server->roles.cores * twill_ring_bytes(server->keys) : 0;
 }
 
 /* Return the offset of the answers of a core, by its thread, to a worker. Whether the server works,
@@ -37,17 +37,17 @@ static size_t rings_bytes(const struct twill_server *server)
 static size_t answers_at(const struct twill_server *server, bool works, uint32_t thread,
                          uint32_t worker)
 {
-    size_t rings = works ? server->cores * twill_ring_bytes(server->keys) : 0;
-    return rings +
-           ((size_t)thread * server->workers + worker) * server->keys * sizeof(struct twill_answer);
+    size_t rings = works ? server->roles.cores * twill_ring_bytes(server->keys) : 0;
+    return rings + ((size_t)thread * server->roles.workers + worker) * server->keys *
+                       sizeof(struct twill_answer);
 }
 
 static size_t control_bytes(const struct twill_server *server)
 {
     size_t answers = 0;
     if (twill_server_serves(server))
-        answers =
-            (size_t)server->threads * server->workers * server->keys * sizeof(struct twill_answer);
+        answers = (size_t)server->roles.threads * server->roles.workers * server->keys *
+                  sizeof(struct twill_answer);
     return rings_bytes(server) + answers;
 }
 
@@ -88,8 +88,9 @@ static twill_status allocate_shared(struct twill_server *server, void *pointer, 
 /* Return whether servers of this node, other than this rank, must map a worker's memory. */
 static bool is_mapped_by_others(const struct twill_server *server)
 {
-    for (uint32_t s = 0; s < server->servers; s++)
-        if (server->server_rank[s] != server->rank && same_node(server, server->server_rank[s]))
+    for (uint32_t s = 0; s < server->roles.servers; s++)
+        if (server->roles.server_rank[s] != server->rank &&
+            same_node(server, server->roles.server_rank[s]))
             return true;
     return false;
 }
@@ -136,8 +137,8 @@ static twill_status place_memory(struct twill_server *server)
 /* Count the chunks of each key on each core. */
 static void count_chunks(struct twill_server *server)
 {
-    for (uint32_t i = 0; i < server->places; i++) {
-        const struct twill_chunk_place *place = &server->place[i];
+    for (uint32_t i = 0; i < server->cut.places; i++) {
+        const struct twill_chunk_place *place = &server->cut.place[i];
         struct twill_port *port = &server->port[place->core];
         port->chunks[place->key]++;
         port->push_bytes[place->key] += place->wire_bytes;
@@ -148,10 +149,10 @@ static void count_chunks(struct twill_server *server)
 
 static twill_status open_ports(struct twill_server *server, uint64_t *all)
 {
-    server->port = calloc(server->cores, sizeof(*server->port));
-    for (uint32_t c = 0; server->port != NULL && c < server->cores; c++) {
+    server->port = calloc(server->roles.cores, sizeof(*server->port));
+    for (uint32_t c = 0; server->port != NULL && c < server->roles.cores; c++) {
         struct twill_port *port = &server->port[c];
-        uint32_t rank = twill_core_rank(server, c), thread = c % server->threads;
+        uint32_t rank = twill_core_rank(server, c), thread = c % server->roles.threads;
         bool works = server->options.layout <= TWILL_SERVER_CC;
         port->core = c;
         port->rank = rank;
@@ -165,7 +166,8 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
             port->ring = (void *)(control + c * twill_ring_bytes(server->keys));
             if (rank != server->rank)
                 control = map_offset(server, rank, offer_of(server, all, rank)[0]);
-            port->answer = (void *)(control + answers_at(server, works, thread, server->worker));
+            port->answer =
+                (void *)(control + answers_at(server, works, thread, server->roles.worker));
             continue;
         }
         port->own_answer = calloc(server->keys + 1, sizeof(*port->own_answer));
@@ -173,9 +175,9 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
         if (port->answer == NULL)
             return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for answers");
     }
-    if (server->port == NULL || server->port[server->cores - 1].pull_bytes == NULL)
+    if (server->port == NULL || server->port[server->roles.cores - 1].pull_bytes == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u cores",
-                          server->cores);
+                          server->roles.cores);
     count_chunks(server);
     return TWILL_OK;
 }
@@ -187,7 +189,7 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
                        uint32_t w)
 {
     struct twill_core_worker *worker = &core->worker[w];
-    uint32_t rank = server->worker_rank[w], thread = core->number % server->threads;
+    uint32_t rank = server->roles.worker_rank[w], thread = core->number % server->roles.threads;
     bool works = twill_server_works(server);
     const uint64_t *offer = offer_of(server, all, rank);
     unsigned char *own = server->control;
@@ -208,21 +210,21 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
 
 static twill_status open_workers(struct twill_server *server, uint64_t *all)
 {
-    server->core = calloc(server->threads, sizeof(*server->core));
+    server->core = calloc(server->roles.threads, sizeof(*server->core));
     if (server->core == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for cores");
-    for (uint32_t t = 0; t < server->threads; t++) {
+    for (uint32_t t = 0; t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         core->server = server;
-        core->number = server->server * server->threads + t;
-        core->worker = calloc(server->workers, sizeof(*core->worker));
+        core->number = server->roles.server * server->roles.threads + t;
+        core->worker = calloc(server->roles.workers, sizeof(*core->worker));
         core->worker_key =
-            calloc((size_t)server->workers * server->keys + 1, sizeof(*core->worker_key));
+            calloc((size_t)server->roles.workers * server->keys + 1, sizeof(*core->worker_key));
         if (core->worker == NULL || core->worker_key == NULL)
             return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u workers",
-                              server->workers);
-        atomic_store(&core->present, server->workers);
-        for (uint32_t w = 0; w < server->workers; w++) {
+                              server->roles.workers);
+        atomic_store(&core->present, server->roles.workers);
+        for (uint32_t w = 0; w < server->roles.workers; w++) {
             core->worker[w].key = core->worker_key + (size_t)w * server->keys;
             map_worker(server, all, core, w);
         }
@@ -287,7 +289,7 @@ void twill_server_close_memory(struct twill_server *server)
             (void)twill_free(server->context, key->parameters);
         free(key->residual);
     }
-    for (uint32_t c = 0; server->port != NULL && c < server->cores; c++) {
+    for (uint32_t c = 0; server->port != NULL && c < server->roles.cores; c++) {
         free(server->port[c].chunks);
         free(server->port[c].push_bytes);
         free(server->port[c].own_answer);

@@ -72,11 +72,11 @@ twill_status twill_server_count(twill_server *server, twill_server_counters *cou
     twill_counters own;
     TWILL_TRY(NULL, check_committed(server, counters, "twill_server_count"));
     *counters = (twill_server_counters){.keys = server->keys,
-                                        .chunks = server->places,
-                                        .chunk_bytes = server->chunk_bytes,
-                                        .most_bytes = server->most_bytes,
-                                        .least_bytes = server->least_bytes};
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
+                                        .chunks = server->cut.places,
+                                        .chunk_bytes = server->cut.chunk_bytes,
+                                        .most_bytes = server->cut.most_bytes,
+                                        .least_bytes = server->cut.least_bytes};
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
         twill_core_lock(&server->core[t]);
         add_core(&server->core[t], counters);
         twill_core_unlock(&server->core[t]);
@@ -101,7 +101,7 @@ twill_status twill_server_staleness(twill_server *server, uint64_t *histogram, s
     if (most == 0)
         return TWILL_SERVER_REFUSE(server, "twill_server_staleness: most is 0");
     memset(histogram, 0, most * sizeof(*histogram));
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
         twill_core_lock(&server->core[t]);
         for (size_t s = 0; s < TWILL_STALENESS_MOST; s++)
             histogram[twill_min(s, most - 1)] += server->core[t].staleness[s];
@@ -116,17 +116,17 @@ twill_status twill_server_set_optimizer(twill_server *server, const twill_optimi
     TWILL_TRY(NULL, check_committed(server, optimizer, "twill_server_set_optimizer"));
     if (twill_optimizer_check(optimizer, &error) != TWILL_OK)
         return TWILL_SERVER_REFUSE(server, "%s", error.message);
-    if (!server->has_optimizer || optimizer->rule != server->optimizer.rule ||
-        (optimizer->momentum != 0) != (server->optimizer.momentum != 0))
+    if (!server->rule.has_optimizer || optimizer->rule != server->rule.optimizer.rule ||
+        (optimizer->momentum != 0) != (server->rule.optimizer.momentum != 0))
         return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: another rule or momentum");
     if (optimizer->clip_norm > 0)
         return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: clip_norm needs the norm "
                                            "of all gradients");
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++)
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
         twill_core_lock(&server->core[t]);
-    server->optimizer = *optimizer;
-    server->settings++;
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++)
+    server->rule.optimizer = *optimizer;
+    server->rule.settings++;
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
         twill_core_unlock(&server->core[t]);
     return TWILL_OK;
 }
@@ -140,7 +140,7 @@ static const char *mode_text(const struct twill_server *server, char *text, size
                                         "K-batch-async", "async",  "n-softsync",   "bounded"};
     snprintf(text, bytes, "%s, k %d: updates of %u gradients", names[server->options.mode],
              server->options.k,
-             server->options.mode == TWILL_SERVER_SYNC ? server->workers : server->need);
+             server->options.mode == TWILL_SERVER_SYNC ? server->roles.workers : server->rule.need);
     return text;
 }
 
@@ -156,10 +156,10 @@ static const char *size_text(size_t bytes, char *text, size_t most)
 static void describe_place(struct twill_server *server, uint32_t core, size_t used)
 {
     const struct twill_core *own;
-    if (!twill_server_serves(server) || core / server->threads != server->server ||
+    if (!twill_server_serves(server) || core / server->roles.threads != server->roles.server ||
         server->options.threads == 0)
         return;
-    own = &server->core[core % server->threads];
+    own = &server->core[core % server->roles.threads];
     if (own->pu < 0)
         snprintf(server->line + used, sizeof(server->line) - used,
                  "; thread not bound, as no PU is left for it");
@@ -174,16 +174,16 @@ static void describe_core(struct twill_server *server, uint32_t core)
 {
     int used;
     uint64_t bytes = 0, chunks = 0;
-    for (uint32_t i = 0; i < server->places; i++)
-        if (server->place[i].core == core) {
-            bytes +=
-                server->place[i].count * twill_type_size(server->key[server->place[i].key].type);
+    for (uint32_t i = 0; i < server->cut.places; i++)
+        if (server->cut.place[i].core == core) {
+            bytes += server->cut.place[i].count *
+                     twill_type_size(server->key[server->cut.place[i].key].type);
             chunks++;
         }
     used = snprintf(server->line, sizeof(server->line),
-                    "core %u of server rank %u: %llu chunks, %llu bytes", core % server->threads,
-                    twill_core_rank(server, core), (unsigned long long)chunks,
-                    (unsigned long long)bytes);
+                    "core %u of server rank %u: %llu chunks, %llu bytes",
+                    core % server->roles.threads, twill_core_rank(server, core),
+                    (unsigned long long)chunks, (unsigned long long)bytes);
     describe_place(server, core, (size_t)used);
 }
 
@@ -196,17 +196,17 @@ const char *twill_server_describe(twill_server *server, size_t index)
     if (index == 0)
         snprintf(server->line, sizeof(server->line),
                  "layout %s: %u servers of %u cores, %u workers; %s; %s",
-                 layouts[server->options.layout], server->servers, server->threads, server->workers,
-                 mode_text(server, mode, sizeof(mode)),
-                 server->has_optimizer ? twill_optimizer_name(server->optimizer.rule)
-                                       : "no optimizer");
+                 layouts[server->options.layout], server->roles.servers, server->roles.threads,
+                 server->roles.workers, mode_text(server, mode, sizeof(mode)),
+                 server->rule.has_optimizer ? twill_optimizer_name(server->rule.optimizer.rule)
+                                            : "no optimizer");
     else if (index == 1)
         snprintf(server->line, sizeof(server->line),
                  "%u tensors in %u chunks of %s (%s); a core has %llu to %llu bytes", server->keys,
-                 server->places, size_text(server->chunk_bytes, size, sizeof(size)),
-                 server->chunk_choice, (unsigned long long)server->least_bytes,
-                 (unsigned long long)server->most_bytes);
-    else if (index - 2 < server->cores)
+                 server->cut.places, size_text(server->cut.chunk_bytes, size, sizeof(size)),
+                 server->cut.chunk_choice, (unsigned long long)server->cut.least_bytes,
+                 (unsigned long long)server->cut.most_bytes);
+    else if (index - 2 < server->roles.cores)
         describe_core(server, (uint32_t)(index - 2));
     else
         return NULL;

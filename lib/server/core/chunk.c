@@ -36,7 +36,7 @@ static bool drops(const struct twill_core *core)
 static uint32_t held_of_gone(const struct twill_core *core, const struct twill_chunk *chunk)
 {
     uint32_t held = 0;
-    for (uint32_t w = 0; w < core->server->workers; w++)
+    for (uint32_t w = 0; w < core->server->roles.workers; w++)
         held += core->worker[w].gone && chunk->worker[w].push != NULL;
     return held;
 }
@@ -48,12 +48,12 @@ static uint32_t needed(const struct twill_core *core, const struct twill_chunk *
 {
     uint32_t most = atomic_load_explicit(&core->present, memory_order_relaxed);
     if (!holds(core))
-        return core->server->need;
-    if (most < core->server->workers)
+        return core->server->rule.need;
+    if (most < core->server->roles.workers)
         most += held_of_gone(core, chunk);
     if (core->server->options.mode == TWILL_SERVER_SYNC || most == 0)
         return most;
-    return (uint32_t)twill_min(core->server->need, most);
+    return (uint32_t)twill_min(core->server->rule.need, most);
 }
 
 /* Return the factor of the sum of `n` gradients. */
@@ -69,7 +69,7 @@ static float scale_of(const struct twill_core *core, uint32_t n)
 static uint64_t slowest(const struct twill_core *core, const struct twill_chunk *chunk)
 {
     uint64_t least = UINT64_MAX;
-    for (uint32_t w = 0; w < core->server->workers; w++)
+    for (uint32_t w = 0; w < core->server->roles.workers; w++)
         if (!core->worker[w].gone)
             least = twill_min(least, chunk->worker[w].taken);
     return least;
@@ -85,7 +85,7 @@ static bool may_pull(const struct twill_core *core, const struct twill_chunk *ch
 
 static void deliver_where_allowed(struct twill_core *core, struct twill_chunk *chunk)
 {
-    for (uint32_t w = 0; w < core->server->workers; w++)
+    for (uint32_t w = 0; w < core->server->roles.workers; w++)
         if (chunk->worker[w].pulls && may_pull(core, chunk, w)) {
             chunk->worker[w].pulls = false;
             twill_core_deliver(core, chunk, w);
@@ -137,7 +137,7 @@ static void update_held(struct twill_core *core, struct twill_chunk *chunk)
 {
     const void **data = core->data;
     float *factor = core->factor;
-    uint32_t workers = core->server->workers;
+    uint32_t workers = core->server->roles.workers;
     unsigned n = 0;
     bool weighted = core->server->options.rate != TWILL_SERVER_RATE_FIXED;
     for (uint32_t w = 0; w < workers; w++)
@@ -249,7 +249,7 @@ void twill_chunk_push(struct twill_core *core, struct twill_chunk *chunk, uint32
 /* Take the gradients that have come while the chunk was sent. */
 static void take_late(struct twill_core *core, struct twill_chunk *chunk)
 {
-    for (uint32_t w = 0; w < core->server->workers; w++) {
+    for (uint32_t w = 0; w < core->server->roles.workers; w++) {
         const void *data = chunk->worker[w].push;
         if (data == NULL)
             continue;
@@ -262,7 +262,7 @@ static void take_late(struct twill_core *core, struct twill_chunk *chunk)
 void twill_chunk_copied(struct twill_core *core, struct twill_chunk *chunk)
 {
     chunk->replicating = false;
-    for (uint32_t w = 0; w < core->server->workers; w++)
+    for (uint32_t w = 0; w < core->server->roles.workers; w++)
         if (chunk->worker[w].owed) {
             chunk->worker[w].owed = false;
             twill_core_pushed(core, chunk, w);

@@ -61,7 +61,7 @@ static void apply(struct twill_core *core, struct twill_chunk *chunk, twill_type
                   const void *const *gradient, unsigned n, float scale)
 {
     const struct twill_server *server = core->server;
-    const struct twill_optimizer_step step = {.optimizer = &server->optimizer,
+    const struct twill_optimizer_step step = {.optimizer = &server->rule.optimizer,
                                               .step = chunk->version + 1,
                                               .gradient_type = type,
                                               .sources = n,
@@ -75,7 +75,7 @@ static void apply(struct twill_core *core, struct twill_chunk *chunk, twill_type
     const struct twill_reduction sum = {
         .type = type, .op = TWILL_SUM, .divisor = 1, .partial_result = true, .threads = 1};
     size_t count = chunk->place->count;
-    if (server->has_optimizer) {
+    if (server->rule.has_optimizer) {
         twill_optimizer_update(kernels_of(core), &step, count);
         return;
     }
@@ -129,12 +129,12 @@ void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, cons
     }
     bool narrow_optimizer = type == TWILL_F32 || type == TWILL_F16 || type == TWILL_BF16;
     bool fits = n <= TWILL_KERNEL_MAX_SOURCES && factor == NULL;
-    if (fits && server->has_optimizer && type != TWILL_TYPE_COUNT && narrow_optimizer) {
+    if (fits && server->rule.has_optimizer && type != TWILL_TYPE_COUNT && narrow_optimizer) {
         apply(core, chunk, type, data, n, scale);
         return;
     }
     bool weighted = factor != NULL || (n == 1 && scale != 1);
-    if (!server->has_optimizer && !code_of(core, chunk)->used && !weighted) {
+    if (!server->rule.has_optimizer && !code_of(core, chunk)->used && !weighted) {
         reduce_plain(core, chunk, data, n);
         return;
     }

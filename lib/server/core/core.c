@@ -29,7 +29,7 @@ static size_t value_bytes(const struct twill_server *server, const struct twill_
 size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_chunk_place *place)
 {
     return value_bytes(server, place) +
-           (server->states + twill_server_adds(server)) *
+           (server->rule.states + twill_server_adds(server)) *
                twill_round_up(place->count * sizeof(float), CHUNK_ALIGN);
 }
 
@@ -38,7 +38,8 @@ static size_t memory_bytes(const struct twill_server *server, const struct twill
 {
     size_t bytes = twill_chunk_bytes(server, chunk->place);
     if (chunk->worker != NULL && server->options.rate == TWILL_SERVER_RATE_DISTANCE)
-        bytes += server->workers * twill_round_up(chunk->place->count * sizeof(float), CHUNK_ALIGN);
+        bytes += server->roles.workers *
+                 twill_round_up(chunk->place->count * sizeof(float), CHUNK_ALIGN);
     return bytes;
 }
 
@@ -50,7 +51,7 @@ static unsigned char *divide_chunk(const struct twill_server *server, struct twi
     size_t floats = twill_round_up(place->count * sizeof(float), CHUNK_ALIGN);
     unsigned char *next = memory + value_bytes(server, place);
     chunk->value = memory;
-    for (uint32_t s = 0; s < server->states; s++, next += floats)
+    for (uint32_t s = 0; s < server->rule.states; s++, next += floats)
         chunk->state[s] = (void *)next;
     if (twill_server_adds(server)) {
         chunk->sum = (void *)next;
@@ -67,7 +68,7 @@ static twill_status allocate_chunks(struct twill_core *core)
     void *memory = NULL;
     size_t bytes = 1, largest = 1;
     for (uint32_t i = 0; i < core->chunks; i++) {
-        core->chunk[i].worker = core->chunk_worker + (size_t)i * server->workers;
+        core->chunk[i].worker = core->chunk_worker + (size_t)i * server->roles.workers;
         bytes += memory_bytes(server, &core->chunk[i]);
         largest = twill_max(largest, core->chunk[i].place->count);
     }
@@ -95,26 +96,26 @@ static twill_status allocate_chunks(struct twill_core *core)
 static twill_status open_core(struct twill_core *core)
 {
     struct twill_server *server = core->server;
-    for (uint32_t i = 0; i < server->places; i++) {
-        core->chunks += server->place[i].core == core->number;
-        core->copies += twill_replica_core(server, server->place[i].core) == core->number;
+    for (uint32_t i = 0; i < server->cut.places; i++) {
+        core->chunks += server->cut.place[i].core == core->number;
+        core->copies += twill_replica_core(server, server->cut.place[i].core) == core->number;
     }
     core->chunk = calloc(core->chunks + 1, sizeof(*core->chunk));
     core->copy = calloc(core->copies + 1, sizeof(*core->copy));
     core->key_first = calloc(server->keys + 1, sizeof(*core->key_first));
     core->chunk_worker =
-        calloc((size_t)core->chunks * server->workers + 1, sizeof(*core->chunk_worker));
+        calloc((size_t)core->chunks * server->roles.workers + 1, sizeof(*core->chunk_worker));
     core->staleness = calloc(TWILL_STALENESS_MOST, sizeof(*core->staleness));
-    core->data = calloc(server->workers, sizeof(*core->data));
-    core->factor = calloc(server->workers, sizeof(*core->factor));
+    core->data = calloc(server->roles.workers, sizeof(*core->data));
+    core->factor = calloc(server->roles.workers, sizeof(*core->factor));
     if (core->chunk == NULL || core->copy == NULL || core->key_first == NULL ||
         core->chunk_worker == NULL || core->staleness == NULL || core->data == NULL ||
         core->factor == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
                           core->chunks);
     uint32_t next = 0, next_copy = 0;
-    for (uint32_t i = 0; i < server->places; i++) {
-        const struct twill_chunk_place *place = &server->place[i];
+    for (uint32_t i = 0; i < server->cut.places; i++) {
+        const struct twill_chunk_place *place = &server->cut.place[i];
         if (twill_replica_core(server, place->core) == core->number)
             core->copy[next_copy++].place = place;
         if (place->core != core->number)
@@ -129,14 +130,14 @@ static twill_status open_core(struct twill_core *core)
 
 twill_status twill_cores_open(struct twill_server *server)
 {
-    for (uint32_t t = 0; t < server->threads; t++)
+    for (uint32_t t = 0; t < server->roles.threads; t++)
         TWILL_TRY(NULL, open_core(&server->core[t]));
     return TWILL_OK;
 }
 
 void twill_cores_close(struct twill_server *server)
 {
-    for (uint32_t t = 0; t < server->threads; t++) {
+    for (uint32_t t = 0; t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         twill_core_unplace_memory(core, core->memory, core->memory_bytes);
         (void)twill_free(server->context, core->memory);
@@ -280,7 +281,7 @@ unsigned twill_core_poll(struct twill_core *core)
     struct twill_server *server = core->server;
     size_t mask = twill_ring_slots(server->keys) - 1;
     unsigned taken = 0;
-    for (uint32_t w = 0; w < server->workers; w++) {
+    for (uint32_t w = 0; w < server->roles.workers; w++) {
         struct twill_core_worker *worker = &core->worker[w];
         if (worker->link != NULL)
             taken += twill_link_poll(worker->link);
@@ -316,7 +317,7 @@ void twill_core_check(struct twill_core *core)
     if (now < core->next_check)
         return;
     core->next_check = now + WORKERS_CHECK_NS;
-    for (uint32_t w = 0; w < server->workers; w++) {
+    for (uint32_t w = 0; w < server->roles.workers; w++) {
         struct twill_core_worker *worker = &core->worker[w];
         if (worker->gone || worker->rank == server->rank)
             continue;

@@ -47,12 +47,12 @@ int twill_core_numa_node(const struct twill_topology *topology, int pu)
 
 void twill_core_threads_place(struct twill_server *server)
 {
-    for (uint32_t t = 0; t < server->threads; t++) {
+    for (uint32_t t = 0; t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         bool own = false;
         core->pu = server->options.threads == 0
                        ? -1
-                       : twill_thread_choose_cpu(server->context, server->threads, t, &own);
+                       : twill_thread_choose_cpu(server->context, server->roles.threads, t, &own);
         core->numa_node = twill_core_numa_node(server->context->machine.topology, core->pu);
     }
 }
@@ -114,7 +114,7 @@ twill_status twill_core_threads_start(struct twill_server *server)
 
 void twill_core_threads_stop(struct twill_server *server)
 {
-    for (uint32_t t = 0; server->core != NULL && t < server->threads; t++) {
+    for (uint32_t t = 0; server->core != NULL && t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         if (!core->running)
             continue;

@@ -273,7 +273,7 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
 {
     const int ranks[2] = {(int)twill_core_rank(server, from), (int)twill_core_rank(server, to)};
     bool sends = server->rank == (uint32_t)ranks[0];
-    struct twill_core *core = &server->core[(sends ? from : to) % server->threads];
+    struct twill_core *core = &server->core[(sends ? from : to) % server->roles.threads];
     struct twill_replica_link *link = calloc(1, sizeof(*link));
     if (link == NULL)
         return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for replicas");
@@ -296,7 +296,7 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
  * circle; twill_replicas_close() does, too. */
 twill_status twill_replicas_open(struct twill_server *server)
 {
-    for (uint32_t c = 0; c < server->cores && twill_server_replicates(server); c++) {
+    for (uint32_t c = 0; c < server->roles.cores && twill_server_replicates(server); c++) {
         uint32_t to = twill_replica_core(server, c);
         if (twill_core_rank(server, c) == server->rank ||
             twill_core_rank(server, to) == server->rank)
@@ -317,7 +317,7 @@ static void drain_replicas(struct twill_server *server, uint64_t until)
     while (!ended && twill_now() < until) {
         ended = true;
         bool moved = false;
-        for (uint32_t t = 0; t < server->threads; t++) {
+        for (uint32_t t = 0; t < server->roles.threads; t++) {
             struct twill_core *core = &server->core[t];
             if (core->to != NULL)
                 core->to->closing = true;
@@ -357,13 +357,13 @@ void twill_replicas_close(struct twill_server *server, bool together)
     uint64_t until = together ? twill_now() + server->comm->tuning.timeout_ns : 0;
     if (together && twill_server_replicates(server))
         drain_replicas(server, until);
-    for (uint32_t c = 0; c < server->cores && twill_server_replicates(server); c++) {
+    for (uint32_t c = 0; c < server->roles.cores && twill_server_replicates(server); c++) {
         uint32_t to = twill_replica_core(server, c);
         struct twill_replica_link **link = NULL;
         if (twill_core_rank(server, c) == server->rank)
-            link = &server->core[c % server->threads].to;
+            link = &server->core[c % server->roles.threads].to;
         else if (twill_core_rank(server, to) == server->rank)
-            link = &server->core[to % server->threads].from;
+            link = &server->core[to % server->roles.threads].from;
         if (link == NULL)
             continue;
         close_replica(*link, server->context, until);

@@ -25,11 +25,11 @@ static twill_status hand_over(struct twill_server *to, struct twill_server *from
 {
     twill_core_threads_stop(from);
     to->successor = from->committed || from->successor;
-    to->optimizer = from->optimizer;
-    to->settings = from->settings;
-    to->chunk_bytes = from->chunk_bytes;
+    to->rule.optimizer = from->rule.optimizer;
+    to->rule.settings = from->rule.settings;
+    to->cut.chunk_bytes = from->cut.chunk_bytes;
     TWILL_TRY(NULL, add_again(to, from));
-    if (to->chunk_bytes == 0) /* the other's commit has failed early */
+    if (to->cut.chunk_bytes == 0) /* the other's commit has failed early */
         return TWILL_OK;
     TWILL_TRY(NULL, twill_server_place(to));
     if (from->committed)

@@ -21,7 +21,7 @@ struct record_head {
 
 size_t twill_record_bytes(const struct twill_server *server, const struct twill_chunk_place *place)
 {
-    size_t floats = server->states + twill_server_adds(server);
+    size_t floats = server->rule.states + twill_server_adds(server);
     return sizeof(struct record_head) +
            place->count * (twill_type_size(server->key[place->key].type) + floats * sizeof(float));
 }
@@ -34,9 +34,9 @@ static void *record_part(const struct twill_server *server, const struct twill_c
     *bytes = chunk->place->count * sizeof(float);
     if (part == 0)
         *bytes = chunk->place->count * twill_type_size(server->key[chunk->place->key].type);
-    if (part <= server->states)
+    if (part <= server->rule.states)
         return part == 0 ? (void *)chunk->value : chunk->state[part - 1];
-    return part == server->states + 1 ? chunk->sum : NULL;
+    return part == server->rule.states + 1 ? chunk->sum : NULL;
 }
 
 void twill_record_write(const struct twill_server *server, const struct twill_chunk *chunk,
@@ -88,7 +88,7 @@ static uint64_t version_of(uint64_t order)
 
 void twill_server_drop_state(struct twill_server *server)
 {
-    for (uint32_t i = 0; server->held != NULL && i < server->places; i++)
+    for (uint32_t i = 0; server->held != NULL && i < server->cut.places; i++)
         free(server->held[i]);
     free(server->held);
     server->held = NULL;
@@ -97,18 +97,18 @@ void twill_server_drop_state(struct twill_server *server)
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place)
 {
     if (server->held == NULL)
-        server->held = calloc(server->places, sizeof(*server->held));
+        server->held = calloc(server->cut.places, sizeof(*server->held));
     if (server->held == NULL)
         return NULL;
     if (server->held[place] == NULL)
-        server->held[place] = malloc(twill_record_bytes(server, &server->place[place]));
+        server->held[place] = malloc(twill_record_bytes(server, &server->cut.place[place]));
     return server->held[place];
 }
 
 static twill_status hold_chunk(struct twill_server *to, const struct twill_server *from,
                                const struct twill_chunk *chunk)
 {
-    unsigned char *record = twill_server_hold(to, (uint32_t)(chunk->place - from->place));
+    unsigned char *record = twill_server_hold(to, (uint32_t)(chunk->place - from->cut.place));
     if (record == NULL)
         return TWILL_FAIL(&to->error, TWILL_ERR_MEMORY, "out of memory for the state");
     twill_record_write(from, chunk, record);
@@ -117,7 +117,7 @@ static twill_status hold_chunk(struct twill_server *to, const struct twill_serve
 
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from)
 {
-    for (uint32_t t = 0; from->core != NULL && t < from->threads; t++) {
+    for (uint32_t t = 0; from->core != NULL && t < from->roles.threads; t++) {
         const struct twill_core *core = &from->core[t];
         for (uint32_t i = 0; i < core->chunks; i++)
             TWILL_TRY(NULL, hold_chunk(to, from, &core->chunk[i]));
@@ -163,15 +163,15 @@ static uint64_t own_order(const struct twill_server *server, uint32_t place)
 static twill_status find_newest(struct twill_server *server, struct newest *newest)
 {
     const uint64_t own = server->size - server->rank;
-    for (uint32_t i = 0; i < server->places; i++)
+    for (uint32_t i = 0; i < server->cut.places; i++)
         newest->order[i] = own_order(server, i);
-    *newest->settings = server->settings;
+    *newest->settings = server->rule.settings;
     *newest->successor = server->successor;
-    TWILL_TRY(NULL, find_greatest(server, newest->order, (size_t)server->places + 2));
-    for (uint32_t i = 0; i < server->places; i++)
+    TWILL_TRY(NULL, find_greatest(server, newest->order, (size_t)server->cut.places + 2));
+    for (uint32_t i = 0; i < server->cut.places; i++)
         newest->holder[i] = own_order(server, i) == newest->order[i] ? own : 0;
-    *newest->settings_holder = server->settings == *newest->settings ? own : 0;
-    return find_greatest(server, newest->holder, (size_t)server->places + 1);
+    *newest->settings_holder = server->rule.settings == *newest->settings ? own : 0;
+    return find_greatest(server, newest->holder, (size_t)server->cut.places + 1);
 }
 
 /* Name the keys of which a chunk is lost, the same on all ranks. */
@@ -197,9 +197,9 @@ static twill_status fail_lost(struct twill_server *server, const struct newest *
 /* Take the lowest worker's parameters as version 0. Sets who has them. */
 static twill_status hold_initial(struct twill_server *server, struct newest *newest)
 {
-    uint32_t from = server->worker_rank[0];
-    for (uint32_t i = 0; i < server->places; i++) {
-        const struct twill_chunk_place *place = &server->place[i];
+    uint32_t from = server->roles.worker_rank[0];
+    for (uint32_t i = 0; i < server->cut.places; i++) {
+        const struct twill_chunk_place *place = &server->cut.place[i];
         size_t width = twill_type_size(server->key[place->key].type);
         newest->order[i] = UINT64_C(1) << WAITING_BITS;
         newest->holder[i] = server->size - from;
@@ -239,14 +239,14 @@ static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
 static twill_status bring_record(struct twill_server *server, uint32_t place, uint32_t from,
                                  uint32_t number, unsigned char *scratch)
 {
-    const struct twill_chunk_place *wanted = &server->place[place];
+    const struct twill_chunk_place *wanted = &server->cut.place[place];
     uint32_t to = twill_core_rank(server, number);
     size_t bytes = twill_record_bytes(server, wanted);
     twill_status status = TWILL_OK;
     if (server->rank == from && to != from)
         status = twill_send(server->comm, server->held[place], bytes, TWILL_U8, (int)to);
     if (server->rank == to) {
-        struct twill_core *core = &server->core[number % server->threads];
+        struct twill_core *core = &server->core[number % server->roles.threads];
         const unsigned char *record = from == to ? server->held[place] : scratch;
         if (from != to)
             status = twill_recv(server->comm, scratch, bytes, TWILL_U8, (int)from);
@@ -272,11 +272,11 @@ static void set_numbers(struct twill_server *server, const struct newest *newest
         atomic_store(&key->pushes, least);
         atomic_store(&key->pushes_end, least);
     }
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->threads; t++) {
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         for (uint32_t i = 0; i < core->chunks; i++) {
             core->versions += core->chunk[i].version;
-            for (uint32_t w = 0; w < server->workers; w++)
+            for (uint32_t w = 0; w < server->roles.workers; w++)
                 core->chunk[i].worker[w].base = core->chunk[i].version;
         }
     }
@@ -286,16 +286,16 @@ static void set_numbers(struct twill_server *server, const struct newest *newest
  * new, and those that do not serve, have others. */
 static twill_status spread_optimizer(struct twill_server *server, const struct newest *newest)
 {
-    twill_optimizer taken = server->optimizer;
-    server->settings = *newest->settings;
-    if (server->settings == 0)
+    twill_optimizer taken = server->rule.optimizer;
+    server->rule.settings = *newest->settings;
+    if (server->rule.settings == 0)
         return TWILL_OK;
     int from = (int)(server->size - *newest->settings_holder);
     twill_status status =
         twill_broadcast(server->comm, &taken, &taken, sizeof(taken), TWILL_U8, from);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
-    server->optimizer = taken;
+    server->rule.optimizer = taken;
     return TWILL_OK;
 }
 
@@ -306,7 +306,7 @@ static twill_status spread(struct twill_server *server, struct newest *newest,
     TWILL_TRY(NULL, find_newest(server, newest));
     bool any = *newest->successor != 0; /* an older server has had all of them */
     TWILL_TRY(NULL, spread_optimizer(server, newest));
-    for (uint32_t i = 0; i < server->places; i++) {
+    for (uint32_t i = 0; i < server->cut.places; i++) {
         any |= newest->order[i] != 0;
         all &= newest->order[i] != 0;
     }
@@ -314,8 +314,8 @@ static twill_status spread(struct twill_server *server, struct newest *newest,
         return fail_lost(server, newest);
     if (!any)
         TWILL_TRY(NULL, hold_initial(server, newest));
-    for (uint32_t i = 0; i < server->places; i++) {
-        uint32_t from = holder_of(server, newest, i), core = server->place[i].core,
+    for (uint32_t i = 0; i < server->cut.places; i++) {
+        uint32_t from = holder_of(server, newest, i), core = server->cut.place[i].core,
                  replica = twill_replica_core(server, core);
         TWILL_TRY(NULL, bring_record(server, i, from, core, scratch));
         if (replica != TWILL_SERVER_NO_CORE)
@@ -327,9 +327,9 @@ static twill_status spread(struct twill_server *server, struct newest *newest,
 
 twill_status twill_server_spread_state(struct twill_server *server)
 {
-    size_t largest = 1, places = server->places;
-    for (uint32_t i = 0; i < server->places; i++)
-        largest = twill_max(largest, twill_record_bytes(server, &server->place[i]));
+    size_t largest = 1, places = server->cut.places;
+    for (uint32_t i = 0; i < server->cut.places; i++)
+        largest = twill_max(largest, twill_record_bytes(server, &server->cut.place[i]));
     uint64_t *words = calloc(2 * places + 3, sizeof(*words));
     struct newest newest = {.order = words};
     unsigned char *scratch = malloc(largest);

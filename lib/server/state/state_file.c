@@ -59,9 +59,9 @@ static void describe_chunk(const struct twill_server *server, const struct twill
     chunk->sum_bytes = twill_server_adds(server) ? twill_record_sum_bytes(place) : 0;
     chunk->record_bytes = twill_record_bytes(server, place) - chunk->sum_bytes;
     chunk->type = (uint32_t)key->type;
-    chunk->states = server->states;
-    if (server->has_optimizer)
-        chunk->states |= ((uint32_t)server->optimizer.rule + 1) << 8;
+    chunk->states = server->rule.states;
+    if (server->rule.has_optimizer)
+        chunk->states |= ((uint32_t)server->rule.optimizer.rule + 1) << 8;
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -75,12 +75,12 @@ static bool write_all(struct state_stream *s, const void *data, size_t bytes)
 static bool write_chunks(struct state_stream *s)
 {
     struct twill_server *server = s->server;
-    struct state_head head = {STATE_MAGIC, 0, server->chunk_bytes};
+    struct state_head head = {STATE_MAGIC, 0, server->cut.chunk_bytes};
     bool good;
-    for (uint32_t t = 0; t < server->threads; t++)
+    for (uint32_t t = 0; t < server->roles.threads; t++)
         head.chunks += server->core[t].chunks;
     good = write_all(s, &head, sizeof(head));
-    for (uint32_t t = 0; t < server->threads && good; t++)
+    for (uint32_t t = 0; t < server->roles.threads && good; t++)
         for (uint32_t i = 0; i < server->core[t].chunks && good; i++) {
             const struct twill_chunk *chunk = &server->core[t].chunk[i];
             size_t bytes = twill_record_bytes(server, chunk->place);
@@ -148,10 +148,10 @@ twill_status twill_server_save(twill_server *server, const char *path)
         return TWILL_SERVER_REFUSE(server, "twill_server_save: this rank has no chunks");
     if (snprintf(own, sizeof(own), "%s.%u", path, server->rank) >= (int)sizeof(own))
         return TWILL_SERVER_REFUSE(server, "twill_server_save: the path is too long");
-    for (uint32_t t = 0; t < server->threads; t++)
+    for (uint32_t t = 0; t < server->roles.threads; t++)
         twill_core_lock(&server->core[t]);
     twill_status status = write_file(server, own);
-    for (uint32_t t = 0; t < server->threads; t++)
+    for (uint32_t t = 0; t < server->roles.threads; t++)
         twill_core_unlock(&server->core[t]);
     return status;
 }
@@ -177,10 +177,10 @@ static bool read_all(struct state_stream *s, void *data, size_t bytes)
 static uint32_t find_place(const struct twill_server *server, const struct state_chunk *chunk,
                            uint32_t from)
 {
-    for (uint32_t n = 0; n < server->places; n++) {
+    for (uint32_t n = 0; n < server->cut.places; n++) {
         struct state_chunk own;
-        uint32_t i = (uint32_t)(((uint64_t)from + n) % server->places);
-        describe_chunk(server, &server->place[i], &own);
+        uint32_t i = (uint32_t)(((uint64_t)from + n) % server->cut.places);
+        describe_chunk(server, &server->cut.place[i], &own);
         own.sum_bytes = chunk->sum_bytes;
         if (memcmp(&own, chunk, sizeof(own)) == 0)
             return i;
@@ -193,7 +193,7 @@ static uint32_t find_place(const struct twill_server *server, const struct state
 static twill_status read_file_record(struct state_stream *s, uint32_t place,
                                      const struct state_chunk *about)
 {
-    const size_t sum = twill_record_sum_bytes(&s->server->place[place]);
+    const size_t sum = twill_record_sum_bytes(&s->server->cut.place[place]);
     unsigned char *record = twill_server_hold(s->server, place);
     unsigned char *skipped = malloc(sum);
     twill_status status = TWILL_OK;
@@ -215,11 +215,11 @@ static twill_status read_file_record(struct state_stream *s, uint32_t place,
 static twill_status take_chunk_bytes(struct state_stream *s, uint64_t bytes)
 {
     struct twill_server *server = s->server;
-    if (server->place != NULL)
+    if (server->cut.place != NULL)
         return TWILL_OK;
-    if (server->chunk_bytes == 0)
-        server->chunk_bytes = bytes;
-    if (!twill_server_is_chunk_size(server->chunk_bytes))
+    if (server->cut.chunk_bytes == 0)
+        server->cut.chunk_bytes = bytes;
+    if (!twill_server_is_chunk_size(server->cut.chunk_bytes))
         return bad_file(s, "its chunks have no size");
     return twill_server_place(server);
 }

@@ -135,10 +135,10 @@ static void chunk_test_begin(twill_server_mode mode, uint64_t seed)
     test.server.options.mode = mode;
     test.server.options.k = seed / 2 % 2 == 0 ? 1 : 2;
     test.server.options.op = TWILL_AVG;
-    test.server.workers = CHUNK_WORKERS;
-    test.server.need = mode == TWILL_SERVER_ASYNC || mode == TWILL_SERVER_BOUNDED
-                           ? 1
-                           : (uint32_t)test.server.options.k;
+    test.server.roles.workers = CHUNK_WORKERS;
+    test.server.rule.need = mode == TWILL_SERVER_ASYNC || mode == TWILL_SERVER_BOUNDED
+                                ? 1
+                                : (uint32_t)test.server.options.k;
     test.core.server = &test.server;
     test.core.chunk = &test.chunk;
     test.core.chunks = 1;

@@ -114,16 +114,16 @@ static void push_half(struct replica_rank *r)
 static bool observe(struct replica_rank *r)
 {
     struct shared_progress *progress = r->c->progress;
-    const struct twill_chunk_place *place = r->server->place;
+    const struct twill_chunk_place *place = r->server->cut.place;
     while (!twill_comm_is_dead(r->server->comm, VICTIM) || atomic_load(&progress->pushed) < 3)
         TWILL_REQUIRE(!twill_test_failed() && usleep(1000) == 0);
     (void)usleep(300000); /* for the servers, too */
     TWILL_REQUIRE(twill_server_pull(r->server, 0) == TWILL_OK);
     TWILL_REQUIRE(twill_server_wait(r->server, 0) == TWILL_OK);
     memcpy(r->pulled, twill_server_parameters(r->server, 0), sizeof(r->pulled));
-    for (uint32_t p = 0; p < r->server->places; p++)
+    for (uint32_t p = 0; p < r->server->cut.places; p++)
         for (size_t i = 0; i < place[p].count; i++)
-            r->of_server[place[p].first + i] = place[p].core < r->server->threads;
+            r->of_server[place[p].first + i] = place[p].core < r->server->roles.threads;
     atomic_store(&progress->pulled, 1);
     TWILL_REQUIRE(kill(atomic_load(&progress->server_pid), SIGKILL) == 0);
     while (twill_server_pull(r->server, 0) == TWILL_OK &&
