@@ -10,7 +10,7 @@
  * released; that is tested whenever another one is created or freed. It cannot be done in the
  * callback: MPICH calls it when the last message is gone, which may be while twill waits and lets
  * the MPI progress. */
-#include "lib/mpi/mpi_call.h"
+#include "lib/mpi/mpi_clones.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -91,7 +91,7 @@ static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
     return comm;
 }
 
-static void give_entry(struct twill_mpi_comm *comm)
+void twill_mpi_comm_release(struct twill_mpi_comm *comm)
 {
     free(comm->numbers);
     free(comm->scratch);
@@ -106,6 +106,7 @@ static void give_entry(struct twill_mpi_comm *comm)
     comm->comm = NULL;
     comm->closing = false;
     comm->broken_code = 0;
+    atomic_store(&comm->revoked, false);
     pthread_mutex_lock(&twill_mpi.comms.lock);
     comm->in_use = false;
     pthread_mutex_unlock(&twill_mpi.comms.lock);
@@ -134,7 +135,7 @@ static bool has_closed(struct twill_mpi_comm *comm, bool at_once)
 }
 
 /* Append to the ring of deferred frees. */
-static void defer_free(struct twill_mpi_comm *comm)
+void twill_mpi_comm_defer_free(struct twill_mpi_comm *comm)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
     pthread_mutex_lock(&comms->lock);
@@ -175,11 +176,11 @@ static unsigned reap_comms(bool at_once)
     while ((at_once || left < DEFERRED_CHECKED) && (comm = take_deferred(end)) != NULL) {
         if (has_closed(comm, at_once)) {
             twill_comm_leave(comm->comm);
-            give_entry(comm);
+            twill_mpi_comm_release(comm);
             continue;
         }
         end = left++ == 0 ? comm : end;
-        defer_free(comm);
+        twill_mpi_comm_defer_free(comm);
     }
     return left;
 }
@@ -196,10 +197,11 @@ void twill_mpi_comms_reap(void)
 static void free_or_defer(struct twill_mpi_comm *comm)
 {
     atomic_store(&comm->handle, MPI_COMM_NULL);
+    twill_mpi_clones_close(comm);
     if (comm->comm == NULL)
-        give_entry(comm);
+        twill_mpi_comm_release(comm);
     else
-        defer_free(comm);
+        twill_mpi_comm_defer_free(comm);
 }
 
 /* The attribute's delete callback. It runs inside the MPI, perhaps while twill waits, and another
@@ -324,8 +326,9 @@ static enum twill_mpi_fate set_up_comm(struct twill_mpi_comm *comm, MPI_Comm han
     return TWILL_MPI_FATE_FAILED;
 }
 
-static enum twill_mpi_fate adopt_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int size,
-                                      const struct twill_mpi_bound *bound, twill_request **request)
+enum twill_mpi_fate twill_mpi_comm_set_up(struct twill_mpi_comm *comm, MPI_Comm handle, int size,
+                                          const struct twill_mpi_bound *bound,
+                                          twill_request **request)
 {
     int *ranks = malloc(sizeof(*ranks) * (size_t)size);
     enum twill_mpi_fate fate = find_world_ranks(handle, size, ranks);
@@ -380,55 +383,15 @@ void twill_mpi_comm_adopt(MPI_Comm handle)
         free_or_defer(comm);
     comm = take_entry(handle, size);
     if (comm != NULL && PMPI_Comm_set_attr(handle, twill_mpi.comms.keyval, comm) != MPI_SUCCESS) {
-        give_entry(comm);
+        twill_mpi_comm_release(comm);
         comm = NULL;
     }
     if (fate == TWILL_MPI_FATE_ADOPTED)
-        fate = adopt_comm(comm, handle, size, NULL, NULL);
+        fate = twill_mpi_comm_set_up(comm, handle, size, NULL, NULL);
     if (comm != NULL)
         publish_comm(comm, handle, rank, fate);
     if (rank == 0)
         count_fate(fate);
-}
-
-/* --- clones for persistent calls -------------------------------------------------------------- */
-
-struct twill_mpi_comm *twill_mpi_comm_clone(struct twill_mpi_comm *parent)
-{
-    struct twill_mpi_comm *comm = calloc(1, sizeof(*comm));
-    size_t *numbers = calloc((size_t)parent->size * 4, sizeof(*numbers));
-    if (comm == NULL || numbers == NULL) {
-        free(comm);
-        free(numbers);
-        return NULL;
-    }
-    pthread_mutex_init(&comm->lock, NULL);
-    comm->size = parent->size;
-    comm->rank = parent->rank;
-    comm->numbers = parent->numbers;
-    parent->numbers = numbers;
-    comm->parent = parent;
-    comm->parent_generation = atomic_load(&parent->generation);
-    atomic_store(&comm->handle, MPI_COMM_NULL);
-    return comm;
-}
-
-bool twill_mpi_comm_clone_setup(const struct twill_mpi_comm *parent, struct twill_mpi_comm *clone,
-                                const struct twill_mpi_bound *bound, twill_request **request)
-{
-    *request = NULL;
-    if (adopt_comm(bound != NULL ? clone : NULL, atomic_load(&parent->handle), parent->size, bound,
-                   request) == TWILL_MPI_FATE_ADOPTED)
-        return true;
-    if (clone != NULL)
-        give_entry(clone);
-    return false;
-}
-
-void twill_mpi_comm_clone_free(struct twill_mpi_comm *clone)
-{
-    defer_free(clone);
-    twill_mpi_comms_reap();
 }
 
 /* --- first and last --------------------------------------------------------------------------- */

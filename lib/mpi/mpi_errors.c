@@ -6,6 +6,24 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The class of operations on what has been revoked, in MPIs with user-level failure mitigation. */
+#if defined(MPIX_ERR_REVOKED)
+#define CLASS_REVOKED MPIX_ERR_REVOKED
+#elif defined(OPEN_MPI)
+#define CLASS_REVOKED 77 /* Open MPI 5; release 4 has no MPIX_Comm_revoke() */
+#else
+#define CLASS_REVOKED MPI_ERR_OTHER
+#endif
+
+bool twill_mpi_is_revoked(struct twill_mpi_comm *comm, twill_status status)
+{
+    if (TWILL_LIKELY(status == TWILL_OK))
+        return false;
+    if (status == TWILL_ERR_REVOKED)
+        atomic_store(&comm->revoked, true);
+    return atomic_load(&comm->revoked);
+}
+
 static int status_class(twill_status status)
 {
     switch (status) {
@@ -59,6 +77,8 @@ static int code_of(struct twill_mpi_comm *comm, twill_status status)
     const char *message = comm->comm != NULL ? twill_comm_message(comm->comm) : "";
     if (*message == '\0')
         message = twill_strerror(status);
+    if (twill_mpi_is_revoked(comm, status))
+        return comm->broken_code = CLASS_REVOKED;
     if (status == TWILL_ERR_BROKEN && comm->broken_code != 0)
         return comm->broken_code;
     int code = status_class(status);

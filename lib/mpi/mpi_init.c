@@ -84,6 +84,14 @@ int twill_mpi_most(MPI_Comm comm, int mine)
     return finish_setup(code, &request) == MPI_SUCCESS ? most : INT_MAX;
 }
 
+uint64_t twill_mpi_common(MPI_Comm comm, uint64_t mine)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    uint64_t common = 0;
+    int code = PMPI_Iallreduce(&mine, &common, 1, MPI_UINT64_T, MPI_BAND, comm, &request);
+    return finish_setup(code, &request) == MPI_SUCCESS ? common : 0;
+}
+
 bool twill_mpi_oob_open(struct twill_mpi_oob *oob, MPI_Comm comm)
 {
     int size = 0;

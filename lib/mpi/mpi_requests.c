@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of the calls that twill runs: handles, and the way from start to completion. */
 #include "lib/mpi/mpi_requests.h"
+#include "lib/mpi/mpi_clones.h"
 
 #include <stdlib.h>
 
@@ -229,11 +230,12 @@ static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
     }
     twill_mpi_pack(bound);
     *status = twill_mpi_issue(bound, &request->request);
-    if (*status == TWILL_OK)
+    if (*status == TWILL_OK) {
         activate_request(request);
-    else
-        twill_mpi_bound_free(bound);
-    return why;
+        return why;
+    }
+    twill_mpi_bound_free(bound);
+    return twill_mpi_is_revoked(comm, *status) ? TWILL_MPI_WHY_REVOKED : why;
 }
 
 /* Start a nonblocking call. *made: NULL if it is passed on, or if *status is an error. */
@@ -266,14 +268,15 @@ static enum twill_mpi_why init_request(const struct twill_mpi_call *call,
     twill_mpi_lock(parent);
     enum twill_mpi_why why = twill_mpi_bind(call, TWILL_MPI_PERSISTENT, parent, &bound);
     if (why == TWILL_MPI_WHY_TAKEN)
-        bound.comm = own = twill_mpi_comm_clone(parent);
+        own = twill_mpi_clone_create(parent);
     twill_mpi_unlock(parent);
     if (why != TWILL_MPI_WHY_TAKEN)
         return why;
     struct twill_mpi_request *request = alloc_request();
     twill_request *made = NULL;
     const bool lacks = own == NULL || request == NULL || (bound.bounced & TWILL_MPI_FAILS) != 0;
-    if (!twill_mpi_comm_clone_setup(parent, own, lacks ? NULL : &bound, &made)) {
+    bound.comm = own;
+    if (!twill_mpi_clone_set_up(parent, own, lacks, &bound, &made)) {
         twill_mpi_bound_free(&bound);
         if (request != NULL)
             release_request(request);
@@ -282,7 +285,7 @@ static enum twill_mpi_why init_request(const struct twill_mpi_call *call,
     request->bound = bound;
     request->request = made;
     atomic_store(&request->state, TWILL_MPI_REQUEST_IDLE);
-    count_requests(own, 1);
+    count_requests(bound.comm, 1);
     *handle = twill_mpi_request_handle(request);
     return why;
 }
@@ -397,7 +400,7 @@ void twill_mpi_request_free(struct twill_mpi_request *request)
     release_request(request);
     count_requests(comm, -1);
     if (comm->parent != NULL)
-        twill_mpi_comm_clone_free(comm);
+        twill_mpi_clone_free(comm);
 }
 
 void twill_mpi_requests_sweep(void)

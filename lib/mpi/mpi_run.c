@@ -96,7 +96,9 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
     if (*status == TWILL_OK)
         *status = twill_mpi_unpack(&bound);
     twill_mpi_bound_free(&bound);
-    return why;
+    return TWILL_UNLIKELY(*status != TWILL_OK) && twill_mpi_is_revoked(comm, *status)
+               ? TWILL_MPI_WHY_REVOKED
+               : why;
 }
 
 enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request, int *code)

@@ -67,6 +67,7 @@ enum twill_mpi_form {
     X(ELEMENT, "element too large to reduce")                                                      \
     X(FUNCTION, "function that only this thread may call")                                         \
     X(QUICKER, "quicker below")                                                                    \
+    X(REVOKED, "communicator revoked")                                                             \
     X(ERRONEOUS, "left to the MPI to refuse")
 #define TWILL_MPI_REASON(name, text) TWILL_MPI_WHY_##name,
 enum twill_mpi_why { TWILL_MPI_REASONS(TWILL_MPI_REASON) TWILL_MPI_WHY_COUNT };
@@ -101,6 +102,8 @@ struct twill_mpi_newer { /* a function of the MPI below that it may lack; see mp
 
 /* Return the maximum of all ranks' `mine`, or INT_MAX if the MPI fails. Collective. */
 int twill_mpi_most(MPI_Comm comm, int mine);
+/* Return the bits that all ranks' `mine` have, or 0 if the MPI fails. Collective. */
+uint64_t twill_mpi_common(MPI_Comm comm, uint64_t mine);
 /* The out-of-band exchange that sets up twill over the MPI below, and learns of ranks that failed.
  * Messages have one size, so a failed rank takes part without knowing what the others exchange.
  * Used by one thread; lives for one set-up. */
@@ -156,12 +159,17 @@ struct twill_mpi_comm {
     void *scratch;   /* bounce memory of a blocking call, grown as needed */
     size_t scratch_bytes;
     bool in_use; /* not available to another communicator */
-    /* of a persistent request, not in the table: where it was initialised, in which generation */
-    struct twill_mpi_comm *parent;
-    unsigned parent_generation;
+    /* a clone for persistent requests (mpi_clones.h), not in the table: of which communicator, in
+     * which generation, as which of its clones; idle: without a request */
+    struct twill_mpi_comm *parent, *next_clone;
+    unsigned parent_generation, number;
+    bool idle;
+    struct twill_mpi_comm *clones; /* of this one; protected by comms.lock, as their list is */
+    unsigned clones_made;
     _Atomic unsigned generation;  /* how many communicators this entry has served */
     bool closing;                 /* freed, and close_barrier has been started */
     int broken_code;              /* MPI's error code once it has failed; else 0 */
+    _Atomic bool revoked;         /* by MPIX_Comm_revoke() on some rank */
     twill_request *close_barrier; /* complete when all ranks are done; then NULL */
     struct twill_mpi_comm *next;  /* in its bucket; never changes */
     /* next communicator that was freed and not yet released */
@@ -189,23 +197,7 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle);
 /* Return the communicator whose error handler is to be called: the program's, or MPI_COMM_WORLD if
  * that has been freed, as MPI demands. */
 MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm);
-/* Persistent collectives are initialised in one order but started in any, so each has a twill
- * communicator of its own, a clone.
- *
- * twill_mpi_comm_clone() takes over parent->numbers, to which the call has been bound, and gives
- * the parent a new array; the parent must be locked. Returns NULL when out of memory.
- *
- * twill_mpi_comm_clone_setup() creates the twill communicator and the bound request, collectively
- * over `parent`. Ranks that lack something pass NULL for `bound`. Returns false, and frees the
- * clone, unless all ranks succeeded.
- *
- * twill_mpi_comm_clone_free() does not wait for other ranks; the clone must have no requests any
- * more. */
 struct twill_mpi_bound;
-struct twill_mpi_comm *twill_mpi_comm_clone(struct twill_mpi_comm *parent);
-bool twill_mpi_comm_clone_setup(const struct twill_mpi_comm *parent, struct twill_mpi_comm *clone,
-                                const struct twill_mpi_bound *bound, twill_request **request);
-void twill_mpi_comm_clone_free(struct twill_mpi_comm *clone);
 /* Let twill run the collectives of a new communicator, if all its ranks can. Called after a
  * blocking collective MPI call made it; MPI_COMM_NULL is ignored. Collective over it. */
 void twill_mpi_comm_adopt(MPI_Comm handle);
@@ -301,6 +293,9 @@ void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kep
 /* Run a blocking call. Returns TAKEN, with its status in *status, or why it is passed on. */
 enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
                                           struct twill_mpi_comm *comm, twill_status *status);
+/* Return whether a call failed because its communicator has been revoked: the MPI's answer to it is
+ * then the program's. */
+bool twill_mpi_is_revoked(struct twill_mpi_comm *comm, twill_status status);
 /* Return the code that an entry point returns for `status`, after calling the communicator's error
  * handler if it is an error. */
 int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status);

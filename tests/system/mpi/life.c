@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -370,16 +371,75 @@ static int life_report(void)
     return harness_end();
 }
 
+int PMPIX_Comm_revoke(MPI_Comm comm);
+
+/* In place of the MPI's: Debian's MPIs have none, or one that ends the process. It revokes nothing,
+ * so that what twill passes on after it succeeds. */
+__attribute__((visibility("default"))) int PMPIX_Comm_revoke(MPI_Comm comm)
+{
+    return comm == MPI_COMM_NULL ? MPI_ERR_COMM : MPI_SUCCESS;
+}
+
+#if defined(MPIX_ERR_REVOKED)
+#define CODE_REVOKED MPIX_ERR_REVOKED
+#else
+#define CODE_REVOKED 77 /* Open MPI 5 */
+#endif
+
+/* Rank 0 revokes a communicator while the others wait in twill: for a request or a persistent one,
+ * which end with the error, or in a call, which is passed on. So is what follows. */
+static void revoke_within(bool persists, int (*revoke)(MPI_Comm))
+{
+    MPI_Comm comm;
+    MPI_Request request, started = MPI_REQUEST_NULL;
+    int in = 1, out = 0;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    OK(PERSISTENT(Allreduce)(&in, &out, 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request));
+    if (harness.rank > 0) {
+        if (persists)
+            OK(MPI_Start(&request));
+        else
+            OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_SUM, comm, &started));
+        OK(MPI_Send(&in, 1, MPI_INT, 0, 3, comm));
+        int code = MPI_Wait(persists ? &request : &started, MPI_STATUS_IGNORE);
+        CHECK(code == CODE_REVOKED, "the request's code is %d", code);
+    } else {
+        for (int from = 1; from < harness.size; from++)
+            OK(MPI_Recv(&in, 1, MPI_INT, from, 3, comm, MPI_STATUS_IGNORE));
+        OK(revoke(comm));
+    }
+    OK(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, comm));
+    CHECK(out == harness.size, "the MPI's sum is %d", out);
+    OK(MPI_Iallreduce(&out, &in, 1, MPI_INT, MPI_SUM, comm, &started));
+    OK(MPI_Wait(&started, MPI_STATUS_IGNORE));
+    CHECK(in == harness.size * harness.size, "the sum of the MPI's request is %d", in);
+    OK(MPI_Request_free(&request));
+    OK(MPI_Comm_free(&comm));
+}
+
+static int life_revoke(void)
+{
+    int (*revoke)(MPI_Comm), in = 1, out = 0;
+    *(void **)&revoke = dlsym(RTLD_DEFAULT, "MPIX_Comm_revoke");
+    CHECK(revoke != NULL, "there is no MPIX_Comm_revoke");
+    for (int turn = 0; turn < 4 && revoke != NULL; turn++)
+        revoke_within(turn % 2 == 1, revoke);
+    OK(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    CHECK(out == harness.size, "of what is not revoked the sum is %d", out);
+    return harness_end();
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*run)(void);
-    } lives[] = {{"attribute", life_attribute}, {"status", life_status},
-                 {"abort", life_abort},         {"death", life_death},
-                 {"errors", life_errors},       {"memory", life_memory},
-                 {"report", life_report},       {"failures", life_failures},
-                 {"freed", life_freed},         {"deadline", life_deadline}};
+    } lives[] = {
+        {"attribute", life_attribute}, {"status", life_status},     {"abort", life_abort},
+        {"death", life_death},         {"errors", life_errors},     {"memory", life_memory},
+        {"report", life_report},       {"failures", life_failures}, {"freed", life_freed},
+        {"deadline", life_deadline},   {"revoke", life_revoke}};
     harness_begin(&argc, &argv, "life");
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
         if (argc > 1 && strcmp(argv[1], lives[i].name) == 0)

@@ -263,6 +263,39 @@ static void test_many_persistent(void)
     }
 }
 
+/* Persistent requests that follow one another on a communicator: ranks free them at different
+ * times, and the last ones after the communicator. */
+static void test_persistent_again(void)
+{
+    enum { TURNS = 40, LIVE = 4 };
+    MPI_Request requests[LIVE];
+    int in[LIVE], out[LIVE];
+    MPI_Comm comm;
+    for (int i = 0; i < LIVE; i++)
+        requests[i] = MPI_REQUEST_NULL;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    for (int turn = 0; turn < TURNS; turn++) {
+        int at = turn % LIVE, kept = turn < LIVE ? turn : harness.rank % LIVE;
+        if (requests[at] != MPI_REQUEST_NULL)
+            OK(MPI_Request_free(&requests[at]));
+        in[at] = turn + harness.rank;
+        OK(PERSISTENT(Allreduce)(&in[at], &out[at], 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL,
+                                 &requests[at]));
+        if (turn == TURNS - 1)
+            OK(MPI_Comm_free(&comm));
+        OK(MPI_Start(&requests[at]));
+        OK(MPI_Wait(&requests[at], MPI_STATUS_IGNORE));
+        CHECK(out[at] == turn * harness.size + sum_of_ranks(), "turn %d: the sum is %d", turn,
+              out[at]);
+        for (int i = 1; i < LIVE - kept; i++) /* the oldest ones, as many as this rank likes */
+            if (requests[(at + i) % LIVE] != MPI_REQUEST_NULL)
+                OK(MPI_Request_free(&requests[(at + i) % LIVE]));
+    }
+    for (int i = 0; i < LIVE; i++)
+        if (requests[i] != MPI_REQUEST_NULL)
+            OK(MPI_Request_free(&requests[i]));
+}
+
 /* A request whose status is queried before it can be complete. */
 static void test_get_status(void)
 {
@@ -295,6 +328,7 @@ int main(int argc, char **argv)
         test_kinds(style);
     test_mixed_start();
     test_many_persistent();
+    test_persistent_again();
     test_get_status();
     return harness_end();
 }

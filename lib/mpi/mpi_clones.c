@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators of persistent collectives: created, kept while idle, used again. To create one
+ * takes several exchanges and maps memory; to use one again takes two exchanges. */
+#include "lib/mpi/mpi_clones.h"
+#include "lib/twill_recover.h"
+
+#include <stdlib.h>
+
+/* Clones of one parent that are kept: each holds descriptors and memory of the node. */
+#define KEPT 32u
+/* In a rank's offer, beside a bit for each idle clone: this rank lacks nothing. */
+#define LACKS_NOTHING (UINT64_C(1) << 63)
+
+struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent)
+{
+    struct twill_mpi_comm *comm = calloc(1, sizeof(*comm));
+    size_t *numbers = calloc((size_t)parent->size * 4, sizeof(*numbers));
+    if (comm == NULL || numbers == NULL) {
+        free(comm);
+        free(numbers);
+        return NULL;
+    }
+    pthread_mutex_init(&comm->lock, NULL);
+    comm->size = parent->size;
+    comm->rank = parent->rank;
+    comm->numbers = parent->numbers;
+    parent->numbers = numbers;
+    comm->parent = parent;
+    comm->parent_generation = atomic_load(&parent->generation);
+    atomic_store(&comm->handle, MPI_COMM_NULL);
+    return comm;
+}
+
+/* Return this rank's offer: which of its clones are idle. */
+static uint64_t offer_idle(const struct twill_mpi_comm *parent)
+{
+    uint64_t offer = LACKS_NOTHING;
+    pthread_mutex_lock(&twill_mpi.comms.lock);
+    for (const struct twill_mpi_comm *c = parent->clones; c != NULL; c = c->next_clone)
+        if (c->idle && c->broken_code == 0)
+            offer |= UINT64_C(1) << c->number;
+    pthread_mutex_unlock(&twill_mpi.comms.lock);
+    return offer;
+}
+
+/* Take the first clone that all ranks have idle. */
+static struct twill_mpi_comm *take_idle(struct twill_mpi_comm *parent, uint64_t common)
+{
+    if (common == 0)
+        return NULL;
+    const unsigned number = (unsigned)__builtin_ctzll(common);
+    pthread_mutex_lock(&twill_mpi.comms.lock);
+    struct twill_mpi_comm *clone = parent->clones;
+    while (clone->number != number)
+        clone = clone->next_clone;
+    clone->idle = false;
+    pthread_mutex_unlock(&twill_mpi.comms.lock);
+    return clone;
+}
+
+/* Number a new clone. All ranks count alike, as a clone is created on all or on none. */
+static void list_clone(struct twill_mpi_comm *parent, struct twill_mpi_comm *clone)
+{
+    pthread_mutex_lock(&twill_mpi.comms.lock);
+    clone->number = parent->clones_made++;
+    clone->next_clone = parent->clones;
+    parent->clones = clone;
+    pthread_mutex_unlock(&twill_mpi.comms.lock);
+}
+
+/* Remove a clone from its parent's list, if it is still in it. comms.lock is held. */
+static void unlist_clone(struct twill_mpi_comm *clone)
+{
+    struct twill_mpi_comm **at = &clone->parent->clones;
+    if (atomic_load(&clone->parent->generation) != clone->parent_generation)
+        return;
+    while (*at != NULL && *at != clone)
+        at = &(*at)->next_clone;
+    if (*at == clone)
+        *at = clone->next_clone;
+}
+
+/* Make the bound request on a clone that has served before. `fresh` has the arrays that the call is
+ * bound to. On failure the clone stays idle for good. */
+static bool use_again(struct twill_mpi_comm *clone, struct twill_mpi_comm *fresh,
+                      struct twill_mpi_oob *oob, struct twill_mpi_bound *bound,
+                      twill_request **request)
+{
+    size_t *numbers = clone->numbers;
+    clone->numbers = fresh->numbers;
+    fresh->numbers = numbers;
+    bound->comm = clone;
+    twill_mpi_comm_release(fresh);
+    if (twill_mpi_agree(oob, twill_mpi_issue(bound, request) == TWILL_OK))
+        return true;
+    (void)twill_request_free(request);
+    pthread_mutex_lock(&twill_mpi.comms.lock);
+    clone->broken_code = MPI_ERR_OTHER;
+    clone->idle = true;
+    pthread_mutex_unlock(&twill_mpi.comms.lock);
+    return false;
+}
+
+bool twill_mpi_clone_set_up(struct twill_mpi_comm *parent, struct twill_mpi_comm *clone, bool lacks,
+                            struct twill_mpi_bound *bound, twill_request **request)
+{
+    const MPI_Comm handle = atomic_load(&parent->handle);
+    struct twill_mpi_oob oob;
+    *request = NULL;
+    const bool able = twill_mpi_oob_open(&oob, handle) && clone != NULL && !lacks;
+    const uint64_t common = twill_mpi_common(handle, able ? offer_idle(parent) : 0);
+    bool done = false;
+    if ((common & LACKS_NOTHING) != 0) {
+        struct twill_mpi_comm *idle = take_idle(parent, common & ~LACKS_NOTHING);
+        if (idle != NULL) {
+            done = use_again(idle, clone, &oob, bound, request);
+            clone = NULL;
+        } else {
+            done = twill_mpi_comm_set_up(clone, handle, parent->size, bound, request) ==
+                   TWILL_MPI_FATE_ADOPTED;
+            if (done)
+                list_clone(parent, clone);
+        }
+    }
+    twill_mpi_oob_close(&oob);
+    if (!done && clone != NULL)
+        twill_mpi_comm_release(clone);
+    return done;
+}
+
+void twill_mpi_clone_free(struct twill_mpi_comm *clone)
+{
+    pthread_mutex_lock(&twill_mpi.comms.lock);
+    const bool orphan = atomic_load(&clone->parent->generation) != clone->parent_generation ||
+                        atomic_load(&clone->parent->handle) == MPI_COMM_NULL;
+    clone->idle = !orphan && clone->number < KEPT;
+    const bool kept = clone->idle;
+    if (!kept)
+        unlist_clone(clone);
+    pthread_mutex_unlock(&twill_mpi.comms.lock);
+    if (!kept)
+        twill_mpi_comm_defer_free(clone);
+    twill_mpi_comms_reap();
+}
+
+void twill_mpi_clones_close(struct twill_mpi_comm *parent)
+{
+    struct twill_mpi_comm *idle = NULL;
+    pthread_mutex_lock(&twill_mpi.comms.lock);
+    for (struct twill_mpi_comm *c = parent->clones, *next; c != NULL; c = next) {
+        next = c->next_clone;
+        c->next_clone = c->idle ? idle : NULL;
+        idle = c->idle ? c : idle;
+    }
+    parent->clones = NULL;
+    parent->clones_made = 0;
+    pthread_mutex_unlock(&twill_mpi.comms.lock);
+    for (struct twill_mpi_comm *next; idle != NULL; idle = next) {
+        next = idle->next_clone;
+        twill_mpi_comm_defer_free(idle);
+    }
+}
+
+void twill_mpi_clones_revoke(struct twill_mpi_comm *parent)
+{
+    atomic_store(&parent->revoked, true);
+    (void)twill_comm_revoke(parent->comm);
+    pthread_mutex_lock(&twill_mpi.comms.lock);
+    for (struct twill_mpi_comm *c = parent->clones; c != NULL; c = c->next_clone) {
+        atomic_store(&c->revoked, true);
+        (void)twill_comm_revoke(c->comm);
+    }
+    pthread_mutex_unlock(&twill_mpi.comms.lock);
+}

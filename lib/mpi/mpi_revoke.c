@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* User-level failure mitigation, of which the MPIs do all but this: a revoked communicator ends
+ * twill's collectives, too, on all its ranks. Those that follow are passed on, and the MPI refuses
+ * them. Communicators of MPIX_Comm_shrink() are not adopted. */
+#include "lib/mpi/mpi_clones.h"
+#include "lib/mpi/mpi_newer.h"
+
+#if !defined(MPI_ABI_VERSION) /* the standard ABI has no such function */
+TWILL_EXPORTED int MPIX_Comm_revoke(MPI_Comm comm);
+
+int MPIX_Comm_revoke(MPI_Comm comm)
+{
+    int (*below)(MPI_Comm) = (int (*)(MPI_Comm))twill_mpi_below("PMPIX_Comm_revoke");
+    if (below == NULL)
+        return MPI_ERR_UNSUPPORTED_OPERATION;
+    int code = below(comm);
+    struct twill_mpi_comm *mine = twill_mpi_comm_find(comm);
+    if (code == MPI_SUCCESS && mine != NULL && mine->comm != NULL)
+        twill_mpi_clones_revoke(mine);
+    return code;
+}
+#endif
