@@ -14,17 +14,19 @@
 #include <string.h>
 #include <unistd.h>
 
-struct twill_mpi twill_mpi = {.shadow = MPI_COMM_NULL,
-                              .off = "MPI_Init has not been called",
-                              .comms = {.making = PTHREAD_MUTEX_INITIALIZER,
-                                        .lock = PTHREAD_MUTEX_INITIALIZER,
-                                        .keyval = MPI_KEYVAL_INVALID},
-                              .windows = {.keyval = MPI_KEYVAL_INVALID},
-                              .requests = {.lock = PTHREAD_MUTEX_INITIALIZER},
-                              .self_lock = PTHREAD_MUTEX_INITIALIZER,
-                              .errors_lock = PTHREAD_MUTEX_INITIALIZER,
-                              .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
-                              .types = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+struct twill_mpi twill_mpi = {
+    .shadow = MPI_COMM_NULL,
+    .off = "MPI_Init has not been called",
+    .comms = {.making = PTHREAD_MUTEX_INITIALIZER,
+              .lock = PTHREAD_MUTEX_INITIALIZER,
+              .keyval = MPI_KEYVAL_INVALID},
+    .windows = {.keyval = MPI_KEYVAL_INVALID},
+    .requests = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                 .wrapped = {.handle = MPI_COMM_NULL, .lock = PTHREAD_MUTEX_INITIALIZER}},
+    .self_lock = PTHREAD_MUTEX_INITIALIZER,
+    .errors_lock = PTHREAD_MUTEX_INITIALIZER,
+    .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
+    .types = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 #if defined(OPEN_MPI)
 #define OWN_KIND TWILL_BELOW_OPENMPI

@@ -5,6 +5,7 @@
  * counts fit. */
 #include "lib/mpi/mpi_newer.h"
 #include "lib/mpi/mpi_collectives.h"
+#include "lib/mpi/mpi_requests.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -61,8 +62,9 @@ struct narrowed_call {
     struct twill_mpi_call call;
     int send_count, recv_count;
     int *send_counts, *send_displs, *recv_counts, *recv_displs;
-    int size;   /* elements of the arrays */
-    bool fails; /* a count does not fit, or no memory */
+    int *memory, *unused; /* of the arrays: the block, and what is left of it */
+    int size;             /* elements of each array */
+    bool fails;           /* a count does not fit, or no memory */
 };
 
 static int narrowed(struct narrowed_call *narrow, MPI_Count value)
@@ -75,9 +77,9 @@ static int *narrowed_array(struct narrowed_call *narrow, const void *array, bool
 {
     if (!used || array == NULL || narrow->fails)
         return NULL;
-    int *copy = malloc(((size_t)narrow->size + 1) * sizeof(*copy));
-    narrow->fails = copy == NULL;
-    for (int i = 0; copy != NULL && i < narrow->size; i++)
+    int *copy = narrow->unused;
+    narrow->unused += narrow->size;
+    for (int i = 0; i < narrow->size; i++)
         copy[i] = narrowed(narrow, ((const MPI_Count *)array)[i]);
     return copy;
 }
@@ -106,6 +108,8 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
     received = received && (!gatherv || root);
     bool sent = (scatterv && root) || (to_all && call->send != MPI_IN_PLACE);
     bool placed = call->kind != TWILL_MPI_Reduce_scatter;
+    narrow->memory = narrow->unused = malloc(((size_t)narrow->size + 1) * 4 * sizeof(int));
+    narrow->fails = narrow->fails || narrow->memory == NULL;
     narrow->send_counts = narrowed_array(narrow, call->send_counts, sent);
     narrow->send_displs = narrowed_array(narrow, call->send_displs, sent);
     narrow->recv_counts = narrowed_array(narrow, call->recv_counts, received);
@@ -182,13 +186,12 @@ int twill_mpi_pass_older(const struct twill_mpi_call *call, MPI_Request *request
         twill_mpi_say("%s: the MPI below has no such call%s", kind_names[call->kind],
                       call->large ? " with so large counts" : " that is persistent");
     int code = narrow.fails ? MPI_ERR_OTHER : run(&narrow, request);
-    /* An MPI may read the arrays until a request has completed: they stay. */
-    if (call->form == TWILL_MPI_BLOCKING || code != MPI_SUCCESS) {
-        free(narrow.send_counts);
-        free(narrow.send_displs);
-        free(narrow.recv_counts);
-        free(narrow.recv_displs);
-    }
+    /* An MPI may read the arrays until a request has completed. Without memory for a request of
+     * ours they stay. */
+    if (call->form == TWILL_MPI_BLOCKING || code != MPI_SUCCESS)
+        free(narrow.memory);
+    else if (narrow.memory != NULL)
+        (void)twill_mpi_request_wrap(request, call->form, narrow.memory);
     if (narrow.fails)
         PMPI_Comm_call_errhandler(call->comm, code);
     return code;

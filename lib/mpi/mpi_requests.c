@@ -80,6 +80,7 @@ static struct twill_mpi_request *alloc_request(void)
 static void release_request(struct twill_mpi_request *request)
 {
     request->request = NULL;
+    request->wraps = false;
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_FREE, memory_order_relaxed);
     lock_pool();
     push_request(&twill_mpi.requests.spare, request);
@@ -135,9 +136,21 @@ static twill_request **under_way(struct twill_mpi_request *request)
     return request->instead != NULL ? &request->instead : &request->request;
 }
 
+static bool test_below(struct twill_mpi_request *request)
+{
+    int done = 0;
+    request->below_code = PMPI_Test(&request->below, &done, MPI_STATUS_IGNORE);
+    if (request->below_code == MPI_SUCCESS && !done)
+        return false;
+    complete_request(request, TWILL_OK);
+    return true;
+}
+
 static bool test_request(struct twill_mpi_request *request)
 {
     int done = 0;
+    if (request->wraps)
+        return test_below(request);
     twill_status status = twill_test(under_way(request), &done);
     if (done)
         complete_request(request, status);
@@ -196,7 +209,7 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
     struct twill_mpi_backoff backoff = {0};
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
         return;
-    if (!twill_mpi.multiple)
+    if (!twill_mpi.multiple && !request->wraps)
         complete_request(request, twill_wait(under_way(request)));
     else
         while (!twill_mpi_request_poll(request))
@@ -256,6 +269,25 @@ static enum twill_mpi_why request_make(const struct twill_mpi_call *call,
     release_request(request);
     *made = NULL;
     return why;
+}
+
+bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void *memory)
+{
+    struct twill_mpi_comm *comm = &twill_mpi.requests.wrapped;
+    struct twill_mpi_request *request = alloc_request();
+    if (request == NULL)
+        return false;
+    request->bound = (struct twill_mpi_bound){.form = form, .comm = comm, .memory = memory};
+    request->wraps = true;
+    request->below = *handle;
+    atomic_store(&request->state, TWILL_MPI_REQUEST_IDLE);
+    twill_mpi_lock(comm);
+    if (form == TWILL_MPI_NONBLOCKING)
+        activate_request(request);
+    twill_mpi_unlock(comm);
+    count_requests(comm, 1);
+    *handle = twill_mpi_request_handle(request);
+    return true;
 }
 
 /* Initialise a persistent call. All ranks decide together, so that a lack on one is known to
@@ -351,12 +383,15 @@ int twill_mpi_request_start(struct twill_mpi_request *request)
     struct twill_mpi_comm *comm = request->bound.comm;
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_IDLE)
         return twill_mpi_request_refuse(request);
+    if (request->wraps)
+        twill_mpi_started();
     twill_mpi_lock(comm);
-    twill_status status = restart_persistent(request);
-    if (status == TWILL_OK)
+    int code = request->wraps ? PMPI_Start(&request->below) : MPI_SUCCESS;
+    twill_status status = request->wraps ? TWILL_OK : restart_persistent(request);
+    if (status == TWILL_OK && code == MPI_SUCCESS)
         activate_request(request);
     twill_mpi_unlock(comm);
-    return twill_mpi_outcome(comm, status);
+    return request->wraps ? code : twill_mpi_outcome(comm, status);
 }
 
 int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *handle,
@@ -366,7 +401,8 @@ int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *ha
     if (twill_mpi_request_state(request) == TWILL_MPI_REQUEST_IDLE)
         return MPI_SUCCESS;
     twill_mpi_completed(comm);
-    int code = twill_mpi_fault_of(comm, request->status, fault);
+    int code =
+        request->wraps ? request->below_code : twill_mpi_fault_of(comm, request->status, fault);
     if (request->bound.form == TWILL_MPI_PERSISTENT) {
         atomic_store(&request->state, TWILL_MPI_REQUEST_IDLE);
         return code;
@@ -395,6 +431,8 @@ void twill_mpi_request_free(struct twill_mpi_request *request)
     }
     if (request->request != NULL)
         (void)twill_request_free(&request->request);
+    if (request->wraps && request->below != MPI_REQUEST_NULL)
+        PMPI_Request_free(&request->below);
     twill_mpi_unlock(comm);
     twill_mpi_bound_free(&request->bound);
     release_request(request);

@@ -20,6 +20,9 @@ struct twill_mpi_request {
     struct twill_mpi_bound bound; /* nonblocking or persistent */
     twill_request *request;       /* NULL once a nonblocking one is complete */
     twill_request *instead;       /* runs in place of a persistent one that FAILS, or NULL */
+    bool wraps;                   /* a request of the MPI's, and no call of twill: */
+    MPI_Request below;            /* that request */
+    int below_code;               /* what the MPI returned once it was complete */
     _Atomic int state;
     twill_status status;                      /* valid once complete */
     unsigned number;                          /* part of its handle */
@@ -38,6 +41,11 @@ static inline int twill_mpi_request_state(const struct twill_mpi_request *reques
 {
     return atomic_load_explicit(&request->state, memory_order_acquire);
 }
+
+/* Replace a request of the MPI's, which has just been made, by one of ours, so that `memory`, which
+ * the MPI may use meanwhile, is freed with it. Returns false, and changes nothing, when out of
+ * memory. */
+bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void *memory);
 
 /* Progress its communicator. Returns true if the request is not under way. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request);

@@ -346,7 +346,8 @@ struct twill_mpi_requests {
     struct twill_mpi_request *_Atomic spare;
     struct twill_mpi_request *_Atomic deferred; /* freed by the program while under way */
     _Atomic uint64_t passes;
-    _Atomic unsigned contention; /* how strongly others compete for this core: 0 to SPINS_LOG */
+    _Atomic unsigned contention;   /* how strongly others compete for this core: 0 to SPINS_LOG */
+    struct twill_mpi_comm wrapped; /* the communicator of requests that wrap the MPI's */
 };
 
 /* As twill_mpi_run(), for nonblocking and persistent calls on an adopted communicator. */

@@ -14,7 +14,7 @@ may_know() # module includer included
         lib/base.[ch] | lib/lists.h) case $3 in lib/base.h | lib/lists.h | lib/twill.h) return 0 ;; esac; return 1 ;;
         lib/twill_*.h) case $3 in lib/twill.h | lib/twill_train.h) return 0 ;; esac; return 1 ;;
         lib/memory/malloc/*) case $3 in lib/base.h | lib/memory/malloc/*) return 0 ;; esac; return 1 ;;
-        lib/mpi/*) case $3 in lib/base.h | lib/lists.h | lib/twill.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
+        lib/mpi/*) case $3 in lib/base.h | lib/lists.h | lib/twill.h | lib/twill_recover.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
         lib/python/*) case $3 in lib/python/*) return 0 ;; esac; return 1 ;;
         esac
         case $3 in

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,6 +297,33 @@ static void test_persistent_again(void)
             OK(MPI_Request_free(&requests[i]));
 }
 
+/* Calls with large counts that twill passes on, here as there is one rank. Where the MPI has none
+ * the arrays of counts are narrowed, and freed with the request. */
+static void test_narrowed(void)
+{
+    enum { TURNS = 3000, MOST_BYTES = 60000 };
+    MPI_Count count = 1;
+    MPI_Aint displacement = 0;
+    int in = 0, out = 0;
+    MPI_Request request;
+    struct mallinfo2 before = {0};
+    int (*start)(const void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype, void *,
+                 const MPI_Count *, const MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Request *);
+    *(void **)&start = dlsym(RTLD_DEFAULT, "MPI_Ialltoallv_c");
+    for (int turn = 0; turn < TURNS && start != NULL; turn++) {
+        if (turn == TURNS / 10)
+            before = mallinfo2();
+        in = turn;
+        OK(start(&in, &count, &displacement, MPI_INT, &out, &count, &displacement, MPI_INT,
+                 MPI_COMM_SELF, &request));
+        complete(&request, turn % COMPLETION_STYLES);
+        CHECK(out == turn && request == MPI_REQUEST_NULL, "turn %d: got %d", turn, out);
+    }
+    struct mallinfo2 after = mallinfo2();
+    CHECK(after.uordblks < before.uordblks + MOST_BYTES || start == NULL, "%zu bytes are left",
+          after.uordblks - before.uordblks);
+}
+
 /* A request whose status is queried before it can be complete. */
 static void test_get_status(void)
 {
@@ -329,6 +357,7 @@ int main(int argc, char **argv)
     test_mixed_start();
     test_many_persistent();
     test_persistent_again();
+    test_narrowed();
     test_get_status();
     return harness_end();
 }
