@@ -32,4 +32,13 @@ SUM, PROD, MIN, MAX, AVG = Op.SUM, Op.PROD, Op.MIN, Op.MAX, Op.AVG
 BAND, BOR, BXOR, LAND, LOR, LXOR = Op.BAND, Op.BOR, Op.BXOR, Op.LAND, Op.LOR, Op.LXOR
 MINLOC, MAXLOC = Op.MINLOC, Op.MAXLOC
 
-__all__ = [name for name in dir() if name[0] != "_" and name not in ("annotations", "lib", "text")]
+# A list, as type checkers do not run what would make it.
+__all__ = ["AVG", "ArgumentError", "BAND", "BOR", "BXOR", "Bootstrap", "BootstrapError", "Bounds",
+           "BrokenError", "BucketOrder", "Communicator", "Compression", "ConfigError", "Context", "Counters",
+           "ExcludedError", "FabricError", "FactorsChoice", "ForkedError", "GradientSet", "Handle", "IN_PLACE",
+           "InternalError", "LAND", "LOR", "LXOR", "Level", "MAX", "MAXLOC", "MIN", "MINLOC", "MismatchError",
+           "Op", "Operation", "OptimizerRule", "OutOfMemoryError", "Outcome", "PROD", "PeerError",
+           "PersistentRequest", "Registration", "Request", "RevokedError", "SUM", "ServedTensor", "Server",
+           "ServerLayout", "ServerMode", "ServerPart", "ServerRate", "SetCounters", "Status", "SystemCallError",
+           "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "dtype_of", "init", "job_view",
+           "join", "pair_dtype", "test_all", "wait_all", "wait_any"]

@@ -5,8 +5,10 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
+import twill
 from twill import _declarations, _library
 
 LIB = pathlib.Path(__file__).resolve().parents[3] / "lib"
@@ -44,6 +46,10 @@ class Declarations(unittest.TestCase):
         listed = subprocess.run(["nm", "-D", "--defined-only", _library.PATH], check=True, capture_output=True, text=True)
         exported = {words[2].split("@")[0] for words in map(str.split, listed.stdout.splitlines()) if words[1] == "T"}
         self.assertEqual(exported, set(_declarations.FUNCTIONS))
+
+    def test_public_names(self) -> None:
+        shown = {name for name, value in vars(twill).items() if name[0] != "_" and not isinstance(value, types.ModuleType)}
+        self.assertEqual(shown - {"annotations", "lib", "text"}, set(twill.__all__))
 
 
 if __name__ == "__main__":
