@@ -73,7 +73,7 @@ static twill_status exchange_sample(struct twill_server *sample, struct twill_st
         for (uint32_t k = sample->keys; k-- > 0;)
             TWILL_TRY(NULL, twill_server_push_pull(sample, (int)k));
         TWILL_TRY(NULL, twill_server_wait(sample, -1));
-    } while (!twill_search_end_step(search));
+    } while (!twill_search_end_step(search, true));
     return TWILL_OK;
 }
 

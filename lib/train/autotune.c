@@ -55,6 +55,7 @@ static twill_status use_sizes(struct twill_gradients *set, const struct twill_bu
 twill_status twill_gradients_agree(struct twill_gradients *set, struct twill_step_search *search)
 {
     struct twill_lane *lane = &set->lane[0];
+    TWILL_TRY(NULL, twill_gradients_carry(set)); /* late reductions use the same communicator */
     twill_status status = twill_search_agree(search, lane->comm);
     return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, lane->comm, status);
 }
@@ -80,7 +81,8 @@ twill_status twill_autotuning_end_step(struct twill_gradients *set)
 {
     struct twill_autotuning *tuning = &set->autotuning;
     struct twill_step_search *search = &tuning->search;
-    if (twill_search_is_over(search) || !twill_search_end_step(search))
+    if (twill_search_is_over(search) ||
+        !twill_search_end_step(search, twill_gradients_may_divide(set)))
         return TWILL_OK;
     TWILL_TRY(NULL, !twill_search_is_over(search) ? use_sizes(set, &tuning->sizes[search->at])
                                                   : choose(set));

@@ -146,16 +146,21 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
 {
     void *state = NULL;
     size_t bytes = 0;
+    TWILL_TRY(NULL, twill_gradients_carry(set));
     if (set->update == NULL || set->update->bucket == NULL)
         return prepare_buckets(set);
     twill_status status = twill_state_save(set, &state, &bytes);
     if (status != TWILL_OK)
         return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
     status = prepare_buckets(set);
-    if (status == TWILL_OK)
-        return twill_state_restore(set, state, bytes);
-    free(state);
-    return status;
+    if (status != TWILL_OK) {
+        free(state);
+        return status;
+    }
+    TWILL_TRY(NULL, twill_state_restore(set, state, bytes));
+    if (set->carried)
+        twill_update_load_carried(set);
+    return TWILL_OK;
 }
 
 static twill_status commit_set(struct twill_gradients *set)

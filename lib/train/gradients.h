@@ -119,6 +119,7 @@ struct twill_gradients {
     _Atomic uint32_t markers; /* threads in twill_gradients_ready() */
     bool late;                /* a step delivers the result of the one before */
     bool outstanding;         /* the last step's result is not delivered */
+    bool carried;             /* and lies complete in the memory of the last generation */
     uint32_t delivered;       /* generation of the last result, and of the first parameters */
     struct twill_lane *lane;  /* [lanes] */
     uint32_t lanes;
@@ -170,6 +171,10 @@ twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t ste
 /* Wait until no reduction is under way, on any lane: all ranks have then started the same ones.
  * Nothing is delivered. Between steps. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
+/* Complete the result that is outstanding, so that the buckets may be divided anew: it lies in the
+ * memory of its tensors, and twill_late_deliver_outstanding() delivers it. Collective, after a step
+ * of the last generation. */
+twill_status twill_gradients_carry(struct twill_gradients *set);
 /* Wait until no thread is in twill_gradients_ready(). */
 void twill_gradients_await_markers(struct twill_gradients *set);
 
@@ -228,10 +233,22 @@ static inline uint32_t twill_buckets_of_step(const struct twill_gradients *set)
     return set->buckets / set->generations;
 }
 
+/* Return whether buckets may be divided anew after the last step: it used the last generation, so
+ * that the next step, again the first one of a division, may use the first. */
+static inline bool twill_gradients_may_divide(const struct twill_gradients *set)
+{
+    return atomic_load(&set->step) % set->generations == 0;
+}
+
 /* --- lib/train/late.c --- */
 
 /* Fill the memory of a generation with zeros: there is no result to deliver. */
 void twill_late_clear(struct twill_gradients *set, uint32_t generation);
+/* Copy a tensor's result that is carried to the caller's memory, if it has some. */
+void twill_late_deliver(struct twill_gradients *set, uint32_t tensor);
+/* Wait for the result that is outstanding, of step number `step` unless it is carried, and deliver
+ * it. */
+twill_status twill_late_deliver_outstanding(struct twill_gradients *set, uint64_t step);
 
 /* --- lib/train/set_traffic.c --- */
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step late: a step delivers the result of the one before (Cray PE ML Plugin's pipelined mode).
- * Steps use the two generations of buckets in turn, whether lateness is on or off. */
+ * Steps use the two generations of buckets in turn, whether lateness is on or off.
+ *
+ * Searches of the first steps divide buckets anew, always after a step of the second generation.
+ * The result of that step is then complete, but not to be delivered yet: it is carried in its
+ * memory, which no division moves, and the next step delivers it tensor by tensor. */
 #include "lib/train/gradients.h"
 
 #include <string.h>
@@ -15,6 +19,32 @@ void twill_late_clear(struct twill_gradients *set, uint32_t generation)
     for (uint32_t t = 0; t < set->tensors; t++)
         if (set->tensor[t].own != NULL)
             memset(set->tensor[t].own, 0, set->tensor[t].bytes);
+}
+
+void twill_late_deliver(struct twill_gradients *set, uint32_t t)
+{
+    const struct twill_train_tensor *tensor = &set->tensor[t];
+    uint32_t last = set->generations - 1;
+    bool updates = set->update != NULL;
+    unsigned char *to = updates ? tensor->parameters : tensor->own;
+    if (to == NULL)
+        return;
+    memcpy(to,
+           updates ? twill_update_arena_place(set, tensor, last)
+                   : twill_tensor_place(set, tensor, last),
+           tensor->bytes);
+    atomic_fetch_add_explicit(&set->usage.bytes_copied, tensor->bytes, memory_order_relaxed);
+}
+
+twill_status twill_late_deliver_outstanding(struct twill_gradients *set, uint64_t step)
+{
+    if (!set->carried)
+        return twill_gradients_wait_step(set, step);
+    for (uint32_t t = 0; t < set->tensors; t++)
+        twill_late_deliver(set, t);
+    set->delivered = set->generations - 1;
+    set->carried = false;
+    return TWILL_OK;
 }
 
 void *twill_gradients_result(const twill_gradients *set, int index)
@@ -56,7 +86,7 @@ twill_status twill_gradients_drain(twill_gradients *set)
     TWILL_TRY(NULL, check_late(set, "twill_gradients_drain"));
     if (!set->outstanding)
         return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_drain: no result is outstanding");
-    TWILL_TRY(NULL, twill_gradients_wait_step(set, atomic_load(&set->step) - 1));
+    TWILL_TRY(NULL, twill_late_deliver_outstanding(set, atomic_load(&set->step) - 1));
     set->outstanding = false;
     return TWILL_OK;
 }

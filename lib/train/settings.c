@@ -50,10 +50,6 @@ static twill_status check_options(const twill_gradients_options *o, struct twill
     if (o->threads < 0 || o->threads > (int)TWILL_LANES_MOST)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.threads %d is outside 0 .. %u",
                           o->threads, TWILL_LANES_MOST);
-    if (o->late != 0 && (o->autotune != 0 || o->compression_automatic != 0))
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "options.late with %s, which divides buckets anew between steps",
-                          o->autotune != 0 ? "autotune" : "compression_automatic");
     if ((unsigned)o->factors > TWILL_FACTORS_REDUCED)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "options.factors %d is not a twill_factors_choice", (int)o->factors);

@@ -135,16 +135,14 @@ static bool is_complete(const struct twill_bucket *bucket)
            (reduced + 1) * bucket->segments;
 }
 
-/* Copy the results of a complete bucket out. Its tensors may be marked ready again then. */
-static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
+/* Have the results of a complete bucket in its memory, and count its bytes. An update has done the
+ * first. */
+static void finish(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     size_t bytes = bucket->count * twill_type_size(bucket->type);
-    if (set->update != NULL) {
-        twill_update_deliver(set, bucket);
-    } else {
+    if (set->update == NULL) {
         twill_wire_decode(set, bucket);
         twill_dense_rebuild(set, bucket, 0, bucket->count);
-        twill_bucket_empty(set, bucket);
     }
     twill_counter_add(&set->usage.bytes, bytes);
     if (bucket->wire.used)
@@ -152,6 +150,16 @@ static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
     else if (bucket->dense != NULL)
         bytes = twill_dense_floats(bucket->dense) * sizeof(float);
     twill_counter_add(&set->usage.bytes_exchanged, bytes);
+}
+
+/* Copy the results of a complete bucket out. Its tensors may be marked ready again then. */
+static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    finish(set, bucket);
+    if (set->update != NULL)
+        twill_update_deliver(set, bucket);
+    else
+        twill_bucket_empty(set, bucket);
     atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
 }
 
@@ -273,7 +281,8 @@ twill_status twill_gradients_finish_late(struct twill_gradients *set)
 {
     uint64_t step = atomic_load(&set->step);
     twill_gradients_await_markers(set);
-    for (uint32_t b = 0; set->outstanding && b < twill_buckets_of_step(set); b++) {
+    bool any = set->outstanding && !set->carried;
+    for (uint32_t b = 0; any && b < twill_buckets_of_step(set); b++) {
         struct twill_bucket *bucket = bucket_of_step(set, b, step - 1);
         if (!is_delivered(set, bucket, step - 1))
             TWILL_TRY(NULL, await_reduction(set, bucket));
@@ -281,13 +290,27 @@ twill_status twill_gradients_finish_late(struct twill_gradients *set)
     return TWILL_OK;
 }
 
+twill_status twill_gradients_carry(struct twill_gradients *set)
+{
+    if (!set->outstanding || set->carried)
+        return TWILL_OK;
+    TWILL_TRY(NULL, twill_gradients_finish_late(set));
+    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++) {
+        struct twill_bucket *bucket = bucket_of_step(set, b, atomic_load(&set->step) - 1);
+        finish(set, bucket);
+        atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
+    }
+    set->carried = true;
+    return TWILL_OK;
+}
+
 /* Return the step whose results the caller waits for next: a late one is that before the present
- * one. UINT64_MAX: none, as nothing is outstanding. */
+ * one. UINT64_MAX: none, as nothing is outstanding, or it is complete. */
 static uint64_t awaited_step(const struct twill_gradients *set)
 {
     uint64_t step = atomic_load(&set->step);
     if (set->late)
-        return set->outstanding ? step - 1 : UINT64_MAX;
+        return set->outstanding && !set->carried ? step - 1 : UINT64_MAX;
     return step;
 }
 
@@ -297,6 +320,8 @@ twill_status twill_gradients_wait(twill_gradients *set, int index)
     TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_wait"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_wait", index));
     uint64_t step = awaited_step(set);
+    if (set->carried)
+        twill_late_deliver(set, (uint32_t)index);
     if (step == UINT64_MAX)
         return TWILL_OK;
     struct twill_bucket *bucket = bucket_of_step(set, set->tensor[index].bucket, step);
@@ -425,7 +450,7 @@ static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
         TWILL_TRY(NULL, wait_for_marks(set, bucket_of_step(set, b, step), step));
     if (set->outstanding) {
-        TWILL_TRY(NULL, twill_gradients_wait_step(set, step - 1));
+        TWILL_TRY(NULL, twill_late_deliver_outstanding(set, step - 1));
     } else {
         set->delivered = (uint32_t)((step + 1) % set->generations);
         if (set->update == NULL)

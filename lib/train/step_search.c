@@ -20,13 +20,13 @@ void twill_search_free(struct twill_step_search *search)
     *search = (struct twill_step_search){0};
 }
 
-bool twill_search_end_step(struct twill_step_search *search)
+bool twill_search_end_step(struct twill_step_search *search, bool may_change)
 {
     double seconds = (double)(twill_now() - search->step_began) * 1e-9,
            *least = &search->seconds[search->at];
     if (search->steps > 0 && (search->steps == 1 || seconds < *least))
         *least = seconds;
-    if (++search->steps < TWILL_SEARCH_STEPS) {
+    if (++search->steps < TWILL_SEARCH_STEPS || !may_change) {
         twill_search_restart(search);
         return false;
     }

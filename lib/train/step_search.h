@@ -29,9 +29,10 @@ static inline bool twill_search_is_over(const struct twill_step_search *search)
 {
     return search->at == search->candidates;
 }
-/* Note the end of a step. Returns whether the next candidate is to be used from now on, or the
- * search is over; call twill_search_restart() once that is done. */
-bool twill_search_end_step(struct twill_step_search *search);
+/* Note the end of a step, after which the candidate may change or not. Returns whether the next
+ * candidate is to be used from now on, or the search is over; call twill_search_restart() once that
+ * is done. */
+bool twill_search_end_step(struct twill_step_search *search, bool may_change);
 /* The next step begins. */
 void twill_search_restart(struct twill_step_search *search);
 /* Agree on the seconds of all candidates. Collective, when the search is over. */

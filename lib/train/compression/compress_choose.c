@@ -104,7 +104,7 @@ twill_status twill_wire_trial_end_step(struct twill_gradients *set)
     struct twill_step_search *trial = &set->compressor.trial;
     if (twill_search_is_over(trial) || !twill_search_is_over(&set->autotuning.search))
         return TWILL_OK;
-    if (!twill_search_end_step(trial))
+    if (!twill_search_end_step(trial, twill_gradients_may_divide(set)))
         return TWILL_OK;
     TWILL_TRY(NULL, !twill_search_is_over(trial)
                         ? use_choice(set, (enum twill_wire_choice)trial->at)

@@ -435,11 +435,10 @@ static twill_status run_import(struct state_import *import)
     return TWILL_OK;
 }
 
-twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
-                                          const size_t *bytes, size_t count)
+static twill_status import_states(struct twill_gradients *set, const void *const *states,
+                                  const size_t *bytes, size_t count)
 {
     struct state_import import = {.set = set};
-    TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_import"));
     twill_status status = open_import(&import);
     if (status == TWILL_OK && count > 0 && (states == NULL || bytes == NULL)) {
         (void)TWILL_GRADIENTS_REFUSE(set, "twill_gradients_state_import: states or bytes is NULL");
@@ -453,9 +452,16 @@ twill_status twill_gradients_state_import(twill_gradients *set, const void *cons
     return status;
 }
 
+twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
+                                          const size_t *bytes, size_t count)
+{
+    TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_import"));
+    return import_states(set, states, bytes, count);
+}
+
 twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes)
 {
-    twill_status status = twill_gradients_state_import(set, (const void *const *)&state, &bytes, 1);
+    twill_status status = import_states(set, (const void *const *)&state, &bytes, 1);
     free(state);
     return status;
 }

@@ -65,9 +65,9 @@ const twill_optimizer *twill_update_optimizer(const struct twill_gradients *set,
 }
 
 /* Take weights in f32 from the parameters of a generation, for a set that has two, or from the
- * caller's. */
+ * caller's unless the set's are `newer`. */
 static void load_master(struct twill_gradients *set, uint32_t b,
-                        const struct twill_update_segment *segment, uint32_t generation)
+                        const struct twill_update_segment *segment, uint32_t generation, bool newer)
 {
     const struct twill_bucket *bucket = &set->bucket[b];
     size_t width = twill_type_size(bucket->type);
@@ -76,8 +76,10 @@ static void load_master(struct twill_gradients *set, uint32_t b,
         struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
         if (part.count == 0)
             continue;
+        uint32_t t = set->backward[bucket->first + i];
         const unsigned char *from =
-            twill_update_place(set, set->backward[bucket->first + i], generation) +
+            (newer ? twill_update_arena_place(set, &set->tensor[t], generation)
+                   : twill_update_place(set, t, generation)) +
             (part.first - twill_update_tensor_first(set, bucket, i)) * width;
         float *to = segment->master + (part.first - shard.first);
         if (bucket->type == TWILL_F32)
@@ -96,7 +98,7 @@ static void load_shard(struct twill_gradients *set, uint32_t b,
     uint32_t *loaded = &shared_bucket(set, b)->segment[segment - bucket->segment].loaded;
     bool loads = *loaded != set->update->loads;
     if (loads && twill_update_has_master(set, set->bucket[b].type))
-        load_master(set, b, segment, generation);
+        load_master(set, b, segment, generation, false);
     else if (bucket->copies && !twill_update_has_master(set, set->bucket[b].type))
         copy_parameters(
             set, b, (struct twill_bucket_range){segment->shard_first, segment->shard_count}, true);
@@ -108,6 +110,18 @@ void twill_update_load(struct twill_gradients *set)
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
         for (uint32_t s = 0; s < set->update->bucket[b].segments; s++)
             load_shard(set, b, &set->update->bucket[b].segment[s], set->delivered);
+}
+
+void twill_update_load_carried(struct twill_gradients *set)
+{
+    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
+        for (uint32_t s = 0; s < set->update->bucket[b].segments; s++) {
+            struct twill_update_segment *segment = &set->update->bucket[b].segment[s];
+            if (segment->loaded == set->update->loads)
+                continue;
+            load_master(set, b, segment, set->generations - 1, true);
+            segment->loaded = set->update->loads;
+        }
 }
 
 /* Return the generation that the step of a bucket finds the parameters in. */

@@ -18,6 +18,7 @@
 
 struct twill_gradients;
 struct twill_bucket;
+struct twill_train_tensor;
 struct twill_lane;
 
 #define TWILL_SHARD_ALIGN 64u /* bytes: a shard of a segment ends at a multiple of this */
@@ -117,6 +118,11 @@ void twill_update_unprepare(struct twill_gradients *set);
 /* Prepare the reduction of a segment. Collective. */
 twill_status twill_update_init_reduction(struct twill_lane *lane, const struct twill_bucket *bucket,
                                          size_t first, size_t count, twill_request **request);
+/* Return where the set's parameters of a tensor are, of a generation. The tensor has a place there:
+ * in a set of two generations all have. */
+unsigned char *twill_update_arena_place(const struct twill_gradients *set,
+                                        const struct twill_train_tensor *tensor,
+                                        uint32_t generation);
 /* Return where the parameters of a tensor are: the caller's memory, or that of a generation. */
 unsigned char *twill_update_place(const struct twill_gradients *set, uint32_t tensor,
                                   uint32_t generation);
@@ -139,6 +145,8 @@ struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradie
                                                        uint32_t i, struct twill_bucket_range range);
 /* Take the master weights from the parameters where that is still to be done. Between steps. */
 void twill_update_load(struct twill_gradients *set);
+/* Take those of f32 from the parameters of a result that is carried (lib/train/late.c). */
+void twill_update_load_carried(struct twill_gradients *set);
 
 /* Queue a segment whose reduction is complete. The lane is locked, as for the next three. */
 void twill_update_enqueue(struct twill_lane *lane, uint32_t bucket, uint32_t segment);

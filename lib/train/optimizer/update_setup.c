@@ -171,8 +171,9 @@ static twill_status place_parameters(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-static unsigned char *parameter_place(const struct twill_gradients *set,
-                                      const struct twill_train_tensor *tensor, uint32_t generation)
+unsigned char *twill_update_arena_place(const struct twill_gradients *set,
+                                        const struct twill_train_tensor *tensor,
+                                        uint32_t generation)
 {
     return set->update->arena[tensor->type].memory +
            generation * set->update->arena[tensor->type].bytes + tensor->parameter_place;
@@ -182,7 +183,7 @@ unsigned char *twill_update_place(const struct twill_gradients *set, uint32_t te
                                   uint32_t generation)
 {
     unsigned char *own = set->tensor[tensor].parameters;
-    return own != NULL ? own : parameter_place(set, &set->tensor[tensor], generation);
+    return own != NULL ? own : twill_update_arena_place(set, &set->tensor[tensor], generation);
 }
 
 unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32_t tensor)
@@ -306,7 +307,7 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
     for (uint32_t i = 0; !in_place && i < bucket->tensors; i++)
         made->copies |= set->tensor[set->backward[bucket->first + i]].parameters != NULL;
     made->parameters =
-        in_place ? first->parameters : parameter_place(set, first, bucket->generation);
+        in_place ? first->parameters : twill_update_arena_place(set, first, bucket->generation);
     made->segments = bucket->wire.used ? 1 : bucket->segments;
     made->segment = calloc(made->segments, sizeof(*made->segment));
     made->norms = calloc(bucket->tensors, sizeof(*made->norms));

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sets that run one step late: results, the cool-down, a rank that is delayed, bad calls. */
+/* Sets that run one step late: results, the cool-down, a rank that is delayed, searches, bad
+ * calls. */
+#include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 
 #include <sched.h>
@@ -187,23 +189,135 @@ static void a_delayed_rank_stalls_no_late_step(void **state)
     }
 }
 
-/* Lateness goes with nothing that divides buckets anew between steps. */
-static bool refuses_searches(twill_comm *comm)
+/* --- searches of the first steps ------------------------------------------------------------- */
+
+/* Search for sizes or compression in late steps: every step delivers the result of the one before,
+ * also where buckets were divided anew in between. */
+static void rank_searches(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    for (int tunes = 0; tunes < 2; tunes++) {
-        twill_gradients *set;
-        twill_gradients_options options;
-        twill_gradients_defaults(&options);
-        options.late = 1;
-        options.autotune = tunes;
-        options.compression = TWILL_COMPRESS_INT8;
-        options.compression_automatic = !tunes;
-        TWILL_REQUIRE(twill_gradients_create(&set, comm, &options) == TWILL_ERR_ARGUMENT);
-        const char *words = tunes ? "late with autotune, which" : "late with compression_automatic";
-        TWILL_REQUIRE(twill_test_note(strstr(twill_comm_message(comm), words) != NULL, __FILE__,
-                                      __LINE__, "%s", twill_comm_message(comm)));
+    const struct late_case *c = user;
+    struct late_ranks r = {0};
+    bool ok = late_start(&r, bootstrap, c);
+    const struct twill_step_search *sizes = &r.s.set->autotuning.search,
+                                   *trial = &r.s.set->compressor.trial;
+    unsigned step = 0, divided = 0;
+    for (; ok && (!twill_search_is_over(sizes) || !twill_search_is_over(trial)); step++) {
+        ok = mark_step(&r, rank, step);
+        if (ok && step % 4 == 2) /* the result that is outstanding, carried or not */
+            ok = twill_gradients_wait(r.s.set, 0) == TWILL_OK;
+        ok = ok && twill_gradients_wait_all(r.s.set) == TWILL_OK &&
+             result_is(&r, size, (int)step - 1);
+        divided += r.s.set->carried;
+    }
+    ok = ok && twill_gradients_drain(r.s.set) == TWILL_OK && result_is(&r, size, (int)step - 1);
+    (void)twill_test_note(ok && divided > 1, __FILE__, __LINE__, "step %u, divided %u times: %s",
+                          step, divided, twill_gradients_message(r.s.set));
+    (void)twill_test_barrier(bootstrap);
+    late_stop(&r);
+}
+
+static void searches_lose_no_late_result(void **state)
+{
+    static const char *const settings[] = {"TWILL_GRADIENTS=autotune=1",
+                                           "TWILL_GRADIENTS=autotune=1,order=priority",
+                                           "TWILL_GRADIENTS=autotune=1,threads=2",
+                                           "TWILL_GRADIENTS=autotune=1,compress=f16,automatic=1"};
+    (void)state;
+    for (unsigned s = 0; s < TWILL_ARRAY_LENGTH(settings); s++) {
+        struct late_case c = {.size = 2, .nodes = "", .own = s != 1, .settings = settings[s]};
+        twill_test_run_ranks(c.size, rank_searches, &c);
+    }
+}
+
+/* Two sets with an optimizer, of which one searches for sizes. Half of the parameters are in the
+ * caller's memory. */
+struct late_updates {
+    twill_comm *comm;
+    twill_gradients *set[2];
+    float own[2][LATE_TENSORS][3000];
+};
+
+static bool open_updates(struct late_updates *u, twill_optimizer_rule rule)
+{
+    twill_gradients_options options;
+    twill_optimizer optimizer;
+    twill_gradients_defaults(&options);
+    twill_optimizer_defaults(&optimizer, rule);
+    optimizer.momentum = 0.9;
+    optimizer.rate = 0.01;
+    options.late = 1;
+    options.bucket_bytes = 3000;
+    for (int i = 0; i < 2; i++) {
+        struct twill_test_set s = {.comm = u->comm};
+        options.autotune = i;
+        TWILL_REQUIRE(twill_gradients_create(&u->set[i], u->comm, &options) == TWILL_OK);
+        s.set = u->set[i];
+        TWILL_REQUIRE(twill_gradients_set_optimizer(s.set, &optimizer) == TWILL_OK);
+        for (unsigned t = 0; t < LATE_TENSORS; t++) {
+            float *own = t % 2 == 0 ? u->own[i][t] : NULL;
+            TWILL_REQUIRE(twill_test_set_add(&s, t, late_counts[t], TWILL_F32, NULL, own));
+        }
+        TWILL_REQUIRE(twill_test_set_commit(&s));
     }
     return true;
+}
+
+/* Make a step with both sets, whose updates are mostly complete before it ends. Their parameters
+ * have the same bits. */
+static bool step_alike(struct late_updates *u, int rank, unsigned step)
+{
+    for (int i = 0; i < 2; i++) {
+        for (unsigned t = 0; t < LATE_TENSORS; t++) {
+            float *memory = twill_gradients_memory(u->set[i], (int)t);
+            for (size_t e = 0; e < late_counts[t]; e++)
+                memory[e] = late_value(rank, t, e, step) - 9;
+            TWILL_REQUIRE(twill_gradients_ready(u->set[i], (int)t) == TWILL_OK);
+        }
+        for (int looks = 0, done; looks < 50 && sched_yield() == 0; looks++)
+            TWILL_REQUIRE(twill_gradients_test(u->set[i], -1, &done) == TWILL_OK);
+        TWILL_REQUIRE(twill_gradients_wait_all(u->set[i]) == TWILL_OK);
+    }
+    for (unsigned t = 0; t < LATE_TENSORS; t++) {
+        const float *plain = twill_gradients_parameters(u->set[0], (int)t),
+                    *searched = twill_gradients_parameters(u->set[1], (int)t);
+        for (size_t e = 0; e < late_counts[t]; e++)
+            if (!twill_test_note(memcmp(&plain[e], &searched[e], sizeof(*plain)) == 0, __FILE__,
+                                 __LINE__, "step %u tensor %u element %zu: %g, not %g", step, t, e,
+                                 (double)searched[e], (double)plain[e]))
+                return false;
+    }
+    return true;
+}
+
+static void rank_searches_updates(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    struct late_updates *u = calloc(1, sizeof(*u));
+    (void)size;
+    bool ok = u != NULL && twill_test_connect(&context, &u->comm, bootstrap, "", NULL, settings) &&
+              open_updates(u, *(const twill_optimizer_rule *)user);
+    unsigned step = 0;
+    while (ok && !twill_search_is_over(&u->set[1]->autotuning.search))
+        ok = step_alike(u, rank, step++);
+    for (unsigned more = 0; ok && more < 3; more++)
+        ok = step_alike(u, rank, step++);
+    (void)twill_test_note(ok && step > 60, __FILE__, __LINE__, "only %u steps", step);
+    (void)twill_test_barrier(bootstrap);
+    for (int i = 0; u != NULL && i < 2; i++)
+        twill_gradients_destroy(u->set[i]);
+    if (u != NULL)
+        twill_comm_destroy(u->comm);
+    twill_context_destroy(context);
+    free(u);
+}
+
+static void searches_keep_late_updates(void **state)
+{
+    twill_optimizer_rule rules[] = {TWILL_OPTIMIZER_ADAM, TWILL_OPTIMIZER_LAMB};
+    (void)state;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(rules); i++)
+        twill_test_run_ranks(2, rank_searches_updates, &rules[i]);
 }
 
 /* Parameters and state are read and written while no update is outstanding. */
@@ -245,7 +359,7 @@ static void rank_late_refusals(int rank, int size, twill_bootstrap *bootstrap, v
         (void)twill_test_note(twill_gradients_set_late(r.s.set, 1) == TWILL_ERR_ARGUMENT &&
                                   strstr(twill_gradients_message(r.s.set), "without options.late"),
                               __FILE__, __LINE__, "%s", twill_gradients_message(r.s.set));
-        (void)(refuses_searches(r.s.comm) && refuses_outstanding(r.s.comm));
+        (void)refuses_outstanding(r.s.comm);
     }
     (void)twill_test_barrier(bootstrap);
     late_stop(&r);
@@ -262,6 +376,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_those_of_the_step_before),
         cmocka_unit_test(a_delayed_rank_stalls_no_late_step),
+        cmocka_unit_test(searches_lose_no_late_result),
+        cmocka_unit_test(searches_keep_late_updates),
         cmocka_unit_test(bad_calls_are_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
