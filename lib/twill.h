@@ -481,16 +481,16 @@ TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
 /** \brief Return a line of the reasons for the algorithm chosen for a call.
  *
- * \p question has words: a collective, a size (64K), then in any order a type (f32), world=24x2x8
- * (see twill-info --world; default: the context's), groups=2x12, units=l3=4 (as TWILL_LAYOUT=groups
- * and TWILL_LAYOUT=units), topology=knl.xml (the nodes' host), machine=theta (default:
- * TWILL_TUNE=machine), mapped (buffers are from twill_alloc()), fetched (peers' memory is readable:
- * TWILL_TUNE=reach), narrow (twill_op_create_narrow()), vector (shards of different sizes), ordered
- * (op does not commute), left (TWILL_REPRODUCIBLE). \return fields separated by tabs, times in
- * picoseconds: call, collective, bytes, type, nodes x ranks of the fullest, ranks, machine;
- * hierarchy, levels; candidate, name, price, cost, entries measured; instead, name, price; small,
- * name, sizes; other, name, why not; chosen, name, price, basis; decided, origin of the times;
- * moves, class of link, bytes; narrow, f16, its price, converting, f32, verdict. NULL: no more. */
+ * \p question has words: a collective and a size (64K), or "factors" and a dense layer's rows x
+ * columns x samples (9x9x4); then in any order a type (f32), world=24x2x8 (default: the context's),
+ * groups=2x12, units=l3=4 (as TWILL_LAYOUT), topology=knl.xml, machine=theta (default: TWILL_TUNE),
+ * mapped (buffers of twill_alloc()), fetched (peers' memory is readable), narrow
+ * (twill_op_create_narrow()), vector (shards differ), ordered (op does not commute), left
+ * (TWILL_REPRODUCIBLE). \return fields separated by tabs, times in picoseconds: call, collective,
+ * bytes, type, nodes x ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name,
+ * price, cost, entries measured; instead, name, price; small, name, sizes; other, name, why not;
+ * chosen, name, price, basis; decided, origin of the times; moves, class, bytes; narrow, f16, its
+ * price, converting, f32, verdict; factors, gradient or update, gathered, reduced, verdict. */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 

@@ -66,8 +66,8 @@ typedef struct twill_gradients_options {
     size_t segment_bytes; /**< ::TWILL_BUCKETS_BY_PRIORITY: a bucket is reduced in segments of this
                                size, at least 4 KiB: 1 MiB */
     twill_bucket_order order; /**< ::TWILL_BUCKETS_BACKWARD by default */
-    int autotune;             /**< 1: search for the best bucket sizes in the first steps, see
-                                   twill_gradients_wait_all(); 0 by default */
+    int autotune;             /**< 1: search for the best bucket sizes in the first steps, late
+                                   ones included, see twill_gradients_wait_all(); 0 by default */
     int check_every;          /**< compare the parameters of the ranks at the end of every N-th step
                                    (twill_gradients_check()); 0, the default: never */
     int report_every;         /**< rank 0 prints where the time went (twill_gradients_times()) at

@@ -68,6 +68,15 @@ static void print_narrow(const struct line *l)
            format_time(l->field[4], wide), l->field[5]);
 }
 
+static void print_factors(const struct line *l)
+{
+    char gathered[32], reduced[32];
+    printf("factors, set %s an optimizer: gathered %s us, the gradient reduced %s us, products "
+           "included: %s\n",
+           strcmp(l->field[1], "update") == 0 ? "with" : "without",
+           format_time(l->field[2], gathered), format_time(l->field[3], reduced), l->field[4]);
+}
+
 static const char *title_of(const char *kind)
 {
     if (strcmp(kind, "moves") == 0)
@@ -115,6 +124,8 @@ int twill_bench_print_why(twill_context *context, const char *question)
             printf("times are of: %s\n", line.field[1]);
         else if (strcmp(kind, "narrow") == 0)
             print_narrow(&line);
+        else if (strcmp(kind, "factors") == 0)
+            print_factors(&line);
         else
             print_listed(&line, first);
         snprintf(before, sizeof(before), "%s", kind);

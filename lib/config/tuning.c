@@ -3,6 +3,7 @@
 #include "algorithms/select/explain.h"
 #include "lib/comm/find_levels.h"
 #include "lib/config/tuning_folder.h"
+#include "lib/train/dense.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +66,8 @@ twill_status twill_context_agree_tuning(struct twill_context *context, bool all_
 
 /* A question to twill_context_why(), parsed. */
 struct question {
-    struct twill_select_request request;
+    struct twill_select_request request; /* for a dense layer, the reduction of its gradient */
+    struct twill_dense dense;            /* rows 0: none is asked about */
     const char *world, *groups, *units, *topology, *machine; /* in `copy`, or NULL */
     char copy[TWILL_WHY_QUESTION];
 };
@@ -103,23 +105,44 @@ static bool option_read(struct question *q, const char *word)
     return false;
 }
 
+/* Read the size of a call, or ROWSxCOLUMNSxSAMPLES. */
+static twill_status read_size(struct twill_context *context, struct question *q, const char *word)
+{
+    struct twill_select_request *r = &q->request;
+    struct twill_dense *d = &q->dense;
+    size_t length = strlen(word), most = SIZE_MAX / 16;
+    if (d->rows == 0)
+        return twill_bytes_parse(word, length, &r->bytes) == length && length > 0
+                   ? TWILL_OK
+                   : refuse_query(context, word, "a size such as 64K");
+    int end = 0;
+    if (strspn(word, "0123456789x") != length ||
+        sscanf(word, "%zux%zux%zu%n", &d->rows, &d->columns, &d->samples, &end) != 3 ||
+        (size_t)end != length || d->rows == 0 || d->columns == 0 || d->samples == 0 ||
+        d->rows > most / d->columns || d->samples > most / (d->rows + d->columns))
+        return refuse_query(context, word, "a dense layer's rows x columns x samples of a rank");
+    r->bytes = d->rows * d->columns * sizeof(float);
+    return TWILL_OK;
+}
+
 static twill_status read_query(struct twill_context *context, struct question *q, unsigned index,
                                const char *word)
 {
     struct twill_select_request *r = &q->request;
-    size_t length = strlen(word);
     if (index == 0) {
+        r->collective = TWILL_ALLREDUCE;
+        q->dense.rows = strcmp(word, "factors") == 0;
+        if (q->dense.rows > 0)
+            return TWILL_OK;
         for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++)
             if (strcmp(twill_collective_name((enum twill_collective)c), word) == 0) {
                 r->collective = (enum twill_collective)c;
                 return TWILL_OK;
             }
-        return refuse_query(context, word, "a collective");
+        return refuse_query(context, word, "a collective, or factors");
     }
     if (index == 1)
-        return twill_bytes_parse(word, length, &r->bytes) == length && length > 0
-                   ? TWILL_OK
-                   : refuse_query(context, word, "a size such as 64K");
+        return read_size(context, q, word);
     if (option_read(q, word))
         return TWILL_OK;
     if (strcmp(word, "mapped") == 0)
@@ -191,23 +214,70 @@ static twill_status declare_world(struct twill_world *world, const struct questi
     return status;
 }
 
+/* Print which of a dense layer's two ways a set would take, without an optimizer and with one. */
+static twill_status print_dense(struct twill_context *context, FILE *to, struct twill_dense *dense,
+                                const struct twill_dense_pricing *pricing)
+{
+    struct twill_dense_rates rates = {.reality = 1};
+    TWILL_TRY(&context->error,
+              twill_dense_time_product(&rates.million, context->machine.kernels, &context->error));
+    for (int updates = 0; updates < 2; updates++) {
+        TWILL_TRY(&context->error,
+                  twill_dense_price(dense, pricing, &rates, updates != 0, &context->error));
+        fprintf(to, "factors\t%s\t%llu\t%llu\t%s\n", updates ? "update" : "gradient",
+                (unsigned long long)dense->gather_ps, (unsigned long long)dense->reduce_ps,
+                dense->gathers ? "gathered" : "reduced");
+    }
+    return TWILL_OK;
+}
+
+/* Add to the answer what a dense layer's factors would take. */
+static twill_status add_dense(struct twill_context *context, struct twill_dense *dense,
+                              const struct twill_world *world, const struct twill_tuning *tuning)
+{
+    struct twill_dense_pricing pricing = {NULL, world, tuning};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    if (to == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
+    fputs(context->selection.why, to);
+    twill_status status =
+        twill_chooser_create(&pricing.chooser, world, tuning, NULL, &context->error);
+    if (status == TWILL_OK)
+        status = print_dense(context, to, dense, &pricing);
+    if (pricing.chooser != NULL)
+        twill_chooser_destroy(pricing.chooser);
+    if (fclose(to) != 0 && status == TWILL_OK)
+        status = TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
+    free(context->selection.why);
+    context->selection.why = text;
+    return status;
+}
+
 static twill_status answer_query(struct twill_context *context, const char *text)
 {
     struct question q;
     struct twill_world declared = {.size = 0};
+    const struct twill_world *world = &context->job.world;
     struct twill_tuning *other = NULL;
     TWILL_TRY(&context->error, read_question(context, &q, text));
     twill_status status = TWILL_OK;
-    bool other_world = q.world != NULL || q.topology != NULL;
-    if (other_world)
+    if (q.world != NULL || q.topology != NULL) {
         status = declare_world(&declared, &q, &context->error);
+        world = &declared;
+    }
     if (status == TWILL_OK && q.machine != NULL)
         status = twill_tuning_create(&other, q.machine, NULL, NULL, &context->error);
+    const struct twill_tuning *tuning = other != NULL ? other : context->selection.tuning;
+    if (q.dense.rows > 0)
+        q.request.mapped = world->nodes == 1; /* as for the set's memory */
     if (status == TWILL_OK)
-        status = twill_why(&context->selection.why, other_world ? &declared : &context->job.world,
-                           other != NULL ? other : context->selection.tuning,
+        status = twill_why(&context->selection.why, world, tuning,
                            twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
                            &q.request, &context->error);
+    if (status == TWILL_OK && q.dense.rows > 0)
+        status = add_dense(context, &q.dense, world, tuning);
     twill_tuning_destroy(other);
     twill_world_destroy(&declared);
     return status;

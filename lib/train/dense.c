@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sufficient factors of dense layers: the choice, the all-gather, the product. */
-#include "algorithms/select/narrowing.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The product that is timed at a commit: as the tiles of a large one. */
-#define TIMED_ROWS    64u
-#define TIMED_COLUMNS 512u
-#define TIMED_SAMPLES 16u
-#define TIMED_TIMES   3u
+#define TIMED_REDUCTIONS 3u
 /* The reduction that is timed at a commit, at most. */
 #define TIMED_REDUCTION ((size_t)4 << 20)
-
-size_t twill_dense_floats(const struct twill_dense *dense)
-{
-    return dense->samples * (dense->rows + dense->columns);
-}
 
 /* --- the choice ------------------------------------------------------------------------------ */
 
@@ -25,40 +15,19 @@ size_t twill_dense_floats(const struct twill_dense *dense)
  */
 static twill_status time_products(struct twill_gradients *set, uint64_t *million)
 {
-    size_t factors = TIMED_SAMPLES * (TIMED_ROWS + TIMED_COLUMNS);
-    float *memory = calloc(factors + TIMED_ROWS * TIMED_COLUMNS, sizeof(*memory));
-    if (memory == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory to time a product");
-    const struct twill_factors job = {.errors = memory,
-                                      .activations = memory + TIMED_SAMPLES * TIMED_ROWS,
-                                      .parts = 1,
-                                      .samples = TIMED_SAMPLES,
-                                      .rows = TIMED_ROWS,
-                                      .columns = TIMED_COLUMNS,
-                                      .scale = 1};
-    uint64_t best = UINT64_MAX;
-    for (unsigned i = 0; i < TIMED_TIMES; i++) {
-        uint64_t from = twill_now();
-        twill_factors_multiply(set->context->machine.kernels, &job, memory + factors, 0, TIMED_ROWS,
-                               1);
-        best = twill_min(best, twill_now() - from);
-    }
-    free(memory);
-    uint64_t mine = best * 1000 * 1000000 / (TIMED_ROWS * TIMED_COLUMNS * TIMED_SAMPLES);
+    uint64_t mine = 0;
+    TWILL_TRY(&set->error,
+              twill_dense_time_product(&mine, set->context->machine.kernels, &set->error));
     struct twill_comm *comm = set->lane[0].comm;
     twill_status status = twill_allreduce(comm, &mine, million, 1, TWILL_U64, TWILL_MAX);
     return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(&set->lane[0], comm, status);
 }
 
-/* Find the price of a collective of the set's lanes. */
-static twill_status price_collective(struct twill_gradients *set, struct twill_chooser *chooser,
-                                     enum twill_collective collective, size_t bytes, uint64_t *ps)
+static struct twill_dense_pricing pricing_of(struct twill_gradients *set,
+                                             struct twill_chooser *chooser)
 {
-    const struct twill_world *world = set->lane[0].comm->world;
-    const struct twill_select_request request = {
-        .collective = collective, .bytes = bytes, .mapped = world->nodes == 1, .type = TWILL_F32};
-    return twill_cost_of_choice(ps, chooser, world, set->context->selection.tuning, &request,
-                                &set->error);
+    return (struct twill_dense_pricing){chooser, set->lane[0].comm->world,
+                                        set->context->selection.tuning};
 }
 
 /* Time reductions of `bytes`, the first of which connects. Stores the nanoseconds of the fastest by
@@ -73,7 +42,7 @@ static twill_status time_reductions(struct twill_gradients *set, size_t bytes, u
                           twill_context_message(set->context));
     memset(memory, 0, bytes);
     uint64_t mine = UINT64_MAX;
-    for (unsigned i = 0; i <= TIMED_TIMES && status == TWILL_OK; i++) {
+    for (unsigned i = 0; i <= TIMED_REDUCTIONS && status == TWILL_OK; i++) {
         uint64_t from = twill_now();
         status = twill_allreduce(comm, memory, memory, bytes / sizeof(float), TWILL_F32, TWILL_SUM);
         if (i > 0)
@@ -85,22 +54,18 @@ static twill_status time_reductions(struct twill_gradients *set, size_t bytes, u
     return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(&set->lane[0], comm, status);
 }
 
-/* What is measured at a commit, equal on all ranks. */
-struct dense_rates {
-    uint64_t million; /* picoseconds of a million multiplications */
-    double reality;   /* time of a reduction over its price: the model may not know the network */
-};
-
 static twill_status measure_rates(struct twill_gradients *set, struct twill_chooser *chooser,
-                                  size_t bytes, struct dense_rates *rates)
+                                  size_t bytes, struct twill_dense_rates *rates)
 {
+    const struct twill_dense_pricing pricing = pricing_of(set, chooser);
     uint64_t ns = 0, ps = 0;
     rates->reality = 1;
     TWILL_TRY(NULL, time_products(set, &rates->million));
     if (set->options.factors != TWILL_FACTORS_BY_PRICE || set->lane[0].comm->world->size == 1)
         return TWILL_OK;
     bytes = twill_min(bytes, TIMED_REDUCTION);
-    TWILL_TRY(&set->error, price_collective(set, chooser, TWILL_ALLREDUCE, bytes, &ps));
+    TWILL_TRY(&set->error,
+              twill_dense_price_collective(&ps, &pricing, TWILL_ALLREDUCE, bytes, &set->error));
     TWILL_TRY(NULL, time_reductions(set, bytes, &ns));
     rates->reality = (double)ns * 1000 / (double)twill_max(ps, 1);
     return TWILL_OK;
@@ -108,20 +73,11 @@ static twill_status measure_rates(struct twill_gradients *set, struct twill_choo
 
 /* Price both ways for a layer. */
 static twill_status price_layer(struct twill_gradients *set, struct twill_chooser *chooser,
-                                const struct twill_train_tensor *tensor,
-                                const struct dense_rates *rates)
+                                struct twill_dense *dense, const struct twill_dense_rates *rates)
 {
-    struct twill_dense *dense = tensor->dense;
-    uint64_t ranks = set->lane[0].comm->world->size, reduce = 0, gather = 0;
-    size_t factors = twill_dense_floats(dense) * sizeof(float) * ranks;
-    TWILL_TRY(&set->error, price_collective(set, chooser, TWILL_ALLREDUCE, tensor->bytes, &reduce));
-    TWILL_TRY(&set->error, price_collective(set, chooser, TWILL_ALLGATHER, factors, &gather));
-    double product = (double)dense->samples * (double)tensor->count * 1e-6 * (double)rates->million;
-    /* An update needs the sum of this rank's shard only. */
-    double shares = set->update != NULL ? 1 : (double)ranks;
-    dense->reduce_ps = (uint64_t)((double)reduce * rates->reality + product);
-    dense->gather_ps = (uint64_t)((double)gather * rates->reality + product * shares);
-    dense->gathers = dense->gather_ps < dense->reduce_ps;
+    const struct twill_dense_pricing pricing = pricing_of(set, chooser);
+    TWILL_TRY(&set->error,
+              twill_dense_price(dense, &pricing, rates, set->update != NULL, &set->error));
     if (set->options.factors != TWILL_FACTORS_BY_PRICE)
         dense->gathers = set->options.factors == TWILL_FACTORS_GATHERED;
     return TWILL_OK;
@@ -130,7 +86,7 @@ static twill_status price_layer(struct twill_gradients *set, struct twill_choose
 twill_status twill_dense_choose(struct twill_gradients *set)
 {
     struct twill_chooser *chooser = NULL;
-    struct dense_rates rates;
+    struct twill_dense_rates rates;
     twill_status status = TWILL_OK;
     for (uint32_t t = 0; status == TWILL_OK && t < set->tensors; t++) {
         if (set->tensor[t].dense == NULL)
@@ -142,7 +98,7 @@ twill_status twill_dense_choose(struct twill_gradients *set)
             status = measure_rates(set, chooser, set->tensor[t].bytes, &rates);
         }
         if (status == TWILL_OK)
-            status = price_layer(set, chooser, &set->tensor[t], &rates);
+            status = price_layer(set, chooser, set->tensor[t].dense, &rates);
     }
     if (chooser != NULL)
         twill_chooser_destroy(chooser);

@@ -63,6 +63,12 @@ sed -n '/^  instead of @staged/,/^$/p' "$scratch/out" | grep -q '^  hierarchical
 expect 0 "hierarchical:ring@mapped                     from 1024 bytes, all buffers from twill_alloc" \
     "$info" --why allreduce 1M --world 4x4
 
+# A dense layer by its factors, or by its gradient: 128 KiB against 64 MiB, and 512,000 bytes against 256.
+expect 0 "allreduce of 67108864 bytes, f32: 4 ranks, 4x1" "$info" --why factors 4096x4096x1 --world 4x1
+grep -q '^factors, set without an optimizer: gathered .* products included: gathered$' "$scratch/out" || fail "factors"
+expect 0 "factors, set with an optimizer:" "$info" --why factors 8x8x2000 --world 4x1
+grep -q '^factors, set with an optimizer: gathered .* products included: reduced$' "$scratch/out" || fail "no factors"
+
 # Worlds with groups and parts of nodes.
 world_is() # HIERARCHY WORLD...
 {
@@ -164,6 +170,9 @@ at "ranks=0"|--why allreduce 8 --world nodes=2,ranks=0
 TWILL_LAYOUT=topology=nowhere.xml|--why allreduce 8 --topology nowhere.xml
 "99999x9999" is not a valid world|--why allreduce 8 --world 99999x9999
 TWILL_TUNE=machine=moon|--why allreduce 8 --machine moon
+"9x9" is not a dense layer's rows x columns x samples|--why factors 9x9
+"9x9x0" is not a dense layer's rows x columns x samples|--why factors 9x9x0
+"9x9x9x9" is not a dense layer's rows x columns x samples|--why factors 9x9x9x9
 go with --why|--world 4x1
 go with --why|--machine theta
 END
