@@ -106,7 +106,7 @@ static const char usage[] =
     "(60)\n"
     "      --json FILE      write all results as JSON\n"
     "      --csv FILE       write the times as comma-separated values\n"
-    "      --plot PREFIX    write PREFIX-COLLECTIVE.svg, if gnuplot is installed\n"
+    "      --plot PREFIX    write PREFIX-COLLECTIVE.svg, if gnuplot is installed; replaces them\n"
     "      --work DIR       keep compiled programs and contenders' output there\n"
     "      --ucc PREFIX     where UCC is installed\n"
     "      --oneccl PREFIX  where oneCCL is installed\n"

@@ -17,7 +17,7 @@ static const char usage[] =
     "  -b, --bytes SIZE   size of each of a rank's three arrays (64M); K, M, G are binary\n"
     "  -n, --repeats N    repetitions, whose median is reported (7)\n"
     "  -t, --threads N    OpenMP threads of each rank (1)\n"
-    "  -p, --plot FILE    draw the ratios to DDR as SVG\n"
+    "  -p, --plot FILE    draw the ratios to DDR as SVG; replaces it\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command "

@@ -151,7 +151,9 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
         return prepare_buckets(set);
     twill_status status = twill_state_save(set, &state, &bytes);
     if (status != TWILL_OK)
-        return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
+        return twill_gradients_fail_with(&set->lane[0], set->lane[0].comm,
+                                         "twill_gradients_wait_all", status,
+                                         "out of memory for the optimizer's state");
     status = prepare_buckets(set);
     if (status != TWILL_OK) {
         free(state);
@@ -188,12 +190,8 @@ static twill_status fail_commit(struct twill_gradients *set, twill_status status
     for (uint32_t l = 0; l < set->lanes; l++)
         twill_lane_thread_stop(&set->lane[l]);
     twill_error_clear(&set->error);
-    struct twill_comm *comm = set->lane[0].comm;
-    if (twill_comm_acquire(comm, "twill_gradients_commit") != TWILL_OK)
-        return TWILL_ERR_ARGUMENT;
-    status = twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", own.message));
-    twill_comm_release(comm);
-    return twill_gradients_fail(&set->lane[0], comm, status);
+    return twill_gradients_fail_with(&set->lane[0], set->lane[0].comm, "twill_gradients_commit",
+                                     status, own.message);
 }
 
 twill_status twill_gradients_commit(twill_gradients *set)

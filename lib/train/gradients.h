@@ -135,6 +135,10 @@ struct twill_gradients {
 /* Record that a call on a communicator of the lane has failed, break the set and the lane, have the
  * other lanes break, and return the status. The lane is locked, or no other thread uses the set. */
 twill_status twill_gradients_fail(struct twill_lane *lane, twill_comm *comm, twill_status status);
+/* Fail with a message, on all ranks: there is none yet on the communicator, as no call on it has
+ * failed. Otherwise as twill_gradients_fail(). */
+twill_status twill_gradients_fail_with(struct twill_lane *lane, twill_comm *comm, const char *call,
+                                       twill_status status, const char *message);
 /* Break the lane's communicators because the set is broken. The lane is locked. Returns
  * TWILL_ERR_BROKEN. */
 twill_status twill_gradients_leave(struct twill_lane *lane);

@@ -54,6 +54,16 @@ twill_status twill_gradients_fail(struct twill_lane *lane, twill_comm *comm, twi
     return status;
 }
 
+twill_status twill_gradients_fail_with(struct twill_lane *lane, twill_comm *comm, const char *call,
+                                       twill_status status, const char *message)
+{
+    if (twill_comm_acquire(comm, call) != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    status = twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", message));
+    twill_comm_release(comm);
+    return twill_gradients_fail(lane, comm, status);
+}
+
 twill_status twill_gradients_refuse(struct twill_gradients *set, const char *file, int line,
                                     const char *format, ...)
 {

@@ -128,11 +128,17 @@ static twill_status read_export(struct state_import *import, const unsigned char
 
 /* --- the tables ------------------------------------------------------------------------------- */
 
+/* Fail on all ranks unless all went well: a collective has failed, which explains it, or this rank
+ * has no memory. */
 static twill_status check_collective(struct state_import *import, twill_status status)
 {
-    struct twill_gradients *set = import->set;
-    return status == TWILL_OK ? TWILL_OK
-                              : twill_gradients_fail(&set->lane[0], import->comm, status);
+    struct twill_lane *lane = &import->set->lane[0];
+    if (status == TWILL_OK)
+        return TWILL_OK;
+    if (status == TWILL_ERR_MEMORY && !import->comm->broken)
+        return twill_gradients_fail_with(lane, import->comm, "twill_gradients_state_import", status,
+                                         "twill_gradients_state_import: out of memory");
+    return twill_gradients_fail(lane, import->comm, status);
 }
 
 /* Gather the ranges that all ranks bring, or need. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts are size_t: more than 2^31 elements in a call, 4 GiB per rank, between two processes. */
 #include "tests/support/ranks.h"
+#include "tests/support/sanitized.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -12,12 +13,6 @@
 
 #define LARGE_COUNT ((size_t)1 << 31 | 12345)
 #define EVERY       ((size_t)100003) /* one element in these is checked */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 /* Small integers are exact in bf16, which is the upper half of the float's bits. */
 static uint16_t bf16_of(int value)
@@ -123,7 +118,7 @@ static void more_than_two_billion(void **unused)
 {
     (void)unused;
     size_t free_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (SANITIZED || free_bytes < (size_t)12 << 30) {
+    if (TWILL_TEST_SANITIZED || free_bytes < (size_t)12 << 30) {
         print_message("needs 12 GiB of free memory, and no sanitizer\n");
         skip();
     }

@@ -3,11 +3,15 @@
  * buckets, and with what a neighbour keeps for a rank that is gone. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
+#include "tests/support/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -245,6 +249,56 @@ static void rank_keeps_residuals(int rank, int size, twill_bootstrap *bootstrap,
     state_end(r, bootstrap, ok);
 }
 
+#define EXPORT_RANKS                                                                               \
+    TWILL_RESIDUAL_RANKS /* of a damaged export: an import takes 128 MiB for them */
+
+/* Rank 1 has no memory for what an import takes: it fails on all ranks, at once. */
+static void rank_lacks_memory(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct state_case *c = user;
+    struct twill_test_set s;
+    unsigned char *state = NULL;
+    size_t bytes = 0, pages = 0;
+    struct twill_state_header header;
+    (void)size;
+    bool ok = twill_test_set_open(&s, bootstrap, "", TWILL_TEST_PATIENT, c->setting, NULL) &&
+              state_add(s.set, c) && state_steps(s.set, c, rank, 0) &&
+              twill_gradients_state_bytes(s.set, &bytes) == TWILL_OK &&
+              (state = malloc(bytes)) != NULL &&
+              twill_gradients_state_export(s.set, state, bytes) == TWILL_OK;
+    if (ok) {
+        memcpy(&header, state, sizeof(header));
+        header.ranks = EXPORT_RANKS;
+        memcpy(state, &header, sizeof(header));
+    }
+    FILE *statm = fopen("/proc/self/statm", "r");
+    ok = ok && statm != NULL && fscanf(statm, "%zu", &pages) == 1;
+    if (statm != NULL)
+        fclose(statm);
+    rlim_t limit = pages * (rlim_t)sysconf(_SC_PAGESIZE) + EXPORT_RANKS * sizeof(uint64_t) / 2;
+    const struct rlimit limits = {limit, RLIM_INFINITY};
+    if (rank == 1)
+        ok = setrlimit(RLIMIT_AS, &limits) == 0 && ok;
+    const void *states[] = {state};
+    ok = ok && twill_gradients_state_import(s.set, states, &bytes, 1) == TWILL_ERR_MEMORY &&
+         twill_test_set_says(&s, "rank 1") &&
+         twill_test_set_says(&s, "twill_gradients_state_import: out of memory");
+    (void)twill_test_note(ok, __FILE__, __LINE__, "rank %d: %s", rank,
+                          twill_gradients_message(s.set));
+    (void)twill_test_barrier(bootstrap);
+    free(state);
+    twill_test_set_close(&s, NULL);
+}
+
+static void missing_memory_is_known_to_all(void **state)
+{
+    (void)state;
+    if (TWILL_TEST_SANITIZED)
+        skip(); /* a sanitizer reserves terabytes, and ends a program without memory */
+    struct state_case c = {"TWILL_GRADIENTS=compress=bf16", TWILL_OPTIMIZER_SGD, TWILL_F32, true};
+    twill_test_run_processes(2, rank_lacks_memory, &c);
+}
+
 static void residuals_of_lost_ranks_are_kept(void **state)
 {
     (void)state;
@@ -382,6 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_moves_to_other_sets),
         cmocka_unit_test(residuals_of_lost_ranks_are_kept),
+        cmocka_unit_test(missing_memory_is_known_to_all),
         cmocka_unit_test(state_stays_when_buckets_change),
         cmocka_unit_test(bad_state_is_named),
     };
