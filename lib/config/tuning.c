@@ -214,44 +214,38 @@ static twill_status declare_world(struct twill_world *world, const struct questi
     return status;
 }
 
-/* Print which of a dense layer's two ways a set would take, without an optimizer and with one. */
-static twill_status print_dense(struct twill_context *context, FILE *to, struct twill_dense *dense,
-                                const struct twill_dense_pricing *pricing)
+/* Append which of a dense layer's two ways a set would take, without an optimizer and with one. */
+static twill_status append_dense(struct twill_context *context, struct twill_dense *dense,
+                                 const struct twill_dense_pricing *pricing)
 {
     struct twill_dense_rates rates = {.reality = 1};
     TWILL_TRY(&context->error,
               twill_dense_time_product(&rates.million, context->machine.kernels, &context->error));
     for (int updates = 0; updates < 2; updates++) {
+        char line[128];
         TWILL_TRY(&context->error,
                   twill_dense_price(dense, pricing, &rates, updates != 0, &context->error));
-        fprintf(to, "factors\t%s\t%llu\t%llu\t%s\n", updates ? "update" : "gradient",
-                (unsigned long long)dense->gather_ps, (unsigned long long)dense->reduce_ps,
-                dense->gathers ? "gathered" : "reduced");
+        snprintf(line, sizeof(line), "factors\t%s\t%llu\t%llu\t%s\n",
+                 updates ? "update" : "gradient", (unsigned long long)dense->gather_ps,
+                 (unsigned long long)dense->reduce_ps, dense->gathers ? "gathered" : "reduced");
+        size_t before = strlen(context->selection.why);
+        char *grown = realloc(context->selection.why, before + strlen(line) + 1);
+        if (grown == NULL)
+            return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
+        memcpy(grown + before, line, strlen(line) + 1);
+        context->selection.why = grown;
     }
     return TWILL_OK;
 }
 
-/* Add to the answer what a dense layer's factors would take. */
 static twill_status add_dense(struct twill_context *context, struct twill_dense *dense,
                               const struct twill_world *world, const struct twill_tuning *tuning)
 {
     struct twill_dense_pricing pricing = {NULL, world, tuning};
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *to = open_memstream(&text, &bytes);
-    if (to == NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
-    fputs(context->selection.why, to);
-    twill_status status =
-        twill_chooser_create(&pricing.chooser, world, tuning, NULL, &context->error);
-    if (status == TWILL_OK)
-        status = print_dense(context, to, dense, &pricing);
-    if (pricing.chooser != NULL)
-        twill_chooser_destroy(pricing.chooser);
-    if (fclose(to) != 0 && status == TWILL_OK)
-        status = TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
-    free(context->selection.why);
-    context->selection.why = text;
+    TWILL_TRY(&context->error,
+              twill_chooser_create(&pricing.chooser, world, tuning, NULL, &context->error));
+    twill_status status = append_dense(context, dense, &pricing);
+    twill_chooser_destroy(pricing.chooser);
     return status;
 }
 
