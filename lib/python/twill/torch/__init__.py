@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import os
 import sys
 from typing import Any
@@ -36,10 +37,10 @@ def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta
 def _register() -> None:
     if hasattr(dist.Backend, "TWILL"):
         return
-    if torch.__version__.startswith("1."):
-        dist.Backend.register_backend("twill", _create)
-    else:
+    if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
         dist.Backend.register_backend("twill", _create, devices=["cpu"])
+    else:  # before 2.1
+        dist.Backend.register_backend("twill", _create)
 
 
 def answer_for_gloo() -> None:

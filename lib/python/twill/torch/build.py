@@ -79,6 +79,12 @@ def cache_folder() -> str:
     return os.environ.get("TORCH_TWILL_CACHE") or os.path.join(base, "twill")
 
 
+def _pybind_flags() -> list[str]:
+    """Return what makes pybind11 know the classes of a PyTorch that another compiler built: PyPI's before 2.7."""
+    known = {name: getattr(torch._C, f"_PYBIND11_{name}", None) for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")}
+    return [f'-DPYBIND11_{name}="{value}"' for name, value in known.items() if value is not None]
+
+
 def _commands(path: str) -> list[list[str]]:
     """Return the commands that compile to path.o and link to path: two, as ccache takes none that also link."""
     from torch.utils import cpp_extension  # takes a moment: only to build
@@ -93,7 +99,7 @@ def _commands(path: str) -> list[list[str]]:
              *shlex.split(os.environ.get("TORCH_TWILL_CXXFLAGS", ""))]
     compiled = [*named, f"-std={standard}", "-O1", "-fPIC", "-fvisibility=hidden", "-w",
                 f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-                f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)),
+                *_pybind_flags(), f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)),
                 "-c", _MAIN, "-o", f"{path}.o"]
     linked = [*named, "-shared", f"{path}.o", "-o", path, *(f"-L{folder}" for folder in cpp_extension.library_paths()),
               "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", library]

@@ -64,8 +64,6 @@ class Backend : public Base
                                             const c10d::AllgatherOptions &opts) override;
     WorkRef reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                             const c10d::ReduceScatterOptions &opts) override;
-#endif
-#if TWILL_TORCH_HAS_BACKEND
     void startCoalescing() override;
     WorkRef endCoalescing() override;
 #endif

@@ -248,9 +248,7 @@ inline WorkRef Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensor
     return each(rank_, inputs.size(),
                 [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], opts); });
 }
-#endif
 
-#if TWILL_TORCH_HAS_BACKEND
 inline void Backend::startCoalescing()
 {
     coalesces_ = true;

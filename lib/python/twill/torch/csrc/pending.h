@@ -60,7 +60,7 @@ class Pending : public c10d::Work
 
     bool wait(Milliseconds timeout = kNoTimeout) override;
 
-#if TWILL_TORCH_HAS_BACKEND
+#if TWILL_TORCH_VERSION >= 201
     uint64_t getSequencenumber() const override
     {
         return number_;
