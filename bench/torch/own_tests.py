@@ -34,7 +34,6 @@ def take_place_of_gloo():
     """Have tests that make a ProcessGroupGloo by hand get a group of twill."""
     import datetime
 
-    import torch
     import torch.distributed as dist
 
     import twill.torch
@@ -44,13 +43,7 @@ def take_place_of_gloo():
     def create(store, rank, size, *rest, **named):
         given = rest[0] if rest else named.get("timeout", named.get("options"))
         timeout = getattr(given, "_timeout", given) or datetime.timedelta(minutes=5)
-        backend = twill.torch._create(store, rank, size, timeout)
-        if not hasattr(dist.ProcessGroup, "_register_backend"):
-            return backend
-        group = dist.ProcessGroup(store, rank, size)
-        group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
-        group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
-        return group
+        return twill.torch._create(store, rank, size, timeout)
 
     for name in ("_Options", "create_device", "create_default_device"):
         if hasattr(gloo, name):

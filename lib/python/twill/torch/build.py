@@ -59,6 +59,12 @@ def _library() -> str | None:
         return next((line.split()[-1] for line in maps if os.path.basename(LIBRARY) in line), None)
 
 
+def _pybind_flags() -> list[str]:
+    """Return what makes pybind11 know the classes of a PyTorch that another compiler built: PyPI's before 2.7."""
+    known = {name: getattr(torch._C, f"_PYBIND11_{name}", None) for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")}
+    return [f'-DPYBIND11_{name}="{value}"' for name, value in known.items() if value is not None]
+
+
 def _key() -> str:
     """Return what the extension depends on, as a file name."""
     digest = hashlib.sha256()
@@ -70,19 +76,13 @@ def _key() -> str:
         with open(name, "rb") as source:
             digest.update(source.read())
     abi = sysconfig.get_config_var("SOABI") or f"{sys.version_info.major}{sys.version_info.minor}"
-    digest.update(f"{torch.__version__} {abi} {torch.__file__} {_library()}".encode())
+    digest.update(f"{torch.__version__} {abi} {torch.__file__} {_library()} {_pybind_flags()}".encode())
     return f"{_NAME}-{torch.__version__}-{abi}-{digest.hexdigest()[:16]}.so"
 
 
 def cache_folder() -> str:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.environ.get("TORCH_TWILL_CACHE") or os.path.join(base, "twill")
-
-
-def _pybind_flags() -> list[str]:
-    """Return what makes pybind11 know the classes of a PyTorch that another compiler built: PyPI's before 2.7."""
-    known = {name: getattr(torch._C, f"_PYBIND11_{name}", None) for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")}
-    return [f'-DPYBIND11_{name}="{value}"' for name, value in known.items() if value is not None]
 
 
 def _commands(path: str) -> list[list[str]]:

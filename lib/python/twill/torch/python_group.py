@@ -97,22 +97,22 @@ def _operation(op: Any, tensor: torch.Tensor) -> Op:
         if which in names:
             found = of_bool if tensor.dtype == torch.bool else of_numbers
             if found in (Op.BAND, Op.BOR, Op.BXOR) and (tensor.is_floating_point() or tensor.is_complex()):
-                raise ValueError(f"twill: bitwise operations need integers, not {tensor.dtype}")
+                raise RuntimeError(f"twill: bitwise operations need integers, not {tensor.dtype}")
             if found is not None:
                 return found
-    raise ValueError(f"twill: operation {op} of {tensor.dtype} needs the C++ part (a compiler), or does not exist")
+    raise RuntimeError(f"twill: operation {op} of {tensor.dtype} needs the C++ part (a compiler), or does not exist")
 
 
 def _check(call: str, tensor: torch.Tensor, like: Optional[torch.Tensor] = None) -> None:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise ValueError(f"twill: {call}: tensors must be dense and on the CPU")
+        raise RuntimeError(f"twill: {call}: tensors must be dense and on the CPU")
     if like is not None and tensor.dtype != like.dtype:
-        raise ValueError(f"twill: {call}: tensors must have the same type, not {tensor.dtype} and {like.dtype}")
+        raise RuntimeError(f"twill: {call}: tensors must have the same type, not {tensor.dtype} and {like.dtype}")
 
 
 def _only(call: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if len(tensors) != 1:
-        raise ValueError(f"twill: {call}: requires a single-tensor list: one tensor a rank, not {len(tensors)}")
+        raise RuntimeError(f"twill: {call}: requires a single-element tensor list: one tensor a rank, not {len(tensors)}")
     _check(call, tensors[0])
     return tensors[0]
 
@@ -237,13 +237,13 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     def _list(self, call: str, tensors: Sequence[torch.Tensor], like: torch.Tensor) -> None:
         if len(tensors) != self._size:
-            raise ValueError(f"twill: {call}: a list of {len(tensors)} tensors for {self._size} ranks")
+            raise RuntimeError(f"twill: {call}: a list of {len(tensors)} tensors for {self._size} ranks")
         for tensor in tensors:
             _check(call, tensor, like)
 
     def _root(self, call: str, root: int) -> int:
         if not 0 <= root < self._size:
-            raise ValueError(f"twill: {call}: invalid root rank: {root}")
+            raise RuntimeError(f"twill: {call}: invalid root rank: {root}")
         return root
 
     # Collectives of single tensors
@@ -294,7 +294,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         _check("allgather_into_tensor", given)
         _check("allgather_into_tensor", output, given)
         if output.numel() != given.numel() * self._size:
-            raise ValueError("twill: allgather_into_tensor: output tensor size must be equal to world_size times input "
+            raise RuntimeError("twill: allgather_into_tensor: output tensor size must be equal to world_size times input "
                              f"tensor size, but they have {output.numel()} and {given.numel()} elements")
         source, destination = _bytes(given), _bytes(output)
 
@@ -308,7 +308,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         opts = opts if opts is not None else dist.ReduceScatterOptions()
         _check("reduce_scatter_tensor", output, given)
         if given.numel() != output.numel() * self._size:
-            raise ValueError("twill: reduce_scatter_tensor: input tensor must be the same size as output size times world "
+            raise RuntimeError("twill: reduce_scatter_tensor: input tensor must be the same size as output size times world "
                              f"size, but they have {given.numel()} and {output.numel()} elements")
         [(source, op)] = self._reduced(opts, "reduce_scatter_tensor", [given])
         destination = _flat(output)
@@ -336,10 +336,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         """Return the bytes of each rank's part of a tensor that is split along its first dimension."""
         rows = tensor.shape[0] if tensor.dim() > 0 else 1
         if not splits and rows % self._size != 0:
-            raise ValueError("twill: alltoall_base: Tensor's dim 0 does not divide equally across group size")
+            raise RuntimeError("twill: alltoall_base: Tensor's dim 0 does not divide equally across group size")
         lengths = list(splits) if splits else [rows // self._size] * self._size
         if len(lengths) != self._size or sum(lengths) != rows or min(lengths) < 0:
-            raise ValueError("twill: alltoall_base: Split sizes doesn't match total dim 0 size")
+            raise RuntimeError("twill: alltoall_base: Split sizes doesn't match total dim 0 size")
         row = tensor.numel() * tensor.element_size() // max(rows, 1)
         return [length * row for length in lengths]
 

@@ -221,8 +221,9 @@ inline void Backend::check_list(const char *call, const Tensors &list, const at:
     for (const at::Tensor &tensor : list) {
         check_alike(call, tensor, like);
         if (same_sizes && tensor.numel() != like.numel())
-            refuse(call, "tensors must have the same size, not " + std::to_string(tensor.numel()) +
-                             " and " + std::to_string(like.numel()) + " elements");
+            refuse(call, "invalid tensor size: tensors must have the same size, not " +
+                             std::to_string(tensor.numel()) + " and " +
+                             std::to_string(like.numel()) + " elements");
     }
 }
 

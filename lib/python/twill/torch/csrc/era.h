@@ -35,15 +35,10 @@ using Base = c10d::ProcessGroup;
 using WorkRef = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
 
-/* Throw what PyTorch's own backends throw for a wrong argument: ValueError, before 2.1
- * RuntimeError. */
+/* Throw what Gloo throws for a wrong argument, RuntimeError. */
 [[noreturn]] inline void refuse(const char *call, const std::string &why)
 {
-#if TWILL_TORCH_VERSION >= 201
-    C10_THROW_ERROR(ValueError, std::string("twill: ") + call + ": " + why);
-#else
     C10_THROW_ERROR(Error, std::string("twill: ") + call + ": " + why);
-#endif
 }
 
 /* Return the exception of a failed call: DistBackendError, before 2.0 RuntimeError. */

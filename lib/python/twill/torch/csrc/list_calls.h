@@ -81,7 +81,7 @@ inline WorkRef Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
                                const c10d::GatherOptions &opts)
 {
     static const char call[] = "gather";
-    at::Tensor &input = only(call, inputs);
+    at::Tensor &input = only(call, inputs, "input tensor list");
     int root = root_of(call, opts.rootRank);
     size_t bytes = static_cast<size_t>(input.nbytes());
     Flat from(input, true);
@@ -90,6 +90,10 @@ inline WorkRef Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
         if (outputs.size() != 1)
             refuse(call, "requires a single-element output list containing a list with " +
                              std::to_string(size_) + " tensors");
+        if (outputs[0].size() != static_cast<size_t>(size_))
+            refuse(call, "Incorrect output list size " + std::to_string(outputs[0].size()) +
+                             ". Output list size should be " + std::to_string(size_) +
+                             ", same as size of the process group.");
         check_list(call, outputs[0], input, true);
         to = block_for(outputs[0], false, [&](size_t size) { return scratch(size); });
     } else if (!outputs.empty()) {
@@ -107,7 +111,7 @@ inline WorkRef Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                 const c10d::ScatterOptions &opts)
 {
     static const char call[] = "scatter";
-    at::Tensor &output = only(call, outputs);
+    at::Tensor &output = only(call, outputs, "output tensor list");
     int root = root_of(call, opts.rootRank);
     size_t bytes = static_cast<size_t>(output.nbytes());
     Flat to(output, false);
@@ -116,6 +120,10 @@ inline WorkRef Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
         if (inputs.size() != 1)
             refuse(call, "requires a single-element input list containing a list with " +
                              std::to_string(size_) + " tensors");
+        if (inputs[0].size() != static_cast<size_t>(size_))
+            refuse(call, "Incorrect input list size " + std::to_string(inputs[0].size()) +
+                             ". Input list size should be " + std::to_string(size_) +
+                             ", same as size of the process group.");
         check_list(call, inputs[0], output, true);
         from = block_for(inputs[0], true, [&](size_t size) { return scratch(size); });
     } else if (!inputs.empty()) {

@@ -217,20 +217,25 @@ inline void check_alike(const char *call, const at::Tensor &tensor, const at::Te
 {
     check_tensor(call, tensor);
     if (tensor.scalar_type() != other.scalar_type())
-        refuse(call, std::string("tensors must have the same type, not ") +
+        refuse(call, std::string("invalid tensor type: tensors must have the same type, not ") +
                          at::toString(tensor.scalar_type()) + " and " +
                          at::toString(other.scalar_type()));
 }
 
-/* The one tensor of a call that has one. */
-inline at::Tensor &only(const char *call, Tensors &tensors)
+/* The one tensor of a call that has one; list: its name in messages, or nullptr. */
+inline at::Tensor &only(const char *call, Tensors &tensors, const char *list = nullptr)
 {
-    if (tensors.empty())
+    for (const at::Tensor &tensor : tensors) {
+        check_alike(call, tensor, tensors[0]);
+        if (tensor.numel() != tensors[0].numel())
+            refuse(call, "invalid tensor size: all have as many elements");
+    }
+    if (tensors.empty() && list == nullptr)
         refuse(call, "requires non-empty tensor list");
     if (tensors.size() != 1)
-        refuse(call, "requires a single-tensor list: one tensor a rank, not " +
+        refuse(call, std::string("requires a single-element ") +
+                         (list != nullptr ? list : "tensor list") + ": one tensor a rank, not " +
                          std::to_string(tensors.size()));
-    check_tensor(call, tensors[0]);
     return tensors[0];
 }
 
