@@ -2,6 +2,7 @@
 /* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
 #include "lib/comm/comm.h"
 #include "lib/api/group.h"
+#include "lib/comm/find_levels.h"
 #include "lib/config/log.h"
 #include "lib/exec/progress.h"
 #include "lib/health/recovery.h"
@@ -99,6 +100,21 @@ const char *twill_comm_timeout_name(const struct twill_comm *comm)
     return comm->tuning.timeout_ns == (uint64_t)set ? "TWILL_TIMEOUT" : "set by the program";
 }
 
+/* Return whether some ranks, all of one node, have fewer cores than there are of them. */
+static bool shares_cores(const struct twill_comm *comm)
+{
+    const struct twill_level_info *level = comm->context->job.level;
+    for (uint32_t r = 0; comm->world->nodes == 1 && r < comm->world->size; r++) {
+        const struct twill_level_info *one = &level[comm->job[r]];
+        uint32_t sharing = 0;
+        for (uint32_t other = 0; other < comm->world->size; other++)
+            sharing += level[comm->job[other]].cpuset_hash == one->cpuset_hash;
+        if (one->cpus > 0 && sharing > one->cpus)
+            return true;
+    }
+    return false;
+}
+
 static void configure(struct twill_comm *comm)
 {
     const struct twill_config *config = &comm->context->config;
@@ -115,6 +131,7 @@ static void configure(struct twill_comm *comm)
     comm->tuning.threads = (int)config->number[TWILL_VARIABLE_THREADS];
     comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->tuning.stream = stream_from(comm);
+    comm->tuning.crowded = shares_cores(comm);
     comm->waits.test_wait.suspect = UINT32_MAX;
     comm->waits.ended_at_timeout = UINT64_MAX;
     comm->issue.epoch = TWILL_LINES; /* above 0, the epoch of unused lines */

@@ -110,9 +110,10 @@ struct twill_comm_tuning {
     size_t segment_exchange;     /* bytes: of algorithms whose messages do not wait for others */
     size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;
-    uint32_t spin;                    /* polls before a wait yields its core */
-    uint32_t contended;               /* > 0: another job has the core; counts back-offs since */
-    bool learns;                      /* adapt spin */
+    uint32_t spin;      /* polls before a wait yields its core */
+    uint32_t contended; /* > 0: another job has the core; counts back-offs since */
+    bool learns;        /* adapt spin */
+    bool crowded; /* on one node, ranks have fewer cores than there are of them; equal on all */
     uint64_t yield_alone, yield_lost; /* bounds of a yield in ticks; 0: not known yet */
     int threads;
     bool reproducible;
