@@ -28,8 +28,8 @@ void twill_shm_offer(struct twill_shm_channel *channel, const struct twill_trans
 void twill_shm_withdraw(struct twill_shm_channel *channel)
 {
     struct twill_line *line = &channel->line[(channel->offered - 1) % TWILL_SHM_SLOTS];
-    atomic_store_explicit(&line->epoch, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* before the caller changes the buffer */
+    /* Not a store, which later ones of the caller could pass. */
+    atomic_exchange_explicit(&line->epoch, 0, memory_order_seq_cst);
     channel->offered = 0;
 }
 
@@ -82,8 +82,8 @@ static int fetch_some(struct twill_shm_channel *channel, const struct twill_line
     request->moved += now;
     if (request->moved < request->bytes)
         return 1;
-    atomic_thread_fence(memory_order_acquire);
-    if (atomic_load_explicit(&line->epoch, memory_order_relaxed) != channel->index + 1)
+    /* Loaded after the system call, which has read all. */
+    if (atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1)
         return 0;
     twill_shm_return_slot(channel);
     twill_transfer_pop(&channel->queue, TWILL_OK);
