@@ -147,6 +147,8 @@ static int begin_epoch(struct training *t)
         t->order[j] = i;
     }
     t->loss[0] = t->loss[1] = 0;
+    t->epoch_start = example_now();
+    t->epoch_exposed = example_exposed(t);
     t->at.begun = 1;
     return 0;
 }
@@ -166,6 +168,8 @@ static int end_epoch(struct training *t)
         if (t->rank == 0 && whole && options->elastic)
             printf("  epoch %4zu  loss %.6f  at %.3f s\n", (size_t)t->at.epoch, sum[0] / sum[1],
                    example_now() - t->start);
+        if (t->rank == 0 && whole && options->shares)
+            example_print_share(t);
     }
     t->at = (struct train_position){.epoch = t->at.epoch + 1, .random = t->at.random};
     return 0;

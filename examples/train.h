@@ -21,6 +21,7 @@ struct train_options {
     twill_compression compression;
     int overlap, fused, late, elastic;
     size_t pause_ms; /* after each mini-batch */
+    int shares;      /* print what of each epoch synchronising takes */
 };
 
 /* How far the training has come. What ranks that join are given, besides parameters and order. */
@@ -59,6 +60,8 @@ struct training {
     uint64_t copied;           /* mini-batches that have been copied */
     int joined;                /* this rank has joined a training that runs, and has no copy yet */
     double loss[2];            /* of this epoch so far, and of how many samples */
+    double epoch_start;        /* on the clock of example_now(), */
+    double epoch_exposed;      /* and the set's seconds_exposed then */
     double start;              /* of the training, on the clock of example_now() */
     twill_counters started;    /* of the set, after the first mini-batch */
     double seconds[PHASES];
@@ -96,6 +99,12 @@ int example_copy(struct training *t);
 /* The new set goes on from the last mini-batch that all ranks have copies of. Collective. */
 twill_status example_restore(struct training *t);
 void example_free_copies(struct training *t);
+
+/* Return what this rank has waited for gradients so far, in seconds. */
+double example_exposed(const struct training *t);
+/* Print this rank's share of synchronising in the epoch, and how many times as fast the epoch would
+ * be without it. */
+void example_print_share(const struct training *t);
 
 /* Evaluate the model, compare the ranks' parameters, and print both and where the time went, on
  * rank 0. Collective; 0, or -1 with a message. */

@@ -30,6 +30,8 @@ static const char usage[] =
     "                       last tenth of the epochs\n"
     "      --elastic        go on when ranks die, and take in those that replace them: with\n"
     "                       twillrun --elastic\n"
+    "      --shares         print what share of an epoch was spent on synchronising, and how many\n"
+    "                       times as fast it would be without\n"
     "      --pause MS       sleep after each mini-batch, as if it took longer\n"
     "  -h, --help\n";
 
@@ -165,6 +167,7 @@ int example_options(struct train_options *options, int argc, char **argv)
         {"fused", no_argument, NULL, 'u'},
         {"late", no_argument, NULL, 'l'},
         {"elastic", no_argument, NULL, 'E'},
+        {"shares", no_argument, NULL, 'x'},
         {"pause", required_argument, NULL, 'p'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -201,6 +204,8 @@ int example_options(struct train_options *options, int argc, char **argv)
             options->fused = 1;
         else if (letter == 'l')
             options->late = 1;
+        else if (letter == 'x')
+            options->shares = 1;
         else
             return letter == 'h' ? (fputs(usage, stdout), 1) : 2;
     }

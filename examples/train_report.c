@@ -80,6 +80,20 @@ static int print_phases(struct training *t)
     return 0;
 }
 
+double example_exposed(const struct training *t)
+{
+    twill_gradients_counters counters = {0};
+    return twill_gradients_count(t->set, &counters) == TWILL_OK ? counters.seconds_exposed : 0;
+}
+
+void example_print_share(const struct training *t)
+{
+    double seconds = example_now() - t->epoch_start;
+    double share = (example_exposed(t) - t->epoch_exposed) / seconds;
+    printf("              synchronising %.1f %%, without it at most %.2f times as fast\n",
+           100 * share, 1 / (1 - share));
+}
+
 int example_report(struct training *t)
 {
     double start = example_now(), fitted[2], tested[2];
