@@ -182,19 +182,26 @@ study_epochs() # rows 10, 11, 101
 {
     published "NT3, 400 epochs divided by 25, 100, 400 nodes, no shards: 896, 224, 56 allreduces a rank"
     job 4 "$bin/sharding" --data "$data" --epochs "$(quickly 40)$(full 400)"
+    [ $quick = 1 ] || job 25 "$bin/sharding" --data "$data" --epochs 400 --split=epochs
 }
 study_sweep() # rows 12, 22, 78, 108
 {
     published "rate = 0.1 kn/256 (Goyal and others); runtime falls with the batch, and the accuracy, too"
     command_of BATCHES="$(quickly '16 128')$(full '8 16 32 64 128 256')" RATES="$(quickly 0.2)$(full '0.05 0.2')" sh "$here/recipes/sweep.sh" "$bin" 2 "$(quickly 10)$(full 40)"
 }
-study_averages() { job 4 "$bin/averages"; } # row 44
+study_averages() # row 44
+{
+    published "averaging models, after steps of their own, is not averaging gradients"
+    job 4 "$bin/averages"
+}
 study_pipeline() # row 42
 {
     published "DistBelief: 2.2 times on 8 machines (42 M parameters), 12 times on 81 (1.7 G): models across machines; here: equal to one rank"
     job 2 "$bin/pipelines"
 }
-study_hybrid() { # row 42
+study_hybrid() # row 42
+{
+    published "DistBelief: models across machines, and several of them; here: equal to one rank"
     job 4 "$bin/pipelines"
     job 4 "$bin/grid"
 }
