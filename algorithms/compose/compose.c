@@ -103,6 +103,48 @@ uint32_t twill_compose_copies(unsigned how, uint32_t members)
     return how == TWILL_BY_RECURSIVE_DOUBLING ? 2 : how == TWILL_BY_BRUCK ? members : 1;
 }
 
+uint32_t *twill_compose_sort_shards(struct twill_compose *c, uint32_t level)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    uint32_t members = l->level[level].fanout;
+    /* first[m]: where m's shards begin, behind the members + 2 numbers of `first` itself. */
+    uint32_t *first = calloc((size_t)members + 2 + l->shards, sizeof(*first));
+    if (first == NULL) {
+        c->e.no_memory = true;
+        return NULL;
+    }
+    for (uint32_t s = 0; s < l->shards; s++)
+        first[twill_hierarchy_owner(l, level, s) + 2] += twill_hierarchy_owns(l, level, s);
+    first[0] = first[1] = members + 2;
+    for (uint32_t m = 0; m < members; m++)
+        first[m + 2] += first[m + 1];
+    for (uint32_t s = 0; s < l->shards; s++)
+        if (twill_hierarchy_owns(l, level, s))
+            first[first[twill_hierarchy_owner(l, level, s) + 1]++] = s;
+    return first;
+}
+
+struct twill_compose_pair twill_compose_pair_of(const struct twill_compose *c, uint32_t level,
+                                                const uint32_t *sorted, uint32_t a, uint32_t b)
+{
+    uint32_t members = c->hierarchy.level[level].fanout;
+    a %= members;
+    b %= members;
+    return (struct twill_compose_pair){.next = {sorted + sorted[a], sorted + sorted[b]},
+                                       .end = {sorted + sorted[a + 1], sorted + sorted[b + 1]}};
+}
+
+bool twill_compose_pair_next(struct twill_compose_pair *pair, uint32_t *s, unsigned *which)
+{
+    const uint32_t *a = pair->next[0], *b = pair->next[1];
+    bool a_left = a < pair->end[0], b_left = b < pair->end[1];
+    if (!a_left && !b_left)
+        return false;
+    *which = !a_left || (b_left && *b < *a);
+    *s = *pair->next[*which]++;
+    return true;
+}
+
 /* Emit the allreduce of each owned shard at the top. Its last messages may still be posted when the
  * next one starts, and its sends when the way up starts. */
 static void emit_top(struct twill_compose *c)

@@ -37,6 +37,18 @@ uint32_t twill_compose_run(const struct twill_compose *c, uint32_t level, uint32
  * before the next WAIT, so the next round need not wait for them. */
 void twill_compose_insert_wait(struct twill_emitter *e, bool all);
 
+/* The shards of two members of a unit, in ascending order. */
+struct twill_compose_pair {
+    const uint32_t *next[2], *end[2];
+};
+/* Sort the shards that this rank has below the level by their owners at it, for
+ * twill_compose_pair_of(). The caller frees the result. NULL: no memory, which is recorded. */
+uint32_t *twill_compose_sort_shards(struct twill_compose *c, uint32_t level);
+struct twill_compose_pair twill_compose_pair_of(const struct twill_compose *c, uint32_t level,
+                                                const uint32_t *sorted, uint32_t a, uint32_t b);
+/* Return whether a shard is left; then *s is it, and *which says whose: 0 is a's, 1 b's. */
+bool twill_compose_pair_next(struct twill_compose_pair *pair, uint32_t *s, unsigned *which);
+
 /* Return the function that emits an allreduce at the top, and the number of copies of the blocks in
  * TMP that it needs among `members` ranks. Not for DIRECT. */
 twill_emit_allreduce_fn twill_compose_allreduce(unsigned how);

@@ -3,6 +3,8 @@
  * owner. */
 #include "algorithms/compose/compose.h"
 
+#include <stdlib.h>
+
 /* Return the copy of the blocks in SHARED with the partials that a `direct` level reads. The first
  * copy of STAGED has the ranks' data and the results on the way up; MAPPED needs neither. */
 static uint32_t shared_copy(const struct twill_compose *c, uint32_t level)
@@ -65,21 +67,22 @@ static void down_ring(struct twill_compose *c, uint32_t level)
     const struct twill_hierarchy *l = &c->hierarchy;
     const struct twill_hierarchy_level *r = &l->level[level];
     uint32_t right = (r->me + 1) % r->fanout, left = (r->me + r->fanout - 1) % r->fanout;
-    for (uint32_t hop = 1; hop < r->fanout; hop++) {
-        unsigned moved = level > 0 || hop > 1 ? TWILL_STEP_PARTIAL : 0;
+    uint32_t *sorted = twill_compose_sort_shards(c, level);
+    for (uint32_t hop = 1; hop < r->fanout && sorted != NULL; hop++) {
+        uint32_t s, mine = r->me + r->fanout - hop;
+        unsigned receives, moved = level > 0 || hop > 1 ? TWILL_STEP_PARTIAL : 0;
         unsigned own = level > 0 ? TWILL_STEP_PARTIAL_OWN : 0;
         if (level + 1 == l->count && hop + 1 == r->fanout)
             own |= TWILL_STEP_FINAL;
-        for (uint32_t s = 0; s < l->shards; s++) {
-            if (!twill_hierarchy_owns(l, level, s))
-                continue;
-            uint32_t from = (twill_hierarchy_owner(l, level, s) + hop) % r->fanout;
+        struct twill_compose_pair pair =
+            twill_compose_pair_of(c, level, sorted, mine, mine + r->fanout - 1);
+        while (twill_compose_pair_next(&pair, &s, &receives)) {
             twill_operand tmp = data_at(TWILL_TMP, twill_compose_block(c, s)),
                           source = shard_source(c, level, s);
-            if (from == r->me)
+            if (!receives)
                 twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
                                 hop == 1 ? source : tmp, c->each, moved);
-            if (from == left)
+            else
                 twill_emit_recv_reduce(&c->e,
                                        twill_hierarchy_owner_rank(l, level, c->e.rank, left, s),
                                        hop + 1 == r->fanout ? target_of(c, level, s) : tmp, source,
@@ -87,6 +90,7 @@ static void down_ring(struct twill_compose *c, uint32_t level)
         }
         twill_compose_insert_wait(&c->e, false);
     }
+    free(sorted);
 }
 
 /* A unit of one member reduces nothing, but its data must be where the next level reads them. */

@@ -2,6 +2,8 @@
 /* The composer (compose.c), up the levels: final shards from their owners to all ranks. */
 #include "algorithms/compose/compose.h"
 
+#include <stdlib.h>
+
 /* Return whether owners store shards into the receivers' memory. Otherwise (STAGED, without
  * contributions whose cache lines could be reused: intra_node.c) they publish them in their own
  * SHARED, where the others fetch them. */
@@ -117,21 +119,23 @@ static void up_ring(struct twill_compose *c, uint32_t level)
     const struct twill_hierarchy *l = &c->hierarchy;
     const struct twill_hierarchy_level *r = &l->level[level];
     uint32_t right = (r->me + 1) % r->fanout, left = (r->me + r->fanout - 1) % r->fanout;
-    for (uint32_t hop = 1; hop < r->fanout; hop++) {
-        for (uint32_t s = 0; s < l->shards; s++) {
-            if (!twill_hierarchy_owns(l, level, s))
-                continue;
-            uint32_t to = (twill_hierarchy_owner(l, level, s) + hop) % r->fanout;
+    uint32_t *sorted = twill_compose_sort_shards(c, level);
+    for (uint32_t hop = 1; hop < r->fanout && sorted != NULL; hop++) {
+        uint32_t s, mine = r->me + r->fanout - hop;
+        unsigned receives;
+        struct twill_compose_pair pair = twill_compose_pair_of(c, level, sorted, mine + 1, mine);
+        while (twill_compose_pair_next(&pair, &s, &receives)) {
             twill_operand dst = data_at(TWILL_DST, twill_compose_block(c, s));
-            if (to == right)
-                twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
-                                dst, c->each, 0);
-            if (to == r->me)
+            if (receives)
                 twill_emit_recv(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, left, s),
+                                dst, c->each, 0);
+            else
+                twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
                                 dst, c->each, 0);
         }
         twill_compose_insert_wait(&c->e, false);
     }
+    free(sorted);
 }
 
 void twill_compose_up(struct twill_compose *c)
