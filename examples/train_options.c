@@ -148,6 +148,17 @@ static int check_options(const struct train_options *options, int other_argument
     return mistake != NULL;
 }
 
+/* Return what an option without a value sets; NULL: another one. */
+static int *flag_of(struct train_options *options, int letter)
+{
+    return letter == 'E'   ? &options->elastic
+           : letter == 'o' ? &options->overlap
+           : letter == 'u' ? &options->fused
+           : letter == 'l' ? &options->late
+           : letter == 'x' ? &options->shares
+                           : NULL;
+}
+
 int example_options(struct train_options *options, int argc, char **argv)
 {
     static const struct option names[] = {
@@ -196,16 +207,8 @@ int example_options(struct train_options *options, int argc, char **argv)
             failed = parse_compression(optarg, &options->compression);
         else if (letter == 'p')
             failed = parse_count("pause", optarg, 0, &options->pause_ms);
-        else if (letter == 'E')
-            options->elastic = 1;
-        else if (letter == 'o')
-            options->overlap = 1;
-        else if (letter == 'u')
-            options->fused = 1;
-        else if (letter == 'l')
-            options->late = 1;
-        else if (letter == 'x')
-            options->shares = 1;
+        else if (flag_of(options, letter) != NULL)
+            *flag_of(options, letter) = 1;
         else
             return letter == 'h' ? (fputs(usage, stdout), 1) : 2;
     }
