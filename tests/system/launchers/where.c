@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program for launchers to start: every rank adds its number to a sum, and prints in one line
  * where it is and how it was detected. -2: set up twice, one after the other; -t: print how many
- * threads the process has after set-up. Exit status 0: the sum was right. */
-#include "lib/twill.h"
+ * threads the process has after set-up; -k: the last rank is killed, and the others shrink and add
+ * without it. Exit status 0: the sum was right. */
+#include "lib/twill_recover.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,10 +51,35 @@ static bool go(bool count)
     return right;
 }
 
+static bool go_on(void)
+{
+    twill_comm *comm, *smaller;
+    double one = 1, sum = 0;
+    if (twill_init(&comm) != TWILL_OK)
+        return false;
+    if (twill_comm_rank(comm) == twill_comm_size(comm) - 1)
+        (void)raise(SIGKILL);
+    while (twill_allreduce(comm, &one, &sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK)
+        ;
+    if (twill_comm_shrink(&smaller, comm) != TWILL_OK) {
+        printf("%s\n", twill_comm_message(comm));
+        return false;
+    }
+    twill_comm_leave(comm);
+    int size = twill_comm_size(smaller);
+    bool right =
+        twill_allreduce(smaller, &one, &sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK && sum == size;
+    printf("rank %d of %d goes on: %g\n", twill_comm_rank(smaller), size, sum);
+    twill_finalize(smaller);
+    return right;
+}
+
 int main(int argc, char **argv)
 {
     bool twice = argc > 1 && strcmp(argv[1], "-2") == 0;
     bool count = argc > 1 && strcmp(argv[1], "-t") == 0;
     setvbuf(stdout, NULL, _IOLBF, 0); /* whole lines, not mixed with those of other ranks */
+    if (argc > 1 && strcmp(argv[1], "-k") == 0)
+        return go_on() ? 0 : 1;
     return go(count) && (!twice || go(count)) ? 0 : 1;
 }

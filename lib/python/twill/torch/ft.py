@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process group of torchft over twill: torchft.Manager(pg=ProcessGroupTwill(), ...). It needs the package torchft."""
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
+import torchft
+import torchft.ddp
 from torchft.process_group import ProcessGroupWrapper
 
 from . import _create
 
-__all__ = ["ProcessGroupTwill"]
+__all__ = ["DistributedDataParallel", "ProcessGroupTwill"]
 
 
 class ProcessGroupTwill(ProcessGroupWrapper):  # type: ignore[misc]
@@ -24,3 +24,18 @@ class ProcessGroupTwill(ProcessGroupWrapper):  # type: ignore[misc]
 
     def getBackendName(self) -> str:
         return "torchft-twill"
+
+
+class DistributedDataParallel(torchft.ddp.DistributedDataParallel):  # type: ignore[misc]
+    """torchft's wrapper, but that it goes on after a failure. In 0.2 it looks for a future in its manager's work, which has
+    none if this bucket has failed, or another one of the step before (AssertionError, AttributeError; also over Gloo)."""
+
+    @staticmethod  # whose annotations PyTorch looks at: they cannot be text
+    def _comm_hook(state: torchft.Manager, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        work = state.allreduce(bucket.buffer())
+        work.wait()
+        future = getattr(work.get_future(), "_fut", None)
+        if future is None:  # the manager has noted the error: this step is not committed
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+        return future
