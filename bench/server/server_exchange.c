@@ -198,6 +198,11 @@ static void open_server(struct exchanger *x)
     }
     status = twill_server_commit(x->server);
     require(status == TWILL_OK, twill_server_message(x->server));
+    if (x->each) { /* a size is tuned once */
+        twill_server_counters c;
+        require(twill_server_count(x->server, &c) == TWILL_OK, twill_server_message(x->server));
+        x->options.chunk_bytes = (size_t)c.chunk_bytes;
+    }
 }
 
 /* The optimizer as a pass of its own over what was pulled. */

@@ -18,5 +18,6 @@ for workers in 1 2 4 8 16; do
     done | awk -v w=$workers -v n="$bytes" -v steps="$steps" '
         /exchanges/ { rate = $1 }
         /^rank 0:/ { cpu = $(NF - 1) - last; last = $(NF - 1) }
-        END { printf "%8d %14.2f %14.2f %14.2f\n", w, rate, rate * w, 2 * steps * n * (2 * w + 2) / cpu / 1e9 }'
+        # of a small model, or with noise, the longer run may have taken less
+        END { printf "%8d %14.2f %14.2f %14s\n", w, rate, rate * w, cpu > 0 ? sprintf("%.2f", 2 * steps * n * (2 * w + 2) / cpu / 1e9) : "-" }'
 done
