@@ -97,7 +97,7 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
         status = twill_server_commit(sample);
     if (status == TWILL_OK)
         status = exchange_sample(sample, search);
-    if (status != TWILL_OK)
+    if (status != TWILL_OK && status != TWILL_ERR_MEMORY)
         (void)TWILL_SERVER_FAIL(server, status, "%s", twill_server_message(sample));
     twill_server_destroy(sample);
     return status;
@@ -184,8 +184,11 @@ twill_status twill_server_choose_chunk_bytes(struct twill_server *server)
     if (server->options.chunk_bytes != 0)
         return TWILL_OK;
     TWILL_TRY(NULL, take_known(server));
-    if (server->cut.chunk_bytes == 0 && server->options.compression == TWILL_COMPRESS_NONE)
-        TWILL_TRY(NULL, choose_by_trial(server));
+    if (server->cut.chunk_bytes == 0 && server->options.compression == TWILL_COMPRESS_NONE) {
+        twill_status status = choose_by_trial(server);
+        if (status != TWILL_OK && status != TWILL_ERR_MEMORY) /* all ranks know of the latter */
+            return status;
+    }
     if (server->cut.chunk_bytes == 0) {
         server->cut.chunk_bytes = size_by_rule(server);
         server->cut.chunk_choice = "by the rule";
