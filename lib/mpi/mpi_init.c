@@ -4,7 +4,7 @@
  * collectives still work in the program's own callbacks, and it does not matter which language
  * finalizes. */
 #include "lib/mpi/detect/below.h"
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_newer.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -312,4 +312,21 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     if (code == MPI_SUCCESS)
         start_library();
     return code;
+}
+
+/* Sessions are left to the MPI; but they may be all that a program initialises. */
+#if defined(MPI_SESSION_NULL)
+typedef MPI_Session session_handle;
+#else
+typedef void *session_handle; /* in the standard ABI and Open MPI 5 */
+#endif
+TWILL_EXPORTED int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler,
+                                    session_handle *session);
+
+int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, session_handle *session)
+{
+    check_program(__builtin_return_address(0));
+    int (*below)(MPI_Info, MPI_Errhandler, session_handle *) =
+        (int (*)(MPI_Info, MPI_Errhandler, session_handle *))twill_mpi_below("PMPI_Session_init");
+    return below != NULL ? below(info, errhandler, session) : MPI_ERR_UNSUPPORTED_OPERATION;
 }

@@ -80,6 +80,13 @@ opened()
     preloaded=
 }
 
+# refused VARIANT PRELOADED: the last program was told which library to preload.
+refused()
+{
+    grep -q "libtwill-mpi-$2.so: this program has another MPI (.*): preload libtwill-mpi-$1.so" "$scratch/output" ||
+        unsaid "$1: libtwill-mpi-$2 does not say that it is the wrong one"
+}
+
 # in_turn VARIANT RANKS PROGRAM: compared(), if it is this comparison's turn.
 in_turn()
 {
@@ -118,8 +125,13 @@ for variant in $(mpis); do
     for other in $(mpis); do
         [ "$other" != "$variant" ] || continue
         opened "$variant" 1 "$other"
-        grep -q "libtwill-mpi-$other.so: this program has another MPI (.*): preload libtwill-mpi-$variant.so" \
-            "$scratch/output" || unsaid "$variant: libtwill-mpi-$other does not say that it is the wrong one"
+        refused "$variant" "$other"
+        [ "$variant" = mpich ] || continue # Open MPI 4 has no sessions
+        must_end 0 "$variant: sessions" launch "$variant" 1 life session
+        preloaded=$other
+        must_end 1 "$variant: sessions, under libtwill-mpi-$other" launch "$variant" 1 life session
+        preloaded=
+        refused "$variant" "$other"
     done
     must_end failure "$variant: self-test: what is wrong is found" \
         env TEST_MPI_SABOTAGE=1 sh "$0" launch "$variant" 2 matrix

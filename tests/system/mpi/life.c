@@ -430,6 +430,18 @@ static int life_revoke(void)
     return harness_end();
 }
 
+/* A program that initialises a session alone, without a communicator of twill's. */
+static int life_session(void)
+{
+#if defined(MPI_SESSION_NULL)
+    MPI_Session session;
+    if (MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session) != MPI_SUCCESS ||
+        MPI_Session_finalize(&session) != MPI_SUCCESS)
+        return 3;
+#endif
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -440,6 +452,8 @@ int main(int argc, char **argv)
         {"death", life_death},         {"errors", life_errors},     {"memory", life_memory},
         {"report", life_report},       {"failures", life_failures}, {"freed", life_freed},
         {"deadline", life_deadline},   {"revoke", life_revoke}};
+    if (argc > 1 && strcmp(argv[1], "session") == 0)
+        return life_session();
     harness_begin(&argc, &argv, "life");
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
         if (argc > 1 && strcmp(argv[1], lives[i].name) == 0)
