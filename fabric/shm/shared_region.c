@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory of a node: creates it, agrees who shares it with whom, and proves that it works. */
-#include "fabric/shm/shared_region.h"
-
 #include "fabric/host/host_identity.h"
 #include "fabric/shm/fd_passing.h"
-#include "fabric/shm/mapping.h"
+#include "fabric/shm/shared_region_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,27 +14,6 @@
 #include <unistd.h>
 
 #define SHARE_RANK_NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
-
-/* This rank's mapping of one rank's memory. */
-struct rank_view {
-    void *at;
-    struct twill_mapping *mapping; /* if it is a thread of this process */
-    int fd;                        /* of another process: kept to test its lock */
-    bool locked;                   /* its lock was visible */
-};
-
-struct twill_shm_region {
-    size_t bytes; /* 0: not attached */
-    int rank, size;
-    int fd;     /* own memfd, or -1; closing it or any duplicate in this process drops the lock */
-    bool given; /* fd and mine belong to the caller */
-    char why[TWILL_RANK_TEXT + 96]; /* why memory is not shared */
-    struct twill_mapping *mine;
-    size_t token_at;                       /* offset of the token in `mine` */
-    struct twill_shm_region_placer placer; /* placer of mine; all NULL: none */
-    struct rank_view *view;                /* [size] */
-    struct share *share;                   /* until it is concluded */
-};
 
 /* First exchange: a rank's host and socket. */
 struct share_info {
@@ -116,17 +93,6 @@ static void drop_mine(const struct twill_shm_region *region, int64_t users)
         twill_mapping_drop(region->mine, users);
 }
 
-static void view_close(struct rank_view *view, size_t bytes)
-{
-    if (view->mapping != NULL)
-        twill_mapping_drop(view->mapping, 1);
-    else if (view->at != NULL)
-        munmap(view->at, bytes);
-    if (view->fd >= 0)
-        close(view->fd);
-    *view = (struct rank_view){.fd = -1};
-}
-
 /* Return whether two ranks are threads of one process. If the pid namespace is unknown, two
  * containers look alike; then threads share like processes, and the first to close drops the locks
  * of the others, which are taken for dead. */
@@ -197,7 +163,7 @@ static void adopt_threads(struct share *share)
         if (r == region->rank || !is_thread(share, r))
             continue;
         users++;
-        struct rank_view *view = &region->view[r];
+        struct twill_rank_view *view = &region->view[r];
         view->mapping = (struct twill_mapping *)(uintptr_t)share->result[r].mapping;
         view->at = view->mapping->at;
     }
@@ -263,7 +229,7 @@ static enum twill_share_cause map_peers(struct share *share)
     struct twill_shm_region *region = share->region;
     for (size_t i = 0; i < share->fd_passing.peer_count; i++) {
         struct twill_fd_passing_peer *peer = &share->fd_passing.peers[i];
-        struct rank_view *view = &region->view[peer->rank];
+        struct twill_rank_view *view = &region->view[peer->rank];
         view->fd = peer->fd;
         peer->fd = -1;
         struct stat about;
@@ -302,7 +268,7 @@ static void close_peers(struct twill_shm_region *region)
 {
     for (int r = 0; r < region->size; r++)
         if (r != region->rank)
-            view_close(&region->view[r], region->bytes);
+            twill_rank_view_close(&region->view[r], region->bytes);
 }
 
 /* Clear the token, close what is not needed, and set new labels where memory cannot be shared. */
@@ -479,22 +445,4 @@ void twill_shm_region_close(struct twill_shm_region *region)
         close(region->fd);
     free(region->view);
     free(region);
-}
-
-size_t twill_shm_region_bytes(const struct twill_shm_region *region)
-{
-    return region->bytes;
-}
-
-void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank)
-{
-    return rank < (uint32_t)region->size ? region->view[rank].at : NULL;
-}
-
-bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank)
-{
-    if (rank >= (uint32_t)region->size || region->view[rank].fd < 0 || !region->view[rank].locked)
-        return false;
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(region->view[rank].fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }

@@ -68,5 +68,8 @@ void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank);
  * POSIX lock on the memfd, in any pid namespace. Always false for threads of this process. Costs a
  * system call. */
 bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank);
+/* Unmap the memory of a rank whose process has ended: once all ranks have, the kernel has it back.
+ * Nothing here may use it any more. Returns whether it was unmapped now. */
+bool twill_shm_region_release(struct twill_shm_region *region, uint32_t rank);
 
 #endif

@@ -33,6 +33,8 @@ static void leave_comm(struct twill_comm *comm)
     struct twill_context *context = comm->context;
     twill_context_remove(context, comm);
     twill_comm_close(comm);
+    for (struct twill_context *c = context; c != NULL; c = c->older)
+        twill_heap_release_dead(c);
     twill_context_drop_older(context);
 }
 

@@ -272,6 +272,9 @@ twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
 void twill_heap_opening_end(struct twill_heap_opening *opening);
 void twill_heap_note(struct twill_context *context);
+/* Give back the memory of ranks of this node that have died and are in no open communicator: no
+ * call uses it any more. */
+void twill_heap_release_dead(struct twill_context *context);
 
 /* lib/config/tuning.c. Load the timings that algorithms are selected by. */
 twill_status twill_context_open_tuning(struct twill_context *context);

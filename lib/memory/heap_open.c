@@ -2,7 +2,7 @@
 /* Opens a context's heap: decides its size and shares its region with the ranks of the node. */
 #include "fabric/host/host_identity.h"
 #include "fabric/shm/mapping.h"
-#include "lib/comm/context.h"
+#include "lib/comm/comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,6 +176,27 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
     twill_preloaded_begin(preloaded, twill_min(opening->bytes, opening->default_bytes) / 8,
                           context->job.world.node_size[node]);
     return TWILL_OK;
+}
+
+static bool is_in_open_comm(const struct twill_context *context, uint32_t job)
+{
+    for (size_t i = 0; i < context->comms.opened; i++)
+        if (twill_comm_rank_of(context->comms.open[i], job) != UINT32_MAX)
+            return true;
+    return false;
+}
+
+void twill_heap_release_dead(struct twill_context *context)
+{
+    struct twill_shm_region *region = context->memory.heap.region;
+    const struct twill_world *world = &context->job.world;
+    twill_context_lock(context);
+    for (uint32_t r = 0; region != NULL && r < world->size; r++)
+        if (twill_shm_region_at(region, r) != NULL && !is_in_open_comm(context, r) &&
+            twill_shm_region_release(region, r))
+            twill_say(&context->log, TWILL_LOG_INFO, "memory of rank %u, which has ended, unmapped",
+                      r);
+    twill_context_unlock(context);
 }
 
 void twill_heap_note(struct twill_context *context)

@@ -232,15 +232,7 @@ void *twill_gradients_memory(const twill_gradients *set, int index)
 
 twill_status twill_gradients_check(twill_gradients *set)
 {
-    if (set == NULL)
-        return TWILL_ERR_ARGUMENT;
-    if (set->broken)
-        return TWILL_ERR_BROKEN;
-    if (!set->committed)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_check before "
-                                           "twill_gradients_commit()");
-    if (twill_context_is_forked(set->context))
-        return TWILL_ERR_FORKED;
+    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_check"));
     TWILL_TRY(NULL, twill_gradients_finish_late(set));
     return twill_gradients_compare_parameters(set);
 }

@@ -60,12 +60,7 @@ void *twill_gradients_result(const twill_gradients *set, int index)
 /* Check that a call between steps may be made on a late set. */
 static twill_status check_late(struct twill_gradients *set, const char *call)
 {
-    if (set == NULL)
-        return TWILL_ERR_ARGUMENT;
-    if (set->broken)
-        return TWILL_ERR_BROKEN;
-    if (!set->committed)
-        return TWILL_GRADIENTS_REFUSE(set, "%s before twill_gradients_commit()", call);
+    TWILL_TRY(NULL, twill_gradients_check_usable(set, call));
     if (set->generations == 1)
         return TWILL_GRADIENTS_REFUSE(set, "%s: the set was created without options.late", call);
     return TWILL_OK;

@@ -93,6 +93,51 @@ static void test_lists(void **state)
     twill_test_run_processes(1, listed_rank, &set);
 }
 
+/* --- again and again ---------------------------------------------------------------------------
+ */
+
+enum { ROUNDS = 5 };
+
+/* Of the contexts that were replaced, that one stays whose memory is in use; the others end with
+ * their communicators. */
+static void repeated_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct handles_of_all all;
+    twill_comm *comm = NULL, *next;
+    float *kept = NULL, buffer[COUNT];
+    char message[512] = "";
+    (void)user;
+    for (int round = 0; round < ROUNDS; round++) {
+        char mine[TWILL_HANDLE_BYTES] = "";
+        TWILL_CHECK(twill_handle_create(&all.own, comm, settings, mine) == TWILL_OK);
+        TWILL_CHECK(bootstrap->exchange(bootstrap->user, mine, all.text, sizeof(mine)) == 0);
+        for (int r = 0; r < size; r++)
+            all.list[r] = all.text[r];
+        twill_reconfiguration how = reconfiguration_of(&all, size, 1, 0);
+        twill_status status =
+            twill_comm_reconfigure(&next, comm, all.own, &how, message, sizeof(message));
+        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message));
+        twill_handle_destroy(all.own);
+        twill_comm_leave(comm);
+        comm = next;
+        TWILL_CHECK(sum_of_ranks(comm, buffer));
+        int contexts = 0;
+        for (const twill_context *c = twill_comm_context(comm); c != NULL; c = c->older)
+            contexts++;
+        TWILL_CHECK(contexts == (kept != NULL ? 2 : 1));
+        if (round == 0 && rank == 0)
+            TWILL_CHECK(twill_alloc(twill_comm_context(comm), (void **)&kept, 100) == TWILL_OK);
+    }
+    TWILL_CHECK(kept == NULL || twill_free(twill_comm_context(comm), kept) == TWILL_OK);
+    twill_finalize(comm);
+}
+
+static void test_repeated(void **state)
+{
+    (void)state;
+    twill_test_run_processes(3, repeated_rank, NULL);
+}
+
 /* --- after a death --------------------------------------------------------------------------- */
 
 /* Handles of the second reconfiguration. */
@@ -249,9 +294,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_changed),
-        cmocka_unit_test(test_failing),
+        cmocka_unit_test(test_lists),   cmocka_unit_test(test_repeated),
+        cmocka_unit_test(test_changed), cmocka_unit_test(test_failing),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

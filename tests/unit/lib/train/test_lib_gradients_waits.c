@@ -220,8 +220,10 @@ static void rank_forks(int rank, int size, twill_bootstrap *bootstrap, void *use
     pid_t child = fork();
     if (child == 0) {
         alarm(20);
+        bool refused = twill_gradients_drain(r.set) == TWILL_ERR_FORKED &&
+                       twill_gradients_set_late(r.set, 1) == TWILL_ERR_FORKED;
         twill_gradients_destroy(r.set);
-        _exit(0);
+        _exit(refused ? 0 : 1);
     }
     int how = -1;
     TWILL_CHECK(waitpid(child, &how, 0) == child);
