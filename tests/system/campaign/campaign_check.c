@@ -157,10 +157,12 @@ bool campaign_check(const struct campaign_job *job, const int *status, char *tex
 
 static double bound_of(const struct campaign_trial *trial, const twill_bounds *bounds)
 {
+    bool host = campaign_is_cut(trial->fault) || trial->fault == FAULT_HALF_OPEN;
+    if (trial->work == WORK_GROW && (host || trial->fault == FAULT_STOP_EVER))
+        return bounds->grow;
     if (trial->fault == FAULT_STOP_EVER)
-        return trial->work == WORK_GROW ? bounds->grow : bounds->silent;
-    return campaign_is_cut(trial->fault) || trial->fault == FAULT_HALF_OPEN ? bounds->host
-                                                                            : bounds->death;
+        return bounds->silent;
+    return host ? bounds->host : bounds->death;
 }
 
 static uint64_t since(uint64_t from, uint64_t to)
