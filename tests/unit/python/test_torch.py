@@ -2,8 +2,10 @@
 """twill as a backend of torch.distributed, on 3 ranks of any version of PyTorch: values of all collectives, types,
 strides, groups, messages, futures, wrong arguments, and a training whose losses are Gloo's. Then
 the same without the C++ part, as on hosts without a compiler."""
+import contextlib
 import datetime
 import gc
+import io
 import os
 import sys
 import time
@@ -208,6 +210,24 @@ class Order(unittest.TestCase):
                                                       "successfully reached monitoredBarrier"):
                 twill.torch.monitored_barrier(timeout=datetime.timedelta(milliseconds=300 if RANK == 0 else 1500))
         dist.barrier()
+
+
+class WrittenGloo(unittest.TestCase):
+    """Code that names Gloo gets twill, and says so once. The last test: it cannot be undone."""
+
+    def test_answer(self):
+        if not WITHOUT_CPP:  # Gloo itself is needed once more
+            return
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            twill.torch.answer_for_gloo()
+            twill.torch.answer_for_gloo()
+        self.assertEqual(said.getvalue().count('"gloo" means twill'), 1 if RANK == 0 else 0)
+        group = dist.new_group(backend="gloo")
+        self.assertIs(type(twill.torch.backend_of(group)), type(twill.torch.backend_of()))
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=group)
+        self.assertEqual(tensor.tolist(), [SIZE] * 3)
 
 
 class WrongArguments(unittest.TestCase):

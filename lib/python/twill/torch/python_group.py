@@ -211,6 +211,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     _set_default_timeout = setTimeout = set_timeout
 
+    def _set_sequence_number_for_group(self) -> None:
+        """1.13 calls it where the name is "gloo"."""
+
     def _run(self, opts: Any, result: Any, function: Callable[[Any], object]) -> Any:
         """Run a call, and return its work, which is complete."""
         given = getattr(opts, "timeout", None)
