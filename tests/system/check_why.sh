@@ -63,11 +63,21 @@ sed -n '/^  instead of @staged/,/^$/p' "$scratch/out" | grep -q '^  hierarchical
 expect 0 "hierarchical:ring@mapped                     from 1024 bytes, all buffers from twill_alloc" \
     "$info" --why allreduce 1M --world 4x4
 
-# A dense layer by its factors, or by its gradient: 128 KiB against 64 MiB, and 512,000 bytes against 256.
+# A dense layer by its factors, or by its gradient: the cheaper one is taken, as far as this machine's products are timed.
+agrees()
+{
+    awk -v line="factors, set $1 an optimizer:" '
+        index($0, line) == 1 && match($0, /gathered [0-9.]+ us, the gradient reduced [0-9.]+ us/) {
+            split(substr($0, RSTART, RLENGTH), word, " ")
+            good = word[2] > 0 && word[7] > 0 && $NF == (word[2] + 0 < word[7] + 0 ? "gathered" : "reduced")
+        }
+        END { exit !good }' "$scratch/out"
+}
 expect 0 "allreduce of 67108864 bytes, f32: 4 ranks, 4x1" "$info" --why factors 4096x4096x1 --world 4x1
-grep -q '^factors, set without an optimizer: gathered .* products included: gathered$' "$scratch/out" || fail "factors"
+agrees without || fail "factors without an optimizer"
 expect 0 "factors, set with an optimizer:" "$info" --why factors 8x8x2000 --world 4x1
-grep -q '^factors, set with an optimizer: gathered .* products included: reduced$' "$scratch/out" || fail "no factors"
+agrees with || fail "factors with an optimizer"
+grep -q '^factors, set with an optimizer: .*: reduced$' "$scratch/out" || fail "512,000 bytes of factors for 256 of gradients"
 
 # Worlds with groups and parts of nodes.
 world_is() # HIERARCHY WORLD...
