@@ -20,11 +20,12 @@ enum twill_agent_state {
 struct twill_agent {
     const char *name;
     enum twill_agent_state state;
-    int alive;   /* ranks there that have not ended */
-    int waiting; /* --elastic: those of them that are not in the job yet */
-    pid_t pid;   /* of the agent, which leads a session; 0: none */
-    bool local;  /* this host: the agent is the server itself */
-    bool marked; /* TWILL_FRAME_MARK was received */
+    int alive;                    /* ranks there that have not ended */
+    int waiting;                  /* --elastic: those of them that are not in the job yet */
+    pid_t pid;                    /* of the agent, which leads a session; 0: none */
+    bool local;                   /* this host: the agent is the server itself */
+    bool marked;                  /* TWILL_FRAME_MARK was received */
+    uint64_t heard_ns, probed_ns; /* when it last sent something, and was last sent a probe */
     char label[300];
     struct twill_pipe pipe;
     struct twill_stream said; /* its standard error */

@@ -42,7 +42,7 @@ static void put_over_hosts(struct twill_front *front)
 static bool can_go_on(struct twill_front *front)
 {
     if (front->options->most == 0 || front->ending || front->failed ||
-        front->stop_request.times > 0 || front->finishing || !front->begun)
+        front->stop_request.times > 0 || front->finish_ns != 0 || !front->begun)
         return false;
     if (!twill_elastic_suffices(front->options, twill_front_alive(front),
                                 count_waiting_hosts(front))) {
@@ -147,7 +147,7 @@ void twill_front_check(struct twill_front *front)
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
                 twill_front_send(&front->agent[i], TWILL_FRAME_END, 0);
-    } else if (waiting >= alive && front->finishing) {
+    } else if (waiting >= alive && front->finish_ns != 0) {
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
                 twill_front_send(&front->agent[i], TWILL_FRAME_DISMISS, 0);

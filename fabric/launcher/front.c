@@ -93,33 +93,78 @@ static int hosts_left(const struct twill_front *front)
     return left;
 }
 
-/* Report whether there is nothing to read from it. While our own output is full, nothing is read.
- */
+/* Report whether nothing has arrived. While our own output is full, nothing is read. */
 static bool agent_is_silent(const struct twill_agent *agent)
 {
     struct pollfd one = {.fd = agent->pipe.in, .events = POLLIN};
     return poll(&one, 1, 0) <= 0;
 }
 
-/* Give up hosts that have not answered in time. */
+/* Return since when a host has been silent that must answer, as a rank has ended with status 0. */
+static uint64_t silent_since(const struct twill_front *front, const struct twill_agent *agent)
+{
+    bool must = agent->state == TWILL_HOST_RUNNING && front->finish_ns != 0 && !front->ending;
+    return must ? twill_max(front->finish_ns, agent->heard_ns) : UINT64_MAX;
+}
+
+/* Return when to probe a silent host; UINT64_MAX: never, or it was probed. */
+static uint64_t probe_time(const struct twill_front *front, const struct twill_agent *agent)
+{
+    uint64_t since = silent_since(front, agent), after_ns = front->options->timeout_ns / 2;
+    return since != UINT64_MAX && agent->probed_ns < since ? since + after_ns : UINT64_MAX;
+}
+
+/* Return when to give up a host if it stays silent; UINT64_MAX: never, or not before a probe. */
+static uint64_t answer_deadline(const struct twill_front *front, const struct twill_agent *agent)
+{
+    uint64_t timeout_ns = front->options->timeout_ns;
+    if (front->ending && agent->state != TWILL_HOST_IDLE)
+        return twill_max(front->end_ns, agent->heard_ns + REPORT_NS);
+    if (agent->state == TWILL_HOST_IDLE || agent->state == TWILL_HOST_READY)
+        return UINT64_MAX;
+    if (agent->state < TWILL_HOST_RUNNING)
+        return front->start_ns + timeout_ns;
+    return agent->probed_ns >= silent_since(front, agent) ? agent->probed_ns + timeout_ns / 2
+                                                          : UINT64_MAX;
+}
+
+/* Give up a silent host. If its ranks have ended, those of other hosts go on. */
+static void give_up_agent(struct twill_front *front, struct twill_agent *agent)
+{
+    uint64_t after_ns = front->ending ? REPORT_NS : front->options->timeout_ns;
+    const char *what = agent->state == TWILL_HOST_CALLED ? "no answer from a twillrun there within "
+                                                         : "its ranks were not started within ";
+    const char *then = "";
+    char after[96];
+    if (front->ending || agent->state == TWILL_HOST_RUNNING) {
+        what = "no answer about its ranks for ";
+        then = agent->alive > 0 ? ": they may still be running"
+                                : " after their end: the rest of their output may be missing";
+    }
+    snprintf(after, sizeof(after), "%g s%s", (double)after_ns / 1e9, then);
+    if (agent->alive > 0 || agent->state < TWILL_HOST_RUNNING) {
+        lose_agent(front, agent, what, after);
+        return;
+    }
+    twill_complain("host %s: %s%s", agent->name, what, after);
+    front->cut = true;
+    twill_agent_end(agent, agent->local ? AGENT_END_NS : 0);
+}
+
+/* Give up hosts that have not answered in time, and probe those that soon would be. */
 static void check_deadlines(struct twill_front *front)
 {
-    uint64_t now = twill_now(), timeout_ns = front->options->timeout_ns;
-    char after[64];
-    snprintf(after, sizeof(after), "%g s", (double)timeout_ns / 1e9);
+    uint64_t now = twill_now();
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
-        if (agent->state == TWILL_HOST_IDLE || !agent_is_silent(agent))
-            continue;
-        if (front->ending && now >= front->end_ns)
-            lose_agent(front, agent,
-                       "no answer about the end of its ranks: they may still be running", "");
-        else if (!front->ending && agent->state < TWILL_HOST_RUNNING &&
-                 agent->state != TWILL_HOST_READY && now >= front->start_ns + timeout_ns)
-            lose_agent(front, agent,
-                       agent->state == TWILL_HOST_CALLED ? "no answer from a twillrun there within "
-                                                         : "its ranks were not started within ",
-                       after);
+        if (agent->state != TWILL_HOST_IDLE && !agent_is_silent(agent)) {
+            agent->heard_ns = now;
+        } else if (now >= answer_deadline(front, agent)) {
+            give_up_agent(front, agent);
+        } else if (now >= probe_time(front, agent)) {
+            agent->probed_ns = now;
+            twill_front_send(agent, TWILL_FRAME_PROBE, 0);
+        }
     }
 }
 
@@ -192,7 +237,8 @@ static void ended(struct twill_front *front, struct twill_agent *agent,
     char who[640];
     agent->alive--;
     front->living[frame->rank] = false;
-    front->finishing = front->finishing || code == 0;
+    if (code == 0 && front->finish_ns == 0)
+        front->finish_ns = twill_now();
     snprintf(who, sizeof(who), "rank %u on %s %.*s", frame->rank, agent->name,
              (int)twill_min(frame->bytes, 200), frame->data);
     if (code != 0 && !twill_front_outlives(front, (int)frame->rank, code, who) &&
@@ -263,6 +309,8 @@ static void frame_take(struct twill_front *front, struct twill_agent *agent,
         (void)twill_front_fail(front,
                                frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
         twill_front_end(front, 0);
+    } else if (frame->kind == TWILL_FRAME_PROBE && state == TWILL_HOST_RUNNING) {
+        return; /* receive_frames() has recorded the time */
     } else if (frame->kind == TWILL_FRAME_DONE) {
         agent->state = TWILL_HOST_IDLE; /* twill_front_run() waits for the agent at the end */
         twill_pipe_close(&agent->pipe);
@@ -276,6 +324,7 @@ static void receive_frames(struct twill_front *front, struct twill_agent *agent)
     struct twill_frame frame;
     int got = 1;
     bool there = twill_pipe_fill(&agent->pipe);
+    agent->heard_ns = twill_now();
     if (!agent->marked) {
         got = twill_pipe_find_mark(&agent->pipe);
         agent->marked = got > 0;
@@ -331,13 +380,9 @@ static int time_left(const struct twill_front *front)
     uint64_t now = twill_now(), until = UINT64_MAX;
     if (front->stop_request.until_ns > now) /* output without a reader is dropped then */
         until = front->stop_request.until_ns;
-    if (front->ending)
-        until = twill_min(until, front->end_ns);
-    else
-        for (int i = 0; i < front->options->sites; i++)
-            if (front->agent[i].state != TWILL_HOST_IDLE &&
-                front->agent[i].state != TWILL_HOST_RUNNING)
-                until = front->start_ns + front->options->timeout_ns;
+    for (int i = 0; i < front->options->sites; i++)
+        until = twill_min(until, twill_min(answer_deadline(front, &front->agent[i]),
+                                           probe_time(front, &front->agent[i])));
     if (until == UINT64_MAX)
         return -1;
     return until > now ? (int)((until - now) / 1000000) + 1 : 0;
@@ -439,7 +484,7 @@ int twill_front_run(const struct twill_options *options)
     int code = 1;
     if (open_front(&front)) {
         run_front(&front);
-        code = front.code;
+        code = front.code == 0 && front.cut ? 1 : front.code;
         for (int i = 0; i < options->sites; i++)
             twill_agent_end(&front.agent[i], AGENT_END_NS);
         for (int i = 0; i < 2 * twill_options_places(options); i++)

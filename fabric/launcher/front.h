@@ -20,11 +20,13 @@ struct twill_front {
     bool failed, ending;
     bool mute;    /* output cannot be written */
     bool unbound; /* a host reported that its ranks are not bound */
+    bool cut;     /* a host was given up after its ranks had ended: output may be missing */
     uint64_t start_ns, end_ns;
-    uint32_t window; /* bytes of standard input that may be sent */
-    bool input;      /* standard input is not at its end, and the first rank 0 lives */
+    uint64_t finish_ns; /* when the first rank ended with status 0; 0: none has */
+    uint32_t window;    /* bytes of standard input that may be sent */
+    bool input;         /* standard input is not at its end, and the first rank 0 lives */
     /* --elastic */
-    bool begun, finishing; /* all ranks were in twill_init; one has ended with status 0 */
+    bool begun; /* all ranks were in twill_init */
     struct twill_restarts restarts;
     int last_code; /* exit code of the rank that failed last */
 };

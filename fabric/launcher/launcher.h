@@ -60,7 +60,7 @@ struct twill_options {
     enum twill_bind bind;
     enum twill_map map;
     uint64_t grace_ns;   /* after a failure: time for the other ranks to detect and report it */
-    uint64_t timeout_ns; /* for hosts to answer and start their ranks */
+    uint64_t timeout_ns; /* for hosts to answer: to start their ranks, and once one has ended */
     struct twill_site *site;
     int sites;          /* 0: this host only */
     int *place;         /* [twill_options_places()] index in site of each; with sites only */

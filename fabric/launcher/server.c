@@ -88,7 +88,12 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
             twill_elastic_start(launch, (int)frame->rank);
         return;
     case TWILL_FRAME_DISMISS:
-        twill_elastic_dismiss(launch);
+        twill_elastic_check(launch); /* one may have joined before the front knows it */
+        if (launch->waiting >= launch->alive)
+            twill_elastic_dismiss(launch);
+        return;
+    case TWILL_FRAME_PROBE:
+        (void)twill_pipe_put(launch->link, TWILL_FRAME_PROBE, 0, 0, NULL, 0);
         return;
     case TWILL_FRAME_END:
         twill_launch_end(launch, (uint64_t)frame->value * 1000000);

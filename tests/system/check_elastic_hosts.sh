@@ -42,6 +42,38 @@ grep -q "no rank of the job is left that [12] new processes could join" "$scratc
 grep -q "all ranks of the job have failed before this process joined" "$scratch/err" || fail "the new process was not told"
 [ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
 
+# A new process is not ended where it has just joined, on h1, although the last old rank ends on h0 before twillrun knows that.
+# (The server on h1 is stopped meanwhile. The ranks are shells that write the files of twill_init. h0 has the new process's file
+# when twillrun has counted it.)
+mkdir "$scratch/late"
+hosts_job h0,h1 --elastic 1:2 sh -c 'folder=${TWILL_ELASTIC#join:} folder=${folder%%,*}
+    await() { until [ -e "$1" ]; do sleep 0.05; done; }
+    put() { : >"$folder/part"; mv "$folder/part" "$folder/$1"; }
+    case $TWILL_ELASTIC,$RANK in
+    join:*)
+        put "wait.1.$$"
+        await "$0/counted"
+        kill -STOP $PPID
+        rm "$folder/wait.1.$$"
+        : >"$0/joined"
+        await "$0/old"
+        while kill -0 "$(cat "$0/old")" 2>/dev/null; do sleep 0.05; done
+        sleep 1
+        kill -CONT $PPID
+        sleep 1
+        echo "the new rank went on"
+        ;;
+    *,1) put started && exit 3 ;;
+    *)
+        until ls "$folder"/wait.1.* >"$0/list" 2>&1; do sleep 0.05; done
+        : >"$0/counted"
+        await "$0/joined"
+        echo $$ >"$0/old.part" && exec mv "$0/old.part" "$0/old"
+        ;;
+    esac' "$scratch/late" || fail "status $?"
+grep -q '^the new rank went on' "$scratch/out" || fail "a rank of the job was ended"
+[ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
+
 # A job on one host is joined from another. That is lost: its rank starts again on a spare one, and the training goes on.
 [ -x "$bin/train" ] || exit 0
 data=$(cd "$here/.." && pwd)/examples/data/wdbc.csv

@@ -291,6 +291,26 @@ wait $pid || code=$?
 grep -q "^twillrun: host h1: lost: its agent was killed by signal 9" "$scratch/err" || fail "the host is not named"
 wait_for all_gone
 
+# --- a server is frozen: once a rank has ended well, its host is given up by name. If its ranks have ended, those of other hosts,
+# whose servers answer, go on
+# (A server that sleeps has sent what it had to: that its ranks have started, or the end of a rank that it has reaped.)
+said 1 "host h1: no answer about its ranks for 20 s: they may still be running" h0,h1 --timeout 20 --grace 0.1 \
+    sh -c '[ "$RANK" = 0 ] || {
+        until grep -q "State:.S" /proc/$PPID/status; do sleep 0.05; done; kill -STOP $PPID; }'
+rm -f "$scratch/frozen"
+said 1 "host h1: no answer about its ranks for 20 s after their end: the rest of their output may be missing" \
+    h0,h1 --elastic 1:2 --timeout 20 sh -c 'if [ "$RANK" = 1 ]; then
+        echo "$$ $PPID" >"$0.part"
+        exec mv "$0.part" "$0"
+    fi
+    until [ -s "$0" ]; do sleep 0.05; done
+    read -r rank server <"$0"
+    while kill -0 "$rank" 2>/dev/null || ! grep -q "State:.S" "/proc/$server/status"; do sleep 0.05; done
+    kill -STOP "$server"
+    until grep -q "no answer" "$1"; do sleep 0.05; done
+    echo "rank 0 went on"' "$scratch/frozen" "$scratch/err"
+grep -q "^rank 0 went on" "$scratch/out" || fail "the rank of the other host was ended"
+
 # --- ranks on all hosts are notified at once that one has ended before all had joined
 if [ -x "$bin/hello" ]; then
     for ended in 0 1; do
