@@ -197,8 +197,8 @@ typedef struct twill_bounds {
     double silent; /**< the awaited rank lives but does not come: the timeout, and the time until
                       all ranks know */
     double death;  /**< its process has died, on this host or one that answers. If another process
-                      there gets its port in that time, and does not close connections of
-                      strangers, as `silent` */
+                      there gets its port in that time, and does not close connections that do
+                      not show the key, as `silent` */
     double host;   /**< its host does not answer any more; 0: the job has one host */
     double agree;  /**< twill_comm_agree(): a silent rank takes it as long as `silent`, one that
                       is heard but does not come further at most eight times that; this is the

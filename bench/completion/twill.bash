@@ -115,7 +115,7 @@ _twill_info()
     local options="--env --memory --threads --job --events --json --flight-recorder --why --world --topology --machine --model -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --why) _twill_words "@collectives@" "$word" ;;
+    --why) _twill_words "@collectives@ factors" "$word" ;;
     --topology | --machine | --model | --flight-recorder) _twill_files "$word" ;;
     --job) _twill_words "$(ps -u "$(id -u)" -o pid=)" "$word" ;;
     *)

@@ -17,7 +17,8 @@ for workers in 1 2 4 8 16; do
             --layout nc --threads 1 --traffic
     done | awk -v w=$workers -v n="$bytes" -v steps="$steps" '
         /exchanges/ { rate = $1 }
-        /^rank 0:/ { cpu = $(NF - 1) - last; last = $(NF - 1) }
+        /^rank 0:/ { cpu = $(NF - 1) - last; last = $(NF - 1); runs++ }
         # of a small model, or with noise, the longer run may have taken less
-        END { printf "%8d %14.2f %14.2f %14s\n", w, rate, rate * w, cpu > 0 ? sprintf("%.2f", 2 * steps * n * (2 * w + 2) / cpu / 1e9) : "-" }'
+        END { if (runs != 2) { printf "%8d failed\n", w; exit 1 }
+              printf "%8d %14.2f %14.2f %14s\n", w, rate, rate * w, cpu > 0 ? sprintf("%.2f", 2 * steps * n * (2 * w + 2) / cpu / 1e9) : "-" }'
 done

@@ -41,12 +41,11 @@ static bool create_layer(struct nt3_layer *layer, bool draw, uint64_t *random)
     double fan = (double)(window_of(layer) + layer->kernel * layer->filters);
     layer->weights = calloc(weights, sizeof(float));
     layer->biases = calloc(layer->filters, sizeof(float));
-    layer->line = calloc(layer->filters, sizeof(float));
     layer->out = calloc(outputs_of(layer), sizeof(float));
     layer->back = calloc(outputs_of(layer), sizeof(float));
     layer->top = calloc(outputs_of(layer), sizeof(uint32_t));
-    if (layer->weights == NULL || layer->biases == NULL || layer->line == NULL ||
-        layer->out == NULL || layer->back == NULL || layer->top == NULL)
+    if (layer->weights == NULL || layer->biases == NULL || layer->out == NULL ||
+        layer->back == NULL || layer->top == NULL)
         return false;
     for (size_t i = 0; draw && i < weights; i++)
         layer->weights[i] = (float)((2 * example_uniform(random) - 1) * sqrt(6 / fan));
@@ -93,7 +92,6 @@ void nt3_close(struct nt3_network *n)
         struct nt3_layer *layer = &n->layer[i];
         free(layer->weights);
         free(layer->biases);
-        free(layer->line);
         free(layer->out);
         free(layer->back);
         free(layer->top);

@@ -20,7 +20,6 @@ struct nt3_layer {
     bool linear;            /* no ReLU */
     float *weights;         /* [filters][kernel * channels] */
     float *biases;          /* [filters] */
-    float *line;            /* [filters] of one window */
     float *out, *back;      /* [places / pool][filters] outputs, and the loss's gradient by them */
     uint32_t *top;          /* [places / pool][filters] windows that the outputs come from */
 };

@@ -187,8 +187,9 @@ int main(int argc, char **argv)
     const char *data = NULL;
     bool good = false;
     if (read_splitting(&s, &data, argc, argv) != 0) {
-        fprintf(stderr, "Usage: sharding --data FILE [--epochs N] [--split epochs|data]\n"
-                        "       (40, which the ranks divide; both)\n");
+        fprintf(stderr,
+                "Usage: sharding --data FILE [--epochs N] [--split epochs|data]\n"
+                "       N: 40, a multiple of the ranks; without --split both are compared\n");
         return 2;
     }
     if (twill_init(&s.comm) != TWILL_OK)

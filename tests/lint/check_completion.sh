@@ -50,6 +50,7 @@ offers socket twillrun -np 2 --bind-to s
 offers sh twillrun -n 2 -- s
 offers shared twill-compare --bind ""
 offers alltoall twill-info --why all
+offers factors twill-info --why fa
 offers l3 twill-bench allreduce --split ""
 offers lxor twill-bench allreduce -o ""
 offers k-sync: twill-simulate k

@@ -8,7 +8,8 @@
 . "$(dirname "$0")/../support/check.sh"
 python=${TEST_PYTHON:-python3}
 "$python" -c 'import jax' 2>/dev/null || skip "no JAX: $python cannot import it"
-[ -e "${TEST_WRAPPER:-}" ] || skip "no MPItrampoline: TEST_WRAPPER names no libmpiwrapper.so linked with libtwill-mpi.so"
+[ -n "${TEST_WRAPPER:-}" ] || skip "no MPItrampoline: TEST_WRAPPER names no libmpiwrapper.so linked with libtwill-mpi.so"
+[ -e "$TEST_WRAPPER" ] || fail "TEST_WRAPPER: there is no $TEST_WRAPPER"
 TEST_BUILD=$build sh "$here/system/jax/run_jax.sh" twill >"$scratch/out" 2>&1 || fail "JAX over ${TEST_MPI:-mpich} and twill"
 for call in psum all_gather psum_scatter all_to_all; do
     [ "$(grep -o "\b$call is right" "$scratch/out" | wc -l)" -eq 2 ] || fail "$call: not right on two processes"

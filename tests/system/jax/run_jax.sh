@@ -6,15 +6,14 @@
 # TEST_BUILD: twill's build folder.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-build=${TEST_BUILD:-$here/../../../build} python=${TEST_PYTHON:-python3} port=$((20000 + $$ % 20000)) mpi=${TEST_MPI:-mpich}
+build=${TEST_BUILD:-$here/../../../build} python=${TEST_PYTHON:-python3} port=$((20000 + $$ % 20000)) mpi=${TEST_MPI:-mpich} status=0
 how=$1
 shift
 case $how in
 gloo)
-    for rank in 0 1; do
-        TEST_RANK=$rank TEST_RANKS=2 timeout 300 "$python" "$here/jax_collectives.py" gloo $port "$@" &
-    done
-    wait
+    TEST_RANK=1 TEST_RANKS=2 timeout 300 "$python" "$here/jax_collectives.py" gloo $port "$@" &
+    TEST_RANK=0 TEST_RANKS=2 timeout 300 "$python" "$here/jax_collectives.py" gloo $port "$@" || status=$?
+    wait $! || status=$?
     ;;
 mpi | twill)
     export MPITRAMPOLINE_DLOPEN_MODE=dlopen MPITRAMPOLINE_LIB="$TEST_WRAPPER" OMPI_ALLOW_RUN_AS_ROOT=1 \
@@ -25,3 +24,4 @@ mpi | twill)
     timeout 300 "mpiexec.$mpi" -n 2 env LD_PRELOAD="$yields" "$python" "$here/jax_collectives.py" mpi $port "$@"
     ;;
 esac
+exit $status

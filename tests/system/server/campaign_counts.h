@@ -19,7 +19,7 @@ struct campaign_counts *counts_open(const char *path);
 void counts_started(struct campaign_counts *counts, int rank, int key);
 void counts_ended(struct campaign_counts *counts, int rank, int key);
 /* Return whether a chunk may have taken `taken` gradients or, if an update takes several, up to
- * `update` - 1 more which wait for theirs; says otherwise what it may have. */
+ * `update` - 1 more which wait for theirs. If not, print what it may have taken. */
 bool counts_agree(struct campaign_counts *counts, int key, int chunk, uint64_t taken,
                   uint64_t update);
 /* All chunks of a key have been compared: later pushes are counted from here. */

@@ -29,7 +29,7 @@ static double difference(struct nt3_network *network, const float *sample, float
     return (above - below) / (2 * (double)by);
 }
 
-/* Compare some gradients of a tensor that are not 0. One of them may be off, where a small change
+/* Compare some gradients of a tensor that are not 0. One of six may be off, where a small change
  * switches a ReLU or the largest of a pool. */
 static void check_tensor(struct nt3_network *network, const float *sample, float *parameters,
                          const float *gradients, size_t count)
@@ -43,7 +43,7 @@ static void check_tensor(struct nt3_network *network, const float *sample, float
         off += fabs(expected - (double)gradients[at]) > 0.05 * fabs(expected);
         compared++;
     }
-    assert_true(compared >= 2 && off <= 1);
+    assert_true(compared >= 2 && off <= compared / 6);
 }
 
 static void check_network(bool whole)

@@ -213,7 +213,8 @@ class Order(unittest.TestCase):
 
 
 class WrittenGloo(unittest.TestCase):
-    """Code that names Gloo gets twill, and says so once. The last test: it cannot be undone."""
+    """Code that names Gloo gets twill, and says so once. By its name it runs after Training, which needs Gloo itself: it
+    cannot be undone."""
 
     def test_answer(self):
         if not WITHOUT_CPP:  # Gloo itself is needed once more

@@ -104,10 +104,14 @@ def main(backend: str, how: str) -> None:
     os.environ["TORCHFT_LIGHTHOUSE"] = lighthouse.address()
     with tempfile.TemporaryDirectory() as shared:
         processes = [start(backend, how, number, number == 1, shared) for number in range(REPLICAS)]
-        assert processes[1].wait(timeout=200) == -signal.SIGKILL, "replica 1 has not died"
-        processes[1] = start(backend, how, 1, False, shared)
-        said = [process.communicate(timeout=200)[0] for process in processes]
-    lighthouse.shutdown()
+        try:
+            assert processes[1].wait(timeout=200) == -signal.SIGKILL, "replica 1 has not died"
+            processes[1] = start(backend, how, 1, False, shared)
+            said = [process.communicate(timeout=200)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()  # nothing, if it has ended
+            lighthouse.shutdown()
     print("".join(said), end="")
     assert all(process.returncode == 0 for process in processes), [process.returncode for process in processes]
     lines = {line.partition(": ")[2] for text in said for line in text.splitlines() if line.startswith("replica ")}

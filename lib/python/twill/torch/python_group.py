@@ -298,7 +298,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         _check("allgather_into_tensor", output, given)
         if output.numel() != given.numel() * self._size:
             raise RuntimeError("twill: allgather_into_tensor: output tensor size must be equal to world_size times input "
-                             f"tensor size, but they have {output.numel()} and {given.numel()} elements")
+                               f"tensor size, but they have {output.numel()} and {given.numel()} elements")
         source, destination = _bytes(given), _bytes(output)
 
         def run(comm: Any) -> None:
@@ -312,7 +312,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         _check("reduce_scatter_tensor", output, given)
         if given.numel() != output.numel() * self._size:
             raise RuntimeError("twill: reduce_scatter_tensor: input tensor must be the same size as output size times world "
-                             f"size, but they have {given.numel()} and {output.numel()} elements")
+                               f"size, but they have {given.numel()} and {output.numel()} elements")
         [(source, op)] = self._reduced(opts, "reduce_scatter_tensor", [given])
         destination = _flat(output)
 

@@ -13,7 +13,7 @@
 #define LONG TWILL_SHM_FETCH_LEAST
 
 /* Wait until all ranks are here. */
-static bool meet(struct twill_test_shm *f)
+static bool wait_for_all(struct twill_test_shm *f)
 {
     unsigned char all[4];
     return twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK;
@@ -74,10 +74,10 @@ static bool unreadable(struct twill_test_shm *f)
     memset(buffer, sends ? 9 : 0, LONG);
     if (sends)
         TWILL_REQUIRE(mprotect(buffer, LONG, PROT_NONE) == 0 && post(f, &request, buffer, LONG));
-    TWILL_REQUIRE(meet(f));
+    TWILL_REQUIRE(wait_for_all(f));
     if (!sends)
         TWILL_REQUIRE(post(f, &request, buffer, LONG) && request.status == TWILL_PENDING);
-    TWILL_REQUIRE(meet(f));
+    TWILL_REQUIRE(wait_for_all(f));
     if (sends)
         TWILL_REQUIRE(mprotect(buffer, LONG, PROT_READ | PROT_WRITE) == 0);
     TWILL_REQUIRE(twill_test_await(&f->end, &request, 1) && request.status == TWILL_OK);
@@ -94,11 +94,12 @@ static bool withdrawn(struct twill_test_shm *f)
     unsigned char *buffer = calloc(1, 4 * LONG);
     TWILL_REQUIRE(buffer != NULL);
     bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, 4 * LONG);
-    good = meet(f) && good && (sends || post(f, &request, buffer, 4 * LONG)); /* reads a part */
-    good = meet(f) && good;
+    good = wait_for_all(f) && good &&
+           (sends || post(f, &request, buffer, 4 * LONG)); /* reads a part */
+    good = wait_for_all(f) && good;
     if (sends)
         ops->cancel(f->end.transport);
-    good = meet(f) && good;
+    good = wait_for_all(f) && good;
     for (int i = 0; !sends && i < 10; i++)
         good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
     good = good && request.status == TWILL_PENDING;

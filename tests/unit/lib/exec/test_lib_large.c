@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts are size_t: more than 2^31 elements in a call, 4 GiB per rank, between two processes. */
 #include "tests/support/ranks.h"
-#include "tests/support/sanitized.h"
+#include "tests/support/sanitizers.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -118,7 +118,7 @@ static void more_than_two_billion(void **unused)
 {
     (void)unused;
     size_t free_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (TWILL_TEST_SANITIZED || free_bytes < (size_t)12 << 30) {
+    if (TEST_ASAN || TEST_TSAN || free_bytes < (size_t)12 << 30) {
         print_message("needs 12 GiB of free memory, and no sanitizer\n");
         skip();
     }

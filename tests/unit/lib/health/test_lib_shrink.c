@@ -147,8 +147,8 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_comm_set_timeout(comm, LATE_TIMEOUT) == TWILL_OK);
     TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK && bounds.silent > LATE_TIMEOUT);
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    if (rank == 0) /* longer than the timeout by half of what else it takes until it fails */
-        usleep((useconds_t)((LATE_TIMEOUT + bounds.silent) / 2 * 1e6));
+    if (rank == 0) /* longer than the timeout by a quarter of what else it takes until it fails */
+        usleep((useconds_t)((3 * LATE_TIMEOUT + bounds.silent) / 4 * 1e6));
     if (rank != STUCK) {
         TWILL_CHECK(twill_test_note(twill_comm_agree(comm, &flags) == TWILL_OK, __FILE__, __LINE__,
                                     "%s", twill_comm_message(comm)));

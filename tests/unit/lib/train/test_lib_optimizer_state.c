@@ -3,7 +3,7 @@
  * buckets, and with what a neighbour keeps for a rank that is gone. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
-#include "tests/support/sanitized.h"
+#include "tests/support/sanitizers.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -293,7 +293,7 @@ static void rank_lacks_memory(int rank, int size, twill_bootstrap *bootstrap, vo
 static void missing_memory_is_known_to_all(void **state)
 {
     (void)state;
-    if (TWILL_TEST_SANITIZED)
+    if (TEST_ASAN || TEST_TSAN)
         skip(); /* a sanitizer reserves terabytes, and ends a program without memory */
     struct state_case c = {"TWILL_GRADIENTS=compress=bf16", TWILL_OPTIMIZER_SGD, TWILL_F32, true};
     twill_test_run_processes(2, rank_lacks_memory, &c);

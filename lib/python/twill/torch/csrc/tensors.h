@@ -228,7 +228,7 @@ inline at::Tensor &only(const char *call, Tensors &tensors, const char *list = n
     for (const at::Tensor &tensor : tensors) {
         check_alike(call, tensor, tensors[0]);
         if (tensor.numel() != tensors[0].numel())
-            refuse(call, "invalid tensor size: all have as many elements");
+            refuse(call, "invalid tensor size: all must have the same number of elements");
     }
     if (tensors.empty() && list == nullptr)
         refuse(call, "requires non-empty tensor list");
