@@ -4,13 +4,13 @@
 # Afterwards no file is left in /dev/shm and no process. A failed trial is printed with its number: campaign --seed S --trial N.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
-trials=500
+trials=500 seed=${CAMPAIGN_SEED:-$(date +%Y%m%d)}
 [ -z "${TEST_SANITIZE:-}" ] || trials=40
 ls -A /dev/shm >"$scratch/before"
 cp "$build/tests/campaign" "$scratch/campaign-$$"
-"$scratch/campaign-$$" --trials "${CAMPAIGN_TRIALS:-$trials}" --seed "${CAMPAIGN_SEED:-$(date +%Y%m%d)}" --jobs 8 >"$scratch/out" 2>&1 || {
+"$scratch/campaign-$$" --trials "${CAMPAIGN_TRIALS:-$trials}" --seed "$seed" --jobs 8 >"$scratch/out" 2>&1 || {
     cat "$scratch/out"
-    fail "a trial has failed (seed ${CAMPAIGN_SEED:-$(date +%Y%m%d)})"
+    fail "a trial has failed (seed $seed)"
 }
 cat "$scratch/out"
 ls -A /dev/shm >"$scratch/after"
