@@ -113,7 +113,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000007)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000008)
 
 /* Whose area it is, for readers outside the job (node_view.h). */
 #define TWILL_PROGRAM_TEXT 64

@@ -35,7 +35,7 @@ struct shm {
     struct twill_shm_channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
     struct twill_shm_channel **active; /* channels with requests */
     uint32_t active_count;
-    unsigned char *part; /* of all channels */
+    unsigned char *bounce; /* of all channels */
     char text[128];
 };
 
@@ -320,7 +320,7 @@ static void shm_close(struct twill_transport *transport)
     struct shm *shm = (struct shm *)transport;
     free(shm->channel);
     free(shm->active);
-    free(shm->part);
+    free(shm->bounce);
     free(shm);
 }
 
@@ -359,8 +359,9 @@ static void place_all(struct shm *shm, const struct twill_transport_params *para
             to->local = from->local = l;
             to->sends = true;
             to->crc32c = from->crc32c = checks ? params->crc32c : NULL;
-            to->single_copy = from->single_copy = shm->part != NULL ? params->single_copy : NULL;
-            from->part = shm->part;
+            to->single_copy = from->single_copy = shm->bounce != NULL ? params->single_copy : NULL;
+            from->bounce = shm->bounce;
+            from->node = node;
         }
     }
 }
@@ -382,10 +383,10 @@ static twill_status shm_open(struct twill_transport **transport,
         shm->channel = calloc(2 * channels_of(size), sizeof(*shm->channel));
         shm->active = calloc(2 * channels_of(size), sizeof(*shm->active));
         if (offers)
-            shm->part = aligned_alloc(4096, TWILL_SHM_FETCH_PART);
+            shm->bounce = aligned_alloc(4096, TWILL_SHM_FETCH_REDUCED);
     }
     if (shm == NULL || shm->channel == NULL || shm->active == NULL ||
-        (offers && shm->part == NULL)) {
+        (offers && shm->bounce == NULL)) {
         if (shm != NULL)
             shm_close(&shm->base);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "shm: no memory for the channels of %u ranks",

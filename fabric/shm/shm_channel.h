@@ -12,18 +12,19 @@
     0x80000000u /* in line->bytes: the data is in the slot, the message's size in payload */
 #define TWILL_SHM_OFFERED                                                                          \
     0x40000000u /* in line->bytes: payload is the message's size and address */
-#define TWILL_SHM_FETCH_LEAST ((size_t)512 << 10)
-#define TWILL_SHM_FETCH_PART                                                                       \
-    ((size_t)128 << 10) /* the same of a message to be reduced: fits an L2 cache */
+#define TWILL_SHM_FETCH_LEAST ((size_t)512 << 10) /* bytes of a message that is offered */
+#define TWILL_SHM_FETCH_REDUCED                                                                    \
+    ((size_t)128 << 10) /* bytes read at once to be reduced: they fit an L2 cache */
 
 _Static_assert((TWILL_SHM_SLOTS & (TWILL_SHM_SLOTS - 1)) == 0, "slot numbers wrap by masking");
 _Static_assert(TWILL_SHM_SLOT_BYTES % TWILL_CACHE_LINE == 0,
                "chunks keep element boundaries and lines");
 
-/* Slots consumed, and 1 + the number of the last slot whose message could not be read. Written by
- * the consumer, read by the producer when the ring looks full or a message is offered. */
+/* Slots consumed; 1 + the number of the last slot whose message could not be read to its end, and
+ * how many bytes of it were. Written by the consumer, read by the producer when the ring looks full
+ * or a message is offered. */
 struct twill_shm_credit {
-    _Atomic uint64_t consumed, refused;
+    _Atomic uint64_t consumed, refused, fetched;
 } TWILL_ALIGNED(64);
 
 /* One direction of one lane with one peer, on this rank. */
@@ -33,7 +34,8 @@ struct twill_shm_channel {
     unsigned char *data;     /* [SLOTS][TWILL_SHM_SLOT_BYTES] */
     struct twill_shm_credit *credit;
     struct twill_single_copy *single_copy; /* reads the peer's memory; NULL: nothing is offered */
-    unsigned char *part;                   /* TWILL_SHM_FETCH_PART bytes, for reductions */
+    unsigned char *bounce;                 /* TWILL_SHM_FETCH_REDUCED bytes, for reductions */
+    const struct twill_node *node;         /* receiver */
     uint64_t offered;    /* sender: 1 + number of the slot that offers the first message, or 0 */
     uint64_t index;      /* slots produced, or consumed, by this rank */
     uint64_t seen;       /* sender: *consumed when last read */
@@ -56,13 +58,13 @@ static inline void twill_shm_return_slot(struct twill_shm_channel *channel)
 void twill_shm_offer(struct twill_shm_channel *channel, const struct twill_transfer *request);
 /* Withdraw the offer: a receiver that still reads will not complete the message. */
 void twill_shm_withdraw(struct twill_shm_channel *channel);
-/* Complete the first message if it was read; if it was refused, stream it. Returns false while it
- * is being read. */
+/* Complete the first message if it was read; if it was refused, stream what was not read. Returns
+ * false while it is being read. */
 bool twill_shm_conclude_offer(struct twill_shm_channel *channel,
                               struct twill_transport_counters *counters);
 /* Receive the next bytes from a slot that offers a message. Returns 1 if some were read, or the
  * message was refused; 0 if its sender has ended or gave up: the failure detector reports that; -1
- * if it is invalid or cannot be read to its end. */
+ * if the slot is invalid. */
 int twill_shm_receive_offer(struct twill_shm_channel *channel, const struct twill_line *line);
 
 #endif

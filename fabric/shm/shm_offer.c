@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long messages of the shm transport: read by the receiver in place.
  *
- * A message of TWILL_SHM_FETCH_LEAST bytes or more is offered instead where single-copy access
- * works: the line carries its address, the receiver reads it from there, and the slot counts as
- * consumed when it has. It is copied once, and ranks that share a core need not take turns for each
- * ring of data. A sender that gives up clears the line's epoch first, so that a receiver does not
- * complete a message that may have changed while it was read. A message that cannot be read, such
- * as device memory, is refused and then streamed. */
+ * Where single-copy access works, a message of TWILL_SHM_FETCH_LEAST bytes or more is not streamed
+ * through slots but offered: the line carries its address, the receiver reads it from there, and
+ * the slot counts as consumed when it has. It is copied once, and ranks that share a core need not
+ * take turns for each ring of data. A sender that gives up clears the line's epoch first, so that a
+ * receiver does not complete a message that may have changed while it was read. A receiver that
+ * cannot read a message, such as device memory, refuses it; what it has not read is streamed. */
 #include "fabric/shm/shm_channel.h"
 
-#include <errno.h>
 #include <string.h>
 
 #define FETCH_ONCE ((size_t)1 << 20) /* most bytes read before other messages have their turn */
@@ -41,11 +40,13 @@ bool twill_shm_conclude_offer(struct twill_shm_channel *channel,
     if (channel->seen < channel->offered)
         return false;
     uint64_t refused = atomic_load_explicit(&channel->credit->refused, memory_order_relaxed);
+    uint64_t fetched = atomic_load_explicit(&channel->credit->fetched, memory_order_relaxed);
     bool streams = refused == channel->offered;
     channel->offered = 0;
     twill_counter_add(&counters->header_bytes, sizeof(struct twill_line));
     if (streams) {
         channel->single_copy = NULL;
+        request->moved = twill_min(fetched, request->bytes);
         return true;
     }
     twill_counter_add(&counters->messages, 1);
@@ -54,37 +55,48 @@ bool twill_shm_conclude_offer(struct twill_shm_channel *channel,
     return true;
 }
 
+/* Return whether the sender has withdrawn the message, or its process has ended: its memory may
+ * have changed, and its pid be another process's. Called after a read. */
+static bool has_given_up(const struct twill_shm_channel *channel, const struct twill_line *line)
+{
+    return atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1 ||
+           twill_shm_region_owner_dead(channel->node->region, channel->node->rank[channel->local]);
+}
+
+/* Have the sender stream what has not been read. */
+static void refuse(struct twill_shm_channel *channel)
+{
+    struct twill_shm_credit *credit = channel->credit;
+    atomic_store_explicit(&credit->fetched, channel->queue.head->moved, memory_order_relaxed);
+    atomic_store_explicit(&credit->refused, channel->index + 1, memory_order_relaxed);
+    twill_shm_return_slot(channel);
+}
+
 /* Read the next bytes of an offered message. Returns 1 if some were read, or the message was
- * refused; 0 if its sender has ended or gave up: the failure detector reports that; -1 if it cannot
- * be read to its end. */
+ * refused; 0 if its sender has ended or gave up: the failure detector reports that. */
 static int fetch_some(struct twill_shm_channel *channel, const struct twill_line *line,
                       uint64_t from)
 {
     struct twill_transfer *request = channel->queue.head;
     bool reduces = request->reduce != NULL;
     size_t now =
-        twill_min(request->bytes - request->moved, reduces ? TWILL_SHM_FETCH_PART : FETCH_ONCE);
-    void *to = reduces ? channel->part : (unsigned char *)request->buffer + request->moved;
+        twill_min(request->bytes - request->moved, reduces ? TWILL_SHM_FETCH_REDUCED : FETCH_ONCE);
+    void *to = reduces ? channel->bounce : (unsigned char *)request->buffer + request->moved;
     int cause = twill_single_copy_fetch(channel->single_copy, channel->local, to,
                                         from + request->moved, now);
-    if (cause == ESRCH)
+    if (cause == 0) {
+        if (reduces && now > 0)
+            request->reduce(request, request->moved, to, now);
+        request->moved += now;
+        if (request->moved < request->bytes)
+            return 1;
+    }
+    if (has_given_up(channel, line))
         return 0;
-    if (cause != 0 && reduces && request->moved > 0)
-        return -1;
     if (cause != 0) {
-        request->moved = 0;
-        atomic_store_explicit(&channel->credit->refused, channel->index + 1, memory_order_relaxed);
-        twill_shm_return_slot(channel);
+        refuse(channel);
         return 1;
     }
-    if (reduces)
-        request->reduce(request, request->moved, to, now);
-    request->moved += now;
-    if (request->moved < request->bytes)
-        return 1;
-    /* Loaded after the system call, which has read all. */
-    if (atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1)
-        return 0;
     twill_shm_return_slot(channel);
     twill_transfer_pop(&channel->queue, TWILL_OK);
     return 1;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Long messages of the shm transport, which the receiver reads in place: their contents, and what
  * happens when they do not match, cannot be read, or are withdrawn. */
+#include "fabric/shm/shared_region_state.h"
 #include "fabric/shm/shm_channel.h"
 #include "tests/support/shm_fixture.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -86,6 +88,79 @@ static bool unreadable(struct twill_test_shm *f)
     return munmap(buffer, LONG) == 0;
 }
 
+static void add(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
+{
+    unsigned char *to = (unsigned char *)request->buffer + offset;
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = (unsigned char)(to[i] + ((const unsigned char *)data)[i]);
+}
+
+/* Of a message whose first half alone can be read, the other one is streamed. */
+static bool read_by_half(struct twill_test_shm *f, bool reduces)
+{
+    const size_t half = 2 * LONG;
+    struct twill_transfer request;
+    bool sends = f->end.rank == 0, good = true;
+    unsigned char *buffer =
+        mmap(NULL, 2 * half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TWILL_REQUIRE(buffer != MAP_FAILED);
+    memset(buffer, sends ? 9 : 0, 2 * half);
+    if (sends)
+        TWILL_REQUIRE(mprotect(buffer + half, half, PROT_NONE) == 0 &&
+                      post(f, &request, buffer, 2 * half));
+    TWILL_REQUIRE(meet(f));
+    if (!sends) {
+        request = (struct twill_transfer){.kind = TWILL_TRANSFER_RECV,
+                                          .buffer = buffer,
+                                          .bytes = 2 * half,
+                                          .reduce = reduces ? add : NULL};
+        const struct twill_transport_ops *ops = f->end.transport->ops;
+        TWILL_REQUIRE(ops->post(f->end.transport, &request, &f->end.error) == TWILL_OK);
+        for (int i = 0; i < 40; i++)
+            good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
+        TWILL_REQUIRE(good && request.status == TWILL_PENDING && request.moved == half);
+    }
+    TWILL_REQUIRE(meet(f));
+    if (sends)
+        TWILL_REQUIRE(mprotect(buffer, 2 * half, PROT_READ | PROT_WRITE) == 0);
+    TWILL_REQUIRE(twill_test_await(&f->end, &request, 1) && request.status == TWILL_OK);
+    for (size_t i = 0; i < 2 * half; i++)
+        good = good && buffer[i] == 9;
+    TWILL_REQUIRE(good && (!sends || f->end.transport->counters.copied == half));
+    return munmap(buffer, 2 * half) == 0;
+}
+
+static bool half_stored(struct twill_test_shm *f)
+{
+    return read_by_half(f, false);
+}
+
+static bool half_reduced(struct twill_test_shm *f)
+{
+    return read_by_half(f, true);
+}
+
+/* A receiver does not complete a message whose sender's process has ended, even if its pid is in
+ * use. The sender only looks as if it had: it has lost the lock of its memory. */
+static bool ended(struct twill_test_shm *f)
+{
+    const struct twill_transport_ops *ops = f->end.transport->ops;
+    struct twill_transfer request;
+    unsigned char *buffer = calloc(1, LONG);
+    TWILL_REQUIRE(buffer != NULL);
+    bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, LONG);
+    int lock = f->node->region->fd; /* -1: ranks are threads, and die together */
+    good = good && (!sends || lock < 0 || close(dup(lock)) == 0);
+    good = meet(f) && good && (sends || post(f, &request, buffer, LONG));
+    for (int i = 0; !sends && i < 10; i++)
+        good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
+    good = good && (sends || request.status == (lock < 0 ? TWILL_OK : TWILL_PENDING));
+    good = meet(f) && good;
+    ops->cancel(f->end.transport);
+    free(buffer);
+    return twill_test_note(good, __FILE__, __LINE__, "%d", request.status);
+}
+
 /* A receiver does not complete a message whose sender has given up. */
 static bool withdrawn(struct twill_test_shm *f)
 {
@@ -125,14 +200,18 @@ OFFER_TEST(contents)
 OFFER_TEST(in_order)
 OFFER_TEST(other_size)
 OFFER_TEST(unreadable)
+OFFER_TEST(half_stored)
+OFFER_TEST(half_reduced)
+OFFER_TEST(ended)
 OFFER_TEST(withdrawn)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contents),   cmocka_unit_test(test_in_order),
-        cmocka_unit_test(test_other_size), cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_withdrawn),
+        cmocka_unit_test(test_contents),    cmocka_unit_test(test_in_order),
+        cmocka_unit_test(test_other_size),  cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_half_stored), cmocka_unit_test(test_half_reduced),
+        cmocka_unit_test(test_ended),       cmocka_unit_test(test_withdrawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
