@@ -46,6 +46,23 @@ static size_t size_by_rule(const struct twill_server *server)
 /* --- the trial ----------------------------------------------------------------------------------
  */
 
+/* Go on with the trial if all ranks can; else return why not, the same status on all. Without
+ * memory the server stays usable. */
+static twill_status agree_to_go_on(struct twill_server *server, twill_status status,
+                                   const char *message)
+{
+    twill_status call, worst = twill_server_worst_status(server->parent, status, &call);
+    if (call != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, call, "%s", twill_comm_message(server->parent));
+    if (worst == TWILL_OK || worst == TWILL_ERR_MEMORY)
+        return worst;
+    if (status == worst)
+        return TWILL_SERVER_FAIL(server, status, "%s", message);
+    return TWILL_SERVER_FAIL(server, worst,
+                             "rank %u: the trial of chunk sizes has failed on another rank: %s",
+                             server->rank, twill_strerror(worst));
+}
+
 /* Add the first of the server's tensors, up to some bytes, to another server. */
 static twill_status add_sample(struct twill_server *to, const struct twill_server *server,
                                size_t bytes)
@@ -90,14 +107,16 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
     options.rate = TWILL_SERVER_RATE_FIXED;
     options.ranks = (const int *)server->roles.server_rank;
     twill_status status = twill_server_create(&sample, server->parent, &options);
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
-    status = add_sample(sample, server, bytes);
+    if (status == TWILL_OK)
+        status = add_sample(sample, server, bytes);
+    status = agree_to_go_on(server, status,
+                            sample != NULL ? twill_server_message(sample)
+                                           : twill_comm_message(server->parent));
     if (status == TWILL_OK)
         status = twill_server_commit(sample);
     if (status == TWILL_OK)
         status = exchange_sample(sample, search);
-    if (status != TWILL_OK && status != TWILL_ERR_MEMORY)
+    if (status != TWILL_OK && status != TWILL_ERR_MEMORY && !atomic_load(&server->broken))
         (void)TWILL_SERVER_FAIL(server, status, "%s", twill_server_message(sample));
     twill_server_destroy(sample);
     return status;
@@ -107,10 +126,11 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
 static twill_status try_sizes(struct twill_server *server, const size_t *sizes, unsigned count,
                               size_t bytes, struct twill_step_search *search)
 {
-    TWILL_TRY(&server->error, twill_search_begin(search, count, &server->error));
+    twill_status status = twill_search_begin(search, count, &server->error);
+    TWILL_TRY(NULL, agree_to_go_on(server, status, server->error.message));
     for (unsigned i = 0; i < count; i++)
         TWILL_TRY(NULL, try_size(server, sizes[i], bytes, search));
-    twill_status status = twill_search_agree(search, server->parent);
+    status = twill_search_agree(search, server->parent);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
     return TWILL_OK;
@@ -186,7 +206,8 @@ twill_status twill_server_choose_chunk_bytes(struct twill_server *server)
     TWILL_TRY(NULL, take_known(server));
     if (server->cut.chunk_bytes == 0 && server->options.compression == TWILL_COMPRESS_NONE) {
         twill_status status = choose_by_trial(server);
-        if (status != TWILL_OK && status != TWILL_ERR_MEMORY) /* all ranks know of the latter */
+        bool lacks_memory = status == TWILL_ERR_MEMORY && !atomic_load(&server->broken);
+        if (status != TWILL_OK && !lacks_memory) /* which all ranks know of */
             return status;
     }
     if (server->cut.chunk_bytes == 0) {

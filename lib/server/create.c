@@ -151,19 +151,25 @@ twill_status twill_server_add(twill_server *server, const twill_tensor *tensor, 
 
 /* --- commit ---------------------------------------------------------------------------------- */
 
+twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call)
+{
+    int32_t mine = (int32_t)status, worst = mine;
+    *call = twill_allreduce(comm, &mine, &worst, 1, TWILL_I32, TWILL_MIN);
+    return (twill_status)worst;
+}
+
 /* Fail on all ranks if one has: the status of the worst. */
 static twill_status agree_status(struct twill_server *server, twill_comm *comm, twill_status status)
 {
-    int32_t mine = (int32_t)status, worst = mine;
-    twill_status call = twill_allreduce(comm, &mine, &worst, 1, TWILL_I32, TWILL_MIN);
+    twill_status call, worst = twill_server_worst_status(comm, status, &call);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
     if (call != TWILL_OK)
         return TWILL_SERVER_FAIL(server, call, "%s", twill_comm_message(comm));
     if (worst != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, (twill_status)worst,
+        return TWILL_SERVER_FAIL(server, worst,
                                  "rank %u: twill_server_commit() has failed on another rank: %s",
-                                 server->rank, twill_strerror((twill_status)worst));
+                                 server->rank, twill_strerror(worst));
     return TWILL_OK;
 }
 

@@ -3,9 +3,11 @@
  * of an older server, which new ranks take over. All ranks have the same. */
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <setjmp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,12 +70,28 @@ static bool has_size(struct sized_rank *r, size_t kib, const char *how)
     return twill_test_note(strstr(line, how) != NULL, __FILE__, __LINE__, "%s", line);
 }
 
+/* Of a thread: candidates of a search for whose seconds there is no memory, once; 0: none. */
+static _Thread_local volatile size_t scarce_candidates;
+
+#if !TEST_SLOW
+void *__libc_calloc(size_t count, size_t bytes);
+
+void *calloc(size_t count, size_t bytes)
+{
+    if (count == 0 || count != scarce_candidates || bytes != sizeof(double))
+        return __libc_calloc(count, bytes);
+    scarce_candidates = 0;
+    return NULL;
+}
+#endif
+
 struct rule_case {
     const char *nodes;
     size_t kib; /* of the tensor */
     twill_server_layout layout;
     twill_compression compression;
     size_t wanted; /* KiB */
+    size_t scarce; /* scarce_candidates of rank 1 */
 };
 
 static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -81,11 +99,12 @@ static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *u
     const struct rule_case *c = user;
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
-    (void)rank, (void)size;
+    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, c->nodes, NULL, more));
     twill_server_defaults(&r.options);
     r.options.layout = c->layout;
     r.options.compression = c->compression;
+    scarce_candidates = rank == 1 ? c->scarce : 0;
     TWILL_CHECK(open_sized(&r, r.comm, c->kib * KIB));
     TWILL_CHECK(has_size(&r, c->wanted, "by the rule"));
     TWILL_CHECK(push_ones(&r, c->kib * KIB, 1));
@@ -99,15 +118,27 @@ static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *u
 static void test_rule(void **state)
 {
     struct rule_case cases[] = {
-        {"", 4, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 32},
-        {"", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128},
-        {"", 600, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64},
-        {"", 600, TWILL_SERVER_CC, TWILL_COMPRESS_NONE, 128},
-        {"2x1", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64},
-        {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_BF16, 128},
+        {"", 4, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 32, 0},
+        {"", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 0},
+        {"", 600, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
+        {"", 600, TWILL_SERVER_CC, TWILL_COMPRESS_NONE, 128, 0},
+        {"2x1", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
+        {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_BF16, 128, 0},
     };
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(2, rank_by_rule, &cases[i]);
+}
+
+/* Where one rank has no memory for the probe, or for the trial, all do without. */
+static void test_scarce_memory(void **state)
+{
+    struct rule_case cases[] = {
+        {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 1},
+        {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 4},
+    };
+    (void)state;
+    for (size_t i = 0; !TEST_SLOW && i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(2, rank_by_rule, &cases[i]);
 }
 
@@ -207,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rule),
+        cmocka_unit_test(test_scarce_memory),
         cmocka_unit_test(test_trial),
         cmocka_unit_test(test_new_rank),
     };
