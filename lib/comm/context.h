@@ -273,7 +273,8 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
 void twill_heap_opening_end(struct twill_heap_opening *opening);
 void twill_heap_note(struct twill_context *context);
 /* Give back the memory of ranks of this node that have died and are in no open communicator: no
- * call uses it any more. */
+ * call uses it any more. Does nothing for a context that is at its end, where ranks have only ended
+ * earlier than this one. */
 void twill_heap_release_dead(struct twill_context *context);
 
 /* lib/config/tuning.c. Load the timings that algorithms are selected by. */

@@ -191,7 +191,8 @@ void twill_heap_release_dead(struct twill_context *context)
     struct twill_shm_region *region = context->memory.heap.region;
     const struct twill_world *world = &context->job.world;
     twill_context_lock(context);
-    for (uint32_t r = 0; region != NULL && r < world->size; r++)
+    bool ends = context->comms.opened == 0 && context->newer == NULL;
+    for (uint32_t r = 0; region != NULL && !ends && r < world->size; r++)
         if (twill_shm_region_at(region, r) != NULL && !is_in_open_comm(context, r) &&
             twill_shm_region_release(region, r))
             twill_say(&context->log, TWILL_LOG_INFO, "memory of rank %u, which has ended, unmapped",
