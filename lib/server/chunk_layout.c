@@ -136,6 +136,8 @@ static twill_status cut_tensors(struct twill_server *server)
         size_t most = chunk_elements(server, key);
         set_code(server, key);
         key->first_chunk = server->cut.places;
+        key->chunks = 0;
+        key->wire_bytes = 0;
         for (size_t first = 0; first < key->count; first += most) {
             size_t count = twill_min(most, key->count - first);
             struct twill_chunk_place *place = &server->cut.place[server->cut.places++];
@@ -148,9 +150,9 @@ static twill_status cut_tensors(struct twill_server *server)
     return TWILL_OK;
 }
 
-twill_status twill_server_place(struct twill_server *server)
+/* Divide the chunks among the cores. */
+static twill_status divide_chunks(struct twill_server *server)
 {
-    TWILL_TRY(&server->error, cut_tensors(server));
     struct twill_load *load = calloc(twill_max(server->cut.places, 1), sizeof(*load));
     uint64_t *total = calloc(server->roles.cores, sizeof(*total));
     if (load == NULL || total == NULL) {
@@ -175,4 +177,22 @@ twill_status twill_server_place(struct twill_server *server)
     free(load);
     free(total);
     return TWILL_OK;
+}
+
+void twill_server_unplace(struct twill_server *server)
+{
+    free(server->cut.place);
+    server->cut.place = NULL;
+    server->cut.places = 0;
+    server->cut.most_bytes = server->cut.least_bytes = 0;
+}
+
+twill_status twill_server_place(struct twill_server *server)
+{
+    twill_status status = cut_tensors(server);
+    if (status == TWILL_OK)
+        status = divide_chunks(server);
+    if (status != TWILL_OK)
+        twill_server_unplace(server);
+    return status;
 }

@@ -148,8 +148,10 @@ struct twill_server {
 
 /* Find out which ranks serve and work. */
 twill_status twill_server_cast(struct twill_server *server);
-/* Cut tensors into chunks and assign these to cores. */
+/* Cut tensors into chunks and assign these to cores. On failure none are cut. */
 twill_status twill_server_place(struct twill_server *server);
+/* Undo that. No state may be held. */
+void twill_server_unplace(struct twill_server *server);
 /* Return the rank of the server that has a core. */
 static inline uint32_t twill_core_rank(const struct twill_server *server, uint32_t core)
 {

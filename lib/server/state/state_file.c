@@ -256,6 +256,7 @@ twill_status twill_server_load(twill_server *server, const char *path)
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_load after twill_server_commit()");
     server->loaded = true;
+    bool cuts = server->cut.place == NULL;
     for (uint32_t r = server->rank;; r += server->size) {
         if (snprintf(name, sizeof(name), "%s.%u", path, r) >= (int)sizeof(name))
             return TWILL_SERVER_REFUSE(server, "twill_server_load: the path is too long");
@@ -268,6 +269,10 @@ twill_status twill_server_load(twill_server *server, const char *path)
         fclose(s.file);
         if (status != TWILL_OK) {
             twill_server_drop_state(server);
+            if (cuts) { /* the size may be of a damaged file */
+                twill_server_unplace(server);
+                server->cut.chunk_bytes = server->options.chunk_bytes;
+            }
             return status;
         }
     }

@@ -193,6 +193,64 @@ static void test_trial(void **state)
     twill_test_run_ranks(2, rank_tries, "2x1");
 }
 
+/* Flip the last byte of a state file, its checksum's. */
+static bool damage(const char *path)
+{
+    char name[120];
+    snprintf(name, sizeof(name), "%s.0", path);
+    FILE *file = fopen(name, "r+b");
+    TWILL_REQUIRE(file != NULL && fseek(file, -1, SEEK_END) == 0);
+    int last = fgetc(file);
+    TWILL_REQUIRE(fseek(file, -1, SEEK_END) == 0 && fputc(last ^ 1, file) != EOF);
+    return fclose(file) == 0;
+}
+
+/* The size of chunks of a damaged file is not taken over: an intact one with others follows. */
+static bool load_another(struct sized_rank *r)
+{
+    static const size_t kib[] = {4, 2};
+    char path[2][60];
+    const twill_tensor tensor = {.name = "t", .count = 10 * KIB, .type = TWILL_F32};
+    for (int i = 0; i < 2; i++) {
+        r->options.chunk_bytes = kib[i] * KIB;
+        TWILL_REQUIRE(open_sized(r, r->comm, 40 * KIB) && push_ones(r, 40 * KIB, 1));
+        snprintf(path[i], sizeof(path[i]), "/tmp/twill-sized-%d-%d", (int)getpid(), i);
+        TWILL_REQUIRE(twill_server_save(r->server, path[i]) == TWILL_OK);
+        close_sized(r);
+    }
+    r->options.chunk_bytes = 0;
+    TWILL_REQUIRE(damage(path[0]));
+    TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &r->options) == TWILL_OK);
+    TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
+    TWILL_REQUIRE(twill_server_load(r->server, path[0]) == TWILL_ERR_ARGUMENT);
+    TWILL_REQUIRE(twill_server_load(r->server, path[1]) == TWILL_OK);
+    TWILL_REQUIRE(twill_server_commit(r->server) == TWILL_OK && has_size(r, 2, "as before"));
+    for (int i = 0; i < 2; i++) {
+        snprintf(r->path, sizeof(r->path), "%s.0", path[i]);
+        (void)unlink(r->path);
+    }
+    return push_ones(r, 40 * KIB, 1);
+}
+
+static void rank_loads(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    struct sized_rank r = {.server = NULL};
+    (void)rank, (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    twill_server_defaults(&r.options);
+    (void)load_another(&r);
+    close_sized(&r);
+    twill_comm_destroy(r.comm);
+    twill_context_destroy(r.context);
+}
+
+static void test_damaged_file(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, rank_loads, NULL);
+}
+
 /* --- a new rank ---------------------------------------------------------------------------------
  */
 
@@ -237,9 +295,8 @@ static void test_new_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rule),
-        cmocka_unit_test(test_scarce_memory),
-        cmocka_unit_test(test_trial),
+        cmocka_unit_test(test_rule),     cmocka_unit_test(test_scarce_memory),
+        cmocka_unit_test(test_trial),    cmocka_unit_test(test_damaged_file),
         cmocka_unit_test(test_new_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
