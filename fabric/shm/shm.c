@@ -87,7 +87,8 @@ static void produce(struct twill_shm_channel *channel, const struct twill_transf
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits the ring. Returns how many slots were filled, or messages were read. */
+/* Send as much as fits the ring. Returns how many slots were filled, or how often a receiver was
+ * seen to have read on. */
 static int push_channel(struct twill_shm_channel *channel,
                         struct twill_transport_counters *counters)
 {
@@ -95,9 +96,11 @@ static int push_channel(struct twill_shm_channel *channel,
     while (channel->queue.head != NULL) {
         struct twill_transfer *request = channel->queue.head;
         if (channel->offered != 0) {
-            if (!twill_shm_conclude_offer(channel, counters))
+            size_t before = request->moved;
+            bool concluded = twill_shm_conclude_offer(channel, counters);
+            moved += concluded || request->moved != before; /* the latter restarts deadlines */
+            if (!concluded)
                 break;
-            moved++;
             continue;
         }
         if (channel->index - channel->seen == TWILL_SHM_SLOTS) {

@@ -20,9 +20,9 @@ _Static_assert((TWILL_SHM_SLOTS & (TWILL_SHM_SLOTS - 1)) == 0, "slot numbers wra
 _Static_assert(TWILL_SHM_SLOT_BYTES % TWILL_CACHE_LINE == 0,
                "chunks keep element boundaries and lines");
 
-/* Slots consumed; 1 + the number of the last slot whose message could not be read to its end, and
- * how many bytes of it were. Written by the consumer, read by the producer when the ring looks full
- * or a message is offered. */
+/* Slots consumed; 1 + the number of the last slot whose message could not be read to its end; how
+ * many bytes of an offered message have been read so far. Written by the consumer, read by the
+ * producer when the ring looks full or a message is offered. */
 struct twill_shm_credit {
     _Atomic uint64_t consumed, refused, fetched;
 } TWILL_ALIGNED(64);
@@ -59,7 +59,7 @@ void twill_shm_offer(struct twill_shm_channel *channel, const struct twill_trans
 /* Withdraw the offer: a receiver that still reads will not complete the message. */
 void twill_shm_withdraw(struct twill_shm_channel *channel);
 /* Complete the first message if it was read; if it was refused, stream what was not read. Returns
- * false while it is being read. */
+ * false while it is being read; request->moved is how far. */
 bool twill_shm_conclude_offer(struct twill_shm_channel *channel,
                               struct twill_transport_counters *counters);
 /* Receive the next bytes from a slot that offers a message. Returns 1 if some were read, or the

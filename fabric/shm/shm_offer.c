@@ -37,16 +37,16 @@ bool twill_shm_conclude_offer(struct twill_shm_channel *channel,
 {
     struct twill_transfer *request = channel->queue.head;
     channel->seen = atomic_load_explicit(&channel->credit->consumed, memory_order_acquire);
-    if (channel->seen < channel->offered)
-        return false;
     uint64_t refused = atomic_load_explicit(&channel->credit->refused, memory_order_relaxed);
     uint64_t fetched = atomic_load_explicit(&channel->credit->fetched, memory_order_relaxed);
+    request->moved = twill_min(fetched, request->bytes);
+    if (channel->seen < channel->offered)
+        return false;
     bool streams = refused == channel->offered;
     channel->offered = 0;
     twill_counter_add(&counters->header_bytes, sizeof(struct twill_line));
     if (streams) {
         channel->single_copy = NULL;
-        request->moved = twill_min(fetched, request->bytes);
         return true;
     }
     twill_counter_add(&counters->messages, 1);
@@ -66,9 +66,7 @@ static bool has_given_up(const struct twill_shm_channel *channel, const struct t
 /* Have the sender stream what has not been read. */
 static void refuse(struct twill_shm_channel *channel)
 {
-    struct twill_shm_credit *credit = channel->credit;
-    atomic_store_explicit(&credit->fetched, channel->queue.head->moved, memory_order_relaxed);
-    atomic_store_explicit(&credit->refused, channel->index + 1, memory_order_relaxed);
+    atomic_store_explicit(&channel->credit->refused, channel->index + 1, memory_order_relaxed);
     twill_shm_return_slot(channel);
 }
 
@@ -88,8 +86,10 @@ static int fetch_some(struct twill_shm_channel *channel, const struct twill_line
         if (reduces && now > 0)
             request->reduce(request, request->moved, to, now);
         request->moved += now;
-        if (request->moved < request->bytes)
+        if (request->moved < request->bytes) {
+            atomic_store_explicit(&channel->credit->fetched, request->moved, memory_order_relaxed);
             return 1;
+        }
     }
     if (has_given_up(channel, line))
         return 0;
@@ -97,6 +97,7 @@ static int fetch_some(struct twill_shm_channel *channel, const struct twill_line
         refuse(channel);
         return 1;
     }
+    atomic_store_explicit(&channel->credit->fetched, 0, memory_order_relaxed);
     twill_shm_return_slot(channel);
     twill_transfer_pop(&channel->queue, TWILL_OK);
     return 1;

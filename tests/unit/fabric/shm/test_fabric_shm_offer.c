@@ -88,6 +88,26 @@ static bool unreadable(struct twill_test_shm *f)
     return munmap(buffer, LONG) == 0;
 }
 
+/* A sender sees that its message is being read, so that a long one does not time out. */
+static bool followed(struct twill_test_shm *f)
+{
+    const struct twill_transport_ops *ops = f->end.transport->ops;
+    struct twill_transfer request;
+    unsigned char *buffer = calloc(1, 4 * LONG);
+    TWILL_REQUIRE(buffer != NULL);
+    bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, 4 * LONG);
+    good = good && (!sends || ops->progress(f->end.transport, &f->end.error) == 0);
+    good = meet(f) && good && (sends || post(f, &request, buffer, 4 * LONG)); /* reads one half */
+    good = meet(f) && good;
+    for (int moved = 1; sends && moved >= 0; moved--)
+        good = good && ops->progress(f->end.transport, &f->end.error) == moved;
+    good = good && request.status == TWILL_PENDING && request.moved == 2 * LONG;
+    good = meet(f) && good && twill_test_await(&f->end, &request, 1);
+    free(buffer);
+    return twill_test_note(good && request.status == TWILL_OK, __FILE__, __LINE__, "%d",
+                           request.status);
+}
+
 static void add(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
     unsigned char *to = (unsigned char *)request->buffer + offset;
@@ -200,6 +220,7 @@ OFFER_TEST(contents)
 OFFER_TEST(in_order)
 OFFER_TEST(other_size)
 OFFER_TEST(unreadable)
+OFFER_TEST(followed)
 OFFER_TEST(half_stored)
 OFFER_TEST(half_reduced)
 OFFER_TEST(ended)
@@ -208,10 +229,11 @@ OFFER_TEST(withdrawn)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contents),    cmocka_unit_test(test_in_order),
-        cmocka_unit_test(test_other_size),  cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_half_stored), cmocka_unit_test(test_half_reduced),
-        cmocka_unit_test(test_ended),       cmocka_unit_test(test_withdrawn),
+        cmocka_unit_test(test_contents),     cmocka_unit_test(test_in_order),
+        cmocka_unit_test(test_other_size),   cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_followed),     cmocka_unit_test(test_half_stored),
+        cmocka_unit_test(test_half_reduced), cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_withdrawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
