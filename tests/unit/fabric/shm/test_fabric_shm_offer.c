@@ -97,12 +97,13 @@ static bool followed(struct twill_test_shm *f)
     TWILL_REQUIRE(buffer != NULL);
     bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, 4 * LONG);
     good = good && (!sends || ops->progress(f->end.transport, &f->end.error) == 0);
-    good = meet(f) && good && (sends || post(f, &request, buffer, 4 * LONG)); /* reads one half */
-    good = meet(f) && good;
+    good = wait_for_all(f) && good &&
+           (sends || post(f, &request, buffer, 4 * LONG)); /* reads one half */
+    good = wait_for_all(f) && good;
     for (int moved = 1; sends && moved >= 0; moved--)
         good = good && ops->progress(f->end.transport, &f->end.error) == moved;
     good = good && request.status == TWILL_PENDING && request.moved == 2 * LONG;
-    good = meet(f) && good && twill_test_await(&f->end, &request, 1);
+    good = wait_for_all(f) && good && twill_test_await(&f->end, &request, 1);
     free(buffer);
     return twill_test_note(good && request.status == TWILL_OK, __FILE__, __LINE__, "%d",
                            request.status);
@@ -128,7 +129,7 @@ static bool read_by_half(struct twill_test_shm *f, bool reduces)
     if (sends)
         TWILL_REQUIRE(mprotect(buffer + half, half, PROT_NONE) == 0 &&
                       post(f, &request, buffer, 2 * half));
-    TWILL_REQUIRE(meet(f));
+    TWILL_REQUIRE(wait_for_all(f));
     if (!sends) {
         request = (struct twill_transfer){.kind = TWILL_TRANSFER_RECV,
                                           .buffer = buffer,
@@ -140,7 +141,7 @@ static bool read_by_half(struct twill_test_shm *f, bool reduces)
             good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
         TWILL_REQUIRE(good && request.status == TWILL_PENDING && request.moved == half);
     }
-    TWILL_REQUIRE(meet(f));
+    TWILL_REQUIRE(wait_for_all(f));
     if (sends)
         TWILL_REQUIRE(mprotect(buffer, 2 * half, PROT_READ | PROT_WRITE) == 0);
     TWILL_REQUIRE(twill_test_await(&f->end, &request, 1) && request.status == TWILL_OK);
@@ -171,11 +172,11 @@ static bool ended(struct twill_test_shm *f)
     bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, LONG);
     int lock = f->node->region->fd; /* -1: ranks are threads, and die together */
     good = good && (!sends || lock < 0 || close(dup(lock)) == 0);
-    good = meet(f) && good && (sends || post(f, &request, buffer, LONG));
+    good = wait_for_all(f) && good && (sends || post(f, &request, buffer, LONG));
     for (int i = 0; !sends && i < 10; i++)
         good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
     good = good && (sends || request.status == (lock < 0 ? TWILL_OK : TWILL_PENDING));
-    good = meet(f) && good;
+    good = wait_for_all(f) && good;
     ops->cancel(f->end.transport);
     free(buffer);
     return twill_test_note(good, __FILE__, __LINE__, "%d", request.status);
