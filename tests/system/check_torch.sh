@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # twill as a backend of PyTorch: its C++ part is built, and every collective, messages, groups and a training run on
-# 3 ranks; then one of 3 dies. Takes the first Python with PyTorch of $TEST_PYTHON, python3 and /usr/bin/python3 (Debian's: python3-torch
+# 3 ranks; ways of parallel training on 2, against Gloo; then one of 3 dies. Takes the first Python with PyTorch of $TEST_PYTHON, python3 and /usr/bin/python3 (Debian's: python3-torch
 # with libtorch-dev and pybind11-dev); skipped (77) without one.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2154 # of rules.sh
@@ -30,6 +30,10 @@ echo "ok: built for $("$python" -c 'import torch; print(torch.__version__)')"
 ranks 3 env MASTER_PORT="$(free_port)" "$python" "$units/test_torch.py" || fail "test_torch.py"
 [ "$(grep -o OK "$scratch/err" | wc -l)" -eq 6 ] || fail "test_torch.py: not all ranks have run their tests"
 echo "ok: test_torch.py, 3 ranks, with the C++ part and without"
+
+ranks 2 env MASTER_PORT="$(free_port)" "$python" "$units/test_torch_parallel.py" || fail "test_torch_parallel.py"
+[ "$(grep -o OK "$scratch/err" | wc -l)" -eq 2 ] || fail "test_torch_parallel.py: not all ranks have run their tests"
+echo "ok: test_torch_parallel.py, 2 ranks$(sed -n 's/^OK (\(skipped=[0-9]*\))$/, \1/p' "$scratch/err" | head -n 1)"
 
 status=0
 timeout -k 10 "$patience" "$bin/twillrun" -n 3 --grace 60 env MASTER_PORT="$(free_port)" \

@@ -24,7 +24,10 @@ def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta
     from . import build  # not before it is needed: it imports what builds
     if os.environ.get("TORCH_TWILL_PYTHON", "0") in ("", "0"):
         try:
-            return build.load().create(store, rank, size, timeout)
+            group = build.load().create(store, rank, size, timeout)
+            if not torch.cuda.is_available():  # DistributedDataParallel asks a backend for memory only then
+                os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
+            return group
         except build.NoCompiler as error:
             if os.environ.get("RANK", "0") == "0":
                 print(f"{error}: groups are made without it, which lacks messages and what runs beside computation "

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training with PyTorch's ways of parallelism on 2 ranks, over twill and over Gloo in the same processes: the losses are the
+same bits, as a sum of two numbers has one order. Also buckets in shared memory, many groups, and calls whose time is over."""
+import datetime
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+import warnings
+from unittest import mock
+
+warnings.filterwarnings("ignore")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+import torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+import twill.torch
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+VERSION = tuple(int(n) for n in torch.__version__.split(".")[:2])
+WORLD = GLOO = None
+STEPS = 6
+
+
+def since(major, minor):
+    return unittest.skipIf(VERSION < (major, minor), f"PyTorch {torch.__version__} is older than {major}.{minor}")
+
+
+def small_model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16), torch.nn.ReLU(),
+                               torch.nn.Linear(16, 2))
+
+
+def batches(whole=False):
+    """Return an endless iterator of batches: of this rank, or of all ranks with `whole`."""
+    torch.manual_seed(4)
+    data = torch.utils.data.TensorDataset(torch.randn(47, 16), torch.randn(47, 2))
+    sampler = torch.utils.data.DistributedSampler(data, 1 if whole else SIZE, 0 if whole else RANK, seed=5)
+    loader = torch.utils.data.DataLoader(data, batch_size=8, sampler=sampler)
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        yield from loader
+        epoch += 1
+
+
+def train(model, optimizer, steps, data):
+    losses = []
+    for _ in range(steps):
+        given, wanted = next(data)
+        loss = (model(given) - wanted).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def mesh_of(group):
+    from torch.distributed.device_mesh import DeviceMesh
+    return DeviceMesh.from_group(group, "cpu")
+
+
+def fully_sharded(group):
+    from torch.distributed.fsdp import fully_shard
+    model = small_model()
+    for layer in model[::2]:
+        fully_shard(layer, mesh=mesh_of(group))
+    return fully_shard(model, mesh=mesh_of(group))
+
+
+def is_shared(tensor):
+    """Return whether a tensor lies in a mapping that processes share, as twill's memory does and malloc's does not."""
+    address = tensor.data_ptr()
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            span, access = line.split()[:2]
+            first, end = (int(n, 16) for n in span.split("-"))
+            if first <= address < end:
+                return access[3] == "s"
+    return False
+
+
+class Training(unittest.TestCase):
+    def assert_losses_of_gloo(self, losses_over):
+        before = twill.torch.backend_of(WORLD).calls()
+        theirs = losses_over(GLOO)
+        self.assertEqual(twill.torch.backend_of(WORLD).calls(), before)
+        ours = losses_over(WORLD)
+        self.assertGreater(twill.torch.backend_of(WORLD).calls(), before)
+        self.assertEqual(ours, theirs)
+        self.assertEqual(len(set(ours)), len(ours))  # it learns something
+
+    def test_distributed_data_parallel(self):
+        def losses(group):
+            model = DistributedDataParallel(small_model(), process_group=group, bucket_cap_mb=0.002)
+            return train(model, sgd(model), STEPS, batches())
+        self.assert_losses_of_gloo(losses)
+
+    def test_zero_redundancy_optimizer(self):
+        def losses(group):
+            model = DistributedDataParallel(small_model(), process_group=group)
+            optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, process_group=group, lr=0.01)
+            return train(model, optimizer, STEPS, batches())
+        self.assert_losses_of_gloo(losses)
+
+    @since(2, 6)
+    def test_fsdp2(self):
+        def losses(group):
+            model = fully_sharded(group)
+            return train(model, sgd(model), STEPS, batches())
+        self.assert_losses_of_gloo(losses)
+
+    @since(2, 4)
+    def test_tensor_parallel(self):
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        def losses(group):
+            plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+            model = parallelize_module(small_model(), mesh_of(group), plan)
+            return train(model, sgd(model), STEPS, batches(whole=True))
+        self.assert_losses_of_gloo(losses)
+        model = small_model()
+        for ours, alone in zip(losses(WORLD), train(model, sgd(model), STEPS, batches(whole=True))):
+            self.assertAlmostEqual(ours, alone, places=5)
+
+    @since(2, 6)
+    def test_checkpoint(self):
+        """Train, save, load into a new model, train on: as if it had not stopped. Each backend reads what the other wrote, too."""
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+        folder = [tempfile.mkdtemp() if RANK == 0 else None]
+        dist.broadcast_object_list(folder)
+        self.addCleanup(shutil.rmtree, folder[0], True)
+        self.addCleanup(dist.barrier)
+
+        def state_of(model, optimizer):
+            state = get_state_dict(model, optimizer)
+            return {"model": state[0], "optimizer": state[1]}
+
+        def losses(saved_by, loaded_by):
+            path = os.path.join(folder[0], f"{saved_by is WORLD}-{loaded_by is WORLD}")
+            model, data = fully_sharded(saved_by), batches()
+            optimizer = sgd(model)
+            first = train(model, optimizer, STEPS // 2, data)
+            dcp.save(state_of(model, optimizer), checkpoint_id=path, process_group=saved_by)
+            model = fully_sharded(loaded_by)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.zero_()
+            optimizer = sgd(model)
+            state = state_of(model, optimizer)
+            dcp.load(state, checkpoint_id=path, process_group=loaded_by)
+            set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+            return first + train(model, optimizer, STEPS - STEPS // 2, data)
+
+        model = fully_sharded(GLOO)
+        without_stop = train(model, sgd(model), STEPS, batches())
+        for saved_by, loaded_by in ((WORLD, WORLD), (WORLD, GLOO), (GLOO, WORLD)):
+            self.assertEqual(losses(saved_by, loaded_by), without_stop)
+
+
+class Memory(unittest.TestCase):
+    """twill's memory is told from malloc's by its mapping."""
+
+    @since(2, 7)
+    def test_buckets_are_shared(self):
+        for group, wanted in ((WORLD, True), (GLOO, False)):
+            model = DistributedDataParallel(small_model(), process_group=group, gradient_as_bucket_view=True)
+            train(model, sgd(model), 3, batches())  # DistributedDataParallel makes its buckets anew after the first step
+            self.assertEqual({is_shared(p.grad) for p in model.parameters()}, {wanted})
+
+    @since(2, 8)
+    def test_buffers_of_fsdp2_are_shared(self):
+        allocate, made = torch._C._distributed_c10d.Backend.allocate_tensor, []
+
+        def allocate_and_look(*args, **named):
+            tensor = allocate(*args, **named)
+            made.append(is_shared(tensor))
+            return tensor
+
+        model = fully_sharded(GLOO)
+        plain = train(model, sgd(model), STEPS, batches())
+        model = fully_sharded(WORLD)
+        for module in model.modules():
+            if hasattr(module, "set_allocate_memory_from_process_group_for_comm"):
+                module.set_allocate_memory_from_process_group_for_comm(True)
+        with mock.patch.object(torch._C._distributed_c10d.Backend, "allocate_tensor", allocate_and_look):
+            self.assertEqual(train(model, sgd(model), STEPS, batches()), plain)
+        self.assertEqual(set(made), {True})
+
+
+class Groups(unittest.TestCase):
+    def test_300_groups(self):
+        before = len(os.listdir("/proc/self/fd"))
+        groups = [dist.new_group() for _ in range(300)]
+        for i, group in enumerate(groups):
+            got = torch.tensor([RANK + i])
+            dist.all_reduce(got, group=group)
+            self.assertEqual(got.item(), 2 * i + 1)
+        for group in groups:
+            dist.destroy_process_group(group)
+        del group, groups
+        dist.barrier()
+        self.assertLess(len(os.listdir("/proc/self/fd")) - before, 30)
+
+
+class TimeLimits(unittest.TestCase):
+    """Rank 1 does not come. The limits below are the groups' or the calls'; the world's is minutes."""
+
+    def assert_rank_1_is_missed(self, group, call):
+        said = "no exception"
+        if RANK == 0:
+            try:
+                call(group)
+            except getattr(dist, "DistBackendError", RuntimeError) as error:
+                said = str(error)
+        dist.barrier()
+        dist.destroy_process_group(group)
+        got = torch.tensor([RANK])  # other groups live on
+        dist.all_reduce(got)
+        self.assertEqual(got.item(), 1)
+        if RANK == 0:
+            self.assertRegex(said, "Timed out.*no signal of rank 1")
+
+    def test_of_a_group(self):
+        group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+        self.assert_rank_1_is_missed(group, lambda group: dist.all_reduce(torch.ones(3), group=group))
+
+    def test_of_a_call(self):
+        def call(group):
+            options = dist.AllreduceOptions()
+            options.timeout = datetime.timedelta(seconds=1)
+            group.allreduce([torch.ones(3)], options).wait()
+        self.assert_rank_1_is_missed(dist.new_group(), call)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("twill", timeout=datetime.timedelta(seconds=300))
+    WORLD, GLOO = dist.distributed_c10d._get_default_group(), dist.new_group(backend="gloo")
+    good = unittest.main(exit=False, verbosity=2 if RANK == 0 else 0).result.wasSuccessful()
+    dist.barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if good else 1)
