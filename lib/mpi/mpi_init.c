@@ -315,18 +315,10 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 }
 
 /* Sessions are left to the MPI; but they may be all that a program initialises. */
-#if defined(MPI_SESSION_NULL)
-typedef MPI_Session session_handle;
-#else
-typedef void *session_handle; /* in the standard ABI and Open MPI 5 */
-#endif
-TWILL_EXPORTED int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler,
-                                    session_handle *session);
-
-int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, session_handle *session)
+int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, twill_mpi_session *session)
 {
     check_program(__builtin_return_address(0));
-    int (*below)(MPI_Info, MPI_Errhandler, session_handle *) =
-        (int (*)(MPI_Info, MPI_Errhandler, session_handle *))twill_mpi_below("PMPI_Session_init");
+    int (*below)(MPI_Info, MPI_Errhandler, twill_mpi_session *) = (int (*)(
+        MPI_Info, MPI_Errhandler, twill_mpi_session *))twill_mpi_below("PMPI_Session_init");
     return below != NULL ? below(info, errhandler, session) : MPI_ERR_UNSUPPORTED_OPERATION;
 }

@@ -5,9 +5,7 @@
 #include "lib/mpi/mpi_clones.h"
 #include "lib/mpi/mpi_newer.h"
 
-#if !defined(MPI_ABI_VERSION) /* the standard ABI has no such function */
-TWILL_EXPORTED int MPIX_Comm_revoke(MPI_Comm comm);
-
+#if !defined(MPI_ABI_VERSION)
 int MPIX_Comm_revoke(MPI_Comm comm)
 {
     int (*below)(MPI_Comm) = (int (*)(MPI_Comm))twill_mpi_below("PMPIX_Comm_revoke");

@@ -69,6 +69,10 @@ void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
 /* Rank 0: listen at the job's address and port, on the socket of twillrun if it has that port. */
 twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                            uint64_t deadline, struct twill_error *error);
+/* Set or clear SO_REUSEADDR. Of listeners: set while they listen, so that remains of earlier
+ * connections do not block the port; cleared afterwards, so that no other program can bind it. Of
+ * connections: set, so that what remains of them does not block it. */
+void twill_bootstrap_tcp_share_port(int fd, int shared);
 /* Rank 0: stop listening. Inherited copies of the socket keep the port without accepting. */
 void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp);
 /* Rank 0: wait until all other ranks have joined, then welcome them. */

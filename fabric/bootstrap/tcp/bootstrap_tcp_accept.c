@@ -204,6 +204,8 @@ static twill_status accept_pending(struct rendezvous *m, struct twill_error *err
         int fd = twill_socket_accept(m->tcp->listener);
         if (fd < 0)
             return check_accept(m, error);
+        /* A rank may have connected before this one took the launcher's socket. */
+        twill_bootstrap_tcp_share_port(fd, 1);
         p->fd = fd;
         p->since = twill_now();
         if (!twill_hello_expect(&p->hello, &m->tcp->key, TWILL_HELLO_JOIN, 0,

@@ -11,9 +11,7 @@
 
 #define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to retry while the port is in use */
 
-/* Set or clear SO_REUSEADDR: set while listening, so that remains of earlier connections do not
- * block the port; cleared afterwards, so that no other program can bind it. */
-static void share_port(int fd, int shared)
+void twill_bootstrap_tcp_share_port(int fd, int shared)
 {
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof(shared));
 }
@@ -32,7 +30,7 @@ static int adopt_listener(const char *text, uint16_t port, int backlog)
         getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) != 0 ||
         !twill_socket_name((int)fd, false, &endpoint) || endpoint.port != port)
         return -1;
-    share_port((int)fd, 1);
+    twill_bootstrap_tcp_share_port((int)fd, 1);
     if (!on && listen((int)fd, backlog) != 0)
         return -1;
     (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
@@ -137,7 +135,7 @@ void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp)
 {
     if (tcp->listener < 0)
         return;
-    share_port(tcp->listener, 0);
+    twill_bootstrap_tcp_share_port(tcp->listener, 0);
     (void)shutdown(tcp->listener, SHUT_RDWR);
     close(tcp->listener);
     tcp->listener = -1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fortran calls without buffers that would bypass this library. */
 #include "lib/mpi/fortran/mpi_fortran.h"
+#include "lib/mpi/mpi_newer.h"
 
 #include <dlfcn.h>
 
@@ -14,6 +15,22 @@ ENTRY(init, INIT, fint *code)
 ENTRY(init_thread, INIT_THREAD, fint *required, fint *provided, fint *code)
 {
     store_code(code, MPI_Init_thread(NULL, NULL, *required, provided));
+}
+
+ENTRY(session_init, SESSION_INIT, fint *info, fint *errhandler, fint *session, fint *code)
+{
+    twill_mpi_session made;
+    int result = MPI_Session_init(INFO(info), PMPI_Errhandler_f2c(*errhandler), &made);
+    if (result == MPI_SUCCESS) {
+#if defined(OPEN_MPI)
+        fint (*number)(twill_mpi_session) =
+            (fint(*)(twill_mpi_session))twill_mpi_below("PMPI_Session_c2f");
+        *session = number(made);
+#else
+        *session = made;
+#endif
+    }
+    store_code(code, result);
 }
 
 /* --- communicators ---------------------------------------------------------------------------- */
@@ -96,6 +113,11 @@ ENTRY(comm_disconnect, COMM_DISCONNECT, fint *comm, fint *code)
     MPI_Comm gone = COMM(comm);
     int result = MPI_Comm_disconnect(&gone);
     hand_out_comm(result, gone, comm, code);
+}
+
+ENTRY_OF(x, X, comm_revoke, COMM_REVOKE, fint *comm, fint *code)
+{
+    store_code(code, MPIX_Comm_revoke(COMM(comm)));
 }
 
 /* LOGICALs serve as C's ints: what is not .FALSE. is not 0. */
