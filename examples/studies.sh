@@ -76,7 +76,7 @@ train()
     job "$of" "$bin/twill-bench" train -n $n -w 1 -J "$file.json" ${plots:+--plot "$file.svg"} "$@"
 }
 
-# network GBIT: predictions are for a fat tree whose nodes have a link of so many Gbit/s
+# network GBIT: predictions are for a fat tree whose nodes have a link of GBIT Gbit/s
 network()
 {
     picoseconds=$((8192000 / $1)) # of 1024 bytes

@@ -25,7 +25,7 @@ job()
     steps=$1
     shift
     TWILL_PROVIDER=tcp host_run 0 "$bin/twillrun" --hosts h0:1,h1:1,h2:1,h3:1 --agent "$hosts_agent" --bind none -x TWILL_PROVIDER \
-        "$bin/server-exchange" --list "$list" --steps "$steps" --traffic --layout "$@" >"$scratch/out" 2>"$scratch/err" || {
+        "$bin/server-exchange" --list "$list" --steps "$steps" --chunk 32K --traffic --layout "$@" >"$scratch/out" 2>"$scratch/err" || {
         cat "$scratch/out" "$scratch/err" >&2
         fail "the layout $* failed"
     }

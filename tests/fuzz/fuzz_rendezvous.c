@@ -111,20 +111,26 @@ static void call_root(int listener, const uint8_t *data)
         shutdown(peer->fd, SHUT_WR);
 }
 
+static struct twill_bootstrap_tcp unconnected(void)
+{
+    return (struct twill_bootstrap_tcp){.oob = {.size = RANKS, .timeout_ns = 2000000000},
+                                        .key = key,
+                                        .job = &job,
+                                        .launcher = -1,
+                                        .listener = -1,
+                                        .root = -1};
+}
+
 static void fuzz_root(const uint8_t *data, size_t size)
 {
     static struct twill_bootstrap_peer ranks[RANKS];
     static struct pollfd polls[RANKS + 1 + TWILL_BOOTSTRAP_PENDING];
     struct twill_error error = {0};
     char mine[SHARD] = {0}, all[RANKS * SHARD];
-    struct twill_bootstrap_tcp tcp = {.oob = {.size = RANKS, .timeout_ns = 2000000000},
-                                      .key = key,
-                                      .job = &job,
-                                      .launcher = -1,
-                                      .root = -1,
-                                      .peer = ranks,
-                                      .polls = polls,
-                                      .places = 4};
+    struct twill_bootstrap_tcp tcp = unconnected();
+    tcp.peer = ranks;
+    tcp.polls = polls;
+    tcp.places = 4;
     for (int r = 0; r < RANKS; r++)
         ranks[r] = (struct twill_bootstrap_peer){.fd = -1};
     tcp.listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -166,12 +172,7 @@ static void fuzz_rank(const uint8_t *data, size_t size)
 {
     struct twill_error error = {0};
     char mine[SHARD] = {0}, all[RANKS * SHARD];
-    struct twill_bootstrap_tcp tcp = {.oob = {.size = RANKS, .timeout_ns = 2000000000},
-                                      .key = key,
-                                      .job = &job,
-                                      .launcher = -1,
-                                      .listener = -1,
-                                      .root = -1};
+    struct twill_bootstrap_tcp tcp = unconnected();
     tcp.oob.rank = size > 0 && data[0] % 2 != 0 ? TWILL_JOIN_ANY : 1;
     frames = data + (size > 0);
     frames_size = size - (size > 0);
