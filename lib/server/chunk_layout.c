@@ -84,6 +84,12 @@ twill_status twill_server_cast(struct twill_server *server)
 
 /* --- chunks ---------------------------------------------------------------------------------- */
 
+bool twill_server_is_chunk_size(size_t bytes)
+{
+    return bytes == TWILL_SERVER_WHOLE_TENSORS ||
+           (bytes > 0 && bytes % TWILL_SERVER_CHUNK_STEP == 0 && bytes <= TWILL_SERVER_CHUNK_MOST);
+}
+
 /* Return the bytes that `count` elements of a gradient take when pushed. */
 static size_t wire_bytes(const struct twill_server *server, const struct twill_server_key *key,
                          size_t count)

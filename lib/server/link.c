@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN_MOST 8u /* chunks whose parameters follow one head: they wait for each other */
+#define BATCHES_BESIDES 64u /* queued, besides those of queue_bound() */
+#define RUN_MOST        8u  /* chunks whose parameters follow one head: they wait for each other */
 
 static const struct twill_chunk_place *place_of(const struct twill_server_link *link, uint32_t i)
 {
@@ -40,12 +41,22 @@ static void count_bytes(struct twill_server_link *link, size_t sent, size_t rece
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
+/* Return how many batches are queued at most: the chunks of a pull of each key, and the answer to a
+ * push of each. */
+static uint32_t queue_bound(const struct twill_server_link *link)
+{
+    return link->key_first[link->server->keys] + link->server->keys;
+}
+
 static struct twill_link_batch *queue_batch(struct twill_server_link *link,
                                             struct twill_link_head head)
 {
     if (link->current == link->batches)
         link->current = link->batches = 0;
-    else if (link->batches == link->batches_held && link->current > link->batches_held / 2) {
+    else if (link->batches - link->current > BATCHES_BESIDES + 2 * queue_bound(link)) {
+        lose_link(link); /* the peer orders more than it may */
+        return NULL;
+    } else if (link->batches == link->batches_held && link->current > link->batches_held / 2) {
         link->batches -= link->current;
         memmove(link->batch, link->batch + link->current, link->batches * sizeof(*link->batch));
         link->current = 0;
@@ -263,16 +274,42 @@ static void take_chunk(struct twill_server_link *link, uint32_t i)
     atomic_store_explicit(&answer->pulled, link->head.pull, memory_order_release);
 }
 
-/* Does what a head names exist? Only heads of workers that leave are of no key. */
+/* May a worker send this head? A push has all chunks of a key that has no push under way. */
+static bool is_order(const struct twill_server_link *link, const struct twill_link_head *head)
+{
+    if (head->kind == TWILL_ORDER_LEAVE)
+        return head->first == head->end;
+    if (head->key >= link->server->keys)
+        return false;
+    switch (head->kind) {
+    case TWILL_ORDER_PUSH:
+    case TWILL_ORDER_PUSH | TWILL_ORDER_PULL:
+        return head->first == link->key_first[head->key] &&
+               head->end == link->key_first[head->key + 1] &&
+               link->core->worker[link->worker].key[head->key].push_left == 0;
+    default:
+        return head->kind == TWILL_ORDER_PULL && head->first == head->end;
+    }
+}
+
+/* May a server send this head? Parameters are those of a pull under way. */
+static bool is_answer(const struct twill_server_link *link, const struct twill_link_head *head)
+{
+    if (head->kind == TWILL_LINK_LEFT)
+        return head->first == head->end;
+    if (head->key >= link->server->keys)
+        return false;
+    if (head->kind == TWILL_LINK_PULLED)
+        return head->first >= link->key_first[head->key] && head->first < head->end &&
+               head->end <= link->key_first[head->key + 1] &&
+               head->end - head->first <= link->key[head->key].missing;
+    return (head->kind == TWILL_LINK_PUSHED || head->kind == TWILL_LINK_CREDIT) &&
+           head->first == head->end;
+}
+
 static bool is_valid_head(const struct twill_server_link *link)
 {
-    const struct twill_link_head *head = &link->head;
-    if (head->key >= link->server->keys)
-        return (head->kind == TWILL_ORDER_LEAVE || head->kind == TWILL_LINK_LEFT) &&
-               head->first == head->end;
-    return head->first == head->end ||
-           (head->first >= link->key_first[head->key] && head->first < head->end &&
-            head->end <= link->key_first[head->key + 1]);
+    return link->core != NULL ? is_order(link, &link->head) : is_answer(link, &link->head);
 }
 
 /* Begin to receive what follows a head. Returns false if it must wait: parameters that would change
@@ -285,7 +322,8 @@ static bool begin_head(struct twill_server_link *link)
         return false;
     link->has_head = true;
     link->take_next = link->take_end = head->first;
-    link->credits += head->credits;
+    link->credits = (uint32_t)twill_min((uint64_t)link->credits + head->credits,
+                                        (uint64_t)link->server->options.credits);
     if (push)
         twill_core_begin_push(link->core, link->worker, head->key, head->push);
     if (push && (head->kind & TWILL_ORDER_PULL) != 0)

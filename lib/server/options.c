@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#define CHUNK_STEP      1024u
-#define CHUNK_MOST      ((size_t)1 << 30)
 #define CREDITS_MOST    1024
 #define DISTANCES_BELOW 1e30
 
@@ -60,12 +58,6 @@ static twill_status check_rate(const twill_server_options *o, struct twill_error
     return TWILL_OK;
 }
 
-bool twill_server_is_chunk_size(size_t bytes)
-{
-    return bytes == TWILL_SERVER_WHOLE_TENSORS ||
-           (bytes > 0 && bytes % CHUNK_STEP == 0 && bytes <= CHUNK_MOST);
-}
-
 static twill_status check_server_options(const twill_server_options *o, struct twill_error *error)
 {
     if ((unsigned)o->layout > TWILL_SERVER_NCS)
@@ -82,7 +74,7 @@ static twill_status check_server_options(const twill_server_options *o, struct t
     if (o->chunk_bytes != 0 && !twill_server_is_chunk_size(o->chunk_bytes))
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "options.chunk_bytes %zu is not a multiple of %u up to %zu",
-                          o->chunk_bytes, CHUNK_STEP, CHUNK_MOST);
+                          o->chunk_bytes, TWILL_SERVER_CHUNK_STEP, TWILL_SERVER_CHUNK_MOST);
     if (o->threads < 0 || o->threads > (int)TWILL_SERVER_CORES_MOST)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.threads %d is outside 0 .. %u",
                           o->threads, TWILL_SERVER_CORES_MOST);

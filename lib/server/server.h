@@ -19,6 +19,8 @@
 #define TWILL_SERVER_KEYS_MOST  (1u << 20)
 #define TWILL_SERVER_CORES_MOST 64u /* of a server */
 #define TWILL_SERVER_NO_CORE    UINT32_MAX
+#define TWILL_SERVER_CHUNK_STEP 1024u
+#define TWILL_SERVER_CHUNK_MOST ((size_t)1 << 30)
 #define TWILL_STALENESS_MOST    1024u                  /* of the histogram */
 #define TWILL_LIST_HEAD         (2 * sizeof(uint32_t)) /* of a sparse list: its length, and 0 */
 #define TWILL_LIST_ENTRY        (sizeof(uint32_t) + sizeof(float))
@@ -146,6 +148,9 @@ struct twill_server {
 
 /* --- chunk_layout.c --- */
 
+/* Return whether tensors may be cut into chunks of a size. */
+bool twill_server_is_chunk_size(size_t bytes);
+
 /* Find out which ranks serve and work. */
 twill_status twill_server_cast(struct twill_server *server);
 /* Cut tensors into chunks and assign these to cores. On failure none are cut. */
@@ -199,8 +204,6 @@ void twill_server_close(struct twill_server *server, twill_context *context, boo
 twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,
                                       struct twill_error *error);
-/* Return whether tensors may be cut into chunks of a size. */
-bool twill_server_is_chunk_size(size_t bytes);
 /* Compare options and tensors over the ranks. Collective. */
 twill_status twill_server_compare(struct twill_server *server);
 

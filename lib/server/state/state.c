@@ -14,6 +14,7 @@
 
 #define WAITING_BITS 20u
 #define WAITING_MOST ((UINT64_C(1) << WAITING_BITS) - 1)
+#define VERSION_MOST ((UINT64_C(1) << (63 - WAITING_BITS)) - 1)
 
 struct record_head {
     uint64_t version, waiting;
@@ -68,6 +69,16 @@ static void read_record(const struct twill_server *server, struct twill_chunk *c
         memcpy(to, record, bytes);
         record += bytes;
     }
+}
+
+bool twill_record_check(unsigned char *record, bool has_sum)
+{
+    struct record_head head;
+    memcpy(&head, record, sizeof(head));
+    if (!has_sum)
+        head.waiting = 0;
+    memcpy(record, &head, sizeof(head));
+    return head.version <= VERSION_MOST && head.waiting <= WAITING_MOST;
 }
 
 /* Return a number that is higher the newer a record is, never 0. */

@@ -13,6 +13,9 @@ static inline size_t twill_record_sum_bytes(const struct twill_chunk_place *plac
 }
 void twill_record_write(const struct twill_server *server, const struct twill_chunk *chunk,
                         unsigned char *record);
+/* Check the record that a file has of a chunk. Gradients that wait are forgotten without their sum.
+ * Returns false if no server has written its version. */
+bool twill_record_check(unsigned char *record, bool has_sum);
 /* Return memory for the record that this rank brings of a chunk, by its place; NULL: no memory. */
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 

@@ -202,6 +202,8 @@ static twill_status read_file_record(struct state_stream *s, uint32_t place,
     else if ((about->sum_bytes != 0 && about->sum_bytes != sum) ||
              !read_all(s, record, about->record_bytes) || !read_all(s, skipped, about->sum_bytes))
         status = bad_file(s, "it ends too early");
+    else if (!twill_record_check(record, about->sum_bytes != 0 && twill_server_adds(s->server)))
+        status = bad_file(s, "it has a version that no server writes");
     else if (twill_server_adds(s->server)) {
         if (about->sum_bytes == 0)
             memset(skipped, 0, sum);
