@@ -235,6 +235,8 @@ static void ended(struct twill_front *front, struct twill_agent *agent,
 {
     int code = (int)frame->value;
     char who[640];
+    if (!front->living[frame->rank] || agent->alive == 0)
+        return; /* reported before */
     agent->alive--;
     front->living[frame->rank] = false;
     if (code == 0 && front->finish_ns == 0)
@@ -294,7 +296,7 @@ static void frame_take(struct twill_front *front, struct twill_agent *agent,
     } else if (frame->kind == TWILL_FRAME_CREDIT && frame->value <= TWILL_INPUT_WINDOW) {
         front->window = (uint32_t)twill_min(front->window + frame->value, TWILL_INPUT_WINDOW);
     } else if (frame->kind == TWILL_FRAME_ENDED && agent_has_rank(front, agent, frame->rank) &&
-               frame->value < 256) {
+               frame->value < 256 && state >= TWILL_HOST_STARTING) {
         ended(front, agent, frame);
     } else if (frame->kind == TWILL_FRAME_GONE && agent_has_rank(front, agent, frame->rank)) {
         twill_front_pass(front, NULL, frame);
@@ -457,8 +459,6 @@ static bool open_front(struct twill_front *front)
         twill_child_name(options, &front->child[rank], rank);
         front->living[rank] = true;
     }
-    front->input = true;
-    front->window = TWILL_INPUT_WINDOW;
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;
 }
 
@@ -480,7 +480,7 @@ static void run_front(struct twill_front *front)
 
 int twill_front_run(const struct twill_options *options)
 {
-    struct twill_front front = {.options = options};
+    struct twill_front front = {.options = options, .input = true, .window = TWILL_INPUT_WINDOW};
     int code = 1;
     if (open_front(&front)) {
         run_front(&front);
