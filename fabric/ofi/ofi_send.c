@@ -183,6 +183,10 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
                           header.lane);
     TWILL_TRY(error, twill_ofi_peer(t, from, &peer, error));
     struct twill_ofi_lane *lane = &peer->lanes[header.lane];
+    if ((int32_t)(header.consumed - lane->sent) > 0)
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "ofi: %s returned credit for message %u on lane %u, of %u sent",
+                          peer->name, header.consumed, lane->lane, lane->sent);
     if ((int32_t)(header.consumed - lane->acked) > 0)
         lane->acked = header.consumed;
     twill_ofi_stuck(t, lane); /* its communicator's thread sends what this allows */
