@@ -98,6 +98,11 @@ struct twill_doorbell_line {
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
 
+/* What copying through SHARED has cost a rank: lib/exec/staging.h. */
+struct twill_staging_line {
+    _Atomic uint32_t cost[2][2]; /* of one-way segments and of exchanges; cached and streamed */
+} TWILL_ALIGNED(64);
+
 /* The failure of a communicator, as one rank reports it. */
 struct twill_abort_line {
     _Atomic uint32_t set;
@@ -113,7 +118,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000008)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000009)
 
 /* Whose area it is, for readers outside the job (node_view.h). */
 #define TWILL_PROGRAM_TEXT 64
@@ -135,6 +140,7 @@ struct twill_node_area {
     struct twill_entry entry[TWILL_PAST];   /* by sequence % TWILL_PAST */
     struct twill_address_line addresses[2]; /* by parity of the sequence */
     struct twill_doorbell_line doorbell;
+    struct twill_staging_line staging;
     struct twill_abort_line abort;
     struct twill_flag flag[TWILL_NODE_LANES];
     struct twill_immediate imm[TWILL_NODE_LANES][TWILL_LINES];
@@ -251,6 +257,19 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
     uint32_t area = alternates ? twill_node_area_index(node, l, epoch / copies) : l;
     return small ? node->small[area] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
                  : node->shared[area] + epoch % copies * node->shared_bytes;
+}
+
+/* Publish this rank's cost of copying, and return that of local rank l; 0: not known. */
+static inline void twill_node_put_staging_cost(struct twill_node *node, unsigned kind, unsigned way,
+                                               uint32_t cost)
+{
+    atomic_store_explicit(&node->area[node->me]->staging.cost[kind][way], cost,
+                          memory_order_relaxed);
+}
+static inline uint32_t twill_node_staging_cost(const struct twill_node *node, uint32_t l,
+                                               unsigned kind, unsigned way)
+{
+    return atomic_load_explicit(&node->area[l]->staging.cost[kind][way], memory_order_relaxed);
 }
 
 /* Return where local rank l publishes its immediate of this epoch. */

@@ -113,6 +113,9 @@ enum twill_variable_scope {
       "Seconds after which a call writes the file of TWILL_METRICS again")                         \
     X(STREAM, EXPERT, "stream", TWILL_BYTES, "0", 0, 0, NULL, 0,                                   \
       "Least bytes of results that are stored past the caches; 0: by the size of the caches")      \
+    X(STAGING, EXPERT, "staging", TWILL_CHOICE, "auto", 0, 0, "auto|cached|streamed", 0,           \
+      "How data are copied into memory that ranks of a node share: cached, streamed (past the "    \
+      "caches), auto (as both are measured to be from time to time)")                              \
     X(ISA, EXPERT, "isa", TWILL_TEXT, "auto", 0, 0, NULL, 0,                                       \
       "Kernels: auto, scalar, avx2, avx512f")                                                      \
     X(REACH, EXPERT, "reach", TWILL_CHOICE, "auto", 0, 0, "auto|none|cma|xpmem", 1,                \

@@ -51,20 +51,6 @@ static twill_status have_chooser(struct twill_comm *comm)
         twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM), &comm->error);
 }
 
-/* Bytes from which ranks that share cores read each other's buffers, without a calibration: copied
- * through SHARED, each segment takes a change of ranks on a core. Four ranks on two cores, 64 MiB:
- * broadcast 120 ms copied, 30 read; allgather 70 and 31. */
-#define READ_CROWDED ((size_t)8 << 20)
-
-static bool prefers_reading(const struct twill_comm *comm,
-                            const struct twill_select_request *request)
-{
-    const char *override = twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM);
-    return comm->tuning.crowded && request->fetched && request->bytes >= READ_CROWDED &&
-           !twill_collective_facts(request->collective)->reduces && override == NULL &&
-           comm->context->selection.tuning->count == 0;
-}
-
 twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool *any_exchanges)
 {
     struct twill_comm *comm = run->comm;
@@ -77,8 +63,6 @@ twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool
     TWILL_TRY(&comm->error, have_chooser(comm));
     request.fetched = comm->world->nodes == 1 && twill_single_copy_fetches(comm->links.single_copy);
     run->exchange.access = twill_mapping_matters(comm->plan_cache.chooser, &request);
-    if (prefers_reading(comm, &request))
-        run->exchange.access |= TWILL_ACCESS_FETCHED;
     *any_exchanges = run->exchange.access != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 comm->world->node[run->call.root] != comm->world->node[comm->rank];
@@ -108,12 +92,6 @@ static twill_status find_choice(struct twill_choice *choice, struct twill_comm *
         status = twill_select(choice, comm->plan_cache.chooser, key, &comm->error);
     }
     TWILL_TRY(&comm->error, status);
-    struct twill_shape fetched = choice->shape;
-    fetched.protocol = TWILL_PROTOCOL_FETCHED;
-    if (prefers_reading(comm, key) && choice->algorithm->protocols != 0 &&
-        choice->shape.protocol == TWILL_PROTOCOL_STAGED &&
-        twill_algorithm_applies(choice->algorithm, comm->world, &fetched))
-        choice->shape = fetched;
     struct twill_shape mapped = choice->shape;
     mapped.protocol = TWILL_PROTOCOL_MAPPED;
     if (key->mapped && choice->algorithm->protocols != 0 &&

@@ -153,12 +153,32 @@ static size_t gather_operands(const struct twill_run *run, const struct twill_in
 /* --- steps ----------------------------------------------------------------------------------- */
 
 static void copy_result(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
-                        size_t bytes, bool to_caller)
+                        size_t bytes, unsigned stores)
 {
     if (dst == src || bytes == 0)
         return;
-    twill_kernels_copy(run->comm->context->machine.kernels, dst, src, bytes,
-                       to_caller ? run->layout.store_flags : 0, run->comm->tuning.threads);
+    twill_kernels_copy(run->comm->context->machine.kernels, dst, src, bytes, stores,
+                       run->comm->tuning.threads);
+}
+
+/* Return how a COPY stores to this space. */
+static unsigned stores_to(const struct twill_run *run, const struct twill_instance *instance,
+                          unsigned space)
+{
+    if (space == TWILL_DST)
+        return run->layout.store_flags;
+    return space == TWILL_SHARED && instance->streams ? TWILL_KERNEL_STREAM : 0;
+}
+
+/* Copy, and account the time if it is asked for. */
+static void copy_staged(struct twill_run *run, const struct twill_instance *instance,
+                        const struct twill_step *step, unsigned char *dst, const unsigned char *src,
+                        size_t bytes)
+{
+    uint64_t begin = TWILL_UNLIKELY(instance->is_measured) ? twill_ticks() : 0;
+    copy_result(run, dst, src, bytes, stores_to(run, instance, twill_operand_space(step->dst)));
+    if (TWILL_UNLIKELY(instance->is_measured))
+        twill_staging_add(run, instance, twill_ticks() - begin);
 }
 
 /* A rank alone reduces by a COPY, which a narrow sum must still multiply. */
@@ -193,7 +213,7 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
             TWILL_TRY(&run->comm->error,
                       twill_run_fetch(run, step->peer[0], dst.start, src.start, bytes));
         else
-            copy_result(run, dst.start, src.start, bytes, to_caller);
+            copy_staged(run, instance, step, dst.start, src.start, bytes);
         if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
             twill_counter_add(&run->comm->usage.counters.bytes_copied, bytes);
         at += blocks;
@@ -285,7 +305,7 @@ static twill_status reduce_blocks(struct twill_run *run, const struct twill_inst
         for (uint32_t rest = c; rest <= copies; rest++)
             copy_result(run, taken_to(run, instance, &step[rest], at, blocks) + done * width,
                         section.dst[0], n * width,
-                        twill_operand_space(step[rest].dst) == TWILL_DST);
+                        stores_to(run, instance, twill_operand_space(step[rest].dst)));
     }
     return TWILL_OK;
 }

@@ -395,6 +395,7 @@ twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *s
     }
     if (TWILL_UNLIKELY(run->buffers.side[TWILL_SRC].bounced))
         twill_run_bounce_in(run, instance);
+    twill_staging_begin(run, instance);
     run->started++;
     if (twill_trace_is_detailed(&run->comm->trace))
         twill_trace_detail(run, TWILL_TRACE_SEGMENT_BEGIN, (uint32_t)epoch,
@@ -429,6 +430,8 @@ int twill_run_advance(struct twill_slot *slot)
         return moved;
     if (TWILL_UNLIKELY(run->buffers.side[TWILL_DST].bounced))
         twill_run_bounce_out(run, instance);
+    if (TWILL_UNLIKELY(instance->is_measured))
+        twill_staging_end(run, instance);
     instance->active = false;
     if (twill_trace_is_detailed(&run->comm->trace))
         twill_trace_detail(run, TWILL_TRACE_SEGMENT_END, (uint32_t)instance->epoch,

@@ -10,6 +10,7 @@
 #include "lib/api/operation.h"
 #include "lib/comm/time_split.h"
 #include "lib/exec/plan.h"
+#include "lib/exec/staging.h"
 
 struct twill_account;
 struct twill_comm;
@@ -65,6 +66,8 @@ struct twill_instance {
     size_t length;                    /* elements of the segment in the largest shard */
     unsigned char *base[TWILL_SIDES]; /* the segment's first byte */
     unsigned lanes_left;
+    enum twill_staging_kind staging;          /* if it is streamed or measured */
+    bool streams, is_measured;                /* copies into SHARED: lib/exec/staging.h */
     uint32_t at[TWILL_SCHEDULE_LANES];        /* next step; UINT32_MAX: the lane has ended */
     uint32_t posted[TWILL_SCHEDULE_LANES];    /* messages since the last WAIT */
     uint32_t signalled[TWILL_SCHEDULE_LANES]; /* SIGNALs so far */

@@ -10,7 +10,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/schedules.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -377,51 +376,6 @@ static void test_fetched_failures(void **state)
     twill_test_run_processes(3, broken_rank, NULL);
 }
 
-/* Ranks that share one core read long buffers of each other without a calibration, and copy shorter
- * ones. */
-static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    struct buffer_scene scene = {.single_copy = "cma", .algorithm = "TWILL_LOG=none"};
-    enum { LONG = 8 << 20, SHORT = 1 << 20 };
-    twill_context *context;
-    twill_comm *comm;
-    unsigned char *src = malloc(LONG), *dst = malloc(2 * LONG);
-    (void)size, (void)user;
-    TWILL_CHECK(src != NULL && dst != NULL);
-    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
-        for (size_t bytes = SHORT; bytes <= LONG; bytes += LONG - SHORT) {
-            enum twill_protocol want =
-                bytes == LONG ? TWILL_PROTOCOL_FETCHED : TWILL_PROTOCOL_STAGED;
-            memset(src, 5 + rank, LONG);
-            memset(dst, 0, 2 * LONG);
-            TWILL_CHECK(twill_broadcast(comm, src, dst, bytes, TWILL_U8, 1) == TWILL_OK);
-            TWILL_CHECK(dst[0] == 6 && dst[bytes - 1] == 6);
-            TWILL_CHECK(comm->plan_cache.last->choice.shape.protocol == want);
-            TWILL_CHECK(twill_alltoall(comm, src, dst, bytes / 2, TWILL_U8) == TWILL_OK);
-            TWILL_CHECK(dst[0] == 5 && dst[bytes / 2] == 6 && dst[bytes - 1] == 6);
-            TWILL_CHECK(comm->plan_cache.last->choice.shape.protocol == want);
-        }
-    }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
-    free(src);
-    free(dst);
-}
-
-static void test_crowded(void **state)
-{
-    (void)state;
-    cpu_set_t all, one;
-    CPU_ZERO(&one);
-    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
-        if (CPU_ISSET(cpu, &all))
-            CPU_SET(cpu, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
-    twill_test_run_processes(2, crowded_rank, NULL);
-    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,7 +386,6 @@ int main(void)
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_fetched),
         cmocka_unit_test(test_fetched_failures),
-        cmocka_unit_test(test_crowded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

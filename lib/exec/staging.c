@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trials of cached and streamed stores into SHARED: see staging.h. */
+#include "lib/exec/staging.h"
+#include "lib/comm/comm.h"
+
+/* Bytes of a segment from which it counts: smaller ones stay in the first-level cache. */
+#define STAGING_LEAST ((size_t)16 << 10)
+#define COST_UNIT     ((size_t)64 << 10)
+/* Streamed stores must take less than 15/16 of the time of cached ones. */
+#define STAGING_GAIN 16u
+/* Segments after a trial in which ranks publish their costs. */
+#define STAGING_SETTLES 64u
+
+enum { WAY_CACHED, WAY_STREAMED };
+
+static size_t segment_bytes_of(const struct twill_run *run, const struct twill_instance *instance)
+{
+    return instance->length * run->layout.element * run->plan->schedule.shards;
+}
+
+/* Is this segment copied through SHARED, and known to be of this size on all ranks? */
+static bool segment_is_staged(const struct twill_run *run, const struct twill_instance *instance)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    return s->shared_blocks > 0 && !run->call.vector &&
+           !twill_collective_facts(run->call.collective)->reduces &&
+           segment_bytes_of(run, instance) >= STAGING_LEAST;
+}
+
+bool twill_staging_decide(const struct twill_comm *comm, enum twill_staging_kind kind)
+{
+    uint32_t worst[2] = {0, 0};
+    for (uint32_t l = 0; l < comm->local_size; l++)
+        for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++)
+            worst[way] = twill_max(worst[way], twill_node_staging_cost(comm->node, l, kind, way));
+    return worst[WAY_STREAMED] > 0 &&
+           worst[WAY_STREAMED] < worst[WAY_CACHED] - worst[WAY_CACHED] / STAGING_GAIN;
+}
+
+void twill_staging_begin(struct twill_run *run, struct twill_instance *instance)
+{
+    struct twill_comm *comm = run->comm;
+    instance->streams = instance->is_measured = false;
+    if (TWILL_LIKELY(!segment_is_staged(run, instance)))
+        return;
+    enum twill_staging_kind kind =
+        run->plan->schedule.eager ? TWILL_STAGING_ONE_WAY : TWILL_STAGING_EXCHANGE;
+    struct twill_staging *staging = &comm->staging[kind];
+    uint32_t number = staging->begun++ % TWILL_STAGING_PERIOD;
+    uint32_t trial = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS;
+    instance->staging = kind;
+    if (comm->tuning.staging != TWILL_STAGING_AUTO) {
+        instance->streams = comm->tuning.staging == TWILL_STAGING_STREAMED;
+        return;
+    }
+    if (number == 0)
+        staging->cost[WAY_CACHED] = staging->cost[WAY_STREAMED] = 0;
+    if (number < trial) {
+        instance->streams = number / TWILL_STAGING_GROUP % 2 == WAY_STREAMED;
+        instance->is_measured =
+            number % TWILL_STAGING_GROUP >= TWILL_STAGING_GROUP - TWILL_STAGING_MEASURED;
+        return;
+    }
+    if (number < trial + STAGING_SETTLES)
+        staging->streams = twill_staging_decide(comm, kind);
+    instance->streams = staging->streams;
+}
+
+void twill_staging_add(struct twill_run *run, const struct twill_instance *instance, uint64_t ticks)
+{
+    run->comm->staging[instance->staging].ticks += ticks;
+}
+
+void twill_staging_end(struct twill_run *run, const struct twill_instance *instance)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_staging *staging = &comm->staging[instance->staging];
+    staging->bytes += segment_bytes_of(run, instance);
+    if (++staging->ended < TWILL_STAGING_MEASURED)
+        return;
+    uint64_t cost = 1 + staging->ticks * COST_UNIT / staging->bytes;
+    uint32_t *least = &staging->cost[instance->streams ? WAY_STREAMED : WAY_CACHED];
+    if (*least == 0 || cost < *least)
+        *least = (uint32_t)twill_min(cost, UINT32_MAX);
+    for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++)
+        twill_node_put_staging_cost(comm->node, instance->staging, way, staging->cost[way]);
+    staging->ticks = staging->bytes = 0;
+    staging->ended = 0;
+}

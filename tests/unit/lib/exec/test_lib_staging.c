@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies into memory that the ranks of a node share: the trials of cached and streamed stores, what
+ * they decide, and the longer segments of ranks that share cores. Values are checked in each way;
+ * which way is quicker is not. */
+#include "lib/comm/comm.h"
+#include "tests/support/ranks.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    STAGED_RANKS = 2,
+    STAGED_BYTES = 1 << 20,
+    SEGMENTS = 8, /* of a broadcast of so many bytes */
+    TRIAL = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS
+};
+
+/* Two buffers of each rank, which begin at odd addresses. */
+struct staged_buffers {
+    unsigned char *memory[2], *src, *dst;
+};
+
+static bool take_buffers(struct staged_buffers *buffers, size_t bytes)
+{
+    for (unsigned i = 0; i < 2; i++)
+        buffers->memory[i] = malloc(bytes + 1);
+    TWILL_REQUIRE(buffers->memory[0] != NULL && buffers->memory[1] != NULL);
+    buffers->src = buffers->memory[0] + 1;
+    buffers->dst = buffers->memory[1] + 1;
+    return true;
+}
+
+static void give_buffers(struct staged_buffers *buffers)
+{
+    free(buffers->memory[0]);
+    free(buffers->memory[1]);
+}
+
+static unsigned char byte_of(size_t at, uint32_t rank, unsigned call)
+{
+    return (unsigned char)(at * 7 + at / 509 + rank * 31 + call * 3);
+}
+
+static void fill_bytes(unsigned char *bytes, size_t count, uint32_t rank, unsigned call)
+{
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = byte_of(i, rank, call);
+}
+
+static bool run_broadcast(twill_comm *comm, struct staged_buffers *buffers, size_t bytes,
+                          unsigned call)
+{
+    fill_bytes(buffers->src, bytes, comm->rank, call);
+    memset(buffers->dst, 0, bytes);
+    TWILL_REQUIRE(twill_broadcast(comm, buffers->src, buffers->dst, bytes, TWILL_U8, call % 2) ==
+                  TWILL_OK);
+    TWILL_REQUIRE(comm->plan_cache.last->choice.shape.protocol == TWILL_PROTOCOL_STAGED);
+    for (size_t i = 0; i < bytes; i++)
+        TWILL_REQUIRE(buffers->dst[i] == byte_of(i, call % 2, call));
+    return true;
+}
+
+static bool run_alltoall(twill_comm *comm, struct staged_buffers *buffers, size_t bytes,
+                         unsigned call)
+{
+    size_t shard = bytes / STAGED_RANKS;
+    fill_bytes(buffers->src, bytes, comm->rank, call);
+    TWILL_REQUIRE(twill_alltoall(comm, buffers->src, buffers->dst, shard, TWILL_U8) == TWILL_OK);
+    for (size_t i = 0; i < bytes; i++)
+        TWILL_REQUIRE(buffers->dst[i] ==
+                      byte_of(comm->rank * shard + i % shard, (uint32_t)(i / shard), call));
+    return true;
+}
+
+/* Check what a trial has found out, once both ranks have ended it. */
+static bool check_trial(const twill_comm *comm, enum twill_staging_kind kind)
+{
+    const struct twill_staging *staging = &comm->staging[kind];
+    for (unsigned way = 0; way < 2; way++) {
+        TWILL_REQUIRE(staging->cost[way] > 0);
+        TWILL_REQUIRE(twill_node_staging_cost(comm->node, comm->local, kind, way) ==
+                      staging->cost[way]);
+        TWILL_REQUIRE(twill_node_staging_cost(comm->node, 1 - comm->local, kind, way) > 0);
+    }
+    return true;
+}
+
+static bool run_trials(twill_comm *comm, twill_bootstrap *bootstrap, struct staged_buffers *buffers)
+{
+    const struct twill_staging *one_way = &comm->staging[TWILL_STAGING_ONE_WAY],
+                               *exchange = &comm->staging[TWILL_STAGING_EXCHANGE];
+    unsigned calls = TRIAL / SEGMENTS;
+    for (unsigned i = 0; i < calls; i++) {
+        TWILL_REQUIRE(one_way->begun == i * SEGMENTS);
+        TWILL_REQUIRE(run_broadcast(comm, buffers, STAGED_BYTES, i));
+    }
+    TWILL_REQUIRE(twill_test_barrier(bootstrap));
+    TWILL_REQUIRE(check_trial(comm, TWILL_STAGING_ONE_WAY));
+    TWILL_REQUIRE(run_broadcast(comm, buffers, STAGED_BYTES, calls));
+    TWILL_REQUIRE(one_way->streams == twill_staging_decide(comm, TWILL_STAGING_ONE_WAY));
+    TWILL_REQUIRE(exchange->begun == 0);
+    for (unsigned i = 0; i < calls; i++)
+        TWILL_REQUIRE(run_alltoall(comm, buffers, STAGED_BYTES, i));
+    TWILL_REQUIRE(exchange->begun == TRIAL);
+    TWILL_REQUIRE(twill_test_barrier(bootstrap));
+    TWILL_REQUIRE(check_trial(comm, TWILL_STAGING_EXCHANGE));
+    TWILL_REQUIRE(twill_allreduce(comm, buffers->src, buffers->dst, STAGED_BYTES, TWILL_U8,
+                                  TWILL_MAX) == TWILL_OK);
+    TWILL_REQUIRE(run_broadcast(comm, buffers, 4096, 0));
+    return exchange->begun == TRIAL && one_way->begun == TRIAL + SEGMENTS;
+}
+
+static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    static const char *const more[] = {"TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    struct staged_buffers buffers = {0};
+    (void)rank, (void)size, (void)user;
+    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
+        take_buffers(&buffers, STAGED_BYTES))
+        twill_test_note(run_trials(comm, bootstrap, &buffers), __FILE__, __LINE__, "trials");
+    (void)twill_test_barrier(bootstrap);
+    give_buffers(&buffers);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_trials(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(STAGED_RANKS, trying_rank, NULL);
+}
+
+/* The way is taken whose slowest rank is quicker, by a sixteenth at least, if both are known. */
+static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
+{
+    static const struct {
+        uint32_t cached[STAGED_RANKS], streamed[STAGED_RANKS];
+        bool streams;
+    } rows[] = {{{0, 0}, {0, 0}, false},         {{100, 80}, {50, 93}, true},
+                {{100, 80}, {50, 94}, false},    {{100, 0}, {50, 0}, true},
+                {{100, 100}, {10, 200}, false},  {{100, 100}, {0, 0}, false},
+                {{1, 1}, {1, 1}, false},         {{0, 0}, {7, 7}, false},
+                {{3000, 200}, {400, 300}, true}, {{UINT32_MAX, 1}, {5, 5}, true}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
+        enum twill_staging_kind kind = i % TWILL_STAGING_KINDS;
+        twill_node_put_staging_cost(comm->node, kind, 0, rows[i].cached[comm->rank]);
+        twill_node_put_staging_cost(comm->node, kind, 1, rows[i].streamed[comm->rank]);
+        TWILL_REQUIRE(twill_test_barrier(bootstrap));
+        if (!twill_test_note(twill_staging_decide(comm, kind) == rows[i].streams, __FILE__,
+                             __LINE__, "row %zu", i))
+            return false;
+        TWILL_REQUIRE(twill_test_barrier(bootstrap));
+    }
+    return true;
+}
+
+static void forced_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    bool streams = strstr(user, "streamed") != NULL;
+    const char *const more[] = {user, "TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    struct staged_buffers buffers = {0};
+    (void)rank, (void)size;
+    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
+        take_buffers(&buffers, STAGED_BYTES)) {
+        (void)check_decisions(comm, bootstrap);
+        for (unsigned i = 0; i < 4 && run_broadcast(comm, &buffers, STAGED_BYTES - i, i) &&
+                             run_alltoall(comm, &buffers, STAGED_BYTES, i);
+             i++)
+            for (unsigned slot = 0; slot < TWILL_WINDOW; slot++) {
+                const struct twill_instance *last = &comm->issue.slot[slot].instance;
+                twill_test_note(last->streams == streams && !last->is_measured, __FILE__, __LINE__,
+                                "%s", (const char *)user);
+            }
+    }
+    (void)twill_test_barrier(bootstrap);
+    give_buffers(&buffers);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_forced(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(STAGED_RANKS, forced_rank, "TWILL_TUNE=staging=streamed");
+    twill_test_run_ranks(STAGED_RANKS, forced_rank, "TWILL_TUNE=staging=cached");
+}
+
+/* Ranks that share a core copy long segments, unless they reduce or the user has set the length. */
+static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    enum { LONG = 8 << 20 };
+    const char *const more[] = {user, "TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
+    size_t copied = strstr(user, "segment=") != NULL ? 64 << 10 : 2 << 20;
+    size_t reduced = strstr(user, "segment=") != NULL ? 64 << 10 : 128 << 10;
+    twill_context *context;
+    twill_comm *comm;
+    struct staged_buffers buffers = {0};
+    (void)rank, (void)size;
+    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
+        take_buffers(&buffers, LONG) && run_broadcast(comm, &buffers, LONG, 0)) {
+        TWILL_CHECK(comm->plan_cache.last->segment_bytes == copied);
+        TWILL_CHECK(run_alltoall(comm, &buffers, LONG, 1));
+        TWILL_CHECK(comm->plan_cache.last->segment_bytes == copied);
+        TWILL_CHECK(twill_allreduce(comm, buffers.src, buffers.dst, LONG, TWILL_U8, TWILL_MAX) ==
+                    TWILL_OK);
+        TWILL_CHECK(comm->plan_cache.last->segment_bytes == reduced);
+    }
+    (void)twill_test_barrier(bootstrap);
+    give_buffers(&buffers);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_crowded(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=spin=-1");
+    twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=segment=64K");
+    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trials),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_crowded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
