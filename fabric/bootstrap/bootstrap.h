@@ -42,6 +42,10 @@ struct twill_bootstrap_ops {
     twill_status (*allgather)(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                               struct twill_error *error);
     void (*close)(struct twill_oob *oob);
+    /* Optional. Called every TWILL_ATTEND_NS while this rank waits for another one otherwise than
+     * in an all-gather, for the ranks that wait for this one. Returns false if one has failed: the
+     * next all-gather then says why. */
+    bool (*attend)(struct twill_oob *oob, uint32_t awaited);
     /* Report whether the environment belongs to this method. The registry is asked in order. */
     bool (*applies)(const struct twill_bootstrap_params *params);
     twill_status (*open)(struct twill_oob **oob, const struct twill_bootstrap_params *params,
@@ -118,6 +122,12 @@ static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void
 {
     oob->rounds++;
     return oob->ops->allgather(oob, mine, all, bytes, error);
+}
+
+#define TWILL_ATTEND_NS UINT64_C(20000000)
+static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited)
+{
+    return oob->ops == NULL || oob->ops->attend == NULL || oob->ops->attend(oob, awaited);
 }
 
 /* Rank 0 serves the TCP rendezvous under every launcher, which only provides its address

@@ -56,7 +56,7 @@ static enum twill_share_cause open_socket(int *fd)
 }
 
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
-                                               const struct twill_oob *oob)
+                                               struct twill_oob *oob)
 {
     uint64_t drawn[2];
     *fd_passing =
@@ -337,7 +337,25 @@ static void await_traffic(struct exchange *exchange, bool sending)
     for (size_t i = 0; i < fd_passing->peer_count; i++)
         if (fd_passing->peers[i].fd < 0 && fd_passing->peers[i].socket >= 0)
             polls[n++] = (struct pollfd){.fd = fd_passing->peers[i].socket, .events = POLLIN};
-    poll(polls, n, sending ? RETRY_MS : 100);
+    poll(polls, n, sending ? RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
+}
+
+static bool is_served(const struct twill_fd_passing_peer *peer)
+{
+    return peer->fd >= 0 && peer->sent;
+}
+
+/* Answer the ranks that wait for this one. Returns whether to go on. */
+static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
+{
+    uint64_t now = twill_now();
+    size_t i = 0;
+    if (now < *next)
+        return true;
+    *next = now + TWILL_ATTEND_NS;
+    while (i + 1 < fd_passing->peer_count && is_served(&fd_passing->peers[i]))
+        i++;
+    return twill_oob_attend(fd_passing->oob, fd_passing->peers[i].rank);
 }
 
 static enum twill_fd_passing_phase phase_of(const struct twill_fd_passing_peer *peer)
@@ -353,7 +371,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
     struct twill_fd_passing *fd_passing = exchange->fd_passing;
     uint64_t deadline = twill_now() + fd_passing->oob->timeout_ns;
-    uint64_t interval = PROBE_NS, probe = twill_now() + interval;
+    uint64_t interval = PROBE_NS, probe = twill_now() + interval, next = twill_now();
     for (bool over = false; !over;) {
         size_t missing, unsent;
         over = twill_now() > deadline; /* before the work: one last round after a late wake-up */
@@ -370,12 +388,14 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
         }
         if (cause != TWILL_SHARE_FINE)
             return cause;
+        if (!attend(fd_passing, &next))
+            return TWILL_SHARE_LOST;
         if (!over)
             await_traffic(exchange, unsent > 0);
     }
     for (size_t i = 0; i < fd_passing->peer_count && fd_passing->lost == UINT32_MAX; i++) {
         const struct twill_fd_passing_peer *peer = &fd_passing->peers[i];
-        if (peer->fd >= 0 && peer->sent)
+        if (is_served(peer))
             continue;
         fd_passing->lost = peer->rank;
         fd_passing->phase = phase_of(peer);

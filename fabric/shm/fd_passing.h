@@ -48,7 +48,7 @@ enum twill_fd_passing_phase {
 
 /* The exchange of one rank: listen, exchange, close. */
 struct twill_fd_passing {
-    const struct twill_oob *oob;
+    struct twill_oob *oob;
     uint64_t name, key;
     int listener;
     int file;          /* the file to send */
@@ -62,9 +62,10 @@ struct twill_fd_passing {
 
 /* Start to listen, under a random name and with a random key. */
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
-                                               const struct twill_oob *oob);
+                                               struct twill_oob *oob);
 /* Exchange files with all peers. Waits until the deadline, or until a peer that is still needed no
- * longer listens: it has given up, has died, or cannot be seen from here. `lost` then names it. */
+ * longer listens: it has given up, has died, or cannot be seen from here. `lost` then names it.
+ * Also ends when the `attend` of the out-of-band exchange says so; then `lost` is not set. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
 /* Return the text for a message; never NULL. */
 const char *twill_share_cause_text(int32_t cause);

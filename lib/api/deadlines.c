@@ -34,9 +34,8 @@ twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds)
         return TWILL_ERR_ARGUMENT;
     bool hosts = comm->context->job.world.nodes > 1;
     double explain = hosts ? (double)twill_explain_bound_ns() * 1e-9 : 0;
-    double notice = 2 * (double)twill_notice_bound_ns() * 1e-9;
-    bounds->silent = (double)comm->tuning.timeout_ns * 1e-9 + notice + explain +
-                     (double)twill_agree_tick_ns() * 1e-9;
+    bounds->silent =
+        (double)twill_silence_bound_ns(comm) * 1e-9 + (double)twill_agree_tick_ns() * 1e-9;
     bounds->death = (double)twill_death_bound_ns() * 1e-9 + explain;
     bounds->host = hosts ? (double)twill_host_bound_ns() * 1e-9 + explain : 0;
     bounds->agree = (double)twill_agree_bound_ns(comm) * 1e-9;

@@ -79,8 +79,8 @@ struct twill_comm_waits {
     struct twill_waiting test_wait; /* of tests in a row that found nothing */
     uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
     uint64_t moved_at;              /* last advanced by a wait on another communicator */
+    uint32_t elsewhere;             /* 1 + the rank that set-up waits for by a socket of its own */
     uint64_t timed_out_since;       /* start of a wait that has timed out; 0: none has */
-    bool derived;              /* the rank that it was for is missing only as other ranks say */
     uint64_t ended_at_timeout; /* last call that had ended when context->health.timed_out was set,
                                   under the context's lock; UINT64_MAX: this was made later */
 };
@@ -96,9 +96,10 @@ struct twill_comm_health {
     bool notified;              /* notice is set */
     struct twill_notice notice; /* the first failure that another rank reported */
     struct twill_wait_report {
-        uint64_t in;      /* this rank's call when it arrived */
-        uint32_t rank;    /* the rank that the reporter waits for */
-    } * reported;         /* [size] from ranks of other nodes */
+        uint64_t in;                   /* this rank's call when it arrived */
+        uint32_t rank;                 /* the root cause as far as the reporter knows */
+    } * reported;                      /* [size] */
+    struct twill_cause_search *search; /* lib/health/wait_report.c; NULL: none is under way */
     uint64_t failed_call; /* number of the earlier call that has failed; 0: the current one */
     struct twill_recovery *recovery; /* lib/health/agree.c: NULL: there was no agreement */
     struct twill_growth *growth;     /* lib/health/grow.c: rank 0: a handle was made; or NULL */
@@ -333,6 +334,9 @@ void twill_context_forget_timeout(struct twill_context *context);
 uint64_t twill_death_bound_ns(void);
 /* Return the longest time between two looks of a rank that waits. */
 uint64_t twill_notice_bound_ns(void);
+/* Return the time after which all waiting ranks have failed if one that they wait for lives but
+ * does not come. */
+uint64_t twill_silence_bound_ns(const struct twill_comm *comm);
 /* Advance once, for callers that test repeatedly. An error has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
 
@@ -365,6 +369,8 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 
 /* Return the time that an error takes, once found, to reach all ranks of several nodes. */
 uint64_t twill_explain_bound_ns(void);
+/* Return the part of it that is for notifying them; a timeout takes no more. */
+uint64_t twill_notify_bound_ns(void);
 
 /* Break the communicator with comm->error, or with another rank's failure if that is the cause;
  * notify all ranks and fail all requests. Returns the status that it has failed with. */
@@ -413,6 +419,17 @@ bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct t
 /* Receive notices. Returns the error if another rank has failed, or is in a call of this rank's
  * number with other arguments. Failures in later calls than this rank's count only if `any`. */
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);
+/* --- lib/health/wait_report.c --- */
+
+/* Handle the report of another rank: answer it. Returns the error if that rank is in a call of this
+ * rank's number with other arguments. */
+twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice);
+/* Ask ranks[n], for which this rank has waited for too long, whom they wait for, and so on. Sets
+ * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(). Returns
+ * the error if another rank reports a failure meanwhile. Takes twill_search_bound_ns() at most. */
+twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
+                                   uint32_t *cause);
+uint64_t twill_search_bound_ns(void);
 /* Report to ranks[n] on other nodes that this rank waits for them, in which call, and which rank is
  * the root cause as far as it knows. On the node, publish that rank. */
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);

@@ -116,8 +116,10 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
     size_t n = (size_t)oob->size, me = (size_t)oob->rank;
     if (self->over == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "set-up of this communicator is over");
-    if (self->over->broken) /* an earlier exchange has failed */
-        return TWILL_FAIL(error, TWILL_ERR_BROKEN, "%s", self->over->error.message);
+    const struct twill_error *earlier = &self->over->error;
+    if (self->over->broken) /* in an earlier exchange, or since: comm_attend() */
+        return TWILL_FAIL(error, earlier->status < 0 ? earlier->status : TWILL_ERR_BROKEN, "%s",
+                          earlier->message);
     if (bytes == 0)
         return TWILL_OK;
     unsigned char *rotated = malloc(n * bytes); /* of this rank and those behind it, wrapping */
@@ -134,6 +136,23 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
     return TWILL_OK;
 }
 
+/* Answer ranks that ask whom this rank waits for, and look for failures. */
+static bool comm_attend(struct twill_oob *oob, uint32_t awaited)
+{
+    struct oob_comm *self = (struct oob_comm *)oob;
+    struct twill_comm *over = self->over;
+    if (over == NULL || over->broken)
+        return over == NULL;
+    over->waits.elsewhere = 1 + self->rank[awaited];
+    twill_status status = twill_comm_torn(over);
+    if (status == TWILL_OK)
+        status = twill_comm_poll_failures(over, true);
+    over->waits.elsewhere = 0;
+    if (status != TWILL_OK)
+        (void)twill_comm_fail(over, status);
+    return status == TWILL_OK;
+}
+
 static void comm_close(struct twill_oob *oob)
 {
     twill_secret_wipe(&oob->secret, sizeof(oob->secret));
@@ -145,6 +164,7 @@ static const struct twill_bootstrap_ops oob_comm_ops = {
     .name = "communicator",
     .allgather = comm_allgather,
     .close = comm_close,
+    .attend = comm_attend,
 };
 
 twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over,

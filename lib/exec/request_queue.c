@@ -286,6 +286,8 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
     if (comm->issue.setting_up != NULL)
         n +=
             transfers_wait_for(comm->issue.setting_up, ranks + n, most - n, "set-up message", step);
+    if (comm->waits.elsewhere != 0 && n < most)
+        ranks[n++] = comm->waits.elsewhere - 1;
     return drop_repeated(ranks, n);
 }
 

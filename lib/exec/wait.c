@@ -47,15 +47,18 @@ static uint64_t last_ended(const struct twill_comm *comm)
     return twill_node_left_call(comm->node, comm->local);
 }
 
-/* Record that a wait for these ranks has timed out. */
-static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n)
+/* Record that a wait for these ranks has timed out, which `missing` is the cause of. */
+static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n,
+                         uint32_t missing)
 {
     struct twill_timed_out *timed_out = &comm->context->health.timed_out;
     comm->waits.timed_out_since = since;
     twill_context_lock(comm->context);
     timed_out->at = twill_now();
     timed_out->count = 0;
-    for (unsigned i = 0; i < n && i < TWILL_ARRAY_LENGTH(timed_out->job); i++)
+    if (missing != comm->rank)
+        timed_out->job[timed_out->count++] = comm->job[missing];
+    for (unsigned i = 0; i < n && timed_out->count < TWILL_ARRAY_LENGTH(timed_out->job); i++)
         timed_out->job[timed_out->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
     for (size_t i = 0; i < comm->context->comms.opened; i++)
         comm->context->comms.open[i]->waits.ended_at_timeout =
@@ -105,22 +108,30 @@ void twill_comm_shorten_deadline(struct twill_comm *comm)
         comm->tuning.timeout_ns = twill_min(comm->tuning.timeout_ns, LEAVE_NS);
 }
 
-/* Fail with a timeout; name the awaited ranks and the one that all of them wait for. */
+/* Fail with a timeout; name the awaited ranks and the one that all of them wait for. After a short
+ * one nothing is asked: it follows another timeout. */
 static twill_status time_out(struct twill_comm *comm, uint64_t since)
 {
     uint32_t ranks[MOST_RANKS_CHECKED];
     const char *step = "message";
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
-    note_timeout(comm, since, ranks, n);
+    uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
+    twill_status status = TWILL_OK;
+    if (n > 0 && comm->tuning.timeout_ns > LEAVE_NS)
+        status = twill_comm_find_cause(comm, ranks, n, &missing);
+    note_timeout(comm, since, ranks, n, missing);
+    if (status != TWILL_OK)
+        return status;
     char list[160] = "", doing[200] = "";
     size_t used = 0;
     char text[TWILL_RANK_TEXT];
     for (unsigned i = 0; i < n && used < sizeof(list); i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
                                  twill_comm_rank_text(comm, ranks[i], text) + strlen("rank "));
-    uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
-    comm->waits.derived = n > 0 && missing != ranks[0];
-    if (comm->waits.derived)
+    bool awaited = n == 0;
+    for (unsigned i = 0; i < n; i++)
+        awaited = awaited || ranks[i] == missing;
+    if (!awaited)
         used = (size_t)snprintf(doing, sizeof(doing), ", which waits for %s",
                                 twill_comm_rank_text(comm, missing, text));
     else
@@ -266,6 +277,12 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 uint64_t twill_notice_bound_ns(void)
 {
     return CHECK_EVERY_NS + SLEEP_MOST_NS;
+}
+
+uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
+{
+    uint64_t notify = comm->context->job.world.nodes > 1 ? twill_notify_bound_ns() : 0;
+    return comm->tuning.timeout_ns + 2 * twill_notice_bound_ns() + twill_search_bound_ns() + notify;
 }
 
 /* It may have been seen alive just now; it is seen dead twice, and by another rank of the node. */

@@ -170,25 +170,19 @@ static void renew_patience(const struct twill_comm *comm, struct twill_recovery 
     recovery->ballot = recovery->consensus->ballot;
 }
 
-/* Return until when a silent rank is given up, which other ranks may learn later. */
-static uint64_t silence_ns(const struct twill_comm *comm)
-{
-    uint64_t explain = comm->context->job.world.nodes > 1 ? twill_explain_bound_ns() : 0;
-    return comm->tuning.timeout_ns + 2 * twill_notice_bound_ns() + explain;
-}
-
 /* Return how long a rank may be silent. It may still wait in the call before, of which this rank
- * had all it needs, for as long as silence_ns() says; before a shrink that call has failed here,
- * too. */
+ * had all it needs, for as long as twill_silence_bound_ns() says; before a shrink that call has
+ * failed here, too. */
 static uint64_t patience_ns(const struct twill_comm *comm, const struct twill_consensus *consensus)
 {
     bool shrinks = consensus->own->calls == 1u << TWILL_AGREEING_SHRINK;
-    return shrinks ? comm->tuning.timeout_ns : silence_ns(comm);
+    return shrinks ? comm->tuning.timeout_ns : twill_silence_bound_ns(comm);
 }
 
 static uint64_t longest_step_ns(const struct twill_comm *comm, enum twill_consensus_state state)
 {
-    return silence_ns(comm) * (state == TWILL_CONSENSUS_JOINED ? STEP_JOINED : STEP_COORDINATOR);
+    return twill_silence_bound_ns(comm) *
+           (state == TWILL_CONSENSUS_JOINED ? STEP_JOINED : STEP_COORDINATOR);
 }
 
 /* A silent rank is noticed at the next check. */

@@ -189,24 +189,27 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
     return twill_comm_compare(comm, peer, &theirs, sequence);
 }
 
+uint64_t twill_notify_bound_ns(void)
+{
+    return FAILURE_NOTIFY_NS;
+}
+
 uint64_t twill_explain_bound_ns(void)
 {
     return EXPLAIN_NS + FAILURE_NOTIFY_NS;
 }
 
 /* Wait for a notice of the root cause when a transport or a peer has failed, as a rank that fails
- * closes its connections and its own notice says more; or if the missing rank is known only from
- * others, which time out, too. Returns the status to fail with, its sentence in comm->error. */
+ * closes its connections and its own notice says more. Returns the status to fail with, its
+ * sentence in comm->error. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
-    uint64_t patience =
-        status == TWILL_ERR_PEER || status == TWILL_ERR_TIMEOUT ? EXPLAIN_DEATH_NS : EXPLAIN_NS;
+    uint64_t patience = status == TWILL_ERR_PEER ? EXPLAIN_DEATH_NS : EXPLAIN_NS;
     uint64_t deadline = twill_now() + patience;
     bool differs = status == TWILL_ERR_MISMATCH && !comm->health.notified;
     bool waits = comm->context->job.world.nodes > 1 &&
-                 (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs ||
-                  (status == TWILL_ERR_TIMEOUT && comm->waits.derived));
+                 (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
     twill_error_clear(&comm->error);
     if (waits && differs)
         twill_comm_report(comm, &comm->issue.differs, 1);

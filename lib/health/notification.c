@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notices between ranks. Failure: a rank has failed. Report, between nodes: which call a rank is in
- * and which rank it waits for, so that a timeout names the root cause. README.md has the whole
- * story.
- */
+/* Notices between ranks: a rank has failed, or reports whom it waits for (wait_report.c). README.md
+ * has the whole story. */
 #include "fabric/shm/call_records.h"
 #include "lib/health/recovery.h"
 
@@ -10,8 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define MOST_HOSTS ((size_t)512)       /* connections of the failure detector to other hosts */
-#define IS_ANSWER  (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
+#define MOST_HOSTS ((size_t)512) /* connections of the failure detector to other hosts */
 
 /* Connections between hosts take at most a quarter of this process's descriptors. */
 twill_status twill_context_offer_detector(struct twill_context *context,
@@ -61,76 +58,6 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
                   "failure detector: %s: if a host that is not connected vanishes, that is "
                   "noticed only after TWILL_TIMEOUT",
                   text);
-    return TWILL_OK;
-}
-
-/* --- reports: which rank is waited for ------------------------------------------------------- */
-
-/* Return the rank that a peer on this node waits for; the peer itself if it waits for none, or for
- * this rank. */
-static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
-{
-    uint32_t theirs = twill_node_waits_for(comm->node, comm->world->local[peer]);
-    return theirs != UINT32_MAX && theirs != comm->rank ? theirs : peer;
-}
-
-/* On the node published calls are read: a rank that is behind is the cause, or waits for it. */
-uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
-{
-    if (comm->world->node[peer] != comm->world->node[comm->rank])
-        return comm->health.reported[peer].in == comm->issue.sequence
-                   ? comm->health.reported[peer].rank
-                   : peer;
-    for (uint32_t l = 0; l < comm->local_size; l++) {
-        struct twill_call call;
-        uint64_t sequence, entered;
-        if (l != comm->local &&
-            (!twill_comm_read_call(comm, comm->node->rank[l], &call, &sequence, &entered) ||
-             sequence < comm->issue.sequence))
-            return waits_for_on_node(comm, comm->node->rank[l]);
-    }
-    return waits_for_on_node(comm, peer);
-}
-
-static void send_position(struct twill_comm *comm, uint32_t to, uint32_t missing, uint64_t answer)
-{
-    const struct twill_call *call = &comm->issue.call;
-    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
-    notice.state[0] = comm->issue.sequence;
-    notice.state[1] = call->count;
-    notice.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
-    notice.state[3] = missing | answer;
-    pthread_mutex_lock(&comm->context->health.detector_lock);
-    twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
-    pthread_mutex_unlock(&comm->context->health.detector_lock);
-}
-
-void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
-{
-    if (n == 0)
-        return;
-    uint32_t missing = twill_comm_missing(comm, ranks[0]);
-    comm->health.reported[comm->rank] = (struct twill_wait_report){comm->issue.sequence, missing};
-    twill_node_wait_for(comm->node, missing);
-    for (unsigned i = 0; i < n; i++)
-        if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
-            send_position(comm, ranks[i], missing, 0);
-}
-
-static twill_status handle_report(struct twill_comm *comm, const struct twill_notice *notice)
-{
-    struct twill_call theirs = twill_call_of((uint32_t)notice->state[2], (size_t)notice->state[1],
-                                             (uint32_t)(notice->state[2] >> 32));
-    TWILL_TRY(&comm->error, twill_comm_compare(comm, notice->from, &theirs, notice->state[0]));
-    uint32_t missing = (uint32_t)notice->state[3];
-    if (notice->state[0] <= comm->issue.sequence && missing != comm->rank &&
-        missing < comm->world->size)
-        comm->health.reported[notice->from] =
-            (struct twill_wait_report){comm->issue.sequence, missing};
-    const struct twill_wait_report *own = &comm->health.reported[comm->rank];
-    if ((notice->state[3] & IS_ANSWER) == 0)
-        send_position(comm, notice->from, own->in == comm->issue.sequence ? own->rank : comm->rank,
-                      IS_ANSWER);
     return TWILL_OK;
 }
 
@@ -208,7 +135,7 @@ static twill_status poll_detector(struct twill_comm *comm)
         record_failure(comm, &mailbox->failure);
     twill_context_unlock(context);
     for (unsigned i = 0; i < reports; i++)
-        TWILL_TRY(&comm->error, handle_report(comm, &report[i]));
+        TWILL_TRY(&comm->error, twill_comm_take_report(comm, &report[i]));
     return TWILL_OK;
 }
 

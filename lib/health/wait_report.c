@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports between ranks: which call a rank is in and which ranks it waits for, so that a timeout
+ * names its root cause.
+ *
+ * Waiting ranks report to awaited ranks of other nodes now and then. That is not enough if rank 0
+ * waits for rank 1, and rank 1 has only just begun to wait for rank 2, which is stopped: so a rank
+ * whose time is over asks those that it waits for, and those that they wait for, before it fails
+ * (twill_comm_find_cause()). A rank that waits answers at its next check; the one that does not is
+ * the cause. */
+#include "fabric/shm/call_records.h"
+#include "lib/health/recovery.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define IS_ANSWER      (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
+#define MOST_REPORTED  16u                 /* ranks in a report */
+#define MOST_ASKED     64u                 /* ranks in a search */
+#define SEARCH_NS      UINT64_C(800000000) /* at most, for a search */
+#define ANSWER_NS      UINT64_C(300000000) /* for one rank; several times twill_notice_bound_ns() */
+#define SEARCH_TURN_NS UINT64_C(2000000)
+#define TURNS_PER_ASK  10u
+
+/* A search for the rank that others wait for. In the order in which they were found: breadth first
+ * from the awaited ranks. */
+struct twill_cause_search {
+    unsigned count;
+    struct asked_rank {
+        uint32_t rank;
+        unsigned turns;    /* since it was first asked: nothing arrives while this machine stops */
+        uint64_t asked_at; /* twill_now(), first */
+        bool answered;
+        bool waits; /* for another rank; once it has answered */
+    } asked[MOST_ASKED];
+};
+
+/* Return the rank that a peer on this node waits for; the peer itself if it waits for none, or for
+ * this rank. */
+static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
+{
+    uint32_t theirs = twill_node_waits_for(comm->node, comm->world->local[peer]);
+    return theirs != UINT32_MAX && theirs != comm->rank ? theirs : peer;
+}
+
+/* On the node published calls are read: a rank that is behind is the cause, or waits for it. */
+uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
+{
+    if (comm->world->node[peer] != comm->world->node[comm->rank])
+        return comm->health.reported[peer].in == comm->issue.sequence
+                   ? comm->health.reported[peer].rank
+                   : peer;
+    for (uint32_t l = 0; l < comm->local_size; l++) {
+        struct twill_call call;
+        uint64_t sequence, entered;
+        if (l != comm->local &&
+            (!twill_comm_read_call(comm, comm->node->rank[l], &call, &sequence, &entered) ||
+             sequence < comm->issue.sequence))
+            return waits_for_on_node(comm, comm->node->rank[l]);
+    }
+    return waits_for_on_node(comm, peer);
+}
+
+/* Send which call this rank is in, whom it waits for (as text, " 3 7"), and the root cause. */
+static void send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
+{
+    const struct twill_call *call = &comm->issue.call;
+    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    uint32_t ranks[MOST_REPORTED], missing = comm->rank;
+    const char *step;
+    unsigned n = twill_comm_waits_for(comm, ranks, MOST_REPORTED, &step);
+    size_t used = 0;
+    for (unsigned i = 0; i < n; i++)
+        used +=
+            (size_t)snprintf(notice.message + used, sizeof(notice.message) - used, " %u", ranks[i]);
+    if (n > 0)
+        missing = twill_comm_missing(comm, ranks[0]);
+    notice.state[0] = comm->issue.sequence;
+    notice.state[1] = call->count;
+    notice.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
+    notice.state[3] = missing | answer;
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+}
+
+void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
+{
+    if (n == 0)
+        return;
+    twill_node_wait_for(comm->node, twill_comm_missing(comm, ranks[0]));
+    for (unsigned i = 0; i < n; i++)
+        if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
+            send_position(comm, ranks[i], 0);
+}
+
+/* --- the search ------------------------------------------------------------------------------ */
+
+static void add_rank(const struct twill_comm *comm, struct twill_cause_search *search,
+                     uint32_t rank)
+{
+    if (rank >= comm->world->size || rank == comm->rank || search->count == MOST_ASKED)
+        return;
+    for (unsigned i = 0; i < search->count; i++)
+        if (search->asked[i].rank == rank)
+            return;
+    search->asked[search->count++] = (struct asked_rank){.rank = rank, .asked_at = twill_now()};
+}
+
+/* Take an answer: the ranks that it names are asked, too. */
+static void take_answer(const struct twill_comm *comm, struct twill_cause_search *search,
+                        const struct twill_notice *notice)
+{
+    for (unsigned i = 0; i < search->count; i++) {
+        struct asked_rank *asked = &search->asked[i];
+        if (asked->rank != notice->from || asked->answered)
+            continue;
+        asked->answered = true;
+        const char *at = notice->message;
+        for (char *end; *at == ' '; at = end) {
+            unsigned long rank = strtoul(at, &end, 10);
+            if (end == at)
+                break;
+            asked->waits = true;
+            add_rank(comm, search, rank < comm->world->size ? (uint32_t)rank : comm->rank);
+        }
+    }
+}
+
+twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice)
+{
+    struct twill_call theirs = twill_call_of((uint32_t)notice->state[2], (size_t)notice->state[1],
+                                             (uint32_t)(notice->state[2] >> 32));
+    TWILL_TRY(&comm->error, twill_comm_compare(comm, notice->from, &theirs, notice->state[0]));
+    uint32_t missing = (uint32_t)notice->state[3];
+    if (notice->state[0] <= comm->issue.sequence && missing != comm->rank &&
+        missing < comm->world->size)
+        comm->health.reported[notice->from] =
+            (struct twill_wait_report){comm->issue.sequence, missing};
+    if ((notice->state[3] & IS_ANSWER) == 0)
+        send_position(comm, notice->from, IS_ANSWER);
+    else if (comm->health.search != NULL)
+        take_answer(comm, comm->health.search, notice);
+    return TWILL_OK;
+}
+
+/* Ask the ranks that have not answered. Returns whether answers may still come. */
+static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
+{
+    bool open = false;
+    for (unsigned i = 0; i < search->count; i++) {
+        struct asked_rank *asked = &search->asked[i];
+        if (asked->answered)
+            continue;
+        if (asked->turns % TURNS_PER_ASK == 0)
+            send_position(comm, asked->rank, 0);
+        asked->turns++;
+        open = open || asked->turns <= ANSWER_NS / SEARCH_TURN_NS ||
+               twill_now() - asked->asked_at < ANSWER_NS;
+    }
+    return open;
+}
+
+uint64_t twill_search_bound_ns(void)
+{
+    return SEARCH_NS;
+}
+
+/* Return the first rank that has not answered, or else waits for none; UINT32_MAX: all wait. */
+static uint32_t found_by(const struct twill_cause_search *search)
+{
+    uint32_t idle = UINT32_MAX;
+    for (unsigned i = search->count; i-- > 0;)
+        if (search->asked[i].answered && !search->asked[i].waits)
+            idle = search->asked[i].rank;
+    for (unsigned i = 0; i < search->count; i++)
+        if (!search->asked[i].answered)
+            return search->asked[i].rank;
+    return idle;
+}
+
+twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
+                                   uint32_t *cause)
+{
+    struct twill_cause_search search = {.count = 0};
+    uint64_t begin = twill_now();
+    twill_status status = TWILL_OK;
+    *cause = twill_comm_missing(comm, ranks[0]);
+    for (unsigned i = 0; i < n; i++)
+        add_rank(comm, &search, ranks[i]);
+    if (comm->world->node[*cause] == comm->world->node[comm->rank]) /* it may be behind */
+        add_rank(comm, &search, *cause);
+    comm->health.search = &search;
+    while (status == TWILL_OK && ask(comm, &search) && twill_now() - begin < SEARCH_NS) {
+        uint32_t word = twill_node_sleep_begin(comm->node);
+        twill_node_sleep(comm->node, word, SEARCH_TURN_NS);
+        twill_node_sleep_end(comm->node);
+        status = twill_comm_poll_failures(comm, true);
+    }
+    comm->health.search = NULL;
+    uint32_t found = found_by(&search);
+    if (found != UINT32_MAX)
+        *cause = found;
+    return status;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A timeout names the rank that all wait for, in the bad order, too: the first rank whose time is
+ * over waits for one that waits for another one, and so on, which have not reported anything by
+ * then. Theirs is so long that they report only after that (once a second). */
+#include "lib/comm/comm.h"
+#include "lib/twill_recover.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SHORT    0.8 /* seconds: of rank 0, or of the last rank in set-up */
+#define ABSENT   3   /* makes no call */
+#define PASSING  1   /* stops while it passes descriptors on */
+#define OF_SETUP 3   /* ranks */
+
+/* Check that the rank has failed by the timeout, and names this one as the cause. */
+static bool names(const twill_comm *comm, twill_status status, const char *name)
+{
+    return twill_test_note(status == TWILL_ERR_TIMEOUT &&
+                               strstr(twill_comm_message(comm), name) != NULL,
+                           __FILE__, __LINE__, "rank %d: status %d: \"%s\"", twill_comm_rank(comm),
+                           status, twill_comm_message(comm));
+}
+
+/* Rank 0 waits for rank 1, which waits for rank 2 and, if `circle`, is waited for by it. */
+static twill_status wait_in_chain(twill_comm *comm, int rank, bool circle)
+{
+    twill_request *request[2] = {NULL, NULL};
+    float in[2] = {0, 0};
+    int first = rank + 1, second = -1;
+    if (circle && rank == 1)
+        second = ABSENT;
+    else if (circle && rank == 2)
+        first = 1;
+    twill_status status = twill_recv_start(comm, &in[0], 1, TWILL_F32, first, &request[0]);
+    if (status == TWILL_OK && second >= 0)
+        status = twill_recv_start(comm, &in[1], 1, TWILL_F32, second, &request[1]);
+    twill_status outcome = twill_wait_all(2, request);
+    return status != TWILL_OK ? status : outcome;
+}
+
+struct chain {
+    const char *nodes;
+    bool circle;
+};
+
+static void chain_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct chain *chain = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, chain->nodes, NULL, settings));
+    TWILL_CHECK(rank != 0 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    if (rank != ABSENT)
+        TWILL_CHECK(names(comm, wait_in_chain(comm, rank, chain->circle), "rank 3"));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_chain(void **state)
+{
+    static const char *const nodes[] = {"4", "2x2", "4x1", "1+3"};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
+        twill_test_run_ranks(4, chain_rank, &(struct chain){nodes[i], false});
+}
+
+/* Ranks 1 and 2 wait for each other, and rank 1 for rank 3, too. */
+static void test_circle(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(4, chain_rank, &(struct chain){"2x2", true});
+    twill_test_run_ranks(4, chain_rank, &(struct chain){"4x1", true});
+}
+
+static bool stops;
+
+/* With `stops` this process stops when it has to pass on a descriptor. */
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    while (stops && message->msg_controllen > 0)
+        pause();
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+/* Rank 2 waits for a message of rank 0, which waits for the descriptor of rank 1, on its node, and
+ * fails when rank 2 does. */
+static void setup_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm, *copy = NULL;
+    pid_t pid[OF_SETUP], own = getpid();
+    (void)size, (void)user;
+    if (rank == PASSING)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2+1", NULL, settings));
+    TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, pid, sizeof(own)) == 0);
+    TWILL_CHECK(rank != 2 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+    stops = rank == PASSING;
+    TWILL_CHECK(names(comm, twill_comm_dup(&copy, comm), "rank 1"));
+    if (rank == 0)
+        kill(pid[PASSING], SIGKILL);
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_setup(void **state)
+{
+    (void)state;
+    twill_test_run_processes(OF_SETUP, setup_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_circle),
+        cmocka_unit_test(test_setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
