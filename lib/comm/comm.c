@@ -133,7 +133,7 @@ static void configure(struct twill_comm *comm)
     comm->tuning.stream = stream_from(comm);
     comm->tuning.staging = (unsigned)config->number[TWILL_VARIABLE_STAGING];
     comm->tuning.crowded = shares_cores(comm);
-    comm->waits.test_wait.suspect = UINT32_MAX;
+    comm->waits.suspect = UINT32_MAX;
     comm->waits.ended_at_timeout = UINT64_MAX;
     comm->issue.epoch = TWILL_LINES; /* above 0, the epoch of unused lines */
     comm->issue.arrived = comm->issue.epoch - 1;
@@ -256,7 +256,9 @@ static twill_status take_number(struct twill_comm_opening *o)
         return TWILL_FAIL(&comm->error, TWILL_ERR_UNSUPPORTED,
                           "too many communicators: their numbers are used up");
     comm->number = (uint32_t)next;
+    twill_context_lock(comm->context);
     comm->context->comms.next_number = (uint32_t)next + 1;
+    twill_context_unlock(comm->context);
     return TWILL_OK;
 }
 
@@ -333,8 +335,8 @@ static twill_status conclude_members(struct twill_comm_opening *o)
 }
 
 /* Open everything, in three exchanges, and those of transports that exchange addresses; the first
- * is over if it has been `offered` with the context. The last one is a barrier: no rank uses the
- * communicator before all have it, and no later step can fail. */
+ * is over if it was `offered` with the context. The last is a barrier: no rank uses it before all
+ * are ready, and no later step can fail. A rank that has it is not to wait for one that has not. */
 static twill_status open_members(struct twill_comm_opening *o, bool offered)
 {
     struct twill_comm *comm = o->comm;
@@ -355,9 +357,10 @@ static twill_status open_members(struct twill_comm_opening *o, bool offered)
     TWILL_TRY(error, twill_comm_open_transports(comm));
     TWILL_TRY(error, twill_context_add(comm->context, comm, error));
     twill_status status = twill_agreement_exchange(agreement, TWILL_OK, error);
-    if (status != TWILL_OK)
+    if (status != TWILL_OK) {
+        (void)twill_comm_end(comm, status);
         twill_context_remove(comm->context, comm);
-    else
+    } else
         twill_log_comm(comm);
     return status;
 }

@@ -24,7 +24,6 @@ struct twill_waiting {
     uint64_t checked_at, next_check, next_liveness, next_report;
     uint64_t sleep_ns; /* of the next sleep */
     uint32_t yields, polls;
-    uint32_t suspect;    /* rank found dead once; UINT32_MAX: none */
     bool recorded;       /* its begin is in the event ring: lib/trace */
     uint64_t idle_since; /* twill_ticks(); 0: has had something to do */
 };
@@ -77,6 +76,7 @@ struct twill_issue_queue {
 /* Waits and their deadlines: lib/exec/wait.c. Times are of twill_now(). */
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* of tests in a row that found nothing */
+    uint32_t suspect;               /* rank found dead once; UINT32_MAX: none */
     uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
     uint64_t moved_at;              /* last advanced by a wait on another communicator */
     uint32_t elsewhere;             /* 1 + the rank that set-up waits for by a socket of its own */
@@ -330,6 +330,11 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 void twill_comm_shorten_deadline(struct twill_comm *comm);
 /* Forget the last timeout if one of the ranks it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
+/* Look whether one of ranks[n], which this rank waits for, has died; those of other nodes only if
+ * `distant`. Returns the error if it was found dead twice, as it may have sent its data between the
+ * last poll and its end. */
+twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
+                                       bool distant);
 /* Return the time after which all waiting ranks of a node know that another one has died. */
 uint64_t twill_death_bound_ns(void);
 /* Return the longest time between two looks of a rank that waits. */
@@ -375,6 +380,8 @@ uint64_t twill_notify_bound_ns(void);
 /* Break the communicator with comm->error, or with another rank's failure if that is the cause;
  * notify all ranks and fail all requests. Returns the status that it has failed with. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
+/* Do the same with comm->error, without waiting for another rank's reason: the cause is known. */
+twill_status twill_comm_end(struct twill_comm *comm, twill_status status);
 /* Mark the communicator as broken on this rank alone, and end what is under way with the status. */
 void twill_comm_stop(struct twill_comm *comm, twill_status status);
 /* Set comm->error to "rank R: call #N (...): ..." and return the status. Use the macro. */
@@ -424,6 +431,8 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);
 /* Handle the report of another rank: answer it. Returns the error if that rank is in a call of this
  * rank's number with other arguments. */
 twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice);
+/* Report whether a notice is a report that is to be answered. */
+bool twill_report_asks(const struct twill_notice *notice);
 /* Ask ranks[n], for which this rank has waited for too long, whom they wait for, and so on. Sets
  * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(). Returns
  * the error if another rank reports a failure meanwhile. Takes twill_search_bound_ns() at most. */

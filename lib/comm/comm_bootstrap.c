@@ -147,6 +147,8 @@ static bool comm_attend(struct twill_oob *oob, uint32_t awaited)
     twill_status status = twill_comm_torn(over);
     if (status == TWILL_OK)
         status = twill_comm_poll_failures(over, true);
+    if (status == TWILL_OK)
+        status = twill_comm_look_for_death(over, &self->rank[awaited], 1, false);
     over->waits.elsewhere = 0;
     if (status != TWILL_OK)
         (void)twill_comm_fail(over, status);

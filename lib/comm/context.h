@@ -105,10 +105,10 @@ struct twill_context_memory {
 struct twill_advancer;     /* lib/exec/progress.h */
 struct twill_comm_opening; /* lib/comm/comm.c */
 
-/* The communicators of a context; under its lock, but for next_number. */
+/* The communicators of a context; under its lock. */
 struct twill_context_comms {
-    uint32_t next_number; /* of the next communicator; no lower one is free here. For the thread
-                             that makes one */
+    uint32_t next_number; /* of the next communicator; no lower one is free here. Written by the
+                             thread that makes one, which reads it without the lock */
     struct twill_comm_opening *first; /* offered with the context, not opened yet; or NULL */
     struct twill_comm **open;         /* [opened] open communicators, in no order */
     size_t opened, open_capacity;

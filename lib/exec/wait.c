@@ -32,7 +32,7 @@
 #define IDLE_AFTER_NS      UINT64_C(20000)   /* before the caller's idle function is called */
 #define CHECK_FIRST_NS     UINT64_C(2000000) /* for other ranks' failures and mismatches */
 #define CHECK_EVERY_NS     UINT64_C(20000000)
-#define LIVENESS_EVERY_NS  UINT64_C(200000000)  /* costs a system call a peer */
+#define LIVENESS_EVERY_NS  UINT64_C(200000000)  /* of ranks of other nodes: needs a connection */
 #define REPORT_EVERY_NS    UINT64_C(1000000000) /* to awaited ranks of other nodes */
 #define MOST_RANKS_CHECKED 16u
 #define LEAVE_NS           UINT64_C(100000000) /* deadline after a wait has timed out */
@@ -163,38 +163,43 @@ static void record_idle(struct twill_comm *comm, struct twill_waiting *state)
         record_wait(comm, state, rank);
 }
 
-/* Check whether the awaited ranks can still arrive. A rank found dead is checked twice: it may have
- * sent its data between our last poll and its end. */
-static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
-                                  bool liveness, bool report)
+twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
+                                       bool distant)
 {
-    uint32_t ranks[MOST_RANKS_CHECKED];
-    const char *step;
-    char text[TWILL_DEATH_TEXT];
-    /* If another rank has failed in a later call, this one may yet end, but not without progress
-     * for long: a rank that has failed sends nothing any more. */
-    TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, liveness || comm->issue.points != NULL));
-    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     uint32_t suspect = UINT32_MAX;
-    if (n > 0 && !state->recorded)
-        record_wait(comm, state, ranks[0]);
-    if (report)
-        twill_comm_report(comm, ranks, n);
+    char text[TWILL_DEATH_TEXT];
     for (unsigned i = 0; i < n; i++) {
-        if (ranks[i] == comm->rank)
+        bool near = comm->world->node[ranks[i]] == comm->world->node[comm->rank];
+        if (ranks[i] == comm->rank || (!near && !distant) || !twill_comm_is_dead(comm, ranks[i]))
             continue;
-        if (comm->world->node[ranks[i]] == comm->world->node[comm->rank])
-            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
-        if (!liveness || !twill_comm_is_dead(comm, ranks[i]))
-            continue;
-        if (ranks[i] == state->suspect)
+        if (ranks[i] == comm->waits.suspect)
             return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "%s",
                                    twill_comm_death_text(comm, ranks[i], text));
         suspect = ranks[i];
     }
-    if (liveness)
-        state->suspect = suspect;
+    comm->waits.suspect = suspect;
     return TWILL_OK;
+}
+
+/* Check whether the awaited ranks can still arrive: those of this node each time, as that costs one
+ * system call a rank, those of other nodes if `distant`. */
+static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
+                                  bool distant, bool report)
+{
+    uint32_t ranks[MOST_RANKS_CHECKED];
+    const char *step;
+    /* If another rank has failed in a later call, this one may yet end, but not without progress
+     * for long: a rank that has failed sends nothing any more. */
+    TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, distant || comm->issue.points != NULL));
+    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
+    if (n > 0 && !state->recorded)
+        record_wait(comm, state, ranks[0]);
+    if (report)
+        twill_comm_report(comm, ranks, n);
+    for (unsigned i = 0; i < n; i++)
+        if (ranks[i] != comm->rank && comm->world->node[ranks[i]] == comm->world->node[comm->rank])
+            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
+    return twill_comm_look_for_death(comm, ranks, n, distant);
 }
 
 /* Advance this communicator; if that makes no progress, also the others of the context. */
@@ -285,7 +290,9 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
     return comm->tuning.timeout_ns + 2 * twill_notice_bound_ns() + twill_search_bound_ns() + notify;
 }
 
-/* It may have been seen alive just now; it is seen dead twice, and by another rank of the node. */
+/* A rank of this node is seen dead twice, in two looks, and another rank learns it: four times the
+ * notice bound at most. One of another node may have been seen alive just now. In agreements, and
+ * while descriptors are passed on, looks are up to 200 ms apart, too. */
 uint64_t twill_death_bound_ns(void)
 {
     return LIVENESS_EVERY_NS + 4 * twill_notice_bound_ns();
@@ -305,13 +312,13 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
     state->checked_at = now;
     TWILL_TRY(&comm->error, twill_comm_torn(comm));
     if (now >= state->next_check) {
-        bool liveness = now >= state->next_liveness || state->suspect != UINT32_MAX;
+        bool distant = now >= state->next_liveness || comm->waits.suspect != UINT32_MAX;
         bool report = now >= state->next_report;
-        TWILL_TRY(&comm->error, check_awaited(comm, state, liveness, report));
+        TWILL_TRY(&comm->error, check_awaited(comm, state, distant, report));
         if (report)
             state->next_report = now + report_every;
         state->next_check = now + CHECK_EVERY_NS;
-        if (liveness)
+        if (distant)
             state->next_liveness = now + LIVENESS_EVERY_NS;
     }
     if (now - state->started > comm->tuning.timeout_ns)
@@ -338,7 +345,7 @@ static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 
 static void reset_wait(struct twill_waiting *state)
 {
-    *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
+    *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS};
 }
 
 /* Record the end of a wait, if its begin is recorded. */

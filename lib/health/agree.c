@@ -333,6 +333,16 @@ twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call,
     return check_decision(comm, *decision);
 }
 
+bool twill_agree_is_over(struct twill_comm *comm)
+{
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    twill_context_receive_notices(comm->context);
+    const struct twill_consensus *consensus = comm->health.recovery->consensus;
+    bool over = consensus->gathers > consensus->instance;
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+    return over;
+}
+
 twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status)
 {
     const struct twill_decision *decision;

@@ -240,14 +240,19 @@ void twill_comm_stop(struct twill_comm *comm, twill_status status)
     twill_requests_fail(comm, status);
 }
 
-/* A failure reported by another rank is published on the node with its original sentence and
- * sender; other nodes have been notified by that rank. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
 {
     if (!comm->broken)
         status = explain(comm, status);
     if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
         return status; /* no other rank is concerned: the communicator stays usable */
+    return twill_comm_end(comm, status);
+}
+
+/* A failure reported by another rank is published on the node with its original sentence and
+ * sender; other nodes have been notified by that rank. */
+twill_status twill_comm_end(struct twill_comm *comm, twill_status status)
+{
     comm->broken = true;
     twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);

@@ -81,13 +81,25 @@ uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
     return UINT32_MAX;
 }
 
+/* Answer a rank that waits in a communicator that has ended here, or could not be made: it is not
+ * to wait for this one. The notice of its failure may not have arrived. */
+static void refuse_report(struct twill_context *context, const struct twill_notice *notice)
+{
+    struct twill_notice answer = {.comm = notice->comm, .status = TWILL_ERR_PEER};
+    snprintf(answer.message, sizeof(answer.message), "rank %d of the job has left the communicator",
+             context->job.oob->rank);
+    twill_detector_send(context->health.detector, notice->from, &answer);
+}
+
 /* Put a notice into the mailbox of its communicator, which may be in use by another thread. Two
  * communicators may have the same number if no rank is in both: the sender identifies the right
  * one.
  */
 static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
 {
+    bool open = false;
     twill_context_lock(context);
+    bool made = notice->comm < context->comms.next_number;
     for (size_t i = 0; i < context->comms.opened; i++) {
         struct twill_comm *comm = context->comms.open[i];
         uint32_t from =
@@ -95,6 +107,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
         if (from == UINT32_MAX)
             continue;
         struct twill_mailbox *mailbox = &comm->health.mailbox;
+        open = true;
         notice->from = from;
         if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
             mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
@@ -104,6 +117,8 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
         break;
     }
     twill_context_unlock(context);
+    if (made && !open && twill_report_asks(notice))
+        refuse_report(context, notice);
 }
 
 void twill_context_receive_notices(struct twill_context *context)

@@ -28,6 +28,9 @@ twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, c
     twill_recovery_fail((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
 /* Handle a notice with data. The caller holds detector_lock. */
 void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice);
+/* While the ranks connect after an agreement: answer those that have not learnt its decision.
+ * Returns whether a rank has begun the next agreement, as it could not connect. */
+bool twill_agree_is_over(struct twill_comm *comm);
 /* A communicator ends: keep its last decision for ranks that ask for it later. */
 void twill_agree_close(struct twill_comm *comm);
 void twill_agree_close_context(struct twill_context *context);

@@ -76,7 +76,7 @@ static int exchange_by_tcp(void *user, const void *mine, void *all, size_t bytes
 static bool has_ended(void *user, uint32_t rank)
 {
     const struct attempt *a = user;
-    return twill_comm_is_dead(a->comm, a->rank[rank]);
+    return twill_agree_is_over(a->comm) || twill_comm_is_dead(a->comm, a->rank[rank]);
 }
 
 /* Describe the rendezvous of the survivors, whose port has been agreed on. */
@@ -218,7 +218,12 @@ static twill_status shrink_by(struct attempt *a)
         find_survivors(a, decision);
         if (listens == TWILL_OK)
             twill_error_clear(&a->error);
-        (void)make_smaller(a, decision);
+        status = make_smaller(a, decision);
+        if (status != TWILL_OK)
+            twill_say(&a->comm->context->log,
+                      status == TWILL_ERR_TIMEOUT ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+                      "rank %u: twill_comm_shrink: attempt %u to connect has failed: %s",
+                      a->comm->rank, attempt + 1, a->error.message);
     }
 }
 

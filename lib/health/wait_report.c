@@ -93,6 +93,11 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
             send_position(comm, ranks[i], 0);
 }
 
+bool twill_report_asks(const struct twill_notice *notice)
+{
+    return notice->status == TWILL_OK && (notice->state[3] & IS_ANSWER) == 0;
+}
+
 /* --- the search ------------------------------------------------------------------------------ */
 
 static void add_rank(const struct twill_comm *comm, struct twill_cause_search *search,

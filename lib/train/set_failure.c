@@ -5,22 +5,36 @@
 #include <sched.h>
 #include <stdio.h>
 
-/* Break a communicator of the set, so that no rank waits on it. The lane is locked. */
-static void break_comm(struct twill_gradients *set, twill_comm *comm)
+/* Break a communicator of a set, so that no rank waits on it. The lane is locked, or nobody else
+ * uses it. */
+static void break_comm(const struct twill_error *cause, twill_comm *comm)
 {
     if (comm == NULL || twill_comm_acquire(comm, "twill_gradients") != TWILL_OK)
         return;
     if (!comm->broken)
-        (void)twill_comm_fail(
-            comm, TWILL_COMM_FAIL(comm, set->error.status, "gradient set: %s", set->error.message));
+        (void)twill_comm_end(
+            comm, TWILL_COMM_FAIL(comm, cause->status, "gradient set: %s", cause->message));
     twill_comm_release(comm);
+}
+
+void twill_gradients_break(struct twill_gradients *set)
+{
+    const twill_comm *parent = set->parent;
+    bool fails = twill_comm_is_live(parent) && parent->broken && parent->error.status != TWILL_OK;
+    const struct twill_error *cause = set->broken ? &set->error : &parent->error;
+    for (uint32_t l = 0; (fails || set->broken) && l < set->lanes; l++) {
+        break_comm(cause, set->lane[l].comm);
+        break_comm(cause, set->lane[l].order_comm);
+        break_comm(cause, set->lane[l].update.comm);
+    }
 }
 
 twill_status twill_gradients_leave(struct twill_lane *lane)
 {
-    break_comm(lane->set, lane->comm);
-    break_comm(lane->set, lane->order_comm);
-    break_comm(lane->set, lane->update.comm);
+    const struct twill_error *cause = &lane->set->error;
+    break_comm(cause, lane->comm);
+    break_comm(cause, lane->order_comm);
+    break_comm(cause, lane->update.comm);
     twill_lane_note_end(lane);
     return TWILL_ERR_BROKEN;
 }

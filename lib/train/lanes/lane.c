@@ -48,6 +48,7 @@ void twill_lanes_close(struct twill_gradients *set)
 {
     for (uint32_t l = 0; l < set->lanes; l++)
         twill_lane_thread_stop(&set->lane[l]);
+    twill_gradients_break(set);
     for (uint32_t l = 0; l < set->lanes; l++) {
         twill_comm_destroy(set->lane[l].comm);
         twill_comm_destroy(set->lane[l].order_comm);

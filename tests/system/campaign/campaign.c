@@ -22,6 +22,7 @@
 #define HANG_NS       UINT64_C(120000000000) /* from the fault: longer than any deadline of a trial */
 #define NO_FAULT_NS   UINT64_C(400000000)    /* of work after a fault that kills no rank */
 #define START_SECONDS 60                     /* to find each other, on a machine that is busy */
+#define SLOW_NS       UINT64_C(3000000000)
 #define SLOW          1.5 /* seconds until survivors of a death go on that are worth a line */
 #define FLAPS         5u
 #define TRIALS        500
@@ -177,8 +178,7 @@ static void signal_rank(const struct processes *processes, int rank, int signal)
         (void)kill(processes->pid[rank], signal);
 }
 
-/* --- a trial -----------------------------------------------------------------------------------
- */
+/* --- a trial -------------------------------------------------------------------------------- */
 
 static bool is_running(const struct campaign_job *job, const struct processes *p, int rank,
                        enum campaign_state from)
@@ -264,6 +264,29 @@ static bool has_grown(const struct campaign_job *job)
            atomic_load(&job->has_handle);
 }
 
+/* Print the stack of a rank that runs. */
+static void print_stack(const struct processes *p, int rank)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "gdb -p %d -batch -ex 'thread apply all bt' >&2 2>/dev/null",
+             (int)p->pid[rank]);
+    if (p->pid[rank] != 0)
+        (void)!system(command);
+}
+
+/* With CAMPAIGN_TRACE: print once what all do if survivors of a death have not gone on for long. */
+static void trace_slow(const struct campaign_job *job, const struct processes *p, uint64_t now,
+                       bool *traced)
+{
+    if (*traced || !campaign_is_death(job->trial.fault) || now < job->fault_ns + SLOW_NS ||
+        getenv("CAMPAIGN_TRACE") == NULL || all_are(job, p, STATE_RECOVERED, true))
+        return;
+    *traced = true;
+    fprintf(stderr, "trial %d is slow\n", job->trial.number);
+    for (int r = 0; r < campaign_processes(&job->trial); r++)
+        print_stack(p, r);
+}
+
 /* Wait until the survivors have gone on, then let the job end. Returns false if it hangs. */
 static bool finish(struct campaign_job *job, struct processes *p)
 {
@@ -271,9 +294,11 @@ static bool finish(struct campaign_job *job, struct processes *p)
     bool recovers = campaign_is_death(trial->fault) || campaign_is_cut(trial->fault) ||
                     trial->fault == FAULT_STOP_EVER;
     uint64_t fault = atomic_load(&job->fault_ns);
+    bool traced = false;
     for (uint64_t now; (now = campaign_now()) < fault + HANG_NS; usleep(300)) {
         if (reap(job, p) == 0)
             return true;
+        trace_slow(job, p, now, &traced);
         if (trial->work == WORK_FINALIZE ||
             (recovers ? all_are(job, p, STATE_RECOVERED, true)
                       : now > fault + NO_FAULT_NS && has_grown(job)))
@@ -292,12 +317,8 @@ static void describe_hang(const struct campaign_job *job, struct processes *p)
         fprintf(stderr, "  rank %d (pid %d): state %d, %lu steps, first \"%s\", last \"%s\"\n", r,
                 (int)p->pid[r], (int)atomic_load(&shown->state), atomic_load(&shown->steps),
                 shown->first, shown->last);
-        if (p->pid[r] != 0 && getenv("CAMPAIGN_TRACE") != NULL) {
-            char command[128];
-            snprintf(command, sizeof(command), "gdb -p %d -batch -ex bt >&2 2>/dev/null",
-                     (int)p->pid[r]);
-            (void)!system(command);
-        }
+        if (getenv("CAMPAIGN_TRACE") != NULL)
+            print_stack(p, r);
         signal_rank(p, r, SIGKILL);
         if (p->pid[r] != 0)
             (void)waitpid(p->pid[r], &p->status[r], 0);
@@ -378,8 +399,7 @@ static void run_trial(struct campaign_job *job, struct campaign_result *result)
     }
 }
 
-/* --- the campaign ------------------------------------------------------------------------------
- */
+/* --- the campaign ---------------------------------------------------------------------------- */
 
 struct campaign_share {
     struct campaign_settings settings;

@@ -65,8 +65,10 @@ static bool set_link(const char *name, bool up)
 
 void campaign_part_network(void)
 {
-    if (unshare(CLONE_NEWNET) == 0 && !set_link("lo", true))
+    if (unshare(CLONE_NEWNET) == 0 && !set_link("lo", true)) {
         perror("campaign: lo");
+        _exit(1); /* its trials count as failed */
+    }
 }
 
 /* Set the packets that are lost: a filter that drops at random, as netem may not be in the kernel.

@@ -19,7 +19,8 @@ const char *__lsan_default_suppressions(void)
 /* The exchange: over another communicator of the same ranks in the same order. */
 struct lent {
     twill_comm *comm;
-    int left; /* exchanges until they fail, on all ranks */
+    int left;         /* exchanges until they fail, on all ranks */
+    bool fails_after; /* on this rank the last one fails when it is over for the others */
 };
 
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
@@ -27,7 +28,8 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     struct lent *lent = user;
     if (lent->left-- <= 0)
         return 7;
-    return twill_allgather(lent->comm, mine, all, bytes, TWILL_U8) == TWILL_OK ? 0 : 8;
+    int outcome = twill_allgather(lent->comm, mine, all, bytes, TWILL_U8) == TWILL_OK ? 0 : 8;
+    return lent->fails_after && lent->left == 0 ? 7 : outcome;
 }
 
 static bool fine(twill_comm *parent, twill_status status)
@@ -174,6 +176,47 @@ static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(lent.comm);
 }
 
+/* The last rank fails in the last exchange, after which the others have the communicator: they do
+ * not wait for it there. */
+static void play_half_made(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size, last = size - 1;
+    struct twill_test_group whole = twill_test_everyone(size);
+    struct lent lent = {.left = 1000};
+    twill_comm *made;
+    float data[8] = {0}, sum[8];
+    if (size == 1)
+        return;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&lent.comm, all)));
+    for (int times = 0; times < 2; times++) { /* the first one may need more exchanges */
+        lent.left = 1000;
+        TWILL_CHECK(
+            fine(all, twill_comm_create_over(&made, all, size, whole.rank, exchange, &lent)));
+        twill_comm_destroy(made);
+    }
+    lent.left = 1000 - lent.left;
+    lent.fails_after = me == last;
+    twill_status status = twill_comm_create_over(&made, all, size, whole.rank, exchange, &lent);
+    if (me == last) {
+        TWILL_CHECK(refused(all, status, TWILL_ERR_BOOTSTRAP, made, "returned 7"));
+    } else {
+        TWILL_CHECK(fine(all, status));
+        status = twill_allreduce(made, data, sum, 8, TWILL_F32, TWILL_SUM);
+        TWILL_CHECK(twill_test_note(
+            status == TWILL_ERR_BOOTSTRAP && strstr(twill_comm_message(made), "returned 7") != NULL,
+            __FILE__, __LINE__, "rank %d: status %d: %s", me, status, twill_comm_message(made)));
+    }
+    TWILL_CHECK(twill_test_works(all, &whole, me));
+    twill_comm_destroy(made);
+    twill_comm_destroy(lent.comm);
+}
+
+static void when_one_rank_lacks_it(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_half_made);
+}
+
 static void when_something_is_wrong(void **unused)
 {
     (void)unused;
@@ -186,6 +229,7 @@ int main(void)
         cmocka_unit_test(with_requests_under_way),
         cmocka_unit_test(of_a_broken_one),
         cmocka_unit_test(when_something_is_wrong),
+        cmocka_unit_test(when_one_rank_lacks_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
