@@ -15,6 +15,7 @@
 
 #define ATTEMPTS      4u                    /* besides the first one and one for each rank */
 #define RENDEZVOUS_NS UINT64_C(10000000000) /* at most, until all survivors have connected */
+#define SLOW_NS       UINT64_C(2000000000)  /* of an attempt that has failed: worth a warning */
 
 static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
                                                          .name = "survivors"};
@@ -183,6 +184,17 @@ static bool same_failed(const struct attempt *a, const struct twill_decision *de
                   twill_consensus_words(a->comm->world->size) * sizeof(*a->failed)) == 0;
 }
 
+/* Log an attempt that has failed, as its error is lost if a later one does not. */
+static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begin,
+                        twill_status status)
+{
+    uint64_t took = twill_now() - begin;
+    if (status != TWILL_OK)
+        twill_say(&a->comm->context->log, took > SLOW_NS ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+                  "rank %u: attempt %u to connect the survivors has failed after %.1f s: %s",
+                  a->comm->rank, attempt + 1, (double)took * 1e-9, a->error.message);
+}
+
 static twill_status shrink_by(struct attempt *a)
 {
     uint32_t most = ATTEMPTS + a->comm->world->size; /* as twill_comm_bounds() says */
@@ -218,12 +230,8 @@ static twill_status shrink_by(struct attempt *a)
         find_survivors(a, decision);
         if (listens == TWILL_OK)
             twill_error_clear(&a->error);
-        status = make_smaller(a, decision);
-        if (status != TWILL_OK)
-            twill_say(&a->comm->context->log,
-                      status == TWILL_ERR_TIMEOUT ? TWILL_LOG_WARN : TWILL_LOG_INFO,
-                      "rank %u: twill_comm_shrink: attempt %u to connect has failed: %s",
-                      a->comm->rank, attempt + 1, a->error.message);
+        uint64_t begin = twill_now();
+        log_attempt(a, attempt, begin, make_smaller(a, decision));
     }
 }
 

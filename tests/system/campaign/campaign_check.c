@@ -14,14 +14,17 @@ static bool is_dead(const struct campaign_trial *trial, int rank)
            rank == trial->second;
 }
 
-/* Return whether a sentence has "rank N", also in a list: "rank 1, N". */
+/* Return whether a sentence has "rank N", also in a list: "rank 1, 3-N". */
 static bool names_rank(const char *text, int rank)
 {
     for (const char *at = text; (at = strstr(at, "rank ")) != NULL;) {
         char *end;
         at += strlen("rank ");
         do {
-            if (strtol(at, &end, 10) == rank && end != at)
+            long first = strtol(at, &end, 10), last = first;
+            if (end != at && *end == '-')
+                last = strtol(end + 1, &end, 10);
+            if (end != at && first <= rank && rank <= last)
                 return true;
             at = end + (strncmp(end, ", ", 2) == 0 ? 2 : 0);
         } while (at != end);
