@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ATTEMPTS      4u                    /* besides the first one and one for each rank */
-#define RENDEZVOUS_NS UINT64_C(10000000000) /* at most, until all survivors have connected */
-#define SLOW_NS       UINT64_C(2000000000)  /* of an attempt that has failed: worth a warning */
+#define ATTEMPTS        4u                    /* besides the first one and one for each rank */
+#define RENDEZVOUS_NS   UINT64_C(10000000000) /* at most, until all survivors have connected */
+#define SLOW_ATTEMPT_NS UINT64_C(2000000000)  /* of an attempt that has failed: worth a warning */
 
 static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
                                                          .name = "survivors"};
@@ -190,7 +190,7 @@ static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begi
 {
     uint64_t took = twill_now() - begin;
     if (status != TWILL_OK)
-        twill_say(&a->comm->context->log, took > SLOW_NS ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+        twill_say(&a->comm->context->log, took > SLOW_ATTEMPT_NS ? TWILL_LOG_WARN : TWILL_LOG_INFO,
                   "rank %u: attempt %u to connect the survivors has failed after %.1f s: %s",
                   a->comm->rank, attempt + 1, (double)took * 1e-9, a->error.message);
 }

@@ -14,10 +14,10 @@
 #include <stdlib.h>
 
 #define IS_ANSWER      (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
-#define MOST_REPORTED  16u                 /* ranks in a report */
-#define MOST_ASKED     64u                 /* ranks in a search */
+#define REPORTED_RANKS 16u                 /* ranks in a report */
+#define SEARCH_RANKS   64u                 /* ranks in a search */
 #define SEARCH_NS      UINT64_C(800000000) /* at most, for a search */
-#define ANSWER_NS      UINT64_C(300000000) /* for one rank; several times twill_notice_bound_ns() */
+#define CAUSE_REPLY_NS UINT64_C(300000000) /* for one; several times twill_notice_bound_ns() */
 #define SEARCH_TURN_NS UINT64_C(2000000)
 #define TURNS_PER_ASK  10u
 
@@ -31,7 +31,7 @@ struct twill_cause_search {
         uint64_t asked_at; /* twill_now(), first */
         bool answered;
         bool waits; /* for another rank; once it has answered */
-    } asked[MOST_ASKED];
+    } asked[SEARCH_RANKS];
 };
 
 /* Return the rank that a peer on this node waits for; the peer itself if it waits for none, or for
@@ -65,9 +65,9 @@ static void send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
 {
     const struct twill_call *call = &comm->issue.call;
     struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
-    uint32_t ranks[MOST_REPORTED], missing = comm->rank;
+    uint32_t ranks[REPORTED_RANKS], missing = comm->rank;
     const char *step;
-    unsigned n = twill_comm_waits_for(comm, ranks, MOST_REPORTED, &step);
+    unsigned n = twill_comm_waits_for(comm, ranks, REPORTED_RANKS, &step);
     size_t used = 0;
     for (unsigned i = 0; i < n; i++)
         used +=
@@ -103,7 +103,7 @@ bool twill_report_asks(const struct twill_notice *notice)
 static void add_rank(const struct twill_comm *comm, struct twill_cause_search *search,
                      uint32_t rank)
 {
-    if (rank >= comm->world->size || rank == comm->rank || search->count == MOST_ASKED)
+    if (rank >= comm->world->size || rank == comm->rank || search->count == SEARCH_RANKS)
         return;
     for (unsigned i = 0; i < search->count; i++)
         if (search->asked[i].rank == rank)
@@ -159,8 +159,8 @@ static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
         if (asked->turns % TURNS_PER_ASK == 0)
             send_position(comm, asked->rank, 0);
         asked->turns++;
-        open = open || asked->turns <= ANSWER_NS / SEARCH_TURN_NS ||
-               twill_now() - asked->asked_at < ANSWER_NS;
+        open = open || asked->turns <= CAUSE_REPLY_NS / SEARCH_TURN_NS ||
+               twill_now() - asked->asked_at < CAUSE_REPLY_NS;
     }
     return open;
 }

@@ -22,7 +22,7 @@
 #define HANG_NS       UINT64_C(120000000000) /* from the fault: longer than any deadline of a trial */
 #define NO_FAULT_NS   UINT64_C(400000000)    /* of work after a fault that kills no rank */
 #define START_SECONDS 60                     /* to find each other, on a machine that is busy */
-#define SLOW_NS       UINT64_C(3000000000)
+#define TRACE_SLOW_NS UINT64_C(3000000000)
 #define SLOW          1.5 /* seconds until survivors of a death go on that are worth a line */
 #define FLAPS         5u
 #define TRIALS        500
@@ -278,7 +278,7 @@ static void print_stack(const struct processes *p, int rank)
 static void trace_slow(const struct campaign_job *job, const struct processes *p, uint64_t now,
                        bool *traced)
 {
-    if (*traced || !campaign_is_death(job->trial.fault) || now < job->fault_ns + SLOW_NS ||
+    if (*traced || !campaign_is_death(job->trial.fault) || now < job->fault_ns + TRACE_SLOW_NS ||
         getenv("CAMPAIGN_TRACE") == NULL || all_are(job, p, STATE_RECOVERED, true))
         return;
     *traced = true;

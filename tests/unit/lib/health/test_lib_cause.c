@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A timeout names the rank that all wait for, in the bad order, too: the first rank whose time is
+/* A timeout names the rank that all wait for, and set-up ends upon a failure or a revocation. In
+ * the bad order, too: the first rank whose time is
  * over waits for one that waits for another one, and so on, which have not reported anything by
  * then. Theirs is so long that they report only after that (once a second). */
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
@@ -46,14 +48,14 @@ static twill_status wait_in_chain(twill_comm *comm, int rank, bool circle)
     return status != TWILL_OK ? status : outcome;
 }
 
-struct chain {
+struct wait_chain {
     const char *nodes;
     bool circle;
 };
 
 static void chain_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const struct chain *chain = user;
+    const struct wait_chain *chain = user;
     const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
     twill_comm *comm;
@@ -73,15 +75,15 @@ static void test_chain(void **state)
     static const char *const nodes[] = {"4", "2x2", "4x1", "1+3"};
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
-        twill_test_run_ranks(4, chain_rank, &(struct chain){nodes[i], false});
+        twill_test_run_ranks(4, chain_rank, &(struct wait_chain){nodes[i], false});
 }
 
 /* Ranks 1 and 2 wait for each other, and rank 1 for rank 3, too. */
 static void test_circle(void **state)
 {
     (void)state;
-    twill_test_run_ranks(4, chain_rank, &(struct chain){"2x2", true});
-    twill_test_run_ranks(4, chain_rank, &(struct chain){"4x1", true});
+    twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"2x2", true});
+    twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"4x1", true});
 }
 
 static bool stops;
@@ -116,6 +118,46 @@ static void setup_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(context);
 }
 
+static void *revoke_soon(void *comm)
+{
+    usleep(20000);
+    (void)twill_comm_revoke(comm);
+    return NULL;
+}
+
+/* Rank 0 waits for the descriptor of rank 1, and a thread of it revokes the communicator. */
+static void revoking_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm, *copy = NULL;
+    pid_t pid[OF_SETUP], own = getpid();
+    pthread_t thread;
+    (void)size, (void)user;
+    if (rank == PASSING)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2+1", NULL, settings));
+    TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, pid, sizeof(own)) == 0);
+    stops = rank == PASSING;
+    if (rank == 0)
+        TWILL_CHECK(pthread_create(&thread, NULL, revoke_soon, comm) == 0);
+    twill_status status = twill_comm_dup(&copy, comm);
+    TWILL_CHECK(twill_test_note(status == TWILL_ERR_REVOKED && copy == NULL, __FILE__, __LINE__,
+                                "rank %d: status %d: %s", rank, status, twill_comm_message(comm)));
+    if (rank == 0) {
+        pthread_join(thread, NULL);
+        kill(pid[PASSING], SIGKILL);
+    }
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_revoked_setup(void **state)
+{
+    (void)state;
+    twill_test_run_processes(OF_SETUP, revoking_rank, NULL);
+}
+
 static void test_setup(void **state)
 {
     (void)state;
@@ -128,6 +170,7 @@ int main(void)
         cmocka_unit_test(test_chain),
         cmocka_unit_test(test_circle),
         cmocka_unit_test(test_setup),
+        cmocka_unit_test(test_revoked_setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

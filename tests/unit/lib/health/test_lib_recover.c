@@ -51,7 +51,7 @@ static bool sum_is(twill_comm *comm, float *buffer, float expected)
 
 /* --- revocation ------------------------------------------------------------------------------ */
 
-enum blocked_in { IN_ALLREDUCE, IN_WAIT, IN_DUP, IN_RECV, NOT_BLOCKED };
+enum blocked_in { IN_ALLREDUCE, IN_WAIT, IN_DUP, IN_SPLIT, IN_RECV, NOT_BLOCKED };
 
 /* Rank 0 does not make the call that the others block in. */
 static twill_status block(twill_comm *comm, enum blocked_in where)
@@ -68,6 +68,8 @@ static twill_status block(twill_comm *comm, enum blocked_in where)
         return status != TWILL_OK ? status : twill_wait(&request);
     case IN_DUP:
         return twill_comm_dup(&made, comm);
+    case IN_SPLIT:
+        return twill_comm_split(&made, comm, 0, 0);
     case IN_RECV:
         return twill_recv(comm, buffer, 4, TWILL_F32, 0);
     case NOT_BLOCKED:
@@ -126,7 +128,8 @@ static void test_revocation(void **state)
     static const struct revocation tests[] = {
         {IN_ALLREDUCE, "3", false}, {IN_WAIT, "3", false},   {IN_DUP, "3", false},
         {IN_RECV, "3", false},      {IN_WAIT, "2+1", true},  {IN_DUP, "3x1", false},
-        {IN_ALLREDUCE, "3", true},  {IN_RECV, "1+2", false},
+        {IN_ALLREDUCE, "3", true},  {IN_RECV, "1+2", false}, {IN_SPLIT, "1+2", false},
+        {IN_SPLIT, "3", true},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++)
         twill_test_run_ranks(3, revoked_rank, (void *)(uintptr_t)&tests[i]);
