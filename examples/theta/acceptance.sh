@@ -6,6 +6,8 @@
 #   LAUNCH_SPREAD  command that starts a program with one rank on each node: "aprun -n 24 -N 1", "srun -n 24 -N 24" ...
 #   LAUNCH_FULL    the same with all ranks of each node (default: not measured)
 #   LAUNCH_NODE    the same with all ranks of one node (default: not measured)
+#   LAUNCH_SHAPES  other numbers of nodes and ranks, a line each, NAME=COMMAND: "48x16=aprun -n 768 -N 16" (default: none)
+#   MPI_ALLREDUCE  program that times the MPI's own allreduce on all of these: "osu_allreduce -m 8:2048 -f" (default: none)
 #   BIN            folder of twill's programs (default: found by PATH)
 #   LARGEST        largest message (default 64M); REPEATS: of twill-place (default 7)
 # What fails is noted in FILE as a comment, and the run goes on; it fails if no model could be measured.
@@ -45,15 +47,28 @@ calibrate()
     rm -f "$work/$1"
 }
 
+# short NAME LAUNCH: short allreduces, with the fastest, the slowest and the 99th percentile of a thousand: whether a time is what each
+# call takes, or some late ones. Beside them the MPI's own.
+short()
+{
+    for bytes in 8 2K; do
+        # shellcheck disable=SC2086
+        comment "allreduce of $bytes, $1" $2 "${bin}twill-bench" allreduce -b $bytes -e $bytes -n 1000 -w 100 -I 1
+    done
+    # shellcheck disable=SC2086
+    [ -z "${MPI_ALLREDUCE:-}" ] || comment "the MPI's own allreduce, $1" $2 $MPI_ALLREDUCE
+}
+
 # figures NAME LAUNCH: what docs/theta.md has of Theta, and bandwidths, as comments.
 figures()
 {
-    for bytes in 8 2K "$largest"; do
-        # shellcheck disable=SC2086
-        comment "allreduce of $bytes, $1" $2 "${bin}twill-bench" allreduce -b $bytes -e $bytes
-    done
+    short "$1" "$2"
+    # shellcheck disable=SC2086
+    comment "allreduce of $largest, $1" $2 "${bin}twill-bench" allreduce -b "$largest" -e "$largest"
     # shellcheck disable=SC2086
     comment "broadcast, $1" $2 "${bin}twill-bench" broadcast -b 8 -e "$largest" -f 64
+    # shellcheck disable=SC2086
+    comment "latency of a message, $1" $2 "${bin}twill-bench" latency -b 8 -e 2K -f 256
 }
 
 {
@@ -91,6 +106,10 @@ done
     comment "twill-info" $LAUNCH_SPREAD "${bin}twill-info"
     figures spread "$LAUNCH_SPREAD"
     [ -z "${LAUNCH_FULL:-}" ] || figures full "$LAUNCH_FULL"
+    printf '%s\n' "${LAUNCH_SHAPES:-}" >"$work/shapes"
+    while IFS= read -r shape; do
+        [ -z "$shape" ] || short "${shape%%=*}" "${shape#*=}" </dev/null
+    done <"$work/shapes"
     if [ -n "${LAUNCH_NODE:-}" ]; then
         figures node "$LAUNCH_NODE"
         # shellcheck disable=SC2086

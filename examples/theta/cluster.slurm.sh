@@ -9,5 +9,8 @@ export TWILL_PROVIDER="$network"
 LAUNCH_SPREAD="srun -n $SLURM_NNODES --ntasks-per-node=1 --cpu-bind=cores"
 LAUNCH_FULL="srun -n $((SLURM_NNODES * ranks)) --ntasks-per-node=$ranks --cpu-bind=cores"
 LAUNCH_NODE="srun -N 1 -n $ranks --cpu-bind=cores"
-export LAUNCH_SPREAD LAUNCH_FULL LAUNCH_NODE
+LAUNCH_SHAPES=$(for each in 4 16; do # ranks of each node
+    [ "$each" -ge "$ranks" ] || echo "${SLURM_NNODES}x$each=srun -n $((SLURM_NNODES * each)) --ntasks-per-node=$each --cpu-bind=cores"
+done)
+export LAUNCH_SPREAD LAUNCH_FULL LAUNCH_NODE LAUNCH_SHAPES
 exec sh "${ACCEPTANCE:-acceptance.sh}" "$network-$SLURM_JOB_ID.tuning"

@@ -9,5 +9,8 @@ common="--env TWILL_PROVIDER=cxi --cpu-bind depth"
 LAUNCH_SPREAD="mpiexec -n $nodes --ppn 1 --depth $ranks $common"
 LAUNCH_FULL="mpiexec -n $((nodes * ranks)) --ppn $ranks --depth 1 $common"
 LAUNCH_NODE="mpiexec -n $ranks --ppn $ranks --depth 1 $common"
-export LAUNCH_SPREAD LAUNCH_FULL LAUNCH_NODE
+LAUNCH_SHAPES=$(for each in 4 16; do # ranks of each node
+    [ "$each" -ge "$ranks" ] || echo "${nodes}x$each=mpiexec -n $((nodes * each)) --ppn $each --depth $((ranks / each)) $common"
+done)
+export LAUNCH_SPREAD LAUNCH_FULL LAUNCH_NODE LAUNCH_SHAPES
 cd "$PBS_O_WORKDIR" && exec sh "${ACCEPTANCE:-acceptance.sh}" "slingshot-$PBS_JOBID.tuning"
