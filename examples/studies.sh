@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [STUDY...]: what was published of distributed training, measured on this machine: a table and,
-# with gnuplot, a plot for each study (all without names; --list names them), in some 10 minutes, with --quick in half of one. Numbers of ranks
-# that this machine lacks are predicted by the price model and say so. FOLDER of the programs: build/bin; of what is
-# kept: studies. docs/studies.md says what each one shows.
+# studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [--update FILE] [STUDY...]: what was published of distributed training, measured on this
+# machine: a table and, with gnuplot, a plot for each study (all without names; --list names them), in some 8 minutes, with --quick in half of
+# one. Numbers of ranks that this machine lacks are predicted by the price model and say so. FOLDER of the programs: build/bin; of what is
+# kept: studies, with report.md, one line a study. --update writes these lines into the column "here" of FILE, docs/studies.md, which says what
+# each study shows.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-bin=$here/../build/bin out=studies quick=0
+bin=$here/../build/bin out=studies quick=0 update=
 lists=$here/../bench/gradients
 [ -d "$lists" ] || lists=$here/../../../twill/gradients # installed
 all="scaling overhead ratio minibatch hour models theta nodes placement pattern dresden epochs sweep averages pipeline hybrid loader nt3 memory energy messages oversubscribed aries"
@@ -16,13 +17,22 @@ while [ $# -gt 0 ]; do
     --quick) quick=1 ;;
     --bin) bin=$2 && shift ;;
     --out) out=$2 && shift ;;
+    --update) update=$2 && shift ;;
     --list) echo "$all" && exit ;;
-    -*) echo "usage: studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [STUDY...]" >&2 && exit 2 ;;
+    -*) echo "usage: studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [--update FILE] [STUDY...]" >&2 && exit 2 ;;
     *) break ;;
     esac
     shift
 done
 studies=${*:-$all}
+for study in $studies; do
+    echo " $all " | grep -q " $study " || { echo "studies.sh: there is no study '$study': --list" >&2 && exit 2; }
+done
+[ -z "$update" ] || {
+    [ $quick = 0 ] || { echo "studies.sh: --update is for whole studies, not --quick" >&2 && exit 2; }
+    grep -q '^| study, ledger rows | published | here | met |' "$update" || { echo "studies.sh: no table of studies in $update" >&2 && exit 2; }
+    update=$(cd "$(dirname "$update")" && pwd)/${update##*/}
+}
 bin=$(cd "$bin" && pwd)
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -32,6 +42,8 @@ ranks=2
 while [ $((2 * ranks)) -le "$cores" ] && [ $ranks -lt 64 ]; do ranks=$((2 * ranks)); done
 n=10
 [ $quick = 0 ] || n=2
+few=3 # steps where one rank's timer is all that is measured
+[ $quick = 0 ] || few=2
 plots=
 ! command -v gnuplot >/dev/null || plots=1
 
@@ -64,7 +76,7 @@ job()
 {
     of=$1
     shift
-    command_of ${layout:+TWILL_LAYOUT=$layout} ${tuning:+TWILL_TUNING=$tuning} "$bin/twillrun" -n "$of" "$@"
+    command_of ${layout:+TWILL_LAYOUT=$layout} ${tuning:+TWILL_TUNING=$tuning} ${gradients:+TWILL_GRADIENTS=$gradients} "$bin/twillrun" -n "$of" "$@"
 }
 
 # train N WORDS: a table on N ranks, with JSON and a plot of its own
@@ -73,15 +85,17 @@ train()
     of=$1 trainings=$((trainings + 1))
     shift
     file=$out/$study$([ $trainings = 1 ] || echo -$trainings)
-    job "$of" "$bin/twill-bench" train -n $n -w 1 -J "$file.json" ${plots:+--plot "$file.svg"} "$@"
+    job "$of" "$bin/twill-bench" train -n $times -w 1 -J "$file.json" ${plots:+--plot "$file.svg"} "$@"
 }
 
-# network GBIT: predictions are for a fat tree whose nodes have a link of GBIT Gbit/s
+# network GBIT [US]: predictions are for a fat tree whose nodes have a link of GBIT Gbit/s, and a latency of US microseconds
 network()
 {
     picoseconds=$((8192000 / $1)) # of 1024 bytes
     printf 'twill-tuning 1\nmachine fattree\nmodel link.network.gap %s\nmodel link.group.gap %s\nmodel interface %s\n' \
         $picoseconds $picoseconds $picoseconds >"$out/network.tuning"
+    [ $# = 1 ] || printf 'model link.network.latency %s\nmodel link.group.latency %s\n' "${2}000000" "${2}000000" >>"$out/network.tuning"
+    echo "# network of $1 Gbit/s" >>"$out/$study.txt"
     tuning=$out/network.tuning
 }
 
@@ -117,14 +131,16 @@ study_hour() # row 77
     published "ImageNet in 1 hour: about 90 % from 8 to 256 GPUs; 8 a server, 50 Gbit/s; ResNet-50, 32 images a GPU" \
         "TensorFlow on one P100: 195 images/s"
     network 50
+    times=$few
     train 1 --list "$lists/$large.txt" --ranks 1,8,256 --per-node 8 --batch 32 --compute-us 164103 --samples 1281167
 }
 study_models() # row 141
 {
-    published "Horovod, 128 servers of 4 Pascal GPUs, 25 Gbit/s: 90 % Inception V3, ResNet-101; 68 % VGG-16, the worst" \
+    published "Horovod, 128 servers of 4 Pascal GPUs, 25 Gbit/s: 90 % Inception V3, ResNet-101; 68 % VGG-16, the worst; on 32 servers 90, 90, 79 %" \
         "TensorFlow on one P100: Inception V3 142, ResNet-50 219, ResNet-152 91.8, VGG-16 154, AlexNet 2,987 images/s" \
         "ResNet-101 is taken to be between the other two by its multiply-adds, GoogLeNet to be as fast as Inception V3 by them"
     network 25
+    times=$few
     if [ $quick = 1 ]; then
         train 1 --list "$lists/googlenet.txt" --ranks 1,512 --per-node 4 --batch 64 --device-gflops 4900
         return
@@ -134,6 +150,12 @@ study_models() # row 141
     done
     train 1 --list "$lists/googlenet.txt" --ranks 1,512 --per-node 4 --batch 64 --device-gflops 4900
     train 1 --list "$lists/alexnet.txt" --ranks 1,512 --per-node 4 --batch 512 --compute-us 171409
+    # As it was published: NCCL's ring over all ranks, whose step NCCL's own model has at 14 us between servers, and Horovod's 64 MiB of fusion.
+    network 25 14
+    gradients=bucket=64M
+    train 1 --list "$lists/vgg16.txt" --ranks 1,128,512 --per-node 4 --batch 64 --compute-us 415584 --algorithm allreduce:ring
+    gradients=
+    network 25
     # What makes VGG-16 the worst: at the speed by multiply-adds of Inception V3 it is not, nor on 96 Gbit/s; at 21 of the 25 Gbit/s it is worse.
     train 1 --list "$lists/vgg16.txt" --ranks 1,512 --per-node 4 --batch 64 --device-gflops 4900
     for rate in 96 21; do
@@ -144,6 +166,7 @@ study_models() # row 141
 study_theta() # row 23
 {
     published "NT3 on Theta: Horovod's overhead increases significantly with the nodes (25, 100, 400)"
+    times=$few
     train 1 --list "$lists/$(quickly googlenet)$(full nt3).txt" --machine theta --per-node 1 --ranks 1,24,100,400,4392 --batch 20 --device-gflops 1000
 }
 study_nodes() # row 54
@@ -216,9 +239,9 @@ study_nt3() # rows 8, 9
 {
     published "loading was NT3's bottleneck: 597 MB, 1,120 and 280 samples of 60,483 features"
     [ -s "$out/nt3.csv" ] || command_of "$bin/nt3" --make "$out/nt3.csv" --samples "$(quickly 100)$(full 1400)" --features "$(quickly 400)$(full 60483)"
-    job 2 "$bin/nt3" --data "$out/nt3.csv" --epochs 6 --batch "$(quickly 5)$(full 20)" --filters "$(quickly 4)$(full 8)"
+    job 2 "$bin/nt3" --data "$out/nt3.csv" --epochs "$(quickly 6)$(full 2)" --batch "$(quickly 5)$(full 20)" --filters "$(quickly 4)$(full 8)"
     # NT3's own network with its 619.7 MB of gradients, on a few samples of its size.
-    command_of "$bin/nt3" --make "$out/nt3.csv" --samples 20 --features "$(quickly 400)$(full 60483)"
+    command_of "$bin/nt3" --make "$out/nt3.csv" --samples 10 --features "$(quickly 400)$(full 60483)"
     job 2 "$bin/nt3" --data "$out/nt3.csv" --whole --epochs 1 --batch 4
     rm -f "$out/nt3.csv"
 }
@@ -260,17 +283,43 @@ study_aries() # Theta's allreduce, simulated
 }
 
 date "+twill's studies, %F %T: $(uname -nm), $cores cores; predicted rows are of the price model, not measured"
+rm -f "$out/figures.tsv"
+began=$(date +%s)
 for study in $studies; do
     layout=
     tuning=
+    gradients=
     shown=
-    echo " $all " | grep -q " $study " || { echo "studies.sh: there is no study '$study': --list" >&2 && exit 2; }
+    times=$n
+    begins=$(date +%s)
     printf '\n== %s\n' "$study"
     rm -f "$out/$study".json "$out/$study".svg "$out/$study"-[0-9]*.json "$out/$study"-[0-9]*.svg
     trainings=0
     : >"$out/$study.txt"
     "study_$study"
+    printf '%s\t%s\n' "$study" "$(awk -v study="$study" -f "$here/studies_figures.awk" "$out/$study.txt")" >>"$out/figures.tsv"
+    echo "-- $(($(date +%s) - begins)) s"
 done
+{
+    date "+# twill's studies, %F %T: $(uname -nm), $cores cores"
+    printf '\n| study | published | here |\n|---|---|---|\n'
+    while IFS='	' read -r study figures; do
+        echo "| \`$study\` | $(sed -n 's/^  published: //p' "$out/$study.txt" | paste -sd ';' | sed 's/; */; /g') | $figures |"
+    done <"$out/figures.tsv"
+} >"$out/report.md"
+# In FILE, the third column of the rows that begin with the name of a study.
+[ -z "$update" ] || {
+    awk -F '\t' 'FNR == NR { here[$1] = $2; next }
+        match($0, /^\| `[a-z0-9]+`/) {
+            name = substr($0, 4, RLENGTH - 4)
+            if (name in here && here[name] != "" && split($0, cell, / \| /) == 4)
+                $0 = cell[1] " | " cell[2] " | " here[name] " | " cell[4]
+        }
+        { print }' "$out/figures.tsv" "$update" >"$out/updated"
+    cat "$out/updated" >"$update"
+    rm -f "$out/updated"
+    echo "updated $update: git diff shows it"
+}
 rm -f "$out/last" "$out/err" "$out/network.tuning"
-printf '\nkept in %s\n' "$out"
+printf '\nkept in %s: report.md has one line a study (%s s in all)\n' "$out" $(($(date +%s) - began))
 [ -z "$failed" ] || { echo "failed:$failed" && exit 1; }
