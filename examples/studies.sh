@@ -85,7 +85,7 @@ train()
     of=$1 trainings=$((trainings + 1))
     shift
     file=$out/$study$([ $trainings = 1 ] || echo -$trainings)
-    job "$of" "$bin/twill-bench" train -n $times -w 1 -J "$file.json" ${plots:+--plot "$file.svg"} "$@"
+    job "$of" "$bin/twill-bench" train -n "$times" -w 1 -J "$file.json" ${plots:+--plot "$file.svg"} "$@"
 }
 
 # network GBIT [US]: predictions are for a fat tree whose nodes have a link of GBIT Gbit/s, and a latency of US microseconds
