@@ -196,9 +196,9 @@ TWILL_API twill_status twill_request_set_timeout(twill_request *request, double 
 typedef struct twill_bounds {
     double silent; /**< the awaited rank lives but does not come: the timeout, up to 0.8 s to ask
                       which rank the awaited ones wait for, and the time until all ranks know */
-    double death;  /**< its process has died, on this host or one that answers. If another process
-                      there gets its port in that time, and does not close connections that do
-                      not show the key, as `silent` */
+    double death;  /**< its process has died, on this host or one that answers. If others there
+                      get both ports of its failure detector in that time, and do not close
+                      connections that do not show the key, as `silent` */
     double host;   /**< its host does not answer any more; 0: the job has one host */
     double agree;  /**< twill_comm_agree(): a silent rank takes it as long as `silent`, one that
                       is heard but does not come further at most eight times that; this is the

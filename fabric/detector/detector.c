@@ -25,31 +25,43 @@
 #define NOTIFY_TURN_NS UINT64_C(50000000)   /* between checks of peers that cannot be reached yet */
 #define NOTIFY_WIDTH   256                  /* connections of twill_detector_notify() at a time */
 
-static twill_status listen_here(struct twill_detector *detector, const struct twill_oob *oob,
-                                struct twill_listen_address *mine, struct twill_error *error)
+/* Listen on a free port. Returns a socket, or -1 and errno. */
+static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
 {
     struct sockaddr_storage address;
     struct twill_endpoint endpoint;
     socklen_t length;
     int backlog = oob->size + QUEUED;
+    errno = EAFNOSUPPORT;
     if (!twill_endpoint_address(oob->address, 0, &address, &length))
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                          "rank %d: failure detector: %s is not an address", oob->rank,
-                          oob->address);
-    detector->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
-    if (detector->listener < 0 &&
-        errno == EADDRNOTAVAIL) { /* other hosts see this one under a translated address */
+        return -1;
+    int fd = twill_socket_listen((struct sockaddr *)&address, length, backlog);
+    if (fd < 0 && errno == EADDRNOTAVAIL) { /* other hosts see it under a translated address */
         (void)twill_endpoint_address(address.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &address,
                                      &length);
-        detector->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
+        fd = twill_socket_listen((struct sockaddr *)&address, length, backlog);
     }
-    if (detector->listener < 0 || !twill_socket_name(detector->listener, false, &endpoint))
+    if (fd >= 0 && twill_socket_name(fd, false, &endpoint)) {
+        *port = endpoint.port;
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static twill_status listen_here(struct twill_detector *detector, const struct twill_oob *oob,
+                                struct twill_listen_address *mine, struct twill_error *error)
+{
+    memset(mine, 0, sizeof(*mine));
+    memcpy(mine->address, oob->address, sizeof(mine->address));
+    detector->witness = listen_anywhere(oob, &mine->witness);
+    if (detector->witness >= 0)
+        detector->listener = listen_anywhere(oob, &mine->port);
+    if (detector->listener < 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM,
                           "rank %d: failure detector: cannot listen on %s: %s", oob->rank,
                           oob->address, strerror(errno));
-    memset(mine, 0, sizeof(*mine));
-    memcpy(mine->address, oob->address, sizeof(mine->address));
-    mine->port = endpoint.port;
     return TWILL_OK;
 }
 
@@ -59,7 +71,8 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
     detector->capacity = size + TWILL_DETECTOR_HANDSHAKES;
     detector->link = calloc(size, sizeof(*detector->link));
     for (size_t r = 0; detector->link && r < size; r++)
-        detector->link[r].fd = -1; /* at once: closing must not close descriptor 0 */
+        detector->link[r].fd = detector->link[r].witness =
+            -1; /* at once: closing must not close descriptor 0 */
     detector->place = calloc(size, sizeof(*detector->place));
     detector->taken = calloc(size, sizeof(*detector->taken));
     detector->caller = calloc(detector->capacity, sizeof(*detector->caller));
@@ -86,7 +99,7 @@ twill_status twill_detector_offer(struct twill_detector **out, struct twill_oob 
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: failure detector: no memory",
                           oob->rank);
     }
-    detector->listener = detector->hosts.set = detector->hosts.keeper = -1;
+    detector->listener = detector->witness = detector->hosts.set = detector->hosts.keeper = -1;
     detector->rank = oob->rank;
     detector->size = oob->size;
     detector->secret = oob->secret;
@@ -100,17 +113,36 @@ twill_status twill_detector_offer(struct twill_detector **out, struct twill_oob 
     return status != TWILL_OK ? status : shares;
 }
 
+static void end_witness(struct twill_detector_link *link)
+{
+    if (link->witness >= 0)
+        close(link->witness);
+    link->witness = -1;
+}
+
+static void hang_up_link(struct twill_detector_link *link, enum twill_link_state state)
+{
+    end_witness(link);
+    if (link->fd >= 0)
+        close(link->fd);
+    link->fd = -1;
+    link->witnessed = false;
+    link->state = (uint8_t)state;
+    link->point = state == LINK_IDLE ? twill_wire_deadline(RETRY_NS) : 0;
+}
+
 void twill_detector_close(struct twill_detector *detector)
 {
     if (!detector)
         return;
     for (int r = 0; detector->link && r < detector->size; r++)
-        if (detector->link[r].fd >= 0)
-            close(detector->link[r].fd);
+        hang_up_link(&detector->link[r], LINK_DEAD);
     for (size_t i = 0; i < detector->callers; i++)
         close(detector->caller[i].fd);
     if (detector->listener >= 0)
         close(detector->listener);
+    if (detector->witness >= 0)
+        close(detector->witness);
     free(detector->link);
     free(detector->place);
     free(detector->taken);
@@ -125,15 +157,6 @@ void twill_detector_close(struct twill_detector *detector)
 }
 
 /* --- outgoing links -------------------------------------------------------------------------- */
-
-static void hang_up_link(struct twill_detector_link *link, enum twill_link_state state)
-{
-    if (link->fd >= 0)
-        close(link->fd);
-    link->fd = -1;
-    link->state = (uint8_t)state;
-    link->point = state == LINK_IDLE ? twill_wire_deadline(RETRY_NS) : 0;
-}
 
 /* Judge from the errno of a failed connect whether the peer is dead. */
 static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
@@ -256,6 +279,39 @@ static void step_link(struct twill_detector *detector, uint32_t peer)
         check_connecting(detector, peer);
 }
 
+/* Look once at the second port of a peer whose connection is open: what has accepted that may be
+ * another process, which has got the port of the dead peer. */
+static void step_witness(struct twill_detector *detector, uint32_t peer)
+{
+    struct twill_detector_link *link = &detector->link[peer];
+    const struct twill_listen_address *place = &detector->place[peer];
+    struct sockaddr_storage address;
+    socklen_t length;
+    int why = 0;
+    if (link->state != LINK_OPEN || link->witnessed)
+        return;
+    if (link->witness >= 0) {
+        struct pollfd one = {.fd = link->witness, .events = POLLOUT};
+        if (poll(&one, 1, 0) <= 0)
+            return;
+        why = twill_socket_connected(link->witness);
+    } else if (place->witness != 0 &&
+               twill_endpoint_address(place->address, (uint16_t)place->witness, &address,
+                                      &length)) {
+        link->witness = twill_socket_new(address.ss_family);
+        int outcome = link->witness < 0 ? -1
+                                        : twill_socket_connect(link->witness,
+                                                               (struct sockaddr *)&address, length);
+        if (outcome > 0)
+            return;
+        why = outcome < 0 ? errno : 0;
+    }
+    end_witness(link);
+    link->witnessed = true;
+    if (why == ECONNREFUSED)
+        hang_up_link(link, LINK_DEAD);
+}
+
 bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
 {
     if (peer >= (uint32_t)detector->size || peer == (uint32_t)detector->rank)
@@ -265,6 +321,7 @@ bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
         step_link(detector, detector->hosts.lowest[detector->hosts.of[peer]]);
     if (!twill_hosts_is(detector, peer, HOST_LOST))
         step_link(detector, peer);
+    step_witness(detector, peer);
     return detector->link[peer].state == LINK_DEAD || twill_hosts_is(detector, peer, HOST_LOST);
 }
 

@@ -202,8 +202,19 @@ static bool receive_one(struct twill_detector *detector, struct twill_notice *no
     return false;
 }
 
+/* Close what has connected to the second port: it has served. */
+static void close_witnesses(const struct twill_detector *detector)
+{
+    for (int fd = 0; detector->witness >= 0 && fd >= 0;) {
+        fd = twill_socket_accept(detector->witness);
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
 bool twill_detector_poll(struct twill_detector *detector, struct twill_notice *notice)
 {
+    close_witnesses(detector);
     while (detector->listener >= 0 && receive_one(detector, notice)) {
         if (notice->comm != TWILL_HOSTS_COMM)
             return true;

@@ -18,6 +18,8 @@ struct twill_detector_link {
     bool suspected;                  /* its last connection ended early */
     bool notified;                   /* has the current notification, or is dead */
     bool temporary;                  /* opened for the current notification only */
+    bool witnessed;                  /* OPEN: the peer's second port was looked at, too */
+    int witness;                     /* connection to it while it is made, or -1 */
     size_t done;                     /* bytes sent of the current notification */
     uint64_t calls;                  /* handshakes so far: their number, which is accepted once */
     uint64_t point;                  /* IDLE: retry at; CONNECTING: confirm by; OPEN: since */
@@ -45,10 +47,12 @@ struct twill_taken {
     uint64_t last, seen;
 };
 
-/* Address and port of a rank's listener. */
+/* Address of a rank's listeners. Another process may get the port of a dead rank, accept
+ * connections and stay silent: it hardly gets both ports. */
 struct twill_listen_address {
     char address[TWILL_ADDRESS_TEXT];
     uint64_t port;
+    uint64_t witness; /* port whose connections are closed: it only shows that the rank lives */
 };
 
 /* A notification on the wire. */
@@ -101,7 +105,7 @@ struct twill_detector {
     struct twill_secret secret; /* of this run */
     struct twill_rejected rejected;
     int rank, size;
-    int listener;
+    int listener, witness;                /* sockets that listen, or -1 */
     size_t callers, handshakes, capacity; /* entries in caller; unauthenticated ones; allocated */
     struct twill_detector_link *link;     /* [size] */
     struct twill_listen_address *place;   /* [size] */

@@ -2,6 +2,7 @@
 /* The failure detector: dead peers are detected, live ones are not declared dead, notifications
  * arrive complete, malformed and unauthenticated connections change nothing. Ranks are threads that
  * connect over TCP. */
+#include "fabric/detector/detector_state.h"
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
 
@@ -91,6 +92,49 @@ static void notices_processes(void **state)
     twill_test_job_init(&job, "127.0.0.1", 3);
     job.odd = 2;
     twill_test_run_processes(3, process_notices, &job);
+}
+
+/* A process that is no rank gets the port of one that has closed, accepts and stays silent. */
+static void rank_with_stranger(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct test_detector w;
+    struct sockaddr_storage address;
+    socklen_t length;
+    int stranger = -1;
+    (void)unused, (void)size;
+    if (!test_detector_open(&w, job, rank))
+        return;
+    if (rank == 1) /* rank 0 connects before, rank 2 after that */
+        TWILL_CHECK(!twill_detector_is_dead(w.detector, 0));
+    if (rank == 0)
+        TWILL_CHECK(!twill_detector_is_dead(w.detector, 1));
+    TWILL_CHECK(rank_barrier(&w));
+    if (rank == 1) {
+        uint16_t port = (uint16_t)w.detector->place[1].port;
+        twill_detector_close(w.detector);
+        w.detector = NULL;
+        TWILL_CHECK(twill_endpoint_address("127.0.0.1", port, &address, &length));
+        stranger = twill_socket_listen((struct sockaddr *)&address, length, 16);
+        TWILL_CHECK(stranger >= 0);
+    }
+    TWILL_CHECK(rank_barrier(&w));
+    if (rank != 1) {
+        TWILL_CHECK(dies(&w, 1));
+        TWILL_CHECK(!twill_detector_is_dead(w.detector, rank == 0 ? 2 : 0));
+    }
+    TWILL_CHECK(rank_barrier(&w));
+    if (stranger >= 0)
+        close(stranger);
+    test_detector_close(&w);
+}
+
+static void notices_despite_stranger(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    twill_test_run_ranks(3, rank_with_stranger, &job);
 }
 
 /* --- notifications --------------------------------------------------------------------------- */
@@ -293,9 +337,13 @@ static void leaks_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(notices),   cmocka_unit_test(notices_processes),
-        cmocka_unit_test(notifies),  cmocka_unit_test(notifies_survivors),
-        cmocka_unit_test(intruders), cmocka_unit_test(leaks_nothing),
+        cmocka_unit_test(notices),
+        cmocka_unit_test(notices_processes),
+        cmocka_unit_test(notices_despite_stranger),
+        cmocka_unit_test(notifies),
+        cmocka_unit_test(notifies_survivors),
+        cmocka_unit_test(intruders),
+        cmocka_unit_test(leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
