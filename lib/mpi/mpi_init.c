@@ -28,6 +28,8 @@ struct twill_mpi twill_mpi = {
     .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
     .types = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
+#if defined(TWILL_MPI_ALONE)
+
 #if defined(OPEN_MPI)
 #define OWN_KIND TWILL_BELOW_OPENMPI
 #elif defined(MPI_ABI_VERSION)
@@ -38,30 +40,28 @@ struct twill_mpi twill_mpi = {
 
 /* End the process if its MPI is not one that this library was compiled for: handles differ, so
  * nothing could be passed on. A program that opens its MPI at run time, such as Python's mpi4py,
- * has it in local scope: make it visible to this library. Nothing is to be done if libtwill-mpi.so
- * has detected the MPI and opened this library. */
+ * has it in local scope: make it visible to this library. */
 static void check_program(const void *caller)
 {
     struct twill_below below;
-    if (dlopen("libtwill-mpi.so", RTLD_LAZY | RTLD_NOLOAD) != NULL)
-        return;
-    bool differs = twill_below_differs(OWN_KIND, &below);
-    const char *other = twill_below_variant(below.kind);
-    if (differs && *other == '\0')
-        fprintf(stderr,
-                "libtwill-mpi-%s.so: the MPI below is another one (%s): preload the library built "
-                "for it\n",
-                TWILL_MPI_VARIANT, below.version);
-    else if (differs)
-        fprintf(stderr,
-                "libtwill-mpi-%s.so: this program has another MPI (%s): preload "
-                "libtwill-mpi-%s.so, or libtwill-mpi.so, which finds out\n",
-                TWILL_MPI_VARIANT, below.path, other);
-    if (differs)
+    if (twill_below_differs(OWN_KIND, &below)) {
+        fprintf(stderr, "libtwill-mpi-%s.so: this program has another MPI (%s, %s)\n",
+                TWILL_MPI_VARIANT, below.version, below.path);
         _exit(1);
+    }
     twill_below_find(caller, &below);
     twill_below_publish(&below);
 }
+
+#else
+
+/* What has opened this library (detect/) has found the MPI. */
+static void check_program(const void *caller)
+{
+    (void)caller;
+}
+
+#endif
 
 /* --- what ranks agree on ---------------------------------------------------------------------- */
 

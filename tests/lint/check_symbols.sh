@@ -80,7 +80,7 @@ check_heap() # library variable
         }'
 }
 
-# libtwill-mpi-*.so shows names of MPI's only (Fortran's, too), none of them PMPI's in C, and what it
+# libtwill-mpi-calls-*.so shows names of MPI's only (Fortran's, too), none of them PMPI's in C, and what it
 # remembers is in one variable.
 check_mpi() # library variable
 {
@@ -171,13 +171,13 @@ must_complain 'variable twill_preload_state' check_heap "$heap" twill_other
 must_complain 'needs lib' check_heap "$build/lib/libtwill.so" twill_preload_state
 must_complain '< malloc' check_heap "$build/lib/libtwill.so" twill_preload_state
 must_pass "no writable variable in its allocator" check_no_variables "$build/lib/libtwill_arena.a"
-for mpi in "$build"/lib/libtwill-mpi-*.so; do
+for mpi in "$build"/lib/libtwill-mpi-calls-*.so; do
     [ -f "$mpi" ] || continue # not built
     must_pass "${mpi##*/}: names, one variable" check_mpi "$mpi" twill_mpi
     must_complain 'variable twill_mpi' check_mpi "$mpi" twill_other
     must_complain 'twill_allreduce is no name of MPI' check_mpi "$build/lib/libtwill.so" twill_mpi
 done
-# libtwill-mpi.so shows what these show; which MPI it calls is decided at run time.
+# libtwill-mpi.so and libtwill-mpi-*.so, which are preloaded, show what these show; which MPI it calls is decided at run time.
 check_detects() # library other...
 {
     detects=$1
@@ -193,12 +193,13 @@ check_detects() # library other...
     done
     readelf -d "$detects" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE '^(libc|ld-linux.*|libdl)\.so' | sed "s/^/needs /"
 }
-detects=$build/lib/libtwill-mpi.so
-if [ -f "$detects" ]; then
-    must_pass "libtwill-mpi.so: names, one variable" check_mpi "$detects" twill_mpi_detected
-    must_pass "libtwill-mpi.so: all names, libc alone" check_detects "$detects" "$build"/lib/libtwill-mpi-*.so
-    must_complain 'needs libtwill' check_detects "$build/lib/libtwill-mpi-abi.so" "$build"/lib/libtwill-mpi-*.so
-fi
+for mpi in "$build"/lib/libtwill-mpi*.so; do
+    case $mpi in *-calls-* | *\**) continue ;; esac
+    must_pass "${mpi##*/}: names, one variable" check_mpi "$mpi" twill_mpi_detected
+    must_pass "${mpi##*/}: all names, libc alone" check_detects "$mpi" "$build"/lib/libtwill-mpi-calls-*.so
+done
+[ ! -f "$build/lib/libtwill-mpi-calls-abi.so" ] ||
+    must_complain 'needs libtwill' check_detects "$build/lib/libtwill-mpi-calls-abi.so" "$build"/lib/libtwill-mpi-calls-*.so
 check_probes() # library
 {
     readelf -n "$1" >"$scratch/notes"

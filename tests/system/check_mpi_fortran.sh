@@ -84,6 +84,20 @@ linked()
         fault "$1: a program is linked without the library"
 }
 
+# Under the library for another MPI all calls go to the MPI.
+wrong()
+{
+    case $1 in openmpi) preloaded=mpich ;; *) preloaded=openmpi ;; esac
+    if [ -e "$build/lib/libtwill-mpi-$preloaded.so" ]; then
+        TEST_MPI_TWILL=0
+        must_end 0 "$1: Fortran under libtwill-mpi-$preloaded.so" launch "$1" 3 "$scratch/$1/fortran"
+        TEST_MPI_TWILL=1
+        grep -q 'this program has another MPI' "$scratch/output" || unsaid "it is not said"
+    fi
+    # shellcheck disable=SC2034 # of mpi.sh
+    preloaded=
+}
+
 # Rank 0 in C, the others in Fortran.
 mixed()
 {
@@ -118,7 +132,7 @@ every_name()
     every_library=$(ldd "$scratch/$1/fortran08" | sed -n "s|.*$every_library\.so[^ ]* => \([^ ]*\).*|\1|p")
     [ -f "$every_library" ] || return
     must_pass "$1: nothing goes past" \
-        names_past "$build/lib/libtwill-mpi-$1.so" "$every_library" $every_suffix
+        names_past "$build/lib/libtwill-mpi-calls-$1.so" "$every_library" $every_suffix
     echo 'int MPI_Wait(void); int MPI_Wait(void) {return 0;}' |
         "${CC:-cc}" -x c -shared -fPIC -o "$scratch/bad.so" -
     must_complain "^mpi_wait$every_suffix goes past" names_past "$scratch/bad.so" "$every_library" $every_suffix
@@ -137,6 +151,7 @@ for variant in $(mpis); do
     "mpifort.$variant" --version >/dev/null 2>&1 || continue
     tried=1
     fortran "$variant"
+    wrong "$variant"
     has_f08 "$variant" || continue
     fortran08 "$variant"
     linked "$variant"

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libtwill-mpi.so: shows the names that the libraries for one MPI show (lib/mpi/), finds out with
- * the first call which MPI the process has, and opens the library for it. Each name is a jump
- * through a slot. A slot first leads to the search, then to the function of that library; where
- * there is none, to the MPI's own. So arguments of any MPI pass unchanged. */
+/* libtwill-mpi.so and libtwill-mpi-VARIANT.so: show the names that the libraries for one MPI show
+ * (lib/mpi/), find out with the first call which MPI the process has, and open the library for it,
+ * libtwill-mpi-calls-VARIANT.so. Each name is a jump through a slot. A slot first leads to the
+ * search, then to the function of that library; where there is none, to the MPI's own. So arguments
+ * of any MPI pass unchanged. TWILL_MPI_NAME is the name of the file; TWILL_MPI_FOR the only variant
+ * that it opens, or "". */
 #include "lib/base.h"
 #include "lib/mpi/detect/below.h"
 
@@ -114,7 +116,7 @@ static void TWILL_PRINTF(1, 2) say(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    fprintf(stderr, "libtwill-mpi.so: %s\n", text);
+    fprintf(stderr, TWILL_MPI_NAME ": %s\n", text);
 }
 
 /* Open the library for an MPI from the folder of this one, or from where the linker looks. */
@@ -122,7 +124,7 @@ static void *open_library(const char *variant)
 {
     char path[1024], name[64];
     Dl_info own;
-    snprintf(name, sizeof(name), "libtwill-mpi-%s.so", variant);
+    snprintf(name, sizeof(name), "libtwill-mpi-calls-%s.so", variant);
     const char *folder_end =
         dladdr(names, &own) != 0 && own.dli_fname != NULL ? strrchr(own.dli_fname, '/') : NULL;
     void *library = NULL;
@@ -157,13 +159,20 @@ static void detect(void)
             below->version);
         return;
     }
+    if (*TWILL_MPI_FOR != '\0' && strcmp(variant, TWILL_MPI_FOR) != 0) {
+        say("this program has another MPI (%s, %s): all calls go to it, twill takes none; preload "
+            "libtwill-mpi-%s.so, or libtwill-mpi.so, which serves all",
+            below->version, below->path, variant);
+        return;
+    }
     twill_below_publish(below);
     void *library = open_library(variant);
     if (library == NULL) {
         say("the MPI is %s (%s): all calls go to it, as its library cannot be opened: %s",
             below->version, below->path, dlerror());
     } else if (!calls_below(library, below)) {
-        say("libtwill-mpi-%s.so was built for another release than %s (%s): all calls go to the "
+        say("libtwill-mpi-calls-%s.so was built for another release than %s (%s): all calls go to "
+            "the "
             "MPI",
             variant, below->version, below->path);
         dlclose(library);
@@ -182,10 +191,10 @@ static void check_again(const char *name, const void *caller)
     twill_below_needed(caller, &below);
     if (below.base == twill_mpi_detected.below.base || below.kind == TWILL_BELOW_NONE)
         return;
-    fprintf(
-        stderr,
-        "libtwill-mpi.so: this process uses a second MPI (%s besides %s): run it without twill\n",
-        below.path, twill_mpi_detected.below.path);
+    fprintf(stderr,
+            TWILL_MPI_NAME
+            ": this process uses a second MPI (%s besides %s): run it without twill\n",
+            below.path, twill_mpi_detected.below.path);
     _exit(1);
 }
 
@@ -208,7 +217,7 @@ void *twill_mpi_resolve(entry_slot *from, const void *caller)
     if (function == NULL && detected->below.handle != NULL)
         function = dlsym(detected->below.handle, name);
     if (function == NULL) {
-        fprintf(stderr, "libtwill-mpi.so: no %s: %s%s\n", name,
+        fprintf(stderr, TWILL_MPI_NAME ": no %s: %s%s\n", name,
                 detected->below.kind == TWILL_BELOW_NONE ? "no MPI is loaded" : "it is not in ",
                 detected->below.path);
         _exit(1);

@@ -3,8 +3,6 @@
 #include "lib/mpi/fortran/mpi_fortran.h"
 #include "lib/mpi/mpi_newer.h"
 
-#include <dlfcn.h>
-
 /* --- start ------------------------------------------------------------------------------------ */
 
 ENTRY(init, INIT, fint *code)
@@ -191,7 +189,8 @@ static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result
 ENTRY(dist_graph_create, DIST_GRAPH_CREATE, fint *comm, fint *n, fint *sources, fint *degrees,
       fint *targets, fint *weights, fint *info, fint *reorder, fint *made, fint *code)
 {
-    __typeof(&mpi_dist_graph_create_f08_) own = (__typeof(own))dlsym(RTLD_NEXT, __func__);
+    __typeof(&mpi_dist_graph_create_f08_) own =
+        (__typeof(own))twill_mpi_below("pmpir_dist_graph_create_f08_");
     fint result = MPI_ERR_UNKNOWN;
     if (own != NULL)
         own(comm, n, sources, degrees, targets, weights, info, reorder, made, &result);
@@ -202,7 +201,8 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
       fint *source_weights, fint *out_degree, fint *targets, fint *target_weights, fint *info,
       fint *reorder, fint *made, fint *code)
 {
-    __typeof(&mpi_dist_graph_create_adjacent_f08_) own = (__typeof(own))dlsym(RTLD_NEXT, __func__);
+    __typeof(&mpi_dist_graph_create_adjacent_f08_) own =
+        (__typeof(own))twill_mpi_below("pmpir_dist_graph_create_adjacent_f08_");
     fint result = MPI_ERR_UNKNOWN;
     if (own != NULL)
         own(comm, in, sources, source_weights, out_degree, targets, target_weights, info, reorder,
