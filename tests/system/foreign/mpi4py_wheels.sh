@@ -6,6 +6,8 @@
 # twill either: the seconds of processor say whether its ranks worked or starved. REGEX: modules (all but those that start
 # processes). FOLDER keeps the environments and the output of each module. By hand: minutes on an idle machine; MPICH's
 # ranks spin, so with yield.so. TEST_BUILD: twill's build folder. TEST_PATIENCE: seconds a module may take (180).
+# TEST_REALTIME=1: real-time scheduling, for root, as on a machine where other programs wait for a core each of the ten
+# thousand steps that ranks take together takes a time slice; after each module the others have as long.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TEST_BUILD:-$here/../../../build}" && pwd) folder=$1 mpi=$2 ranks=$3 regex=${4:-.}
@@ -25,6 +27,8 @@ PATH=$folder/$mpi/bin:$PATH
 export PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 \
     PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=1 \
     I_MPI_FABRICS=shm I_MPI_WAIT_MODE=1 I_MPI_THREAD_YIELD=3 TWILL_TIMEOUT="${TWILL_TIMEOUT:-300}" TWILL_MPI=all
+realtime=
+[ -z "${TEST_REALTIME:-}" ] || realtime="chrt -r 1"
 yields=
 [ "$mpi" != mpich ] || yields=$build/tests/mpi/yield.so
 results=$folder/results-$mpi-$ranks
@@ -45,14 +49,17 @@ taken()
     [ "$2" = plain ] || preload="$yields $build/lib/libtwill-mpi.so"
     processor
     before=$used
-    timeout -k 10 "${TEST_PATIENCE:-180}" mpiexec -n "$ranks" env LD_PRELOAD="$preload" \
+    # shellcheck disable=SC2086 # words
+    timeout -k 10 "${TEST_PATIENCE:-180}" $realtime mpiexec -n "$ranks" env LD_PRELOAD="$preload" \
         python test/main.py -q -i "test_$1\\.py" >"$output" 2>&1 || got=$?
     processor
+    spent=$(($(date +%s) - begun))
+    [ -z "$realtime" ] || sleep "$spent"
     verdict=passed
     [ $got -eq 0 ] && grep -q 'Ran [1-9][0-9]* test' "$output" || verdict=failed
     [ $got -ne 124 ] && [ $got -ne 137 ] || verdict=late
     grep -oE '(FAIL|ERROR): .*' "$output" | sort -u >"$output.failed" || :
-    echo "$1 $2 $verdict $(($(date +%s) - begun)) $used $before $(grep -hoE 'Ran [0-9]+ tests?' "$output" | head -n 1)" |
+    echo "$1 $2 $verdict $spent $used $before $(grep -hoE 'Ran [0-9]+ tests?' "$output" | head -n 1)" |
         awk '{printf "%-20s %-6s %-7s %4d s, %6.1f s of processor  %s %s %s\n", $1, $2, $3, $4, $5 - $6, $7, $8, $9}'
 }
 

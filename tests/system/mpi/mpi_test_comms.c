@@ -274,7 +274,7 @@ __attribute__((visibility("default"))) int twill_barrier_start(void *comm, void 
 int twill_barrier_start(void *comm, void **request)
 {
     int (*its)(void *, void **);
-    *(void **)&its = dlsym(RTLD_NEXT, "twill_barrier_start");
+    *(void **)&its = dlsym(dlopen("libtwill.so.0", RTLD_LAZY | RTLD_NOLOAD), "twill_barrier_start");
     asked_in_turn += in_turn > 0;
     return its(comm, request);
 }
