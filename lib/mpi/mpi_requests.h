@@ -35,7 +35,7 @@ struct twill_mpi_request {
 struct twill_mpi_request *twill_mpi_request_find(MPI_Request handle);
 static inline MPI_Request twill_mpi_request_handle(const struct twill_mpi_request *request)
 {
-    return (MPI_Request)(TWILL_MPI_REQUESTS_BASE + request->number);
+    return twill_mpi_request_numbered(request->number);
 }
 static inline int twill_mpi_request_state(const struct twill_mpi_request *request)
 {

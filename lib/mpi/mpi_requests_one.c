@@ -125,15 +125,21 @@ int MPI_Startall(int count, MPI_Request requests[])
 /* --- requests as integers --------------------------------------------------------------------- */
 
 /* Integers of our requests: beyond any index of Open MPI's tables; of MPICH's and the ABI's the
- * handles that they never make, see TWILL_MPI_REQUESTS_BASE. MPICH's handles are integers. */
+ * handles themselves, see TWILL_MPI_REQUESTS_BASE. MPICH's handles are integers. */
 #undef MPI_Request_c2f
 #undef MPI_Request_f2c
 #if defined(OPEN_MPI)
-#define INTEGER_BASE     0x40000000
-#define below_c2f(value) PMPI_Request_c2f(value)
-#define below_f2c(value) PMPI_Request_f2c(value)
+#define INTEGER_BASE        0x40000000
+#define below_c2f(value)    PMPI_Request_c2f(value)
+#define below_f2c(value)    PMPI_Request_f2c(value)
+#define integer_of(request) (INTEGER_BASE + (MPI_Fint)twill_mpi_request_number(request))
+#define request_of(integer)                                                                        \
+    ((integer) > INTEGER_BASE && (integer) < INTEGER_BASE + (1 << 26)                              \
+         ? twill_mpi_request_numbered((unsigned)((integer)-INTEGER_BASE))                          \
+         : MPI_REQUEST_NULL)
 #else
-#define INTEGER_BASE 0x2c000000
+#define integer_of(request) ((MPI_Fint)(uintptr_t)(request))
+#define request_of(integer) ((MPI_Request)(uintptr_t)(integer))
 #if defined(MPI_ABI_VERSION)
 #define below_c2f(value) PMPI_Request_toint(value)
 #define below_f2c(value) PMPI_Request_fromint(value)
@@ -150,16 +156,13 @@ TWILL_EXPORTED MPI_Request MPI_Request_fromint(int request);
 
 MPI_Fint MPI_Request_c2f(MPI_Request request)
 {
-    return twill_mpi_request_is_ours(request)
-               ? (MPI_Fint)(INTEGER_BASE + (int)twill_mpi_request_number(request))
-               : below_c2f(request);
+    return twill_mpi_request_is_ours(request) ? integer_of(request) : below_c2f(request);
 }
 
 MPI_Request MPI_Request_f2c(MPI_Fint request)
 {
-    return request > INTEGER_BASE && request < INTEGER_BASE + (1 << 26)
-               ? (MPI_Request)(TWILL_MPI_REQUESTS_BASE + (uintptr_t)(request - INTEGER_BASE))
-               : below_f2c(request);
+    const MPI_Request found = request_of(request);
+    return twill_mpi_request_is_ours(found) ? found : below_f2c(request);
 }
 
 int MPI_Request_toint(MPI_Request request)

@@ -24,6 +24,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "lib/mpi/mpi_handles.h"
+
 /* --- a call ----------------------------------------------------------------------------------- */
 
 /* Collectives that are counted for the report. */
@@ -316,26 +318,6 @@ void twill_mpi_raise(const struct twill_mpi_fault *fault);
 /* Print a line to standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
 /* --- requests (mpi_requests.c) ---------------------------------------------------------------- */
-
-/* Handles that the MPI below never makes. Open MPI, the ABI: addresses that cannot be mapped.
- * MPICH: integers tagged as requests (11 << 26) but of no kind of request. The bits below number
- * our requests from 1. */
-#if defined(OPEN_MPI) || defined(MPI_ABI_VERSION)
-#define TWILL_MPI_REQUESTS_BASE ((uintptr_t)1 << 63)
-typedef uintptr_t twill_mpi_request_bits;
-#else
-#define TWILL_MPI_REQUESTS_BASE 0x2c000000u
-typedef unsigned twill_mpi_request_bits;
-#endif
-#define TWILL_MPI_REQUEST_SLABS 20u /* of 64, 128, 256 ... requests */
-static inline twill_mpi_request_bits twill_mpi_request_number(MPI_Request handle)
-{
-    return (twill_mpi_request_bits)handle - TWILL_MPI_REQUESTS_BASE;
-}
-static inline bool twill_mpi_request_is_ours(MPI_Request handle)
-{
-    return twill_mpi_request_number(handle) - 1 < (1u << 26) - 1;
-}
 
 struct twill_mpi_request;
 struct twill_mpi_requests {

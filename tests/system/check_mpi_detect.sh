@@ -135,7 +135,14 @@ case $found in
     grep -q 'libtwill-mpi.so: this process uses a second MPI' "$scratch/output" || unsaid "the second MPI is not noticed"
     ;;
 esac
+for variant in $found; do # the functions of its mpi.h
+    header=$("mpicc.$variant" -show 2>/dev/null | tr ' ' '\n' | sed -n 's,^-I\(.*\),\1/mpi_proto.h \1/mpi.h,p' | xargs -r ls 2>/dev/null | head -n 1)
+    [ -n "$header" ] || continue
+    must_pass "$variant: what is left to the MPI" sh -c "sh '$here/system/mpi/passed_names.sh' '$header' '$lib/libtwill-mpi-calls-$variant.so' | grep -v ^ok"
+    must_complain 'MPI_Wait is given requests' sh "$here/system/mpi/passed_names.sh" "$header" "$build/lib/libtwill.so"
+done
 if find_abi; then
+    must_pass "abi: what is left to the MPI" sh -c "sh '$here/system/mpi/passed_names.sh' '$abi/include/mpi_abi.h' '$lib/libtwill-mpi-calls-abi.so' | grep -v ^ok"
     must_pass "lib/mpi/abi/mpi.h is that of MPICH" sh -c "sh '$here/system/mpi/compare_abi.sh' '$abi/include/mpi_abi.h' | grep -v ^ok"
     each_library abi
     aside abi

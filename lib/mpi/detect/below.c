@@ -42,9 +42,13 @@ static void find_kind(const void *init, struct twill_below *below)
     text[strcspn(text, ",\n")] = '\0';
     snprintf(below->version, sizeof(below->version), "%.127s", text);
     below->kind = TWILL_BELOW_OTHER;
-    if (abi != NULL && abi(&major, &minor) == 0 && major > 0)
+    if (abi != NULL && abi(&major, &minor) == 0 && major > 0) {
         below->kind = major == 1 ? TWILL_BELOW_ABI : TWILL_BELOW_OTHER;
-    else if (strstr(text, "Open MPI") != NULL)
+        /* Seen with libmpi_abi.so of 2021.18: MPI_ERRORS_RETURN has no effect. */
+        if (strstr(text, "Intel(R) MPI") != NULL)
+            below->trouble = "with the standard ABI this MPI ends programs in place of returning "
+                             "errors";
+    } else if (strstr(text, "Open MPI") != NULL)
         below->kind = TWILL_BELOW_OPENMPI;
     else
         for (unsigned i = 0; i < sizeof(like_mpich) / sizeof(like_mpich[0]); i++)

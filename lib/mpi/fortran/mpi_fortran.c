@@ -3,6 +3,25 @@
 #include "lib/mpi/fortran/mpi_fortran.h"
 #include "lib/mpi/mpi_newer.h"
 
+#include <dlfcn.h>
+#include <string.h>
+
+twill_mpi_function *twill_mpi_fortran_own(const char *name)
+{
+    void *other = dlsym(RTLD_DEFAULT, "mpi_abort_"); /* in the MPI's library, and not here */
+    void *library = NULL;
+    twill_mpi_function *function = NULL;
+    Dl_info info;
+    if (other != NULL && dladdr(other, &info) != 0)
+        library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == NULL)
+        return NULL;
+    void *found = dlsym(library, name);
+    memcpy(&function, &found, sizeof(function));
+    dlclose(library);
+    return function;
+}
+
 /* --- start ------------------------------------------------------------------------------------ */
 
 ENTRY(init, INIT, fint *code)
@@ -189,8 +208,7 @@ static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result
 ENTRY(dist_graph_create, DIST_GRAPH_CREATE, fint *comm, fint *n, fint *sources, fint *degrees,
       fint *targets, fint *weights, fint *info, fint *reorder, fint *made, fint *code)
 {
-    __typeof(&mpi_dist_graph_create_f08_) own =
-        (__typeof(own))twill_mpi_below("pmpir_dist_graph_create_f08_");
+    __typeof(&mpi_dist_graph_create_f08_) own = (__typeof(own))twill_mpi_fortran_own(__func__);
     fint result = MPI_ERR_UNKNOWN;
     if (own != NULL)
         own(comm, n, sources, degrees, targets, weights, info, reorder, made, &result);
@@ -202,7 +220,7 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
       fint *reorder, fint *made, fint *code)
 {
     __typeof(&mpi_dist_graph_create_adjacent_f08_) own =
-        (__typeof(own))twill_mpi_below("pmpir_dist_graph_create_adjacent_f08_");
+        (__typeof(own))twill_mpi_fortran_own(__func__);
     fint result = MPI_ERR_UNKNOWN;
     if (own != NULL)
         own(comm, in, sources, source_weights, out_degree, targets, target_weights, info, reorder,

@@ -39,6 +39,10 @@ _Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as 
 #define COMM(comm) PMPI_Comm_f2c(*(comm))
 #define INFO(info) PMPI_Info_f2c(*(info))
 
+/* Return the MPI's own entry point of this name, or NULL. Programs and libtwill-mpi.so show others.
+ */
+twill_mpi_function *twill_mpi_fortran_own(const char *name);
+
 static inline void store_code(fint *code, int result)
 {
     if (code != NULL)

@@ -3,8 +3,6 @@
  * point does it, as it knows what stands for MPI_BOTTOM, and the result is counted. */
 #include "lib/mpi/fortran/mpi_fortran.h"
 
-#include <dlfcn.h>
-
 static void window_made(fint result, const fint *window, fint *code)
 {
     if (result == MPI_SUCCESS) {
@@ -18,7 +16,7 @@ static void window_made(fint result, const fint *window, fint *code)
 #define WINDOW_ENTRY(lower, UPPER, arguments, ...)                                                 \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *window, fint *code)                                     \
     {                                                                                              \
-        void (*own)(__VA_ARGS__, fint *, fint *) = (__typeof(own))dlsym(RTLD_NEXT, __func__);      \
+        void (*own)(__VA_ARGS__, fint *, fint *) = (__typeof(own))twill_mpi_fortran_own(__func__); \
         fint result = MPI_ERR_OTHER;                                                               \
         if (own != NULL)                                                                           \
             own arguments;                                                                         \
@@ -48,7 +46,7 @@ ENTRY(file_open, FILE_OPEN, fint *comm, char *name, fint *mode, fint *info, fint
       size_t length)
 {
     void (*own)(fint *, char *, fint *, fint *, fint *, fint *, size_t) =
-        (__typeof(own))dlsym(RTLD_NEXT, __func__);
+        (__typeof(own))twill_mpi_fortran_own(__func__);
     fint result = MPI_ERR_OTHER;
     if (own != NULL)
         own(comm, name, mode, info, file, &result, length);
@@ -58,7 +56,7 @@ ENTRY(file_open, FILE_OPEN, fint *comm, char *name, fint *mode, fint *info, fint
 
 ENTRY(file_close, FILE_CLOSE, fint *file, fint *code)
 {
-    void (*own)(fint *, fint *) = (__typeof(own))dlsym(RTLD_NEXT, __func__);
+    void (*own)(fint *, fint *) = (__typeof(own))twill_mpi_fortran_own(__func__);
     fint result = MPI_ERR_OTHER;
     if (own != NULL)
         own(file, &result);

@@ -260,6 +260,8 @@ subroutine others()
     type(MPI_Op) :: op
     type(MPI_Datatype) :: pair
     type(MPI_Request) :: request
+    type(MPI_Win) :: window
+    type(MPI_File) :: file
     type(c_ptr) :: memory
     integer, pointer :: x(:)
     integer, asynchronous :: y(n)
@@ -289,6 +291,13 @@ subroutine others()
     call check(all(y == ranks - 1), 'in place')
     call MPI_Scan(me, code, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
     call check(code == sum_to(me), 'scan')
+    call MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, window, code)
+    call check(code == MPI_SUCCESS, 'win_create_dynamic')
+    call MPI_Win_free(window)
+    call MPI_File_open(MPI_COMM_SELF, '/dev/zero', MPI_MODE_RDONLY, MPI_INFO_NULL, file, code)
+    call check(code == MPI_SUCCESS, 'file_open')
+    if (code == MPI_SUCCESS) call MPI_File_close(file, code)
+    call check(code == MPI_SUCCESS, 'file_close')
 end subroutine
 
 program fortran08
