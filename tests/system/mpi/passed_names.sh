@@ -39,4 +39,8 @@ awk -v shown="$work/shown" '
         else
             watched++
     }
-    END {printf "ok: %d functions: %d taken, %d watched, %d left to the MPI; communicators left:%s\n", NR, taken, watched, left, communicators}' "$work/declared"
+    END {
+        if (NR == 0)
+            print "no function is declared"
+        printf "ok: %d functions: %d taken, %d watched, %d left to the MPI; communicators left:%s\n", NR, taken, watched, left, communicators
+    }' "$work/declared"
