@@ -3,7 +3,7 @@
 
     torchrun --nproc_per_node 2 bench/torch/compare.py [--backends twill,gloo] [--sizes 8,4K,64K,2M,32M] [--budget 60] [--csv FILE]
     python bench/torch/compare.py --table FILE...       # files of --csv as tables of Markdown
-    torchrun --nproc_per_node 1 bench/torch/compare.py --layers
+    torchrun --nproc_per_node 1 bench/torch/compare.py --layers         # 2: of messages
 
 For each collective and size every backend runs a batch of calls; batches alternate, and the median of the batches and the
 quickest one are taken, each on the slowest rank; then the step of a model under DistributedDataParallel. tables.sh does all."""
@@ -113,24 +113,69 @@ def print_tables(files):
                 print(f"\nDDP step of {size / 1e6:.1f} MB: {v[0] / 1e3:.1f} / {v[-2] / 1e3:.1f} ms: {v[-2] / v[0]:.2f}")
 
 
+def processor_time(call, repeats=2000, batches=15):
+    """Return the processor time of this process for a call in microseconds, of all its threads: the median of batches, and the least."""
+    taken = []
+    for _ in range(batches):
+        begin = time.process_time_ns()
+        for _ in range(repeats):
+            call()
+        taken.append((time.process_time_ns() - begin) / (repeats * 1e3))
+    return f"median {statistics.median(taken):.2f} us, least {min(taken):.2f}"
+
+
 def print_layers():
-    """Print the processor time of a call of 8 bytes with one rank, by layer."""
-    tensor = torch.ones(2)
+    """Print the processor time of calls of 8 bytes with one rank, by layer; twill's own part of them is a copy. With two ranks, which need a
+    core each, print the time of a message of 8 bytes one way over torch.distributed and over the package twill."""
+    if dist.get_world_size() == 2:
+        print_message_layers()
+        return
+    tensor, other = torch.ones(2), torch.zeros(2)
     group = dist.distributed_c10d._get_default_group()
     backend = twill.torch.backend_of()
     options = dist.AllreduceOptions()
     if hasattr(options, "asyncOp"):
         options.asyncOp = False
-    for name, call in (("dist.all_reduce", lambda: dist.all_reduce(tensor)), ("dist.broadcast", lambda: dist.broadcast(tensor, 0)),
-                       ("group.allreduce", lambda: group.allreduce([tensor], options).wait()),
+    gather = single("all_gather_into_tensor", "all_gather_single")
+    scatter = single("reduce_scatter_tensor", "reduce_scatter_single")
+    for name, call in (("all_reduce", lambda **how: dist.all_reduce(tensor, **how)), ("broadcast", lambda **how: dist.broadcast(tensor, 0, **how)),
+                       ("all_gather_single", lambda **how: gather(other, tensor, **how)),
+                       ("reduce_scatter_single", lambda **how: scatter(other, tensor, **how)),
+                       ("all_to_all_single", lambda **how: dist.all_to_all_single(other, tensor, **how))):
+        print(f"dist.{name}: {processor_time(call)}; async_op=True, then wait(): {processor_time(lambda: call(async_op=True).wait())}")
+    for name, call in (("group.allreduce", lambda: group.allreduce([tensor], options).wait()),
                        ("backend.allreduce", lambda: backend.allreduce([tensor], options).wait())):
+        print(f"{name}: {processor_time(call)}")
+
+
+def print_message_layers():
+    import numpy
+
+    def exchange(mine):
+        parts = [None] * dist.get_world_size()
+        dist.all_gather_object(parts, mine)
+        return parts
+
+    world, peer = twill.init(twill.Bootstrap(dist.get_rank(), dist.get_world_size(), exchange)), 1 - dist.get_rank()
+    tensor, array = torch.ones(2), numpy.ones(2, numpy.float32)
+
+    def turns(first, second):
+        def turn():
+            for step in (first, second) if dist.get_rank() == 0 else (second, first):
+                step()
+        return turn
+
+    for name, turn in (("dist.send, dist.recv", turns(lambda: dist.send(tensor, peer), lambda: dist.recv(tensor, peer))),
+                       ("twill's send, recv", turns(lambda: world.send(array, peer), lambda: world.recv(array, peer)))):
         taken = []
         for _ in range(15):
-            begin = time.process_time_ns()
-            for _ in range(2000):
-                call()
-            taken.append((time.process_time_ns() - begin) / 2000e3)
-        print(f"{name}: median {statistics.median(taken):.2f} us, least {min(taken):.2f}")
+            dist.barrier()
+            begin = time.perf_counter_ns()
+            for _ in range(1000):
+                turn()
+            taken.append((time.perf_counter_ns() - begin) / 2000e3)
+        if dist.get_rank() == 0:
+            print(f"{name}: median {statistics.median(taken):.2f} us one way, least {min(taken):.2f}")
 
 
 def model_step(group):

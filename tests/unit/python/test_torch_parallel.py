@@ -13,6 +13,7 @@ from unittest import mock
 warnings.filterwarnings("ignore")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -99,12 +100,37 @@ class Training(unittest.TestCase):
         self.assertGreater(twill.torch.backend_of(WORLD).calls(), before)
         self.assertEqual(ours, theirs)
         self.assertEqual(len(set(ours)), len(ours))  # it learns something
+        return ours
 
     def test_distributed_data_parallel(self):
         def losses(group):
             model = DistributedDataParallel(small_model(), process_group=group, bucket_cap_mb=0.002)
             return train(model, sgd(model), STEPS, batches())
         self.assert_losses_of_gloo(losses)
+
+    def test_digits(self):
+        """The images of examples/data, shuffled over the ranks anew in each epoch."""
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../examples/data/digits.csv")
+        table = torch.tensor(numpy.loadtxt(path, delimiter=",", skiprows=1), dtype=torch.float32)
+        data = torch.utils.data.TensorDataset(table[:, :-1] / 16, table[:, -1].long())
+
+        def losses(group):
+            torch.manual_seed(6)
+            model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Tanh(), torch.nn.Linear(32, 10))
+            model = DistributedDataParallel(model, process_group=group)
+            optimizer, taken = torch.optim.SGD(model.parameters(), lr=0.3), []
+            sampler = torch.utils.data.DistributedSampler(data, SIZE, RANK, seed=7)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for images, labels in torch.utils.data.DataLoader(data, batch_size=64, sampler=sampler):
+                    loss = torch.nn.functional.cross_entropy(model(images), labels)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    taken.append(loss.item())
+            return taken
+        taken = self.assert_losses_of_gloo(losses)
+        self.assertLess(taken[-1], 0.6 * taken[0])
 
     def test_zero_redundancy_optimizer(self):
         def losses(group):
@@ -132,6 +158,31 @@ class Training(unittest.TestCase):
         model = small_model()
         for ours, alone in zip(losses(WORLD), train(model, sgd(model), STEPS, batches(whole=True))):
             self.assertAlmostEqual(ours, alone, places=5)
+
+    @since(2, 6)
+    def test_pipeline(self):
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+        def losses(group):
+            part = small_model()[:3] if RANK == 0 else small_model()[3:]
+            stage = PipelineStage(part, RANK, SIZE, torch.device("cpu"), group=group)
+            schedule = Schedule1F1B(stage, 4, loss_fn=torch.nn.functional.mse_loss)
+            optimizer, taken = sgd(part), []
+            for step in range(STEPS):
+                torch.manual_seed(step)
+                given, wanted, loss = torch.randn(8, 16), torch.randn(8, 2), torch.zeros(1)
+                optimizer.zero_grad()
+                if RANK == 0:
+                    schedule.step(given)
+                else:
+                    of_parts = []
+                    schedule.step(target=wanted, losses=of_parts)
+                    loss[0] = sum(of_parts).detach()
+                optimizer.step()
+                dist.broadcast(loss, 1, group=group)
+                taken.append(loss.item())
+            return taken
+        self.assert_losses_of_gloo(losses)
 
     @since(2, 6)
     def test_checkpoint(self):
@@ -168,6 +219,97 @@ class Training(unittest.TestCase):
         without_stop = train(model, sgd(model), STEPS, batches())
         for saved_by, loaded_by in ((WORLD, WORLD), (WORLD, GLOO), (GLOO, WORLD)):
             self.assertEqual(losses(saved_by, loaded_by), without_stop)
+
+
+class Functional(unittest.TestCase):
+    """What torch.compile makes of collectives, coalesced calls, and groups of device meshes."""
+
+    @since(2, 4)
+    def test_functional_collectives(self):
+        import torch.distributed._functional_collectives as functional
+        name = WORLD.group_name
+
+        def step(given):
+            total = functional.all_reduce(given, "sum", name)
+            gathered = functional.all_gather_tensor(total, 0, name)
+            exchanged = functional.all_to_all_single(gathered, None, None, name)
+            return functional.reduce_scatter_tensor(exchanged * 2, "sum", 0, name) + functional.broadcast(given, 1, name)
+
+        given = torch.arange(4.) + RANK
+        wanted = [4 * (2. * n + 1) + n + 1 for n in range(4)]
+        before = twill.torch.backend_of(WORLD).calls()
+        self.assertEqual(step(given).tolist(), wanted)
+        self.assertEqual(torch.compile(step, backend="aot_eager", fullgraph=True)(given).tolist(), wanted)
+        self.assertEqual(twill.torch.backend_of(WORLD).calls() - before, 10)
+        several = functional.all_reduce_coalesced([given, given * 2], "max", name)
+        self.assertEqual([t[3].item() for t in several], [4., 8.])
+        several = functional.all_gather_into_tensor_coalesced([given, given[:1]], name)
+        self.assertEqual([t.tolist() for t in several], [[0., 1., 2., 3., 1., 2., 3., 4.], [0., 1.]])
+        several = functional.reduce_scatter_tensor_coalesced([given, given * 2], "sum", [0, 0], name)
+        self.assertEqual([t.tolist() for t in several], [[4. * RANK + 1, 4. * RANK + 3], [8. * RANK + 2, 8. * RANK + 6]])
+
+    @since(2, 4)
+    def test_coalescing_manager(self):
+        tensors = [torch.full((n,), RANK + 1.) for n in (1, 5)]
+        with dist._coalescing_manager(WORLD, torch.device("cpu"), async_ops=True) as works:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        works.wait()
+        self.assertEqual([t.tolist() for t in tensors], [[3.], [3.] * 5])
+        wholes, parts = [torch.zeros(2), torch.zeros(6)], [torch.full((n,), RANK + 1.) for n in (1, 3)]
+        with dist._coalescing_manager(WORLD, torch.device("cpu")):
+            for whole, part in zip(wholes, parts):
+                dist.all_gather_into_tensor(whole, part)
+        self.assertEqual([t.tolist() for t in wholes], [[1., 2.], [1., 1., 1., 2., 2., 2.]])
+        with dist._coalescing_manager(WORLD, torch.device("cpu")):
+            for whole, part in zip(wholes, parts):
+                dist.reduce_scatter_tensor(part, whole)
+        self.assertEqual([t.tolist() for t in parts], [[2. * (RANK + 1)], [2. * (RANK + 1)] * 3])
+
+    @since(2, 4)
+    def test_device_mesh(self):
+        from torch.distributed.device_mesh import init_device_mesh
+        mesh = init_device_mesh("cpu", (1, SIZE), mesh_dim_names=("outer", "inner"))
+        for name, wanted in (("outer", RANK + 1), ("inner", 3)):
+            group = mesh.get_group(name)
+            self.assertTrue(hasattr(twill.torch.backend_of(group), "describe"))
+            got = torch.tensor([RANK + 1])
+            dist.all_reduce(got, group=group)
+            self.assertEqual(got.item(), wanted)
+
+
+class SeveralTensors(unittest.TestCase):
+    """Several tensors of one rank in one call of c10d."""
+
+    def test_all_are_combined_and_all_get_the_result(self):
+        for op, wanted in ((dist.ReduceOp.SUM, 1 + 2 + 3 + 4), (dist.ReduceOp.PRODUCT, 24), (dist.ReduceOp.MIN, 1), (dist.ReduceOp.MAX, 4)):
+            tensors = [torch.full((3,), 2 * RANK + n) for n in (1, 2)]
+            options = dist.AllreduceOptions()
+            options.reduceOp = op
+            WORLD.allreduce(tensors, options).wait()
+            self.assertEqual([t.tolist() for t in tensors], [[wanted] * 3] * 2)
+        tensors = [torch.sparse_coo_tensor([[RANK, 2]], [1., n], (4,)) for n in (1., 2.)]
+        WORLD.allreduce(tensors).wait()
+        self.assertEqual([t.to_dense().tolist() for t in tensors], [[2., 2., 6., 0.]] * 2)
+        tensors = [torch.tensor([2 * RANK + n]) for n in (1, 2)]
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = 1, 1
+        WORLD.broadcast(tensors, options).wait()
+        self.assertEqual([t.item() for t in tensors], [4, 4])
+        got = [[torch.zeros(1) for _ in range(2 * SIZE)] for _ in range(2)]
+        WORLD.allgather(got, [torch.tensor([2. * RANK + n]) for n in (1, 2)]).wait()
+        self.assertEqual([[t.item() for t in each] for each in got], [[1., 2., 3., 4.]] * 2)
+
+    def test_refusals(self):
+        for regex, call in (
+                ("have no average", lambda: WORLD.allreduce([torch.ones(1), torch.ones(1)], average)),
+                ("invalid tensor size", lambda: WORLD.allreduce([torch.ones(1), torch.ones(2)])),
+                ("invalid tensor layout", lambda: WORLD.allreduce([torch.ones(1), torch.ones(1).to_sparse()])),
+                ("single-element", lambda: WORLD.reduce([torch.ones(1), torch.ones(1)], dist.ReduceOptions()))):
+            average = dist.AllreduceOptions()
+            average.reduceOp = dist.ReduceOp.AVG
+            with self.assertRaisesRegex(RuntimeError, regex):
+                call()
 
 
 class Memory(unittest.TestCase):
@@ -248,7 +390,7 @@ class TimeLimits(unittest.TestCase):
 if __name__ == "__main__":
     dist.init_process_group("twill", timeout=datetime.timedelta(seconds=300))
     WORLD, GLOO = dist.distributed_c10d._get_default_group(), dist.new_group(backend="gloo")
-    good = unittest.main(exit=False, verbosity=2 if RANK == 0 else 0).result.wasSuccessful()
+    good = unittest.main(exit=False, verbosity=2 if RANK == 0 else 0, warnings="ignore").result.wasSuccessful()
     dist.barrier()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -95,13 +95,13 @@ def _commands(path: str) -> list[list[str]]:
         raise NoCompiler(f"twill.torch: its C++ part needs to be built, and {missing} is not found")
     standard = "c++17" if _version() < (2, 9) else "c++20"
     includes = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
-    named = [*(shlex.split(os.environ["CXX"]) if "CXX" in os.environ else [cxx]),
-             *shlex.split(os.environ.get("TORCH_TWILL_CXXFLAGS", ""))]
-    compiled = [*named, f"-std={standard}", "-O1", "-fPIC", "-fvisibility=hidden", "-w",
+    named = shlex.split(os.environ["CXX"]) if "CXX" in os.environ else [cxx]
+    flags = shlex.split(os.environ.get("TORCH_TWILL_CXXFLAGS", ""))
+    compiled = [*named, f"-std={standard}", "-O1", *flags, "-fPIC", "-fvisibility=hidden", "-w",
                 f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
                 *_pybind_flags(), f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)),
                 "-c", _MAIN, "-o", f"{path}.o"]
-    linked = [*named, "-shared", f"{path}.o", "-o", path, *(f"-L{folder}" for folder in cpp_extension.library_paths()),
+    linked = [*named, *flags, "-shared", f"{path}.o", "-o", path, *(f"-L{folder}" for folder in cpp_extension.library_paths()),
               "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", library]
     return [compiled, linked]
 

@@ -156,6 +156,9 @@ PYBIND11_MODULE(_twill_torch, m)
           py::arg("size"), py::arg("timeout"));
     py::class_<Backend, twill_torch::Base, c10::intrusive_ptr<Backend>>(m, "Backend")
         .def("describe", &Backend::describe, "Lines that say what twill found and chose.")
+#if TWILL_TORCH_VERSION >= 209
+        .def_property_readonly("options", &Backend::getBackendOptions)
+#endif
         .def("calls", &Backend::calls, "Collectives that have completed.")
         .def("set_timeout", [](Backend &self, std::chrono::milliseconds t) { self.set_timeout(t); })
         .def("abort_calls", &Backend::end_calls, Release())

@@ -154,13 +154,14 @@ class Backend : public Base
         return std::min(std::max(static_cast<double>(taken.count()) * 1e-3, 0.001), 1e6);
     }
 
-    template <class Options, class Run>
+    /* results: a list of tensors, or one list for each tensor of this rank. */
+    template <class Options, class Results = Tensors, class Run>
     WorkRef submit(c10d::OpType type, const char *title, const Options &opts, const Tensors &inputs,
-                   Tensors results, Run &&run, std::function<void()> after = nullptr)
+                   const Results &results, Run &&run, std::function<void()> after = nullptr)
     {
         auto call = c10::make_intrusive<Call>(rank_, type, title, ++number_, inputs);
         call->seconds = limit(opts.timeout);
-        call->results = std::move(results);
+        call->set_results(results);
         call->run = std::forward<Run>(run);
         if (after) {
             call->after = std::move(after);
@@ -178,11 +179,12 @@ class Backend : public Base
         return work;
     }
 
-    int root_of(const char *call, int64_t rank, int64_t tensor = 0) const
+    /* tensor: the root's, of so many. */
+    int root_of(const char *call, int64_t rank, int64_t tensor = 0, size_t tensors = 1) const
     {
         if (rank < 0 || rank >= size_)
             refuse(call, "invalid root rank: " + std::to_string(rank));
-        if (tensor != 0)
+        if (tensor < 0 || static_cast<size_t>(tensor) >= tensors)
             refuse(call, "invalid root tensor: " + std::to_string(tensor));
         return static_cast<int>(rank);
     }
@@ -191,6 +193,8 @@ class Backend : public Base
     at::Tensor scratch(size_t bytes);
     void check_list(const char *call, const Tensors &list, const at::Tensor &like,
                     bool same_sizes) const;
+    /* Refuse a list that cannot take what all ranks' inputs hold. */
+    void check_gathered(const char *call, const Tensors &list, const Tensors &inputs) const;
     c10::intrusive_ptr<Message> message(const char *what, const at::Tensor &tensor, int tag,
                                         uint64_t group);
     WorkRef receive(Tensors &tensors, int tag, std::vector<int> ranks, const char *what);

@@ -53,28 +53,54 @@ template <class Scratch> Block block_for(const Tensors &list, bool read, Scratch
     return block;
 }
 
+inline void Backend::check_gathered(const char *call, const Tensors &list,
+                                    const Tensors &inputs) const
+{
+    size_t ranks = static_cast<size_t>(size_), each = inputs.size();
+    if (list.size() != ranks * each)
+        refuse(call, "invalid output tensor list: " + std::to_string(list.size()) +
+                         " tensors for " + std::to_string(ranks * each) + " inputs of " +
+                         std::to_string(ranks) + " ranks");
+    for (const at::Tensor &tensor : list)
+        check_alike(call, tensor, inputs[0]);
+    for (size_t i = 0; i < each; i++)
+        if (list[static_cast<size_t>(rank_) * each + i].numel() != inputs[i].numel())
+            refuse(call, "invalid tensor size: this rank's output differs from its input");
+}
+
 inline WorkRef Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
                                   const c10d::AllgatherOptions &opts)
 {
     static const char call[] = "allgather";
-    at::Tensor &input = only(call, inputs);
-    if (outputs.size() != 1)
-        refuse(call, "requires one list of output tensors");
-    check_list(call, outputs[0], input, false);
-    std::vector<size_t> sizes = sizes_of(outputs[0]);
-    if (sizes[static_cast<size_t>(rank_)] != static_cast<size_t>(input.nbytes()))
-        refuse(call, "this rank's output has another size than its input");
-    Flat from(input, true);
-    Block to = block_for(outputs[0], false, [&](size_t bytes) { return scratch(bytes); });
+    if (inputs.empty())
+        refuse(call, "requires non-empty input tensor list");
+    if (outputs.size() != inputs.size())
+        refuse(call, "requires input/output tensor lists to have the same length");
+    check_same(call, inputs);
+    for (const Tensors &list : outputs)
+        check_gathered(call, list, inputs);
+    std::vector<size_t> sizes(static_cast<size_t>(size_));
+    for (size_t i = 0; i < outputs[0].size(); i++)
+        sizes[i / inputs.size()] += static_cast<size_t>(outputs[0][i].nbytes());
+    auto memory = [&](size_t bytes) { return scratch(bytes); };
+    Block from = block_for(inputs, true, memory), to = block_for(outputs[0], false, memory);
     bool equal = std::all_of(sizes.begin(), sizes.end(), [&](size_t s) { return s == sizes[0]; });
+    std::function<void()> after = to.stored();
+    if (outputs.size() > 1)
+        after = [first = after, outputs] {
+            if (first)
+                first();
+            for (size_t i = 1; i < outputs.size(); i++)
+                copy_each(outputs[0], outputs[i]);
+        };
     return submit(
-        c10d::OpType::ALLGATHER, "all_gather", opts, inputs, outputs[0],
+        c10d::OpType::ALLGATHER, "all_gather", opts, inputs, outputs,
         [from, to, sizes, equal](twill_comm *comm) {
             if (equal)
-                return twill_allgather(comm, from.data(), to.data, sizes[0], TWILL_U8);
-            return twill_allgatherv(comm, from.data(), to.data, sizes.data(), nullptr, TWILL_U8);
+                return twill_allgather(comm, from.data, to.data, sizes[0], TWILL_U8);
+            return twill_allgatherv(comm, from.data, to.data, sizes.data(), nullptr, TWILL_U8);
         },
-        to.stored());
+        after);
 }
 
 inline WorkRef Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,

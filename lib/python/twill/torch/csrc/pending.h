@@ -84,6 +84,18 @@ class Pending : public c10d::Work
             mark(*future);
     }
 
+    void set_results(const Tensors &list)
+    {
+        results = list;
+    }
+    void set_results(const std::vector<Tensors> &lists)
+    {
+        for (const Tensors &list : lists)
+            results.insert(results.end(), list.begin(), list.end());
+        if (lists.size() > 1)
+            lists_ = lists;
+    }
+
     Tensors results;
 
   protected:
@@ -109,9 +121,10 @@ class Pending : public c10d::Work
         if (error_)
             future.setError(error_);
         else
-            future.markCompleted(c10::IValue(results));
+            future.markCompleted(lists_.empty() ? c10::IValue(results) : c10::IValue(lists_));
     }
 
+    std::vector<Tensors> lists_; /* the results, if they are several lists */
     std::atomic<bool> done_{false};
     std::exception_ptr error_;
     std::mutex future_mutex_;
@@ -123,8 +136,9 @@ inline FutureRef Pending::getFuture()
 {
     std::lock_guard<std::mutex> lock(future_mutex_);
     if (!future_) {
-        future_ =
-            c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+        c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
+        future_ = c10::make_intrusive<c10::ivalue::Future>(
+            lists_.empty() ? type : c10::ListType::create(type));
         if (isCompleted())
             mark(*future_);
     }

@@ -49,13 +49,24 @@ struct SparseSum {
 inline WorkRef Backend::allreduce_of_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
     static const char call[] = "allreduce of a sparse tensor";
+    for (const at::Tensor &tensor : tensors) {
+        if (!tensor.defined() || tensor.layout() != at::kSparse)
+            refuse(call, "invalid tensor layout: all must be sparse");
+        if (tensor.scalar_type() != tensors[0].scalar_type())
+            refuse(call, "invalid tensor type: all must have the same");
+        if (tensor.sizes() != tensors[0].sizes())
+            refuse(call, "invalid tensor size: all must have the same");
+    }
     at::Tensor tensor = tensors[0];
     if (opts.reduceOp != c10d::ReduceOp::SUM)
         refuse(call, "unsupported reduction operation (allreduce of sparse tensors only works with "
                      "ReduceOp.SUM)");
     if (!tensor.device().is_cpu())
         refuse(call, "tensors must be on the CPU");
-    at::Tensor coalesced = tensor.detach().coalesce();
+    at::Tensor added = tensor.detach();
+    for (size_t i = 1; i < tensors.size(); i++)
+        added = added + tensors[i].detach();
+    at::Tensor coalesced = added.coalesce();
     auto sum = std::make_shared<SparseSum>();
     sum->indices = coalesced.indices().t().contiguous();
     sum->values = coalesced.values().contiguous();
@@ -63,11 +74,13 @@ inline WorkRef Backend::allreduce_of_sparse(Tensors &tensors, const c10d::Allred
     return submit(
         c10d::OpType::ALLREDUCE, "sparse_all_reduce", opts, tensors, tensors,
         [sum](twill_comm *comm) { return sum->gather(comm); },
-        [sum, tensor] {
+        [sum, tensors] {
             at::NoGradGuard no_gradients;
             at::Tensor result = at::sparse_coo_tensor(sum->all_indices.t(), sum->all_values,
-                                                      tensor.sizes(), tensor.options());
-            at::Tensor(tensor).copy_(result.coalesce());
+                                                      tensors[0].sizes(), tensors[0].options());
+            result = result.coalesce();
+            for (const at::Tensor &tensor : tensors)
+                at::Tensor(tensor).copy_(result);
         });
 }
 

@@ -4,6 +4,7 @@
 #define TWILL_TORCH_TENSOR_CALLS_H
 
 #include "backend.h"
+#include "several.h"
 
 namespace twill_torch
 {
@@ -18,8 +19,10 @@ inline std::function<void()> stored(const Flat &flat)
 
 inline WorkRef Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
 {
-    at::Tensor &tensor = only("broadcast", tensors);
-    int root = root_of("broadcast", opts.rootRank, opts.rootTensor);
+    static const char call[] = "broadcast";
+    int root = root_of(call, opts.rootRank, opts.rootTensor, tensors.size());
+    check_same(call, tensors);
+    at::Tensor &tensor = tensors[root == rank_ ? static_cast<size_t>(opts.rootTensor) : 0];
     Flat flat(tensor, root == rank_);
     size_t bytes = static_cast<size_t>(tensor.nbytes());
     return submit(
@@ -27,15 +30,18 @@ inline WorkRef Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions
         [flat, bytes, root](twill_comm *comm) {
             return twill_broadcast(comm, flat.data(), flat.data(), bytes, TWILL_U8, root);
         },
-        root == rank_ ? nullptr : stored(flat));
+        root == rank_ && tensors.size() == 1 ? nullptr : stored_in_all(flat, tensors));
 }
 
 inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
     static const char call[] = "allreduce";
-    if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
+    if (tensors.empty())
+        refuse(call, "requires non-empty tensor list");
+    if (tensors[0].defined() && tensors[0].is_sparse())
         return allreduce_of_sparse(tensors, opts);
-    at::Tensor &tensor = only(call, tensors);
+    check_same(call, tensors);
+    at::Tensor tensor = combined(call, tensors, opts.reduceOp);
     Elements elements = elements_of(call, tensor);
     Operation operation(call, opts.reduceOp, tensor);
     Flat flat(tensor, true);
@@ -47,7 +53,7 @@ inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions
                                        elements.type, op);
             });
         },
-        stored(flat));
+        stored_in_all(flat, tensors));
 }
 
 /* Average 16-bit floats whose partial sums are 16 bits wide, too, between nodes. */
@@ -124,7 +130,7 @@ inline WorkRef Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts
 {
     static const char call[] = "reduce";
     at::Tensor &tensor = only(call, tensors);
-    int root = root_of(call, opts.rootRank, opts.rootTensor);
+    int root = root_of(call, opts.rootRank, opts.rootTensor, tensors.size());
     Elements elements = elements_of(call, tensor);
     Operation operation(call, opts.reduceOp, tensor);
     Flat flat(tensor, true);

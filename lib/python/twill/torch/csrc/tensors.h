@@ -208,7 +208,7 @@ inline void check_tensor(const char *call, const at::Tensor &tensor)
     if (!tensor.defined())
         refuse(call, "a tensor is undefined");
     if (tensor.layout() != at::kStrided)
-        refuse(call, "tensors must be dense");
+        refuse(call, "invalid tensor layout: tensors must be dense");
     if (!tensor.device().is_cpu())
         refuse(call, "tensors must be on the CPU, not on " + tensor.device().str());
 }
@@ -222,14 +222,20 @@ inline void check_alike(const char *call, const at::Tensor &tensor, const at::Te
                          at::toString(other.scalar_type()));
 }
 
-/* The one tensor of a call that has one; list: its name in messages, or nullptr. */
-inline at::Tensor &only(const char *call, Tensors &tensors, const char *list = nullptr)
+/* Refuse tensors of one rank that differ in more than their values. */
+inline void check_same(const char *call, const Tensors &tensors)
 {
     for (const at::Tensor &tensor : tensors) {
         check_alike(call, tensor, tensors[0]);
         if (tensor.numel() != tensors[0].numel())
             refuse(call, "invalid tensor size: all must have the same number of elements");
     }
+}
+
+/* The one tensor of a call that has one; list: its name in messages, or nullptr. */
+inline at::Tensor &only(const char *call, Tensors &tensors, const char *list = nullptr)
+{
+    check_same(call, tensors);
     if (tensors.empty() && list == nullptr)
         refuse(call, "requires non-empty tensor list");
     if (tensors.size() != 1)

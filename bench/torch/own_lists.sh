@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# own_lists.sh BUILD SOURCE OUT [FILE...]: PyTorch's own distributed tests with twill in Gloo's place, those that failed once more over Gloo itself, and a
+# line for each file (docs/pytorch-tests.md). BUILD: twill's build folder. SOURCE: an unpacked source of PyTorch: apt-get source pytorch. OUT: a folder for
+# the results; a file whose results are there is not run again. FILE: of SOURCE/test/distributed, without .py (all of the list below). PYTHON: a Python with
+# PyTorch (python3). LIMIT: seconds for a file (1500); SECONDS_A_TEST: for a test (120).
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "$1" && pwd) tests=$(cd "$2/test/distributed" && pwd)
+mkdir -p "$3" && out=$(cd "$3" && pwd)
+shift 3
+python=${PYTHON:-python3} limit=${LIMIT:-1500}
+export PYTHONPATH="$build/python:$here" TORCH_TWILL_CACHE="${TORCH_TWILL_CACHE:-$build/torch}" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 DISTRIBUTED_TESTS_DEFAULT_TIMEOUT="${SECONDS_A_TEST:-120}"
+[ $# -gt 0 ] || set -- test_c10d_common test_c10d_gloo test_c10d_object_collectives test_c10d_spawn_gloo test_c10d_functional_native test_functional_api \
+    test_device_mesh _composable/fsdp/ _composable/test_replicate _tensor/ tensor/parallel/ optim/ checkpoint/ pipelining/
+
+# results NAME FILE OPTIONS...: run a file's tests; what is printed goes to OUT/NAME.log.
+results()
+{
+    name=$1 file=$2
+    shift 2
+    (cd "$(dirname "$file")" &&
+        timeout -k 10 "$limit" "$python" "$here/own_tests.py" "$(basename "$file")" --out "$out/$name.txt" "$@") >"$out/$name.log" 2>&1 ||
+        echo "    did not end, or could not be imported: $(grep Error "$out/$name.log" | tail -n 1)"
+    [ -e "$out/$name.txt" ] || : >"$out/$name.txt"
+}
+
+# count WHAT NAME
+count()
+{
+    grep -c "^$1" "$out/$2.txt" || :
+}
+
+for argument in "$@"; do
+    for path in "$tests/$argument"*.py; do
+        case $(basename "$path") in test_*) ;; *) continue ;; esac
+        name=$(echo "${path#"$tests"/}" | sed 's/\.py$//; s:/:.:g')
+        if [ ! -e "$out/$name.txt" ]; then
+            results "$name" "$path"
+            failed=$(sed -n 's/^failed\t[^\t]*\.\([^\t.]*\)\t.*/\1/p' "$out/$name.txt" | sort -u | tr '\n' ',')
+            [ -z "$failed" ] || results "$name.gloo" "$path" --gloo --only "$failed"
+        fi
+        echo "$name: $(count passed "$name") passed, $(count failed "$name") failed, $(count skipped "$name") skipped"
+        sed -n 's/^failed\t\([^\t]*\)\t/\1: /p' "$out/$name.txt" | while IFS=: read -r test reason; do
+            grep -q "^passed.$test" "$out/$name.gloo.txt" && over=passes || over=fails
+            echo "    $test:$reason ($over over Gloo)"
+        done
+    done
+done
