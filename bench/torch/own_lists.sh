@@ -17,12 +17,12 @@ export PYTHONPATH="$build/python:$here" TORCH_TWILL_CACHE="${TORCH_TWILL_CACHE:-
 # results NAME FILE OPTIONS...: run a file's tests; what is printed goes to OUT/NAME.log.
 results()
 {
-    name=$1 file=$2
+    run=$1 file=$2
     shift 2
     (cd "$(dirname "$file")" &&
-        timeout -k 10 "$limit" "$python" "$here/own_tests.py" "$(basename "$file")" --out "$out/$name.txt" "$@") >"$out/$name.log" 2>&1 ||
-        echo "    did not end, or could not be imported: $(grep Error "$out/$name.log" | tail -n 1)"
-    [ -e "$out/$name.txt" ] || : >"$out/$name.txt"
+        timeout -k 10 "$limit" "$python" "$here/own_tests.py" "$(basename "$file")" --out "$out/$run.txt" "$@") >"$out/$run.log" 2>&1 ||
+        echo "    did not end, or could not be imported: $(grep Error "$out/$run.log" | tail -n 1)"
+    [ -e "$out/$run.txt" ] || : >"$out/$run.txt"
 }
 
 # count WHAT NAME

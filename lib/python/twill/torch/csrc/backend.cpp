@@ -161,6 +161,8 @@ PYBIND11_MODULE(_twill_torch, m)
 #endif
         .def("calls", &Backend::calls, "Collectives that have completed.")
         .def("set_timeout", [](Backend &self, std::chrono::milliseconds t) { self.set_timeout(t); })
+        .def("_set_default_timeout",
+             [](Backend &self, std::chrono::milliseconds t) { self.set_timeout(t); })
         .def("abort_calls", &Backend::end_calls, Release())
         .def(
             "close", [](Backend &self) { self.close(std::chrono::milliseconds(5000)); }, Release())
