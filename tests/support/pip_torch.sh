@@ -14,7 +14,7 @@ pip_torch()
         rm -rf "$pip_torch_to.part"
         timeout 300 $python -m pip install -q --no-index --no-deps --no-compile --target "$pip_torch_to.part" "torch==$pip_torch_version" || return 1
         pip_torch_lacks=
-        for pip_torch_module in numpy sympy typing_extensions; do
+        for pip_torch_module in numpy sympy networkx typing_extensions filelock; do
             $python -c "import $pip_torch_module" 2>/dev/null || pip_torch_lacks="$pip_torch_lacks $pip_torch_module"
         done
         # shellcheck disable=SC2086 # words
