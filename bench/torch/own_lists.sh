@@ -10,7 +10,7 @@ build=$(cd "$1" && pwd) tests=$(cd "$2/test/distributed" && pwd)
 mkdir -p "$3" && out=$(cd "$3" && pwd)
 shift 3
 python=${PYTHON:-python3} limit=${LIMIT:-1500}
-export PYTHONPATH="$build/python:$here" TORCH_TWILL_CACHE="${TORCH_TWILL_CACHE:-$build/torch}" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 DISTRIBUTED_TESTS_DEFAULT_TIMEOUT="${SECONDS_A_TEST:-120}"
+export PYTHONPATH="$build/python:$here${PYTHONPATH:+:$PYTHONPATH}" TORCH_TWILL_CACHE="${TORCH_TWILL_CACHE:-$build/torch}" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 DISTRIBUTED_TESTS_DEFAULT_TIMEOUT="${SECONDS_A_TEST:-120}"
 [ $# -gt 0 ] || set -- test_c10d_common test_c10d_gloo test_c10d_object_collectives test_c10d_spawn_gloo test_c10d_functional_native test_functional_api \
     test_device_mesh _composable/fsdp/ _composable/test_replicate _tensor/ tensor/parallel/ optim/ checkpoint/ pipelining/
 
