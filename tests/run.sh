@@ -6,7 +6,8 @@
 # If a stage failed, its name follows and the status is 1. A test that fails runs a second time, as
 # some machines stop for seconds. What passes only then is printed with its first failure and named
 # at the end: that is a fault of the test or of twill, to be found. While the tests of a stage run, the
-# next stage is built with the processor time that they leave. Tests that draw samples draw them by
+# next stage is built with the processor time that they leave. A stage ends with its ten longest tests
+# and a line of its time and processor time. Tests that draw samples draw them by
 # TEST_SEED, which is today's date unless it is set: over some days they cover everything.
 #
 # Usage: sh tests/run.sh [stage...]   stages: clang tsan asan aarch64 release (default: all)
@@ -45,9 +46,13 @@ fi
 
 # memkind takes more locks before a fork than TSan's deadlock detector can count, so it is off.
 # Failures are found by the exit status; leaks are failures, too.
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1}"
+# Undefined behaviour is an illegal instruction there (CMakePresets.json), of which the report has the line.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:handle_sigill=1:malloc_context_size=16}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:detect_deadlocks=0:suppressions=$PWD/tests/support/tsan.supp}"
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 
 heading()
 {
@@ -57,6 +62,21 @@ heading()
 built_ahead=''  # the stage that is built in the background,
 builder=''      # by this process,
 build_output='' # which writes to this file
+
+# Print the seconds of processor time that the children of this shell have used which have ended.
+used()
+{
+    times >"$scratch/times"
+    awk 'NR == 2 { split($1, user, /[ms]/); split($2, sys, /[ms]/)
+        printf "%d\n", 60 * (user[1] + sys[1]) + user[2] + sys[2] }' "$scratch/times"
+}
+
+# Print the ten longest tests of ctest's log.
+longest()
+{
+    echo "The longest tests, in seconds:"
+    sed -n 's/^ *[0-9]*\/[0-9]* *Test *#[0-9]*: *\([^ ]*\) .* \([0-9.]*\) sec.*/\2 \1/p' "$1" | sort -rn | head -n 10 | tr '\n' ',' | sed 's/,$/\n/; s/,/, /g'
+}
 
 # Build a stage; or, if that was begun in the background, wait for it and print its output. Further arguments: a
 # command that runs cmake.
@@ -68,8 +88,9 @@ build()
         built_ahead='' build_status=0
         wait "$builder" || build_status=$?
         cat "$build_output"
-        rm -f "$build_output"
         return $build_status
+    elif [ "$preset" = clang ]; then
+        warnings
     elif [ "$preset" = aarch64 ]; then
         build_aarch64 "$@"
     else
@@ -78,11 +99,20 @@ build()
     fi
 }
 
+# Build a stage, and keep in $built how many seconds that took here.
+timed_build()
+{
+    build_from=$(date +%s) build_status=0
+    build "$1" || build_status=$?
+    built=$(($(date +%s) - build_from))
+    return $build_status
+}
+
 # Begin the build of the next stage, if there is one.
 build_ahead()
 {
     [ -n "$next" ] && [ "$next" != clang ] || return 0
-    build_output=$(mktemp)
+    build_output=$scratch/build-$next
     build "$next" nice -n 19 >"$build_output" 2>&1 &
     builder=$! built_ahead=$next
 }
@@ -101,13 +131,12 @@ without_random_addresses()
 # Run the tests of a preset. Further arguments: a command that runs ctest.
 run_tests()
 {
-    preset=$1
-    log=$(mktemp) && status=0
+    preset=$1 log=$scratch/tests-$1 status=0
     shift
     build_ahead
     "$@" ctest --preset "$preset" -j "$slots" --repeat until-pass:2 -O "$log" || status=$?
     flaky="$flaky$(sed -n "s/^ *Test *#[0-9]*: \([^ ]*\) .* Passed .*/ \1 ($preset)/p" "$log" | tr -d '\n')"
-    rm -f "$log"
+    longest "$log"
     return "$status"
 }
 
@@ -125,18 +154,31 @@ build_aarch64()
         return 0
     fi
     "$@" cmake -G Ninja -S . -B build-aarch64 --toolchain tests/support/aarch64.cmake -DTWILL_SYSROOT="$PWD/build-aarch64/sysroot" \
-        -DTWILL_BUILD_TESTS=ON -DTWILL_WERROR=ON -DTWILL_BUILD_MPI=OFF --log-level=WARNING &&
+        -DTWILL_BUILD_TESTS=ON -DTWILL_WERROR=ON -DTWILL_BUILD_MPI=OFF -DTWILL_BUILD_MANUAL=OFF -DCMAKE_BUILD_TYPE=Release \
+        -DCMAKE_C_FLAGS_RELEASE="-O1 -DNDEBUG" --log-level=WARNING &&
         "$@" cmake --build build-aarch64 -j "$jobs" --target $AARCH64 $CORE
 }
 
 # shellcheck disable=SC2086
 aarch64()
 {
-    build aarch64 || return 1
+    timed_build aarch64 || return 1
     build_ahead
     [ ! -e build-aarch64/sysroot/unpacked ] || # skipped
         ctest --test-dir build-aarch64 -j "$slots" --repeat until-pass:2 --output-on-failure --timeout 600 \
             -R "^($(echo $CORE | tr ' ' '|'))\$"
+}
+
+# Nothing of this build runs: sources are only parsed, which has the same warnings in a quarter of the time, and nothing is
+# linked (the fuzzers are, with half of the modules). So there are no names of MPI for lib/mpi/detect to list.
+warnings()
+{
+    touch="<CMAKE_COMMAND> -E touch <TARGET>"
+    CC=clang CMAKE_C_COMPILER_LAUNCHER='' cmake -G Ninja -S . -B build-clang --log-level=WARNING -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 \
+        -DCMAKE_C_COMPILE_OBJECT="sh $PWD/tests/support/warnings.sh <OBJECT> <CMAKE_C_COMPILER> <DEFINES> <INCLUDES> <FLAGS> -c <SOURCE>" \
+        -DCMAKE_C_LINK_EXECUTABLE="$touch" -DCMAKE_CXX_LINK_EXECUTABLE="$touch" -DCMAKE_Fortran_LINK_EXECUTABLE="$touch" \
+        -DCMAKE_C_CREATE_SHARED_LIBRARY="$touch" -DCMAKE_C_ARCHIVE_CREATE="$touch" -DCMAKE_C_ARCHIVE_FINISH='' -DCMAKE_NM=/bin/true \
+        -DTWILL_BUILD_MANUAL=OFF -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs"
 }
 
 # The fuzzers, if clang has libFuzzer, and a short run of each.
@@ -159,18 +201,15 @@ run_stage()
     case $1 in
     clang)
         heading "clang, warnings are errors; the fuzzers"
-        # Nothing of this build runs: without optimising, it has the same warnings in a third of the time, and
-        # programs need not be linked.
-        CC=clang cmake -G Ninja -S . -B build-clang --log-level=WARNING -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 \
-            -DCMAKE_C_LINK_EXECUTABLE="<CMAKE_COMMAND> -E touch <TARGET>" -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs" && fuzzers
+        timed_build clang && fuzzers
         ;;
     tsan)
         heading "thread sanitizer"
-        build tsan && run_tests tsan without_random_addresses
+        timed_build tsan && run_tests tsan without_random_addresses
         ;;
     asan)
         heading "address and undefined-behaviour sanitizers"
-        build asan && run_tests asan without_random_addresses
+        timed_build asan && run_tests asan without_random_addresses
         ;;
     aarch64)
         heading "aarch64, in an emulator"
@@ -178,7 +217,7 @@ run_stage()
         ;;
     release)
         heading "as released"
-        build release && run_tests release
+        timed_build release && run_tests release
         ;;
     *)
         echo "run.sh: unknown stage '$1': clang, tsan, asan, aarch64, release" >&2
@@ -202,8 +241,11 @@ machine
 echo "samples are drawn by TEST_SEED=$TEST_SEED"
 while [ $# -gt 0 ]; do
     stage=$1 next=${2:-}
+    from=$(date +%s) used_before=$(used) built=0
     shift
     run_stage "$stage" || failed="$failed $stage"
+    printf '\nstage %s: %d s (%d s until its build was ready), %d s of processor time\n' "$stage" \
+        $(($(date +%s) - from)) "$built" $(($(used) - used_before))
 done
 [ -z "$flaky" ] || printf '\nPassed only on retry:%s\n' "$flaky"
 if [ -n "$failed" ]; then

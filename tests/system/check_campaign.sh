@@ -5,10 +5,11 @@
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 trials=500 seed=${CAMPAIGN_SEED:-$(date +%Y%m%d)}
-[ -z "${TEST_SANITIZE:-}" ] || trials=40
+jobs=8
+[ -z "${TEST_SANITIZE:-}" ] || trials=40 jobs=4
 ls -A /dev/shm >"$scratch/before"
 cp "$build/tests/campaign" "$scratch/campaign-$$"
-"$scratch/campaign-$$" --trials "${CAMPAIGN_TRIALS:-$trials}" --seed "$seed" --jobs 8 >"$scratch/out" 2>&1 || {
+"$scratch/campaign-$$" --trials "${CAMPAIGN_TRIALS:-$trials}" --seed "$seed" --jobs "$jobs" >"$scratch/out" 2>&1 || {
     cat "$scratch/out"
     fail "a trial has failed (seed $seed)"
 }
