@@ -430,7 +430,7 @@ static void silent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     float *buffer;
     uint64_t flags = 1;
     twill_comm *smaller = NULL;
-    TWILL_CHECK(connect_ends(&ends, bootstrap, user, "TWILL_TIMEOUT=1"));
+    TWILL_CHECK(connect_ends(&ends, bootstrap, user, "TWILL_TIMEOUT=3"));
     TWILL_CHECK(twill_alloc(ends.context, (void **)&buffer, COUNT * sizeof(*buffer)) == TWILL_OK);
     TWILL_CHECK(sum_is(ends.comm, buffer, (float)size));
     if (rank == 0) {
