@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tables.sh BUILD [SECONDS]: the tables of docs/pytorch.md as Markdown: torch.distributed over twill and Gloo in turns, with 2 and 4 ranks on one node
 # and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
-# BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
+# HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
 build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
@@ -18,7 +18,7 @@ run()
 {
     name=$1 hosts=$2 ranks=$3 rank=0 pids=
     while [ "$rank" -lt "$ranks" ]; do
-        set -- env RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
+        set -- env ${HEAP:+"LD_PRELOAD=$build/lib/libtwill-heap.so" TWILL_HEAP=shared} RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
             "$here/../bench/torch/compare.py" --budget "$budget" --csv "$scratch/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
             --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"}
         if [ "$hosts" -eq 1 ]; then
@@ -40,5 +40,18 @@ run "one node (4)" 1 4
 run "two hosts" 2 2
 run "two hosts (4)" 2 4
 "$python" "$here/../bench/torch/compare.py" --table "$scratch/one node.csv" "$scratch/one node (4).csv" "$scratch/two hosts.csv" "$scratch/two hosts (4).csv"
+echo
+# What no library can be faster than: each rank's copy of 32 MiB in its own memory, by twill's kernel, all at once. An all_to_all stores that
+# much on each rank, a broadcast on all but one.
+for ranks in 2 4; do
+    copy=$(TWILL_TUNE=stream=1M "$bin/twillrun" -n "$ranks" "$bin/twill-bench" alltoall --split "$ranks" -b 32M -e 32M --memory malloc -n 30 -c 0 --csv |
+        awk -F, '/float/ { print $6 }')
+    for what in all_to_all_single broadcast; do
+        awk -F, -v what="$what" -v copy="$copy" -v ranks="$ranks" '$1 == what && $2 == 33554432 {
+            least = what == "broadcast" ? copy * (ranks - 1) / ranks : copy
+            printf "%s of 32 MiB, %d ranks, one node: copies take %.0f us at least: at most %.1f times Gloo; %.2f of that is reached\n",
+                what, ranks, least, $(NF - 1) / least, least / $3 }' "$scratch/one node$([ "$ranks" -eq 2 ] || echo " ($ranks)").csv"
+    done
+done
 echo
 RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "$python" "$here/../bench/torch/compare.py" --layers
