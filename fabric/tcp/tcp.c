@@ -149,8 +149,10 @@ static twill_status set_up_tcp(struct twill_tcp *t, struct twill_error *error)
     t->start = twill_clock_read();
     t->once = t->common->paced ? TWILL_TCP_PACED : TWILL_TCP_ONCE;
     t->base.best_message = t->common->paced ? 2 * TWILL_TCP_PACED : 0;
-    snprintf(t->description, sizeof(t->description), "twill's tcp at %s, interface %s, %s; %s%s",
-             t->common->at, t->common->interface, t->common->why, congestion, guard);
+    const char *why =
+        t->common->unpaced ? ", as the system's paces and all hosts are in one network" : "";
+    snprintf(t->description, sizeof(t->description), "twill's tcp at %s, interface %s, %s; %s%s%s",
+             t->common->at, t->common->interface, t->common->why, congestion, why, guard);
     return TWILL_OK;
 }
 

@@ -32,11 +32,11 @@
 #define TWILL_TCP_RX_BYTES (8u << 10)   /* receive buffer of a lane: longer messages bypass it */
 #define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes reduced at a time: fits every known L2 */
 #define TWILL_TCP_ONCE     (1u << 20)   /* most bytes per system call: directions alternate */
-#define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces: tcp_handshake.c */
+#define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces: tcp_congestion.c */
 #define TWILL_TCP_DIRECT   8u           /* up to this many busy lanes are tried, more use epoll */
 #define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
 #define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
-#define TWILL_TCP_WIRE     0x77740105u  /* version of the wire format */
+#define TWILL_TCP_WIRE     0x77740106u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 
@@ -141,6 +141,7 @@ struct twill_tcp_common {
     struct twill_secret secret; /* of the job, for handshakes */
     struct twill_tcp_protection protection;
     bool paced;                        /* some rank has paced congestion control */
+    bool unpaced;                      /* this rank's own connections use reno instead of that */
     uint32_t rank, size;               /* in the job */
     struct twill_tcp_address *address; /* [size] of the ranks' listeners */
     struct twill_tcp_address source;   /* of this rank, with port 0 */
@@ -166,7 +167,7 @@ struct twill_tcp {
     unsigned char *scratch;
     struct twill_clock_pair start; /* when it was opened */
     twill_status failed;
-    char description[448];
+    char description[512];
 };
 
 /* Return a rank's number in the job. Handshakes and addresses use it: the end that accepts need not
@@ -200,11 +201,26 @@ uint32_t twill_tcp_hello_comm(const struct twill_hello *hello);
 /* Find the rank and lane of this communicator that a handshake names. False if there is none. */
 bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *hello,
                           uint32_t *rank, unsigned *lane);
+
+/* --- tcp_congestion.c ------------------------------------------------------------------------ */
 /* Set the congestion control of a socket, and those accepted from it, to TWILL_TUNE=congestion. */
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error);
 /* Describe a socket's congestion control. Returns whether it paces. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes);
+/* How a rank's connections come to their congestion control, which ranks tell each other. */
+enum twill_tcp_control {
+    TWILL_TCP_UNPACED,
+    TWILL_TCP_PACED_BY_SYSTEM, /* could have reno instead */
+    TWILL_TCP_PACED_FOR_GOOD   /* the user asks for it, or the kernel allows nothing else */
+};
+enum twill_tcp_control twill_tcp_control_of(const struct twill_transport_params *params, int fd);
+/* Have a socket, and those accepted from it, use reno. Returns whether that is allowed. */
+bool twill_tcp_use_reno(int fd);
+/* Return whether all hosts are in one network and need not pace: controls[] and networks[] of the
+ * ranks, 0: unknown. *paced: whether some rank paces nevertheless. The same on all ranks. */
+bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint64_t *networks,
+                             uint32_t ranks, bool *paced);
 
 /* --- tcp_link.c: connections ----------------------------------------------------------------- */
 /* Return a peer; on first contact, allocate all memory that it will need. */

@@ -174,6 +174,8 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
     if (lane->fd < 0)
         return twill_tcp_lost(lane, errno, error);
     TWILL_TRY(error, twill_tcp_congestion(&t->params, lane->fd, error));
+    if (t->common->unpaced)
+        (void)twill_tcp_use_reno(lane->fd);
     /* From the chosen interface if it has the family; else the kernel chooses. */
     int late = 1;
     (void)setsockopt(lane->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof(late));

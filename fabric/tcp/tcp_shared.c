@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the communicators of a process share: the listener, the listen addresses of the job's ranks,
  * and connections that no communicator has claimed. */
+#include "fabric/host/interfaces.h"
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
@@ -24,9 +25,10 @@
 struct tcp_peer_info {
     uint32_t wire; /* version and byte order */
     int32_t status;
-    uint32_t port;  /* of the listener */
-    uint32_t paces; /* its congestion control paces */
-    uint32_t guard; /* what protects its messages: tcp_protect.c */
+    uint32_t port;    /* of the listener */
+    uint32_t control; /* enum twill_tcp_control */
+    uint64_t network; /* of its address: see fabric/host/interfaces.h; 0: unknown */
+    uint32_t guard;   /* what protects its messages: tcp_protect.c */
     char address[TWILL_ADDRESS_TEXT];
     char message[192]; /* if status is not TWILL_OK */
 };
@@ -45,6 +47,20 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
     twill_interface_of(interface, address);
     snprintf(why, why_bytes, "where other ranks reach this host");
     return TWILL_OK;
+}
+
+/* Return the network of one of this host's addresses, 0 if it is not found. */
+static uint64_t network_at(const char *address)
+{
+    struct twill_link *links = NULL;
+    uint64_t network = 0;
+    size_t count = 0;
+    (void)twill_links_read(&links, &count, NULL);
+    for (size_t i = 0; i < count && network == 0; i++)
+        if (strcmp(links[i].address, address) == 0)
+            network = links[i].network;
+    free(links);
+    return network;
 }
 
 static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *info,
@@ -67,7 +83,8 @@ static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *i
     TWILL_TRY(error, twill_tcp_protection_find(&c->protection, &t->params, error));
     info->guard = twill_tcp_guard(&c->protection);
     info->port = here.port;
-    info->paces = twill_tcp_congestion_text(c->listener, NULL, 0);
+    info->control = twill_tcp_control_of(&t->params, c->listener);
+    info->network = network_at(info->address);
     snprintf(c->at, sizeof(c->at), strchr(info->address, ':') == NULL ? "%s:%u" : "[%s]:%u",
              info->address, here.port);
     return TWILL_OK;
@@ -92,8 +109,27 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
         return TWILL_FAIL(error, TWILL_ERR_FABRIC, "tcp: the address of rank %u is malformed",
                           rank);
     memcpy(&address->at, &at, address->length);
-    t->common->paced |= info->paces != 0;
     return twill_tcp_guard_agree(&t->common->protection, rank, info->guard, error);
+}
+
+/* Decide, as all ranks do, whether the system's congestion control is replaced by reno. */
+static twill_status decide_pace(struct twill_tcp *t, const struct tcp_peer_info *all,
+                                enum twill_tcp_control own, struct twill_error *error)
+{
+    struct twill_tcp_common *c = t->common;
+    enum twill_tcp_control *controls = calloc(t->size, sizeof(*controls));
+    uint64_t *networks = calloc(t->size, sizeof(*networks));
+    bool has = controls != NULL && networks != NULL;
+    for (uint32_t r = 0; has && r < t->size; r++) {
+        controls[r] = (enum twill_tcp_control)all[r].control;
+        networks[r] = all[r].network;
+    }
+    c->unpaced = has && twill_tcp_needs_no_pace(controls, networks, t->size, &c->paced) &&
+                 own == TWILL_TCP_PACED_BY_SYSTEM && twill_tcp_use_reno(c->listener);
+    free(controls);
+    free(networks);
+    return has ? TWILL_OK
+               : TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u ranks", t->size);
 }
 
 /* Exchange addresses. A rank that failed takes part, so that the others need not wait for it. */
@@ -117,6 +153,8 @@ static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mi
         status = local;
     for (uint32_t r = 0; status == TWILL_OK && r < t->size; r++)
         status = read_peer_info(t, r, &all[r], mine->address, error);
+    if (status == TWILL_OK)
+        status = decide_pace(t, all, (enum twill_tcp_control)mine->control, error);
     free(all);
     return status;
 }

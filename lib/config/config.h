@@ -131,7 +131,8 @@ enum twill_variable_scope {
     X(REGISTRATION, EXPERT, "registration", TWILL_CHOICE, "auto", 0, 0, "off|auto", 0,             \
       "Keep memory registered with the network between calls (auto), or register per call (off)")  \
     X(CONGESTION, EXPERT, "congestion", TWILL_TEXT, "", 0, 0, NULL, 0,                             \
-      "Congestion control of twill's tcp, such as cubic; empty: the system's")                     \
+      "Congestion control of twill's tcp, such as cubic; empty: the system's, or reno where that " \
+      "paces and all hosts are in one network")                                                    \
     X(DOMAIN, EXPERT, "domain", TWILL_TEXT, "", 0, 0, NULL, 0, "libfabric domain; empty: any")     \
     X(LIBFABRIC, EXPERT, "libfabric", TWILL_TEXT, "", 0, 0, NULL, 0,                               \
       "libfabric's library, opened when a fabric is needed; empty: libfabric.so.1")                \

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The congestion control of connections.
+ *
+ * bbr, version 1 of Linux, paces by an estimated bandwidth. Between hosts of one network that only
+ * costs time, and much where segments overtake each other, as when sender or receiver move between
+ * cores while packets wait for both (virtual machines and containers of one host): the sender takes
+ * some for lost, sends them again, is told that it need not have (D-SACK), and keeps a small window
+ * for long, while reno and cubic undo their reduction. Alltoall of 16 MiB, 2x2 ranks in namespaces
+ * on two cores: bbr 64 ms in the median, 17 at best, reno 9.6 and 9.2. A connection that has begun
+ * with bbr stays paced whatever it is set to, so this is decided before: where the system's control
+ * paces, TWILL_TUNE=congestion is not set, and all ranks have addresses in one network, connections
+ * use reno, which every kernel has. */
+#include "fabric/tcp/tcp.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_requested(const struct twill_transport_params *params)
+{
+    const char *name = twill_transport_setting(params, "TWILL_TUNE=congestion");
+    return name != NULL && name[0] != '\0';
+}
+
+twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
+                                  struct twill_error *error)
+{
+    const char *name = twill_transport_setting(params, "TWILL_TUNE=congestion");
+    if (!is_requested(params))
+        return TWILL_OK;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0)
+        return TWILL_OK;
+    return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                      "TWILL_TUNE=congestion=%s: %s (available: "
+                      "/proc/sys/net/ipv4/tcp_allowed_congestion_control)",
+                      name, strerror(errno));
+}
+
+/* bbr estimates the network's rate from what it is given: a sender that hands over everything at
+ * once and then serves the other direction gets a third of the rate of many small steps, in which
+ * bbr knows that the application is the limit. 1 MiB both ways between two hosts, in us: bbr at
+ * once 760, in steps of 128 KiB 260; cubic 230 and 260. */
+bool twill_tcp_congestion_text(int fd, char *text, size_t bytes)
+{
+    char name[32] = "";
+    socklen_t length = sizeof(name) - 1;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0)
+        snprintf(name, sizeof(name), "unknown");
+    bool paces = strncmp(name, "bbr", 3) == 0;
+    snprintf(
+        text, bytes, "congestion control %s%s", name,
+        paces ? ", which paces: hosts of one network have reno unless TWILL_TUNE=congestion is set"
+              : "");
+    return paces;
+}
+
+bool twill_tcp_use_reno(int fd)
+{
+    return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof("reno") - 1) == 0;
+}
+
+enum twill_tcp_control twill_tcp_control_of(const struct twill_transport_params *params, int fd)
+{
+    if (!twill_tcp_congestion_text(fd, NULL, 0))
+        return TWILL_TCP_UNPACED;
+    int trial = is_requested(params) ? -1 : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool can = trial >= 0 && twill_tcp_use_reno(trial);
+    if (trial >= 0)
+        close(trial);
+    return can ? TWILL_TCP_PACED_BY_SYSTEM : TWILL_TCP_PACED_FOR_GOOD;
+}
+
+bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint64_t *networks,
+                             uint32_t ranks, bool *paced)
+{
+    bool near = true, system = false, good = false;
+    for (uint32_t r = 0; r < ranks; r++) {
+        near &= networks[r] != 0 && networks[r] == networks[0];
+        system |= controls[r] == TWILL_TCP_PACED_BY_SYSTEM;
+        good |= controls[r] == TWILL_TCP_PACED_FOR_GOOD;
+    }
+    *paced = good || (system && !near);
+    return near;
+}
