@@ -83,7 +83,7 @@ void twill_run_find_fast_path(struct twill_run *run)
         bool is_short = found.bytes - sizeof(uint64_t) <= sizeof(uint64_t); /* 8 to 16 bytes */
         found.kind = is_short ? TWILL_FAST_IMM16 : TWILL_FAST_IMM;
     } else if (s->count > 1 && is_copy_in(run, step) && step[1].op == TWILL_STEP_SIGNAL &&
-               find_source(run, step, &found)) {
+               !twill_staging_applies(run, run->layout.most) && find_source(run, step, &found)) {
         found.kind = TWILL_FAST_COPY;
         found.to = place_in_shared(run, step);
     } else {

@@ -18,13 +18,12 @@ static size_t segment_bytes_of(const struct twill_run *run, const struct twill_i
     return instance->length * run->layout.element * run->plan->schedule.shards;
 }
 
-/* Is this segment copied through SHARED, and known to be of this size on all ranks? */
-static bool segment_is_staged(const struct twill_run *run, const struct twill_instance *instance)
+bool twill_staging_applies(const struct twill_run *run, size_t elements)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     return s->shared_blocks > 0 && !run->call.vector &&
            !twill_collective_facts(run->call.collective)->reduces &&
-           segment_bytes_of(run, instance) >= STAGING_LEAST;
+           elements * run->layout.element * s->shards >= STAGING_LEAST;
 }
 
 bool twill_staging_decide(const struct twill_comm *comm, enum twill_staging_kind kind)
@@ -41,7 +40,7 @@ void twill_staging_begin(struct twill_run *run, struct twill_instance *instance)
 {
     struct twill_comm *comm = run->comm;
     instance->streams = instance->is_measured = false;
-    if (TWILL_LIKELY(!segment_is_staged(run, instance)))
+    if (TWILL_LIKELY(!twill_staging_applies(run, instance->length)))
         return;
     enum twill_staging_kind kind =
         run->plan->schedule.eager ? TWILL_STAGING_ONE_WAY : TWILL_STAGING_EXCHANGE;

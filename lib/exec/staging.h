@@ -43,6 +43,9 @@ struct twill_staging {
     bool streams;          /* outside trials */
 };
 
+/* Return whether segments of `elements` in each shard are copied through SHARED, count, and are as
+ * long on all ranks. */
+bool twill_staging_applies(const struct twill_run *run, size_t elements);
 /* Set instance->staging and instance->streams, for a segment that begins. */
 void twill_staging_begin(struct twill_run *run, struct twill_instance *instance);
 /* Account `ticks` of copying for this segment. */
