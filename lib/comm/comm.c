@@ -131,7 +131,6 @@ static void configure(struct twill_comm *comm)
     comm->tuning.threads = (int)config->number[TWILL_VARIABLE_THREADS];
     comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->tuning.stream = stream_from(comm);
-    comm->tuning.staging = (unsigned)config->number[TWILL_VARIABLE_STAGING];
     comm->tuning.crowded = shares_cores(comm);
     comm->waits.suspect = UINT32_MAX;
     comm->waits.ended_at_timeout = UINT64_MAX;

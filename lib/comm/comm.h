@@ -110,7 +110,6 @@ struct twill_comm_tuning {
     size_t segment, segment_net; /* bytes: TWILL_TUNE=segment, TWILL_TUNE=segment_net */
     size_t segment_exchange;     /* bytes: of algorithms whose messages do not wait for others */
     size_t stream;               /* bytes from which stores bypass the caches */
-    enum { TWILL_STAGING_AUTO, TWILL_STAGING_CACHED, TWILL_STAGING_STREAMED } staging;
     uint64_t timeout_ns;
     uint32_t spin;      /* polls before a wait yields its core */
     uint32_t contended; /* > 0: another job has the core; counts back-offs since */

@@ -12,6 +12,8 @@
 #define STAGING_SETTLES 64u
 
 enum { WAY_CACHED, WAY_STREAMED };
+/* TWILL_TUNE=staging, in the order of its choices. */
+enum { SET_AUTO, SET_CACHED, SET_STREAMED };
 
 static size_t segment_bytes_of(const struct twill_run *run, const struct twill_instance *instance)
 {
@@ -48,8 +50,9 @@ void twill_staging_begin(struct twill_run *run, struct twill_instance *instance)
     uint32_t number = staging->begun++ % TWILL_STAGING_PERIOD;
     uint32_t trial = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS;
     instance->staging = kind;
-    if (comm->tuning.staging != TWILL_STAGING_AUTO) {
-        instance->streams = comm->tuning.staging == TWILL_STAGING_STREAMED;
+    int64_t setting = comm->context->config.number[TWILL_VARIABLE_STAGING];
+    if (setting != SET_AUTO) {
+        instance->streams = setting == SET_STREAMED;
         return;
     }
     if (number == 0)
