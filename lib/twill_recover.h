@@ -194,7 +194,7 @@ TWILL_API twill_status twill_request_set_timeout(twill_request *request, double 
 /** \brief Seconds within which a call ends in which this rank waits, from when all other ranks that
  * live are in it, if their processes get a core. */
 typedef struct twill_bounds {
-    double silent; /**< the awaited rank lives but does not come: the timeout, up to 0.8 s to ask
+    double silent; /**< the awaited rank lives but does not come: the timeout, up to 1.2 s to ask
                       which rank the awaited ones wait for, and the time until all ranks know */
     double death;  /**< its process has died, on this host or one that answers. If others there
                       get both ports of its failure detector in that time, and do not close

@@ -16,8 +16,8 @@
 #define IS_ANSWER      (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
 #define REPORTED_RANKS 16u                 /* ranks in a report */
 #define SEARCH_RANKS   64u                 /* ranks in a search */
-#define SEARCH_NS      UINT64_C(800000000) /* at most, for a search */
-#define CAUSE_REPLY_NS UINT64_C(300000000) /* for one; several times twill_notice_bound_ns() */
+#define SEARCH_NS      UINT64_C(1200000000) /* at most, for a search */
+#define CAUSE_REPLY_NS UINT64_C(500000000)  /* for one; several times twill_notice_bound_ns() */
 #define SEARCH_TURN_NS UINT64_C(2000000)
 #define TURNS_PER_ASK  10u
 

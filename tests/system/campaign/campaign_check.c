@@ -198,14 +198,11 @@ static uint64_t delay_of(const struct campaign_job *job, int rank)
            since(job->stolen_ns, job->rank[rank].stolen_ns);
 }
 
-#define LEAST_ALLOWED 0.25 /* seconds */
-
-/* Of the delays, which happen during the whole wait, only those at its end make it longer: not more
- * than half of the bound counts. */
+/* A busy machine must not fail a trial: all of the delays are deducted, also those that the ranks
+ * would have spent waiting. */
 double campaign_lateness(const struct campaign_times *times)
 {
-    double most = times->bound / 2 > LEAST_ALLOWED ? times->bound / 2 : LEAST_ALLOWED;
-    return times->own - times->bound - (times->delay < most ? times->delay : most);
+    return times->own - times->bound - times->delay;
 }
 
 static double seconds_to(const struct campaign_job *job, uint64_t when)
