@@ -51,7 +51,7 @@ static bool was_short(uint64_t since)
 /* A bound is a little above what it is made of. */
 static bool is_near(double bound, double seconds)
 {
-    return bound > seconds && bound < seconds + 1.5;
+    return bound > seconds && bound < seconds + 2;
 }
 
 static void of_comm(int rank, int size, twill_bootstrap *bootstrap, void *user)
