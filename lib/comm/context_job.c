@@ -37,9 +37,9 @@ static twill_status check_agreement(struct twill_context *context, const struct 
             if (twill_variables[v].agree && all[r].hash[v] != all[0].hash[v])
                 return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
                                   "%s must be the same on all ranks: rank %d differs from rank 0 "
-                                  "(rank %d has \"%s\")",
+                                  "(rank %d has \"%s\", by %s)",
                                   twill_variables[v].name, r, context->job.oob->rank,
-                                  context->config.text[v]);
+                                  context->config.text[v], context->config.source[v]);
     }
     context->selection.all_tuned = true;
     for (int r = 0; r < context->job.oob->size; r++)

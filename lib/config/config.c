@@ -427,5 +427,9 @@ uint32_t twill_config_hash(const struct twill_config *config, enum twill_variabl
     uint32_t hash = 2166136261u; /* FNV-1a */
     for (const char *c = config->text[id]; *c != '\0'; c++)
         hash = (hash ^ (unsigned char)*c) * 16777619u;
-    return hash;
+    /* A length of segments that is set is kept; the same one as a default is suited to what is
+     * sent. Ranks that cut a message differently would wait for ever. */
+    bool suited = (id == TWILL_VARIABLE_SEGMENT || id == TWILL_VARIABLE_SEGMENT_NET) &&
+                  strcmp(config->source[id], "default") == 0;
+    return suited ? hash * 16777619u : hash;
 }

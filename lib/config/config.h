@@ -209,7 +209,7 @@ const char *twill_config_text(const struct twill_config *config, enum twill_vari
 const char *twill_config_find(const struct twill_config *config, const char *name);
 /* Return the value as it may be printed: secrets are masked. */
 const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id);
-/* Return a hash of the value, which ranks compare. */
+/* Return a hash of the value, which ranks compare; of segments also of whether it is set. */
 uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id);
 
 #endif

@@ -308,6 +308,7 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
         state->next_check = now + CHECK_FIRST_NS;
         state->next_liveness = now + LIVENESS_EVERY_NS;
         state->next_report = now + report_every;
+        comm->waits.suspect = UINT32_MAX; /* data has moved since it was found dead */
     }
     state->checked_at = now;
     TWILL_TRY(&comm->error, twill_comm_torn(comm));

@@ -121,25 +121,30 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
         refuse_report(context, notice);
 }
 
-void twill_context_receive_notices(struct twill_context *context)
+/* Deliver the next notice. Returns false if there is none. */
+static bool receive_notice(struct twill_context *context)
 {
     struct twill_notice notice;
-    while (twill_detector_poll(context->health.detector, &notice))
-        if (notice.bytes > 0)
-            twill_agree_receive(context, &notice);
-        else
-            deliver_notice(context, &notice);
+    if (!twill_detector_poll(context->health.detector, &notice))
+        return false;
+    if (notice.bytes > 0)
+        twill_agree_receive(context, &notice);
+    else
+        deliver_notice(context, &notice);
+    return true;
 }
 
-/* Deliver everything that the detector has received, for all communicators of the context; then
- * handle this one's mailbox. */
-static twill_status poll_detector(struct twill_comm *comm)
+void twill_context_receive_notices(struct twill_context *context)
+{
+    while (receive_notice(context))
+        continue;
+}
+
+/* Handle the mailbox of a communicator. */
+static twill_status empty_mailbox(struct twill_comm *comm)
 {
     struct twill_notice report[TWILL_MAILBOX_REPORTS];
     struct twill_context *context = comm->context;
-    pthread_mutex_lock(&context->health.detector_lock);
-    twill_context_receive_notices(context);
-    pthread_mutex_unlock(&context->health.detector_lock);
     twill_context_lock(context);
     struct twill_mailbox *mailbox = &comm->health.mailbox;
     unsigned reports =
@@ -151,6 +156,23 @@ static twill_status poll_detector(struct twill_comm *comm)
     twill_context_unlock(context);
     for (unsigned i = 0; i < reports; i++)
         TWILL_TRY(&comm->error, twill_comm_take_report(comm, &report[i]));
+    return TWILL_OK;
+}
+
+/* Deliver everything that the detector has received, for all communicators of the context, and
+ * handle this one's mailbox, before more reports come than it holds: when a timeout is over, all
+ * ranks that wait for this one ask at the same time, and each takes a missing answer for its cause.
+ */
+static twill_status poll_detector(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    for (bool more = true; more;) {
+        pthread_mutex_lock(&context->health.detector_lock);
+        for (unsigned i = 0; more && i < TWILL_MAILBOX_REPORTS; i++)
+            more = receive_notice(context);
+        pthread_mutex_unlock(&context->health.detector_lock);
+        TWILL_TRY(&comm->error, empty_mailbox(comm));
+    }
     return TWILL_OK;
 }
 

@@ -142,8 +142,8 @@ twill_status twill_gradients_fail_with(struct twill_lane *lane, twill_comm *comm
 /* Break the lane's communicators because the set is broken. The lane is locked. Returns
  * TWILL_ERR_BROKEN. */
 twill_status twill_gradients_leave(struct twill_lane *lane);
-/* Break the communicators of all lanes if the set or its parent is broken: nobody is to wait for
- * the others when it destroys them. The set has no threads any more. */
+/* Break the communicators of all lanes if the set or its parent is broken, so that no rank waits
+ * for the others when it destroys them. The set has no threads any more. */
 void twill_gradients_break(struct twill_gradients *set);
 /* Refuse an argument: record the sentence, and return TWILL_ERR_ARGUMENT. Any thread. */
 twill_status twill_gradients_refuse(struct twill_gradients *set, const char *file, int line,

@@ -5,8 +5,8 @@
 #include <sched.h>
 #include <stdio.h>
 
-/* Break a communicator of a set, so that no rank waits on it. The lane is locked, or nobody else
- * uses it. */
+/* Break a communicator of a set, so that no rank waits on it. The lane is locked, or no other
+ * thread uses it. */
 static void break_comm(const struct twill_error *cause, twill_comm *comm)
 {
     if (comm == NULL || twill_comm_acquire(comm, "twill_gradients") != TWILL_OK)

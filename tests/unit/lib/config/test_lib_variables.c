@@ -183,6 +183,8 @@ static void entries_that_differ(void **unused)
     (void)unused;
     const char *given[][2] = {
         {"TWILL_TUNE=spin=1,segment=64K", "TWILL_TUNE=segment must be the same on all ranks"},
+        {"TWILL_TUNE=segment=256K", "TWILL_TUNE=segment must be the same on all ranks"},
+        {"TWILL_TUNE=segment_net=4M", "TWILL_TUNE=segment_net must be the same on all ranks"},
         {"TWILL_LAYOUT=units=numa=1", "TWILL_LAYOUT=units must be the same on all ranks"},
         {"TWILL_LAYOUT=1+1+1", "TWILL_LAYOUT=nodes must be the same on all ranks"},
     };

@@ -17,7 +17,7 @@
 enum {
     STAGED_RANKS = 2,
     STAGED_BYTES = 1 << 20,
-    SEGMENTS = 8, /* of a broadcast of so many bytes */
+    SEGMENTS = 8, /* of a broadcast of STAGED_BYTES */
     TRIAL = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS
 };
 
@@ -118,7 +118,9 @@ static bool run_trials(twill_comm *comm, twill_bootstrap *bootstrap, struct stag
 
 static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const char *const more[] = {"TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
+    /* Set, as ranks that share a core have longer segments else. */
+    static const char *const more[] = {"TWILL_TUNE=segment=128K", "TWILL_LOG=none",
+                                       TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm;
     struct staged_buffers buffers = {0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A timeout names the rank that all wait for, and set-up ends upon a failure or a revocation. In
- * the bad order, too: the first rank whose time is
- * over waits for one that waits for another one, and so on, which have not reported anything by
- * then. Theirs is so long that they report only after that (once a second). */
+ * the bad order, too: the first rank whose time is over waits for one that waits for another one,
+ * and so on, which have not reported anything by then. Theirs is so long that they report only
+ * after that (once a second). */
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
@@ -17,10 +17,12 @@
 
 #include <cmocka.h>
 
-#define SHORT    0.8 /* seconds: of rank 0, or of the last rank in set-up */
-#define ABSENT   3   /* makes no call */
-#define PASSING  1   /* stops while it passes descriptors on */
-#define OF_SETUP 3   /* ranks */
+#define SHORT        0.8 /* seconds: of rank 0, or of the last rank in set-up */
+#define ABSENT       3   /* makes no call */
+#define PASSING      1   /* stops while it passes descriptors on */
+#define OF_SETUP     3   /* ranks */
+#define ASKING       (2 * (int)TWILL_MAILBOX_REPORTS)
+#define ASKING_NODES "8x1"
 
 /* Check that the rank has failed by the timeout, and names this one as the cause. */
 static bool names(const twill_comm *comm, twill_status status, const char *name)
@@ -84,6 +86,40 @@ static void test_circle(void **state)
     (void)state;
     twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"2x2", true});
     twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"4x1", true});
+}
+
+/* All others ask rank 0 before it looks, more than its mailbox holds: it answers each of them. The
+ * first times connect them. */
+static void asking_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    const uint32_t asked = 0;
+    twill_context *context;
+    twill_comm *comm;
+    (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, ASKING_NODES, NULL, settings));
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    for (unsigned times = 0; times < 20; times++) {
+        comm->health.reported[0].in = 0;
+        if (rank != 0)
+            twill_comm_report(comm, &asked, 1);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(rank != 0 || twill_comm_poll_failures(comm, true) == TWILL_OK);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(rank == 0 || twill_comm_poll_failures(comm, true) == TWILL_OK);
+        usleep(1000);
+    }
+    TWILL_CHECK(twill_test_note(rank == 0 || comm->health.reported[0].in == comm->issue.sequence,
+                                __FILE__, __LINE__, "rank %d has no answer", rank));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_many_ask(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(ASKING, asking_rank, NULL);
 }
 
 static bool stops;
@@ -167,9 +203,8 @@ static void test_setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),
-        cmocka_unit_test(test_circle),
-        cmocka_unit_test(test_setup),
+        cmocka_unit_test(test_chain),         cmocka_unit_test(test_circle),
+        cmocka_unit_test(test_many_ask),      cmocka_unit_test(test_setup),
         cmocka_unit_test(test_revoked_setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
