@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HANDSHAKE_NS UINT64_C(2000000000) /* time to authenticate when there are no free places */
+#define HANDSHAKE_NS     UINT64_C(2000000000) /* time to authenticate when there are no free places */
+#define WITNESSES_CLOSED 64u                  /* at a time */
 
 static struct twill_handshake *handshake_of(struct twill_detector *detector, int fd)
 {
@@ -202,13 +203,15 @@ static bool receive_one(struct twill_detector *detector, struct twill_notice *no
     return false;
 }
 
-/* Close what has connected to the second port: it has served. */
+/* Close what has connected to the second port: it has served. Not all at once, as anyone may
+ * connect. */
 static void close_witnesses(const struct twill_detector *detector)
 {
-    for (int fd = 0; detector->witness >= 0 && fd >= 0;) {
-        fd = twill_socket_accept(detector->witness);
-        if (fd >= 0)
-            close(fd);
+    for (unsigned i = 0; detector->witness >= 0 && i < WITNESSES_CLOSED; i++) {
+        int fd = twill_socket_accept(detector->witness);
+        if (fd < 0)
+            return;
+        close(fd);
     }
 }
 
