@@ -42,7 +42,7 @@ for argument in "$@"; do
         fi
         echo "$name: $(count passed "$name") passed, $(count failed "$name") failed, $(count skipped "$name") skipped"
         sed -n 's/^failed\t\([^\t]*\)\t/\1: /p' "$out/$name.txt" | while IFS=: read -r test reason; do
-            grep -q "^passed.$test" "$out/$name.gloo.txt" && over=passes || over=fails
+            cut -f 1,2 "$out/$name.gloo.txt" | grep -Fqx "passed	$test" && over=passes || over=fails
             echo "    $test:$reason ($over over Gloo)"
         done
     done

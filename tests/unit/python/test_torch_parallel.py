@@ -288,6 +288,9 @@ class SeveralTensors(unittest.TestCase):
             options.reduceOp = op
             WORLD.allreduce(tensors, options).wait()
             self.assertEqual([t.tolist() for t in tensors], [[wanted] * 3] * 2)
+        tensors = [torch.ones(2, 1), torch.ones(2)]  # as many elements, other dimensions
+        WORLD.allreduce(tensors).wait()
+        self.assertEqual([t.tolist() for t in tensors], [[[4.], [4.]], [4., 4.]])
         tensors = [torch.sparse_coo_tensor([[RANK, 2]], [1., n], (4,)) for n in (1., 2.)]
         WORLD.allreduce(tensors).wait()
         self.assertEqual([t.to_dense().tolist() for t in tensors], [[2., 2., 6., 0.]] * 2)
@@ -304,6 +307,8 @@ class SeveralTensors(unittest.TestCase):
         for regex, call in (
                 ("have no average", lambda: WORLD.allreduce([torch.ones(1), torch.ones(1)], average)),
                 ("invalid tensor size", lambda: WORLD.allreduce([torch.ones(1), torch.ones(2)])),
+                ("output lists differ", lambda: WORLD.allgather(
+                    [[torch.zeros(1 if n // 2 == RANK else sizes) for n in range(2 * SIZE)] for sizes in (1, 2)], [torch.ones(1)] * 2)),
                 ("invalid tensor layout", lambda: WORLD.allreduce([torch.ones(1), torch.ones(1).to_sparse()])),
                 ("single-element", lambda: WORLD.reduce([torch.ones(1), torch.ones(1)], dist.ReduceOptions()))):
             average = dist.AllreduceOptions()

@@ -77,8 +77,12 @@ inline WorkRef Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs
     if (outputs.size() != inputs.size())
         refuse(call, "requires input/output tensor lists to have the same length");
     check_same(call, inputs);
-    for (const Tensors &list : outputs)
+    for (const Tensors &list : outputs) {
         check_gathered(call, list, inputs);
+        for (size_t i = 0; i < list.size(); i++)
+            if (list[i].numel() != outputs[0][i].numel())
+                refuse(call, "invalid tensor size: output lists differ in the sizes of a tensor");
+    }
     std::vector<size_t> sizes(static_cast<size_t>(size_));
     for (size_t i = 0; i < outputs[0].size(); i++)
         sizes[i / inputs.size()] += static_cast<size_t>(outputs[0][i].nbytes());

@@ -50,7 +50,7 @@ inline at::Tensor combined(const char *call, const Tensors &tensors, const c10d:
     at::NoGradGuard no_gradients;
     at::Tensor sum = tensors[0].clone(at::MemoryFormat::Contiguous);
     for (size_t i = 1; i < tensors.size(); i++)
-        combine(call, sum, tensors[i], op);
+        combine(call, sum, tensors[i].reshape(sum.sizes()), op);
     return sum;
 }
 
