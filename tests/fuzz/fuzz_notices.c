@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Delivery of authenticated notices: failures, reports of waiting ranks, messages of agreements,
+ * for communicators that are open or have ended. Six bytes each: the sender, the kind, and four
+ * that change it, then the data of an agreement's message. */
+#include "fabric/shm/call_records.h"
+#include "lib/health/recovery.h"
+#include "tests/fuzz/fuzz_input.h"
+
+#include <time.h>
+
+#define RANKS 4
+#define COMMS 2
+#define DATA  TWILL_NOTICE_DATA(RANKS)
+
+static const uint8_t *input;
+static size_t input_size;
+static unsigned char message[DATA];
+static uint64_t now = 1000000000;
+static struct twill_comm *opened[COMMS];
+
+/* --- in the place of the failure detector's, and of others -------------------------------------
+ */
+
+#define FUZZ_WRAPPED(result, name, ...)                                                            \
+    result __wrap_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__)
+
+uint64_t __wrap_twill_now(void);
+uint64_t __wrap_twill_now(void)
+{
+    return now += 1000000;
+}
+
+int __wrap_sched_yield(void);
+int __wrap_sched_yield(void)
+{
+    return 0;
+}
+
+FUZZ_WRAPPED(int, nanosleep, const struct timespec *time, struct timespec *left)
+{
+    (void)time;
+    (void)left;
+    now += 100000000;
+    return 0;
+}
+
+/* Make a message of an agreement: its head is right but for what a byte says. */
+static size_t make_message(const uint8_t *data, size_t most)
+{
+    static const size_t lengths[] = {0, 8, sizeof(struct twill_decision), 1};
+    struct twill_consensus_header header = {
+        .kind = data[2] % 8, .instance = data[3] % 4, .ballot = data[4] % 8};
+    size_t bytes =
+        sizeof(header) + (data[5] < 128 ? twill_decision_bytes(RANKS) : lengths[data[5] % 4]);
+    bytes = data[5] >= 250 ? data[4] : bytes;
+    bytes = twill_min(twill_max(bytes, 1), sizeof(message));
+    memset(message, 0, sizeof(message));
+    memcpy(message, &header, twill_min(sizeof(header), bytes));
+    size_t own = twill_min(most, bytes > sizeof(header) ? bytes - sizeof(header) : 0);
+    memcpy(message + sizeof(header), input + 6, own);
+    input += own;
+    input_size -= own;
+    return bytes;
+}
+
+FUZZ_WRAPPED(bool, twill_detector_poll, struct twill_detector *detector,
+             struct twill_notice *notice)
+{
+    (void)detector;
+    if (input_size < 6)
+        return false;
+    const uint8_t *data = input;
+    memset(notice, 0, sizeof(*notice));
+    notice->from = data[0] % (RANKS + 2);
+    notice->comm = data[0] / 16 % (COMMS + 1);
+    if (data[1] % 4 < 2) {
+        notice->data = message;
+        notice->bytes = make_message(data, input_size - 6);
+    } else if (data[1] % 4 == 2) {
+        notice->status = (twill_status) - (data[2] % 14);
+        snprintf(notice->message, sizeof(notice->message), "rank %u: so", data[3]);
+        notice->state[0] = data[4];
+    } else {
+        notice->state[0] = data[2];
+        notice->state[1] = data[3];
+        notice->state[2] = (uint64_t)data[3] << data[4] % 64;
+        notice->state[3] = data[5] == 255 ? UINT64_MAX : data[5] % 8;
+    }
+    input += 6;
+    input_size -= 6;
+    return true;
+}
+
+FUZZ_WRAPPED(void, twill_detector_send, struct twill_detector *detector, uint32_t peer,
+             const struct twill_notice *notice)
+{
+    uint32_t sum = 0;
+    (void)detector;
+    fuzz_must(peer < RANKS && notice->bytes <= DATA);
+    for (size_t i = 0; i < notice->bytes; i++)
+        sum += ((const unsigned char *)notice->data)[i];
+    fuzz_must(sum <= 255 * DATA);
+}
+
+FUZZ_WRAPPED(void, twill_detector_notify, struct twill_detector *detector,
+             const struct twill_notice *notice, const uint32_t *ranks, size_t count,
+             uint64_t patience_ns)
+{
+    (void)patience_ns;
+    for (size_t i = 0; i < count; i++)
+        __wrap_twill_detector_send(detector, ranks[i], notice);
+}
+
+FUZZ_WRAPPED(bool, twill_detector_is_dead, struct twill_detector *detector, uint32_t peer)
+{
+    (void)detector;
+    return peer == RANKS - 1;
+}
+
+FUZZ_WRAPPED(const char *, twill_detector_lost_host, const struct twill_detector *detector,
+             uint32_t peer)
+{
+    (void)detector;
+    return peer == RANKS - 1 ? "a host" : NULL;
+}
+
+FUZZ_WRAPPED(void, twill_comm_stop, struct twill_comm *comm, twill_status status)
+{
+    comm->broken = status != TWILL_OK;
+}
+
+FUZZ_WRAPPED(twill_status, twill_comm_fail, struct twill_comm *comm, twill_status status)
+{
+    comm->broken = true;
+    return status;
+}
+
+uint64_t twill_notice_bound_ns(void)
+{
+    return 1000000;
+}
+
+void twill_context_note(struct twill_context *context, const char *format, ...)
+{
+    (void)context;
+    (void)format;
+}
+
+/* --- a context with two communicators, each rank on a node of its own --------------------------
+ */
+
+static void open_comm(struct twill_context *context, uint32_t number)
+{
+    static uint32_t node[RANKS] = {0, 1, 2, 3}, local[RANKS], job[RANKS] = {0, 1, 2, 3}, mine[1];
+    static struct twill_node_area *area;
+    static struct twill_world world = {.size = RANKS, .nodes = RANKS, .node = node, .local = local};
+    static struct twill_oob oob = {.size = RANKS, .job = job};
+    static struct twill_node memory = {.size = 1, .area = &area, .rank = mine};
+    struct twill_comm *comm = calloc(1, sizeof(*comm));
+    if (area == NULL)
+        area = aligned_alloc(4096, 1u << 20);
+    fuzz_must(comm != NULL && area != NULL);
+    memset(area, 0, sizeof(*area));
+    comm->context = context;
+    comm->world = &world;
+    comm->job = job;
+    comm->oob = &oob;
+    comm->number = number;
+    comm->local_size = 1;
+    comm->node = &memory;
+    comm->issue.sequence = 5;
+    comm->tuning.timeout_ns = 1000000000;
+    comm->health.reported = calloc(RANKS, sizeof(*comm->health.reported));
+    fuzz_must(comm->health.reported != NULL);
+    const struct twill_call_record call = {.sequence = 5, .count = 4, .what = 0x201};
+    twill_node_enter_call(&memory, &call, 1000);
+    opened[number] = comm;
+    context->comms.open[context->comms.opened++] = comm;
+}
+
+static void close_comm(struct twill_context *context, uint32_t number)
+{
+    struct twill_comm *comm = opened[number];
+    if (comm == NULL)
+        return;
+    opened[number] = NULL;
+    twill_agree_close(comm);
+    context->comms.opened = 0;
+    for (uint32_t i = 0; i < COMMS; i++)
+        if (opened[i] != NULL)
+            context->comms.open[context->comms.opened++] = opened[i];
+    free(comm->health.reported);
+    free(comm);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct twill_comm *places[COMMS];
+    struct twill_context *context = calloc(1, sizeof(*context));
+    const struct twill_decision *decision;
+    if (context == NULL || size == 0) {
+        free(context);
+        return 0;
+    }
+    context->health.detector = (struct twill_detector *)(void *)context; /* only passed on */
+    fuzz_must(pthread_mutex_init(&context->health.detector_lock, NULL) == 0 &&
+              pthread_mutex_init(&context->lock, NULL) == 0);
+    context->job.world.nodes = RANKS;
+    context->comms.open = places;
+    for (uint32_t i = 0; i < COMMS; i++)
+        open_comm(context, i);
+    input = data + 1;
+    input_size = size - 1;
+    if (data[0] % 4 != 0) /* it agrees with what comes meanwhile */
+        (void)twill_agree(opened[0], (enum twill_agreeing_call)(data[0] / 4 % 4), 1, 2000,
+                          &decision);
+    if (data[0] / 64 % 2 != 0)
+        close_comm(context, 0);
+    for (uint32_t i = 0; i < COMMS; i++)
+        if (opened[i] != NULL) {
+            (void)twill_comm_poll_failures(opened[i], data[0] / 128 != 0);
+            for (uint32_t r = 0; r < RANKS; r++)
+                fuzz_must(opened[i]->health.reported[r].rank < RANKS);
+            fuzz_must(memchr(opened[i]->error.message, '\0', sizeof(opened[i]->error.message)) !=
+                      NULL);
+        }
+    for (uint32_t i = 0; i < COMMS; i++)
+        close_comm(context, i);
+    twill_agree_close_context(context);
+    free(context);
+    return 0;
+}
