@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Train a tumour-or-normal classifier on all ranks: twillrun -n 4 train --data wdbc.csv
  *
- * A gradient set (twill_train.h) is the communication of the training: nineteen lines of this file
+ * A gradient set (twill_train.h) is the communication of the training: twenty-one lines of this file
  * are calls of the set, of its optimizer or of twill_broadcast (two of them read counters, one a
  * message). Every mini-batch is divided among the ranks, so that any number of ranks computes the
  * same model; a rank parses its own samples only. train_data.c loads them, train_report.c evaluates
@@ -76,14 +76,20 @@ static twill_status create_set(struct training *t)
                                  network->count[i], TWILL_F32, 0);
     if (status == TWILL_OK && options->fused && options->elastic)
         status = example_restore(t);
+    if (status == TWILL_OK && options->fused && options->late)
+        status = twill_gradients_reload(t->set);
     return status;
 }
 
-/* Update the parameters with the set's results, unless the set has done so. */
+/* Update the parameters with the set's results, unless the set has done so. With --late it has them
+ * twice. */
 static void update_parameters(struct training *t)
 {
-    for (int i = 0; i < EXAMPLE_TENSORS; i++)
+    for (int i = 0; i < EXAMPLE_TENSORS; i++) {
         t->network.gradient[i] = twill_gradients_result(t->set, i);
+        if (t->options.fused)
+            t->network.weights[i] = twill_gradients_parameters(t->set, i);
+    }
     if (!t->options.fused)
         example_network_step(&t->network, (float)t->rate);
 }

@@ -135,8 +135,6 @@ static int check_options(const struct train_options *options, int other_argument
     const char *mistake = NULL;
     if (options->data == NULL || other_arguments)
         mistake = "expected --data FILE and no other arguments";
-    else if (options->late && options->fused)
-        mistake = "--late with --fused: parameters would change while they are used";
     else if (options->elastic && options->late)
         mistake = "--elastic with --late: a rank that dies takes a late result along";
     else if (options->momentum > 0 && !options->fused)

@@ -122,6 +122,8 @@ int twill_bench_print_why(twill_context *context, const char *question)
             print_choice(&line);
         else if (strcmp(kind, "decided") == 0)
             printf("times are of: %s\n", line.field[1]);
+        else if (strcmp(kind, "used") == 0)
+            printf("%s\n", line.field[1]);
         else if (strcmp(kind, "narrow") == 0)
             print_narrow(&line);
         else if (strcmp(kind, "factors") == 0)

@@ -6,11 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of a message in a total exchange, and most bytes of all of a segment: in place they are
- * copied first. Two hosts of two ranks, tcp with bbr, 64 MiB: 80 ms with messages of 128 KiB, 52
- * with 512 KiB, 44 with 2 MiB, 45 undivided. */
-#define EXCHANGE_MESSAGE ((size_t)2 << 20)
-#define EXCHANGE_MOST    ((size_t)64 << 20)
+/* Most bytes of a segment of a total exchange: in place they are copied first. */
+#define EXCHANGE_MOST ((size_t)64 << 20)
 
 static const char *config_setting(const void *settings, const char *variable)
 {
@@ -164,7 +161,7 @@ static void suit_segments(struct twill_comm *comm)
     if (strcmp(source, "default") == 0)
         comm->tuning.segment_exchange =
             twill_max(comm->tuning.segment_net,
-                      twill_min(EXCHANGE_MOST, EXCHANGE_MESSAGE * comm->world->size));
+                      twill_min(EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * comm->world->size));
     for (unsigned t = 0; t < comm->links.transports && strcmp(source, "default") == 0; t++) {
         size_t best = comm->links.transport[t]->best_message;
         if (best > 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM, and answers twill_context_why(). */
 #include "algorithms/select/explain.h"
+#include "lib/comm/comm.h"
 #include "lib/comm/find_levels.h"
 #include "lib/config/tuning_folder.h"
 #include "lib/train/dense.h"
@@ -214,6 +215,18 @@ static twill_status declare_world(struct twill_world *world, const struct questi
     return status;
 }
 
+/* Append to the answer. */
+static twill_status append_line(struct twill_context *context, const char *line)
+{
+    size_t before = strlen(context->selection.why);
+    char *grown = realloc(context->selection.why, before + strlen(line) + 1);
+    if (grown == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
+    memcpy(grown + before, line, strlen(line) + 1);
+    context->selection.why = grown;
+    return TWILL_OK;
+}
+
 /* Append which of a dense layer's two ways a set would take, without an optimizer and with one. */
 static twill_status append_dense(struct twill_context *context, struct twill_dense *dense,
                                  const struct twill_dense_pricing *pricing)
@@ -228,12 +241,7 @@ static twill_status append_dense(struct twill_context *context, struct twill_den
         snprintf(line, sizeof(line), "factors\t%s\t%llu\t%llu\t%s\n",
                  updates ? "update" : "gradient", (unsigned long long)dense->gather_ps,
                  (unsigned long long)dense->reduce_ps, dense->gathers ? "gathered" : "reduced");
-        size_t before = strlen(context->selection.why);
-        char *grown = realloc(context->selection.why, before + strlen(line) + 1);
-        if (grown == NULL)
-            return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
-        memcpy(grown + before, line, strlen(line) + 1);
-        context->selection.why = grown;
+        TWILL_TRY(NULL, append_line(context, line));
     }
     return TWILL_OK;
 }
@@ -247,6 +255,30 @@ static twill_status add_dense(struct twill_context *context, struct twill_dense 
     twill_status status = append_dense(context, dense, &pricing);
     twill_chooser_destroy(pricing.chooser);
     return status;
+}
+
+/* Append how long the messages of a total exchange are, if that is the choice. */
+static twill_status append_use(struct twill_context *context,
+                               const struct twill_select_request *request,
+                               const struct twill_world *world, const struct twill_tuning *tuning)
+{
+    struct twill_chooser *chooser = NULL;
+    struct twill_choice choice;
+    struct twill_error ignored = {0};
+    const char *override = twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM);
+    char line[128];
+    if (world->nodes == 1 ||
+        strcmp(context->config.source[TWILL_VARIABLE_SEGMENT_NET], "default") != 0)
+        return TWILL_OK;
+    TWILL_TRY(&context->error,
+              twill_chooser_create(&chooser, world, tuning, override, &context->error));
+    bool exchanges = twill_select(&choice, chooser, request, &ignored) == TWILL_OK &&
+                     (choice.algorithm->exchanges >> request->collective & 1) != 0;
+    twill_chooser_destroy(chooser);
+    snprintf(line, sizeof(line),
+             "used\tmessages between nodes have up to %zu bytes, as none waits for another\n",
+             TWILL_EXCHANGE_MESSAGE);
+    return exchanges ? append_line(context, line) : TWILL_OK;
 }
 
 static twill_status answer_query(struct twill_context *context, const char *text)
@@ -270,6 +302,8 @@ static twill_status answer_query(struct twill_context *context, const char *text
         status = twill_why(&context->selection.why, world, tuning,
                            twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
                            &q.request, &context->error);
+    if (status == TWILL_OK && q.dense.rows == 0)
+        status = append_use(context, &q.request, world, tuning);
     if (status == TWILL_OK && q.dense.rows > 0)
         status = add_dense(context, &q.dense, world, tuning);
     twill_tuning_destroy(other);

@@ -161,14 +161,30 @@ void twill_mpi_clones_close(struct twill_mpi_comm *parent)
     }
 }
 
-void twill_mpi_clones_revoke(struct twill_mpi_comm *parent)
+/* Mark the next clone that is not revoked yet, and keep it from being released. Returns NULL if all
+ * are. */
+static struct twill_mpi_comm *hold_unrevoked(struct twill_mpi_comm *parent)
 {
-    atomic_store(&parent->revoked, true);
-    (void)twill_comm_revoke(parent->comm);
     pthread_mutex_lock(&twill_mpi.comms.lock);
-    for (struct twill_mpi_comm *c = parent->clones; c != NULL; c = c->next_clone) {
-        atomic_store(&c->revoked, true);
-        (void)twill_comm_revoke(c->comm);
+    struct twill_mpi_comm *clone = parent->clones;
+    while (clone != NULL && atomic_load(&clone->revoked))
+        clone = clone->next_clone;
+    if (clone != NULL) {
+        atomic_store(&clone->revoked, true);
+        atomic_fetch_add(&clone->revoking, 1);
     }
     pthread_mutex_unlock(&twill_mpi.comms.lock);
+    return clone;
+}
+
+void twill_mpi_clones_revoke(struct twill_mpi_comm *parent)
+{
+    struct twill_mpi_comm *clone;
+    atomic_store(&parent->revoked, true);
+    (void)twill_comm_revoke(parent->comm);
+    while ((clone = hold_unrevoked(parent)) !=
+           NULL) { /* it notifies other hosts: without the lock */
+        (void)twill_comm_revoke(clone->comm);
+        atomic_fetch_sub(&clone->revoking, 1);
+    }
 }

@@ -174,7 +174,7 @@ static unsigned reap_comms(bool at_once)
     unsigned left = 0;
     struct twill_mpi_comm *comm, *end = NULL; /* the first that remains */
     while ((at_once || left < DEFERRED_CHECKED) && (comm = take_deferred(end)) != NULL) {
-        if (has_closed(comm, at_once)) {
+        if (atomic_load(&comm->revoking) == 0 && has_closed(comm, at_once)) {
             twill_comm_leave(comm->comm);
             twill_mpi_comm_release(comm);
             continue;

@@ -19,7 +19,8 @@ static const size_t chunk_sizes[] = {(size_t)32 << 10, (size_t)64 << 10, (size_t
 #define TRIAL_BYTES_MOST  ((size_t)16 << 20) /* bytes */
 #define TRIAL_BYTES_LEAST ((size_t)4 << 20)
 #define TRIAL_BYTES_PROBE ((size_t)512 << 10) /* of the exchange by which the sample is sized, */
-#define TRIAL_SECONDS     0.025               /* so that its exchange takes no more than this */
+#define TRIAL_BYTES_FIRST ((size_t)4 << 10)   /* and of one before it, which slow networks end */
+#define TRIAL_SECONDS     0.025               /* most for an exchange of the sample */
 
 static uint64_t total_bytes(const struct twill_server *server)
 {
@@ -136,18 +137,26 @@ static twill_status try_sizes(struct twill_server *server, const size_t *sizes, 
     return TWILL_OK;
 }
 
-/* Find by a short exchange how many bytes a trial may exchange; 0: none is worth its time. */
+/* Find by short exchanges how many bytes a trial may exchange; 0: none is worth its time. The
+ * second one takes no less time than the first, so it is not begun where that was too slow already.
+ */
 static twill_status size_sample(struct twill_server *server, size_t *bytes)
 {
-    struct twill_step_search search = {0};
+    static const size_t probes[] = {TRIAL_BYTES_FIRST, TRIAL_BYTES_PROBE};
     const size_t rule = size_by_rule(server);
-    twill_status status = try_sizes(server, &rule, 1, TRIAL_BYTES_PROBE, &search);
-    double most = 0;
-    if (status == TWILL_OK)
-        most = TRIAL_SECONDS / search.seconds[0] * (double)TRIAL_BYTES_PROBE;
-    twill_search_free(&search);
-    *bytes = most < (double)TRIAL_BYTES_LEAST ? 0 : (size_t)fmin(most, (double)TRIAL_BYTES_MOST);
-    return status;
+    *bytes = TRIAL_BYTES_LEAST;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(probes) && *bytes > 0; i++) {
+        struct twill_step_search search = {0};
+        twill_status status = try_sizes(server, &rule, 1, probes[i], &search);
+        double most = 0;
+        if (status == TWILL_OK)
+            most = TRIAL_SECONDS / search.seconds[0] * (double)TRIAL_BYTES_PROBE;
+        twill_search_free(&search);
+        *bytes =
+            most < (double)TRIAL_BYTES_LEAST ? 0 : (size_t)fmin(most, (double)TRIAL_BYTES_MOST);
+        TWILL_TRY(NULL, status);
+    }
+    return TWILL_OK;
 }
 
 /* Take the fastest size of a trial. */

@@ -105,19 +105,34 @@ static twill_status explain_option(struct twill_server *server,
                              server->rank, option->name, value);
 }
 
-/* Compare options, and how many tensors there are. */
-static twill_status compare_options(struct twill_server *server)
+/* Explain why no rank goes on: `worst` is the status of one, `status` of this one. */
+static twill_status explain_lack(struct twill_server *server, twill_status status,
+                                 twill_status worst)
+{
+    if (status != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, status, "rank %u: %s", server->rank,
+                                 server->error.message[0] != '\0' ? server->error.message
+                                                                  : twill_strerror(status));
+    return TWILL_SERVER_FAIL(server, worst, "rank %u: another rank cannot go on: %s", server->rank,
+                             twill_strerror(worst));
+}
+
+/* Compare options, and how many tensors there are; all fail if the status of one is not OK. */
+static twill_status compare_options(struct twill_server *server, twill_status own)
 {
     struct compared_option list[OPTIONS_MOST];
-    uint64_t words[2 * (OPTIONS_MOST + 1)];
+    uint64_t words[2 * (OPTIONS_MOST + 1) + 1];
     size_t n = list_options(server, list);
     for (size_t i = 0; i < n; i++)
         words[n + 1 + i] = ~(words[i] = option_word(&list[i]));
     words[2 * n + 1] = ~(words[n] = server->keys);
+    words[2 * n + 2] = ~(uint64_t)-own; /* the least is of the worst */
     twill_status status =
-        twill_allreduce(server->parent, words, words, 2 * n + 2, TWILL_U64, TWILL_MIN);
+        twill_allreduce(server->parent, words, words, 2 * n + 3, TWILL_U64, TWILL_MIN);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
+    if (words[2 * n + 2] != UINT64_MAX)
+        return explain_lack(server, own, (twill_status) - (int)~words[2 * n + 2]);
     for (size_t i = 0; i < n; i++)
         if (words[i] != ~words[n + 1 + i])
             return explain_option(server, &list[i]);
@@ -128,22 +143,37 @@ static twill_status compare_options(struct twill_server *server)
     return TWILL_OK;
 }
 
-twill_status twill_server_compare(struct twill_server *server)
+twill_status twill_server_fail_compare(struct twill_server *server, twill_status status)
 {
-    TWILL_TRY(NULL, compare_options(server));
+    (void)compare_options(server, status);
+    return status;
+}
+
+/* Compare tensors: hash[2n + 1] is scratch. */
+static twill_status compare_keys(struct twill_server *server, uint64_t *hash)
+{
     size_t n = server->keys;
-    uint64_t *hash = calloc(2 * n + 1, sizeof(*hash));
-    if (hash == NULL)
-        return TWILL_SERVER_FAIL(server, TWILL_ERR_MEMORY, "out of memory to compare %zu tensors",
-                                 n);
     for (size_t k = 0; k < n; k++)
         hash[n + k] = ~(hash[k] = hash_key(&server->key[k]));
     twill_status status = twill_allreduce(server->parent, hash, hash, 2 * n, TWILL_U64, TWILL_MIN);
     size_t differs = 0;
     while (differs < n && hash[differs] == ~hash[n + differs])
         differs++;
-    free(hash);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
     return differs < n ? explain_key(server, differs) : TWILL_OK;
+}
+
+twill_status twill_server_compare(struct twill_server *server)
+{
+    uint64_t *hash = calloc(2 * (size_t)server->keys + 1, sizeof(*hash));
+    twill_status status = server->lacking;
+    if (hash == NULL && status == TWILL_OK)
+        status = TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory to compare %u tensors",
+                            server->keys);
+    status = compare_options(server, status);
+    if (status == TWILL_OK)
+        status = compare_keys(server, hash);
+    free(hash);
+    return status;
 }

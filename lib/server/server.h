@@ -118,8 +118,9 @@ struct twill_server {
     struct twill_server_rule rule;
     struct twill_server_roles roles;
     struct twill_server_cut cut;
-    bool successor; /* by twill_server_rebuild(), of one that was committed */
-    bool loaded;    /* twill_server_load() was called */
+    bool successor;       /* by twill_server_rebuild(), of one that was committed */
+    bool loaded;          /* twill_server_load() was called */
+    twill_status lacking; /* of this rank's part in a rebuild: all ranks learn it in the commit */
     bool committed;
     struct twill_advancer advancer; /* added at the commit */
     _Atomic bool broken;
@@ -204,8 +205,12 @@ void twill_server_close(struct twill_server *server, twill_context *context, boo
 twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,
                                       struct twill_error *error);
-/* Compare options and tensors over the ranks. Collective. */
+/* Compare options and tensors over the ranks, unless a rank lacks memory: then all fail.
+ * Collective.
+ */
 twill_status twill_server_compare(struct twill_server *server);
+/* Let the comparison fail on all ranks, as this one cannot go on: `status`, which is returned. */
+twill_status twill_server_fail_compare(struct twill_server *server, twill_status status);
 
 /* --- server_memory.c --- */
 

@@ -23,6 +23,11 @@ cp "$scratch/out" "$scratch/wanted"
 expect 0 "" "$info" --why all_reduce 8MB float --world 4x2
 cmp -s "$scratch/out" "$scratch/wanted" || fail "all_reduce 8MB float is another question"
 
+# Messages of an exchange.
+expect 0 "messages between nodes have up to 2097152 bytes" "$info" --why alltoall 64M --world 2x1
+expect 0 "chosen" env TWILL_TUNE=segment_net=64K "$info" --why alltoall 64M --world 2x1
+! grep -q "up to 2097152" "$scratch/out" || fail "a length of messages that TWILL_TUNE sets"
+
 # What is chosen is the first of the candidates, which come by cost; others have a reason each.
 check_table() # chosen
 {

@@ -79,8 +79,8 @@ static void add_phases(struct cells *cells, const struct twill_study_row *row)
 {
     static const char *const names[TWILL_STUDY_PHASES][4] = {
         {"J/node", "W/node", "J/rank", "W/rank"},
-        {"computing_J", "computing_W", "computing_J/rank", "computing_W/rank"},
-        {"commun._J", "commun._W", "commun._J/rank", "commun._W/rank"}};
+        {"compute_J/node", "compute_W/node", "compute_J/rank", "compute_W/rank"},
+        {"exchange_J/node", "exchange_W/node", "exchange_J/rank", "exchange_W/rank"}};
     for (int phase = 0; phase < TWILL_STUDY_PHASES; phase++)
         add_energy(cells, &row->energy[phase], names[phase]);
 }

@@ -22,7 +22,7 @@ from .errors import (ArgumentError, BootstrapError, BrokenError, ConfigError, Ex
 from .job import job_view
 from .recovery import Bounds, Handle, Outcome, join
 from .requests import PersistentRequest, Request, test_all, wait_all, wait_any
-from .servers import ServedTensor, Server
+from .servers import WHOLE_TENSORS, ServedTensor, Server
 from .training import GradientSet, SetCounters, Tensor
 
 #: version of the library
@@ -40,5 +40,5 @@ __all__ = ["AVG", "ArgumentError", "BAND", "BOR", "BXOR", "Bootstrap", "Bootstra
            "Op", "Operation", "OptimizerRule", "OutOfMemoryError", "Outcome", "PROD", "PeerError",
            "PersistentRequest", "Registration", "Request", "RevokedError", "SUM", "ServedTensor", "Server",
            "ServerLayout", "ServerMode", "ServerPart", "ServerRate", "SetCounters", "Status", "SystemCallError",
-           "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "dtype_of", "init", "job_view",
+           "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "WHOLE_TENSORS", "dtype_of", "init", "job_view",
            "join", "pair_dtype", "test_all", "wait_all", "wait_any"]

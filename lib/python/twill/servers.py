@@ -8,13 +8,16 @@ from typing import Any, Optional, Union
 
 import numpy
 
-from ._declarations import (Compression, Op, OptimizerRule, ServerLayout, ServerMode, ServerPart, ServerRate,
-                            twill_optimizer, twill_server_counters, twill_server_options, twill_tensor)
+from ._declarations import (TWILL_SERVER_WHOLE_TENSORS, Compression, Op, OptimizerRule, ServerLayout, ServerMode,
+                            ServerPart, ServerRate, twill_optimizer, twill_server_counters, twill_server_options, twill_tensor)
 from ._library import encoded, fail, lib, text
 from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at
 from .comm import Communicator
 from .context import Shape
 from .training import described_tensor, optimizer_of, set_fields
+
+#: the option chunk_bytes of a Server that cuts no tensor
+WHOLE_TENSORS: int = TWILL_SERVER_WHOLE_TENSORS
 
 _ENUMS = {"layout": ServerLayout, "mode": ServerMode, "rate": ServerRate, "op": Op, "compression": Compression}
 
@@ -76,7 +79,8 @@ class Server:
     """A process's part of a parameter server: add() the same tensors on all ranks, commit(), then workers push and
     pull, and ranks that only serve are in serve() until all workers have left. free() it at the end.
 
-    Options are the members of twill_server_options: layout ("ncs"), mode ("k_sync"), k, servers, ranks, threads ...;
+    Options are the members of twill_server_options: layout ("ncs"), mode ("k_sync"), k, servers, ranks, threads,
+    chunk_bytes (WHOLE_TENSORS: none is cut) ...;
     optimizer: "sgd" and the like, with its hyperparameters in a dictionary, `hyper`."""
 
     def __init__(self, comm: Communicator, *, optimizer: Union[OptimizerRule, str, None] = None,

@@ -46,13 +46,16 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     struct twill_server *old = *server, *made = NULL;
     twill_server_options options = old->options;
     options.ranks = NULL;
+    twill_status status = twill_server_create(&made, comm, &options);
+    if (status == TWILL_ERR_MEMORY) { /* the others are in the commit */
+        old->parent = comm;
+        return twill_server_fail_compare(old, status);
+    }
     /* Too few ranks for the layout: the old one keeps the state until there are more. */
-    TWILL_TRY(NULL, twill_server_create(&made, comm, &options));
+    TWILL_TRY(NULL, status);
     *server = NULL;
-    twill_status status = hand_over(made, old);
+    made->lacking = hand_over(made, old);
     twill_server_close(old, twill_comm_context(comm), false);
     *server = made;
-    /* All ranks of comm are in the commit, whatever has failed here. */
-    twill_status committed = twill_server_commit(made);
-    return status != TWILL_OK ? status : committed;
+    return twill_server_commit(made);
 }

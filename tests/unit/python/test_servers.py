@@ -30,9 +30,11 @@ class Servers(unittest.TestCase):
     def test_apart(self) -> None:
         if size == 1:
             self.skipTest("one rank cannot be apart")
-        with twill.Server(comm, layout="ncs", mode="async", op="sum", ranks=[size - 1]) as server:
+        with twill.Server(comm, layout="ncs", mode="async", op="sum", ranks=[size - 1],
+                          chunk_bytes=twill.WHOLE_TENSORS) as server:
             tensor = server.add("all", 3)
             server.commit()
+            self.assertEqual(server.counters["chunk_bytes"], twill.WHOLE_TENSORS % 2**64)
             if server.role == twill.ServerPart.SERVES:
                 server.serve()
             else:
