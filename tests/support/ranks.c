@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks as threads or forked processes, and the allgather among them. */
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <errno.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -159,11 +161,36 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
+/* Say which signal ends the process, and where. cmocka's handler jumps to the test's beginning,
+ * which is on another thread's stack. */
+static void explain_signal(int number, siginfo_t *info, void *context)
+{
+    void *frames[32];
+    char text[80];
+    (void)context;
+    int bytes = snprintf(text, sizeof(text), "a rank ended by signal %d, address %p:\n", number,
+                         info->si_addr);
+    (void)!write(STDERR_FILENO, text, (size_t)bytes);
+    backtrace_symbols_fd(frames, backtrace(frames, 32), STDERR_FILENO);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* Sanitizers explain signals themselves. */
+static void explain_signals(void)
+{
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPIPE};
+    struct sigaction action = {.sa_sigaction = explain_signal, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    for (size_t i = 0; !TEST_SLOW && i < TWILL_ARRAY_LENGTH(numbers); i++)
+        sigaction(numbers[i], &action, NULL);
+}
+
 static struct rank *ranks_create(int size, twill_rank_fn fn, void *user)
 {
     struct rank *ranks = calloc((size_t)size, sizeof(*ranks));
     assert_non_null(ranks);
     current = group_create(size);
+    explain_signals();
     for (int r = 0; r < size; r++) {
         ranks[r].group = current;
         ranks[r].fn = fn;
