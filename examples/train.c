@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Train a tumour-or-normal classifier on all ranks: twillrun -n 4 train --data wdbc.csv
  *
- * A gradient set (twill_train.h) is the communication of the training: twenty-one lines of this file
- * are calls of the set, of its optimizer or of twill_broadcast (two of them read counters, one a
- * message). Every mini-batch is divided among the ranks, so that any number of ranks computes the
+ * A gradient set (twill_train.h) is the communication of the training: twenty-one lines of this
+ * file are calls of the set, of its optimizer or of twill_broadcast (two of them read counters, one
+ * a message). Every mini-batch is divided among the ranks, so that any number of ranks computes the
  * same model; a rank parses its own samples only. train_data.c loads them, train_report.c evaluates
  * the model and prints where the time went. */
 #include "train.h"

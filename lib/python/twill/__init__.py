@@ -40,5 +40,5 @@ __all__ = ["AVG", "ArgumentError", "BAND", "BOR", "BXOR", "Bootstrap", "Bootstra
            "Op", "Operation", "OptimizerRule", "OutOfMemoryError", "Outcome", "PROD", "PeerError",
            "PersistentRequest", "Registration", "Request", "RevokedError", "SUM", "ServedTensor", "Server",
            "ServerLayout", "ServerMode", "ServerPart", "ServerRate", "SetCounters", "Status", "SystemCallError",
-           "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "WHOLE_TENSORS", "dtype_of", "init", "job_view",
-           "join", "pair_dtype", "test_all", "wait_all", "wait_any"]
+           "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "WHOLE_TENSORS", "dtype_of", "init",
+           "job_view", "join", "pair_dtype", "test_all", "wait_all", "wait_any"]

@@ -9,7 +9,8 @@ from typing import Any, Optional, Union
 import numpy
 
 from ._declarations import (TWILL_SERVER_WHOLE_TENSORS, Compression, Op, OptimizerRule, ServerLayout, ServerMode,
-                            ServerPart, ServerRate, twill_optimizer, twill_server_counters, twill_server_options, twill_tensor)
+                            ServerPart, ServerRate, twill_optimizer, twill_server_counters, twill_server_options,
+                            twill_tensor)
 from ._library import encoded, fail, lib, text
 from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at
 from .comm import Communicator
