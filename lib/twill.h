@@ -490,8 +490,7 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  * bytes, type, nodes x ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name,
  * price, cost, entries measured; instead, name, price; small, name, sizes; other, name, why not;
  * chosen, name, price, basis; decided, origin of the times; moves, class, bytes; narrow, f16, its
- * price, converting, f32, verdict; used, what else decides; factors, gradient or update, gathered,
- * reduced, verdict. */
+ * price, converting, f32, verdict; used, how; factors, gradient or update, gathered, reduced. */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 
