@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz_server.h"
 
-#include "kernels/kernels.h"
 #include "lib/twill_recover.h"
-
-#include <sanitizer/asan_interface.h>
 
 #define SERVERS   2u
 #define WORKERS   2u
@@ -28,7 +25,6 @@ static const uint8_t *input;
 static size_t input_size;
 static unsigned slow_sends;
 static struct twill_server *opened;
-static struct twill_kernels kernels;
 static struct twill_context context;
 
 /* Tensors of several chunks, and of one. */
@@ -100,15 +96,10 @@ static void fill_message(const twill_comm *comm, unsigned char *bytes, size_t co
 /* --- in the place of the library's -------------------------------------------------------------
  */
 
-static bool is_memory(const void *bytes, size_t count)
-{
-    return __asan_region_is_poisoned((void *)(uintptr_t)bytes, count) == NULL;
-}
-
 static twill_status start_message(struct fuzz_message message, twill_request **request)
 {
     size_t i = 0;
-    fuzz_must(*request == NULL && is_memory(message.bytes, message.count));
+    fuzz_must(*request == NULL && fuzz_is_memory(message.bytes, message.count));
     while (i < REQUESTS && messages[i].used)
         i++;
     fuzz_must(i < REQUESTS); /* no more are under way than a link allows */
@@ -149,7 +140,7 @@ twill_status twill_test(twill_request **request, int *done)
     *done = 1;
     if (message == NULL)
         return TWILL_OK;
-    fuzz_must(message->used && is_memory(message->bytes, message->count));
+    fuzz_must(message->used && fuzz_is_memory(message->bytes, message->count));
     uint8_t what = message->sends || input_size == 0 ? 0 : fuzz_server_byte();
     if (message->sends ? message->slow-- > 0 : input_size == 0 || what == 0xfe) {
         *done = 0;
@@ -241,7 +232,7 @@ twill_status twill_free(twill_context *of, void *memory)
 
 void twill_core_place_memory(const struct twill_core *core, void *memory, size_t bytes)
 {
-    fuzz_must(core != NULL && (memory == NULL || is_memory(memory, bytes)));
+    fuzz_must(core != NULL && (memory == NULL || fuzz_is_memory(memory, bytes)));
 }
 
 void twill_core_unplace_memory(const struct twill_core *core, void *memory, size_t bytes)
@@ -255,7 +246,7 @@ twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_
 {
     (void)comm;
     (void)op;
-    fuzz_must(src == dst && type == TWILL_U64 && is_memory(src, count * sizeof(uint64_t)));
+    fuzz_must(src == dst && type == TWILL_U64 && fuzz_is_memory(src, count * sizeof(uint64_t)));
     return TWILL_OK;
 }
 
@@ -263,14 +254,14 @@ twill_status twill_broadcast(twill_comm *comm, const void *src, void *dst, size_
                              twill_type type, int root)
 {
     (void)comm;
-    fuzz_must(src == dst && type == TWILL_U8 && root == 0 && is_memory(src, count));
+    fuzz_must(src == dst && type == TWILL_U8 && root == 0 && fuzz_is_memory(src, count));
     return TWILL_OK;
 }
 
 twill_status twill_send(twill_comm *comm, const void *src, size_t count, twill_type type, int to)
 {
     (void)comm;
-    fuzz_must(is_memory(src, count) && type == TWILL_U8);
+    fuzz_must(fuzz_is_memory(src, count) && type == TWILL_U8);
     fuzz_must(to > 0 && to < (int)FUZZ_SERVER_RANKS);
     return TWILL_OK;
 }
@@ -278,93 +269,9 @@ twill_status twill_send(twill_comm *comm, const void *src, size_t count, twill_t
 twill_status twill_recv(twill_comm *comm, void *dst, size_t count, twill_type type, int from)
 {
     (void)comm;
-    fuzz_must(is_memory(dst, count) && type == TWILL_U8);
+    fuzz_must(fuzz_is_memory(dst, count) && type == TWILL_U8);
     fuzz_must(from > 0 && from < (int)FUZZ_SERVER_RANKS);
     return TWILL_ERR_PEER; /* no other rank has a record */
-}
-
-/* --- kernels: what they read and write must be memory ------------------------------------------
- */
-
-struct twill_coding_choice twill_coding_of(twill_compression compression)
-{
-    if (compression == TWILL_COMPRESS_TOP_K)
-        return (struct twill_coding_choice){TWILL_CODING_SPARSE, TWILL_F32};
-    bool blocks = compression == TWILL_COMPRESS_INT8;
-    return (struct twill_coding_choice){blocks ? TWILL_CODING_BLOCKS : TWILL_CODING_NARROW,
-                                        blocks ? TWILL_I8 : TWILL_F16};
-}
-
-void twill_kernels_copy(const struct twill_kernels *table, void *dst, const void *src, size_t bytes,
-                        unsigned flags, int threads)
-{
-    fuzz_must(table == &kernels && flags == 0 && threads == 1);
-    memcpy(dst, src, bytes);
-}
-
-void twill_kernels_reduce(const struct twill_kernels *table,
-                          const struct twill_reduction *reduction, void *dst,
-                          const void *const *src, unsigned nsrc, size_t count)
-{
-    size_t width = twill_type_size(reduction->type);
-    fuzz_must(table == &kernels && nsrc >= 1 && nsrc <= 8 && reduction->divisor >= 1);
-    for (unsigned i = 0; i < nsrc; i++)
-        fuzz_must(is_memory(src[i], count * width));
-    memmove(dst, src[0], count * width);
-}
-
-void twill_kernels_scale(const struct twill_kernels *table, twill_type type, void *dst,
-                         const void *src, const void *factor, bool rounds, size_t count,
-                         int threads)
-{
-    fuzz_must(table == &kernels && type == TWILL_F32 && !rounds && threads == 1);
-    fuzz_must(is_memory(dst, count * 4) && is_memory(src, count * 4) && is_memory(factor, 4));
-}
-
-void twill_accumulate(const struct twill_kernels *table, float *residual, twill_type type,
-                      const void *gradient, float prescale, size_t count, int threads)
-{
-    (void)prescale;
-    fuzz_must(table == &kernels && threads == 1 && is_memory(residual, count * sizeof(float)) &&
-              is_memory(gradient, count * twill_type_size(type)));
-    residual[0] += 1;
-}
-
-size_t twill_block_bytes(struct twill_block_format format)
-{
-    return sizeof(float) + format.elements;
-}
-
-size_t twill_block_count(struct twill_block_format format, size_t count)
-{
-    return (count + format.elements - 1) / format.elements;
-}
-
-void twill_dequantize(const struct twill_kernels *table, struct twill_block_format format,
-                      twill_type type, void *dst, const void *const *blocks, unsigned sources,
-                      float scale, size_t count, int threads)
-{
-    (void)scale;
-    fuzz_must(table == &kernels && type == TWILL_F32 && sources == 1 && threads == 1);
-    fuzz_must(is_memory(blocks[0], twill_block_count(format, count) * twill_block_bytes(format)));
-    memset(dst, 0, count * sizeof(float));
-}
-
-void twill_optimizer_update(const struct twill_kernels *table,
-                            const struct twill_optimizer_step *step, size_t count)
-{
-    fuzz_must(table == &kernels && step->sources >= 1 && step->sources <= 8);
-    for (unsigned i = 0; i < step->sources; i++)
-        fuzz_must(is_memory(step->gradient[i], count * twill_type_size(step->gradient_type)));
-    memset(step->parameter, 0, count * sizeof(float));
-    memset(step->state[0], 0, count * sizeof(float));
-}
-
-static uint32_t add_bytes(uint32_t crc, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        crc = crc * 31 + ((const unsigned char *)data)[i];
-    return crc;
 }
 
 /* --- a server ----------------------------------------------------------------------------------
@@ -450,8 +357,7 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
 {
     struct twill_server *server = calloc(1, sizeof(*server));
     fuzz_must(server != NULL && pthread_mutex_init(&server->failing, NULL) == 0);
-    kernels.crc32c = add_bytes;
-    context.machine.kernels = &kernels;
+    context.machine.kernels = fuzz_server_kernels();
     comms_made = 1;
     slow_sends = kind.slow;
     server->context = &context;

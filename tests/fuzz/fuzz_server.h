@@ -8,6 +8,8 @@
 #include "lib/server/link.h"
 #include "tests/fuzz/fuzz_input.h"
 
+#include <sanitizer/asan_interface.h>
+
 #define FUZZ_SERVER_RANKS 4u
 
 /* What differs between inputs. */
@@ -21,6 +23,14 @@ struct fuzz_server_kind {
     unsigned slow; /* tests of a send that find it under way */
 };
 
+/* Report whether all of it may be read and written. */
+static inline bool fuzz_is_memory(const void *bytes, size_t count)
+{
+    return __asan_region_is_poisoned((void *)(uintptr_t)bytes, count) == NULL;
+}
+
+/* fuzz_server_kernels.c. Return kernels that check their memory. */
+const struct twill_kernels *fuzz_server_kernels(void);
 /* Make a server with two tensors. uncut: without chunks and cores. */
 struct twill_server *fuzz_server_open(struct fuzz_server_kind kind);
 /* Make its links and replicas. */
