@@ -91,7 +91,8 @@ for options in --late '--late --fused'; do
     # shellcheck disable=SC2086 # words
     check_options 2 $options
     hash=$(value parameters)$(sed -n 's/^parameters.*hash//p' "$scratch/out")
-    [ -n "$hash" ] && [ "${plain:=$hash}" = "$hash" ] || fail "$options: other parameters than with --late"
+    [ -n "$hash" ] || fail "$options: no hash of the parameters"
+    [ "${plain:=$hash}" = "$hash" ] || fail "$options: other parameters than with --late"
 done
 check_options 3 --late --compress int8
 grep -q "of 2 buckets; of each, 2112 bytes of gradients, 648 exchanged" "$scratch/out" || fail "int8: bytes"
