@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Delivery of authenticated notices: failures, reports of waiting ranks, messages of agreements,
- * for communicators that are open or have ended. Six bytes each: the sender, the kind, and four
- * that change it, then the data of an agreement's message. */
+/* Delivery of authenticated notices: failures, reports of waiting ranks and answers to them,
+ * messages of agreements, for communicators that are open or have ended. Six bytes each: the
+ * sender, the kind, and four that change it, then the data of an agreement's message. */
 #include "fabric/shm/call_records.h"
 #include "lib/health/recovery.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <time.h>
 
-#define RANKS 4
-#define COMMS 2
-#define DATA  TWILL_NOTICE_DATA(RANKS)
+#define RANKS     4
+#define JOB_RANKS (RANKS + 2)
+#define COMMS     2
+#define DATA      TWILL_NOTICE_DATA(RANKS)
 
 static const uint8_t *input;
 static size_t input_size;
@@ -72,7 +73,7 @@ FUZZ_WRAPPED(bool, twill_detector_poll, struct twill_detector *detector,
         return false;
     const uint8_t *data = input;
     memset(notice, 0, sizeof(*notice));
-    notice->from = data[0] % (RANKS + 2);
+    notice->from = data[0] % JOB_RANKS;
     notice->comm = data[0] / 16 % (COMMS + 1);
     if (data[1] % 4 < 2) {
         notice->data = message;
@@ -86,6 +87,9 @@ FUZZ_WRAPPED(bool, twill_detector_poll, struct twill_detector *detector,
         notice->state[1] = data[3];
         notice->state[2] = (uint64_t)data[3] << data[4] % 64;
         notice->state[3] = data[5] == 255 ? UINT64_MAX : data[5] % 8;
+        notice->state[3] |= (uint64_t)(data[5] / 8 % 2) << 32; /* an answer, with ranks */
+        snprintf(notice->message, sizeof(notice->message),
+                 data[5] / 16 % 4 == 3 ? "%d  %u" : " %u %u", data[3], data[4]);
     }
     input += 6;
     input_size -= 6;
@@ -97,7 +101,8 @@ FUZZ_WRAPPED(void, twill_detector_send, struct twill_detector *detector, uint32_
 {
     uint32_t sum = 0;
     (void)detector;
-    fuzz_must(peer < RANKS && notice->bytes <= DATA);
+    fuzz_must(peer < JOB_RANKS && notice->bytes <= DATA);
+    fuzz_must(memchr(notice->message, '\0', sizeof(notice->message)) != NULL);
     for (size_t i = 0; i < notice->bytes; i++)
         sum += ((const unsigned char *)notice->data)[i];
     fuzz_must(sum <= 255 * DATA);
@@ -125,6 +130,13 @@ FUZZ_WRAPPED(const char *, twill_detector_lost_host, const struct twill_detector
     return peer == RANKS - 1 ? "a host" : NULL;
 }
 
+FUZZ_WRAPPED(void, twill_node_sleep, struct twill_node *node, uint32_t word, uint64_t timeout_ns)
+{
+    (void)node;
+    (void)word;
+    now += timeout_ns;
+}
+
 FUZZ_WRAPPED(void, twill_comm_stop, struct twill_comm *comm, twill_status status)
 {
     comm->broken = status != TWILL_OK;
@@ -139,6 +151,21 @@ FUZZ_WRAPPED(twill_status, twill_comm_fail, struct twill_comm *comm, twill_statu
 uint64_t twill_notice_bound_ns(void)
 {
     return 1000000;
+}
+
+uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
+{
+    return comm->tuning.timeout_ns;
+}
+
+/* This rank waits for all ranks that a report can name. */
+unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
+                              const char **step)
+{
+    for (unsigned i = 0; i < most; i++)
+        ranks[i] = i % comm->world->size;
+    *step = "message";
+    return most;
 }
 
 void twill_context_note(struct twill_context *context, const char *format, ...)
@@ -197,6 +224,7 @@ static void close_comm(struct twill_context *context, uint32_t number)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct twill_comm *places[COMMS];
+    static struct twill_oob job = {.size = JOB_RANKS};
     struct twill_context *context = calloc(1, sizeof(*context));
     const struct twill_decision *decision;
     if (context == NULL || size == 0) {
@@ -207,7 +235,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_must(pthread_mutex_init(&context->health.detector_lock, NULL) == 0 &&
               pthread_mutex_init(&context->lock, NULL) == 0);
     context->job.world.nodes = RANKS;
+    context->job.oob = &job;
     context->comms.open = places;
+    context->comms.next_number = COMMS;
     for (uint32_t i = 0; i < COMMS; i++)
         open_comm(context, i);
     input = data + 1;
@@ -219,6 +249,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         close_comm(context, 0);
     for (uint32_t i = 0; i < COMMS; i++)
         if (opened[i] != NULL) {
+            if (data[0] / 16 % 4 == 3) { /* it asks, and what comes answers */
+                static const uint32_t awaited[] = {1, 2};
+                uint32_t cause = RANKS;
+                (void)twill_comm_find_cause(opened[i], awaited, 2, &cause);
+                fuzz_must(cause < RANKS);
+            }
             (void)twill_comm_poll_failures(opened[i], data[0] / 128 != 0);
             for (uint32_t r = 0; r < RANKS; r++)
                 fuzz_must(opened[i]->health.reported[r].rank < RANKS);
