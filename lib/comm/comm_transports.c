@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Most bytes of a segment of a total exchange: in place they are copied first. */
-#define EXCHANGE_MOST ((size_t)64 << 20)
-
 static const char *config_setting(const void *settings, const char *variable)
 {
     return twill_config_find(settings, variable);
@@ -160,8 +157,7 @@ static void suit_segments(struct twill_comm *comm)
     comm->tuning.segment_exchange = comm->tuning.segment_net;
     if (strcmp(source, "default") == 0)
         comm->tuning.segment_exchange =
-            twill_max(comm->tuning.segment_net,
-                      twill_min(EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * comm->world->size));
+            twill_exchange_segment(comm->tuning.segment_net, comm->world->size);
     for (unsigned t = 0; t < comm->links.transports && strcmp(source, "default") == 0; t++) {
         size_t best = comm->links.transport[t]->best_message;
         if (best > 0)

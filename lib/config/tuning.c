@@ -277,7 +277,9 @@ static twill_status append_use(struct twill_context *context,
     twill_chooser_destroy(chooser);
     snprintf(line, sizeof(line),
              "used\tmessages between nodes have up to %zu bytes, as none waits for another\n",
-             TWILL_EXCHANGE_MESSAGE);
+             twill_exchange_segment((size_t)context->config.number[TWILL_VARIABLE_SEGMENT_NET],
+                                    world->size) /
+                 world->size);
     return exchanges ? append_line(context, line) : TWILL_OK;
 }
 

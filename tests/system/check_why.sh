@@ -25,6 +25,7 @@ cmp -s "$scratch/out" "$scratch/wanted" || fail "all_reduce 8MB float is another
 
 # Messages of an exchange.
 expect 0 "messages between nodes have up to 2097152 bytes" "$info" --why alltoall 64M --world 2x1
+expect 0 "messages between nodes have up to 1048576 bytes" "$info" --why alltoall 64M --world 64x1
 expect 0 "chosen" env TWILL_TUNE=segment_net=64K "$info" --why alltoall 64M --world 2x1
 ! grep -q "up to 2097152" "$scratch/out" || fail "a length of messages that TWILL_TUNE sets"
 
