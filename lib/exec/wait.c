@@ -95,6 +95,23 @@ void twill_context_forget_timeout(struct twill_context *context)
     twill_context_unlock(context);
 }
 
+/* Return the rank that was found to be the cause when a wait on another communicator timed out
+ * during this one; UINT32_MAX: none was. Many calls that share a deadline need not ask one after
+ * the other. */
+static uint32_t known_cause(const struct twill_comm *comm, uint64_t since)
+{
+    const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
+    uint32_t cause = UINT32_MAX;
+    twill_context_forget_timeout(comm->context);
+    twill_context_lock(comm->context);
+    if (timed_out->at > since && timed_out->count > 0)
+        for (uint32_t r = 0; r < comm->world->size; r++)
+            if (comm->job[r] == timed_out->job[0] && r != comm->rank)
+                cause = r;
+    twill_context_unlock(comm->context);
+    return cause;
+}
+
 void twill_comm_shorten_deadline(struct twill_comm *comm)
 {
     const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
@@ -117,7 +134,10 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
     twill_status status = TWILL_OK;
-    if (n > 0 && comm->tuning.timeout_ns > LEAVE_NS)
+    uint32_t known = n > 0 ? known_cause(comm, since) : UINT32_MAX;
+    if (known != UINT32_MAX)
+        missing = known;
+    else if (n > 0 && comm->tuning.timeout_ns > LEAVE_NS)
         status = twill_comm_find_cause(comm, ranks, n, &missing);
     note_timeout(comm, since, ranks, n, missing);
     if (status != TWILL_OK)
