@@ -436,22 +436,6 @@ bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct t
 /* Receive notices. Returns the error if another rank has failed, or is in a call of this rank's
  * number with other arguments. Failures in later calls than this rank's count only if `any`. */
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);
-/* --- lib/health/wait_report.c --- */
-
-/* Handle the report of another rank: answer it. Returns the error if that rank is in a call of this
- * rank's number with other arguments. */
-twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice);
-/* Report whether a notice is a report that is to be answered. */
-bool twill_report_asks(const struct twill_notice *notice);
-/* Ask ranks[n], for which this rank has waited for too long, whom they wait for, and so on. Sets
- * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(). Returns
- * the error if another rank reports a failure meanwhile. Takes twill_search_bound_ns() at most. */
-twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
-                                   uint32_t *cause);
-uint64_t twill_search_bound_ns(void);
-/* Report to ranks[n] on other nodes that this rank waits for them, in which call, and which rank is
- * the root cause as far as it knows. On the node, publish that rank. */
-void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);
 /* Notify all ranks of a failure, within patience_ns. */
 void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
                        uint64_t patience_ns);
@@ -466,9 +450,28 @@ uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job);
 #define TWILL_DEATH_TEXT 160
 const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT]);
+
+/* --- lib/health/wait_report.c --- */
+
+/* Handle the report of another rank: answer it. Returns the error if that rank is in a call of this
+ * rank's number with other arguments. */
+twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice);
+/* Report whether a notice is a report that is to be answered. */
+bool twill_report_asks(const struct twill_notice *notice);
+/* Ask ranks[n], for which this rank has waited for too long, whom they wait for, and so on. Sets
+ * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(). Returns
+ * the error if another rank reports a failure meanwhile. Takes twill_search_bound_ns() at most. */
+twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
+                                   uint32_t *cause);
+/* Return the longest time that such a search takes. */
+uint64_t twill_search_bound_ns(void);
+/* Report to ranks[n] on other nodes that this rank waits for them, in which call, and which rank is
+ * the root cause as far as it knows. On the node, publish that rank. */
+void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);
 /* Return the root cause when this rank waits for `peer`: the rank that has not arrived, as far as
  * published calls and reports say. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
+
 /* Pack collective, type and operation into the word that ranks compare. */
 static inline uint32_t twill_call_what(const struct twill_call *call)
 {

@@ -17,24 +17,25 @@ static void break_comm(const struct twill_error *cause, twill_comm *comm)
     twill_comm_release(comm);
 }
 
+static void break_lane(const struct twill_error *cause, struct twill_lane *lane)
+{
+    break_comm(cause, lane->comm);
+    break_comm(cause, lane->order_comm);
+    break_comm(cause, lane->update.comm);
+}
+
 void twill_gradients_break(struct twill_gradients *set)
 {
     const twill_comm *parent = set->parent;
     bool fails = twill_comm_is_live(parent) && parent->broken && parent->error.status != TWILL_OK;
     const struct twill_error *cause = set->broken ? &set->error : &parent->error;
-    for (uint32_t l = 0; (fails || set->broken) && l < set->lanes; l++) {
-        break_comm(cause, set->lane[l].comm);
-        break_comm(cause, set->lane[l].order_comm);
-        break_comm(cause, set->lane[l].update.comm);
-    }
+    for (uint32_t l = 0; (fails || set->broken) && l < set->lanes; l++)
+        break_lane(cause, &set->lane[l]);
 }
 
 twill_status twill_gradients_leave(struct twill_lane *lane)
 {
-    const struct twill_error *cause = &lane->set->error;
-    break_comm(cause, lane->comm);
-    break_comm(cause, lane->order_comm);
-    break_comm(cause, lane->update.comm);
+    break_lane(&lane->set->error, lane);
     twill_lane_note_end(lane);
     return TWILL_ERR_BROKEN;
 }

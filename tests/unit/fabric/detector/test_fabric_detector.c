@@ -95,13 +95,13 @@ static void notices_processes(void **state)
 }
 
 /* A process that is no rank gets the port of one that has closed, accepts and stays silent. */
-static void rank_with_stranger(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_whose_port_is_taken(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
     struct test_detector w;
     struct sockaddr_storage address;
     socklen_t length;
-    int stranger = -1;
+    int unauthenticated = -1;
     (void)unused, (void)size;
     if (!test_detector_open(&w, job, rank))
         return;
@@ -115,8 +115,8 @@ static void rank_with_stranger(int rank, int size, twill_bootstrap *unused, void
         twill_detector_close(w.detector);
         w.detector = NULL;
         TWILL_CHECK(twill_endpoint_address("127.0.0.1", port, &address, &length));
-        stranger = twill_socket_listen((struct sockaddr *)&address, length, 16);
-        TWILL_CHECK(stranger >= 0);
+        unauthenticated = twill_socket_listen((struct sockaddr *)&address, length, 16);
+        TWILL_CHECK(unauthenticated >= 0);
     }
     TWILL_CHECK(rank_barrier(&w));
     if (rank != 1) {
@@ -124,17 +124,17 @@ static void rank_with_stranger(int rank, int size, twill_bootstrap *unused, void
         TWILL_CHECK(!twill_detector_is_dead(w.detector, rank == 0 ? 2 : 0));
     }
     TWILL_CHECK(rank_barrier(&w));
-    if (stranger >= 0)
-        close(stranger);
+    if (unauthenticated >= 0)
+        close(unauthenticated);
     test_detector_close(&w);
 }
 
-static void notices_despite_stranger(void **state)
+static void notices_though_port_is_taken(void **state)
 {
     struct twill_test_job job;
     (void)state;
     twill_test_job_init(&job, "127.0.0.1", 3);
-    twill_test_run_ranks(3, rank_with_stranger, &job);
+    twill_test_run_ranks(3, rank_whose_port_is_taken, &job);
 }
 
 /* --- notifications --------------------------------------------------------------------------- */
@@ -339,7 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notices),
         cmocka_unit_test(notices_processes),
-        cmocka_unit_test(notices_despite_stranger),
+        cmocka_unit_test(notices_though_port_is_taken),
         cmocka_unit_test(notifies),
         cmocka_unit_test(notifies_survivors),
         cmocka_unit_test(intruders),

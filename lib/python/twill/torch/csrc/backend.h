@@ -179,7 +179,7 @@ class Backend : public Base
         return work;
     }
 
-    /* tensor: the root's, of so many. */
+    /* Check a root rank and, of its `tensors`, the index of the one that is sent. */
     int root_of(const char *call, int64_t rank, int64_t tensor = 0, size_t tensors = 1) const
     {
         if (rank < 0 || rank >= size_)
