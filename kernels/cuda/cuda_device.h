@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA device memory: recognising its pointers, and copies between it and the host. Compiled only
  * with TWILL_WITH_CUDA. Needs no CUDA to build or link: the driver's library is opened at run time.
- * Written to the driver API's documentation and tested with a double; not run on a GPU. */
+ * docs/install.md says on
+ * which GPU it has run. */
 #ifndef TWILL_CUDA_DEVICE_H
 #define TWILL_CUDA_DEVICE_H
 
@@ -17,16 +18,33 @@ twill_status twill_device_open(struct twill_device **device, const char *library
                                size_t how_bytes, struct twill_error *error);
 void twill_device_close(struct twill_device *device); /* NULL is allowed */
 
-/* Set *is to whether the host cannot read this memory. It can read managed and pinned memory. */
-twill_status twill_device_is(const struct twill_device *device, const void *pointer, bool *is,
-                             struct twill_error *error);
+/* What the driver knows of a pointer. */
+struct twill_device_memory {
+    const void *at;
+    void *context;   /* that it was allocated in; NULL: in none, as pools are, or it is unknown */
+    int ordinal;     /* of the device */
+    bool is_device;  /* the host cannot read it; it can read managed and pinned memory */
+    bool is_unknown; /* to a driver that this process has initialised */
+};
+twill_status twill_device_find(const struct twill_device *device, const void *pointer,
+                               struct twill_device_memory *memory, struct twill_error *error);
 
-/* Copy, and return when the copy is complete. The calling thread needs no current context, unless
- * the memory is from a pool (cuMemAllocAsync), which belongs to none. Does not wait for work that
- * the caller has queued on non-blocking streams. */
+/* Copy to and from memory that twill_device_find() found, and return when the copy is complete. The
+ * calling thread needs no current context. Does not wait for work that the caller has queued on
+ * non-blocking streams. */
 twill_status twill_device_to_host(const struct twill_device *device, void *host,
-                                  const void *pointer, size_t bytes, struct twill_error *error);
-twill_status twill_device_from_host(const struct twill_device *device, void *pointer,
-                                    const void *host, size_t bytes, struct twill_error *error);
+                                  const struct twill_device_memory *memory, size_t bytes,
+                                  struct twill_error *error);
+twill_status twill_device_from_host(const struct twill_device *device,
+                                    const struct twill_device_memory *memory, const void *host,
+                                    size_t bytes, struct twill_error *error);
+
+/* Page-lock whole pages of host memory, which makes copies between them and `memory` several times
+ * faster. Returns false if the driver will not: copies work as before. */
+bool twill_device_pin(const struct twill_device *device, void *host, size_t bytes,
+                      const struct twill_device_memory *memory);
+/* Undo that, before the pages are unmapped or replaced. Does nothing if the context that they were
+ * pinned in has ended. */
+void twill_device_unpin(const struct twill_device *device, void *host);
 
 #endif

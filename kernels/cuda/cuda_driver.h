@@ -20,9 +20,27 @@ enum twill_cuda_attribute { /* CUpointer_attribute */
                             TWILL_CUDA_CONTEXT = 1,
                             TWILL_CUDA_MEMORY_TYPE = 2,
                             TWILL_CUDA_IS_MANAGED = 8,
+                            TWILL_CUDA_DEVICE_ORDINAL = 9,
 };
 
-enum { TWILL_CUDA_MEMORY_DEVICE = 2 }; /* CUmemorytype */
+enum { TWILL_CUDA_MEMORY_HOST = 1, TWILL_CUDA_MEMORY_DEVICE = 2 }; /* CUmemorytype */
+enum { TWILL_CUDA_REGISTER_PORTABLE = 1 };                         /* of cuMemHostRegister() */
+
+struct twill_cuda_rows { /* CUDA_MEMCPY2D: a copy of rows */
+    size_t from_x, from_y;
+    unsigned from_type; /* CUmemorytype */
+    const void *from_host;
+    twill_cuda_pointer from_device;
+    void *from_array;
+    size_t from_pitch;
+    size_t to_x, to_y;
+    unsigned to_type;
+    void *to_host;
+    twill_cuda_pointer to_device;
+    void *to_array;
+    size_t to_pitch;
+    size_t width, height; /* bytes of a row, rows */
+};
 
 /* X(member, symbol, parameters): all return a result. The suffixes _v2 are part of the names. */
 #define TWILL_CUDA_FUNCTIONS(X)                                                                    \
@@ -33,8 +51,14 @@ enum { TWILL_CUDA_MEMORY_DEVICE = 2 }; /* CUmemorytype */
        twill_cuda_pointer pointer))                                                                \
     X(push, cuCtxPushCurrent_v2, (void *context))                                                  \
     X(pop, cuCtxPopCurrent_v2, (void **context))                                                   \
+    X(current, cuCtxGetCurrent, (void **context))                                                  \
+    X(retain, cuDevicePrimaryCtxRetain, (void **context, int ordinal))                             \
+    X(release, cuDevicePrimaryCtxRelease_v2, (int ordinal))                                        \
     X(to_host, cuMemcpyDtoH_v2, (void *host, twill_cuda_pointer pointer, size_t bytes))            \
     X(from_host, cuMemcpyHtoD_v2, (twill_cuda_pointer pointer, const void *host, size_t bytes))    \
-    X(synchronize, cuStreamSynchronize, (void *stream))
+    X(copy_rows, cuMemcpy2D_v2, (const struct twill_cuda_rows *rows))                              \
+    X(synchronize, cuStreamSynchronize, (void *stream))                                            \
+    X(pin, cuMemHostRegister_v2, (void *host, size_t bytes, unsigned flags))                       \
+    X(unpin, cuMemHostUnregister, (void *host))
 
 #endif

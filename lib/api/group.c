@@ -104,10 +104,10 @@ static struct twill_request *collective_after(const struct twill_request *reques
 /* User-defined operations are not fused: ranks may number them differently. */
 static bool may_fuse(const struct twill_request *a, const struct twill_request *b, size_t bytes)
 {
-    return b != NULL && a->comm->context->machine.device == NULL &&
-           a->run.call.op < TWILL_OP_COUNT && a->run.call.collective == TWILL_ALLREDUCE &&
-           b->run.call.collective == TWILL_ALLREDUCE && a->run.call.type == b->run.call.type &&
-           a->run.call.op == b->run.call.op && bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
+    return b != NULL && a->run.call.op < TWILL_OP_COUNT &&
+           a->run.call.collective == TWILL_ALLREDUCE && b->run.call.collective == TWILL_ALLREDUCE &&
+           a->run.call.type == b->run.call.type && a->run.call.op == b->run.call.op &&
+           bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
 }
 
 /* Number of requests from `first` on that are fused into one call, and their bytes in all. */
@@ -122,24 +122,27 @@ static unsigned count_fused(const struct twill_request *first, size_t *bytes)
     return n;
 }
 
-static void pack_requests(struct twill_request *first, unsigned n, unsigned char *to)
+static twill_status pack_requests(struct twill_request *first, unsigned n, unsigned char *to)
 {
     for (; n > 0; n--, first = collective_after(first)) {
         size_t bytes = request_bytes(first);
         if (bytes > 0)
-            memcpy(to, first->run.call.src, bytes);
+            TWILL_TRY(&first->comm->error, twill_request_read(first, to, bytes));
         to += bytes;
     }
+    return TWILL_OK;
 }
 
-static void unpack_requests(struct twill_request *first, unsigned n, const unsigned char *from)
+static twill_status unpack_requests(struct twill_request *first, unsigned n,
+                                    const unsigned char *from)
 {
     for (; n > 0; n--, first = collective_after(first)) {
         size_t bytes = request_bytes(first);
         if (bytes > 0)
-            memcpy(first->run.call.dst, from, bytes);
+            TWILL_TRY(&first->comm->error, twill_request_write(first, from, bytes));
         from += bytes;
     }
+    return TWILL_OK;
 }
 
 /* --- the end --------------------------------------------------------------------------------- */
@@ -176,7 +179,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     struct twill_call call = first->run.call;
     call.src = call.dst = group->packed;
     call.count = count;
-    pack_requests(first, n, group->packed);
+    TWILL_TRY(&comm->error, pack_requests(first, n, group->packed));
     TWILL_TRY(&comm->error, twill_request_prepare(&comm->issue.blocking, &call));
     /* Ranks compare a hash of all counts, not only their sum. */
     comm->issue.blocking.run.summary.vector = true;
@@ -184,8 +187,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     twill_run_hash_call(&comm->issue.blocking.run);
     TWILL_TRY(&comm->error, begin_collective(&comm->issue.blocking));
     TWILL_TRY(&comm->error, wait_request(&comm->issue.blocking));
-    unpack_requests(first, n, group->packed);
-    return TWILL_OK;
+    return unpack_requests(first, n, group->packed);
 }
 
 /* Check that this rank's messages to itself have their counterparts. */

@@ -217,6 +217,16 @@ twill_status twill_context_take(struct twill_context *context, void **memory, si
                                 struct twill_error *error);
 void twill_context_give(struct twill_context *context, void *memory,
                         size_t bytes); /* NULL: ignored */
+/* Allocate and free memory for the library from the heap of twill_alloc(), which the ranks of the
+ * node map, or as above if that is full. */
+twill_status twill_context_take_shared(struct twill_context *context, void **memory, size_t bytes,
+                                       struct twill_error *error);
+void twill_context_give_shared(struct twill_context *context, void *memory, size_t bytes);
+/* Note that this memory, from twill_context_take_shared(), is pinned for a device:
+ * twill_context_unpin() is called before its pages go. */
+void twill_context_set_pinned(struct twill_context *context, const void *memory);
+/* Check by a system call, which does not fault, that first and last byte are readable. */
+bool twill_memory_is_readable(const void *memory, size_t bytes);
 /* Return the placer of memory that communicators share; it uses the same half of TWILL_MEMORY. */
 struct twill_shm_region_placer twill_context_placer(struct twill_context *context);
 void twill_persistent_init(struct twill_context *context);

@@ -5,6 +5,8 @@
 
 #include "lib/comm/comm.h"
 
+#include <string.h>
+
 /* Load the CUDA driver and note what was found; context->machine.device stays NULL without one. In
  * a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
 twill_status twill_context_open_device(struct twill_context *context);
@@ -17,10 +19,30 @@ twill_status twill_request_bounce_in(struct twill_request *request);
 twill_status twill_point_bounce_in(struct twill_request *request);
 /* Copy the result to the caller's device memory. */
 twill_status twill_request_bounce_out(struct twill_request *request);
+/* Copy run.call.src or .dst of a collective that is not run by itself, on a device or not. */
+twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes);
+twill_status twill_request_write(struct twill_request *request, const void *from, size_t bytes);
+/* Undo the pinning of bounce memory, before its pages go: lib/memory/registration.c. */
+void twill_context_unpin(struct twill_context *context, void *memory);
 /* Return an error if this is device memory. `call`: the public function, for the message. */
 twill_status twill_context_check_host(struct twill_context *context, const char *call,
                                       const void *memory, struct twill_error *error);
 #else
+static inline twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes)
+{
+    memcpy(to, request->run.call.src, bytes);
+    return TWILL_OK;
+}
+static inline twill_status twill_request_write(struct twill_request *request, const void *from,
+                                               size_t bytes)
+{
+    memcpy(request->run.call.dst, from, bytes);
+    return TWILL_OK;
+}
+static inline void twill_context_unpin(struct twill_context *context, void *memory)
+{
+    (void)context, (void)memory;
+}
 static inline twill_status twill_point_bounce_in(struct twill_request *request)
 {
     (void)request;

@@ -40,8 +40,12 @@ struct twill_request {
     uint64_t timeout_ns; /* of waits for it; 0: the communicator's */
 
     /* Buffers on a device: lib/exec/device_call.c. */
-    unsigned char *bounce_memory;
+    unsigned char *bounce_memory; /* of twill_context_take_shared() */
     size_t bounce_memory_bytes;
+    unsigned char bounce_uses; /* of this memory: 0, 1, 2 or more */
+    bool
+        has_moved_sides; /* run.buffers.side is in bounce memory, for this call or an earlier one */
+    const void *readable[2];   /* host memory of the last call, unknown to the driver */
     unsigned char *bounced[2]; /* point to point: host copies of src and dst, or NULL */
     void *on_device;           /* final place of the result, or NULL */
     unsigned char *result;

@@ -336,7 +336,7 @@ void twill_request_close(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     if (comm == NULL)
         return;
-    twill_context_give(comm->context, request->bounce_memory, request->bounce_memory_bytes);
+    twill_context_give_shared(comm->context, request->bounce_memory, request->bounce_memory_bytes);
     if (request->run.buffers.region != NULL)
         twill_run_detach_peers(&request->run);
     free((void *)request->run.buffers.peer_src);

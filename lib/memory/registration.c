@@ -15,6 +15,7 @@ struct twill_persistent_region {
     void *start;
     size_t bytes;
     bool registered; /* of twill_register() */
+    bool pinned;     /* of twill_context_pin() */
 };
 
 /* Find the region that contains [start, start + bytes). A callback of transports. */
@@ -42,7 +43,8 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
     struct twill_persistent_region *region = malloc(sizeof(*region));
     if (region == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    *region = (struct twill_persistent_region){context->memory.regions, start, bytes, registered};
+    *region = (struct twill_persistent_region){
+        .next = context->memory.regions, .start = start, .bytes = bytes, .registered = registered};
     context->memory.regions = region;
     return TWILL_OK;
 }
@@ -61,6 +63,8 @@ static bool persistent_remove(struct twill_context *context, const void *start, 
     twill_context_unlock(context);
     if (region == NULL)
         return false;
+    if (region->pinned)
+        twill_context_unpin(context, region->start);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
         twill_common_forget(&context->transports.common[t], region->start, region->bytes);
     free(region);
@@ -71,6 +75,11 @@ twill_status twill_context_fence(struct twill_context *context, struct twill_err
 {
     struct twill_heap *heap = &context->memory.heap;
     twill_context_lock(context);
+    for (struct twill_persistent_region *p = context->memory.regions; p != NULL; p = p->next) {
+        if (p->pinned) /* a device would copy to and from the old pages */
+            twill_context_unpin(context, p->start);
+        p->pinned = false;
+    }
     twill_status status = twill_heap_fence(heap, error);
     twill_context_unlock(context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST && heap->fenced; t++)
@@ -131,6 +140,41 @@ void twill_context_give(struct twill_context *context, void *memory, size_t byte
     (void)persistent_remove(context, memory, false);
     twill_context_lock(context);
     twill_memory_free(context->memory.library, memory, bytes);
+    twill_context_unlock(context);
+}
+
+twill_status twill_context_take_shared(struct twill_context *context, void **memory, size_t bytes,
+                                       struct twill_error *error)
+{
+    struct twill_error full = {0};
+    twill_context_lock(context);
+    twill_status status = twill_heap_alloc(&context->memory.heap, memory, bytes, &full);
+    if (status == TWILL_OK) {
+        status = persistent_add(context, *memory, bytes, false, error);
+        if (status != TWILL_OK)
+            (void)twill_heap_free(&context->memory.heap, *memory, NULL);
+    }
+    twill_context_unlock(context);
+    return full.status == TWILL_OK ? status : twill_context_take(context, memory, bytes, error);
+}
+
+void twill_context_give_shared(struct twill_context *context, void *memory, size_t bytes)
+{
+    struct twill_error none = {0};
+    if (memory == NULL)
+        return;
+    (void)persistent_remove(context, memory, false);
+    twill_context_lock(context);
+    if (twill_heap_free(&context->memory.heap, memory, &none) != TWILL_OK)
+        twill_memory_free(context->memory.library, memory, bytes);
+    twill_context_unlock(context);
+}
+
+void twill_context_set_pinned(struct twill_context *context, const void *memory)
+{
+    twill_context_lock(context);
+    for (struct twill_persistent_region *p = context->memory.regions; p != NULL; p = p->next)
+        p->pinned |= p->start == memory && !p->registered;
     twill_context_unlock(context);
 }
 
@@ -255,20 +299,16 @@ twill_status twill_free(twill_context *context, void *memory)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Check by a system call, which does not fault, that first and last byte are readable. */
-static twill_status check_readable(void *memory, size_t bytes, struct twill_error *error)
+bool twill_memory_is_readable(const void *memory, size_t bytes)
 {
     char byte;
     struct iovec here = {&byte, 1};
     for (unsigned end = 0; end < 2; end++) {
-        struct iovec there = {(char *)memory + (end > 0 ? bytes - 1 : 0), 1};
+        struct iovec there = {(char *)(uintptr_t)memory + (end > 0 ? bytes - 1 : 0), 1};
         if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT)
-            return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                              "twill_register: %zu bytes at %p are not memory that this process "
-                              "can read (memory of a device?)",
-                              bytes, memory);
+            return false;
     }
-    return TWILL_OK;
+    return true;
 }
 
 twill_status twill_register(twill_context *context, void *memory, size_t bytes)
@@ -280,8 +320,11 @@ twill_status twill_register(twill_context *context, void *memory, size_t bytes)
     if (status == TWILL_OK && (memory == NULL || bytes == 0))
         status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_register: %zu bytes at %p", bytes,
                             memory);
-    if (status == TWILL_OK)
-        status = check_readable(memory, bytes, &error);
+    if (status == TWILL_OK && !twill_memory_is_readable(memory, bytes))
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                            "twill_register: %zu bytes at %p are not memory that this process can "
+                            "read (memory of a device?)",
+                            bytes, memory);
     if (status == TWILL_OK)
         status = twill_context_check_host(context, "twill_register", memory, &error);
     if (status == TWILL_OK) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Device pointers (TWILL_WITH_CUDA) with a double of the CUDA driver: device memory is recognised, copied through
-# bounce memory and never touched. No GPU takes part.
+# Device pointers (TWILL_WITH_CUDA) with a double of the CUDA driver, and with the real one where there is a GPU: device
+# memory is recognised, copied through bounce memory and never touched.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
@@ -39,9 +39,9 @@ readelf -d "$cuda/lib/libtwill.so" | grep NEEDED | grep -i cuda && fault "libtwi
     must_end 0 "the double compiles (no GPU)" "$cc" $flags -shared -fPIC -o "$double" \
         "$source/tests/doubles/cuda/cuda_double.c" || finish
     must_end 0 "the program compiles" "$cc" $flags -o "$program" "$source/tests/system/cuda/program.c" \
-        "$double" -L"$cuda/lib" -ltwill -Wl,-rpath,"$cuda/lib" || finish
+        "$source/tests/system/cuda/gpu.c" -L"$cuda/lib" -ltwill -ldl -Wl,-rpath,"$cuda/lib" || finish
     must_end 0 "the program compiles" "$cc" $flags -o "$usual" "$source/tests/system/cuda/program.c" \
-        "$double" -L"$build/lib" -ltwill -Wl,-rpath,"$build/lib" || finish
+        "$source/tests/system/cuda/gpu.c" -L"$build/lib" -ltwill -ldl -Wl,-rpath,"$build/lib" || finish
     if [ -f /usr/local/cuda/include/cuda.h ]; then
         must_end 0 "the driver's ABI is that of cuda.h" "$cc" $flags \
             -I/usr/local/cuda/include -fsyntax-only "$source/tests/system/cuda/abi.c"
@@ -56,36 +56,60 @@ said() # text [times]
         fault "'$1' was not said: $(tail -n 20 "$scratch/output")"
 }
 
+# All that a driver must do, the double or the real one: values of all kinds of memory, and their order.
+with_driver() # title
+{
+    must_end 139 "$1: device memory cannot be touched" "$program" touch && said '^reading'
+    must_end 0 "$1, 1 rank" "$program" && said 'combinations right'
+    must_end 0 "$1, messages of 1 rank" "$program" messages && said 'messages right'
+    while read -r ranks nodes; do
+        must_end 0 "$1, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" "$run" -n "$ranks" \
+            "$program" && said 'combinations right' "$ranks"
+        must_end 0 "$1, messages, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" "$run" -n "$ranks" \
+            "$program" messages && said 'messages right; twill_register: ' "$ranks"
+    done <<-'LIST'
+		2 1x2
+		2 2x1
+		3 1x3
+		3 2+1
+	LIST
+    must_end 0 "$1, calls of a group" "$run" -n 2 "$program" group && said 'groups right' 2
+    must_end 0 "$1, order with the device's work" "$run" -n 2 "$program" streams && said 'order of streams right' 2
+    must_end 0 "$1, overlapping arguments" "$run" -n 2 "$program" overlap &&
+        said 'src and dst overlap by 28 bytes' 2
+    must_end 0 "$1, memory that has been freed" "$run" -n 2 "$program" freed &&
+        said 'status -1: .*memory of a device that has been freed' 2
+    must_end 0 "$1, CUDA not initialised by the program" "$run" -n 2 "$program" host &&
+        said 'combinations right' 2
+}
+
+# --- with a GPU -----------------------------------------------------------------------------------
+
+if nvidia-smi -L >"$scratch/gpus" 2>/dev/null; then
+    sed 's/^/with /' "$scratch/gpus"
+    must_end 0 "twill-info, driver" "$cuda/bin/twill-info"
+    said 'device memory.*staged through the host: libcuda.so.1, CUDA '
+    with_driver "driver"
+else
+    echo "no GPU takes part: nvidia-smi finds none"
+fi
+
 # --- with the double ------------------------------------------------------------------------------
 
 TWILL_TUNE=cuda_library=$double
-export TWILL_TUNE
+TEST_CUDA_LIBRARY=$double
+export TWILL_TUNE TEST_CUDA_LIBRARY
 must_end 0 "twill-info, double" "$cuda/bin/twill-info"
 said 'device memory.*staged through the host: .*libdouble.so, CUDA 99.1'
-must_end 139 "the double: device memory cannot be touched" "$program" touch && said '^reading'
-must_end 0 "double, 1 rank" "$program" && said 'combinations right'
-while read -r ranks nodes; do
-    must_end 0 "double, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" "$run" -n "$ranks" \
-        "$program" && said 'combinations right' "$ranks"
-    must_end 0 "double, messages, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" "$run" -n "$ranks" \
-        "$program" messages && said 'messages right; twill_register: ' "$ranks"
-done <<-'LIST'
-	2 1x2
-	2 2x1
-	3 1x3
-	3 2+1
-LIST
-must_end 0 "double, messages of 1 rank" "$program" messages && said 'messages right'
-must_end 0 "double, overlapping arguments" "$run" -n 2 "$program" overlap &&
-    said 'src and dst overlap by 28 bytes' 2
-must_end 0 "double, CUDA not initialised by the program" "$run" -n 2 "$program" host &&
-    said 'combinations right' 2
+with_driver "double"
+must_end 0 "double, memory that cannot be pinned" env CUDA_DOUBLE_FAIL="cuMemHostRegister_v2:1" \
+    "$run" -n 2 "$program" messages && said 'messages right' 2
 
-for function in cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuStreamSynchronize cuCtxPushCurrent_v2 \
+for function in cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemcpy2D_v2 cuStreamSynchronize cuCtxPushCurrent_v2 \
     cuPointerGetAttributes; do
     must_end 0 "double, $function fails on rank 1" env CUDA_DOUBLE_FAIL="$function:1" \
         "$run" -n 2 "$program" fail || continue
-    said "rank 1: status -4: rank 1: allreduce #1 .*${function%_v2}: CUDA error 700: the double was told"
+    said "rank 1: status -4: rank 1: allreduce #[12] .*${function%_v2}: CUDA error 700: the double was told"
     said "rank 0: status -[0-9]*: .*reported by rank 1.*CUDA error 700"
 done
 must_end 0 "double, a driver that does not work: host memory" \
