@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA device memory: recognising its pointers, and copies between it and the host. Compiled only
  * with TWILL_WITH_CUDA. Needs no CUDA to build or link: the driver's library is opened at run time.
- * docs/install.md says on
- * which GPU it has run. */
+ * docs/performance.md says
+ * on which GPU it was run. */
 #ifndef TWILL_CUDA_DEVICE_H
 #define TWILL_CUDA_DEVICE_H
 
