@@ -171,6 +171,12 @@ struct twill_choice {
     bool substituted; /* TWILL_ALGORITHM names an algorithm that does not support this call */
 };
 
+/* Return whether no message of the choice waits for another's data. */
+static inline bool twill_choice_exchanges(const struct twill_choice *choice)
+{
+    return (choice->algorithm->exchanges >> choice->shape.collective & 1) != 0;
+}
+
 /* Chooses algorithms for one world; owns the parsed user override and the prices computed so far. A
  * chooser may be used by one thread at a time. */
 struct twill_chooser;

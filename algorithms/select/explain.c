@@ -257,29 +257,27 @@ static const char *decided_by(const struct twill_candidates *all, const struct t
     return "the model";
 }
 
-static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
+static twill_status put_choice(struct writer *w, const struct twill_choice *choice,
                                const struct twill_world *world, const struct twill_candidates *all,
                                const struct twill_tuning *tuning, const char *requested,
                                const struct twill_select_request *request,
                                struct twill_error *error)
 {
     char name[96];
-    struct twill_choice choice;
     uint64_t price;
-    TWILL_TRY(error, twill_select(&choice, chooser, request, error));
-    TWILL_TRY(error, twill_price(&price, choice.algorithm, world, &choice.shape, &tuning->model,
+    TWILL_TRY(error, twill_price(&price, choice->algorithm, world, &choice->shape, &tuning->model,
                                  twill_request_bytes(world, request),
                                  twill_request_elements(request), error));
-    print_why(w, "chosen\t%s\t%llu\t%s%s\n", variant_name(choice.algorithm, &choice.shape, name),
+    print_why(w, "chosen\t%s\t%llu\t%s%s\n", variant_name(choice->algorithm, &choice->shape, name),
               (unsigned long long)price,
               requested != NULL && *requested != '\0' ? requested : "auto",
-              choice.substituted ? " (which does not do this call)" : "");
-    print_why(w, "decided\t%s\n", decided_by(all, &choice, tuning));
-    return put_moves(w, world, &choice, twill_request_bytes(world, request),
+              choice->substituted ? " (which does not do this call)" : "");
+    print_why(w, "decided\t%s\n", decided_by(all, choice, tuning));
+    return put_moves(w, world, choice, twill_request_bytes(world, request),
                      twill_request_elements(request), error);
 }
 
-twill_status twill_why(char **text, const struct twill_world *world,
+twill_status twill_why(char **text, struct twill_choice *choice, const struct twill_world *world,
                        const struct twill_tuning *tuning, const char *requested,
                        const struct twill_select_request *request, struct twill_error *error)
 {
@@ -304,7 +302,9 @@ twill_status twill_why(char **text, const struct twill_world *world,
         put_others(&w, world, all, request);
     }
     if (status == TWILL_OK)
-        status = put_choice(&w, chooser, world, all, tuning, requested, request, error);
+        status = twill_select(choice, chooser, request, error);
+    if (status == TWILL_OK)
+        status = put_choice(&w, choice, world, all, tuning, requested, request, error);
     if (status == TWILL_OK)
         status = put_narrowing(&w, chooser, world, tuning, request, error);
     twill_chooser_destroy(chooser);

@@ -8,8 +8,9 @@
 #define TWILL_WHY_QUESTION 1024 /* bytes of a question, with its 0 */
 #define TWILL_WHY_MOVES    1024u
 
-/* Explain the choice for a request into *text, which the caller frees. Lines end with a newline,
- * their fields are separated by tabs, times are in picoseconds, candidates are sorted by cost:
+/* Make the choice for a request, and explain it into *text, which the caller frees. Lines end with
+ * a newline, their fields are separated by tabs, times are in picoseconds, candidates are sorted by
+ * cost:
  *
  *     call       collective, bytes, type, nodes x ranks of the fullest, ranks, machine
  *     hierarchy  levels other than nodes and ranks, if any: see world_levels.h
@@ -24,7 +25,7 @@
  *     narrow     f16, cost in f16, of converting, in f32, whether f16 pays: of allreduces of f32
  *     moves      class of link, bytes that all ranks together move over it, if any; with at most
  *                TWILL_WHY_MOVES ranks */
-twill_status twill_why(char **text, const struct twill_world *world,
+twill_status twill_why(char **text, struct twill_choice *choice, const struct twill_world *world,
                        const struct twill_tuning *tuning, const char *requested,
                        const struct twill_select_request *request, struct twill_error *error);
 

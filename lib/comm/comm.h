@@ -105,17 +105,6 @@ struct twill_comm_health {
     struct twill_growth *growth;     /* lib/health/grow.c: rank 0: a handle was made; or NULL */
 };
 
-/* Bytes of a message in a total exchange between nodes. Two hosts of two ranks, tcp with bbr, 64
- * MiB: 80 ms with messages of 128 KiB, 52 with 512 KiB, 44 with 2 MiB, 45 undivided. */
-#define TWILL_EXCHANGE_MESSAGE ((size_t)2 << 20)
-/* Most bytes of a segment of it: in place they are copied first. */
-#define TWILL_EXCHANGE_MOST ((size_t)64 << 20)
-/* Return the bytes of a segment of a total exchange among `size` ranks. */
-static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
-{
-    return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));
-}
-
 /* Settings of a communicator, and what it has learnt about waiting. */
 struct twill_comm_tuning {
     size_t segment, segment_net; /* bytes: TWILL_TUNE=segment, TWILL_TUNE=segment_net */

@@ -2,6 +2,7 @@
 /* The transports of a communicator: which are needed, which one is used between nodes. */
 #include "lib/comm/comm.h"
 #include "lib/config/log.h"
+#include "lib/exec/plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -153,12 +154,12 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
  * ring over the nodes, and have longer ones where messages do not wait for others. */
 static void suit_segments(struct twill_comm *comm)
 {
-    const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT_NET];
     comm->tuning.segment_exchange = comm->tuning.segment_net;
-    if (strcmp(source, "default") == 0)
-        comm->tuning.segment_exchange =
-            twill_exchange_segment(comm->tuning.segment_net, comm->world->size);
-    for (unsigned t = 0; t < comm->links.transports && strcmp(source, "default") == 0; t++) {
+    if (twill_config_is_set(&comm->context->config, TWILL_VARIABLE_SEGMENT_NET))
+        return;
+    comm->tuning.segment_exchange =
+        twill_exchange_segment(comm->tuning.segment_net, comm->world->size);
+    for (unsigned t = 0; t < comm->links.transports; t++) {
         size_t best = comm->links.transport[t]->best_message;
         if (best > 0)
             comm->tuning.segment_net =

@@ -422,14 +422,16 @@ const char *twill_config_shown(const struct twill_config *config, enum twill_var
     return id == TWILL_VARIABLE_JOB && *text != '\0' ? "(a key)" : text;
 }
 
+bool twill_config_is_set(const struct twill_config *config, enum twill_variable_id id)
+{
+    return strcmp(config->source[id], "default") != 0;
+}
+
 uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
     for (const char *c = config->text[id]; *c != '\0'; c++)
         hash = (hash ^ (unsigned char)*c) * 16777619u;
-    /* A length of segments that is set is kept; the same one as a default is suited to what is
-     * sent. Ranks that cut a message differently would wait for ever. */
-    bool suited = (id == TWILL_VARIABLE_SEGMENT || id == TWILL_VARIABLE_SEGMENT_NET) &&
-                  strcmp(config->source[id], "default") == 0;
-    return suited ? hash * 16777619u : hash;
+    bool adapts = twill_variables[id].agree == 2 && !twill_config_is_set(config, id);
+    return adapts ? hash * 16777619u : hash;
 }

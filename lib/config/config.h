@@ -25,8 +25,9 @@ enum twill_variable_scope {
 };
 
 /* X(id, scope, name, kind, default, least, most, choices, agree, help), in the order in which
- * twill-info prints them. agree 1: the value must be the same on all ranks, which context creation
- * checks. */
+ * twill-info prints them. agree, which context creation checks: 0, ranks may differ; 1, the value
+ * must be the same on all ranks; 2, and set on all of them or on none, because a default adapts to
+ * what is sent and a value that is set does not. */
 #define TWILL_VARIABLES(X)                                                                         \
     X(MEMORY, USER, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, 0,                             \
       "Placement of twill_alloc() memory and, after a comma, of the library's: "                   \
@@ -103,9 +104,9 @@ enum twill_variable_scope {
       "run")                                                                                       \
     X(TOPOLOGY, LAYOUT, "topology", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "hwloc XML file or synthetic description that replaces the machine")                         \
-    X(SEGMENT, EXPERT, "segment", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                    \
+    X(SEGMENT, EXPERT, "segment", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 2,                    \
       "Most bytes of a segment on one node, where data is copied through shared memory")           \
-    X(SEGMENT_NET, EXPERT, "segment_net", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,              \
+    X(SEGMENT_NET, EXPERT, "segment_net", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 2,              \
       "Most bytes of a segment with several nodes, and where data is only sent as messages")       \
     X(SPIN, EXPERT, "spin", TWILL_NUMBER, "-1", -1, 1000000000, NULL, 0,                           \
       "Polls before a wait yields the core; -1: adapts to the measured cost of yielding")          \
@@ -175,7 +176,7 @@ struct twill_variable {
     const char *fallback; /* default */
     int64_t least, most;  /* most 0: no limit */
     const char *choices;
-    bool agree;
+    unsigned agree;
     const char *help;
 };
 extern const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT];
@@ -209,7 +210,10 @@ const char *twill_config_text(const struct twill_config *config, enum twill_vari
 const char *twill_config_find(const struct twill_config *config, const char *name);
 /* Return the value as it may be printed: secrets are masked. */
 const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id);
-/* Return a hash of the value, which ranks compare; of segments also of whether it is set. */
+/* Return whether the value is set, by the caller or in the environment. */
+bool twill_config_is_set(const struct twill_config *config, enum twill_variable_id id);
+/* Return a hash of what must be the same on all ranks: the value, and whether it is set where the
+ * variable asks for that. */
 uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id);
 
 #endif

@@ -91,7 +91,7 @@ void twill_log_process(struct twill_context *context)
     if (!twill_log_enabled(&context->log, TWILL_LOG_INFO))
         return;
     for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++) /* lists: by their entries */
-        if (strcmp(config->source[v], "default") != 0 && v != TWILL_VARIABLE_LAYOUT &&
+        if (twill_config_is_set(config, (enum twill_variable_id)v) && v != TWILL_VARIABLE_LAYOUT &&
             v != TWILL_VARIABLE_TUNE)
             twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, context_is_first(context)),
                       "%s=%s (%s)", twill_variables[v].name,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM, and answers twill_context_why(). */
 #include "algorithms/select/explain.h"
-#include "lib/comm/comm.h"
 #include "lib/comm/find_levels.h"
 #include "lib/config/tuning_folder.h"
+#include "lib/exec/plan.h"
 #include "lib/train/dense.h"
 
 #include <stdio.h>
@@ -257,30 +257,20 @@ static twill_status add_dense(struct twill_context *context, struct twill_dense 
     return status;
 }
 
-/* Append how long the messages of a total exchange are, if that is the choice. */
-static twill_status append_use(struct twill_context *context,
-                               const struct twill_select_request *request,
-                               const struct twill_world *world, const struct twill_tuning *tuning)
+/* Append how long the messages are, if the choice is a total exchange between nodes. */
+static twill_status append_use(struct twill_context *context, const struct twill_choice *choice,
+                               const struct twill_world *world)
 {
-    struct twill_chooser *chooser = NULL;
-    struct twill_choice choice;
-    struct twill_error ignored = {0};
-    const char *override = twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM);
     char line[128];
-    if (world->nodes == 1 ||
-        strcmp(context->config.source[TWILL_VARIABLE_SEGMENT_NET], "default") != 0)
+    if (world->nodes == 1 || !twill_choice_exchanges(choice) ||
+        twill_config_is_set(&context->config, TWILL_VARIABLE_SEGMENT_NET))
         return TWILL_OK;
-    TWILL_TRY(&context->error,
-              twill_chooser_create(&chooser, world, tuning, override, &context->error));
-    bool exchanges = twill_select(&choice, chooser, request, &ignored) == TWILL_OK &&
-                     (choice.algorithm->exchanges >> request->collective & 1) != 0;
-    twill_chooser_destroy(chooser);
     snprintf(line, sizeof(line),
              "used\tmessages between nodes have up to %zu bytes, as none waits for another\n",
              twill_exchange_segment((size_t)context->config.number[TWILL_VARIABLE_SEGMENT_NET],
                                     world->size) /
                  world->size);
-    return exchanges ? append_line(context, line) : TWILL_OK;
+    return append_line(context, line);
 }
 
 static twill_status answer_query(struct twill_context *context, const char *text)
@@ -289,6 +279,7 @@ static twill_status answer_query(struct twill_context *context, const char *text
     struct twill_world declared = {.size = 0};
     const struct twill_world *world = &context->job.world;
     struct twill_tuning *other = NULL;
+    struct twill_choice choice;
     TWILL_TRY(&context->error, read_question(context, &q, text));
     twill_status status = TWILL_OK;
     if (q.world != NULL || q.topology != NULL) {
@@ -301,11 +292,11 @@ static twill_status answer_query(struct twill_context *context, const char *text
     if (q.dense.rows > 0)
         q.request.mapped = world->nodes == 1; /* as for the set's memory */
     if (status == TWILL_OK)
-        status = twill_why(&context->selection.why, world, tuning,
+        status = twill_why(&context->selection.why, &choice, world, tuning,
                            twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
                            &q.request, &context->error);
     if (status == TWILL_OK && q.dense.rows == 0)
-        status = append_use(context, &q.request, world, tuning);
+        status = append_use(context, &choice, world);
     if (status == TWILL_OK && q.dense.rows > 0)
         status = add_dense(context, &q.dense, world, tuning);
     twill_tuning_destroy(other);

@@ -63,9 +63,9 @@ static twill_status count_declared(struct twill_comm *comm, const struct twill_p
 /* Return the most bytes of a segment that goes through SHARED on one node. */
 static size_t staged_limit(const struct twill_comm *comm, const struct twill_choice *choice)
 {
-    const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT];
     bool reduces = twill_collective_facts(choice->shape.collective)->reduces;
-    if (comm->tuning.crowded && !reduces && strcmp(source, "default") == 0)
+    if (comm->tuning.crowded && !reduces &&
+        !twill_config_is_set(&comm->context->config, TWILL_VARIABLE_SEGMENT))
         return twill_min(comm->tuning.segment_net, SEGMENT_RANK_CROWDED * comm->world->size);
     return twill_min(comm->tuning.segment, SEGMENT_RANK * comm->world->size);
 }
@@ -82,9 +82,8 @@ static void size_segments(const struct twill_comm *comm, struct twill_plan *plan
     if (choice->algorithm->protocols != 0 && choice->shape.protocol == TWILL_PROTOCOL_IMM)
         bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* one segment */
     else if (comm->world->nodes > 1 || choice->algorithm->protocols == 0)
-        bytes = choice->algorithm->exchanges >> choice->shape.collective & 1
-                    ? comm->tuning.segment_exchange
-                    : comm->tuning.segment_net;
+        bytes = twill_choice_exchanges(choice) ? comm->tuning.segment_exchange
+                                               : comm->tuning.segment_net;
     else if (choice->shape.protocol >= TWILL_PROTOCOL_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
     else
