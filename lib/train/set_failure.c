@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failures of a set, and refused arguments. */
+#include "lib/exec/progress.h"
 #include "lib/train/gradients.h"
 
 #include <sched.h>
@@ -24,12 +25,31 @@ static void break_lane(const struct twill_error *cause, struct twill_lane *lane)
     break_comm(cause, lane->update.comm);
 }
 
+/* Copy the failure that has broken the parent, unless another thread is in a call on it: that call
+ * then reports it. Returns false if there is none. */
+static bool copy_parent_failure(struct twill_error *cause, struct twill_comm *parent)
+{
+    if (!twill_comm_is_live(parent))
+        return false;
+    while (!twill_comm_try_hold(parent)) {
+        const char *call = atomic_load_explicit(&parent->claim.held, memory_order_relaxed);
+        if (call != NULL && call != twill_held_by_progress)
+            return false;
+        sched_yield(); /* a thread that advances it leaves soon */
+    }
+    bool fails = parent->broken && parent->error.status != TWILL_OK;
+    if (fails)
+        *cause = parent->error;
+    twill_comm_release(parent);
+    return fails;
+}
+
 void twill_gradients_break(struct twill_gradients *set)
 {
-    const twill_comm *parent = set->parent;
-    bool fails = twill_comm_is_live(parent) && parent->broken && parent->error.status != TWILL_OK;
-    const struct twill_error *cause = set->broken ? &set->error : &parent->error;
-    for (uint32_t l = 0; (fails || set->broken) && l < set->lanes; l++)
+    struct twill_error failure, *cause = &set->error;
+    if (!set->broken)
+        cause = copy_parent_failure(&failure, set->parent) ? &failure : NULL;
+    for (uint32_t l = 0; cause != NULL && l < set->lanes; l++)
         break_lane(cause, &set->lane[l]);
 }
 

@@ -313,6 +313,58 @@ static void rank_frees(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_test_set_close(&r, bootstrap);
 }
 
+struct parent_caller {
+    twill_comm *comm;
+    twill_status status;
+    _Atomic bool done;
+};
+
+/* Make a call on the parent that differs between the ranks, so that it breaks. */
+static void *break_parent(void *argument)
+{
+    struct parent_caller *caller = argument;
+    float value[8] = {0};
+    size_t count = 4 + (size_t)twill_comm_rank(caller->comm);
+    caller->status = twill_allreduce(caller->comm, value, value, count, TWILL_F32, TWILL_SUM);
+    atomic_store_explicit(&caller->done, true, memory_order_relaxed); /* hides no race */
+    return NULL;
+}
+
+/* The parent breaks in another thread, then the set is destroyed: that breaks its lanes, and is not
+ * collective. */
+static void rank_parent_breaks(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    (void)user;
+    struct twill_test_set r;
+    pthread_t thread;
+    TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
+    TWILL_CHECK(twill_test_set_add(&r, 0, 100, TWILL_F32, NULL, NULL));
+    TWILL_CHECK(twill_test_set_commit(&r));
+    struct parent_caller caller = {.comm = r.comm};
+    TWILL_CHECK(pthread_create(&thread, NULL, break_parent, &caller) == 0);
+    while (!atomic_load_explicit(&caller.done, memory_order_relaxed))
+        (void)sched_yield();
+    if (rank == 0) {
+        twill_gradients_destroy(r.set);
+        r.set = NULL;
+    }
+    pthread_join(thread, NULL);
+    TWILL_CHECK(caller.status == TWILL_ERR_MISMATCH);
+    if (rank == 1) {
+        (void)twill_gradients_ready(r.set, 0); /* may find out already */
+        TWILL_CHECK(twill_gradients_wait_all(r.set) != TWILL_OK);
+        TWILL_CHECK(twill_test_set_says(&r, "gradient set: "));
+    }
+    twill_test_set_close(&r, NULL);
+}
+
+static void test_parent_breaks(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_parent_breaks, NULL);
+}
+
 static void test_freed(void **state)
 {
     (void)state;
@@ -404,7 +456,7 @@ int main(void)
         cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
         cmocka_unit_test(test_options), cmocka_unit_test(test_never_ready),
         cmocka_unit_test(test_freed),   cmocka_unit_test(test_death),
-        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_values),  cmocka_unit_test(test_parent_breaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
