@@ -44,13 +44,6 @@ if command -v ccache >/dev/null 2>&1; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
 
-# memkind takes more locks before a fork than TSan's deadlock detector can count, so it is off.
-# Failures are found by the exit status; leaks are failures, too.
-# Undefined behaviour is an illegal instruction there (CMakePresets.json), of which the report has the line.
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:handle_sigill=1:malloc_context_size=16}"
-export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}"
-export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:detect_deadlocks=0:suppressions=$PWD/tests/support/tsan.supp}"
-
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

@@ -11,7 +11,7 @@ SECONDS_IN_ALL=16
 count=$(echo "$fuzzers" | wc -l)
 place=$((${TEST_SEED:-1} % count))
 kept=${TEST_FUZZ_KEEP:-$scratch/kept}
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=1"
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
 
 # Folders with inputs that are not copied into the corpus.
 inputs() # parser
