@@ -13,8 +13,8 @@
  *   communicator and its requests may be used by one thread at a time. Breaking this rule, or using
  *   an object after its end, returns ::TWILL_ERR_ARGUMENT. (An ended request is recognised until
  *   2048 more have ended in its context.)
- * - twill starts threads only for TWILL_PROGRESS and TWILL_THREADS, installs no signal handler,
- *   never calls exit() or abort(), and prints only warnings (with TWILL_LOG=none, nothing).
+ * - twill starts threads only if asked to (TWILL_PROGRESS, TWILL_THREADS, options.threads). It has
+ *   no signal handler, no exit() or abort(), and prints only warnings (TWILL_LOG=none: nothing).
  * - All ranks of a communicator call the same collectives in the same order, with the same count,
  *   type, operation and root. A mismatch is an error on all ranks (::TWILL_ERR_MISMATCH), not a
  *   hang. A rank that only contributes data may return before a mismatch is detected; a later call
@@ -89,7 +89,7 @@ typedef enum twill_type {
  * sum, prod, min, max, avg, minloc and maxloc return the canonical quiet NaN if an operand is NaN,
  * so that results have the same bits on every machine. Bitwise and logical operations take integers
  * only; minloc and maxloc take f32 f64 i16 i32 i64; other types are ::TWILL_ERR_ARGUMENT. More
- * operations: twill_op_create() and its kin. */
+ * operations: twill_op_create(). */
 typedef enum twill_op {
     TWILL_SUM = 0, /**< sum */
     TWILL_PROD,    /**< product */
@@ -490,7 +490,7 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  * bytes, type, nodes x ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name,
  * price, cost, entries measured; instead, name, price; small, name, sizes; other, name, why not;
  * chosen, name, price, basis; decided, origin of the times; moves, class, bytes; narrow, f16, its
- * price, converting, f32, verdict; used, how; factors, gradient or update, gathered, reduced. */
+ * price, converting, f32, if it pays; used, how; factors, gradient or update, gathered, reduced. */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 
