@@ -34,6 +34,12 @@ expect()
     [ "$expect_got" -eq "$expect_status" ] || fail "status $expect_got, not $expect_status: $*"
     grep -qF -e "$expect_text" "$scratch/out" || fail "'$expect_text' was not printed by: $*"
 }
+# due N CASE: succeed for all cases (numbers), but under a sanitizer without TEST_WHOLE for one in N, another each day.
+due()
+{
+    # shellcheck disable=SC2154 # sanitize is of rules.sh
+    [ -z "$sanitize" ] || [ -n "${TEST_WHOLE:-}" ] || [ $((($2 + ${TEST_SEED:-1}) % $1)) -eq 0 ]
+}
 # wait_for [-p PID] COMMAND...: repeat until COMMAND succeeds, at most $patience s and while PID
 # lives.
 wait_for()

@@ -131,7 +131,7 @@ void test_each_node(void (*fn)(struct test_node *node, enum test_layout layout, 
     for (size_t m = 0; m < TWILL_ARRAY_LENGTH(machines); m++) {
         for (unsigned layout = 0; layout < LAYOUT_COUNT; layout++) {
             struct test_node node;
-            if (TEST_SLOW &&
+            if (TEST_FEWER &&
                 (machines[m].cores > 64 || (layout != EACH_CORE && layout != SHUFFLED)))
                 continue;
             open_node(&node, &machines[m], (enum test_layout)layout);

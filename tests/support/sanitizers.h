@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which sanitizers the program is built with, for tests that do less under them. */
+/* Which sanitizers the program is built with, for tests that do less, or other things, under them.
+ */
 #ifndef TWILL_SANITIZERS_H
 #define TWILL_SANITIZERS_H
+
+#include "tests/support/sampling.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -24,7 +27,8 @@
 #define TEST_TSAN 0
 #endif
 
-/* Sanitizers are some ten times slower: sweep less. */
 #define TEST_SLOW (TEST_ASAN || TEST_TSAN)
+/* Sanitizers are some ten times slower: sweep less, unless TEST_WHOLE asks for everything. */
+#define TEST_FEWER (TEST_SLOW && !test_whole())
 
 #endif

@@ -87,7 +87,7 @@ void twill_test_play(struct twill_test_scene *scene)
 
 void twill_test_play_all(void (*play)(struct twill_test_scene *, twill_comm *))
 {
-    for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN ? 2 : 1) {
+    for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN && !test_whole() ? 2 : 1) {
         struct twill_test_scene scene = {.shape = &twill_test_shapes[s], .play = play, .seed = s};
         twill_test_play(&scene);
     }

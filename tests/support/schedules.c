@@ -139,12 +139,6 @@ static void each_parameter(struct each *each)
     }
 }
 
-uint32_t test_draw(uint64_t *state, uint32_t below)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((*state >> 33) % below);
-}
-
 size_t test_algorithm_index(const struct twill_algorithm *algorithm)
 {
     size_t a = 0;
@@ -152,17 +146,6 @@ size_t test_algorithm_index(const struct twill_algorithm *algorithm)
         a++;
     assert_true(a < TEST_ALGORITHMS);
     return a;
-}
-
-uint64_t test_seed(void)
-{
-    const char *seed = getenv("TEST_SEED");
-    return seed != NULL ? strtoull(seed, NULL, 0) : 1;
-}
-
-bool test_whole(void)
-{
-    return getenv("TEST_WHOLE") != NULL;
 }
 
 static bool is_selected(const char *variable, const char *name)

@@ -65,10 +65,4 @@ bool test_is_covered(struct test_seen *seen, const struct test_case *test,
 bool test_enters_alike(const struct test_case *test, const struct twill_schedule *schedules);
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size);
 
-/* Return TEST_SEED, or 1; whether TEST_WHOLE asks for all that is otherwise sampled; a random
- * number below `below`. */
-uint64_t test_seed(void);
-bool test_whole(void);
-uint32_t test_draw(uint64_t *state, uint32_t below);
-
 #endif

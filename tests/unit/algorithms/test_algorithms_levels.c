@@ -66,8 +66,8 @@ static void test_regular(void **state)
         {0, 0, 4, 0, 4, 3, 2}, {3, 0, 0, 3, 0, 3, 0}, {2, 0, 0, 9, 1, 1, 1}, {12, 0, 0, 0, 2, 2, 1},
         {1, 1, 1, 1, 1, 5, 3}, {2, 0, 2, 2, 1, 4, 1}, {10, 0, 2, 0, 0, 2, 0}};
     struct levels_sweep sweep = {.window = 1};
-    for (size_t i = TEST_SLOW ? test_seed() % 4 : 0; i < TWILL_ARRAY_LENGTH(fanouts);
-         i += TEST_SLOW ? 4 : 1) {
+    for (size_t i = TEST_FEWER ? test_seed() % 4 : 0; i < TWILL_ARRAY_LENGTH(fanouts);
+         i += TEST_FEWER ? 4 : 1) {
         struct twill_world world;
         regular_world(&world, fanouts[i]);
         test_each_case(&world, 2, verify_case, &sweep);
@@ -144,13 +144,13 @@ static void sweep_random(uint32_t from, uint32_t to, uint32_t step, uint32_t win
 static void test_random(void **state)
 {
     (void)state;
-    sweep_random(1, test_whole() ? 64 : 24, TEST_SLOW ? 7 : 1, 1);
+    sweep_random(1, test_whole() ? 64 : 24, TEST_FEWER ? 7 : 1, 1);
 }
 
 static void test_random_two_in_flight(void **state)
 {
     (void)state;
-    sweep_random(2, TEST_SLOW ? 6 : 14, 1, 2);
+    sweep_random(2, TEST_FEWER ? 6 : 14, 1, 2);
 }
 
 static void test_parse(void **state)

@@ -213,11 +213,11 @@ static void test_mutants(void **state)
     struct scores *scores = calloc(1, sizeof(*scores));
     assert_non_null(scores);
     scores->random = test_seed();
-    scores->keep = TEST_SLOW ? 8 : 30;
-    for (uint32_t size = 1; size <= (TEST_SLOW ? 4 : 6); size++)
+    scores->keep = TEST_FEWER ? 8 : 30;
+    for (uint32_t size = 1; size <= (TEST_FEWER ? 4 : 6); size++)
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++)
             mutate_world(size, placement, 2, scores);
-    if (!TEST_SLOW) {
+    if (!TEST_FEWER) {
         mutate_world(9, TEST_ONE_NODE, 1, scores);
         mutate_world(9, TEST_SQUARE, 1, scores);
         mutate_world(8, TEST_ROUND_ROBIN, 1, scores);

@@ -412,7 +412,7 @@ static void test_one_node_more(void **state)
             if (left_out(m, each))
                 continue;
             for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++) {
-                if (nodes[i] * each > (TEST_SLOW ? 128 : 8192))
+                if (nodes[i] * each > (TEST_FEWER ? 128 : 8192))
                     break;
                 shapes_best(now, &(struct priced_shape){nodes[i], each}, model);
                 if (i > 0 && nodes[i] == nodes[i - 1] + 1)

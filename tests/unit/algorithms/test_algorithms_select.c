@@ -299,7 +299,7 @@ static void check_all_requests(struct twill_world *world, struct twill_chooser *
 static void test_all_choices_apply(void **state)
 {
     (void)state;
-    each_world(TEST_SLOW ? 9 : 37, check_all_requests);
+    each_world(TEST_FEWER ? 9 : 37, check_all_requests);
 }
 
 /* --- no cliffs -------------------------------------------------------------------------------- */
@@ -388,7 +388,7 @@ static void check_edges(struct twill_world *world, struct twill_chooser *chooser
 static void test_no_cliffs(void **state)
 {
     (void)state;
-    each_world(TEST_SLOW ? 9 : 37, check_edges);
+    each_world(TEST_FEWER ? 9 : 37, check_edges);
 }
 
 /* --- overrides that cannot be followed -------------------------------------------------------- */

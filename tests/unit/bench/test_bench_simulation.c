@@ -5,7 +5,6 @@
 #include "bench/simulate/learning.h"
 #include "bench/simulate/shared_link.h"
 #include "tests/support/sanitizers.h"
-#include "tests/support/schedules.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -135,8 +134,8 @@ static void test_equal_modes(void **state)
     static const char *const laws[] = {"exp:1", "uniform:0,2", "pareto:1,1.5"};
     (void)state;
     for (size_t i = 0; i < sizeof(equal) / sizeof(equal[0]); i++) {
-        for (uint64_t law = TEST_SLOW ? (i + test_seed()) % 3 : 0; law < 3;
-             law += TEST_SLOW ? 3 : 1) {
+        for (uint64_t law = TEST_FEWER ? (i + test_seed()) % 3 : 0; law < 3;
+             law += TEST_FEWER ? 3 : 1) {
             struct simulation_setup a = setup_of(equal[i][0], 8, laws[law]);
             struct simulation_setup b = setup_of(equal[i][1], 8, laws[law]);
             if (time_of_update(&a) != time_of_update(&b))

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define MIXED_CALLS (TEST_SLOW ? 250u : 1500u)
+#define MIXED_CALLS (TEST_FEWER ? 250u : 1500u)
 #define MIXED_BYTES ((size_t)1 << 19) /* of a buffer */
 enum { MIXED_SLOTS = 3 };
 

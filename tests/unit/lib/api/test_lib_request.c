@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #define REQUEST_FLIGHT 24u /* calls in progress at a time */
-#define ROUNDS         (TEST_SLOW ? 2u : 6u)
+#define ROUNDS         (TEST_FEWER ? 2u : 6u)
 #define REQUEST_BYTES  ((size_t)64 << 10)
 
 struct request_world {
@@ -256,7 +256,7 @@ static void persistent_rank(int rank, int size, twill_bootstrap *bootstrap, void
     int done = 0;
     fine = fine && twill_test_note(twill_test(&p.request[0], &done) == TWILL_OK && done, __FILE__,
                                    __LINE__, "a request that was never started is not complete");
-    for (int time = 0; fine && time < (TEST_SLOW ? 6 : 20); time++) {
+    for (int time = 0; fine && time < (TEST_FEWER ? 6 : 20); time++) {
         for (int i = 0; i < REQUEST_PERSISTENT; i++) {
             for (int k = 0; k < size * REQUEST_COUNT; k++)
                 p.src[i][k] = source_value(rank, time, i);

@@ -106,8 +106,8 @@ static void play_nest(struct twill_test_scene *scene, twill_comm *all)
 static void nested_splits(void **unused)
 {
     (void)unused;
-    for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN ? 2 : 1)
-        for (uint64_t seed = 0; seed < (TEST_SLOW ? 1 : 2); seed++) {
+    for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN && !test_whole() ? 2 : 1)
+        for (uint64_t seed = 0; seed < (TEST_FEWER ? 1 : 2); seed++) {
             struct twill_test_scene scene = {
                 .shape = &twill_test_shapes[s], .play = play_nest, .seed = s * 100 + seed};
             twill_test_play(&scene);
@@ -164,7 +164,7 @@ static void uneven_numbers(void **unused)
 static void play_many(struct twill_test_scene *scene, twill_comm *all)
 {
     const char *asked = getenv("TEST_COMMS");
-    int count = asked != NULL ? atoi(asked) : TEST_SLOW ? 6 : 300;
+    int count = asked != NULL ? atoi(asked) : TEST_FEWER ? 6 : 300;
     struct twill_test_group whole = twill_test_everyone(scene->shape->size);
     twill_comm *made;
     for (int i = 0; i < count; i++) {

@@ -102,7 +102,7 @@ int main(void)
             .name = names[i], .test_func = test_job, .initial_state = (void *)names[i]};
     }
     int failed = _cmocka_run_group_tests("jobs over doubles", tests,
-                                         TEST_SLOW ? 2 : TWILL_ARRAY_LENGTH(names), NULL, NULL);
+                                         TEST_FEWER ? 2 : TWILL_ARRAY_LENGTH(names), NULL, NULL);
     (void)unlink(refusals);
     return failed;
 }

@@ -3,7 +3,7 @@
  * small chunks, results are right; if it fails, every rank gets the error in time. */
 #include "tests/doubles/mock_transport.h"
 #include "tests/support/ranks.h"
-#include "tests/support/schedules.h"
+#include "tests/support/sanitizers.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -97,7 +97,7 @@ static void results_survive_mischief(void **unused)
         {"allreduce:hierarchical:ring", "2x2", 4},
         {"allreduce:hierarchical:recursive_doubling", "3+2+1", 6},
     };
-    for (unsigned turn = 0; turn < (TEST_SLOW ? 1 : 3); turn++)
+    for (unsigned turn = 0; turn < (TEST_FEWER ? 1 : 3); turn++)
         for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
             for (size_t h = 0; h < TWILL_ARRAY_LENGTH(habits); h++) {
                 char script[80];

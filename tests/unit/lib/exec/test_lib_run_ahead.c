@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#define EAGER_CALLS (TEST_SLOW ? 300u : 1500u)
+#define EAGER_CALLS (TEST_FEWER ? 300u : 1500u)
 #define EAGER_MOST  9000u /* elements: several segments */
 #define EAGER_RANKS 5u
 

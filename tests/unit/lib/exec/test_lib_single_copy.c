@@ -8,7 +8,6 @@
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
-#include "tests/support/schedules.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -27,7 +26,7 @@
 #define MAPPED_ALL       ALL_AS("mapped")
 #define FETCHED_ALL      ALL_AS("fetched")
 #define REACH_MOST_BYTES ((size_t)1 << 19)
-#define SAMPLED          (TEST_TSAN ? 2u : 1u) /* one in this many calls, by the day */
+#define SAMPLED          (TEST_TSAN && !test_whole() ? 2u : 1u) /* one in this many calls, by the day */
 
 struct buffer_scene {
     const char *single_copy; /* TWILL_REACH */

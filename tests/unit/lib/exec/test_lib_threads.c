@@ -363,7 +363,7 @@ static void ranks_as_threads(void **unused)
     (void)unused;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct thread_scene scene = scenes[s];
-        scene.calls /= TEST_SLOW ? 2 : 1;
+        scene.calls /= TEST_FEWER ? 2 : 1;
         twill_test_run_ranks(scene.size, scene_rank, &scene);
     }
 }
@@ -373,7 +373,7 @@ static void ranks_as_processes(void **unused)
     (void)unused;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct thread_scene scene = scenes[s];
-        scene.calls /= TEST_SLOW ? 2 : 1;
+        scene.calls /= TEST_FEWER ? 2 : 1;
         if (scene.size == 3)
             twill_test_run_processes(scene.size, scene_rank, &scene);
     }

@@ -6,8 +6,8 @@
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sampling.h"
 #include "tests/support/scarce.h"
-#include "tests/support/schedules.h"
 
 #include <dirent.h>
 #include <netinet/in.h>

@@ -283,8 +283,8 @@ static void test_every_coding(void **state)
 {
     (void)state;
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        for (unsigned k = TEST_SLOW ? w % 3 : 0; k < TWILL_ARRAY_LENGTH(codings);
-             k += TEST_SLOW ? 3 : 1) {
+        for (unsigned k = TEST_FEWER ? w % 3 : 0; k < TWILL_ARRAY_LENGTH(codings);
+             k += TEST_FEWER ? 3 : 1) {
             struct compression_case c = {.world = &worlds[w],
                                          .coding = &codings[k],
                                          .more = ",bucket=16K,first=1K",
@@ -313,7 +313,7 @@ static void test_priority_and_threads(void **state)
 static void test_autotune(void **state)
 {
     (void)state;
-    for (unsigned k = 2; k < TWILL_ARRAY_LENGTH(codings); k += TEST_SLOW ? 5 : 3) {
+    for (unsigned k = 2; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 5 : 3) {
         struct compression_case c = {.world = &worlds[1],
                                      .coding = &codings[k],
                                      .more = ",autotune=1",
@@ -360,7 +360,7 @@ static void rank_automatic(int rank, int size, twill_bootstrap *bootstrap, void 
 static void test_automatic(void **state)
 {
     (void)state;
-    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += TEST_SLOW ? 5 : 2)
+    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 5 : 2)
         for (unsigned w = 1; w < 3; w++) {
             struct compression_case c = {.world = &worlds[w],
                                          .coding = &codings[k],
@@ -398,7 +398,7 @@ static void test_price(void **state)
           out);
     assert_int_equal(fclose(out), 0);
     snprintf(tuning, sizeof(tuning), "TWILL_TUNING=%s", file);
-    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += TEST_SLOW ? 6 : 1) {
+    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 6 : 1) {
         struct compression_case c = {.coding = &codings[k], .more = ",automatic=1"};
         c.tuning = tuning;
         c.world = &slow;
@@ -447,7 +447,7 @@ static void test_not_finite(void **state)
 {
     (void)state;
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++)
-        for (unsigned w = TEST_SLOW ? 1 : 0; w < (TEST_SLOW ? 2 : 3); w++) {
+        for (unsigned w = TEST_FEWER ? 1 : 0; w < (TEST_FEWER ? 2 : 3); w++) {
             struct compression_case c = {
                 .world = &worlds[w], .coding = &codings[k], .more = "", .broken = true};
             twill_test_run_ranks(c.world->size, rank_broken, &c);
