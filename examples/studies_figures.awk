@@ -12,6 +12,9 @@ function add(name, text) { list[name] = list[name] (list[name] == "" ? "" : ", "
         model = substr($0, RSTART + 10, RLENGTH - 14)
     if (/--algorithm allreduce:ring/)
         algorithm = " by rings"
+    speed = ""
+    if (match($0, /--device-gflops [0-9]*/))
+        speed = " of " substr($0, RSTART + 16, RLENGTH - 16) / 1000 " Tflop/s"
     depth = ""
     if (match($0, /--depth [0-9]*/))
         depth = substr($0, RSTART + 8, RLENGTH - 8)
@@ -42,13 +45,13 @@ function add(name, text) { list[name] = list[name] (list[name] == "" ? "" : ", "
     if (study == "minibatch" && ranks > 1) {
         add("batch", $column["batch"])
         add("samples", $column["samples/s"])
-        add("epoch", $column["epoch_s"])
+        add("epoch", sprintf("%.0f", $column["epoch_s"]))
         add("syncs", $column["syncs"])
     }
     if ((study == "hour" || study == "models") && ranks > 1) {
         compute = $column["compute_ms"]
         rate = network != "" ? " at " network " Gbit/s" : ""
-        add("predicted", model " " $column["efficiency"] " on " ranks algorithm rate)
+        add("predicted", model " " $column["efficiency"] " on " ranks speed algorithm rate)
     }
     if (study == "theta" && ranks > 1)
         add("exposed", $column["exposed_ms"] " on " ranks)
@@ -69,8 +72,16 @@ function add(name, text) { list[name] = list[name] (list[name] == "" ? "" : ", "
 /^(epochs|data) +[0-9]/ && study == "epochs" { add("epochs", $1 " " $4 " synchronisations, loss " $5) }
 /^without shards, 400/ { sub(/^without shards, /, ""); figure["epochs"] = $0 }
 /^ +[0-9]+ +[0-9.]+ +(linear|sqrt|none) / && study == "sweep" {
-    if ($3 == "linear")
-        add("sweep", $1 " by " $2 ": " $4 " syncs, " $5 " s, accuracy " $8)
+    if (!($1 in syncs))
+        batch[++batches] = $1
+    syncs[$1] = $4
+    seconds[$1] += $5
+    if ($1 == batch[1])
+        rates++
+    if ($8 + 0 > accuracy) {
+        accuracy = $8 + 0
+        best_sweep = $8 " with " $1 " by " $2 ", " $3
+    }
 }
 /^(gradients averaged|models averaged after 4)/ { gsub(/  +/, ": "); add("averages", $0) }
 /equals bit for bit|equal to that of one rank/ { equal++ }
@@ -133,6 +144,9 @@ END {
         print "waiting for mini-batches: " list["loader"]
     else if (study == "nt3")
         print "seconds, mean: " list["nt3"] "; whole network: " list["whole"] "; " list["bytes"]
+    else if (study == "sweep")
+        printf "batches of %d to %d: %d to %d synchronisations, %.4f to %.4f s (mean of %d rates); highest accuracy %s\n", batch[1], batch[batches],
+            syncs[batch[1]], syncs[batch[batches]], seconds[batch[1]] / rates, seconds[batch[batches]] / rates, rates, best_sweep
     else if (study == "energy")
         print figure["energy"] == "" ? "joules and watts in energy.txt" : figure["energy"]
     else if (study == "messages")
