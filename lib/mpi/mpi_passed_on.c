@@ -14,31 +14,46 @@
 
 #include <string.h>
 
-static const struct {
+struct threshold {
     enum twill_mpi_kind kind;
-    int ranks; /* at most */
+    int ranks; /* at most; 0: the end of the table */
     struct twill_mpi_range bytes;
-} table[] = {
-#if defined(OPEN_MPI)
+};
+/* In each table the first match counts. */
+static const struct threshold openmpi_table[] = {
     {TWILL_MPI_Bcast, 2, {1, 256}},  {TWILL_MPI_Bcast, 4, {1, 32}},
     {TWILL_MPI_Reduce, 2, {1, 256}}, {TWILL_MPI_Gather, 2, {1, 256}},
     {TWILL_MPI_Gather, 4, {1, 32}},  {TWILL_MPI_Scatter, 2, {1, 256}},
-    {TWILL_MPI_Scatter, 4, {1, 64}},
-#else
-    {TWILL_MPI_Bcast, 2, {6 << 10, 8 << 10}},
-    {TWILL_MPI_Gather, 2, {1 << 10, 8 << 10}},
-    {TWILL_MPI_Scatter, 2, {4 << 10, 8 << 10}},
+    {TWILL_MPI_Scatter, 4, {1, 64}}, {.ranks = 0}};
+static const struct threshold mpich_table[] = {{TWILL_MPI_Bcast, 2, {6 << 10, 8 << 10}},
+                                               {TWILL_MPI_Gather, 2, {1 << 10, 8 << 10}},
+                                               {TWILL_MPI_Scatter, 2, {4 << 10, 8 << 10}},
+                                               {.ranks = 0}};
+
+/* Return the table of the MPI below. The standard ABI serves several, so the name decides; of the
+ * MPIs with MPICH's own ABI all are like MPICH. */
+static const struct threshold *find_table(void)
+{
+    char name[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    PMPI_Get_library_version(name, &length);
+    if (strstr(name, "Open MPI") != NULL)
+        return openmpi_table;
+#if defined(MPI_ABI_VERSION)
+    if (strstr(name, "MPICH") == NULL)
+        return &mpich_table[TWILL_ARRAY_LENGTH(mpich_table) - 1]; /* nothing is known of it */
 #endif
-};
+    return mpich_table;
+}
 
 void twill_mpi_quicker_find(struct twill_mpi_comm *comm)
 {
     memset(comm->quicker, 0, sizeof(comm->quicker));
     if (comm->comm == NULL || twill_mpi.all || twill_comm_nodes(comm->comm) > 1)
         return;
-    for (size_t i = sizeof(table) / sizeof(table[0]); i-- > 0;) /* the first match counts */
-        if (comm->size <= table[i].ranks)
-            comm->quicker[table[i].kind] = table[i].bytes;
+    for (const struct threshold *at = find_table(); at->ranks > 0; at++)
+        if (comm->size <= at->ranks && comm->quicker[at->kind].most == 0)
+            comm->quicker[at->kind] = at->bytes;
 }
 
 bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm)
