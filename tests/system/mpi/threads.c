@@ -34,6 +34,30 @@ static void use_thread(struct thread_work *work, MPI_Comm comm, int turn)
     MPI_Barrier(comm);
 }
 
+/* A persistent call, which has a communicator of twill's own, started twice, and two calls that are
+ * waited for together. */
+static void use_requests(struct thread_work *work, MPI_Comm comm, int turn)
+{
+    int size, rank, in = turn + work->number, sum = -1, value = -1, done = 0;
+    MPI_Request requests[2];
+    PMPI_Comm_size(comm, &size);
+    PMPI_Comm_rank(comm, &rank);
+    PERSISTENT(Allreduce)(&in, &sum, 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &requests[0]);
+    for (int start = 0; start < 2; start++) {
+        sum = -1;
+        MPI_Start(&requests[0]);
+        for (done = 0; !done;)
+            MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
+        work->wrong += sum != size * in;
+    }
+    MPI_Request_free(&requests[0]);
+    value = rank == 0 ? in : -1;
+    MPI_Ibcast(&value, 1, MPI_INT, 0, comm, &requests[0]);
+    MPI_Ibarrier(comm, &requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    work->wrong += value != in;
+}
+
 static void *make_use_free(void *argument)
 {
     struct thread_work *work = argument;
@@ -44,6 +68,8 @@ static void *make_use_free(void *argument)
         MPI_Comm_split(work->comm, 0, -harness.rank, &second);
         use_thread(work, second, turn);
         use_thread(work, first, turn);
+        if (turn % MPI_THREADS_THREADS == 0)
+            use_requests(work, turn == 0 ? work->comm : first, turn);
         MPI_Comm *before = harness.rank % 2 ? &first : &second,
                  *after = harness.rank % 2 ? &second : &first;
         MPI_Comm_free(before);
