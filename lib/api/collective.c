@@ -146,6 +146,8 @@ static twill_status begin_request(struct twill_request *request, const struct tw
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return refuse_call(comm, call);
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
+    if (TWILL_UNLIKELY(request->run.bytes >= TWILL_POPULATE_FROM))
+        twill_run_populate(&request->run);
     twill_request_begin(request, entered);
     return TWILL_OK;
 }

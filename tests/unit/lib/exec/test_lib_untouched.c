@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill_run_populate(): pages of a large result that was never touched are mapped at once, and no
+ * others. */
+#include "lib/comm/comm.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { BYTES = 2 * TWILL_POPULATE_FROM };
+
+struct untouched {
+    struct twill_comm comm;
+    struct twill_run run;
+    unsigned char *memory;
+    size_t page;
+};
+
+static int set_up(void **state)
+{
+    static struct untouched storage; /* aligned as its members need */
+    struct untouched *it = &storage;
+    memset(it, 0, sizeof(*it));
+    it->page = (size_t)sysconf(_SC_PAGESIZE);
+    it->comm.tuning.threads = 1;
+    it->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(it->memory, MAP_FAILED);
+    it->run.comm = &it->comm;
+    it->run.buffers.side[TWILL_DST] =
+        (struct twill_side){.base = it->memory, .bytes = BYTES, .has = true};
+    *state = it;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct untouched *it = *state;
+    munmap(it->memory, BYTES);
+    return 0;
+}
+
+static size_t pages(const struct untouched *it)
+{
+    static unsigned char resident[BYTES >> 12];
+    size_t count = 0;
+    assert_int_equal(mincore(it->memory, BYTES, resident), 0);
+    for (size_t i = 0; i < BYTES / it->page; i++)
+        count += resident[i] & 1;
+    return count;
+}
+
+static void test_populated(void **state)
+{
+    struct untouched *it = *state;
+    if (madvise(it->memory, it->page, MADV_POPULATE_WRITE) != 0)
+        skip();                   /* before Linux 5.14 */
+    twill_run_populate(&it->run); /* its first page is there, as an allocator's header would be */
+    assert_int_equal(pages(it), BYTES / it->page);
+}
+
+static void test_left_alone(void **state)
+{
+    struct untouched *it = *state;
+    struct twill_side *dst = &it->run.buffers.side[TWILL_DST];
+    const size_t offsets[2] = {0, BYTES / 2};
+    dst->offset = offsets; /* there may be gaps */
+    twill_run_populate(&it->run);
+    assert_int_equal(pages(it), 0);
+    dst->offset = NULL;
+    dst->bytes = TWILL_POPULATE_FROM - 1;
+    twill_run_populate(&it->run);
+    assert_int_equal(pages(it), 0);
+    dst->bytes = BYTES;
+    it->comm.tuning.threads = 2;
+    twill_run_populate(&it->run);
+    assert_int_equal(pages(it), 0);
+    it->comm.tuning.threads = 1;
+    dst->base = NULL; /* this rank has no result */
+    twill_run_populate(&it->run);
+    assert_int_equal(pages(it), 0);
+}
+
+/* The middle tells whether memory has been used; what is not there then is left to the stores. */
+static void test_touched(void **state)
+{
+    struct untouched *it = *state;
+    it->memory[BYTES / 2] = 1;
+    twill_run_populate(&it->run);
+    assert_in_range(pages(it), 1, BYTES / it->page - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_populated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_touched, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
