@@ -23,7 +23,7 @@ collectives()
     }
     [ $jax_got -eq 0 ] || fail "JAX over ${TEST_MPI:-mpich} and twill, $jax_ranks ranks $*"
     for call in psum all_gather psum_scatter all_to_all; do
-        [ "$(grep -o "\b$call is right" "$scratch/out" | wc -l)" -eq "$jax_ranks" ] || fail "$call: not right on all processes"
+        [ "$(grep -o "$call is right" "$scratch/out" | wc -l)" -eq "$jax_ranks" ] || fail "$call: not right on all processes"
     done
     for call in Allreduce Allgather Reduce_scatter; do
         grep -q "^twill-mpi: $call  *$jax_ranks  *0 " "$scratch/out" || fail "twill has not taken $call"
