@@ -35,7 +35,7 @@ yields=
 [ "$venv" != mpich ] || yields=$build/tests/mpi/yield.so
 results=$folder/results-$mpi-$ranks
 mkdir -p "$results"
-TMPDIR=$(mktemp -d /dev/shm/mpi4py.XXX) # of the tests' files: on a disk io waits minutes for each to be written
+TMPDIR=$(mktemp -d -p /dev/shm) # of the tests' files: on a disk io waits minutes for each to be written
 trap 'rm -rf "$TMPDIR"' EXIT
 export TMPDIR
 cd "$folder/mpi4py-$version"
