@@ -68,6 +68,13 @@ twill_status twill_error_pass(struct twill_error *error, twill_status status, co
 /* The lowest value of twill_status. */
 #define TWILL_STATUS_LOWEST TWILL_ERR_EXCLUDED
 
+/* Return a status that another process has sent, TWILL_ERR_INTERNAL if it is none of twill_status:
+ * TWILL_TRY takes a positive one for success. */
+static inline twill_status twill_status_received(int64_t sent)
+{
+    return sent <= 0 && sent >= TWILL_STATUS_LOWEST ? (twill_status)sent : TWILL_ERR_INTERNAL;
+}
+
 /* Record a failure and evaluate to its status:
  * return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "memfd_create: %s", strerror(errno)); */
 #define TWILL_FAIL(error, status, ...)                                                             \

@@ -66,16 +66,22 @@ static twill_status check_status(const struct twill_oob *oob, int rank,
                                  const struct agreement_status *theirs, struct twill_error *error)
 {
     char name[TWILL_RANK_TEXT];
-    if (theirs->status == TWILL_OK || rank == oob->rank)
-        return (twill_status)theirs->status;
+    twill_status status = twill_status_received(theirs->status);
+    if (status == TWILL_OK || rank == oob->rank)
+        return status;
     if (error != NULL)
         twill_error_clear(error);
     (void)twill_rank_text(oob->job, (uint32_t)rank, name);
+    if (status != (twill_status)theirs->status)
+        return TWILL_FAIL(error, status,
+                          "%s sends %d as its status: its memory is damaged, or it is of another "
+                          "version of twill",
+                          name, theirs->status);
     size_t length = strlen(name);
     bool named = strncmp(theirs->message, name, length) == 0 &&
                  (theirs->message[length] == ':' || theirs->message[length] == ' ');
-    return TWILL_FAIL(error, (twill_status)theirs->status, "%s%s%.*s", named ? "" : name,
-                      named ? "" : ": ", (int)sizeof(theirs->message) - 1, theirs->message);
+    return TWILL_FAIL(error, status, "%s%s%.*s", named ? "" : name, named ? "" : ": ",
+                      (int)sizeof(theirs->message) - 1, theirs->message);
 }
 
 static twill_status gather(struct twill_agreement *agreement, const unsigned char *mine,

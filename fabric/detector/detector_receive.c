@@ -138,9 +138,7 @@ static void take_notice(struct twill_detector *detector, struct twill_notice *no
         continue; /* interrupted by a signal: the frame has arrived */
     notice->from = (uint32_t)caller->rank;
     notice->comm = body->comm;
-    notice->status = body->status <= 0 && body->status >= TWILL_STATUS_LOWEST
-                         ? (twill_status)body->status
-                         : TWILL_ERR_INTERNAL;
+    notice->status = twill_status_received(body->status);
     body->message[sizeof(body->message) - 1] = '\0';
     memcpy(notice->message, body->message, sizeof(notice->message));
     memcpy(notice->state, body->state, sizeof(notice->state));

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT_ADDRESS 128 /* bytes of an address that travels with the limits */
+#define SHORT_ADDRESS   128         /* bytes of an address that travels with the limits */
+#define LONGEST_ADDRESS (64u << 10) /* more than any provider has */
 
 /* First exchange: status, limits and, if it is short, the address of a rank. */
 struct ofi_peer_info {
@@ -70,8 +71,14 @@ static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
                           "ofi: rank %u has another wire format (%08x, here %08x)", rank,
                           theirs->wire, mine->wire);
     if (theirs->status != TWILL_OK)
-        return TWILL_FAIL(error, theirs->status, "rank %u: %.*s", rank,
+        return TWILL_FAIL(error, twill_status_received(theirs->status), "rank %u: %.*s", rank,
                           (int)sizeof(theirs->message), theirs->message);
+    if (theirs->address_bytes < 1 || theirs->address_bytes > LONGEST_ADDRESS ||
+        theirs->max_message < 2 * sizeof(struct twill_ofi_header))
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
+                          "ofi: rank %u sends an address of %u bytes and messages of %llu: its "
+                          "memory is damaged, or it is of another version of twill",
+                          rank, theirs->address_bytes, (unsigned long long)theirs->max_message);
     if (theirs->protocol != mine->protocol || theirs->address_format != mine->address_format ||
         strncmp(theirs->provider, mine->provider, sizeof(mine->provider)) != 0)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
@@ -201,6 +208,7 @@ static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
     endpoint->addresses.stride = 1;
     for (uint32_t r = 0; r < endpoint->size; r++)
         TWILL_TRY(error, check_peer_info(endpoint, mine, &all[r], r, error));
+    endpoint->addresses.stride = twill_round_up(endpoint->addresses.stride, sizeof(uint64_t));
     for (uint32_t r = 0; r < endpoint->size; r++)
         endpoint->addresses.length[r] = all[r].address_bytes;
     endpoint->limits.eager =

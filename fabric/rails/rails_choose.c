@@ -181,10 +181,15 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
     for (uint32_t r = 0; r < ranks; r++) {
         const struct twill_rails_info *info = &infos[r];
         if (info->status != TWILL_OK)
-            return TWILL_FAIL(error, (twill_status)info->status, "rank %u: %.191s", r,
+            return TWILL_FAIL(error, twill_status_received(info->status), "rank %u: %.191s", r,
                               info->message);
-        if (info->setting > TWILL_RAILS_LIST || info->count < 1 || info->count > TWILL_RAILS_MOST)
-            return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rank %u: rails of another kind", r);
+        if (info->setting > TWILL_RAILS_LIST || info->count < 1 || info->count > TWILL_RAILS_MOST ||
+            info->requested > TWILL_RAILS_MOST ||
+            (info->setting == TWILL_RAILS_NUMBER && info->requested < 1))
+            return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
+                              "rank %u sends rails of another kind: its memory is damaged, or it "
+                              "is of another version of twill",
+                              r);
         if (info->setting != infos[0].setting || info->requested != infos[0].requested)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "rank %u has %s (%u), rank 0 %s (%u): the number of rails must be "

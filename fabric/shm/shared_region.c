@@ -185,12 +185,13 @@ static twill_status check_results(struct share *share, struct twill_error *error
     }
     for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) {
         if (result[r].late)
-            return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
-                              "%s waited %llu s for the memory of %s (%s)",
-                              SHARE_RANK_NAME(share, r),
-                              (unsigned long long)(share->oob->timeout_ns / 1000000000u),
-                              SHARE_RANK_NAME(share, result[r].lost),
-                              twill_fd_passing_phase_text(result[r].phase));
+            return TWILL_FAIL(
+                error, TWILL_ERR_TIMEOUT, "%s waited %llu s for the memory of %s (%s)",
+                SHARE_RANK_NAME(share, r),
+                (unsigned long long)(share->oob->timeout_ns / 1000000000u),
+                result[r].lost < (uint32_t)share->oob->size ? SHARE_RANK_NAME(share, result[r].lost)
+                                                            : "another rank",
+                twill_fd_passing_phase_text(result[r].phase));
         record_cause(share, r, result[r].cause);
     }
     return TWILL_OK;
@@ -241,6 +242,7 @@ static enum twill_share_cause map_peers(struct share *share)
             return TWILL_SHARE_MAP;
         view->at = at;
         if (peer->token_at > region->bytes - sizeof(uint64_t) ||
+            peer->token_at % sizeof(uint64_t) != 0 ||
             atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + peer->token_at),
                                  memory_order_acquire) != token_of(&share->info[peer->rank]))
             return TWILL_SHARE_TOKEN;

@@ -24,10 +24,10 @@ struct twill_single_copy {
 
 /* The result of one rank's probe of each method. */
 struct probe_result {
-    bool requested[METHODS];
-    bool open[METHODS];       /* works to all ranks of its node */
-    uint32_t denied[METHODS]; /* the rank it failed with; the own rank: not tried */
-    int32_t cause[METHODS];   /* errno */
+    uint8_t requested[METHODS]; /* no bool: another rank may send any byte */
+    uint8_t open[METHODS];      /* works to all ranks of its node */
+    uint32_t denied[METHODS];   /* the rank it failed with; the own rank: not tried */
+    int32_t cause[METHODS];     /* errno */
 };
 
 /* What ranks exchange to find out which methods work. */

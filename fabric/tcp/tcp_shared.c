@@ -100,8 +100,8 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
                           "tcp: rank %u has another wire format (%08x, here %08x)", rank,
                           info->wire, TWILL_TCP_WIRE);
     if (info->status != TWILL_OK)
-        return TWILL_FAIL(error, info->status, "rank %u: %.*s", rank, (int)sizeof(info->message),
-                          info->message);
+        return TWILL_FAIL(error, twill_status_received(info->status), "rank %u: %.*s", rank,
+                          (int)sizeof(info->message), info->message);
     info->address[sizeof(info->address) - 1] = '\0';
     twill_address_localise(info->address, own);
     if (!twill_endpoint_address(info->address, (uint16_t)info->port, &at, &address->length) ||

@@ -9,10 +9,11 @@
 /* Where a rank runs. Exchanged between ranks as it is in memory. */
 struct twill_level_info {
     int16_t unit[TWILL_LEVEL_NODE]; /* logical index on the host; -1: in none, or in several */
-    bool roams;                     /* may run on several cores: struct twill_units */
-    bool elsewhere;                 /* on a machine that TWILL_LAYOUT=topology has replaced */
-    uint32_t cpus;                  /* number of CPUs it may run on */
-    uint64_t cpuset_hash;           /* of these CPUs */
+    uint8_t roams;        /* may run on several cores: struct twill_units. No bool: another rank may
+                             send any byte */
+    uint8_t elsewhere;    /* on a machine that TWILL_LAYOUT=topology has replaced */
+    uint32_t cpus;        /* number of CPUs it may run on */
+    uint64_t cpuset_hash; /* of these CPUs */
 };
 /* Describe a rank that may run on `cpus`; NULL: those of the calling thread. */
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What twillrun and its servers on other hosts send each other: frames over a pipe, and the job in
- * one. The first byte selects: frames, or a job alone. */
+ * one. The first byte selects: frames, a job alone, or (254) a hostfile. */
 #include "fabric/launcher/launcher_job.h"
 #include "fabric/launcher/pipe.h"
 #include "tests/fuzz/fuzz_input.h"
+
+#define HOSTFILE 254
 
 static void read_job(const char *data, size_t bytes)
 {
@@ -14,6 +16,19 @@ static void read_job(const char *data, size_t bytes)
     twill_job_free(&job);
 }
 
+static void read_hosts(const uint8_t *data, size_t size)
+{
+    struct twill_options options = {.sites = 0};
+    char path[64];
+    int fd = fuzz_file(data, size, path);
+    if (twill_sites_read(&options, path))
+        fuzz_must(options.sites > 0);
+    for (int i = 0; i < options.sites; i++)
+        fuzz_must(options.site[i].slots > 0 && options.site[i].name[0] != '-');
+    twill_options_free(&options);
+    close(fd);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct twill_pipe pipe = {.out = -1};
@@ -21,6 +36,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[64];
     if (size == 0)
         return 0;
+    if (data[0] == HOSTFILE) {
+        read_hosts(data + 1, size - 1);
+        return 0;
+    }
     if (data[0] % 2 != 0) {
         char *job = fuzz_text(data + 1, size - 1); /* in memory of its own */
         read_job(job, size - 1);

@@ -26,6 +26,7 @@ static struct fuzz_end ends[ENDS];
 static int called = -1, last_called = -1;
 static size_t read_most = SIZE_MAX;
 static void (*idle)(void);
+static bool unix_too;
 static uint64_t now = CLOCK_BEGIN;
 
 static struct fuzz_end *end_of(int fd)
@@ -99,6 +100,11 @@ void fuzz_sockets_idle(void (*turn)(void))
     idle = turn;
 }
 
+void fuzz_sockets_unix(void)
+{
+    unix_too = true;
+}
+
 /* --- in the place of the kernel's and of lib/base.c's ----------------------------------------- */
 
 #define FUZZ_REPLACED(result, name, ...)                                                           \
@@ -121,7 +127,8 @@ int __wrap_sched_yield(void)
 
 FUZZ_REPLACED(int, socket, int family, int type, int protocol)
 {
-    return family == AF_INET ? take_end() : __real_socket(family, type, protocol);
+    bool ours = family == AF_INET || family == AF_INET6 || (family == AF_UNIX && unix_too);
+    return ours ? take_end() : __real_socket(family, type, protocol);
 }
 
 FUZZ_REPLACED(int, bind, int fd, const struct sockaddr *address, socklen_t length)
@@ -248,6 +255,16 @@ FUZZ_REPLACED(ssize_t, sendmsg, int fd, const struct msghdr *message, int flags)
             break;
     }
     return all;
+}
+
+/* Descriptors never come with a message. */
+FUZZ_REPLACED(ssize_t, recvmsg, int fd, struct msghdr *message, int flags)
+{
+    if (end_of(fd) == NULL)
+        return __real_recvmsg(fd, message, flags);
+    message->msg_controllen = 0;
+    message->msg_flags = 0;
+    return __wrap_recv(fd, message->msg_iov[0].iov_base, message->msg_iov[0].iov_len, flags);
 }
 
 static short events_of(const struct fuzz_end *end, short events)

@@ -21,5 +21,8 @@ void fuzz_sockets_reset(void);
 void fuzz_sockets_read_most(size_t bytes);
 /* Have this called, if it is not NULL, by a wait that finds nothing: the other ends' turn. */
 void fuzz_sockets_idle(void (*turn)(void));
+/* From now on also sockets between processes of a host are in memory; no descriptors go over them.
+ */
+void fuzz_sockets_unix(void);
 
 #endif

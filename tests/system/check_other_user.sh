@@ -59,6 +59,10 @@ ports=-
 if command -v ss >/dev/null; then
     ports=$(for pid in $pids; do ss -Hltnp | sed -n "s/.*127\.0\.0\.1:\([0-9]*\) .*pid=$pid,.*/\1/p"; done | sort -u | paste -sd, -)
     [ -n "$ports" ] || fail "the ranks listen on no port"
+    for pid in $pids; do
+        ! ss -Hltnp | grep "pid=$pid," | grep -v ' 127\.0\.0\.1:[0-9]* .*:\*' || fail "a rank of one host listens for other hosts"
+        ! ss -Hxlp | grep "pid=$pid," || fail "a unix socket of set-up is left"
+    done
 fi
 # shellcheck disable=SC2086 # a list of words
 as_other "$scratch/own/other_user" attack "$ports" $pids >"$scratch/attack.log" 2>&1 || fail "the attack: status $?"

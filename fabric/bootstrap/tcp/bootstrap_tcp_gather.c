@@ -111,7 +111,7 @@ static twill_status check_header(struct gather *g, int r)
         return twill_bootstrap_tcp_fail(
             g->tcp, g->error, TWILL_ERR_MISMATCH,
             "rank %d is in all-gather %lld of %llu bytes, rank 0 in %lld of %zu: do all ranks "
-            "run the same program?",
+            "run the same program and version of twill?",
             r, (long long)header->argument, (unsigned long long)header->length,
             (long long)g->tcp->sequence, g->bytes);
     return TWILL_OK;

@@ -287,6 +287,36 @@ static void test_links(void **state)
     assert_int_equal(preflight_links_listen(&links, "no address"), 0);
 }
 
+/* Whoever connects can have no more than the bytes of a probe counted. */
+static void test_too_much(void **state)
+{
+    static const char data[PREFLIGHT_PROBE + 1];
+    struct preflight_links links = {.listener = -1};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct pollfd polls[16];
+    (void)state;
+    to.sin_port = htons((uint16_t)preflight_links_listen(&links, "127.0.0.1"));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 || errno == EINPROGRESS);
+    size_t sent = 0;
+    bool ended = false;
+    for (char answer = 0; !ended;) {
+        ssize_t n = send(fd, data + sent, sizeof(data) - sent, MSG_NOSIGNAL);
+        sent += n > 0 ? (size_t)n : 0;
+        int count = preflight_links_count(&links);
+        assert_true(count >= 1 && count <= 16);
+        preflight_links_polls(&links, polls);
+        assert_true(poll(polls, (nfds_t)count, 10) >= 0);
+        preflight_links_turn(&links, polls);
+        n = recv(fd, &answer, 1, 0);
+        assert_true(n != 1 || answer == 'k');
+        ended = n == 0 || (n < 0 && errno == ECONNRESET);
+    }
+    assert_int_equal(sent, sizeof(data));
+    preflight_links_close(&links);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_sysfs),    cmocka_unit_test(test_facts),
         cmocka_unit_test(test_lines),    cmocka_unit_test(test_facts_travel),
         cmocka_unit_test(test_said),     cmocka_unit_test(test_links),
+        cmocka_unit_test(test_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

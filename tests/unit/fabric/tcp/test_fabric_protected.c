@@ -259,12 +259,35 @@ static void test_attacked(void **state)
         }
 }
 
+/* Nothing falls back to clear text: another provider is refused by its name, a rank that would not
+ * encrypt by its number. */
+static void test_only_here(void **state)
+{
+    (void)state;
+    struct twill_transport_params params = {
+        .provider = "verbs", .setting = test_setting, .settings = settings[SEALED]};
+    struct twill_tcp_protection protection = {.encrypts = false};
+    struct twill_error error = {0};
+    assert_int_equal(twill_tcp_protection_find(&protection, &params, &error), TWILL_ERR_CONFIG);
+    assert_string_equal(error.message, "TWILL_PROVIDER=verbs has no encryption (TWILL_ENCRYPT): "
+                                       "only twill's tcp has it");
+    char why[TWILL_OFFER_BYTES];
+    assert_int_equal(twill_ofi_transport.priority(&params, why, sizeof(why)), TWILL_PRIORITY_NONE);
+    assert_int_equal(twill_tcp_transport.priority(&params, why, sizeof(why)), TWILL_PRIORITY_NAMED);
+    twill_error_clear(&error);
+    params.provider = NULL;
+    assert_int_equal(twill_tcp_protection_find(&protection, &params, &error), TWILL_OK);
+    assert_true(protection.encrypts);
+    assert_int_equal(twill_tcp_guard_agree(&protection, 3, 0, &error), TWILL_ERR_CONFIG);
+    assert_string_equal(error.message, "tcp: rank 3 has another TWILL_ENCRYPT or TWILL_CHECKSUM");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sweep),    cmocka_unit_test(test_crossed),
         cmocka_unit_test(test_sniffed),  cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_attacked),
+        cmocka_unit_test(test_attacked), cmocka_unit_test(test_only_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

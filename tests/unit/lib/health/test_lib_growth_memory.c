@@ -79,6 +79,23 @@ static twill_status grow_scarcely(twill_comm *comm, const char *handle,
     return status;
 }
 
+/* Return whether a handle, which may travel by any way, is without the job's key and the secret of
+ * its run. */
+static bool has_no_secret(const char *handle, const twill_comm *comm)
+{
+    const struct twill_secret *secret = &comm->context->job.oob->secret;
+    char text[17];
+    for (size_t i = 0; i < 8; i++)
+        snprintf(text + 2 * i, 3, "%02x", secret->key[i]);
+    return strstr(handle, text) == NULL && strstr(handle, strchr(job_key, '=') + 1) == NULL;
+}
+
+static bool has_new_secret(const twill_comm *larger, const twill_comm *comm)
+{
+    return memcmp(&larger->context->job.oob->secret, &comm->context->job.oob->secret,
+                  sizeof(struct twill_secret)) != 0;
+}
+
 static void scarce_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct shortage_of_memory *test = user;
@@ -92,7 +109,8 @@ static void scarce_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         int status[2];
         int before = count_descriptors(); /* those of the exchange are among them */
         if (rank == 0)
-            TWILL_CHECK(twill_comm_handle(comm, 1, handle) == TWILL_OK);
+            TWILL_CHECK(twill_comm_handle(comm, 1, handle) == TWILL_OK &&
+                        has_no_secret(handle, comm));
         TWILL_CHECK(bootstrap->exchange(bootstrap->user, handle, all, sizeof(handle)) == 0);
         int own = grow_scarcely(comm, all[0], test, rank, left, &larger);
         int kept = count_descriptors() - before;
@@ -105,6 +123,8 @@ static void scarce_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         if (rank == 0)
             TWILL_CHECK(twill_allreduce(comm, &one, &one, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
     }
+    if (rank == 0)
+        TWILL_CHECK(larger != NULL && has_new_secret(larger, comm));
     if (larger != NULL)
         twill_comm_leave(comm);
     twill_finalize(larger != NULL ? larger : comm);

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks that have shown the key say of themselves in all-gathers at the start of a job: a rank
+ * whose memory is damaged, or of another version, may be refused, but must not crash this one. The
+ * first byte selects this rank and what is opened: the job, with its heap, levels and failure
+ * detector; the memory of a node; or the transport between nodes with its rails. */
+#include "tests/fuzz/fuzz_exchange.h"
+#include "fabric/rails/rails.h"
+#include "fabric/shm/node_memory.h"
+#include "lib/comm/comm.h"
+#include "lib/comm/find_levels.h"
+#include "lib/exec/progress.h"
+#include "tests/fuzz/fuzz_socket.h"
+
+#include "fabric/host/interfaces.h"
+
+#include <sys/epoll.h>
+
+#define MACHINE "pack:2 [numa] l3:1 core:2 pu:1"
+
+static struct fuzz_exchange exchange;
+
+static void check_message(const struct twill_error *error)
+{
+    fuzz_must(memchr(error->message, '\0', sizeof(error->message)) != NULL);
+}
+
+static void check_outcome(twill_status status, const struct twill_error *error)
+{
+    fuzz_must(status <= 0 && status >= TWILL_STATUS_LOWEST);
+    fuzz_must(status == TWILL_OK || error->message[0] != '\0');
+    check_message(error);
+}
+
+/* --- in the place of the kernel's and of modules that exchange nothing --------------------------
+ */
+
+#define FUZZ_WRAPPED(result, name, ...)                                                            \
+    result __wrap_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__)
+
+FUZZ_WRAPPED(twill_status, twill_links_read, struct twill_link **links, size_t *count,
+             struct twill_error *error)
+{
+    (void)error;
+    *links = NULL;
+    *count = 0;
+    return TWILL_OK;
+}
+
+/* Of descriptors in memory, which the kernel does not know. */
+FUZZ_WRAPPED(int, epoll_ctl, int set, int operation, int fd, struct epoll_event *event)
+{
+    (void)set;
+    (void)operation;
+    (void)fd;
+    (void)event;
+    return 0;
+}
+
+FUZZ_WRAPPED(void, twill_memory_share, struct twill_memory *memory, unsigned ranks)
+{
+    (void)memory;
+    (void)ranks;
+}
+
+void twill_context_note(struct twill_context *context, const char *format, ...)
+{
+    char line[TWILL_DESCRIBE_BYTES];
+    va_list arguments;
+    (void)context;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+}
+
+twill_status twill_comm_prepare_first(struct twill_context *context)
+{
+    (void)context;
+    return TWILL_OK;
+}
+
+twill_status twill_comm_offer_first(struct twill_context *context,
+                                    struct twill_agreement *agreement)
+{
+    (void)context;
+    (void)agreement;
+    return TWILL_OK;
+}
+
+uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
+{
+    (void)comm;
+    return job;
+}
+
+void twill_comm_drop_first(struct twill_context *context)
+{
+    (void)context;
+}
+
+void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
+                          unsigned me)
+{
+    bool own = false;
+    if (ranks == NULL)
+        return;
+    int pu = twill_topology_helper(context->machine.topology, ranks, n, me, 1, 0, &own);
+    fuzz_must(pu < TWILL_CPUS_MOST);
+}
+
+twill_status twill_context_offer_detector(struct twill_context *context,
+                                          struct twill_agreement *agreement)
+{
+    return twill_detector_offer(&context->health.detector, context->job.oob, 16, agreement,
+                                &context->error);
+}
+
+twill_status twill_context_connect_detector(struct twill_context *context,
+                                            struct twill_agreement *agreement)
+{
+    if (context->job.world.nodes == 1)
+        return TWILL_OK;
+    return twill_detector_connect(context->health.detector, context->job.oob,
+                                  context->job.world.node, context->job.threads, agreement,
+                                  &context->error);
+}
+
+twill_status twill_context_reopen_detector(struct twill_context *context)
+{
+    struct twill_agreement agreement = {.oob = context->job.oob};
+    twill_detector_close(context->health.detector);
+    twill_status status = twill_context_offer_detector(context, &agreement);
+    TWILL_TRY(&context->error, twill_agreement_exchange(&agreement, status, &context->error));
+    status = twill_context_connect_detector(context, &agreement);
+    return twill_agreement_exchange(&agreement, status, &context->error);
+}
+
+/* --- the job ---------------------------------------------------------------------------------- */
+
+/* Return what contexts have in common. */
+static const struct twill_context *first_context(void)
+{
+    static struct twill_context context;
+    static const char *const settings[] = {"TWILL_TUNE=heap_limit=2M", NULL};
+    struct twill_error error = {0};
+    if (context.machine.topology != NULL)
+        return &context;
+    fuzz_must(twill_config_load(&context.config, settings, &error) == TWILL_OK);
+    fuzz_must(twill_topology_open(&context.machine.topology, MACHINE, &error) == TWILL_OK);
+    return &context;
+}
+
+static void check_world(const struct twill_world *world)
+{
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
+        for (uint32_t r = 0; world->unit[level] != NULL && r < world->size; r++)
+            fuzz_must(world->unit[level][r] < world->size);
+    for (uint32_t r = 0; r < world->size; r++)
+        fuzz_must(world->node[r] < world->nodes && world->order[r] < world->size);
+}
+
+static void check_detector(struct twill_context *context)
+{
+    struct twill_detector *detector = context->health.detector;
+    char text[160];
+    twill_status status = TWILL_OK;
+    if (context->job.world.nodes == 1)
+        twill_detector_conclude_alone(detector);
+    else
+        status = twill_detector_conclude(detector, &context->error);
+    if (status == TWILL_OK && context->job.world.nodes > 1)
+        (void)twill_detector_describe(detector, text, sizeof(text));
+    for (uint32_t r = 0; r < FUZZ_RANKS; r++)
+        fuzz_must(strlen(twill_detector_address(detector, r)) < TWILL_ADDRESS_TEXT);
+}
+
+static void open_job(uint8_t kind)
+{
+    struct twill_context context = *first_context();
+    char nodes[] = "2+1";
+    context.job.oob = &exchange.base;
+    if (kind % 2 != 0)
+        context.config.text[TWILL_VARIABLE_NODES] = nodes;
+    twill_status status = twill_context_open_job(&context);
+    check_outcome(status, &context.error);
+    if (status == TWILL_OK) {
+        check_outcome(twill_levels_open(&context, context.job.level), &context.error);
+        check_world(&context.job.world);
+        check_detector(&context);
+        twill_heap_destroy(&context.memory.heap);
+    }
+    twill_shm_region_close(context.memory.heap.region);
+    twill_detector_close(context.health.detector);
+    twill_world_destroy(&context.job.world);
+    free(context.job.label);
+    free(context.job.level);
+    free(context.job.host_cpus);
+}
+
+/* --- a node ----------------------------------------------------------------------------------- */
+
+static twill_status open_node(struct twill_node **node, struct twill_single_copy **copy,
+                              const struct twill_world *world, struct twill_error *error)
+{
+    struct twill_oob *oob = &exchange.base;
+    struct twill_agreement agreement = {.oob = oob};
+    uint32_t label[FUZZ_RANKS] = {0}, me = (uint32_t)oob->rank;
+    const char *why = NULL;
+    char how[240];
+    twill_status status = twill_node_offer(node, oob, &agreement, error);
+    twill_status offers =
+        twill_single_copy_offer(copy, me, world, TWILL_SINGLE_COPY_CMA, &agreement, error);
+    fuzz_must(status == TWILL_OK && offers == TWILL_OK);
+    TWILL_TRY(error, twill_agreement_exchange(&agreement, TWILL_OK, error));
+    status = twill_node_attach(*node, oob, label, 4096, twill_shm_channel_bytes(FUZZ_RANKS), NULL,
+                               &agreement, error);
+    twill_single_copy_probe(*copy, me, world, &agreement);
+    TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
+    TWILL_TRY(error, twill_node_conclude(*node, oob, label, &why, error));
+    fuzz_must((*node)->size >= 1 && (*node)->size <= FUZZ_RANKS);
+    for (uint32_t l = 0; l < (*node)->size; l++)
+        fuzz_must((*node)->rank[l] < FUZZ_RANKS);
+    twill_single_copy_conclude(copy, me, world, how, sizeof(how));
+    return TWILL_OK;
+}
+
+static void share_node(void)
+{
+    static const uint32_t label[FUZZ_RANKS];
+    struct twill_error error = {0};
+    struct twill_world world;
+    struct twill_node *node = NULL;
+    struct twill_single_copy *copy = NULL;
+    fuzz_must(twill_world_create(&world, FUZZ_RANKS, label, &error) == TWILL_OK);
+    check_outcome(open_node(&node, &copy, &world, &error), &error);
+    twill_single_copy_close(copy);
+    twill_node_close(node);
+    twill_world_destroy(&world);
+}
+
+/* --- between nodes ---------------------------------------------------------------------------- */
+
+static const char *setting_of(const void *settings, const char *variable)
+{
+    return strcmp(variable, "TWILL_RAILS") == 0 ? settings : NULL;
+}
+
+static twill_status two_rails(const struct twill_transport_params *params, const char *name,
+                              struct twill_rail *rails, size_t most, size_t *count,
+                              struct twill_error *error)
+{
+    (void)params;
+    (void)error;
+    for (*count = 0; *count < twill_min(most, 2); ++*count) {
+        struct twill_rail *rail = &rails[*count];
+        *rail = (struct twill_rail){.network = 1 + *count, .mbits = 1000};
+        snprintf(rail->name, sizeof(rail->name), "%s", name != NULL ? name : "eth");
+    }
+    return TWILL_OK;
+}
+
+static void choose_rails(const struct twill_transport_params *params, uint8_t kind)
+{
+    static const char *const settings[] = {NULL, "3", "eth0,eth1,eth2", "8"};
+    const struct twill_transport_ops ops = {.name = "rails", .rails = two_rails};
+    struct twill_transport_params own = *params;
+    struct twill_agreement agreement = {.oob = params->oob};
+    struct twill_rails_opening *opening;
+    struct twill_rails_choice *choice = NULL;
+    struct twill_error error = {0};
+    own.setting = setting_of;
+    own.settings = settings[kind % 4];
+    twill_status status = twill_rails_offer(&opening, &ops, &own, &agreement, &error);
+    status = twill_agreement_exchange(&agreement, status, &error);
+    if (status == TWILL_OK)
+        status = twill_rails_conclude(opening, &own, &choice, &error);
+    check_outcome(status, &error);
+    if (choice != NULL) {
+        fuzz_must(choice->count >= 1 && choice->count <= TWILL_RAILS_MOST);
+        for (uint32_t k = 0; k < choice->count; k++)
+            fuzz_must(choice->way[k].weight > 0);
+        choice->common.close(&choice->common);
+    }
+    twill_rails_opening_end(opening);
+}
+
+static void choose_internode(struct twill_transport_params *params)
+{
+    struct twill_agreement agreement = {.oob = params->oob};
+    struct twill_internode_choice choice;
+    struct twill_error error = {0};
+    char why[320];
+    params->provider = "tcp";
+    twill_status status = twill_internode_offer(params, &choice, &agreement, &error);
+    status = twill_agreement_exchange(&agreement, status, &error);
+    check_outcome(status, &error);
+    if (status == TWILL_OK)
+        twill_internode_conclude(params, &choice, why, sizeof(why));
+    free(choice.all);
+}
+
+static void open_tcp(const struct twill_transport_params *params)
+{
+    struct twill_error error = {0};
+    struct twill_transport *transport = NULL;
+    twill_status status = twill_tcp_transport.open(&transport, params, &error);
+    check_outcome(status, &error);
+    fuzz_must((transport != NULL) == (status == TWILL_OK));
+    for (uint32_t r = 0; transport != NULL && r < FUZZ_RANKS; r++)
+        if (r != (uint32_t)params->oob->rank)
+            (void)twill_tcp_transport.connect(transport, r, &error);
+    if (transport != NULL)
+        twill_tcp_transport.close(transport);
+}
+
+static void open_transport(uint8_t kind)
+{
+    static const uint32_t label[FUZZ_RANKS] = {0, 1, 2};
+    struct twill_world world;
+    struct twill_error error = {0};
+    fuzz_must(twill_world_create(&world, FUZZ_RANKS, label, &error) == TWILL_OK);
+    struct twill_transport_params params = {.oob = &exchange.base, .world = &world, .comm = 1};
+    if (kind % 8 < 4)
+        choose_rails(&params, kind);
+    else if (kind % 8 < 6)
+        choose_internode(&params);
+    else
+        open_tcp(&params);
+    twill_world_destroy(&world);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    fuzz_sockets_unix();
+    fuzz_exchange_begin(&exchange, data[0] % FUZZ_RANKS, data + 1, size - 1);
+    uint8_t kind = data[0] / FUZZ_RANKS;
+    if (kind % 4 == 0)
+        open_job(kind / 4);
+    else if (kind % 4 == 1)
+        share_node();
+    else
+        open_transport(kind / 4);
+    fuzz_sockets_reset();
+    return 0;
+}
