@@ -167,6 +167,12 @@ static twill_status load_topology(struct twill_topology *topology, const char *t
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "hwloc cannot read this machine: %s",
                           errno != 0 ? strerror(errno) : "no reason given");
     }
+    /* Some versions of hwloc load a file without any, of which hwloc_get_type_or_below_depth()
+     * crashes. */
+    if (hwloc_get_nbobjs_by_type(topology->hwloc, HWLOC_OBJ_PU) < 1)
+        return TWILL_FAIL(
+            error, TWILL_ERR_CONFIG, "%s%.200s: the topology has no hardware threads (PU)",
+            replaced ? "TWILL_LAYOUT=topology=" : "this machine", replaced ? text : "");
     struct twill_machine *machine = &topology->machine;
     machine->is_this_machine = !replaced && hwloc_topology_is_thissystem(topology->hwloc);
     if (!replaced && !machine->is_this_machine)

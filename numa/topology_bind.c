@@ -120,15 +120,17 @@ static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
 static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                         unsigned ranks, hwloc_bitmap_t *of_rank)
 {
-    unsigned subsets;
-    if (ranks == 1)
-        return hwloc_bitmap_copy(of_rank[0], set) == 0;
-    hwloc_bitmap_t *subset = split_coarsely(topology, set, &subsets);
-    bool good = subset != NULL;
+    unsigned subsets = 0;
+    hwloc_bitmap_t *subset = ranks > 1 ? split_coarsely(topology, set, &subsets) : NULL;
+    bool good = subset != NULL || subsets == 0;
+    /* If there are several ranks, their cores overlap: in a strange file. */
+    for (unsigned r = 0; subsets == 0 && r < ranks; r++)
+        good = hwloc_bitmap_copy(of_rank[r], set) == 0 && good;
     unsigned cores = walk_cores(topology->hwloc, set, 0, 0, NULL), before = 0, dealt = 0;
     for (unsigned p = 0; good && ranks >= subsets && p < subsets; p++) {
         before += walk_cores(topology->hwloc, subset[p], 0, 0, NULL);
-        unsigned up_to = (unsigned)(((uint64_t)ranks * before + cores - 1) / cores);
+        /* A core whose PUs are in two units, as in a strange file, counts in both. */
+        unsigned up_to = (unsigned)twill_min(((uint64_t)ranks * before + cores - 1) / cores, ranks);
         if (up_to > dealt)
             good = deal_cpuset(topology, subset[p], up_to - dealt, of_rank + dealt);
         dealt = up_to;

@@ -11,6 +11,7 @@
 #include "lib/exec/progress.h"
 #include "tests/fuzz/fuzz_socket.h"
 
+#include "fabric/host/host_identity.h"
 #include "fabric/host/interfaces.h"
 
 #include <sys/epoll.h>
@@ -45,6 +46,17 @@ FUZZ_WRAPPED(twill_status, twill_links_read, struct twill_link **links, size_t *
     *links = NULL;
     *count = 0;
     return TWILL_OK;
+}
+
+/* Reads /proc once. */
+void __real_twill_host_describe(struct twill_host *host);
+void __wrap_twill_host_describe(struct twill_host *host);
+void __wrap_twill_host_describe(struct twill_host *host)
+{
+    static struct twill_host here;
+    if (here.pid == 0)
+        __real_twill_host_describe(&here);
+    *host = here;
 }
 
 /* Of descriptors in memory, which the kernel does not know. */
@@ -146,6 +158,7 @@ static const struct twill_context *first_context(void)
     if (context.machine.topology != NULL)
         return &context;
     fuzz_must(twill_config_load(&context.config, settings, &error) == TWILL_OK);
+    fuzz_must(twill_tuning_create(&context.selection.tuning, NULL, NULL, "", &error) == TWILL_OK);
     fuzz_must(twill_topology_open(&context.machine.topology, MACHINE, &error) == TWILL_OK);
     return &context;
 }

@@ -388,6 +388,54 @@ static void test_bad_input(void **state)
 }
 
 /* A file that is truncated anywhere is refused. */
+#define STRANGE(sets, objects)                                                                     \
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"      \
+    "<topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" gp_index=\"1\" "            \
+    "allowed_cpuset="                                                                              \
+    "\"0xf\" nodeset=\"0x1\" complete_nodeset=\"0x1\" allowed_nodeset=\"0x1\" " sets ">" objects   \
+    "</object></topology>\n"
+#define STRANGE_NODE(set)                                                                          \
+    "<object type=\"NUMANode\" gp_index=\"2\" os_index=\"0\" nodeset=\"0x1\" "                     \
+    "complete_nodeset=\"0x1\" "                                                                    \
+    "cpuset=\"" set "\" complete_cpuset=\"" set "\" local_memory=\"4096\"/>"
+#define STRANGE_PU(number, set)                                                                    \
+    "<object type=\"PU\" gp_index=\"1" #number "\" os_index=\"" #number "\" nodeset=\"0x1\" "      \
+    "complete_nodeset=\"0x1\" cpuset=\"" set "\" complete_cpuset=\"" set "\"/>"
+
+/* Files that hwloc loads, of machines that do not exist: without hardware threads; with sets that
+ * overlap. The fuzzer `topology` found them. */
+static void test_strange(void **state)
+{
+    (void)state;
+    static const char none[] =
+        STRANGE("cpuset=\"0x1\" complete_cpuset=\"0x1\"",
+                STRANGE_NODE("0x1") "<object type=\"Package\" gp_index=\"3\" "
+                                    "cpuset=\"0x1\" complete_cpuset=\"0x1\" "
+                                    "nodeset=\"0x1\" complete_nodeset=\"0x1\"/>");
+    static const char overlap[] =
+        STRANGE("cpuset=\"0xf\" complete_cpuset=\"0xf\"",
+                STRANGE_NODE("0xf") STRANGE_PU(0, "0x1") STRANGE_PU(1, "0x3") STRANGE_PU(2, "0x5")
+                    STRANGE_PU(3, "0x9"));
+    refuse_bytes(none, strlen(none), "the topology has no hardware threads");
+    char name[] = "/tmp/twill-strange-XXXXXX";
+    int fd = mkstemp(name);
+    struct twill_topology *topology;
+    struct twill_error error = {0};
+    struct twill_cpus cpus[4];
+    assert_int_equal(write(fd, overlap, strlen(overlap)), strlen(overlap));
+    close(fd);
+    twill_status status = twill_topology_open(&topology, name, &error);
+    unlink(name);
+    assert_int_equal(status, TWILL_OK);
+    for (unsigned ranks = 1; ranks <= 4; ranks++) {
+        assert_int_equal(twill_topology_bind(topology, ranks, TWILL_BOUND_TO_CORES, cpus, &error),
+                         TWILL_OK);
+        for (unsigned r = 0; r < ranks; r++)
+            assert_true(cpus[r].word[0] != 0 && cpus[r].word[0] <= 0xf);
+    }
+    twill_topology_close(topology);
+}
+
 static void test_truncated(void **state)
 {
     (void)state;
@@ -412,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_local_nodes),
         cmocka_unit_test(test_nics),
         cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_strange),
         cmocka_unit_test(test_truncated),
     };
     return cmocka_run_group_tests_name("numa/topology", tests, NULL, NULL);

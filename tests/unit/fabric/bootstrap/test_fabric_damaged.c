@@ -91,7 +91,7 @@ static void test_rails(void **state)
         }
         assert_int_equal(twill_rails_agree(infos, RANKS, 0, place, weight, &count, &error),
                          TWILL_ERR_INTERNAL);
-        assert_memory_equal(error.message, "rank 0 sends rails of another kind: ", 37);
+        assert_memory_equal(error.message, "rank 0 sends rails of another kind: ", 36);
     }
 }
 
