@@ -346,7 +346,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
-    fuzz_sockets_unix();
+    fuzz_sockets_unix(size % 8 != 0);
     fuzz_exchange_begin(&exchange, data[0] % FUZZ_RANKS, data + 1, size - 1);
     uint8_t kind = data[0] / FUZZ_RANKS;
     if (kind % 4 == 0)

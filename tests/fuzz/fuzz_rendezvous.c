@@ -22,6 +22,7 @@ static const struct twill_job job = {.size = RANKS,
 struct fuzz_peer {
     int fd;
     bool greets, greeted; /* with the key */
+    bool leaves;          /* once it has been greeted */
     struct twill_hello hello;
     struct twill_session session;
     const uint8_t *data; /* 8 bytes */
@@ -86,6 +87,10 @@ static void take_turn(void)
         enum twill_wire_moved moved = twill_hello_move(&peer->hello, peer->fd, &peer->session);
         peer->greeted = moved == TWILL_WIRE_DONE;
         peer->greets = moved != TWILL_WIRE_GONE;
+        if (!peer->greeted || !peer->leaves)
+            continue;
+        shutdown(peer->fd, SHUT_WR);
+        peer->greets = peer->greeted = false;
     }
 }
 
@@ -101,8 +106,10 @@ static void call_root(int listener, const uint8_t *data)
         .size = RANKS + (data[2] / 16 == 1),
         .epoch = 1 + (data[3] % 16 == 1),
         .argument = data[3] / 16 == 0 ? 1000 : (uint64_t)data[4] << data[5] % 57};
-    *peer =
-        (struct fuzz_peer){.fd = fuzz_connect(listener), .data = data, .greets = data[0] % 4 != 0};
+    *peer = (struct fuzz_peer){.fd = fuzz_connect(listener),
+                               .data = data,
+                               .greets = data[0] % 4 != 0,
+                               .leaves = data[0] % 16 == 5};
     if (peer->greets)
         fuzz_must(twill_hello_call(&peer->hello, &key, &identity));
     else

@@ -26,7 +26,7 @@ static struct fuzz_end ends[ENDS];
 static int called = -1, last_called = -1;
 static size_t read_most = SIZE_MAX;
 static void (*idle)(void);
-static bool unix_too;
+static bool unix_too, unix_refuses;
 static uint64_t now = CLOCK_BEGIN;
 
 static struct fuzz_end *end_of(int fd)
@@ -100,9 +100,10 @@ void fuzz_sockets_idle(void (*turn)(void))
     idle = turn;
 }
 
-void fuzz_sockets_unix(void)
+void fuzz_sockets_unix(bool refuse)
 {
     unix_too = true;
+    unix_refuses = refuse;
 }
 
 /* --- in the place of the kernel's and of lib/base.c's ----------------------------------------- */
@@ -149,6 +150,10 @@ FUZZ_REPLACED(int, connect, int fd, const struct sockaddr *address, socklen_t le
     struct fuzz_end *end = end_of(fd);
     if (end == NULL)
         return __real_connect(fd, address, length);
+    if (address->sa_family == AF_UNIX && unix_refuses) {
+        errno = ECONNREFUSED;
+        return -1;
+    }
     const struct fuzz_end *last = end_of(last_called);
     if (last != NULL && !other_end(last)->used) /* given up */
         end_of(last_called)->used = false;

@@ -22,7 +22,7 @@ void fuzz_sockets_read_most(size_t bytes);
 /* Have this called, if it is not NULL, by a wait that finds nothing: the other ends' turn. */
 void fuzz_sockets_idle(void (*turn)(void));
 /* From now on also sockets between processes of a host are in memory; no descriptors go over them.
- */
-void fuzz_sockets_unix(void);
+ * Connections are refused, or made and not answered. */
+void fuzz_sockets_unix(bool refuse);
 
 #endif

@@ -169,8 +169,10 @@ static void write_xml(void)
 static jmp_buf refused;
 static bool loading;
 
-/* Some files fail assertions of hwloc, which is not what is tested: they count as refused. */
-void __assert_fail(const char *assertion, const char *file, unsigned line, const char *function)
+/* Some files fail assertions of hwloc, which is not what is tested: they count as refused. hwloc
+ * finds this function in place of the C library's. */
+TWILL_EXPORTED void __assert_fail(const char *assertion, const char *file, unsigned line,
+                                  const char *function)
 {
     fprintf(stderr, "%s:%u: %s: %s\n", file, line, function, assertion);
     if (!loading)
