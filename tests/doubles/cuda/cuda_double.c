@@ -51,6 +51,7 @@ struct memory {
     uintptr_t start;
     size_t bytes;
     void *context;
+    unsigned char *pages; /* the memory that was at `start` when it was pinned; NULL: not shared */
 };
 
 /* A fill or a copy to the device that has not taken place. */
@@ -119,13 +120,26 @@ static enum twill_cuda_result add_memory(enum memory_kind kind, const void *star
     if (i == sizeof(gpu.memory) / sizeof(gpu.memory[0]) || start == MAP_FAILED)
         return (enum twill_cuda_result)FAILURE;
     gpu.memories += i == gpu.memories;
-    gpu.memory[i] = (struct memory){kind, (uintptr_t)start, bytes, current()};
+    gpu.memory[i] = (struct memory){kind, (uintptr_t)start, bytes, current(), NULL};
+    if (kind == REGISTERED) { /* of a shared mapping this makes a second one */
+        void *pages = mremap((void *)(uintptr_t)start, 0, bytes, MREMAP_MAYMOVE);
+        gpu.memory[i].pages = pages != MAP_FAILED ? pages : NULL;
+    }
     return TWILL_CUDA_SUCCESS;
 }
 
 static int is_on_device(const struct memory *memory)
 {
     return memory != NULL && (memory->kind == OF_CONTEXT || memory->kind == OF_POOL);
+}
+
+/* Return where a copy from or to host memory takes place: in pinned pages, wherever they are. */
+static void *host_at(const void *host, size_t bytes)
+{
+    const struct memory *memory = memory_of((uintptr_t)host, bytes);
+    return memory != NULL && memory->pages != NULL
+               ? memory->pages + ((uintptr_t)host - memory->start)
+               : (void *)(uintptr_t)host;
 }
 
 /* Let what is queued take place, on the default stream or on the other one. */
@@ -262,7 +276,7 @@ enum twill_cuda_result cuMemcpyDtoH_v2(void *host, twill_cuda_pointer pointer, s
         return result;
     land(NULL);
     gpu.copies[0]++;
-    memcpy(host, gpu.inside + (pointer - (uintptr_t)gpu.device), bytes);
+    memcpy(host_at(host, bytes), gpu.inside + (pointer - (uintptr_t)gpu.device), bytes);
     return TWILL_CUDA_SUCCESS;
 }
 
@@ -271,7 +285,7 @@ static enum twill_cuda_result queue_copy(twill_cuda_pointer pointer, const void 
     enum twill_cuda_result result = ready_to_copy(pointer, bytes);
     if (result != TWILL_CUDA_SUCCESS)
         return result;
-    memcpy(queue(NULL, pointer, bytes)->data, host, bytes);
+    memcpy(queue(NULL, pointer, bytes)->data, host_at(host, bytes), bytes);
     gpu.copies[1]++;
     return TWILL_CUDA_SUCCESS;
 }
@@ -327,6 +341,8 @@ enum twill_cuda_result cuMemHostUnregister(void *host)
     unsigned char resident[1];
     if (mincore(host, 4096, resident) != 0)
         abort();
+    if (memory->pages != NULL)
+        munmap(memory->pages, memory->bytes);
     memory->kind = FREED;
     return TWILL_CUDA_SUCCESS;
 }
