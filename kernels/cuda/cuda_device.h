@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA device memory: recognising its pointers, and copies between it and the host. Compiled only
  * with TWILL_WITH_CUDA. Needs no CUDA to build or link: the driver's library is opened at run time.
- * docs/performance.md says
- * on which GPU it was run. */
+ * docs/performance.md says on which GPU it was run. */
 #ifndef TWILL_CUDA_DEVICE_H
 #define TWILL_CUDA_DEVICE_H
 
@@ -21,10 +20,10 @@ void twill_device_close(struct twill_device *device); /* NULL is allowed */
 /* What the driver knows of a pointer. */
 struct twill_device_memory {
     const void *at;
-    void *context;   /* that it was allocated in; NULL: in none, as pools are, or it is unknown */
+    void *context;   /* it was allocated in; NULL: memory of a pool, or unknown memory */
     int ordinal;     /* of the device */
     bool is_device;  /* the host cannot read it; it can read managed and pinned memory */
-    bool is_unknown; /* to a driver that this process has initialised */
+    bool is_unknown; /* CUDA is initialised, and does not know the pointer */
 };
 twill_status twill_device_find(const struct twill_device *device, const void *pointer,
                                struct twill_device_memory *memory, struct twill_error *error);

@@ -46,9 +46,9 @@ static twill_status record_error(const struct twill_request *request, twill_stat
 
 /* --- which memory it is ---------------------------------------------------------------------- */
 
-/* Look up a buffer. Memory of twill_alloc() is never a device's. In a process that has initialised
- * CUDA, other memory that the driver does not know is tried once: it may have been a device's, and
- * be freed. */
+/* Look up a buffer. Memory of twill_alloc() is never a device's. Memory that CUDA, once
+ * initialised, does not know is read by a system call the first time: it may be freed memory of a
+ * device. */
 static twill_status find_buffer(struct twill_request *request, unsigned side, const void *at,
                                 size_t bytes, struct twill_device_memory *found)
 {
@@ -79,8 +79,8 @@ static unsigned char *bounce_pages(const struct twill_request *request)
     return (unsigned char *)twill_round_up((uintptr_t)request->bounce_memory, BOUNCE_PAGE);
 }
 
-/* Have at least `bytes` of bounce memory; what was in it is lost. It is pinned when it is used for
- * the second time, as that takes about as long as the copies of a call. */
+/* Grow the bounce memory to at least `bytes`; contents are not preserved. It is pinned when it is
+ * used for the second time, because pinning takes about as long as a call's copies. */
 static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
                                    const struct twill_device_memory *memory)
 {
