@@ -5,7 +5,7 @@
  * what; freed: memory that is no more; hang: a rank that others go on without; overlap: a wrong
  * argument; fail: calls until one fails, which is reported; touch: read device memory, which must
  * kill. */
-#include "tests/system/cuda/buffers.h"
+#include "tests/system/cuda/device_buffers.h"
 #include "twill_recover.h"
 
 #include <signal.h>

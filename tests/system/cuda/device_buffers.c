@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/system/cuda/buffers.h"
+#include "tests/system/cuda/device_buffers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

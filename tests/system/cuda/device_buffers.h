@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two buffers of floats of each kind of memory, their contents and their checks. */
-#ifndef TWILL_TEST_CUDA_BUFFERS_H
-#define TWILL_TEST_CUDA_BUFFERS_H
+#ifndef TWILL_TEST_DEVICE_BUFFERS_H
+#define TWILL_TEST_DEVICE_BUFFERS_H
 
 #include "tests/system/cuda/gpu.h"
 #include "twill.h"
