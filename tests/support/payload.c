@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The payload of the sweeps and its expected results. Shares no arithmetic with the kernels.
- *
- * This file is not instrumented for a thread sanitizer (tests/CMakeLists.txt), which spent most of
- * its time here: elements are made in memory of the caller's own, and reach a buffer that others
- * use by memcpy(), which is always seen. */
+/* The payload of the sweeps and its expected results. Shares no arithmetic with the kernels. */
 #include "tests/support/payload.h"
 #include "tests/support/numbers.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#define PAYLOAD_PERIOD  8191u /* prime, so that no two segments are equal */
-#define PAYLOAD_ELEMENT 16u   /* bytes of the largest: a pair of f64 and index */
+#define PAYLOAD_PERIOD 8191u /* prime, so that no two segments are equal */
 
 /* Facts of a type; `most` bounds summands, so that sums of eight ranks are exact in f32, and
  * `narrow_most` those that are multiplied and summed up in the type. */
@@ -128,26 +123,8 @@ static uint64_t narrow_of(twill_type type, int64_t v, int divisor)
     return small_narrow[type][v + PAYLOAD_SMALL];
 }
 
-/* Store an element's bits; little endian. Sizes are constants, so that no memcpy() is called. */
-static void store_bits(unsigned char *at, twill_type type, uint64_t bits)
-{
-    switch (twill_type_size(type)) {
-    case 1:
-        memcpy(at, &bits, 1);
-        break;
-    case 2:
-        memcpy(at, &bits, 2);
-        break;
-    case 4:
-        memcpy(at, &bits, 4);
-        break;
-    default:
-        memcpy(at, &bits, 8);
-    }
-}
-
 /* Store v / divisor, divided in the precision that the library guarantees. */
-static void put_payload(unsigned char *element, twill_type type, int64_t v, int divisor)
+static void put_payload(void *element, twill_type type, int64_t v, int divisor)
 {
     float narrow = (float)v / (float)divisor;
     double real = (double)v / divisor;
@@ -160,7 +137,7 @@ static void put_payload(unsigned char *element, twill_type type, int64_t v, int 
         bits = narrow_of(type, v, divisor);
     else if (type == TWILL_F64)
         memcpy(&bits, &real, sizeof(real));
-    store_bits(element, type, bits);
+    twill_test_put(type, element, 0, bits);
 }
 
 static int32_t payload_place(int rank, uint64_t position)
@@ -173,7 +150,7 @@ static void store_at(unsigned char *at, twill_type type, twill_op op, int64_t v,
 {
     size_t element = test_payload_element(type, op);
     if (op == TEST_OP_XOR) {
-        store_bits(at, type, (uint64_t)v);
+        twill_test_put(type, at, 0, (uint64_t)v);
         return;
     }
     if (is_located(op)) {
@@ -240,10 +217,9 @@ static void reduce_one(unsigned char *at, uint64_t position, twill_type type, tw
 static void fill_payload(unsigned char *buffer, size_t count, uint64_t first, twill_type type,
                          twill_op op, int rank, int size)
 {
-    unsigned char period[PAYLOAD_PERIOD * PAYLOAD_ELEMENT];
     size_t element = test_payload_element(type, op), made = twill_min(count, PAYLOAD_PERIOD);
     for (size_t i = 0; i < made; i++) {
-        unsigned char *at = period + i * element;
+        unsigned char *at = buffer + i * element;
         if (op == TEST_OP_AFFINE)
             reduce_affine(at, first + i, rank, size > 0 ? size : 1);
         else if (size > 0)
@@ -252,8 +228,8 @@ static void fill_payload(unsigned char *buffer, size_t count, uint64_t first, tw
             store_at(at, type, op, value(type, op, rank, first + i), 1,
                      payload_place(rank, first + i));
     }
-    for (size_t i = 0; i < count; i += made)
-        memcpy(buffer + i * element, period, twill_min(made, count - i) * element);
+    for (size_t i = made; i < count; i += made)
+        memcpy(buffer + i * element, buffer, twill_min(made, count - i) * element);
 }
 
 void test_payload(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
