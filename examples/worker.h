@@ -23,6 +23,7 @@ struct worker_job {
     size_t batch, steps;                  /* steps: of a worker */
     size_t step;                          /* the next one */
     uint64_t round, rounds; /* --rounds: between two, ranks that have died are replaced */
+    uint64_t failures;      /* of this round, one after the other */
     bool grouped;           /* --mode groups */
     double loss;            /* of the last mini-batch, a sample */
     double seconds;         /* when the training began */

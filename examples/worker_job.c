@@ -13,7 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HIDDEN_UNITS = 32, BATCH_SAMPLES = 16, ADMIT_TRIES = 4000, ADMIT_PAUSE_US = 5000 };
+enum {
+    HIDDEN_UNITS = 32,
+    BATCH_SAMPLES = 16,
+    ADMIT_TRIES = 4000,
+    ADMIT_PAUSE_US = 5000,
+    ROUND_TRIES = 10
+};
 
 static int find_word(const char *const *words, const char *word)
 {
@@ -183,10 +189,14 @@ static bool make_network(struct worker_job *job, size_t classes)
     return true;
 }
 
-/* Give ranks that have just joined the number of the round. */
+/* Give ranks that have just joined the number of the round, and how often it has failed. */
 static twill_status share_round(struct worker_job *job)
 {
-    return twill_broadcast(job->comm, &job->round, &job->round, 1, TWILL_U64, 0);
+    uint64_t both[] = {job->round, job->failures};
+    twill_status status = twill_broadcast(job->comm, both, both, 2, TWILL_U64, 0);
+    job->round = both[0];
+    job->failures = both[1];
+    return status;
 }
 
 bool worker_open(struct worker_job *job, int argc, char **argv)
@@ -292,6 +302,9 @@ bool worker_goes_on(struct worker_job *job, twill_status *status)
         return false;
     *status = twill_comm_agree(job->comm, &good); /* the round is repeated if any has failed */
     job->round += good;
+    job->failures = good ? 0 : job->failures + 1;
+    if (*status == TWILL_OK && job->failures == ROUND_TRIES) /* parameters are lost with a rank */
+        *status = TWILL_ERR_PEER;
     if (*status != TWILL_OK || job->round == job->rounds)
         return false;
     do

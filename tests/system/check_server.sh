@@ -47,6 +47,11 @@ joins()
 joins --layout nc --mode sync
 joins --layout nc --mode async
 joins --layout cs --mode sync --replicas 2
+# Without copies the parameters of a server are lost with it: the training gives up, and says why.
+timeout -k 10 "$patience" "$bin/twillrun" -n 4 --elastic 2:4 "$bin/worker" --data "$tumours" --epochs 4 --rounds 2 --kill 2:20 \
+    >"$scratch/out" 2>"$scratch/err" && fail "a training whose parameters are lost has ended well"
+grep -q "^worker: .*no rank has the parameters of '.*': their server has died, and there are no replicas" "$scratch/err" ||
+    fail "lost parameters: $(cat "$scratch/err")"
 
 # A slice of the campaign: ranks are killed at random moments and replaced, and no update is lost or made twice.
 # deaths DEATHS SEED LAYOUT MODE REPLICAS
