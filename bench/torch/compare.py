@@ -4,6 +4,8 @@
     torchrun --nproc_per_node 2 bench/torch/compare.py [--backends twill,gloo] [--sizes 8,4K,64K,2M,32M] [--budget 60] [--csv FILE]
     python bench/torch/compare.py --table FILE...       # files of --csv as tables of Markdown
     torchrun --nproc_per_node 1 bench/torch/compare.py --layers         # 2: of messages
+    torchrun --nproc_per_node 2 bench/torch/compare.py --groups 300     # what it takes to make groups
+    torchrun --nproc_per_node 2 bench/torch/compare.py --hooks          # a step of DistributedDataParallel with gradients in 16 bits
 
 For each collective and size every backend runs a batch of calls; batches alternate, and the median of the batches and the
 quickest one are taken, each on the slowest rank; then the step of a model under DistributedDataParallel. tables.sh does all."""
@@ -124,28 +126,59 @@ def processor_time(call, repeats=2000, batches=15):
     return f"median {statistics.median(taken):.2f} us, least {min(taken):.2f}"
 
 
+def options_of(kind):
+    """Return options of a call whose caller waits at once."""
+    options = kind()
+    if hasattr(options, "asyncOp"):
+        options.asyncOp = False
+    return options
+
+
+def layers_of(group, backend):
+    """Return, by name, what torch.distributed does with calls of 8 bytes: its function, what that calls of the group, and what this calls of
+    the backend (None: there is none)."""
+    tensor, other = torch.ones(2), torch.zeros(2)
+    gather, scatter = single("all_gather_into_tensor", "all_gather_single"), single("reduce_scatter_tensor", "reduce_scatter_single")
+    steps = {
+        "all_reduce": (lambda **how: dist.all_reduce(tensor, group=group, **how), ["allreduce"], ([tensor],), dist.AllreduceOptions),
+        "broadcast": (lambda **how: dist.broadcast(tensor, 0, group=group, **how), ["broadcast"], ([tensor],), dist.BroadcastOptions),
+        "all_gather_single": (lambda **how: gather(other, tensor, group=group, **how), ["all_gather_single", "_allgather_base"], (other, tensor),
+                              dist.AllgatherOptions),
+        "reduce_scatter_single": (lambda **how: scatter(other, tensor, group=group, **how), ["reduce_scatter_single", "_reduce_scatter_base"],
+                                  (other, tensor), dist.ReduceScatterOptions),
+        "all_to_all_single": (lambda **how: dist.all_to_all_single(other, tensor, group=group, **how), ["all_to_all_single", "alltoall_base"],
+                              (other, tensor, [], []), dist.AllToAllOptions)}
+
+    def call_of(target, names, arguments, kind):
+        function = next((getattr(target, name) for name in names if hasattr(target, name)), None)
+        options = options_of(kind)
+
+        def call():
+            work = function(*arguments, options)
+            if work is not None:
+                work.wait()
+        return call if function is not None else None
+
+    return {name: (call, call_of(group, *rest), call_of(backend, *rest)) for name, (call, *rest) in steps.items()}
+
+
 def print_layers():
-    """Print the processor time of calls of 8 bytes with one rank, by layer; twill's own part of them is a copy. With two ranks, which need a
-    core each, print the time of a message of 8 bytes one way over torch.distributed and over the package twill."""
+    """Print the processor time of calls of 8 bytes with one rank, by layer; twill's own part of them is a copy. Also that of PyTorch's backend
+    that does nothing (its others copy), which is what no backend can be below. With two ranks, which need a core each, print the time of a
+    message of 8 bytes one way over torch.distributed and over the package twill."""
     if dist.get_world_size() == 2:
         print_message_layers()
         return
-    tensor, other = torch.ones(2), torch.zeros(2)
-    group = dist.distributed_c10d._get_default_group()
-    backend = twill.torch.backend_of()
-    options = dist.AllreduceOptions()
-    if hasattr(options, "asyncOp"):
-        options.asyncOp = False
-    gather = single("all_gather_into_tensor", "all_gather_single")
-    scatter = single("reduce_scatter_tensor", "reduce_scatter_single")
-    for name, call in (("all_reduce", lambda **how: dist.all_reduce(tensor, **how)), ("broadcast", lambda **how: dist.broadcast(tensor, 0, **how)),
-                       ("all_gather_single", lambda **how: gather(other, tensor, **how)),
-                       ("reduce_scatter_single", lambda **how: scatter(other, tensor, **how)),
-                       ("all_to_all_single", lambda **how: dist.all_to_all_single(other, tensor, **how))):
-        print(f"dist.{name}: {processor_time(call)}; async_op=True, then wait(): {processor_time(lambda: call(async_op=True).wait())}")
-    for name, call in (("group.allreduce", lambda: group.allreduce([tensor], options).wait()),
-                       ("backend.allreduce", lambda: backend.allreduce([tensor], options).wait())):
-        print(f"{name}: {processor_time(call)}")
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401 # makes the name "fake" known
+
+    groups = {"twill": dist.distributed_c10d._get_default_group(), "fake": dist.new_group(backend="fake")}
+    layers = {name: layers_of(group, group._get_backend(torch.device("cpu"))) for name, group in groups.items()}
+    for what, calls in layers["twill"].items():
+        taken = [f"{where}: {processor_time(call)}" for where, call in zip(("dist", "group", "backend"), calls) if call is not None]
+        print(f"{what}: {'; '.join(taken)}; async_op=True, then wait(): {processor_time(lambda: calls[0](async_op=True).wait())}")
+        if what in ("all_reduce", "broadcast"):
+            print(f"{what} that does nothing: " + "; ".join(
+                f"{where}: {processor_time(call)}" for where, call in zip(("dist", "group", "backend"), layers["fake"][what])))
 
 
 def print_message_layers():
@@ -178,16 +211,54 @@ def print_message_layers():
             print(f"{name}: median {statistics.median(taken):.2f} us one way, least {min(taken):.2f}")
 
 
-def model_step(group):
-    model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())])
+def model_step(group, width=512, dtype=None):
+    """Return a training step of a model of 4 layers; dtype: of the gradients on their way, by twill.torch.compress_hook."""
+    model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())])
     model = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
-    inputs = torch.randn(16, 512)
+    if dtype is not None:
+        model.register_comm_hook((group, dtype), twill.torch.compress_hook)
+    inputs = torch.randn(16, width)
 
     def step():
         model.zero_grad()
         model(inputs).sum().backward()
 
     return step
+
+
+def compare_hooks(options, out):
+    """Compare a step whose gradients travel in 32 bits with one in 16, and with Gloo's in 32."""
+    group, gloo = dist.new_group(), dist.new_group(backend="gloo")
+    for width in (512, 2048):
+        steps = {"float32": (group, model_step(group, width)), "bfloat16": (group, model_step(group, width, torch.bfloat16)),
+                 "float16": (group, model_step(group, width, torch.float16)), "gloo": (gloo, model_step(gloo, width))}
+        if dist.get_rank() == 0:
+            print(f"# microseconds, median and least, with {', '.join(steps)}; the last over the first")
+        write_row("ddp_step", 4 * width * (width + 1) * 4, compare(steps, options.budget / 10), out)
+
+
+def compare_groups(names, count):
+    """Print what a group takes of each backend: to be made, the first small call of all, and to end; in turns."""
+    spent = {name: [0.0, 0.0, 0.0] for name in names}
+    for _ in range(10):
+        for name in names:
+            dist.barrier()
+            marks = [time.perf_counter()]
+            groups = [dist.new_group(backend=name) for _ in range(count // 10)]
+            marks.append(time.perf_counter())
+            for group in groups:
+                dist.all_reduce(torch.ones(2), group=group)
+            marks.append(time.perf_counter())
+            for group in groups:
+                dist.destroy_process_group(group)
+            del group, groups
+            marks.append(time.perf_counter())
+            for i in range(3):
+                spent[name][i] += marks[i + 1] - marks[i]
+    if dist.get_rank() == 0:
+        for name, parts in spent.items():
+            print(f"{name}: {count // 10 * 10} groups of {dist.get_world_size()} ranks, ms a group: " + ", ".join(
+                f"{what} {part * 1e3 / (count // 10 * 10):.2f}" for what, part in zip(("made", "first call", "ended"), parts)))
 
 
 def run_all(options, names, groups, out):
@@ -216,6 +287,8 @@ def main():
     parser.add_argument("--only", default="", help="collectives, separated by commas; step")
     parser.add_argument("--table", nargs="+", metavar="FILE")
     parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--hooks", action="store_true")
+    parser.add_argument("--groups", type=int, default=0, metavar="COUNT")
     options = parser.parse_args()
     if options.table:
         print_tables(options.table)
@@ -224,6 +297,10 @@ def main():
     dist.init_process_group("twill")
     if options.layers:
         print_layers()
+    elif options.groups:
+        compare_groups(options.backends.split(","), options.groups)
+    elif options.hooks:
+        compare_hooks(options, open(os.devnull, "w", encoding="utf-8"))
     else:
         names = options.backends.split(",")
         groups = {name: dist.new_group(backend=name) for name in names}

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tables.sh BUILD [SECONDS]: the tables of docs/pytorch.md as Markdown: torch.distributed over twill and Gloo in turns, with 2 and 4 ranks on one node
 # and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
+# RATE: if set, such as 1gbit, what each host receives is limited to it. HOOKS: if set, only a training step on two hosts with gradients in 32 and in 16 bits.
 # HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
@@ -20,7 +21,7 @@ run()
     while [ "$rank" -lt "$ranks" ]; do
         set -- env ${HEAP:+"LD_PRELOAD=$build/lib/libtwill-heap.so" TWILL_HEAP=shared} RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
             "$here/../bench/torch/compare.py" --budget "$budget" --csv "$scratch/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
-            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"}
+            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${HOOKS:+--hooks}
         if [ "$hosts" -eq 1 ]; then
             MASTER_ADDR=127.0.0.1 "$@" >"$scratch/$name.$rank" 2>&1 &
         else
@@ -35,6 +36,12 @@ run()
     done
 }
 hosts_up 2
+[ -z "${RATE:-}" ] || hosts_shape "$RATE" || fail "no limit of the rate here"
+if [ -n "${HOOKS:-}" ]; then
+    run "two hosts" 2 2
+    cat "$scratch/two hosts.0"
+    exit 0
+fi
 run "one node" 1 2
 run "one node (4)" 1 4
 run "two hosts" 2 2

@@ -325,6 +325,7 @@ static twill_status conclude_members(struct twill_comm_opening *o)
     if (why != NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
                           "ranks of a node that shared memory before cannot now: %s", why);
+    twill_staging_recall(comm);
     if (o->probes)
         twill_single_copy_conclude(&comm->links.single_copy, comm->rank, comm->world, o->how,
                                    sizeof(o->how));

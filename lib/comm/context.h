@@ -15,6 +15,7 @@
 #include "lib/api/handle.h"
 #include "lib/api/operation.h"
 #include "lib/config/config.h"
+#include "lib/exec/staging.h"
 #include "lib/memory/heap.h"
 #include "lib/memory/malloc_heap.h"
 #include "numa/memory.h"
@@ -119,6 +120,12 @@ struct twill_context_comms {
     struct twill_advancer *advancers; /* what else waits advance; the last added first */
 };
 
+/* What communicators have measured of copying through shared memory; under the context's lock. */
+struct twill_context_staging {
+    struct twill_known_staging known[8];
+    unsigned next; /* place of the next set of ranks, modulo 8 */
+};
+
 /* The caller's function for threads that wait; or NULL. */
 struct twill_idle_hook {
     twill_idle_fn function;
@@ -151,6 +158,7 @@ struct twill_context {
     struct twill_context_selection selection;
     struct twill_context_memory memory;
     struct twill_context_comms comms;
+    struct twill_context_staging staging;
     struct twill_operations operations;
     struct twill_progress progress;
     struct twill_idle_hook idle_hook;

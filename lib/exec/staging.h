@@ -12,6 +12,10 @@
  * ranks count the same segments, so that they try the same way at the same time; how a rank stores
  * changes no result, so that they need not decide alike.
  *
+ * The context keeps the costs for later communicators of the same ranks of the node. If all of
+ * these ranks have some when a communicator is made, it begins with them in place of its first
+ * trial.
+ *
  * Broadcasts and their kin, where one rank writes and others read, are tried apart from exchanges.
  * Segments of reductions are always cached: results are written where the operands were read. */
 #ifndef TWILL_STAGING_H
@@ -43,6 +47,14 @@ struct twill_staging {
     bool streams;          /* outside trials */
 };
 
+/* Costs that the context keeps, as of struct twill_staging. */
+struct twill_known_staging {
+    uint64_t ranks; /* hash of the ranks of the node, in any order; 0: unused */
+    uint32_t cost[TWILL_STAGING_KINDS][2];
+};
+
+/* Publish what the context knows of the ranks of this communicator, before any of them uses it. */
+void twill_staging_recall(struct twill_comm *comm);
 /* Return whether segments of `elements` in each shard are copied through SHARED, count, and are as
  * long on all ranks. */
 bool twill_staging_applies(const struct twill_run *run, size_t elements);

@@ -229,6 +229,9 @@ class WrittenGloo(unittest.TestCase):
         tensor = torch.ones(3)
         dist.all_reduce(tensor, group=group)
         self.assertEqual(tensor.tolist(), [SIZE] * 3)
+        if hasattr(dist.distributed_c10d, "_set_pg_timeout"):
+            dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=77), group)
+            self.assertEqual(twill.torch.backend_of(group)._timeout, datetime.timedelta(seconds=77))
 
 
 class WrongArguments(unittest.TestCase):

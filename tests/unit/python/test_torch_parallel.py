@@ -384,6 +384,16 @@ class TimeLimits(unittest.TestCase):
         group = dist.new_group(timeout=datetime.timedelta(seconds=1))
         self.assert_rank_1_is_missed(group, lambda group: dist.all_reduce(torch.ones(3), group=group))
 
+    def test_of_a_group_that_is_there(self):
+        limit = datetime.timedelta(milliseconds=500)
+        setters = [lambda group: twill.torch.backend_of(group).set_timeout(limit)]
+        if hasattr(dist.ProcessGroup, "set_timeout"):  # since 2.9
+            setters.append(lambda group: group.set_timeout(limit))
+        for set_limit in setters:
+            group = dist.new_group()
+            set_limit(group)
+            self.assert_rank_1_is_missed(group, lambda group: dist.all_reduce(torch.ones(3), group=group))
+
     def test_of_a_call(self):
         def call(group):
             options = dist.AllreduceOptions()

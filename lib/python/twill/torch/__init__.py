@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import inspect
 import os
 import sys
@@ -46,6 +47,19 @@ def _register() -> None:
         dist.Backend.register_backend("twill", _create)
 
 
+def _set_timeout(of_others: Any, timeout: datetime.timedelta, group: dist.ProcessGroup | None = None) -> None:
+    """Set the time limit of a group as PyTorch's _set_pg_timeout() does, which passes by backends that it does not know."""
+    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    devices = group._device_types
+    backend = backend_of(group) if torch.device("cpu") in devices else None
+    if not hasattr(backend, "describe"):
+        of_others(timeout, group)
+        return
+    backend.set_timeout(timeout)
+    if torch.device("cuda") in devices:
+        of_others(timeout, group)
+
+
 def answer_for_gloo() -> None:
     """Make the name "gloo" mean twill on CPUs in this process, for code that has it written into it.
     TORCH_TWILL_GLOO=1 calls this at import."""
@@ -64,6 +78,8 @@ def answer_for_gloo() -> None:
         c10d.BackendConfig.get_device_backend_map = with_twill
         if "GLOO" in dir(dist.Backend) and hasattr(dist.Backend, "backend_type_map"):
             dist.Backend.backend_type_map["gloo"] = dist.ProcessGroup.BackendType.CUSTOM
+        if hasattr(c10d, "_set_pg_timeout"):
+            c10d._set_pg_timeout = functools.partial(_set_timeout, c10d._set_pg_timeout)
     else:
         c10d.ProcessGroupGloo = lambda store, rank, size, timeout: _create(store, rank, size, timeout)
     if os.environ.get("RANK", "0") == "0":
@@ -72,7 +88,7 @@ def answer_for_gloo() -> None:
 
 def backend_of(group: dist.ProcessGroup | None = None) -> Any:
     """Return twill's backend of a group, with what torch.distributed does not reach: describe(), calls(),
-    abort_calls(), without(), make_handle(), reconfigure()."""
+    set_timeout(), abort_calls(), without(), make_handle(), reconfigure()."""
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     if hasattr(group, "describe"):
         return group

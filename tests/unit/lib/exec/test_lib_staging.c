@@ -116,6 +116,30 @@ static bool run_trials(twill_comm *comm, twill_bootstrap *bootstrap, struct stag
     return exchange->begun == TRIAL && one_way->begun == TRIAL + SEGMENTS;
 }
 
+/* Later communicators of the same ranks, in any order, begin with what was found out: a trial is
+ * done once. */
+static bool run_without_trials(twill_comm *first, struct staged_buffers *buffers)
+{
+    for (int turned = 0; turned < 2; turned++) {
+        twill_comm *comm;
+        TWILL_REQUIRE(twill_comm_split(&comm, first, 0, turned ? -(int)first->rank : 0) ==
+                      TWILL_OK);
+        for (unsigned kind = 0; kind < TWILL_STAGING_KINDS; kind++)
+            TWILL_REQUIRE(twill_node_staging_cost(comm->node, comm->local, kind, 0) ==
+                              first->staging[kind].cost[0] &&
+                          twill_node_staging_cost(comm->node, comm->local, kind, 1) ==
+                              first->staging[kind].cost[1]);
+        TWILL_REQUIRE(run_broadcast(comm, buffers, STAGED_BYTES, 0));
+        TWILL_REQUIRE(run_alltoall(comm, buffers, STAGED_BYTES, 0));
+        for (unsigned kind = 0; kind < TWILL_STAGING_KINDS; kind++) {
+            TWILL_REQUIRE(comm->staging[kind].begun > TRIAL && comm->staging[kind].bytes == 0);
+            TWILL_REQUIRE(comm->staging[kind].streams == twill_staging_decide(comm, kind));
+        }
+        twill_comm_destroy(comm);
+    }
+    return true;
+}
+
 static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     /* Set, as ranks that share a core have longer segments else. */
@@ -127,7 +151,8 @@ static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     (void)rank, (void)size, (void)user;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
         take_buffers(&buffers, STAGED_BYTES))
-        twill_test_note(run_trials(comm, bootstrap, &buffers), __FILE__, __LINE__, "trials");
+        twill_test_note(run_trials(comm, bootstrap, &buffers) && run_without_trials(comm, &buffers),
+                        __FILE__, __LINE__, "trials");
     (void)twill_test_barrier(bootstrap);
     give_buffers(&buffers);
     twill_comm_destroy(comm);
@@ -138,6 +163,52 @@ static void test_trials(void **state)
 {
     (void)state;
     twill_test_run_ranks(STAGED_RANKS, trying_rank, NULL);
+}
+
+/* Run one broadcast on a communicator of a colour's ranks; it begins a trial. */
+static bool begins_trial(twill_comm *world, int colour, struct staged_buffers *buffers)
+{
+    twill_comm *comm;
+    TWILL_REQUIRE(twill_comm_split(&comm, world, colour, 0) == TWILL_OK);
+    if (comm->local_size > 1) {
+        TWILL_REQUIRE(run_broadcast(comm, buffers, STAGED_BYTES, 0));
+        TWILL_REQUIRE(comm->staging[TWILL_STAGING_ONE_WAY].begun == SEGMENTS);
+    }
+    twill_comm_destroy(comm);
+    return true;
+}
+
+/* Costs that other ranks have found out are not used, nor those that only some ranks still have. */
+static void one_of_three(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    static const char *const more[] = {"TWILL_TUNE=segment=128K", "TWILL_LOG=none",
+                                       TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *world;
+    struct staged_buffers buffers = {0};
+    (void)size, (void)user;
+    if (twill_test_connect(&context, &world, bootstrap, "", NULL, more) &&
+        take_buffers(&buffers, STAGED_BYTES)) {
+        bool good = true;
+        for (unsigned i = 0; good && i < TRIAL / SEGMENTS; i++)
+            good = run_broadcast(world, &buffers, STAGED_BYTES, i);
+        twill_test_note(good && begins_trial(world, rank < 2, &buffers), __FILE__, __LINE__,
+                        "other ranks");
+        if (rank == 1)
+            memset(&context->staging, 0, sizeof(context->staging));
+        twill_test_note(good && begins_trial(world, 0, &buffers), __FILE__, __LINE__,
+                        "only some ranks");
+    }
+    (void)twill_test_barrier(bootstrap);
+    give_buffers(&buffers);
+    twill_comm_destroy(world);
+    twill_context_destroy(context);
+}
+
+static void test_other_ranks(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(3, one_of_three, NULL);
 }
 
 /* The way is taken whose slowest rank is quicker, by a sixteenth at least, if both are known. */
@@ -242,6 +313,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trials),
+        cmocka_unit_test(test_other_ranks),
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_crowded),
     };

@@ -154,20 +154,27 @@ class Backend : public Base
         return std::min(std::max(static_cast<double>(taken.count()) * 1e-3, 0.001), 1e6);
     }
 
-    /* results: a list of tensors, or one list for each tensor of this rank. */
-    template <class Options, class Results = Tensors, class Run>
-    WorkRef submit(c10d::OpType type, const char *title, const Options &opts, const Tensors &inputs,
+    /* results: a list of tensors, or one list for each tensor of this rank. Returns nullptr for a
+     * call that is complete and of which nothing will be asked. */
+    template <class Options, class Results = at::TensorList, class Run>
+    WorkRef submit(c10d::OpType type, const char *title, const Options &opts, at::TensorList inputs,
                    const Results &results, Run &&run, std::function<void()> after = nullptr)
     {
-        auto call = c10::make_intrusive<Call>(rank_, type, title, ++number_, inputs);
-        call->seconds = limit(opts.timeout);
+        uint64_t number = ++number_;
+        double seconds = limit(opts.timeout);
+        bool waits = waits_at_once(opts, 0);
+        if (TAKES_NOTHING && waits && !coalesces_ && !Pending::profiled(title) &&
+            calls_->run_unseen(seconds, run, after))
+            return nullptr;
+        auto call = c10::make_intrusive<Call>(rank_, type, title, number, inputs);
+        call->seconds = seconds;
         call->set_results(results);
         call->run = std::forward<Run>(run);
         if (after) {
             call->after = std::move(after);
             call->state = at::ThreadLocalState();
         }
-        calls_->submit(call, waits_at_once(opts, 0));
+        calls_->submit(call, waits);
         return note(call);
     }
 
@@ -189,6 +196,8 @@ class Backend : public Base
         return static_cast<int>(rank);
     }
 
+    WorkRef alltoall_of_equal(at::Tensor &output, at::Tensor &input,
+                              const c10d::AllToAllOptions &opts);
     WorkRef allreduce_of_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts);
     at::Tensor scratch(size_t bytes);
     void check_list(const char *call, const Tensors &list, const at::Tensor &like,

@@ -25,6 +25,8 @@ namespace twill_torch
 
 class CallQueue;
 
+constexpr char SHUT_DOWN[] = "twill: the group has been shut down or destroyed";
+
 /* A collective. `run` makes its twill calls, `after` copies results to where the caller wants them.
  */
 class Call : public Pending
@@ -59,6 +61,11 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     /* Submit a call; run it now if the caller waits at once and nothing is before it. */
     void submit(const CallRef &call, bool waits);
 
+    /* Run a call that nothing will be asked of afterwards, if nothing is before it, and throw if it
+     * fails. Returns whether it has run. */
+    template <class Run, class After>
+    bool run_unseen(double seconds, Run &&run, const After &after);
+
     /* Wait until a call is complete, running what is before it. */
     void finish(Call *call, Milliseconds timeout);
 
@@ -78,9 +85,11 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     template <class Function> void between(Function &&function)
     {
         std::unique_lock<std::mutex> lock(mutex_);
+        waiters_++;
         changed_.wait(lock, [this] { return calls_.empty() && !running_; });
+        waiters_--;
         if (stopped_)
-            fail("twill: the group has been shut down or destroyed");
+            fail(SHUT_DOWN);
         function(group_.comm);
     }
 
@@ -98,8 +107,20 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     static constexpr Milliseconds KEEP_THREAD{2000}; /* without a call, before it ends */
     static constexpr Milliseconds END_THREADS{5000}; /* for what was added to futures */
 
-    /* Make the calls of a call. Returns its exception, or nullptr. */
+    /* Run a function with the communicator and a time limit, then `after` if it has succeeded.
+     * Returns the exception, or nullptr. */
+    template <class Run, class After>
+    std::exception_ptr attempt(double seconds, Run &&run, After &&after);
+
     std::exception_ptr execute(Call &call);
+
+    /* The queue is free again: wake those who wait for that. */
+    void release_queue()
+    {
+        running_ = false;
+        if (waiters_ > 0 || stopped_ || !calls_.empty())
+            changed_.notify_all();
+    }
 
     /* Return why a call has failed; time limits begin as Gloo's sentence does. */
     std::string sentence_of(twill_status status, double seconds) const
@@ -142,6 +163,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     std::map<std::thread::id, std::thread> threads_;
     std::vector<std::thread::id> ended_; /* of threads_ */
     int spares_ = 0;                     /* threads that wait to be needed, or are about to */
+    int waiters_ = 0;                    /* in finish() and between() */
     bool running_ = false, stopped_ = false;
     bool serves_ = false; /* a thread takes calls */
     double seconds_ = 0;
@@ -153,7 +175,7 @@ inline void CallQueue::submit(const CallRef &call, bool waits)
     std::unique_lock<std::mutex> lock(mutex_);
     if (stopped_) {
         lock.unlock();
-        call->complete(failure("twill: the group has been shut down or destroyed"));
+        call->complete(failure(SHUT_DOWN));
         return;
     }
     if (waits && !running_ && calls_.empty()) {
@@ -177,13 +199,18 @@ inline void CallQueue::finish(Call *call, Milliseconds timeout)
             CallRef next = calls_.front();
             calls_.pop_front();
             run_here(lock, next);
-        } else if (!limited) {
+            continue;
+        }
+        waiters_++;
+        bool over = false;
+        if (limited)
+            over = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
+        else
             changed_.wait(lock);
-        } else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
-                   !call->isCompleted()) {
+        waiters_--;
+        if (over && !call->isCompleted())
             fail("twill: Operation timed out! It is not complete after " +
                  std::to_string(timeout.count()) + " ms, and goes on");
-        }
     }
 }
 
@@ -209,29 +236,60 @@ inline void CallQueue::stop(Milliseconds patience)
     group_.comm = nullptr;
 }
 
-inline std::exception_ptr CallQueue::execute(Call &call)
+template <class Run, class After>
+std::exception_ptr CallQueue::attempt(double seconds, Run &&run, After &&after)
 {
-    std::exception_ptr error;
     try {
-        if (call.seconds != seconds_) {
-            (void)twill_comm_set_timeout(group_.comm, call.seconds);
-            seconds_ = call.seconds;
+        if (seconds != seconds_) {
+            (void)twill_comm_set_timeout(group_.comm, seconds);
+            seconds_ = seconds;
         }
-        twill_status status = call.run(group_.comm);
+        twill_status status = run(group_.comm);
         if (status != TWILL_OK) {
             failed_ = true;
-            error = failure(sentence_of(status, call.seconds));
-        } else if (call.after) {
-            if (call.state) {
-                at::ThreadLocalStateGuard guard(*call.state);
-                call.after();
-            } else {
-                call.after();
-            }
+            return failure(sentence_of(status, seconds));
         }
+        after();
+        return nullptr;
     } catch (...) {
-        error = std::current_exception();
+        return std::current_exception();
     }
+}
+
+template <class Run, class After>
+bool CallQueue::run_unseen(double seconds, Run &&run, const After &after)
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (stopped_)
+        fail(SHUT_DOWN);
+    if (running_ || !calls_.empty())
+        return false;
+    running_ = true;
+    lock.unlock();
+    std::exception_ptr error = attempt(seconds, run, [&after] {
+        if (after)
+            after();
+    });
+    lock.lock();
+    release_queue();
+    lock.unlock();
+    if (error)
+        std::rethrow_exception(error);
+    return true;
+}
+
+inline std::exception_ptr CallQueue::execute(Call &call)
+{
+    std::exception_ptr error = attempt(call.seconds, call.run, [&call] {
+        if (!call.after)
+            return;
+        if (call.state) {
+            at::ThreadLocalStateGuard guard(*call.state);
+            call.after();
+        } else {
+            call.after();
+        }
+    });
     call.run = nullptr;
     call.after = nullptr;
     return error;
@@ -243,8 +301,7 @@ inline FutureRef CallQueue::run(std::unique_lock<std::mutex> &lock, const CallRe
     lock.unlock();
     FutureRef future = call->seal(execute(*call));
     lock.lock();
-    running_ = false;
-    changed_.notify_all();
+    release_queue();
     return future;
 }
 

@@ -71,5 +71,8 @@ template <class Options> bool waits_at_once(const Options &, long)
     return false;
 }
 
+/* Whether such a caller takes nothing for a call that is complete, as NCCL's backend returns. */
+constexpr bool TAKES_NOTHING = TWILL_TORCH_VERSION >= 208;
+
 } // namespace twill_torch
 #endif

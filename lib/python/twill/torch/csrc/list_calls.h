@@ -227,7 +227,8 @@ template <class One> WorkRef each(int rank, size_t count, One &&one)
 {
     std::vector<WorkRef> works;
     for (size_t i = 0; i < count; i++)
-        works.push_back(one(i));
+        if (WorkRef work = one(i))
+            works.push_back(work);
     auto joined = c10::make_intrusive<Joined>(rank, std::move(works));
     joined->watch();
     return joined;

@@ -31,6 +31,16 @@ class Message : public Pending
         return source;
     }
 
+    /* Return what it is, for sentences. */
+    std::string name() const
+    {
+        if (purpose != nullptr)
+            return purpose;
+        std::string peer = ranks.size() == 1 ? "rank " + std::to_string(ranks[0]) : "any rank";
+        return "rank " + std::to_string(rank_) + (sends ? ": send to " : ": recv from ") + peer +
+               " (tag " + std::to_string(frame.tag) + ")";
+    }
+
     std::weak_ptr<Messages> messages;
     std::function<void()> after;               /* copies what was received to where it is wanted */
     c10::optional<at::ThreadLocalState> state; /* for `after` */
@@ -40,9 +50,9 @@ class Message : public Pending
     Frame frame = {};
     twill_request *requests[2] = {nullptr, nullptr};
     Clock::time_point deadline;
-    double seconds = 0; /* until then */
-    std::string what;   /* for sentences */
-    int source = -1;    /* rank of the group that it came from */
+    double seconds = 0;            /* until then */
+    const char *purpose = nullptr; /* if it is not one of the program's */
+    int source = -1;               /* rank of the group that it came from */
     bool sends = false;
     bool late = false; /* it has failed, but its memory is in use */
 
@@ -55,7 +65,7 @@ using MessageRef = c10::intrusive_ptr<Message>;
 inline std::exception_ptr late_failure(const Message &message, const char *what)
 {
     std::ostringstream sentence;
-    sentence << "twill: " << message.what << ": Timed out: " << what << " within "
+    sentence << "twill: " << message.name() << ": Timed out: " << what << " within "
              << message.seconds << " s";
     return failure(sentence.str());
 }

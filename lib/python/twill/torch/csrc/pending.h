@@ -25,9 +25,9 @@ class Pending : public c10d::Work
   public:
     /* title, inputs: its name and tensors in PyTorch's profiler, if one runs; or nullptr. */
     Pending(int rank, c10d::OpType type, const char *title, uint64_t number,
-            const Tensors &inputs = {})
+            at::TensorList inputs = {})
         : c10d::Work(rank, type, profiled(title) ? named(title).c_str() : nullptr,
-                     profiled(title) ? c10::optional<Tensors>(inputs) : c10::nullopt),
+                     profiled(title) ? c10::optional<Tensors>(inputs.vec()) : c10::nullopt),
           number_(number)
     {
     }
@@ -84,9 +84,9 @@ class Pending : public c10d::Work
             mark(*future);
     }
 
-    void set_results(const Tensors &list)
+    void set_results(at::TensorList list)
     {
-        results = list;
+        results = list.vec();
     }
     void set_results(const std::vector<Tensors> &lists)
     {
@@ -96,6 +96,12 @@ class Pending : public c10d::Work
             lists_ = lists;
     }
 
+    /* Return whether PyTorch's profiler sees a call of this title. */
+    static bool profiled(const char *title)
+    {
+        return title != nullptr && at::hasCallbacks();
+    }
+
     Tensors results;
 
   protected:
@@ -103,11 +109,6 @@ class Pending : public c10d::Work
     virtual void block(Milliseconds timeout) = 0;
 
   private:
-    static bool profiled(const char *title)
-    {
-        return title != nullptr && at::hasCallbacks();
-    }
-
     /* Return the name of a call with that of the backend which the program has asked for. */
     static std::string named(const char *title)
     {

@@ -34,8 +34,6 @@ inline WorkRef Backend::send(Tensors &tensors, int to, int tag)
     made->results = {flat.flat()};
     made->ranks = {to};
     made->in_job = {calls_->group().in_job[static_cast<size_t>(to)]};
-    made->what = "rank " + std::to_string(rank_) + ": send to rank " + std::to_string(to) +
-                 " (tag " + std::to_string(tag) + ")";
     messages_->submit(made);
     return note(made);
 }
@@ -51,9 +49,6 @@ inline WorkRef Backend::receive(Tensors &tensors, int tag, std::vector<int> rank
     if (made->after)
         made->state = at::ThreadLocalState();
     made->results = {tensor};
-    made->what = "rank " + std::to_string(rank_) + ": recv from " +
-                 (ranks.size() == 1 ? "rank " + std::to_string(ranks[0]) : "any rank") + " (tag " +
-                 std::to_string(tag) + ")";
     for (int rank : ranks)
         made->in_job.push_back(calls_->group().in_job[static_cast<size_t>(rank)]);
     made->ranks = std::move(ranks);
@@ -86,7 +81,7 @@ inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
     made->seconds = limit(timeout);
     made->ranks = {peer};
     made->in_job = {calls_->group().in_job[static_cast<size_t>(peer)]};
-    made->what = "monitored barrier";
+    made->purpose = "monitored barrier";
     messages_->submit(made);
     return made;
 }

@@ -162,7 +162,7 @@ inline void Messages::deliver(const MessageRef &message, const Frame &frame, int
     message->source = message->ranks[static_cast<size_t>(at - message->in_job.begin())];
     if (message->frame.bytes != frame.bytes) {
         end(message,
-            failure("twill: " + message->what + ": rank " + std::to_string(message->source) +
+            failure("twill: " + message->name() + ": rank " + std::to_string(message->source) +
                     " sent " + std::to_string(frame.bytes) + " bytes, and " +
                     std::to_string(message->frame.bytes) + " are expected"));
         return;
@@ -407,7 +407,7 @@ inline void Messages::finish(Message *message, Milliseconds timeout)
         auto spent = Clock::now() - start;
         if (timeout != kNoTimeout && spent > timeout && !message->isCompleted()) {
             waiters_--;
-            fail("twill: " + message->what + ": Operation timed out! It is not complete after " +
+            fail("twill: " + message->name() + ": Operation timed out! It is not complete after " +
                  std::to_string(timeout.count()) + " ms, and goes on");
         }
         if (spent > std::chrono::milliseconds(1))
@@ -429,12 +429,12 @@ inline void Messages::cancel(uint64_t group)
             continue;
         }
         message = wanted_.erase(message);
-        end(ended, failure("twill: " + ended->what + ": the group has ended"));
+        end(ended, failure("twill: " + ended->name() + ": the group has ended"));
     }
     for (const MessageRef &message : sent_)
         if (message->frame.group == group && !message->late) {
             message->late = true;
-            end(message, failure("twill: " + message->what + ": the group has ended"));
+            end(message, failure("twill: " + message->name() + ": the group has ended"));
         }
     kept_.remove_if([&](const Kept &k) { return k.frame.group == group && k.complete; });
 }

@@ -192,15 +192,27 @@ inline WorkRef Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &inp
         stored(to));
 }
 
+inline int64_t rows_of(const at::Tensor &tensor)
+{
+    return tensor.dim() > 0 ? tensor.size(0) : 1;
+}
+
+inline void check_divides(const char *call, const at::Tensor &tensor, int size)
+{
+    if (rows_of(tensor) % size != 0)
+        refuse(call, "Tensor's dim 0 does not divide equally across group size");
+}
+
 /* Bytes of each rank's part of a tensor that is split along its first dimension. */
 inline std::vector<size_t> parts_of(const char *call, const at::Tensor &tensor,
                                     const std::vector<int64_t> &splits, int size)
 {
     std::vector<size_t> parts;
-    int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1, sum = 0;
+    parts.reserve(static_cast<size_t>(size));
+    int64_t rows = rows_of(tensor), sum = 0;
     size_t row = rows > 0 ? static_cast<size_t>(tensor.nbytes()) / static_cast<size_t>(rows) : 0;
-    if (splits.empty() && rows % size != 0)
-        refuse(call, "Tensor's dim 0 does not divide equally across group size");
+    if (splits.empty())
+        check_divides(call, tensor, size);
     if (!splits.empty() && splits.size() != static_cast<size_t>(size))
         refuse(call, "Number of tensor splits not equal to group size");
     for (int r = 0; r < size; r++) {
@@ -215,6 +227,24 @@ inline std::vector<size_t> parts_of(const char *call, const at::Tensor &tensor,
     return parts;
 }
 
+inline WorkRef Backend::alltoall_of_equal(at::Tensor &output, at::Tensor &input,
+                                          const c10d::AllToAllOptions &opts)
+{
+    static const char call[] = "alltoall_base";
+    check_divides(call, input, size_);
+    check_divides(call, output, size_);
+    if (input.numel() != output.numel())
+        refuse(call, "input and output have different sizes");
+    Flat from(input, true), to(output, false);
+    size_t each = static_cast<size_t>(input.nbytes()) / static_cast<size_t>(size_);
+    return submit(
+        c10d::OpType::ALLTOALL_BASE, "all_to_all", opts, {input}, {output},
+        [from, to, each](twill_comm *comm) {
+            return twill_alltoall(comm, from.data(), to.data(), each, TWILL_U8);
+        },
+        stored(to));
+}
+
 inline WorkRef Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
                                       std::vector<int64_t> &output_splits,
                                       std::vector<int64_t> &input_splits,
@@ -223,17 +253,14 @@ inline WorkRef Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
     static const char call[] = "alltoall_base";
     check_tensor(call, input);
     check_alike(call, output, input);
+    if (input_splits.empty() && output_splits.empty())
+        return alltoall_of_equal(output, input, opts);
     std::vector<size_t> sent = parts_of(call, input, input_splits, size_),
                         received = parts_of(call, output, output_splits, size_);
-    bool equal = input_splits.empty() && output_splits.empty();
-    if (equal && input.numel() != output.numel())
-        refuse(call, "input and output have different sizes");
     Flat from(input, true), to(output, false);
     return submit(
         c10d::OpType::ALLTOALL_BASE, "all_to_all", opts, {input}, {output},
-        [from, to, sent, received, equal](twill_comm *comm) {
-            if (equal)
-                return twill_alltoall(comm, from.data(), to.data(), sent[0], TWILL_U8);
+        [from, to, sent, received](twill_comm *comm) {
             return twill_alltoallv(comm, from.data(), sent.data(), nullptr, to.data(),
                                    received.data(), nullptr, TWILL_U8);
         },

@@ -255,28 +255,28 @@ inline uint8_t *bytes_of(const at::Tensor &tensor)
 class Flat
 {
   public:
-    Flat(const at::Tensor &tensor, bool read) : tensor_(tensor), flat_(tensor)
+    Flat(const at::Tensor &tensor, bool read) : tensor_(tensor)
     {
         bool lazy = tensor.is_conj() || tensor.is_neg();
         if (tensor.is_contiguous() && !lazy)
             return;
         at::NoGradGuard no_gradients;
         if (lazy)
-            flat_ = tensor.clone(at::MemoryFormat::Contiguous).resolve_conj().resolve_neg();
+            copy_ = tensor.clone(at::MemoryFormat::Contiguous).resolve_conj().resolve_neg();
         else if (read)
-            flat_ = tensor.contiguous();
+            copy_ = tensor.contiguous();
         else
-            flat_ = at::empty(tensor.sizes(), tensor.options());
+            copy_ = at::empty(tensor.sizes(), tensor.options());
     }
 
     uint8_t *data() const
     {
-        return bytes_of(flat_);
+        return bytes_of(flat());
     }
 
     bool copied() const
     {
-        return !flat_.is_same(tensor_);
+        return copy_.defined();
     }
 
     void store() const
@@ -284,16 +284,16 @@ class Flat
         if (!copied())
             return;
         at::NoGradGuard no_gradients;
-        at::Tensor(tensor_).copy_(flat_);
+        at::Tensor(tensor_).copy_(copy_);
     }
 
     const at::Tensor &flat() const
     {
-        return flat_;
+        return copied() ? copy_ : tensor_;
     }
 
   private:
-    at::Tensor tensor_, flat_;
+    at::Tensor tensor_, copy_; /* undefined without a copy */
 };
 
 /* Bytes of each tensor of a list. */
