@@ -4,6 +4,7 @@
 # line for each file (docs/pytorch-tests.md). BUILD: twill's build folder. SOURCE: an unpacked source of PyTorch: apt-get source pytorch. OUT: a folder for
 # the results; a file whose results are there is not run again. FILE: of SOURCE/test/distributed, without .py (all of the list below). PYTHON: a Python with
 # PyTorch (python3). LIMIT: seconds for a file (1500); SECONDS_A_TEST: for a test (120).
+# ON_CPU: if set, tests that want CUDA devices run, too, on the CPU (own_tests.py --on-cpu).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd) tests=$(cd "$2/test/distributed" && pwd)
@@ -20,7 +21,7 @@ results()
     run=$1 file=$2
     shift 2
     (cd "$(dirname "$file")" &&
-        timeout -k 10 "$limit" "$python" "$here/own_tests.py" "$(basename "$file")" --out "$out/$run.txt" "$@") >"$out/$run.log" 2>&1 ||
+        timeout -k 10 "$limit" "$python" "$here/own_tests.py" "$(basename "$file")" --out "$out/$run.txt" ${ON_CPU:+--on-cpu} "$@") >"$out/$run.log" 2>&1 ||
         echo "    did not end, or could not be imported: $(grep Error "$out/$run.log" | tail -n 1)"
     [ -e "$out/$run.txt" ] || : >"$out/$run.txt"
 }

@@ -6,12 +6,15 @@
 
     python bench/torch/own_tests.py --report results.txt    # as Markdown
 
+    python bench/torch/own_tests.py test_checkpoint.py --on-cpu --out results.txt    # also what wants CUDA devices, on the CPU
+
 "distributed" is torch.testing._internal.distributed.distributed_test, which PyTorch's wheel has. Ranks are forked, not
 spawned, which saves the import of PyTorch in each. Each line of the results: passed, failed or skipped, the test, the
 first line of the reason."""
 import argparse
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 import time
@@ -64,15 +67,38 @@ def fork_ranks():
     common_distributed.MultiProcessTestCase._spawn_processes = fork
 
 
-def suite_of(source, skips_of):
+def on_cpu(text):
+    """Return the source of tests that want CUDA devices with the CPU and Gloo in the place of CUDA and NCCL."""
+    for pattern, instead in ((r"\.cuda\((?:[^()]|\([^()]*\))*\)", ".cpu()"), (r"torch\.cuda\.device_count\(\)", "8"),
+                             ("cpu:gloo,cuda:nccl", "gloo"), (r"cuda:(\{[^}]*\}|\d)", "cpu"), (r"(['\"])cuda\1", '"cpu"'), ('"nccl"', '"gloo"')):
+        text = re.sub(pattern, instead, text)
+    return text
+
+
+def run_without_devices():
+    """Have tests run that PyTorch skips where there are no CUDA devices."""
+    from torch.testing._internal import common_distributed
+
+    for name in ("skip_if_lt_x_gpu", "requires_nccl"):
+        setattr(common_distributed, name, lambda *_, **__: lambda function: function)
+
+
+def module_of(source, change):
+    """Return a file as a module; change: of its text."""
+    spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(source))[0], source)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    with open(source, encoding="utf-8") as file:
+        exec(compile(change(file.read()), source, "exec"), module.__dict__)
+    return module
+
+
+def suite_of(source, skips_of, change):
     """Return the tests of "distributed" or of a file, with the skips of a backend."""
     loader = unittest.defaultTestLoader
     if source not in SOURCES:
         sys.path.insert(0, os.path.dirname(os.path.abspath(source)))
-        spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(source))[0], source)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
+        module = module_of(source, change)
         if hasattr(module, "load_tests"):  # refuses to be loaded by another program
             del module.load_tests
         return loader.loadTestsFromModule(module)
@@ -157,6 +183,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no test after this long")
     parser.add_argument("--skips-of", default="gloo", help="skip what PyTorch skips for this backend: mpi runs all_to_all")
     parser.add_argument("--gloo", action="store_true", help="Gloo itself, to compare")
+    parser.add_argument("--on-cpu", action="store_true", help="run tests that want CUDA devices on the CPU")
     options = parser.parse_args()
     if options.report:
         print_report(options.report)
@@ -171,11 +198,13 @@ def main():
         if options.source not in SOURCES:
             take_place_of_gloo()
     fork_ranks()
+    if options.on_cpu:
+        run_without_devices()
     only, without = ([part for part in text.split(",") if part] for text in (options.only, options.without))
     end = time.monotonic() + options.seconds
     with open(options.out, "a", encoding="utf-8") as Results.file:
         runner = unittest.TextTestRunner(resultclass=Results, verbosity=0)
-        for test in each_test(suite_of(options.source, options.skips_of)):
+        for test in each_test(suite_of(options.source, options.skips_of, on_cpu if options.on_cpu else str)):
             name = test.id()
             if time.monotonic() < end and (not only or any(p in name for p in only)) and not any(p in name for p in without):
                 runner.run(test)
