@@ -31,6 +31,13 @@ class Message : public Pending
         return source;
     }
 
+    /* Return whether a frame that has come from a rank of the job begins this message. */
+    bool fits(const Frame &came, int from) const
+    {
+        return frame.group == came.group && frame.tag == came.tag &&
+               std::find(in_job.begin(), in_job.end(), from) != in_job.end();
+    }
+
     /* Return what it is, for sentences. */
     std::string name() const
     {

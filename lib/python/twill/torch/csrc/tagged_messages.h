@@ -4,7 +4,7 @@
  * follow it. A receiver that wants a message of a rank receives frames from it until the wanted one
  * is there, and keeps the contents of others until they are asked for.
  *
- * Whoever waits makes progress; so does a thread, while a message is in progress. */
+ * Whoever waits makes progress, and a thread while a message is in progress. */
 #ifndef TWILL_TORCH_TAGGED_MESSAGES_H
 #define TWILL_TORCH_TAGGED_MESSAGES_H
 
@@ -48,7 +48,10 @@ class Messages : public std::enable_shared_from_this<Messages>
     void cancel(uint64_t group);
 
   private:
-    static constexpr std::chrono::microseconds LONGEST_NAP{500};
+    /* Of the thread. Waking it takes longer than many a message: it looks for new ones for a while
+     * before it sleeps until it is woken. */
+    static constexpr std::chrono::microseconds LONGEST_NAP{500}, IDLE_NAP{200}, STAYS_AWAKE{20000},
+        SLEEP{60000000};
 
     /* Contents that came before they were wanted. */
     struct Kept {
@@ -68,7 +71,15 @@ class Messages : public std::enable_shared_from_this<Messages>
         Kept *kept = nullptr; /* where they are kept */
     };
 
-    static bool fits(const Message &message, const Frame &frame, int from);
+    /* How many messages are in progress, about. */
+    size_t in_progress() const
+    {
+        bool receives = false;
+        for (const Peer &peer : peers_)
+            receives = receives || peer.state == Peer::CONTENTS;
+        return broken_ ? 0 : sent_.size() + wanted_.size() + (receives ? 1 : 0);
+    }
+
     twill_status start_send(Message &message);
     twill_status start_frame(int from);
     twill_status begin_contents(int from);
@@ -123,15 +134,9 @@ class Messages : public std::enable_shared_from_this<Messages>
     std::vector<Peer> peers_;
     std::thread thread_;
     std::atomic<int> waiters_{0};
-    bool has_thread_ = false, stopped_ = false;
+    bool has_thread_ = false, asleep_ = false, stopped_ = false;
     std::exception_ptr broken_;
 };
-
-inline bool Messages::fits(const Message &message, const Frame &frame, int from)
-{
-    return message.frame.group == frame.group && message.frame.tag == frame.tag &&
-           std::find(message.in_job.begin(), message.in_job.end(), from) != message.in_job.end();
-}
 
 inline twill_status Messages::start_send(Message &message)
 {
@@ -186,7 +191,7 @@ inline twill_status Messages::begin_contents(int from)
 {
     Peer &peer = peers_[static_cast<size_t>(from)];
     auto found = std::find_if(wanted_.begin(), wanted_.end(),
-                              [&](const MessageRef &m) { return fits(*m, peer.frame, from); });
+                              [&](const MessageRef &m) { return m->fits(peer.frame, from); });
     bool small = peer.frame.bytes <= sizeof(peer.frame.contents);
     MessageRef message;
     if (found != wanted_.end()) {
@@ -219,7 +224,7 @@ inline twill_status Messages::begin_contents(int from)
 inline bool Messages::take_kept(const MessageRef &message)
 {
     for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
-        if (kept->wanted || !fits(*message, kept->frame, kept->from))
+        if (kept->wanted || !message->fits(kept->frame, kept->from))
             continue;
         if (!kept->complete) {
             kept->wanted = message;
@@ -388,11 +393,14 @@ inline void Messages::submit(const MessageRef &message)
     if (status != TWILL_OK)
         fail_all(status);
     progress();
+    if (in_progress() == 0)
+        return;
     if (!has_thread_) {
         has_thread_ = true;
         thread_ = std::thread([this] { thread_main(); });
     }
-    changed_.notify_all();
+    if (asleep_)
+        changed_.notify_all();
 }
 
 inline void Messages::finish(Message *message, Milliseconds timeout)
@@ -444,16 +452,17 @@ inline void Messages::thread_main()
     Hold hold(*this);
     std::chrono::microseconds nap(20);
     size_t before = 0;
+    Clock::time_point idle_since;
     while (!stopped_) {
-        bool receiving = false;
-        for (const Peer &peer : peers_)
-            receiving = receiving || peer.state == Peer::CONTENTS;
-        size_t pending = broken_ ? 0 : sent_.size() + wanted_.size() + (receiving ? 1 : 0);
+        size_t pending = in_progress();
         if (pending == 0) {
-            changed_.wait(hold.lock);
+            asleep_ = Clock::now() - idle_since > STAYS_AWAKE;
+            changed_.wait_for(hold.lock, asleep_ ? SLEEP : IDLE_NAP);
+            asleep_ = false;
             nap = std::chrono::microseconds(20);
             continue;
         }
+        idle_since = Clock::now();
         if (waiters_ == 0 || nap == LONGEST_NAP) /* a waiter may be in what a future has called */
             progress();
         if (!ended_.empty()) {
