@@ -45,9 +45,12 @@ class Rendezvous
     {
         const auto *from = static_cast<const uint8_t *>(mine);
         store_->set(key(round_, rank_), std::vector<uint8_t>(from, from + bytes));
+        std::vector<std::string> keys;
+        for (int r = 0; r < size_; r++)
+            keys.push_back(key(round_, r));
+        std::vector<std::vector<uint8_t>> values = read_all(keys);
         for (int r = 0; r < size_; r++) {
-            std::vector<uint8_t> got =
-                r == rank_ ? std::vector<uint8_t>(from, from + bytes) : store_->get(key(round_, r));
+            const std::vector<uint8_t> &got = values[static_cast<size_t>(r)];
             TORCH_CHECK(got.size() == bytes, "rank ", r, " sent ", got.size(), " bytes, not ",
                         bytes, ": do all ranks run the same version of twill?");
             memcpy(static_cast<uint8_t *>(all) + static_cast<size_t>(r) * bytes, got.data(), bytes);
@@ -67,6 +70,19 @@ class Rendezvous
     }
 
   private:
+    /* Return the values of keys, waiting for them; in one request where the store can. */
+    std::vector<std::vector<uint8_t>> read_all(const std::vector<std::string> &keys)
+    {
+#if TWILL_TORCH_VERSION >= 201
+        if (store_->hasExtendedApi())
+            return store_->multiGet(keys);
+#endif
+        std::vector<std::vector<uint8_t>> values;
+        for (const std::string &key : keys)
+            values.push_back(store_->get(key));
+        return values;
+    }
+
     std::string key(int round, int rank) const
     {
         return name_ + "/" + std::to_string(round) + "/" + std::to_string(rank);
