@@ -51,7 +51,8 @@ def _set_timeout(of_others: Any, timeout: datetime.timedelta, group: dist.Proces
     """Set the time limit of a group as PyTorch's _set_pg_timeout() does, which passes by backends that it does not know."""
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     devices = group._device_types
-    backend = backend_of(group) if torch.device("cpu") in devices else None
+    in_python = hasattr(group, "describe")  # such a group has no devices
+    backend = backend_of(group) if in_python or torch.device("cpu") in devices else None
     if not hasattr(backend, "describe"):
         of_others(timeout, group)
         return
