@@ -165,7 +165,7 @@ class Backend : public Base
         bool waits = waits_at_once(opts, 0);
         if (TAKES_NOTHING && waits && !coalesces_ && !Pending::profiled(title) &&
             calls_->run_unseen(seconds, run, after))
-            return nullptr;
+            return WorkRef();
         auto call = c10::make_intrusive<Call>(rank_, type, title, number, inputs);
         call->seconds = seconds;
         call->set_results(results);
