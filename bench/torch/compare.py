@@ -137,17 +137,17 @@ def options_of(kind):
 def layers_of(group, backend):
     """Return, by name, what torch.distributed does with calls of 8 bytes: its function, what that calls of the group, and what this calls of
     the backend (None: there is none)."""
-    tensor, other = torch.ones(2), torch.zeros(2)
+    tensor, other, c10d = torch.ones(2), torch.zeros(2), dist.distributed_c10d
     gather, scatter = single("all_gather_into_tensor", "all_gather_single"), single("reduce_scatter_tensor", "reduce_scatter_single")
     steps = {
-        "all_reduce": (lambda **how: dist.all_reduce(tensor, group=group, **how), ["allreduce"], ([tensor],), dist.AllreduceOptions),
-        "broadcast": (lambda **how: dist.broadcast(tensor, 0, group=group, **how), ["broadcast"], ([tensor],), dist.BroadcastOptions),
+        "all_reduce": (lambda **how: dist.all_reduce(tensor, group=group, **how), ["allreduce"], ([tensor],), c10d.AllreduceOptions),
+        "broadcast": (lambda **how: dist.broadcast(tensor, 0, group=group, **how), ["broadcast"], ([tensor],), c10d.BroadcastOptions),
         "all_gather_single": (lambda **how: gather(other, tensor, group=group, **how), ["all_gather_single", "_allgather_base"], (other, tensor),
-                              dist.AllgatherOptions),
+                              c10d.AllgatherOptions),
         "reduce_scatter_single": (lambda **how: scatter(other, tensor, group=group, **how), ["reduce_scatter_single", "_reduce_scatter_base"],
-                                  (other, tensor), dist.ReduceScatterOptions),
+                                  (other, tensor), c10d.ReduceScatterOptions),
         "all_to_all_single": (lambda **how: dist.all_to_all_single(other, tensor, group=group, **how), ["all_to_all_single", "alltoall_base"],
-                              (other, tensor, [], []), dist.AllToAllOptions)}
+                              (other, tensor, [], []), c10d.AllToAllOptions)}
 
     def call_of(target, names, arguments, kind):
         function = next((getattr(target, name) for name in names if hasattr(target, name)), None)

@@ -12,6 +12,7 @@
 spawned, which saves the import of PyTorch in each. Each line of the results: passed, failed or skipped, the test, the
 first line of the reason."""
 import argparse
+import functools
 import importlib.util
 import os
 import re
@@ -78,9 +79,11 @@ def on_cpu(text):
 def run_without_devices():
     """Have tests run that PyTorch skips where there are no CUDA devices."""
     from torch.testing._internal import common_distributed
+    from torch.testing._internal.distributed._shard import sharded_tensor
 
     for name in ("skip_if_lt_x_gpu", "requires_nccl"):
         setattr(common_distributed, name, lambda *_, **__: lambda function: function)
+    sharded_tensor.with_comms = functools.partial(sharded_tensor.with_comms, backend="gloo")
 
 
 def module_of(source, change):

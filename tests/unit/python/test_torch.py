@@ -229,6 +229,8 @@ class WrittenGloo(unittest.TestCase):
         tensor = torch.ones(3)
         dist.all_reduce(tensor, group=group)
         self.assertEqual(tensor.tolist(), [SIZE] * 3)
+        if hasattr(dist.distributed_c10d, "BackendConfig") and not torch.cuda.is_available():
+            self.assertEqual(dist.distributed_c10d.BackendConfig("gloo").get_device_backend_map(), {"cpu": "twill"})
         if hasattr(dist.distributed_c10d, "_set_pg_timeout"):
             dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=77), group)
             self.assertEqual(twill.torch.backend_of(group)._timeout, datetime.timedelta(seconds=77))

@@ -74,6 +74,8 @@ def answer_for_gloo() -> None:
 
         def with_twill(self: Any) -> dict[str, str]:
             named = of_config(self)
+            if "cpu" in named and not torch.cuda.is_available():  # "gloo" is for all devices: no second group for those that are not there
+                named = {device: name for device, name in named.items() if device == "cpu" or name != "gloo"}
             return {device: "twill" if device == "cpu" and name == "gloo" else name for device, name in named.items()}
 
         c10d.BackendConfig.get_device_backend_map = with_twill
