@@ -252,6 +252,14 @@ class Functional(unittest.TestCase):
         several = functional.reduce_scatter_tensor_coalesced([given, given * 2], "sum", [0, 0], name)
         self.assertEqual([t.tolist() for t in several], [[4. * RANK + 1, 4. * RANK + 3], [8. * RANK + 2, 8. * RANK + 6]])
 
+    @since(2, 8)
+    def test_blocking_calls_as_inputs_of_graphs(self):
+        from torch.distributed._functional_collectives import allow_inflight_collective_as_graph_input_ctx
+        tensor = torch.full((3,), float(RANK))
+        with allow_inflight_collective_as_graph_input_ctx():
+            dist.all_reduce(tensor)
+            self.assertEqual(torch.ops._c10d_functional.wait_tensor(tensor).tolist(), [1.0] * 3)
+
     @since(2, 4)
     def test_coalescing_manager(self):
         tensors = [torch.full((n,), RANK + 1.) for n in (1, 5)]

@@ -163,7 +163,7 @@ class Backend : public Base
         uint64_t number = ++number_;
         double seconds = limit(opts.timeout);
         bool waits = waits_at_once(opts, 0);
-        if (TAKES_NOTHING && waits && !coalesces_ && !Pending::profiled(title) &&
+        if (waits && takes_nothing() && !coalesces_ && !Pending::profiled(title) &&
             calls_->run_unseen(seconds, run, after))
             return WorkRef();
         auto call = c10::make_intrusive<Call>(rank_, type, title, number, inputs);

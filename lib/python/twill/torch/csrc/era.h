@@ -11,7 +11,8 @@
 
 #if TWILL_TORCH_HAS_BACKEND
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#else
+#endif
+#if TWILL_TORCH_VERSION >= 208 || !TWILL_TORCH_HAS_BACKEND
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -71,8 +72,16 @@ template <class Options> bool waits_at_once(const Options &, long)
     return false;
 }
 
-/* Whether such a caller takes nothing for a call that is complete, as NCCL's backend returns. */
-constexpr bool TAKES_NOTHING = TWILL_TORCH_VERSION >= 208;
+/* Return whether such a caller takes nothing for a call that is complete, as NCCL's backend
+ * returns. PyTorch itself asks for more where collectives become inputs of graphs. */
+inline bool takes_nothing()
+{
+#if TWILL_TORCH_VERSION >= 208
+    return !c10d::allow_inflight_collective_as_graph_input();
+#else
+    return false;
+#endif
+}
 
 } // namespace twill_torch
 #endif
