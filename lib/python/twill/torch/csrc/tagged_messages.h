@@ -476,7 +476,11 @@ inline void Messages::thread_main()
             }
             hold.lock.lock();
         }
-        nap = pending != before ? std::chrono::microseconds(20) : std::min(nap * 2, LONGEST_NAP);
+        if (waiters_ > 0) /* they make progress, and may want this core */
+            nap = LONGEST_NAP;
+        else
+            nap =
+                pending != before ? std::chrono::microseconds(20) : std::min(nap * 2, LONGEST_NAP);
         before = pending;
         changed_.wait_for(hold.lock, nap, [this] { return stopped_; });
     }
