@@ -22,6 +22,8 @@ struct twill_agent {
     enum twill_agent_state state;
     int alive;                    /* ranks there that have not ended */
     int waiting;                  /* --elastic: those of them that are not in the job yet */
+    int joining;                  /* those of these that have a handle */
+    uint32_t answered;            /* question (struct twill_front) whose answer came last */
     pid_t pid;                    /* of the agent, which leads a session; 0: none */
     bool local;                   /* this host: the agent is the server itself */
     bool marked;                  /* TWILL_FRAME_MARK was received */

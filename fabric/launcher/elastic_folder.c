@@ -118,18 +118,24 @@ static bool is_outside(const struct twill_launch *launch, const char *name,
            process->host == launch->host;
 }
 
-int twill_elastic_waiting(const struct twill_launch *launch)
+int twill_elastic_waiting(const struct twill_launch *launch, int *joining)
 {
     struct twill_elastic_process process;
     const struct dirent *entry;
     int waiting = 0;
+    *joining = 0;
     for (int i = 0; i < launch->here && launch->folder[0]; i++) {
         DIR *list = launch->child[i].pid > 0 ? opendir(launch->folder) : NULL;
-        bool found = false;
-        while (list && !found && (entry = readdir(list)))
-            found = is_outside(launch, entry->d_name, &process) &&
-                    getpgid((pid_t)process.pid) == launch->child[i].pid;
+        bool found = false, has_handle = false;
+        while (list && (entry = readdir(list))) {
+            if (!is_outside(launch, entry->d_name, &process) ||
+                getpgid((pid_t)process.pid) != launch->child[i].pid)
+                continue;
+            found = true;
+            has_handle = has_handle || twill_elastic_parse(entry->d_name, "joining", &process);
+        }
         waiting += found;
+        *joining += has_handle && !launch->child[i].dismissed;
         if (list)
             closedir(list);
     }

@@ -38,18 +38,61 @@ static void put_over_hosts(struct twill_front *front)
             .kind = TWILL_FRAME_FILE, .value = 1, .data = name, .bytes = sizeof(name)});
 }
 
-/* Report whether ranks are replaced at all, and enough of them are left. */
-static bool can_go_on(struct twill_front *front)
+/* Whether a rank of the job is left, which could take new processes in. */
+enum ranks_left { LEFT_NONE, LEFT_UNKNOWN, LEFT_SOME };
+
+uint64_t twill_front_question_deadline(const struct twill_front *front)
+{
+    uint64_t until = 0;
+    if (front->asked_ns == 0 || front->ending)
+        return UINT64_MAX;
+    for (int i = 0; i < front->options->sites; i++) {
+        const struct twill_agent *agent = &front->agent[i];
+        uint64_t since = front->asked_ns;
+        if (agent->answered != front->question) /* while our output is full, nothing is read */
+            since = twill_max(since, agent->heard_ns);
+        else if (agent->joining == 0)
+            continue;
+        if (agent->state == TWILL_HOST_RUNNING)
+            until = twill_max(until, since + TWILL_REPORT_NS);
+    }
+    return until;
+}
+
+/* Return whether a rank of the job is left. By the last reports of the hosts none may be, as one
+ * has just been taken in: ask them, and wait for their answers, and for processes that have a
+ * handle. */
+static enum ranks_left find_ranks_left(struct twill_front *front)
+{
+    if (count_waiting_hosts(front) < twill_front_alive(front)) {
+        front->asked_ns = 0;
+        return LEFT_SOME;
+    }
+    if (front->asked_ns == 0) {
+        front->asked_ns = twill_now();
+        front->question++;
+        for (int i = 0; i < front->options->sites; i++)
+            if (front->agent[i].state == TWILL_HOST_RUNNING)
+                twill_front_send(&front->agent[i], TWILL_FRAME_PROBE, front->question);
+    }
+    if (twill_now() < twill_front_question_deadline(front))
+        return LEFT_UNKNOWN;
+    front->asked_ns = 0;
+    return LEFT_NONE;
+}
+
+/* Return whether a job goes on in which a rank, or a host, has failed: ranks are replaced at all,
+ * and enough are left. */
+static enum ranks_left find_survivors(struct twill_front *front)
 {
     if (front->options->most == 0 || front->ending || front->failed ||
         front->stop_request.times > 0 || front->finish_ns != 0 || !front->begun)
-        return false;
-    if (!twill_elastic_suffices(front->options, twill_front_alive(front),
-                                count_waiting_hosts(front))) {
+        return LEFT_NONE;
+    if (!twill_elastic_suffices(front->options, twill_front_alive(front), 0)) {
         put_over_hosts(front);
-        return false;
+        return LEFT_NONE;
     }
-    return twill_restarts_add(&front->restarts);
+    return find_ranks_left(front);
 }
 
 /* Return the places that are free on a host, negative if it has more ranks than places; INT_MIN
@@ -99,13 +142,41 @@ static int start_again(struct twill_front *front, int rank)
 bool twill_front_outlives(struct twill_front *front, int rank, int code, const char *who)
 {
     front->last_code = code;
-    if (!can_go_on(front))
-        return false;
+    enum ranks_left left = find_survivors(front);
+    front->undecided[rank] = left == LEFT_UNKNOWN;
+    if (left == LEFT_UNKNOWN)
+        twill_complain("%s; asking the hosts whether a rank of the job is left", who);
+    if (left != LEFT_SOME || !twill_restarts_add(&front->restarts))
+        return left == LEFT_UNKNOWN;
     int others = twill_front_alive(front), site = start_again(front, rank);
     if (site >= 0)
         twill_complain("%s; %d others go on; starting restart %u on %s", who, others,
                        front->restarts.count, front->agent[site].name);
     return true;
+}
+
+/* A rank of the job is left: replace those that have failed, all by one restart. Once a rank has
+ * ended with status 0 none is replaced. */
+static void replace_undecided(struct twill_front *front)
+{
+    bool counted = false;
+    for (int rank = 0; rank < front->options->most; rank++) {
+        if (!front->undecided[rank])
+            continue;
+        front->undecided[rank] = false;
+        if (front->finish_ns != 0)
+            continue;
+        if (!counted && !twill_restarts_add(&front->restarts)) {
+            (void)twill_front_fail(front, front->last_code);
+            twill_front_end(front, front->options->grace_ns);
+            return;
+        }
+        counted = true;
+        int site = start_again(front, rank);
+        if (site >= 0)
+            twill_complain("starting rank %d again on %s (restart %u)", rank,
+                           front->agent[site].name, front->restarts.count);
+    }
 }
 
 bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *agent,
@@ -114,45 +185,60 @@ bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *ag
     int lost = (int)(agent - front->agent);
     char name[32];
     agent->alive = 0;
-    front->last_code = 1;
-    if (!can_go_on(front))
-        return false;
-    twill_complain("host %s: lost: %s; %d others go on", agent->name, how,
-                   twill_front_alive(front));
-    twill_agent_end(agent, 0);
     agent->waiting = 0;
+    front->last_code = 1;
+    front->asked_ns = 0; /* as in ended() */
+    enum ranks_left left = find_survivors(front);
+    if (left == LEFT_NONE)
+        return false;
+    if (left == LEFT_SOME)
+        twill_complain("host %s: lost: %s; %d others go on", agent->name, how,
+                       twill_front_alive(front));
+    else
+        twill_complain("host %s: lost: %s; asking the others whether a rank of the job is left",
+                       agent->name, how);
+    twill_agent_end(agent, 0);
     int bytes = snprintf(name, sizeof(name), "ended.%d.0", lost) + 1;
     twill_front_pass(
         front, agent,
         &(struct twill_frame){
             .kind = TWILL_FRAME_FILE, .value = 1, .data = name, .bytes = (size_t)bytes});
-    for (int rank = 0; rank < front->options->most; rank++) {
-        if (front->options->place[rank] != lost || !front->living[rank])
-            continue;
-        front->living[rank] = false;
-        int site = start_again(front, rank);
-        if (site >= 0)
-            twill_complain("starting rank %d again on %s (restart %u)", rank,
-                           front->agent[site].name, front->restarts.count);
-    }
+    for (int rank = 0; rank < front->options->most; rank++)
+        if (front->options->place[rank] == lost && front->living[rank]) {
+            front->living[rank] = false;
+            front->undecided[rank] = true;
+        }
+    twill_front_check(front);
     return true;
+}
+
+/* Send a frame to all hosts whose servers start ranks. */
+static void send_all(struct twill_front *front, enum twill_frame_kind kind)
+{
+    for (int i = 0; i < front->options->sites; i++)
+        if (front->agent[i].state >= TWILL_HOST_STARTING)
+            twill_front_send(&front->agent[i], kind, 0);
 }
 
 void twill_front_check(struct twill_front *front)
 {
-    int alive = twill_front_alive(front), waiting = count_waiting_hosts(front);
+    int alive = twill_front_alive(front);
     if (front->options->most == 0)
         return;
     if (alive == 0) {
-        for (int i = 0; i < front->options->sites; i++)
-            if (front->agent[i].state >= TWILL_HOST_STARTING)
-                twill_front_send(&front->agent[i], TWILL_FRAME_END, 0);
-    } else if (waiting >= alive && front->finish_ns != 0) {
-        for (int i = 0; i < front->options->sites; i++)
-            if (front->agent[i].state >= TWILL_HOST_STARTING)
-                twill_front_send(&front->agent[i], TWILL_FRAME_DISMISS, 0);
-    } else if (waiting >= alive && front->begun && twill_front_fail(front, front->last_code)) {
-        (void)twill_elastic_suffices(front->options, alive, waiting);
+        front->asked_ns = 0;
+        send_all(front, TWILL_FRAME_END);
+        return;
+    }
+    if (front->ending || (!front->begun && front->finish_ns == 0))
+        return;
+    enum ranks_left left = find_ranks_left(front);
+    if (left == LEFT_SOME) {
+        replace_undecided(front);
+    } else if (left == LEFT_NONE && front->finish_ns != 0) {
+        send_all(front, TWILL_FRAME_DISMISS);
+    } else if (left == LEFT_NONE && twill_front_fail(front, front->last_code)) {
+        (void)twill_elastic_suffices(front->options, alive, count_waiting_hosts(front));
         put_over_hosts(front);
         twill_front_end(front, front->options->grace_ns);
     }

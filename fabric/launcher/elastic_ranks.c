@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define RESTARTS_NS UINT64_C(10000000000) /* TWILL_RESTARTS within this time are too many */
+#define JOINING_NS  UINT64_C(5000000000)  /* for a process that has a handle to be in the job */
 
 bool twill_restarts_add(struct twill_restarts *restarts)
 {
@@ -31,6 +32,20 @@ bool twill_elastic_suffices(const struct twill_options *options, int alive, int 
     return alive >= options->least && waiting < alive;
 }
 
+/* On one host: count the children that are not in the job. If that are all, wait until those that
+ * have a handle are in the job, or have failed to get in: the last rank of the job may have ended
+ * as soon as it had taken them in. */
+static int count_left_out(const struct twill_launch *launch)
+{
+    uint64_t until = twill_now() + JOINING_NS;
+    int joining, waiting = twill_elastic_waiting(launch, &joining);
+    while (waiting >= launch->alive && joining > 0 && twill_now() < until) {
+        (void)poll(NULL, 0, 10);
+        waiting = twill_elastic_waiting(launch, &joining);
+    }
+    return waiting;
+}
+
 bool twill_elastic_outlives(struct twill_launch *launch, const struct twill_child *child,
                             const char *how)
 {
@@ -38,7 +53,7 @@ bool twill_elastic_outlives(struct twill_launch *launch, const struct twill_chil
     if (options->most == 0 || launch->phase != 0 || launch->stop_request.times > 0 ||
         launch->finishing || !twill_elastic_has_started(launch))
         return false;
-    if (!twill_elastic_suffices(options, launch->alive, twill_elastic_waiting(launch))) {
+    if (!twill_elastic_suffices(options, launch->alive, count_left_out(launch))) {
         twill_elastic_put_over(launch);
         return false;
     }
@@ -99,6 +114,9 @@ static void check_left(struct twill_launch *launch)
 {
     if (launch->phase != 0 || launch->alive == 0 || launch->waiting < launch->alive)
         return;
+    launch->waiting = count_left_out(launch);
+    if (launch->waiting < launch->alive)
+        return;
     if (launch->finishing) {
         twill_elastic_dismiss(launch);
         return;
@@ -112,11 +130,13 @@ static void check_left(struct twill_launch *launch)
 
 void twill_elastic_check(struct twill_launch *launch)
 {
-    int waiting = twill_elastic_waiting(launch);
-    bool changed = waiting != launch->waiting;
+    int joining, waiting = twill_elastic_waiting(launch, &joining);
+    bool changed = waiting != launch->waiting || joining != launch->joining;
     launch->waiting = waiting;
+    launch->joining = joining;
     if (!launch->link)
         check_left(launch);
     else if (changed)
-        (void)twill_pipe_put(launch->link, TWILL_FRAME_WAITING, 0, (uint32_t)waiting, NULL, 0);
+        (void)twill_pipe_put(launch->link, TWILL_FRAME_WAITING, (uint32_t)joining,
+                             (uint32_t)waiting, NULL, 0);
 }

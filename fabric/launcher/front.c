@@ -11,9 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define REPORT_NS    UINT64_C(5000000000) /* for a host to report, beyond grace and TWILL_TERM_NS */
-#define AGENT_END_NS UINT64_C(5000000000) /* for an agent or server to end: above TWILL_TERM_NS */
-#define FRONT_POLLS  (2 + TWILL_OUTPUTS)  /* signals, input, output; then three for each host */
+#define FRONT_POLLS (2 + TWILL_OUTPUTS) /* signals, input, output; then three for each host */
 
 /* --- ends ------------------------------------------------------------------------------------ */
 
@@ -28,13 +26,13 @@ void twill_front_end(struct twill_front *front, uint64_t grace_ns)
     if (front->ending)
         return;
     front->ending = true;
-    front->end_ns = twill_now() + grace_ns + TWILL_TERM_NS + REPORT_NS;
+    front->end_ns = twill_now() + grace_ns + TWILL_TERM_NS + TWILL_REPORT_NS;
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
         if (agent->state >= TWILL_HOST_STARTING)
             twill_front_send(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
         else if (agent->state != TWILL_HOST_IDLE)
-            twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : AGENT_END_NS);
+            twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : TWILL_AGENT_END_NS);
     }
 }
 
@@ -44,7 +42,7 @@ static void await_agents(struct twill_front *front)
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
     front->stop_request.until_ns = last_ns;
     front->ending = true;
-    front->end_ns = last_ns + REPORT_NS;
+    front->end_ns = last_ns + TWILL_REPORT_NS;
 }
 
 bool twill_front_fail(struct twill_front *front, int code)
@@ -56,15 +54,14 @@ bool twill_front_fail(struct twill_front *front, int code)
     return first;
 }
 
-/* Give up a host, with a message. */
-static void lose_agent(struct twill_front *front, struct twill_agent *agent, const char *why,
-                       const char *how)
+void twill_front_lose(struct twill_front *front, struct twill_agent *agent, const char *why,
+                      const char *how)
 {
     if (!front->ending || agent->alive > 0)
         twill_complain("host %s: %s%s", agent->name, why, how);
     (void)twill_front_fail(front, 1);
     /* A remote server ends without its agent; the local one must not die before its ranks. */
-    twill_agent_end(agent, agent->local ? AGENT_END_NS : 0);
+    twill_agent_end(agent, agent->local ? TWILL_AGENT_END_NS : 0);
     twill_front_end(front, front->options->grace_ns);
 }
 
@@ -82,7 +79,7 @@ static void agent_lost(struct twill_front *front, struct twill_agent *agent)
     twill_agent_how(agent, front->options, how, sizeof(how));
     if (agent->state == TWILL_HOST_RUNNING && twill_front_outlives_host(front, agent, how))
         return;
-    lose_agent(front, agent, during[agent->state], how);
+    twill_front_lose(front, agent, during[agent->state], how);
 }
 
 static int hosts_left(const struct twill_front *front)
@@ -93,86 +90,11 @@ static int hosts_left(const struct twill_front *front)
     return left;
 }
 
-/* Report whether nothing has arrived. While our own output is full, nothing is read. */
-static bool agent_is_silent(const struct twill_agent *agent)
-{
-    struct pollfd one = {.fd = agent->pipe.in, .events = POLLIN};
-    return poll(&one, 1, 0) <= 0;
-}
-
-/* Return since when a host has been silent that must answer, as a rank has ended with status 0. */
-static uint64_t silent_since(const struct twill_front *front, const struct twill_agent *agent)
-{
-    bool must = agent->state == TWILL_HOST_RUNNING && front->finish_ns != 0 && !front->ending;
-    return must ? twill_max(front->finish_ns, agent->heard_ns) : UINT64_MAX;
-}
-
-/* Return when to probe a silent host; UINT64_MAX: never, or it was probed. */
-static uint64_t probe_time(const struct twill_front *front, const struct twill_agent *agent)
-{
-    uint64_t since = silent_since(front, agent), after_ns = front->options->timeout_ns / 2;
-    return since != UINT64_MAX && agent->probed_ns < since ? since + after_ns : UINT64_MAX;
-}
-
-/* Return when to give up a host if it stays silent; UINT64_MAX: never, or not before a probe. */
-static uint64_t answer_deadline(const struct twill_front *front, const struct twill_agent *agent)
-{
-    uint64_t timeout_ns = front->options->timeout_ns;
-    if (front->ending && agent->state != TWILL_HOST_IDLE)
-        return twill_max(front->end_ns, agent->heard_ns + REPORT_NS);
-    if (agent->state == TWILL_HOST_IDLE || agent->state == TWILL_HOST_READY)
-        return UINT64_MAX;
-    if (agent->state < TWILL_HOST_RUNNING)
-        return front->start_ns + timeout_ns;
-    return agent->probed_ns >= silent_since(front, agent) ? agent->probed_ns + timeout_ns / 2
-                                                          : UINT64_MAX;
-}
-
-/* Give up a silent host. If its ranks have ended, those of other hosts go on. */
-static void give_up_agent(struct twill_front *front, struct twill_agent *agent)
-{
-    uint64_t after_ns = front->ending ? REPORT_NS : front->options->timeout_ns;
-    const char *what = agent->state == TWILL_HOST_CALLED ? "no answer from a twillrun there within "
-                                                         : "its ranks were not started within ";
-    const char *then = "";
-    char after[96];
-    if (front->ending || agent->state == TWILL_HOST_RUNNING) {
-        what = "no answer about its ranks for ";
-        then = agent->alive > 0 ? ": they may still be running"
-                                : " after their end: the rest of their output may be missing";
-    }
-    snprintf(after, sizeof(after), "%g s%s", (double)after_ns / 1e9, then);
-    if (agent->alive > 0 || agent->state < TWILL_HOST_RUNNING) {
-        lose_agent(front, agent, what, after);
-        return;
-    }
-    twill_complain("host %s: %s%s", agent->name, what, after);
-    front->cut = true;
-    twill_agent_end(agent, agent->local ? AGENT_END_NS : 0);
-}
-
-/* Give up hosts that have not answered in time, and probe those that soon would be. */
-static void check_deadlines(struct twill_front *front)
-{
-    uint64_t now = twill_now();
-    for (int i = 0; i < front->options->sites; i++) {
-        struct twill_agent *agent = &front->agent[i];
-        if (agent->state != TWILL_HOST_IDLE && !agent_is_silent(agent)) {
-            agent->heard_ns = now;
-        } else if (now >= answer_deadline(front, agent)) {
-            give_up_agent(front, agent);
-        } else if (now >= probe_time(front, agent)) {
-            agent->probed_ns = now;
-            twill_front_send(agent, TWILL_FRAME_PROBE, 0);
-        }
-    }
-}
-
 /* --- frames ---------------------------------------------------------------------------------- */
 
 static void broken(struct twill_front *front, struct twill_agent *agent)
 {
-    lose_agent(front, agent, "received data that is not from twillrun", "");
+    twill_front_lose(front, agent, "received data that is not from twillrun", "");
 }
 
 static void hello(struct twill_front *front, struct twill_agent *agent,
@@ -184,15 +106,15 @@ static void hello(struct twill_front *front, struct twill_agent *agent,
              frame->data, frame->value);
     if (strcmp(version, TWILL_VERSION_TEXT " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) ")") !=
         0) {
-        lose_agent(front, agent,
-                   "has another version of twillrun than " TWILL_VERSION_TEXT
-                   " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
-                   version);
+        twill_front_lose(front, agent,
+                         "has another version of twillrun than " TWILL_VERSION_TEXT
+                         " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
+                         version);
         return;
     }
     char *job = twill_job_write(front->options, (int)(agent - front->agent), front->key, &bytes);
     if (!job || !twill_pipe_put(&agent->pipe, TWILL_FRAME_JOB, 0, 0, job, bytes)) {
-        lose_agent(front, agent, "cannot be sent its part of the job", "");
+        twill_front_lose(front, agent, "cannot be sent its part of the job", "");
     } else {
         agent->state = TWILL_HOST_ANSWERED;
     }
@@ -239,6 +161,7 @@ static void ended(struct twill_front *front, struct twill_agent *agent,
         return; /* reported before */
     agent->alive--;
     front->living[frame->rank] = false;
+    front->asked_ns = 0; /* answers to an older question came before this end */
     if (code == 0 && front->finish_ns == 0)
         front->finish_ns = twill_now();
     snprintf(who, sizeof(who), "rank %u on %s %.*s", frame->rank, agent->name,
@@ -305,6 +228,7 @@ static void frame_take(struct twill_front *front, struct twill_agent *agent,
         front->begun = front->begun || twill_frame_names(frame, "started");
     } else if (frame->kind == TWILL_FRAME_WAITING && frame->value <= TWILL_MAX_RANKS) {
         agent->waiting = (int)frame->value;
+        agent->joining = (int)twill_min(frame->rank, frame->value);
         twill_front_check(front);
     } else if (frame->kind == TWILL_FRAME_FAILED) { /* the server has printed the reason */
         agent->alive = 0;
@@ -312,7 +236,8 @@ static void frame_take(struct twill_front *front, struct twill_agent *agent,
                                frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
         twill_front_end(front, 0);
     } else if (frame->kind == TWILL_FRAME_PROBE && state == TWILL_HOST_RUNNING) {
-        return; /* receive_frames() has recorded the time */
+        agent->answered = frame->value; /* receive_frames() has recorded the time */
+        twill_front_check(front);
     } else if (frame->kind == TWILL_FRAME_DONE) {
         agent->state = TWILL_HOST_IDLE; /* twill_front_run() waits for the agent at the end */
         twill_pipe_close(&agent->pipe);
@@ -379,12 +304,9 @@ static void forward_stdin(struct twill_front *front, struct twill_agent *root)
 /* Return the milliseconds until the next deadline, or -1. */
 static int time_left(const struct twill_front *front)
 {
-    uint64_t now = twill_now(), until = UINT64_MAX;
+    uint64_t now = twill_now(), until = twill_front_next_deadline(front);
     if (front->stop_request.until_ns > now) /* output without a reader is dropped then */
-        until = front->stop_request.until_ns;
-    for (int i = 0; i < front->options->sites; i++)
-        until = twill_min(until, twill_min(answer_deadline(front, &front->agent[i]),
-                                           probe_time(front, &front->agent[i])));
+        until = twill_min(until, front->stop_request.until_ns);
     if (until == UINT64_MAX)
         return -1;
     return until > now ? (int)((until - now) / 1000000) + 1 : 0;
@@ -435,7 +357,7 @@ static bool front_turn(struct twill_front *front)
         forward_stdin(front, root);
     if (polls[0].revents != 0)
         read_front_signals(front);
-    check_deadlines(front);
+    twill_front_check_silence(front);
     twill_output_flush(&front->stop_request);
     return true;
 }
@@ -447,8 +369,9 @@ static bool open_front(struct twill_front *front)
     size_t ranks = (size_t)twill_options_places(options);
     front->child = calloc(ranks, sizeof(*front->child));
     front->living = calloc(ranks, sizeof(*front->living));
+    front->undecided = calloc(ranks, sizeof(*front->undecided));
     front->polls = calloc(FRONT_POLLS + 3 * (size_t)options->sites, sizeof(*front->polls));
-    if (!front->agent || !front->child || !front->living || !front->polls) {
+    if (!front->agent || !front->child || !front->living || !front->undecided || !front->polls) {
         twill_complain("no memory for %zu ranks", ranks);
         return false;
     }
@@ -469,7 +392,7 @@ static void run_front(struct twill_front *front)
     for (int i = 0; i < options->sites && !front->failed; i++)
         if (twill_site_is_used(options, i) &&
             !twill_agent_start(&front->agent[i], options, &options->site[i], &front->mask))
-            lose_agent(front, &front->agent[i], "cannot be reached", "");
+            twill_front_lose(front, &front->agent[i], "cannot be reached", "");
     while (hosts_left(front) > 0)
         if (!front_turn(front)) {
             twill_complain("cannot wait for the hosts: %s", strerror(errno));
@@ -486,7 +409,7 @@ int twill_front_run(const struct twill_options *options)
         run_front(&front);
         code = front.code == 0 && front.cut ? 1 : front.code;
         for (int i = 0; i < options->sites; i++)
-            twill_agent_end(&front.agent[i], AGENT_END_NS);
+            twill_agent_end(&front.agent[i], TWILL_AGENT_END_NS);
         for (int i = 0; i < 2 * twill_options_places(options); i++)
             twill_stream_end(&front.child[i / 2].out[i % 2]);
         if (!twill_output_drain(&front.stop_request) && code == 0)
@@ -495,6 +418,7 @@ int twill_front_run(const struct twill_options *options)
     free(front.agent);
     free(front.child);
     free(front.living);
+    free(front.undecided);
     free(front.polls);
     return code;
 }

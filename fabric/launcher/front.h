@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The twillrun in front of a job on several hosts: front.c, and elastic_hosts.c for --elastic. */
+/* The twillrun in front of a job on several hosts: front.c, front_silence.c, and elastic_hosts.c
+ * for
+ * --elastic. */
 #ifndef TWILL_FRONT_H
 #define TWILL_FRONT_H
 
 #include "fabric/launcher/agent.h"
+
+#define TWILL_REPORT_NS                                                                            \
+    UINT64_C(5000000000) /* for a host to report, beyond what ranks may take                       \
+                          */
+#define TWILL_AGENT_END_NS                                                                         \
+    UINT64_C(5000000000) /* for an agent or server to end: above TWILL_TERM_NS */
 
 /* The job on several hosts. A local variable of twill_front_run(). */
 struct twill_front {
@@ -26,9 +34,12 @@ struct twill_front {
     uint32_t window;    /* bytes of standard input that may be sent */
     bool input;         /* standard input is not at its end, and the first rank 0 lives */
     /* --elastic */
-    bool begun; /* all ranks were in twill_init */
+    bool begun;      /* all ranks were in twill_init */
+    bool *undecided; /* [places] ranks that have failed, and are replaced if a rank is left */
     struct twill_restarts restarts;
-    int last_code; /* exit code of the rank that failed last */
+    int last_code;     /* exit code of the rank that failed last */
+    uint32_t question; /* number of the last question whether a rank is left */
+    uint64_t asked_ns; /* when the hosts were asked it; 0: no answer is awaited */
 };
 
 /* --- front.c --- */
@@ -41,6 +52,15 @@ void twill_front_pass(struct twill_front *front, const struct twill_agent *but,
 bool twill_front_fail(struct twill_front *front, int code);
 /* End all ranks. Hosts that were not told to start have none. */
 void twill_front_end(struct twill_front *front, uint64_t grace_ns);
+/* Give up a host, with a message, and end the job. */
+void twill_front_lose(struct twill_front *front, struct twill_agent *agent, const char *why,
+                      const char *how);
+
+/* --- front_silence.c --- */
+/* Give up hosts that have not answered in time, and probe those that soon would be. */
+void twill_front_check_silence(struct twill_front *front);
+/* Return when twill_front_check_silence() has something to do; UINT64_MAX: never. */
+uint64_t twill_front_next_deadline(const struct twill_front *front);
 
 /* --- elastic_hosts.c --- */
 int twill_front_alive(const struct twill_front *front);
@@ -54,7 +74,10 @@ bool twill_front_outlives(struct twill_front *front, int rank, int code, const c
 bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *agent,
                                const char *how);
 /* End what is left: hosts without ranks when all have ended, processes that wait to join a job that
- * has. */
+ * has. Replace ranks that were undecided if a rank of the job is left. */
 void twill_front_check(struct twill_front *front);
+/* Return when to call twill_front_check() although hosts have not answered; UINT64_MAX: no answer
+ * is awaited, 0: all have answered. */
+uint64_t twill_front_question_deadline(const struct twill_front *front);
 
 #endif

@@ -147,6 +147,7 @@ struct twill_launch {
     char reached[64]; /* address at which other hosts reach this one; or empty */
     int watch;        /* inotify of the folder, or -1 */
     int waiting;      /* children that are not in the job yet */
+    int joining;      /* those of them that have a handle */
     bool finishing;   /* a rank has ended with status 0: no new process is started */
     struct twill_restarts restarts;
     int last_failed, last_code; /* rank that failed last, or -1, and its exit code */
@@ -240,8 +241,9 @@ void twill_elastic_close(struct twill_launch *launch);
 bool twill_elastic_has_started(const struct twill_launch *launch);
 /* Have new processes give up: no rank is left. */
 void twill_elastic_put_over(const struct twill_launch *launch);
-/* Count the children that are not in the job: they, or children of theirs, wait for that. */
-int twill_elastic_waiting(const struct twill_launch *launch);
+/* Count the children that are not in the job: they, or children of theirs, wait for that. joining:
+ * those of them that have a handle, and may be in the job at any moment. */
+int twill_elastic_waiting(const struct twill_launch *launch, int *joining);
 /* Handle changes in the folder. */
 void twill_elastic_receive(struct twill_launch *launch);
 /* Write a change on another host (TWILL_FRAME_FILE) into the folder. */

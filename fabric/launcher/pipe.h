@@ -6,7 +6,7 @@
 #include "lib/base.h"
 
 /* Version of the protocol. Only twillruns of one version talk to each other. */
-#define TWILL_FRAME_PROTOCOL 4
+#define TWILL_FRAME_PROTOCOL 5
 /* Written by a server before its first frame; what an agent printed before it is skipped. */
 #define TWILL_FRAME_MARK       "\ntwillrun-server:\n"
 #define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame other than a job */
@@ -35,14 +35,16 @@ enum twill_frame_kind {
     /* both ways */
     TWILL_FRAME_GONE, /* exit notice of a rank for those in twill_init; forwarded to all servers */
     /* --elastic, from a server */
-    TWILL_FRAME_WAITING, /* value: ranks there that are not in the job yet */
+    TWILL_FRAME_WAITING, /* value: ranks there that are not in the job yet; rank: how many of these
+                            have a handle, and may be in it at any moment */
     /* --elastic, to a server */
     TWILL_FRAME_REPLACE, /* start a new process as this rank */
     TWILL_FRAME_DISMISS, /* if all ranks there wait to join, end them: the job has ended */
     /* --elastic, both ways */
     TWILL_FRAME_FILE,  /* a file was written (value 1) or removed (0): elastic_folder.c; data: name,
                           0, contents; passed on to the other servers */
-    TWILL_FRAME_PROBE, /* to a server, which sends it back: it still handles frames */
+    TWILL_FRAME_PROBE, /* to a server, which sends it back: it still handles frames, and has
+                          reported what has happened there before */
     TWILL_FRAME_KINDS
 };
 

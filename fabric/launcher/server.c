@@ -93,7 +93,9 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
             twill_elastic_dismiss(launch);
         return;
     case TWILL_FRAME_PROBE:
-        (void)twill_pipe_put(launch->link, TWILL_FRAME_PROBE, 0, 0, NULL, 0);
+        if (launch->folder[0])
+            twill_elastic_receive(launch);
+        (void)twill_pipe_put(launch->link, TWILL_FRAME_PROBE, 0, frame->value, NULL, 0);
         return;
     case TWILL_FRAME_END:
         twill_launch_end(launch, (uint64_t)frame->value * 1000000);

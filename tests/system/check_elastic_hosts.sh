@@ -42,36 +42,84 @@ grep -q "no rank of the job is left that [12] new processes could join" "$scratc
 grep -q "all ranks of the job have failed before this process joined" "$scratch/err" || fail "the new process was not told"
 [ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
 
-# A new process is not ended where it has just joined, on h1, although the last old rank ends on h0 before twillrun knows that.
-# (The server on h1 is stopped meanwhile. The ranks are shells that write the files of twill_init. h0 has the new process's file
-# when twillrun has counted it.)
-mkdir "$scratch/late"
-hosts_job h0,h1 --elastic 1:2 sh -c 'folder=${TWILL_ELASTIC#join:} folder=${folder%%,*}
-    await() { until [ -e "$1" ]; do sleep 0.05; done; }
-    put() { : >"$folder/part"; mv "$folder/part" "$folder/$1"; }
-    case $TWILL_ELASTIC,$RANK in
-    join:*)
-        put "wait.1.$$"
-        await "$0/counted"
-        kill -STOP $PPID
-        rm "$folder/wait.1.$$"
-        : >"$0/joined"
-        await "$0/old"
-        while kill -0 "$(cat "$0/old")" 2>/dev/null; do sleep 0.05; done
-        sleep 1
-        kill -CONT $PPID
-        sleep 1
-        echo "the new rank went on"
+# The last old rank, on h0, ends when the new process on h1 has just joined, and before twillrun can know that: it asks h1, and the new
+# rank goes on. The ranks are shells that write the files of twill_init.
+cat >"$scratch/late" <<'END'
+mode=$1 dir=$2 err=$3 folder=${TWILL_ELASTIC#join:} folder=${folder%%,*}
+await() { until "$@" 2>/dev/null; do sleep 0.05; done; }
+waits() { ls "$folder/wait.$1".* >"$dir/list"; }
+ended() { ! kill -0 "$(cat "$dir/old")"; }
+put() { : >"$folder/part.9.$$"; mv "$folder/part.9.$$" "$folder/$1"; }
+case $TWILL_ELASTIC,$RANK in # of a new process: join:FOLDER,HOST,ADDRESS,
+join:*,0,*)
+    echo "rank 0 is replaced"
+    : >"$dir/done"
+    ;;
+join:*,1,*)
+    put "wait.1.$$"
+    await test -e "$dir/counted"
+    case $mode in
+    stopped*) kill -STOP $PPID ;; # its server reports nothing more
+    *) put "joining.1.$$" ;;
+    esac
+    rm "$folder/wait.1.$$"
+    : >"$dir/joined"
+    case $mode in
+    stopped-0)
+        await test -e "$dir/old"
+        await ended
+        sleep 1 # twillrun has had the time to end what waits
         ;;
-    *,1) put started && exit 3 ;;
-    *)
-        until ls "$folder"/wait.1.* >"$0/list" 2>&1; do sleep 0.05; done
-        : >"$0/counted"
-        await "$0/joined"
-        echo $$ >"$0/old.part" && exec mv "$0/old.part" "$0/old"
-        ;;
-    esac' "$scratch/late" || fail "status $?"
-grep -q '^the new rank went on' "$scratch/out" || fail "a rank of the job was ended"
+    *) await grep -q 'asking the hosts whether a rank of the job is left$' "$err" ;;
+    esac
+    case $mode in
+    stopped*) kill -CONT $PPID ;;
+    joining) rm "$folder/joining.1.$$" ;;
+    never) exec sleep 1000 ;;
+    esac
+    : >"$dir/takes"
+    await test -e "$dir/done"
+    echo "the new rank went on"
+    ;;
+join:*,2,*)
+    put "wait.2.$$"
+    await test -e "$dir/takes"
+    rm "$folder/wait.2.$$"
+    : >"$dir/done"
+    echo "taken in by the new rank"
+    ;;
+*,[12]) put started && exit 3 ;;
+*)
+    await waits 1
+    [ "$mode" != stopped-0 ] || await waits 2
+    : >"$dir/counted" # twillrun has counted the new processes, as h0 has their files
+    await test -e "$dir/joined"
+    [ "$mode" = stopped-0 ] || exit 4
+    echo $$ >"$dir/old.part" && exec mv "$dir/old.part" "$dir/old"
+    ;;
+esac
+END
+# late MODE HOSTS MIN:MAX: run it. The status is that of the job.
+late()
+{
+    mkdir "$scratch/$1"
+    hosts_job "$2" --elastic "$3" sh "$scratch/late" "$1" "$scratch/$1" "$scratch/err"
+}
+for mode in stopped joining; do
+    late $mode h0,h1 1:2 || fail "$mode: status $?"
+    grep -q '^the new rank went on' "$scratch/out" || fail "$mode: a rank of the job was ended"
+    grep -q '^rank 0 is replaced' "$scratch/out" || fail "$mode: the last old rank was not replaced"
+    grep -q '^twillrun: starting rank 0 again on h0 (restart 2)$' "$scratch/err" || fail "$mode: no restart"
+done
+# The same with status 0: a process that waits on a third host is not ended, the new rank takes it in.
+late stopped-0 h0,h1,h2 1:3 || fail "stopped-0: status $?"
+grep -q '^the new rank went on' "$scratch/out" || fail "stopped-0: a rank of the job was ended"
+grep -q '^taken in by the new rank' "$scratch/out" || fail "stopped-0: a process that waited was ended"
+# A process that has a handle and never joins is no rank.
+code=0
+late never h0,h1 1:2 || code=$?
+[ $code -eq 4 ] || fail "never: status $code, not that of the last rank"
+grep -q "no rank of the job is left that 1 new processes could join" "$scratch/err" || fail "never: the end is not explained"
 [ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
 
 # A job on one host is joined from another. That is lost: its rank starts again on a spare one, and the training goes on.
