@@ -77,6 +77,7 @@ struct twill_issue_queue {
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* of tests in a row that found nothing */
     uint32_t suspect;               /* rank found dead once; UINT32_MAX: none */
+    uint64_t looks;                 /* for deaths among awaited ranks, so far */
     uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
     uint64_t moved_at;              /* last advanced by a wait on another communicator */
     uint32_t elsewhere;             /* 1 + the rank that set-up waits for by a socket of its own */

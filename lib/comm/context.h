@@ -79,6 +79,7 @@ struct twill_context_health {
     struct twill_detector *detector;       /* under detector_lock */
     pthread_mutex_t detector_lock;         /* taken before context->lock */
     struct twill_timed_out timed_out;      /* under context->lock */
+    uint64_t searches;                     /* twill_comm_find_cause() so far; under context->lock */
     struct twill_departed_comms *departed; /* lib/health/agree.c; under detector_lock */
 };
 

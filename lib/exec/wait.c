@@ -66,14 +66,23 @@ static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t
     twill_context_unlock(comm->context);
 }
 
-static bool has_timed_out_rank(const struct twill_comm *comm)
+/* Return the place in timed_out.job of the first of those ranks that a communicator contains (0:
+ * the cause), and its rank there; -1: it contains none. */
+static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
 {
     const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
-    for (uint32_t r = 0; r < comm->world->size; r++)
-        for (unsigned i = 0; i < timed_out->count; i++)
-            if (comm->job[r] == timed_out->job[i])
-                return true;
-    return false;
+    for (unsigned i = 0; i < timed_out->count; i++) {
+        *rank = twill_comm_rank_of(comm, timed_out->job[i]);
+        if (*rank != UINT32_MAX)
+            return (int)i;
+    }
+    return -1;
+}
+
+static bool has_timed_out_rank(const struct twill_comm *comm)
+{
+    uint32_t rank;
+    return find_timed_out(comm, &rank) >= 0;
 }
 
 /* Has a communicator that contains any of those ranks completed a collective, or been made, since?
@@ -100,16 +109,13 @@ void twill_context_forget_timeout(struct twill_context *context)
  * the other. */
 static uint32_t known_cause(const struct twill_comm *comm, uint64_t since)
 {
-    const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
-    uint32_t cause = UINT32_MAX;
+    uint32_t rank;
     twill_context_forget_timeout(comm->context);
     twill_context_lock(comm->context);
-    if (timed_out->at > since && timed_out->count > 0)
-        for (uint32_t r = 0; r < comm->world->size; r++)
-            if (comm->job[r] == timed_out->job[0] && r != comm->rank)
-                cause = r;
+    bool known = comm->context->health.timed_out.at > since && find_timed_out(comm, &rank) == 0 &&
+                 rank != comm->rank;
     twill_context_unlock(comm->context);
-    return cause;
+    return known ? rank : UINT32_MAX;
 }
 
 void twill_comm_shorten_deadline(struct twill_comm *comm)
@@ -188,6 +194,7 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
 {
     uint32_t suspect = UINT32_MAX;
     char text[TWILL_DEATH_TEXT];
+    comm->waits.looks++;
     for (unsigned i = 0; i < n; i++) {
         bool near = comm->world->node[ranks[i]] == comm->world->node[comm->rank];
         if (ranks[i] == comm->rank || (!near && !distant) || !twill_comm_is_dead(comm, ranks[i]))

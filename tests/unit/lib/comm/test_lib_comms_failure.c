@@ -195,6 +195,9 @@ static void death_in_a_split(void **unused)
 #define COMMS_FAILURE_MANY 30
 /* Two thirds of what one deadline after the other would take, and many times what one takes. */
 #define COMMS_FAILURE_LIMIT (COMMS_FAILURE_MANY * TWILL_TEST_SOON / 3 * 2)
+/* Searches for the cause: one call after the other would search as often as there are calls; one is
+ * enough, and some more if a rank is so late that data still moves after a timeout. */
+#define COMMS_FAILURE_SEARCHES (COMMS_FAILURE_MANY / 3)
 
 /* The last rank neither destroys many communicators nor makes calls on them. */
 static void play_absence(struct twill_test_scene *scene, twill_comm *all)
@@ -217,6 +220,7 @@ static void play_absence(struct twill_test_scene *scene, twill_comm *all)
         twill_comm_destroy(made[i]);
     }
     TWILL_CHECK(me == odd || twill_now() - since < COMMS_FAILURE_LIMIT);
+    TWILL_CHECK(all->context->health.searches <= COMMS_FAILURE_SEARCHES);
     TWILL_CHECK(twill_test_barrier(scene->bootstrap));
     for (int i = 0; i < COMMS_FAILURE_MANY && me == odd; i++)
         twill_comm_leave(made[i]);
