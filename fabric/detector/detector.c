@@ -379,13 +379,15 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
     }
 }
 
-/* Progress as many peers as fit. Returns false when all are notified; fills polls for the wait. */
+/* Progress as many peers as fit, from the next rank on: several ranks that notify all at the same
+ * time begin with different ones. Returns false when all are notified; fills polls for the wait. */
 static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
 {
     size_t active = 0;
     bool left = false;
     *waiting = 0;
-    for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
+    for (uint32_t i = 1; i < (uint32_t)detector->size; i++) {
+        uint32_t r = ((uint32_t)detector->rank + i) % (uint32_t)detector->size;
         struct twill_detector_link *link = &detector->link[r];
         bool fresh = link->fd < 0;
         if (link->notified)
@@ -419,23 +421,24 @@ static size_t fill_notice(struct twill_detector *detector, const struct twill_no
     return twill_notice_body_bytes(data);
 }
 
-void twill_detector_send(struct twill_detector *detector, uint32_t peer,
+bool twill_detector_send(struct twill_detector *detector, uint32_t peer,
                          const struct twill_notice *notice)
 {
     struct twill_detector_link *link = &detector->link[peer];
     size_t done = 0;
     if (peer == (uint32_t)detector->rank)
-        return;
+        return false;
     step_link(detector, peer);
     if (link->state != LINK_OPEN)
-        return;
+        return false;
     size_t bytes = fill_notice(detector, notice);
     seal(link, detector->out, bytes);
     if (twill_wire_write(link->fd, &link->header, detector->out, bytes, &done) == TWILL_WIRE_DONE)
-        return;
+        return true;
     link->session.sent -= done == 0;
     if (done > 0) /* the stream cannot continue after a partial frame */
         hang_up_link(link, LINK_IDLE);
+    return false;
 }
 
 void twill_detector_notify(struct twill_detector *detector, const struct twill_notice *notice,

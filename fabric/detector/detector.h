@@ -70,8 +70,9 @@ const char *twill_detector_lost_host(const struct twill_detector *detector, uint
 /* Notify ranks[0 .. count-1] except this one; blocks for at most `patience_ns` in all. */
 void twill_detector_notify(struct twill_detector *detector, const struct twill_notice *notice,
                            const uint32_t *ranks, size_t count, uint64_t patience_ns);
-/* Notify one rank if that does not block; else drop the notification. */
-void twill_detector_send(struct twill_detector *detector, uint32_t peer,
+/* Notify one rank if that does not block; else drop the notification. Returns whether it was sent:
+ * not while the connection, which it begins, is made. */
+bool twill_detector_send(struct twill_detector *detector, uint32_t peer,
                          const struct twill_notice *notice);
 /* Receive the next notification, if any. Never blocks. Rejects malformed and unauthenticated
  * connections. */

@@ -2,6 +2,7 @@
 /* How a communicator fails: the sentence that says which rank, which call and why; comparison of
  * calls; and breaking the communicator on all ranks. README.md has the whole story. */
 #include "fabric/shm/call_records.h"
+#include "lib/health/recovery.h"
 #include "lib/trace/trace_calls.h"
 
 #include <stdio.h>
@@ -200,8 +201,9 @@ uint64_t twill_explain_bound_ns(void)
 }
 
 /* Wait for a notice of the root cause when a transport or a peer has failed, as a rank that fails
- * closes its connections and its own notice says more. Returns the status to fail with, its
- * sentence in comm->error. */
+ * closes its connections and its own notice says more; or when a rank has answered that it has left
+ * the communicator: a notice of the failure that it has left for may come from a third rank.
+ * Returns the status to fail with, its sentence in comm->error. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
@@ -210,6 +212,7 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     bool differs = status == TWILL_ERR_MISMATCH && !comm->health.notified;
     bool waits = comm->context->job.world.nodes > 1 &&
                  (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
+    twill_status left = TWILL_OK;
     twill_error_clear(&comm->error);
     if (waits && differs)
         twill_comm_report(comm, &comm->issue.differs, 1);
@@ -217,13 +220,17 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
      * arrives while this machine is stopped. */
     for (uint64_t turn = 0; waits && (turn < patience / EXPLAIN_TURN_NS || twill_now() < deadline);
          turn++) {
-        twill_status outcome = twill_comm_poll_failures(comm, true);
-        if (outcome != TWILL_OK)
-            return outcome;
+        twill_error_clear(&comm->error);
+        left = twill_comm_poll_failures(comm, true);
+        if (left != TWILL_OK &&
+            (left != TWILL_ERR_PEER || twill_notice_has_reason(&comm->health.notice)))
+            return left;
         uint32_t word = twill_node_sleep_begin(comm->node);
         twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
         twill_node_sleep_end(comm->node);
     }
+    if (left != TWILL_OK)
+        return left;
     comm->error = own;
     if (strncmp(own.message, "rank ", 5) == 0)
         return status;

@@ -63,9 +63,16 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
 
 /* --- failures -------------------------------------------------------------------------------- */
 
+/* Report whether a notice takes the place of the one before it: the first that has a reason counts.
+ */
+static bool says_more(const struct twill_notice *notice, const struct twill_notice *before)
+{
+    return twill_notice_has_reason(notice) && !twill_notice_has_reason(before);
+}
+
 static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
-    if (comm->health.notified)
+    if (comm->health.notified && !says_more(notice, &comm->health.notice))
         return;
     comm->health.notified = true;
     comm->health.notice = *notice;
@@ -85,7 +92,8 @@ uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
  * to wait for this one. The notice of its failure may not have arrived. */
 static void refuse_report(struct twill_context *context, const struct twill_notice *notice)
 {
-    struct twill_notice answer = {.comm = notice->comm, .status = TWILL_ERR_PEER};
+    struct twill_notice answer = {
+        .comm = notice->comm, .status = TWILL_ERR_PEER, .state = {0, TWILL_NOTICE_LEFT}};
     snprintf(answer.message, sizeof(answer.message), "rank %d of the job has left the communicator",
              context->job.oob->rank);
     twill_detector_send(context->health.detector, notice->from, &answer);
@@ -111,7 +119,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
         notice->from = from;
         if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
             mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
-        else if (!mailbox->failed)
+        else if (!mailbox->failed || says_more(notice, &mailbox->failure))
             mailbox->failure = *notice;
         mailbox->failed = mailbox->failed || notice->status != TWILL_OK;
         break;

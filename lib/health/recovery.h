@@ -8,6 +8,13 @@
 #include "lib/comm/comm.h"
 #include "lib/health/consensus.h"
 
+/* In state[1] of the notice of a failure: the sender has left the communicator, and does not say
+ * why. Another notice may. */
+#define TWILL_NOTICE_LEFT 1
+static inline bool twill_notice_has_reason(const struct twill_notice *notice)
+{
+    return notice->state[1] != TWILL_NOTICE_LEFT;
+}
 /* Report whether all ranks that contributed to a decision were in this call. */
 static inline bool twill_agreeing_alike(const struct twill_decision *decision,
                                         enum twill_agreeing_call call)

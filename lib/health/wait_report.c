@@ -19,7 +19,12 @@
 #define SEARCH_NS      UINT64_C(1200000000) /* at most, for a search */
 #define CAUSE_REPLY_NS UINT64_C(500000000)  /* for one; several times twill_notice_bound_ns() */
 #define SEARCH_TURN_NS UINT64_C(2000000)
-#define TURNS_PER_ASK  10u
+/* Ranks whose searches end at the same time fail one after the other, in the order of ranks: the
+ * first notifies all, which then do not notify all, too. */
+#define SPREAD_NS      UINT64_C(100000)    /* between ranks */
+#define SPREAD_MOST_NS UINT64_C(200000000) /* between the first and the last one */
+/* After the first question; twice as many after each, as many ranks may ask one. */
+#define TURNS_PER_ASK 10u
 
 /* A search for the rank that others wait for. In the order in which they were found: breadth first
  * from the awaited ranks. */
@@ -28,6 +33,8 @@ struct twill_cause_search {
     struct asked_rank {
         uint32_t rank;
         unsigned turns;    /* since it was first asked: nothing arrives while this machine stops */
+        unsigned next;     /* turn at which it is asked again */
+        unsigned pause;    /* turns between the last question and that */
         uint64_t asked_at; /* twill_now(), first */
         bool answered;
         bool waits; /* for another rank; once it has answered */
@@ -60,8 +67,9 @@ uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
     return waits_for_on_node(comm, peer);
 }
 
-/* Send which call this rank is in, whom it waits for (as text, " 3 7"), and the root cause. */
-static void send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
+/* Send which call this rank is in, whom it waits for (as text, " 3 7"), and the root cause. Returns
+ * whether it was sent: not while the connection is made. */
+static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
 {
     const struct twill_call *call = &comm->issue.call;
     struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
@@ -79,8 +87,9 @@ static void send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
     notice.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
     notice.state[3] = missing | answer;
     pthread_mutex_lock(&comm->context->health.detector_lock);
-    twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
+    bool sent = twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
     pthread_mutex_unlock(&comm->context->health.detector_lock);
+    return sent;
 }
 
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
@@ -90,7 +99,7 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
     twill_node_wait_for(comm->node, twill_comm_missing(comm, ranks[0]));
     for (unsigned i = 0; i < n; i++)
         if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
-            send_position(comm, ranks[i], 0);
+            (void)send_position(comm, ranks[i], 0);
 }
 
 bool twill_report_asks(const struct twill_notice *notice)
@@ -108,7 +117,8 @@ static void add_rank(const struct twill_comm *comm, struct twill_cause_search *s
     for (unsigned i = 0; i < search->count; i++)
         if (search->asked[i].rank == rank)
             return;
-    search->asked[search->count++] = (struct asked_rank){.rank = rank, .asked_at = twill_now()};
+    search->asked[search->count++] =
+        (struct asked_rank){.rank = rank, .pause = TURNS_PER_ASK / 2, .asked_at = twill_now()};
 }
 
 /* Take an answer: the ranks that it names are asked, too. */
@@ -142,7 +152,7 @@ twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_
         comm->health.reported[notice->from] =
             (struct twill_wait_report){comm->issue.sequence, missing};
     if ((notice->state[3] & IS_ANSWER) == 0)
-        send_position(comm, notice->from, IS_ANSWER);
+        (void)send_position(comm, notice->from, IS_ANSWER);
     else if (comm->health.search != NULL)
         take_answer(comm, comm->health.search, notice);
     return TWILL_OK;
@@ -156,8 +166,10 @@ static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
         struct asked_rank *asked = &search->asked[i];
         if (asked->answered)
             continue;
-        if (asked->turns % TURNS_PER_ASK == 0)
-            send_position(comm, asked->rank, 0);
+        if (asked->turns >= asked->next) {
+            asked->pause *= send_position(comm, asked->rank, 0) ? 2 : 1;
+            asked->next = asked->turns + asked->pause;
+        }
         asked->turns++;
         open = open || asked->turns <= CAUSE_REPLY_NS / SEARCH_TURN_NS ||
                twill_now() - asked->asked_at < CAUSE_REPLY_NS;
@@ -183,24 +195,35 @@ static uint32_t found_by(const struct twill_cause_search *search)
     return idle;
 }
 
+/* Wait for notices during a turn of a search. */
+static twill_status sleep_a_turn(struct twill_comm *comm)
+{
+    uint32_t word = twill_node_sleep_begin(comm->node);
+    twill_node_sleep(comm->node, word, SEARCH_TURN_NS);
+    twill_node_sleep_end(comm->node);
+    return twill_comm_poll_failures(comm, true);
+}
+
 twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                    uint32_t *cause)
 {
     struct twill_cause_search search = {.count = 0};
-    uint64_t begin = twill_now();
+    uint64_t begin = twill_now(), spread = twill_min(comm->rank * SPREAD_NS, SPREAD_MOST_NS);
     twill_status status = TWILL_OK;
+    twill_context_lock(comm->context);
+    comm->context->health.searches++;
+    twill_context_unlock(comm->context);
     *cause = twill_comm_missing(comm, ranks[0]);
     for (unsigned i = 0; i < n; i++)
         add_rank(comm, &search, ranks[i]);
     if (comm->world->node[*cause] == comm->world->node[comm->rank]) /* it may be behind */
         add_rank(comm, &search, *cause);
     comm->health.search = &search;
-    while (status == TWILL_OK && ask(comm, &search) && twill_now() - begin < SEARCH_NS) {
-        uint32_t word = twill_node_sleep_begin(comm->node);
-        twill_node_sleep(comm->node, word, SEARCH_TURN_NS);
-        twill_node_sleep_end(comm->node);
-        status = twill_comm_poll_failures(comm, true);
-    }
+    while (status == TWILL_OK && ask(comm, &search) &&
+           twill_now() - begin < SEARCH_NS - SPREAD_MOST_NS)
+        status = sleep_a_turn(comm);
+    for (uint64_t end = twill_now(); status == TWILL_OK && twill_now() - end < spread;)
+        status = sleep_a_turn(comm);
     comm->health.search = NULL;
     uint32_t found = found_by(&search);
     if (found != UINT32_MAX)

@@ -96,7 +96,7 @@ FUZZ_WRAPPED(bool, twill_detector_poll, struct twill_detector *detector,
     return true;
 }
 
-FUZZ_WRAPPED(void, twill_detector_send, struct twill_detector *detector, uint32_t peer,
+FUZZ_WRAPPED(bool, twill_detector_send, struct twill_detector *detector, uint32_t peer,
              const struct twill_notice *notice)
 {
     uint32_t sum = 0;
@@ -106,6 +106,7 @@ FUZZ_WRAPPED(void, twill_detector_send, struct twill_detector *detector, uint32_
     for (size_t i = 0; i < notice->bytes; i++)
         sum += ((const unsigned char *)notice->data)[i];
     fuzz_must(sum <= 255 * DATA);
+    return sum % 2 == 0;
 }
 
 FUZZ_WRAPPED(void, twill_detector_notify, struct twill_detector *detector,
@@ -114,7 +115,7 @@ FUZZ_WRAPPED(void, twill_detector_notify, struct twill_detector *detector,
 {
     (void)patience_ns;
     for (size_t i = 0; i < count; i++)
-        __wrap_twill_detector_send(detector, ranks[i], notice);
+        (void)__wrap_twill_detector_send(detector, ranks[i], notice);
 }
 
 FUZZ_WRAPPED(bool, twill_detector_is_dead, struct twill_detector *detector, uint32_t peer)

@@ -3,7 +3,7 @@
  * the bad order, too: the first rank whose time is over waits for one that waits for another one,
  * and so on, which have not reported anything by then. Theirs is so long that they report only
  * after that (once a second). */
-#include "lib/comm/comm.h"
+#include "lib/health/recovery.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
 
@@ -122,6 +122,46 @@ static void test_many_ask(void **state)
     twill_test_run_ranks(ASKING, asking_rank, NULL);
 }
 
+/* Rank 1 is told that rank 0 has left the communicator, and when it has taken that in, why: it
+ * names the reason. */
+static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_comm *volatile *told = user;
+    const uint32_t to = 1;
+    twill_context *context;
+    twill_comm *comm;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3x1", NULL, settings));
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    struct twill_notice notice = {.comm = comm->number,
+                                  .status = TWILL_ERR_PEER,
+                                  .message = "rank 0 has left",
+                                  .state = {0, TWILL_NOTICE_LEFT}};
+    if (rank == 1)
+        *told = comm;
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank == 0) {
+        twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
+        while (!*(volatile bool *)&(*told)->health.notified && !twill_test_failed())
+            usleep(100);
+        notice = (struct twill_notice){
+            .comm = comm->number, .status = TWILL_ERR_TIMEOUT, .message = "no message of rank 2"};
+        twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
+    }
+    TWILL_CHECK(rank != 1 || names(comm, twill_barrier(comm), "rank 2"));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_left(void **state)
+{
+    twill_comm *volatile told = NULL;
+    (void)state;
+    twill_test_run_ranks(3, left_rank, (void *)(uintptr_t)&told);
+}
+
 static bool stops;
 
 /* With `stops` this process stops when it has to pass on a descriptor. */
@@ -205,7 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain),         cmocka_unit_test(test_circle),
         cmocka_unit_test(test_many_ask),      cmocka_unit_test(test_setup),
-        cmocka_unit_test(test_revoked_setup),
+        cmocka_unit_test(test_revoked_setup), cmocka_unit_test(test_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
