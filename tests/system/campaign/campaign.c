@@ -396,6 +396,7 @@ static void run_trial(struct campaign_job *job, struct campaign_result *result)
     if (!fine) {
         describe(trial);
         fprintf(stderr, "  %s\n", why);
+        campaign_report_ranks(job);
     }
 }
 

@@ -107,6 +107,8 @@ struct campaign_rank {
     _Atomic uint64_t shrunk_ns;    /* when it had the survivors' communicator first */
     _Atomic uint64_t first_sum_ns; /* when their first call was complete */
     _Atomic uint64_t step_ns;      /* and their first whole step */
+    struct campaign_usage whole;   /* until its end */
+    _Atomic uint64_t left_ns;      /* when it could not go on, or had ended its work */
     atomic_int final_size;         /* of the communicator at the end; 0: it has none */
     atomic_int descriptors;        /* open at the end, less those at the start */
     atomic_bool found_victim;      /* the first agreement's failed ranks have the victim */
@@ -242,5 +244,7 @@ struct campaign_result {
 };
 /* Print percentiles and the number of failed trials. Returns the exit status. */
 int campaign_report(const struct campaign_result *results, int count, double seconds);
+/* Print when each rank of a failed trial came how far, and what it waited for a core. */
+void campaign_report_ranks(const struct campaign_job *job);
 
 #endif

@@ -313,6 +313,8 @@ _Noreturn void campaign_rank_main(struct campaign_job *job, int rank)
         campaign_buffers_release(w.buffers);
         campaign_buffers_close(w.buffers);
     }
+    w.shown->whole = campaign_usage_of(getpid());
+    atomic_store(&w.shown->left_ns, campaign_now());
     twill_finalize(w.comm);
     limit(RLIMIT_NOFILE, DESCRIPTORS);
     limit(RLIMIT_AS, RLIM_INFINITY);

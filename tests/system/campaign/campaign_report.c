@@ -43,6 +43,28 @@ static void print_times(const struct campaign_result *results, int count, int fa
     free(sum);
 }
 
+/* Return the seconds from the fault to a time; 0: it has not come. */
+static double after(const struct campaign_job *job, uint64_t when)
+{
+    return when != 0 ? (double)(int64_t)(when - job->fault_ns) * 1e-9 : 0;
+}
+
+void campaign_report_ranks(const struct campaign_job *job)
+{
+    for (int r = 0; r < campaign_processes(&job->trial); r++) {
+        const struct campaign_rank *shown = &job->rank[r];
+        uint64_t before = job->usage[r].waited_ns, to = shown->usage.waited_ns;
+        uint64_t whole = shown->whole.waited_ns;
+        fprintf(stderr,
+                "  rank %d: error after %.3f s (%.3f s without a core), shrunk after %.3f s, left "
+                "after %.3f s (%.3f s without a core), status %d: \"%s\"\n",
+                r, after(job, shown->verdict_ns), to > before ? (double)(to - before) * 1e-9 : 0,
+                after(job, shown->shrunk_ns), after(job, shown->left_ns),
+                whole > before ? (double)(whole - before) * 1e-9 : 0, (int)shown->end,
+                shown->last[0] != '\0' ? shown->last : shown->first);
+    }
+}
+
 int campaign_report(const struct campaign_result *results, int count, double seconds)
 {
     int failed = 0, done = 0;
