@@ -23,7 +23,8 @@ mpis()
     done
 }
 
-options=
+options= # of mpirun.openmpi; of both if within is not empty
+within=    # not empty: the command that runs mpirun, in a host of hosts.sh
 preloaded= # not empty: the variant of the library instead
 # launch VARIANT RANKS PROGRAM ARGUMENT...: run with twill; PROGRAM is one of tests/system/mpi, or a
 # path.
@@ -39,10 +40,10 @@ launch()
     [ "$launch_variant" = openmpi ] || launch_preload="$programs/yield.so $launch_preload"
     set -- -n "$launch_ranks" env LD_PRELOAD="$launch_preload" "$launch_program" "$@"
     rm -f "$scratch/absent"
-    # shellcheck disable=SC2086 # options
+    # shellcheck disable=SC2086 # words
     case $launch_variant in
-    openmpi) timeout -v -k 10 "$patience" mpirun.openmpi --allow-run-as-root --oversubscribe $options "$@" ;;
-    *) timeout -v -k 10 "$patience" mpirun.mpich "$@" ;;
+    openmpi) timeout -v -k 10 "$patience" $within mpirun.openmpi --allow-run-as-root --oversubscribe $options "$@" ;;
+    *) timeout -v -k 10 "$patience" $within mpirun.mpich ${within:+$options} "$@" ;;
     esac
 }
 

@@ -1,19 +1,38 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A slice of the fault campaign with the MPI drop-in: CAMPAIGN_MPI trials (8) with each MPI from CAMPAIGN_SEED (today's date) on.
+# A slice of the fault campaign with the MPI drop-in: CAMPAIGN_MPI trials (8) with each MPI from CAMPAIGN_SEED (today's date) on, and
+# CAMPAIGN_MPI_HOSTS (2) whose ranks are on two hosts (namespaces), where these can be made.
 # Each is an MPI program under libtwill-mpi (tests/system/mpi/faults.c) in which a rank fails at a random point. All end, and
 # no result is wrong; with Open MPI, which leaves survivors alone if asked to, they name the rank that has failed. Hydra ends all.
 # shellcheck source-path=SCRIPTDIR source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 # shellcheck source-path=SCRIPTDIR source=../support/mpi.sh
 . "$(dirname "$0")/../support/mpi.sh"
+# shellcheck source-path=SCRIPTDIR source=../support/hosts.sh
+. "$(dirname "$0")/../support/hosts.sh"
 # shellcheck disable=SC2034 # of mpi.sh
 patience=120
+
+# on_hosts VARIANT RANKS: have launch() start half of the ranks on host 0, the others on host 1.
+# shellcheck disable=SC2034 # of mpi.sh
+on_hosts()
+{
+    within="$hosts_in 0"
+    list="h0:$(($2 - $2 / 2)),h1:$(($2 / 2))"
+    case $1 in
+    openmpi)
+        options="$options --mca plm_rsh_agent $hosts_agent --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 -H $list \
+            -x TWILL_TIMEOUT -x TWILL_MPI"
+        ;;
+    *) options="-launcher rsh -launcher-exec $hosts_agent -hosts $list" ;;
+    esac
+}
 
 if [ "${1:-}" = launch ]; then
     shift
     # shellcheck disable=SC2034 # of mpi.sh
     [ "$1" != openmpi ] || options=--enable-recovery
+    [ -z "${TEST_HOSTS:-}" ] || on_hosts "$@"
     launch "$@"
     exit
 fi
@@ -59,35 +78,51 @@ verdict()
     esac
 }
 
-# seconds KIND RANK: print how long after the fault the last survivor has known it.
+# seconds WHAT RANK: print how long after the fault the last survivor has known it.
 seconds()
 {
     awk -v victim="$2" -v kind="$1" '/^fault at/ {fault = $3}
         / ends at / && $2 != victim {at = $5 + 0; last = at > last ? at : last}
-        END {if (fault && last) printf "%s %.3f\n", kind, last - fault}' "$scratch/out"
+        END {if (fault && last) printf "%s: %.3f\n", kind, last - fault}' "$scratch/out"
+}
+
+# trials VARIANT FIRST COUNT WHERE: run trials, and check each.
+trials()
+{
+    trials_variant=$1 where=$4
+    for number in $(seq "$2" $(($2 + $3 - 1))); do
+        # shellcheck disable=SC2046 # words
+        set -- $(awk -v seed="$seed$number" 'BEGIN {
+            split("kill kill abort exit kill stop pause reset descriptors memory", kinds)
+            srand(seed); ranks = 2 + int(3 * rand())
+            print kinds[1 + int(10 * rand())], ranks, int(ranks * rand()), int(2 ^ (17 * rand()))}')
+        trial="$trials_variant, trial $number of seed $seed: $1 of rank $3 of $2 after $4 us, $where"
+        TWILL_TIMEOUT=4 setsid sh "$0" launch "$trials_variant" "$2" faults "$1" "$3" "$4" "$seed$number" >"$scratch/out" 2>"$scratch/err" &
+        running=$!
+        nurse "$1" "$2" "$3"
+        wait $running
+        before=$failures
+        verdict "$trials_variant" "$1" "$2" "$3"
+        [ "$failures" = "$before" ] || cat "$scratch/out" "$scratch/err"
+        seconds "$1, $where" "$3" >>"$scratch/times"
+    done
 }
 
 seed=${CAMPAIGN_SEED:-$(date +%Y%m%d)} found=
 : >"$scratch/times"
 for variant in $(mpis); do
     found=1
-    for number in $(seq "${CAMPAIGN_MPI:-8}"); do
-        # shellcheck disable=SC2046 # words
-        set -- $(awk -v seed="$seed$number" 'BEGIN {
-            split("kill kill abort exit kill stop pause reset descriptors memory", kinds)
-            srand(seed); ranks = 2 + int(3 * rand())
-            print kinds[1 + int(10 * rand())], ranks, int(ranks * rand()), int(2 ^ (17 * rand()))}')
-        trial="$variant, trial $number of seed $seed: $1 of rank $3 of $2 after $4 us"
-        TWILL_TIMEOUT=4 setsid sh "$0" launch "$variant" "$2" faults "$1" "$3" "$4" "$seed$number" >"$scratch/out" 2>"$scratch/err" &
-        running=$!
-        nurse "$1" "$2" "$3"
-        wait $running
-        before=$failures
-        verdict "$variant" "$1" "$2" "$3"
-        [ "$failures" = "$before" ] || cat "$scratch/out" "$scratch/err"
-        seconds "$1" "$3" >>"$scratch/times"
-    done
+    trials "$variant" 1 "${CAMPAIGN_MPI:-8}" "one host"
 done
 [ -n "$found" ] || skip "no MPI is here that libtwill-mpi is built for"
-sort "$scratch/times" | awk '{t[$1] = t[$1] " " $2} END {for (k in t) print k ": seconds to the last survivor:" t[k]}'
+if (hosts_up 2) >"$scratch/log" 2>&1; then
+    hosts_up 2
+    for variant in $(mpis); do
+        trials "$variant" 1001 "${CAMPAIGN_MPI_HOSTS:-2}" "two hosts"
+    done
+    hosts_down
+else
+    tail -1 "$scratch/log"
+fi
+sort "$scratch/times" | awk -F: '{t[$1] = t[$1] $2} END {for (k in t) print k ": seconds to the last survivor:" t[k]}'
 finish
