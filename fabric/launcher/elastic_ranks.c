@@ -32,7 +32,7 @@ bool twill_elastic_suffices(const struct twill_options *options, int alive, int 
     return alive >= options->least && waiting < alive;
 }
 
-/* On one host: count the children that are not in the job. If that are all, wait until those that
+/* On one host: count the children that are not in the job. If all are, wait until those that
  * have a handle are in the job, or have failed to get in: the last rank of the job may have ended
  * as soon as it had taken them in. */
 static int count_left_out(const struct twill_launch *launch)
