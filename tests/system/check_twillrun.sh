@@ -100,7 +100,7 @@ expect 3 "ending the others" "$run" -n 3 --grace 0.1 sh -c \
 wait_for all_gone
 
 # --- output and input
-ranks 2 -l sh -c 'printf "one\ntwo"; printf "err" >&2'
+ranks 2 -l --bind none sh -c 'printf "one\ntwo"; printf "err" >&2'
 printf '[0] one\n[0] two\n[1] one\n[1] two\n' >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "labels on output"
 printf '[0] err\n[1] err\n' >"$scratch/wanted"
