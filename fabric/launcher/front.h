@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The twillrun in front of a job on several hosts: front.c, front_silence.c, and elastic_hosts.c
- * for
- * --elastic. */
+/* The twillrun in front of a job on several hosts: front.c, front_silence.c, elastic_hosts.c. */
 #ifndef TWILL_FRONT_H
 #define TWILL_FRONT_H
 
 #include "fabric/launcher/agent.h"
 
-#define TWILL_REPORT_NS                                                                            \
-    UINT64_C(5000000000) /* for a host to report, beyond what ranks may take                       \
-                          */
-#define TWILL_AGENT_END_NS                                                                         \
-    UINT64_C(5000000000) /* for an agent or server to end: above TWILL_TERM_NS */
+/* For a host to report, beyond what ranks may take. */
+#define TWILL_REPORT_NS UINT64_C(5000000000)
+/* For an agent or server to end: above TWILL_TERM_NS. */
+#define TWILL_AGENT_END_NS UINT64_C(5000000000)
 
 /* The job on several hosts. A local variable of twill_front_run(). */
 struct twill_front {

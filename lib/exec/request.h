@@ -43,8 +43,7 @@ struct twill_request {
     unsigned char *bounce_memory; /* of twill_context_take_shared() */
     size_t bounce_memory_bytes;
     unsigned char bounce_uses; /* of this memory: 0, 1, 2 or more */
-    bool
-        has_moved_sides; /* run.buffers.side is in bounce memory, for this call or an earlier one */
+    bool has_moved_sides;      /* run.buffers.side is in bounce memory, or was in the last call */
     const void *readable[2];   /* host memory of the last call, unknown to the driver */
     unsigned char *bounced[2]; /* point to point: host copies of src and dst, or NULL */
     void *on_device;           /* final place of the result, or NULL */

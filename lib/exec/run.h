@@ -236,8 +236,8 @@ static inline size_t twill_run_width(const struct twill_run *run, bool partial)
 
 /* --- lib/exec/untouched.c --- */
 
-/* Map the pages of DST before a blocking call if it is memory that was never touched. Left to the
- * stores where several threads make them, so that pages are near the thread that stores first. */
+/* Map the pages of DST, before a call, if it is memory that was never touched. Left to the stores
+ * where several threads make them, so that pages are near the thread that stores first. */
 void twill_run_populate(const struct twill_run *run);
 #define TWILL_POPULATE_FROM ((size_t)4 << 20) /* bytes; smaller memory is mostly used again */
 

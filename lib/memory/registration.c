@@ -15,7 +15,7 @@ struct twill_persistent_region {
     void *start;
     size_t bytes;
     bool registered; /* of twill_register() */
-    bool pinned;     /* of twill_context_pin() */
+    bool pinned;     /* for a device: twill_context_set_pinned() */
 };
 
 /* Find the region that contains [start, start + bytes). A callback of transports. */

@@ -90,6 +90,15 @@ static void test_left_alone(void **state)
     assert_int_equal(pages(it), 0);
 }
 
+/* In place: a root that broadcasts a mapped file does not write to it. */
+static void test_in_place(void **state)
+{
+    struct untouched *it = *state;
+    it->run.buffers.side[TWILL_SRC] = it->run.buffers.side[TWILL_DST];
+    twill_run_populate(&it->run);
+    assert_int_equal(pages(it), 0);
+}
+
 /* The middle tells whether memory has been used; what is not there then is left to the stores. */
 static void test_touched(void **state)
 {
@@ -104,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_populated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_in_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_touched, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
