@@ -9,6 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define POPULATE_AT_ONCE ((size_t)64 << 20) /* bytes; about 0.03 s */
+#define POPULATE_SHARE   8u                 /* of the timeout */
+
 /* Return whether a buffer's middle has no page yet. (Its first page may have the allocator's
  * header.) */
 static bool is_untouched(const struct twill_side *side)
@@ -28,11 +31,23 @@ static bool lies_in_src(const struct twill_run_buffers *buffers)
     return to >= from && to + dst->bytes <= from + src->bytes;
 }
 
+/* Map the pages of a buffer for a part of the timeout only: until they are there this rank sends
+ * nothing. The stores map the rest. */
+static void populate(const struct twill_side *side, uint64_t timeout_ns)
+{
+    const uint64_t begin = twill_now();
+    for (size_t at = 0; at < side->bytes; at += POPULATE_AT_ONCE) {
+        twill_mapping_populate(side->base + at, twill_min(POPULATE_AT_ONCE, side->bytes - at));
+        if (twill_now() - begin >= timeout_ns / POPULATE_SHARE)
+            return;
+    }
+}
+
 void twill_run_populate(const struct twill_run *run)
 {
     const struct twill_side *dst = &run->buffers.side[TWILL_DST];
     const bool gaps = dst->offset != NULL; /* which nobody may ever touch */
     if (dst->base != NULL && dst->bytes >= TWILL_POPULATE_FROM && !gaps &&
         !lies_in_src(&run->buffers) && run->comm->tuning.threads <= 1 && is_untouched(dst))
-        twill_mapping_populate(dst->base, dst->bytes);
+        populate(dst, run->comm->tuning.timeout_ns);
 }

@@ -387,7 +387,6 @@ static void test_bad_input(void **state)
     refuse_bytes(cut, strlen(cut), "hwloc can");
 }
 
-/* A file that is truncated anywhere is refused. */
 #define STRANGE(sets, objects)                                                                     \
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"      \
     "<topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" gp_index=\"1\" "            \
@@ -436,6 +435,7 @@ static void test_strange(void **state)
     twill_topology_close(topology);
 }
 
+/* A file that is truncated anywhere is refused. */
 static void test_truncated(void **state)
 {
     (void)state;

@@ -32,6 +32,7 @@ static int set_up(void **state)
     memset(it, 0, sizeof(*it));
     it->page = (size_t)sysconf(_SC_PAGESIZE);
     it->comm.tuning.threads = 1;
+    it->comm.tuning.timeout_ns = UINT64_MAX;
     it->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(it->memory, MAP_FAILED);
@@ -90,6 +91,24 @@ static void test_left_alone(void **state)
     assert_int_equal(pages(it), 0);
 }
 
+/* Other ranks wait meanwhile, and may time out: without time for it most is left to the stores. */
+static void test_much(void **state)
+{
+    struct untouched *it = *state;
+    const size_t bytes = (size_t)1 << 30;
+    unsigned char resident = 1;
+    unsigned char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    it->run.buffers.side[TWILL_DST] =
+        (struct twill_side){.base = memory, .bytes = bytes, .has = true};
+    it->comm.tuning.timeout_ns = 0;
+    twill_run_populate(&it->run);
+    assert_int_equal(mincore(memory + bytes - it->page, 1, &resident), 0);
+    assert_int_equal(resident & 1, 0);
+    munmap(memory, bytes);
+}
+
 /* In place: a root that broadcasts a mapped file does not write to it. */
 static void test_in_place(void **state)
 {
@@ -114,6 +133,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_populated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_left_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_in_place, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_much, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_touched, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
