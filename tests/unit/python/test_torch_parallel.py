@@ -253,6 +253,15 @@ class Functional(unittest.TestCase):
         self.assertEqual([t.tolist() for t in several], [[4. * RANK + 1, 4. * RANK + 3], [8. * RANK + 2, 8. * RANK + 6]])
 
     @since(2, 8)
+    def test_blocking_calls_return_nothing(self):
+        tensor, options = torch.ones(3), dist.AllreduceOptions()
+        options.asyncOp = False
+        self.assertIsNone(WORLD.allreduce([tensor], options))
+        self.assertEqual(tensor.tolist(), [float(SIZE)] * 3)
+        WORLD.allreduce([tensor]).wait()
+        self.assertEqual(tensor.tolist(), [float(SIZE * SIZE)] * 3)
+
+    @since(2, 8)
     def test_blocking_calls_as_inputs_of_graphs(self):
         from torch.distributed._functional_collectives import allow_inflight_collective_as_graph_input_ctx
         tensor = torch.full((3,), float(RANK))
