@@ -155,7 +155,7 @@ class Backend : public Base
     }
 
     /* results: a list of tensors, or one list for each tensor of this rank. Returns nullptr for a
-     * call that is complete and of which nothing will be asked. */
+     * blocking call that is complete, where PyTorch takes that. */
     template <class Options, class Results = at::TensorList, class Run>
     WorkRef submit(c10d::OpType type, const char *title, const Options &opts, at::TensorList inputs,
                    const Results &results, Run &&run, std::function<void()> after = nullptr)

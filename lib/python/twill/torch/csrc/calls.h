@@ -61,8 +61,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     /* Submit a call; run it now if the caller waits at once and nothing is before it. */
     void submit(const CallRef &call, bool waits);
 
-    /* Run a call that nothing will be asked of afterwards, if nothing is before it, and throw if it
-     * fails. Returns whether it has run. */
+    /* Run a blocking call without a Work; throw if it fails. Returns false, and does nothing, if
+     * other calls are before it. */
     template <class Run, class After>
     bool run_unseen(double seconds, Run &&run, const After &after);
 

@@ -72,8 +72,8 @@ template <class Options> bool waits_at_once(const Options &, long)
     return false;
 }
 
-/* Return whether such a caller takes nothing for a call that is complete, as NCCL's backend
- * returns. PyTorch itself asks for more where collectives become inputs of graphs. */
+/* Return whether a blocking call that is complete may return no Work, as NCCL's backend does. Where
+ * collectives become inputs of graphs PyTorch registers their Works, and needs one. */
 inline bool takes_nothing()
 {
 #if TWILL_TORCH_VERSION >= 208

@@ -38,7 +38,7 @@ class Message : public Pending
                std::find(in_job.begin(), in_job.end(), from) != in_job.end();
     }
 
-    /* Return what it is, for sentences. */
+    /* Return its name in error messages. */
     std::string name() const
     {
         if (purpose != nullptr)

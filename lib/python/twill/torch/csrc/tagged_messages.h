@@ -71,7 +71,7 @@ class Messages : public std::enable_shared_from_this<Messages>
         Kept *kept = nullptr; /* where they are kept */
     };
 
-    /* How many messages are in progress, about. */
+    /* Return about how many messages are in progress; 0: the thread has nothing to do. */
     size_t in_progress() const
     {
         bool receives = false;
