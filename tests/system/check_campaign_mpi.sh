@@ -97,7 +97,7 @@ trials()
             split("kill kill abort exit kill stop pause reset descriptors memory", kinds)
             srand(seed); ranks = 2 + int(3 * rand())
             print kinds[1 + int(10 * rand())], ranks, int(ranks * rand()), int(2 ^ (17 * rand()))}')
-        if [ "$where,$1" = "two hosts,descriptors" ]; then # with Open MPI such a job hung; why was not examined
+        if [ "$where,$1" = "two hosts,descriptors" ]; then # Open MPI then waits for ever in MPI_Finalize(): docs/limits.md
             shift
             set -- exit "$@"
         fi
