@@ -30,14 +30,18 @@ static const struct threshold mpich_table[] = {{TWILL_MPI_Bcast, 2, {6 << 10, 8 
                                                {TWILL_MPI_Scatter, 2, {4 << 10, 8 << 10}},
                                                {.ranks = 0}};
 
-/* Return the table of the MPI below. The standard ABI serves several, so the name decides; of the
- * MPIs with MPICH's own ABI all are like MPICH. */
+/* Return the table of the MPI below. The standard ABI serves several, so the name decides; MPIs
+ * with the own ABI of Open MPI or of MPICH are like these, whatever they are called. */
 static const struct threshold *find_table(void)
 {
     char name[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     PMPI_Get_library_version(name, &length);
-    if (strstr(name, "Open MPI") != NULL)
+    bool is_openmpi = strstr(name, "Open MPI") != NULL;
+#if defined(OPEN_MPI)
+    is_openmpi = true;
+#endif
+    if (is_openmpi)
         return openmpi_table;
 #if defined(MPI_ABI_VERSION)
     if (strstr(name, "MPICH") == NULL)

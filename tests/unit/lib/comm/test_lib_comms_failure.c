@@ -197,7 +197,7 @@ static void death_in_a_split(void **unused)
 #define COMMS_FAILURE_LIMIT (COMMS_FAILURE_MANY * TWILL_TEST_SOON / 3 * 2)
 /* Searches for the cause: one call after the other would search as often as there are calls; one is
  * enough, and some more if a rank is so late that data still moves after a timeout. */
-#define COMMS_FAILURE_SEARCHES (COMMS_FAILURE_MANY / 3)
+#define COMMS_FAILURE_SEARCHES (COMMS_FAILURE_MANY / 3 * 2)
 
 /* The last rank neither destroys many communicators nor makes calls on them. */
 static void play_absence(struct twill_test_scene *scene, twill_comm *all)
