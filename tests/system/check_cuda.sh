@@ -23,7 +23,8 @@ must_end 0 "configure with TWILL_WITH_CUDA" cmake -S "$scratch/tree" -B "$cuda" 
     -G "$(cached CMAKE_GENERATOR)" -DCMAKE_BUILD_TYPE="$(cached CMAKE_BUILD_TYPE)" \
     -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_COMPILER_LAUNCHER="$launcher" \
     -DTWILL_WERROR="$(cached TWILL_WERROR)" -DTWILL_WITH_OPENMP="$(cached TWILL_WITH_OPENMP)" \
-    -DTWILL_WITH_MEMKIND="$(cached TWILL_WITH_MEMKIND)" \
+    -DTWILL_WITH_MEMKIND="$(cached TWILL_WITH_MEMKIND)" -DTWILL_WITH_LIBFABRIC="$(cached TWILL_WITH_LIBFABRIC)" \
+    -DTWILL_WITH_PMIX="$(cached TWILL_WITH_PMIX)" \
     -DTWILL_BUILD_TESTS=OFF -DTWILL_BUILD_EXAMPLES=OFF -DTWILL_WITH_CUDA=ON || finish
 must_end 0 "build it" cmake --build "$cuda" -j 2 --target twill twill_static twill_heap twill-info || finish
 
@@ -138,7 +139,7 @@ TWILL_TUNE=cuda_library=/nonexistent.so no_driver "no such library" 'nonexistent
 mkdir "$scratch/none"
 echo >"$scratch/none/libcuda.so.1"
 unset TWILL_TUNE
-LD_LIBRARY_PATH=$scratch/none no_driver "libcuda.so.1 is none" 'libcuda.so.1: file too short'
+LD_LIBRARY_PATH=$scratch/none${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} no_driver "libcuda.so.1 is none" 'libcuda.so.1: file too short'
 
 # --- without the option ---------------------------------------------------------------------------
 
