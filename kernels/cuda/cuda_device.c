@@ -213,7 +213,7 @@ static const char *leave_context(const struct twill_device *device,
 
 /* --- copies --------------------------------------------------------------------------------- */
 
-/* Copies of at most so many bytes go to the device as two rows. */
+/* Up to this many bytes are copied to the device as two rows. */
 #define ROWS_MOST ((size_t)64 << 10)
 
 /* cuMemcpyHtoD() sends up to 24 KiB, pinned or not, with the commands of the engine that computes.

@@ -254,7 +254,7 @@ void twill_context_note_nics(struct twill_context *context);
  * lib/comm/comm_transports.c */
 void twill_context_preview(struct twill_context *context);
 
-/* lib/health/notification.c. Open the failure detector in three steps around two exchanges, as in
+/* lib/health/detector_setup.c. Open the failure detector in three steps around two exchanges, as in
  * fabric/detector/detector.h. connect: with the nodes that are expected, in the exchange that
  * decides them; it adds nothing if there is one. reopen, collective: if there are others, before
  * conclude, with two exchanges of its own. */

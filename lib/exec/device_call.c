@@ -54,7 +54,9 @@ static twill_status find_buffer(struct twill_request *request, unsigned side, co
 {
     const struct twill_context *context = request->comm->context;
     struct twill_error said;
-    if (twill_heap_offset(&context->memory.heap, at, bytes) != TWILL_HEAP_NOWHERE)
+    found->is_device = false;
+    if (context->machine.device == NULL ||
+        twill_heap_offset(&context->memory.heap, at, bytes) != TWILL_HEAP_NOWHERE)
         return TWILL_OK;
     twill_error_clear(&said);
     twill_status status = twill_device_find(context->machine.device, at, found, &said);
@@ -115,6 +117,18 @@ static twill_status copy_in(struct twill_request *request, unsigned char *to,
     return record_error(request,
                         twill_device_to_host(comm->context->machine.device, to, from, bytes, &said),
                         &said);
+}
+
+static twill_status copy_out(struct twill_request *request, const struct twill_device_memory *to,
+                             const void *from, size_t bytes)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_error said;
+    twill_error_clear(&said);
+    twill_counter_add(&comm->usage.counters.bytes_copied, bytes);
+    return record_error(
+        request, twill_device_from_host(comm->context->machine.device, to, from, bytes, &said),
+        &said);
 }
 
 /* --- collectives ----------------------------------------------------------------------------- */
@@ -231,12 +245,10 @@ twill_status twill_request_bounce_out(struct twill_request *request)
     struct twill_error said;
     struct twill_device_memory memory;
     twill_error_clear(&said);
-    twill_counter_add(&comm->usage.counters.bytes_copied, request->result_bytes);
-    twill_status status = twill_device_find(device, request->on_device, &memory, &said);
-    if (status == TWILL_OK)
-        status =
-            twill_device_from_host(device, &memory, request->result, request->result_bytes, &said);
-    return record_error(request, status, &said);
+    TWILL_TRY(&comm->error,
+              record_error(request, twill_device_find(device, request->on_device, &memory, &said),
+                           &said));
+    return copy_out(request, &memory, request->result, request->result_bytes);
 }
 
 /* --- other memory ---------------------------------------------------------------------------- */
@@ -244,33 +256,23 @@ twill_status twill_request_bounce_out(struct twill_request *request)
 twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes)
 {
     struct twill_device_memory found;
-    found.is_device = false;
-    const struct twill_device *device = request->comm->context->machine.device;
-    if (device != NULL)
-        TWILL_TRY(&request->comm->error,
-                  find_buffer(request, TWILL_SRC, request->run.call.src, bytes, &found));
+    const void *src = request->run.call.src;
+    TWILL_TRY(&request->comm->error, find_buffer(request, TWILL_SRC, src, bytes, &found));
     if (found.is_device)
         return copy_in(request, to, &found, bytes);
-    memcpy(to, request->run.call.src, bytes);
+    memcpy(to, src, bytes);
     return TWILL_OK;
 }
 
 twill_status twill_request_write(struct twill_request *request, const void *from, size_t bytes)
 {
     struct twill_device_memory found;
-    struct twill_error said;
-    found.is_device = false;
-    const struct twill_device *device = request->comm->context->machine.device;
-    if (device != NULL)
-        TWILL_TRY(&request->comm->error,
-                  find_buffer(request, TWILL_DST, request->run.call.dst, bytes, &found));
-    if (!found.is_device) {
-        memcpy(request->run.call.dst, from, bytes);
-        return TWILL_OK;
-    }
-    twill_error_clear(&said);
-    twill_counter_add(&request->comm->usage.counters.bytes_copied, bytes);
-    return record_error(request, twill_device_from_host(device, &found, from, bytes, &said), &said);
+    void *dst = request->run.call.dst;
+    TWILL_TRY(&request->comm->error, find_buffer(request, TWILL_DST, dst, bytes, &found));
+    if (found.is_device)
+        return copy_out(request, &found, from, bytes);
+    memcpy(dst, from, bytes);
+    return TWILL_OK;
 }
 
 void twill_context_unpin(struct twill_context *context, void *memory)

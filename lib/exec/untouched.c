@@ -46,7 +46,7 @@ static void populate(const struct twill_side *side, uint64_t timeout_ns)
 void twill_run_populate(const struct twill_run *run)
 {
     const struct twill_side *dst = &run->buffers.side[TWILL_DST];
-    const bool gaps = dst->offset != NULL; /* which nobody may ever touch */
+    const bool gaps = dst->offset != NULL; /* which the program may never touch */
     if (dst->base != NULL && dst->bytes >= TWILL_POPULATE_FROM && !gaps &&
         !lies_in_src(&run->buffers) && run->comm->tuning.threads <= 1 && is_untouched(dst))
         populate(dst, run->comm->tuning.timeout_ns);

@@ -120,33 +120,6 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
     fuzz_must(pu < TWILL_CPUS_MOST);
 }
 
-twill_status twill_context_offer_detector(struct twill_context *context,
-                                          struct twill_agreement *agreement)
-{
-    return twill_detector_offer(&context->health.detector, context->job.oob, 16, agreement,
-                                &context->error);
-}
-
-twill_status twill_context_connect_detector(struct twill_context *context,
-                                            struct twill_agreement *agreement)
-{
-    if (context->job.world.nodes == 1)
-        return TWILL_OK;
-    return twill_detector_connect(context->health.detector, context->job.oob,
-                                  context->job.world.node, context->job.threads, agreement,
-                                  &context->error);
-}
-
-twill_status twill_context_reopen_detector(struct twill_context *context)
-{
-    struct twill_agreement agreement = {.oob = context->job.oob};
-    twill_detector_close(context->health.detector);
-    twill_status status = twill_context_offer_detector(context, &agreement);
-    TWILL_TRY(&context->error, twill_agreement_exchange(&agreement, status, &context->error));
-    status = twill_context_connect_detector(context, &agreement);
-    return twill_agreement_exchange(&agreement, status, &context->error);
-}
-
 /* --- the job ---------------------------------------------------------------------------------- */
 
 /* Return what contexts have in common. */
@@ -174,15 +147,8 @@ static void check_world(const struct twill_world *world)
 
 static void check_detector(struct twill_context *context)
 {
-    struct twill_detector *detector = context->health.detector;
-    char text[160];
-    twill_status status = TWILL_OK;
-    if (context->job.world.nodes == 1)
-        twill_detector_conclude_alone(detector);
-    else
-        status = twill_detector_conclude(detector, &context->error);
-    if (status == TWILL_OK && context->job.world.nodes > 1)
-        (void)twill_detector_describe(detector, text, sizeof(text));
+    const struct twill_detector *detector = context->health.detector;
+    (void)twill_context_conclude_detector(context);
     for (uint32_t r = 0; r < FUZZ_RANKS; r++)
         fuzz_must(strlen(twill_detector_address(detector, r)) < TWILL_ADDRESS_TEXT);
 }
