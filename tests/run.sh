@@ -121,7 +121,8 @@ without_random_addresses()
     fi
 }
 
-# Run the tests of a preset. Further arguments: a command that runs ctest.
+# Run the tests of a preset. Further arguments: a command that runs ctest. The last lines of a test that fails are
+# kept for the end: some readers see only that.
 run_tests()
 {
     preset=$1 log=$scratch/tests-$1 status=0
@@ -130,6 +131,8 @@ run_tests()
     "$@" ctest --preset "$preset" -j "$slots" --repeat until-pass:2 -O "$log" || status=$?
     flaky="$flaky$(sed -n "s/^ *Test *#[0-9]*: \([^ ]*\) .* Passed .*/ \1 ($preset)/p" "$log" | tr -d '\n')"
     longest "$log"
+    [ "$status" -eq 0 ] || awk '/^ *[0-9]*\/?[0-9]* *(Test *#| *Start)/ { failing = /\*\*\*/ }
+        failing' "$log" | tail -n 40 >>"$scratch/failures"
     return "$status"
 }
 
@@ -245,6 +248,7 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$flaky" ] || printf '\nPassed only on retry:%s\n' "$flaky"
 if [ -n "$failed" ]; then
+    [ ! -s "$scratch/failures" ] || cat "$scratch/failures"
     printf '\nFAILED:%s\n' "$failed"
     exit 1
 fi

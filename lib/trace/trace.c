@@ -34,8 +34,11 @@ void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_
 {
     struct twill_trace_ring *ring = trace->ring;
     uint64_t index = atomic_fetch_add_explicit(&ring->reserved, 1, memory_order_relaxed);
-    twill_trace_store(&ring->other[index % TWILL_TRACE_OTHERS],
-                      twill_trace_turn(index, TWILL_TRACE_OTHERS), twill_trace_pack(event));
+    struct twill_trace_slot *slot = &ring->other[index % TWILL_TRACE_OTHERS];
+    if (atomic_exchange_explicit(&slot->tag, TWILL_TRACE_UNFINISHED, memory_order_acq_rel) !=
+        TWILL_TRACE_UNFINISHED)
+        twill_trace_store(slot, twill_trace_turn(index, TWILL_TRACE_OTHERS),
+                          twill_trace_pack(event));
     if (trace->consumer != NULL)
         trace->consumer(trace->user, &event);
 }
@@ -60,11 +63,6 @@ bool twill_trace_read(const struct twill_trace_ring *ring, bool others, uint64_t
     words.bytes = atomic_load_explicit(&slot->bytes, memory_order_acquire);
     words.of = atomic_load_explicit(&slot->of, memory_order_acquire);
     *event = unpack_event(words);
-    if ((words.tag & ~UINT64_C(0xffffffffffff)) != twill_trace_turn(index, slots) ||
-        atomic_load_explicit(&slot->tag, memory_order_acquire) != words.tag)
-        return false;
-    /* Two threads may write to a slot of other[] if one of them stops for a whole turn. */
-    uint64_t first;
-    (void)twill_trace_written(ring, others, &first);
-    return index >= first;
+    return (words.tag & ~UINT64_C(0xffffffffffff)) == twill_trace_turn(index, slots) &&
+           atomic_load_explicit(&slot->tag, memory_order_acquire) == words.tag;
 }

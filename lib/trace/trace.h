@@ -85,9 +85,10 @@ struct twill_trace_event {
 struct twill_trace_slot {
     _Atomic uint64_t tick, bytes;
     _Atomic uint64_t of;  /* sequence, peer */
-    _Atomic uint64_t tag; /* what, kind, detail, turn of the ring; written last, 0 until then */
+    _Atomic uint64_t tag; /* what, kind, detail, turn of the ring, written last; 0: never written */
 };
 _Static_assert(sizeof(struct twill_trace_slot) == 32, "two events a cache line");
+#define TWILL_TRACE_UNFINISHED UINT64_C(1) /* the tag of a slot while it is written */
 
 struct twill_trace_ring {
     _Atomic uint64_t written TWILL_ALIGNED(64);  /* events ever written to slot[] */
@@ -129,11 +130,11 @@ static inline uint64_t twill_trace_turn(uint64_t index, uint64_t slots)
     return (index / slots & 0x7fff) << 48 | UINT64_C(1) << 63;
 }
 
-/* Write a slot. Release stores, which cost nothing on x86: readers must see the 0 first. */
+/* Write a slot. Release stores, which cost nothing on x86: readers must see the mark first. */
 static inline void twill_trace_store(struct twill_trace_slot *slot, uint64_t turn,
                                      struct twill_trace_words words)
 {
-    atomic_store_explicit(&slot->tag, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->tag, TWILL_TRACE_UNFINISHED, memory_order_relaxed);
     atomic_store_explicit(&slot->tick, words.tick, memory_order_release);
     atomic_store_explicit(&slot->bytes, words.bytes, memory_order_release);
     atomic_store_explicit(&slot->of, words.of, memory_order_release);
@@ -165,7 +166,8 @@ static inline bool twill_trace_is_detailed(const struct twill_trace *trace)
     return TWILL_UNLIKELY(trace->consumer != NULL);
 }
 
-/* Record an event from any thread; for what happens outside calls on the communicator. */
+/* Record an event from any thread; for what happens outside calls on the communicator. If another
+ * thread has not finished the same slot, a whole turn of the ring ago, the ring leaves it out. */
 void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_event event);
 
 /* Read event number `index`, from 0, of the `others` (or of the holder). Any process that maps the

@@ -65,7 +65,7 @@ static void unfinished_slot_is_recognised(void **unused)
     for (uint64_t n = 0; n < TWILL_TRACE_EVENTS; n++)
         twill_trace_emit(&trace, numbered_event(n));
     /* As a writer leaves it that is killed behind its first stores. */
-    atomic_store(&ring.slot[5].tag, 0);
+    atomic_store(&ring.slot[5].tag, TWILL_TRACE_UNFINISHED);
     atomic_store(&ring.slot[5].tick, 12345);
     assert_false(twill_trace_read(&ring, false, 5, &found));
     assert_true(twill_trace_read(&ring, false, 4, &found));
@@ -108,6 +108,22 @@ static void other_threads_write(void **unused)
     for (unsigned i = 0; i < WRITERS; i++)
         pthread_join(writer[i], NULL);
     assert_true(read > 0);
+}
+
+/* A slot of another thread's that was never finished stays so: nobody can know whether its writer
+ * still writes. */
+static void unfinished_slot_is_left_alone(void **unused)
+{
+    (void)unused;
+    static struct twill_trace_ring ring;
+    struct twill_trace trace = {.ring = &ring};
+    struct twill_trace_event found;
+    atomic_store(&ring.other[5].tag, TWILL_TRACE_UNFINISHED);
+    for (uint64_t n = 0; n < 2 * TWILL_TRACE_OTHERS; n++)
+        twill_trace_emit_other(&trace, numbered_event(n));
+    for (uint64_t n = TWILL_TRACE_OTHERS; n < 2 * TWILL_TRACE_OTHERS; n++)
+        assert_int_equal(twill_trace_read(&ring, true, n, &found), n != TWILL_TRACE_OTHERS + 5);
+    assert_int_equal(atomic_load(&ring.other[5].tick), 0);
 }
 
 /* --- events of calls ------------------------------------------------------------------------- */
@@ -201,8 +217,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_events_are_kept), cmocka_unit_test(unfinished_slot_is_recognised),
-        cmocka_unit_test(other_threads_write),  cmocka_unit_test(calls_are_recorded),
-        cmocka_unit_test(cost_of_an_event),
+        cmocka_unit_test(other_threads_write),  cmocka_unit_test(unfinished_slot_is_left_alone),
+        cmocka_unit_test(calls_are_recorded),   cmocka_unit_test(cost_of_an_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
