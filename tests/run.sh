@@ -3,8 +3,8 @@
 # Install packages, build and run every test, in stages: with clang (no warnings), under the thread
 # sanitizer, under the address and undefined-behaviour sanitizers, cross-built for aarch64 (core
 # tests in an emulator), and as released. The last lines are ctest's summary of the released build.
-# If a stage failed, its name follows and the status is 1. A test that fails runs a second time, as
-# some machines stop for seconds. What passes only then is printed with its first failure and named
+# If a stage failed, its name follows and the status is 1. A test that fails runs up to two times more,
+# as some machines stop for seconds. What passes only then is printed with its first failure and named
 # at the end: that is a fault of the test or of twill, to be found. While the tests of a stage run, the
 # next stage is built with the processor time that they leave. A stage ends with its ten longest tests
 # and a line of its time and processor time. Tests that draw samples draw them by
@@ -128,7 +128,7 @@ run_tests()
     preset=$1 log=$scratch/tests-$1 status=0
     shift
     build_ahead
-    "$@" ctest --preset "$preset" -j "$slots" --repeat until-pass:2 -O "$log" || status=$?
+    "$@" ctest --preset "$preset" -j "$slots" --repeat until-pass:3 -O "$log" || status=$?
     flaky="$flaky$(sed -n "s/^ *Test *#[0-9]*: \([^ ]*\) .* Passed .*/ \1 ($preset)/p" "$log" | tr -d '\n')"
     longest "$log"
     [ "$status" -eq 0 ] || awk '/^ *[0-9]*\/?[0-9]* *(Test *#| *Start)/ { failing = /\*\*\*/ }
@@ -162,7 +162,7 @@ aarch64()
     timed_build aarch64 || return 1
     build_ahead
     [ ! -e build-aarch64/sysroot/unpacked ] || # skipped
-        ctest --test-dir build-aarch64 -j "$slots" --repeat until-pass:2 --output-on-failure --timeout 600 \
+        ctest --test-dir build-aarch64 -j "$slots" --repeat until-pass:3 --output-on-failure --timeout 600 \
             -R "^($(echo $CORE | tr ' ' '|'))\$"
 }
 
